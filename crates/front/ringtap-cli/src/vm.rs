@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Result, anyhow, bail, ensure};
 use clap::{Args, Subcommand};
@@ -17,13 +17,15 @@ use ringtap_vm::host::{
     AttachedVms, DeviceReport, GroupOptions, HostError, HostGroups, StatusServer, VmReport,
     standard_folder,
 };
-use ringtap_vnplug::host::{GuestVm, QmpError, VmError, serve};
+use ringtap_vnplug::host::{GuestLimits, GuestVm, QmpError, VmError, migrate, serve};
 
 use crate::hub::vms::{self, Monitor};
 use crate::{interrupt, print};
 
 /// Longest wait for a guest that is detached to let its devices go.
 const DETACH_LIMIT: Duration = Duration::from_secs(30);
+/// Longest wait for a VM that `--resume` awaits.
+const ARRIVAL_MS: u64 = 3_600_000;
 /// How long a guest may have no agent before the user learns how to start one.
 const AGENT_NOTE: Duration = Duration::from_secs(20);
 
@@ -48,6 +50,8 @@ Examples:
   ringtap vm attach -c /etc/ringtap/hub.toml --name vm1       [[vm]] of this name
   ringtap vm list
   ringtap vm detach vm1
+  ringtap vm migrate-out vm1 --to tcp:host2:4444    while host2 runs, on a QEMU with -incoming tcp:…:4444,
+  ringtap vm attach --resume --qmp /run/vm1.qmp --name vm1 --group ids --group dns
 In the guest: ringtap guest, and then ringtap count -i host:ids
 
 docs/vm.md shows how to start QEMU.
@@ -55,7 +59,8 @@ docs/vm.md shows how to start QEMU.
 Exit status: 0; 2 for a wrong command line; 1 if the hub refuses, and for other failures;
 of attach: 10 no QMP socket or domain, 11 a socket of something else or in use, 12 no free pcie-root-port,
 13 no port with room for the memory, 14 QEMU refuses, 15 QEMU is too old, 16 the VM does not run,
-17 QEMU cannot open the memory, 18 the guest does not let devices go.";
+17 QEMU cannot open the memory, 18 the guest does not let devices go;
+of migrate-out: 19 QEMU did not migrate the VM, which goes on here, detached.";
 
 #[derive(Subcommand, Debug)]
 enum Action {
@@ -73,6 +78,18 @@ enum Action {
         /// Name of the VM.
         #[arg(value_name = "NAME", value_parser = vms::name)]
         name: String,
+    },
+    /// Detach a VM and migrate it to a QEMU on another host, where `ringtap vm attach --resume` takes over.
+    MigrateOut {
+        /// Name of the VM.
+        #[arg(value_name = "NAME", value_parser = vms::name)]
+        name: String,
+        /// The other QEMU's address, as its -incoming has it: tcp:HOST:PORT or unix:PATH.
+        #[arg(long, value_name = "URI")]
+        to: String,
+        /// Cancel a migration that takes longer.
+        #[arg(long, default_value_t = 300, value_name = "SECONDS")]
+        limit: u32,
     },
 }
 
@@ -107,6 +124,10 @@ struct AttachArgs {
     )]
     #[arg(conflicts_with = "config")]
     groups: Vec<String>,
+
+    /// Wait, at most one hour, while the VM still migrates to this QEMU.
+    #[arg(long)]
+    resume: bool,
 }
 
 /// Which virtual machine.
@@ -134,6 +155,7 @@ impl AttachArgs {
             let (found, socket) = vms::find(file, &vm)?;
             let options = GroupOptions {
                 vm,
+                qmp: found.monitor.qmp(),
                 socket: own.or(socket).unwrap_or_else(default_socket),
                 groups: found.groups,
                 memory_bytes: found.memory_bytes.unwrap_or(self.memory.0),
@@ -146,6 +168,7 @@ impl AttachArgs {
         };
         let options = GroupOptions {
             vm,
+            qmp: monitor.qmp(),
             socket: own.unwrap_or_else(default_socket),
             groups: self.groups.clone(),
             memory_bytes: self.memory.0,
@@ -156,28 +179,52 @@ impl AttachArgs {
 
 pub(crate) fn run(args: &VmArgs) -> Result<ExitCode> {
     let folder = args.folder.clone().unwrap_or_else(standard_folder);
-    match &args.action {
-        Action::Attach(options) => match attach(options, folder) {
-            Ok(()) => Ok(ExitCode::SUCCESS),
-            Err(error) => {
-                let code = error.downcast_ref::<HostError>().map_or(1, exit_code);
-                print::note(format_args!("ringtap: {}: {error}", options.name));
-                Ok(ExitCode::from(code))
-            }
-        },
-        Action::List { json } => list(&AttachedVms::in_folder(&folder), *json),
+    let vms = AttachedVms::in_folder(&folder);
+    let (name, done) = match &args.action {
+        Action::List { json } => return list(&vms, *json),
         Action::Detach { name } => {
-            let detached = AttachedVms::in_folder(&folder).detach(name, 2 * DETACH_LIMIT);
-            detached.map_err(|error| match error.kind() {
-                io::ErrorKind::NotFound => {
-                    anyhow!("no VM {name} is attached: see `ringtap vm list`")
-                }
-                io::ErrorKind::TimedOut => anyhow!("{name}: the guest does not let the devices go"),
-                _ => anyhow!("{name}: {error}"),
-            })?;
-            Ok(ExitCode::SUCCESS)
+            detach(&vms, name)?;
+            return Ok(ExitCode::SUCCESS);
         }
-    }
+        Action::Attach(options) => (&options.name, attach(options, folder)),
+        Action::MigrateOut { name, to, limit } => {
+            let limit = Duration::from_secs((*limit).into());
+            (name, migrate_out(&vms, name, to, limit))
+        }
+    };
+    let Err(error) = done else {
+        return Ok(ExitCode::SUCCESS);
+    };
+    let code = error.downcast_ref::<HostError>().map_or(1, exit_code);
+    print::note(format_args!("ringtap: {name}: {error}"));
+    Ok(ExitCode::from(code))
+}
+
+fn detach(vms: &AttachedVms, name: &str) -> Result<()> {
+    let detached = vms.detach(name, 2 * DETACH_LIMIT);
+    detached.map_err(|error| match error.kind() {
+        io::ErrorKind::NotFound => anyhow!("no VM {name} is attached: see `ringtap vm list`"),
+        io::ErrorKind::TimedOut => anyhow!("{name}: the guest does not let the devices go"),
+        _ => anyhow!("{name}: {error}"),
+    })
+}
+
+/// Detaches a virtual machine and lets its QEMU migrate it.
+fn migrate_out(vms: &AttachedVms, name: &str, to: &str, limit: Duration) -> Result<()> {
+    let report = vms.report(name);
+    let begin = Instant::now();
+    detach(vms, name)?;
+    let unplugged = begin.elapsed().as_secs_f64();
+    let qmp = report?.qmp.ok_or_else(|| {
+        anyhow!("it is detached; libvirt migrates its domains: virsh migrate, and there attach")
+    })?;
+    let moved = migrate(&qmp, to, limit).map_err(HostError::Vm)?;
+    print::line(format_args!(
+        "{name}: unplugged in {unplugged:.2} s, migrated in {:.2} s, stopped for {} ms of them; now end \
+         QEMU here",
+        Duration::from_millis(moved.total_ms).as_secs_f64(),
+        moved.downtime_ms
+    ))
 }
 
 fn attach(args: &AttachArgs, folder: PathBuf) -> Result<()> {
@@ -197,9 +244,13 @@ fn attach(args: &AttachArgs, folder: PathBuf) -> Result<()> {
     };
     // Before QEMU is asked for anything.
     options.check()?;
+    let limits = GuestLimits {
+        arrival_ms: if args.resume { ARRIVAL_MS } else { 0 },
+        ..options.limits()
+    };
     let vm = match &monitor {
-        Monitor::Qmp(socket) => GuestVm::attach(socket, options.limits()),
-        Monitor::Libvirt(domain) => GuestVm::attach_domain(domain, options.limits()),
+        Monitor::Qmp(socket) => GuestVm::attach(socket, limits),
+        Monitor::Libvirt(domain) => GuestVm::attach_domain(domain, limits),
     };
     let mut vm = vm.map_err(HostError::Vm)?;
     let stop = Arc::new(AtomicBool::new(false));
@@ -254,6 +305,7 @@ fn exit_code(error: &HostError) -> u8 {
             VmError::NotRunning(_) => 16,
             VmError::Memory(_) => 17,
             VmError::Held(_) => 18,
+            VmError::Migration(_) => 19,
             _ => 1,
         },
         _ => 1,
@@ -345,6 +397,7 @@ mod tests {
             kind: "vm".into(),
             name: "vm1".into(),
             pid: 5,
+            qmp: None,
             hub: "/h.sock".into(),
             agent: true,
             devices: vec![device(None), device(Some("vfio"))],

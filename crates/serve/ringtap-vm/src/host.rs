@@ -41,6 +41,8 @@ pub use status::{AttachedVms, DeviceReport, GroupReport, StatusServer, VmReport,
 pub struct GroupOptions {
     /// Name of the virtual machine.
     pub vm: String,
+    /// QMP socket of the virtual machine; absent for a domain of libvirt.
+    pub qmp: Option<PathBuf>,
     /// Socket of the hub.
     pub socket: PathBuf,
     /// Groups that the guest may read.

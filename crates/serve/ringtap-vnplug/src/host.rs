@@ -9,6 +9,7 @@ mod doorbell;
 mod inventory;
 mod libvirt;
 mod memory;
+mod migrate;
 mod qmp;
 mod serve;
 mod session;
@@ -16,6 +17,7 @@ mod vm;
 
 pub use budget::GuestLimits;
 pub use memory::HostDevice;
+pub use migrate::{Migration, migrate};
 pub use qmp::QmpError;
 pub use serve::{BackEnd, serve};
 pub use session::{FromGuest, HostSession, SessionOutcome};

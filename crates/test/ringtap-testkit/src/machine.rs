@@ -4,9 +4,11 @@
 //! The machine's `init` mounts `/proc`, `/sys` and `/dev`, loads the modules of [`GUEST_MODULES`], and
 //! prints [`GUEST_STARTED`] on the serial console.
 
+use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
@@ -44,7 +46,11 @@ const MODULES: [&str; 12] = [
 pub struct VirtualMachine {
     /// QEMU, whose standard output is the serial console.
     pub qemu: Running,
-    folder: TempDir,
+    /// QEMU's arguments, without sockets.
+    arguments: Vec<OsString>,
+    /// Files of this machine, and of those that it migrates to.
+    folder: Arc<TempDir>,
+    qmp: PathBuf,
 }
 
 impl VirtualMachine {
@@ -65,8 +71,20 @@ impl VirtualMachine {
             say_skipped("needs a guest kernel: scripts/prepare test downloads it");
             return None;
         };
-        let image = initial_files(&kernel, files);
-        let start = |_| VirtualMachine::start(&kernel, &image, options, kernel_options);
+        let folder = Arc::new(TempDir::new().expect("a folder can be made"));
+        let image = folder.path().join("initial.cpio");
+        fs::write(&image, initial_files(&kernel, files)).expect("there is room for the image");
+        let hardware = "-accel tcg,thread=multi -m 512 -smp 2 -display none -nodefaults -no-reboot -serial stdio";
+        let mut arguments: Vec<OsString> = hardware.split(' ').map(OsString::from).collect();
+        arguments.extend(options.iter().map(OsString::from));
+        arguments.extend([
+            "-kernel".into(),
+            file_in(&kernel.join("boot"), "vmlinuz").into(),
+        ]);
+        arguments.extend(["-initrd".into(), image.into()]);
+        let words = format!("console=ttyS0 quiet panic=-1 no_timer_check {kernel_options}");
+        arguments.extend(["-append".into(), words.into()]);
+        let start = |_| VirtualMachine::start(&arguments, &folder);
         Some(
             (0..BOOTS)
                 .find_map(start)
@@ -76,40 +94,13 @@ impl VirtualMachine {
 
     /// Starts QEMU; `None` if the guest's kernel does not start. On a busy machine, its measurement of
     /// emulated hardware may fail.
-    fn start(
-        kernel: &Path,
-        initial_files: &[u8],
-        options: &[&str],
-        kernel_options: &str,
-    ) -> Option<Self> {
-        let folder = TempDir::new().expect("a folder can be made");
-        let image = folder.path().join("initial.cpio");
-        fs::write(&image, initial_files).expect("there is room for the image");
-        let mut command = Command::new("setpriv");
-        command.args(["--pdeathsig", "KILL", QEMU]);
-        command.args("-accel tcg,thread=multi -m 512 -smp 2 -display none -nodefaults".split(' '));
-        command
-            .args(["-no-reboot", "-serial", "stdio"])
-            .args(options);
-        command
-            .arg("-kernel")
-            .arg(file_in(&kernel.join("boot"), "vmlinuz"));
-        command.arg("-initrd").arg(&image);
-        command.args([
-            "-append",
-            &format!("console=ttyS0 quiet panic=-1 no_timer_check {kernel_options}"),
-        ]);
-        let qmp = folder.path().join("qmp");
-        command.args([
-            "-qmp",
-            &format!("unix:{},server=on,wait=off", qmp.display()),
-        ]);
-        let qemu = Running::start(command);
+    fn start(arguments: &[OsString], folder: &Arc<TempDir>) -> Option<Self> {
+        let machine = VirtualMachine::run(arguments, folder, "qmp", &[]);
         let deadline = Instant::now() + GUEST_LIMIT;
         while Instant::now() < deadline {
-            let said = qemu.stdout();
+            let said = machine.qemu.stdout();
             if said.contains(GUEST_STARTED) {
-                return Some(VirtualMachine { qemu, folder });
+                return Some(machine);
             }
             if said.contains("Kernel panic") {
                 eprintln!("the guest's kernel did not start: {said}");
@@ -117,13 +108,45 @@ impl VirtualMachine {
             }
             std::thread::sleep(Duration::from_millis(50));
         }
-        panic!("the guest has not started: {}", qemu.stdout());
+        panic!("the guest has not started: {}", machine.qemu.stdout());
+    }
+
+    fn run(arguments: &[OsString], folder: &Arc<TempDir>, qmp: &str, more: &[&str]) -> Self {
+        let qmp = folder.path().join(qmp);
+        // A QEMU before this one may have left it.
+        let _absent = fs::remove_file(&qmp);
+        let mut command = Command::new("setpriv");
+        command.args(["--pdeathsig", "KILL", QEMU]).args(arguments);
+        let socket = format!("unix:{},server=on,wait=off", qmp.display());
+        command.args(["-qmp", &socket]).args(more);
+        let qemu = Running::start(command);
+        let deadline = Instant::now() + GUEST_LIMIT;
+        while !qmp.exists() {
+            let waited = Instant::now() < deadline;
+            assert!(waited, "QEMU has not started: {}", qemu.stderr());
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        VirtualMachine {
+            qemu,
+            arguments: arguments.to_vec(),
+            folder: Arc::clone(folder),
+            qmp,
+        }
+    }
+
+    /// A QEMU with the same hardware, which waits for the migration of this one; and its address.
+    #[must_use]
+    pub fn destination(&self) -> (Self, String) {
+        let address = format!("unix:{}", self.folder.path().join("migration").display());
+        let more = ["-incoming", &address];
+        let machine = VirtualMachine::run(&self.arguments, &self.folder, "destination", &more);
+        (machine, address)
     }
 
     /// Path of the QMP socket.
     #[must_use]
     pub fn qmp(&self) -> PathBuf {
-        self.folder.path().join("qmp")
+        self.qmp.clone()
     }
 }
 

@@ -21,6 +21,16 @@ pub(crate) enum Monitor {
     Libvirt(String),
 }
 
+impl Monitor {
+    /// The absolute path of the socket, if it is one.
+    pub(crate) fn qmp(&self) -> Option<PathBuf> {
+        match self {
+            Monitor::Qmp(socket) => std::path::absolute(socket).ok(),
+            Monitor::Libvirt(_) => None,
+        }
+    }
+}
+
 /// A virtual machine of the file.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct ConfiguredVm {

@@ -2,6 +2,7 @@
 //! A hub on a veth pair, and a virtual machine with Ringtap, a shell and tcpdump.
 
 use std::cell::Cell;
+use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -10,6 +11,7 @@ use std::time::Instant;
 use ringtap_client::Connection;
 use ringtap_ipc::protocol::HubStatus;
 use ringtap_testkit::{GUEST_LIMIT, Namespace, Running, VirtualMachine, say_skipped, tool_exists};
+use rustix::process::Signal;
 use tempfile::TempDir;
 
 pub(crate) const BINARY: &str = env!("CARGO_BIN_EXE_ringtap");
@@ -50,6 +52,9 @@ pub(crate) struct GuestAndHub {
     pub(crate) machine: VirtualMachine,
     net: Namespace,
     hub: Running,
+    socket: PathBuf,
+    /// Interface through which packets reach the hub.
+    to_hub: &'static str,
     folder: TempDir,
     /// Packets that were sent.
     sent: Cell<u64>,
@@ -119,17 +124,15 @@ pub(crate) fn with_guest_files<M>(
     let libraries = built.map(|folder| folder.join("libringtap_pcap.so"));
     let library = libraries.into_iter().find(|path| path.exists());
     let library = library.expect("cargo build -p ringtap-pcap");
+    let intruder = Path::new(BINARY).with_file_name("examples/vm_intruder");
+    assert!(intruder.exists(), "cargo build -p ringtap-cli --examples");
+    let program = |path: &Path| stripped(path, folder.path());
     let mut files = vec![
         ("init".to_owned(), write("init", INIT)),
         ("plan".to_owned(), write("plan", plan)),
-        (
-            "bin/ringtap".to_owned(),
-            stripped(Path::new(BINARY), folder.path()),
-        ),
-        (
-            "bin/libringtap_pcap.so".to_owned(),
-            stripped(&library, folder.path()),
-        ),
+        ("bin/ringtap".to_owned(), program(Path::new(BINARY))),
+        ("bin/libringtap_pcap.so".to_owned(), program(&library)),
+        ("bin/vm_intruder".to_owned(), program(&intruder)),
     ];
     files.extend(TOOLS.map(|name| (format!("bin/{name}"), tool(name).unwrap())));
     let files: Vec<_> = files.iter().map(|(to, from)| (&**to, &**from)).collect();
@@ -138,13 +141,31 @@ pub(crate) fn with_guest_files<M>(
 
 /// Sends UDP packets to a port.
 pub(crate) fn inject_port(net: &Namespace, port: u16, packets: usize) {
-    let mut frame = vec![0; 60];
+    inject(net, "tx0", port, packets, 0);
+}
+
+/// Sends UDP packets whose payloads repeat a byte.
+fn inject(net: &Namespace, device: &str, port: u16, packets: usize, byte: u8) {
+    let mut frame = vec![byte; 200];
+    frame[..42].fill(0);
     frame[..12].copy_from_slice(&[2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2]);
-    frame[12..24].copy_from_slice(&[8, 0, 0x45, 0, 0, 46, 0, 0, 0, 0, 9, 17]);
+    frame[12..24].copy_from_slice(&[8, 0, 0x45, 0, 0, 186, 0, 0, 0, 0, 9, 17]);
     frame[26..36].copy_from_slice(&[10, 0, 0, 1, 10, 0, 0, 2, 0x30, 0x39]);
     frame[36..38].copy_from_slice(&port.to_be_bytes());
-    frame[39] = 26;
-    net.inject("tx0", &vec![frame; packets]);
+    frame[39] = 166;
+    net.inject(device, &vec![frame; packets]);
+}
+
+fn start_hub(net: &Namespace, interface: &str, socket: &Path, groups: &[&str]) -> Running {
+    let mut command = net.command(BINARY);
+    let device = format!("tap:{interface}?direction=in");
+    command.args(["hub", "-i", &device, "--socket"]).arg(socket);
+    for group in groups {
+        command.args(["-g", group]);
+    }
+    let hub = Running::start(command);
+    hub.wait_for_stderr("ringtap: hub of", GUEST_LIMIT);
+    hub
 }
 
 /// The JSON behind this text on a machine's console, once it is whole.
@@ -177,25 +198,63 @@ impl GuestAndHub {
         let folder = TempDir::new().unwrap();
         let net = Namespace::with_veth(test);
         let socket = folder.path().join("hub.sock");
-        let mut command = net.command(BINARY);
-        command.args(["hub", "-i", "tap:rx0?direction=in", "--socket"]);
-        command.arg(&socket);
-        for group in groups {
-            command.args(["-g", group]);
-        }
-        let hub = Running::start(command);
-        hub.wait_for_stderr("ringtap: hub of", GUEST_LIMIT);
         GuestAndHub {
             machine,
+            hub: start_hub(&net, "rx0", &socket, groups),
             net,
-            hub,
+            socket,
+            to_hub: "tx0",
             folder,
             sent: Cell::new(0),
         }
     }
 
-    fn socket(&self) -> PathBuf {
-        self.folder.path().join("hub.sock")
+    /// Starts a hub on another interface, which is in use from then on; returns the hub before.
+    pub(crate) fn change_hub(&mut self) -> Running {
+        self.net.add_veth("tx1", "rx1");
+        self.to_hub = "tx1";
+        self.socket = self.folder.path().join("other.sock");
+        let new = start_hub(&self.net, "rx1", &self.socket, &["all"]);
+        std::mem::replace(&mut self.hub, new)
+    }
+
+    /// Kills the hub, and starts it again.
+    pub(crate) fn kill_hub(&mut self) {
+        self.hub.signal(Signal::KILL);
+        while self.hub.is_running() {
+            std::thread::sleep(std::time::Duration::from_millis(5));
+        }
+        self.hub = start_hub(&self.net, "rx0", &self.socket, &["all"]);
+    }
+
+    /// Runs `ringtap vm` with these words.
+    pub(crate) fn vm(&self, words: &[impl AsRef<OsStr>]) -> Running {
+        let mut command = Command::new(BINARY);
+        command.arg("vm").args(words);
+        command.arg("--folder").arg(self.vms());
+        Running::start(command)
+    }
+
+    /// Folder of the sockets of attached machines.
+    pub(crate) fn vms(&self) -> PathBuf {
+        self.folder.path().join("vm")
+    }
+
+    /// Runs `ringtap` beside the hub.
+    pub(crate) fn ringtap(&self, words: &[&str]) -> Running {
+        let mut command = self.net.command(BINARY);
+        command.args(words).env("RINGTAP_SOCKET", &self.socket);
+        Running::start(command)
+    }
+
+    /// Descriptors and mappings of vNPlug's memory that QEMU has.
+    pub(crate) fn held_by_qemu(&self) -> usize {
+        let process = PathBuf::from(format!("/proc/{}", self.machine.qemu.pid()));
+        let maps = fs::read_to_string(process.join("maps")).unwrap();
+        let entries = fs::read_dir(process.join("fd")).unwrap();
+        let links = entries.filter_map(|entry| fs::read_link(entry.ok()?.path()).ok());
+        let links = links.filter(|to| to.to_string_lossy().contains("ringtap-vnplug"));
+        maps.matches("ringtap-vnplug").count() + links.count()
     }
 
     /// Gives the machine the group `all`.
@@ -210,25 +269,35 @@ impl GuestAndHub {
         machine: &VirtualMachine,
         groups: &[&str],
     ) -> Running {
-        let mut command = Command::new(BINARY);
-        command.args(["vm", "attach", "--name", name, "--memory", "16MiB"]);
-        for group in groups {
-            command.args(["--group", group]);
-        }
-        command
-            .arg("--qmp")
-            .arg(machine.qmp())
-            .arg("--socket")
-            .arg(self.socket());
-        command.arg("--folder").arg(self.folder.path().join("vm"));
-        Running::start(command)
+        self.vm(&self.attaching(name, machine, groups))
+    }
+
+    /// Gives a machine groups once it has migrated to its QEMU.
+    pub(crate) fn attach_later(
+        &self,
+        name: &str,
+        machine: &VirtualMachine,
+        groups: &[&str],
+    ) -> Running {
+        let mut words = self.attaching(name, machine, groups);
+        words.push("--resume".to_owned());
+        self.vm(&words)
+    }
+
+    fn attaching(&self, name: &str, machine: &VirtualMachine, groups: &[&str]) -> Vec<String> {
+        let (qmp, socket) = (machine.qmp(), &self.socket);
+        let mut words = vec!["attach", "--name", name, "--memory", "16MiB"];
+        words.extend(["--qmp", qmp.to_str().unwrap()]);
+        words.extend(["--socket", socket.to_str().unwrap()]);
+        words.extend(groups.iter().flat_map(|group| ["--group", group]));
+        words.into_iter().map(str::to_owned).collect()
     }
 
     /// Reads a group on the host until it is interrupted, and then prints its counters.
     pub(crate) fn host_reader(&self, group: &str) -> Running {
         let mut command = Command::new(BINARY);
         command.args(["count", "-q", "--json", "-i"]);
-        command.arg(format!("hub:{group}?socket={}", self.socket().display()));
+        command.arg(format!("hub:{group}?socket={}", self.socket.display()));
         Running::start(command)
     }
 
@@ -247,12 +316,17 @@ impl GuestAndHub {
 
     /// Sends UDP packets to a port.
     pub(crate) fn send(&self, port: u16, packets: usize) {
-        inject_port(&self.net, port, packets);
+        self.send_filled(port, packets, 0);
+    }
+
+    /// Sends UDP packets to a port whose payloads repeat a byte.
+    pub(crate) fn send_filled(&self, port: u16, packets: usize, byte: u8) {
+        inject(&self.net, self.to_hub, port, packets, byte);
         self.sent.set(self.sent.get() + packets as u64);
     }
 
     fn status(&self) -> HubStatus {
-        let connection = Connection::open(&self.socket(), "test").expect("the hub answers");
+        let connection = Connection::open(&self.socket, "test").expect("the hub answers");
         connection.status().expect("the hub tells")
     }
 

@@ -2,8 +2,10 @@
 //! Programs in a guest of an unmodified QEMU read the host's hub as `host:GROUP`.
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
+mod hostile;
 mod kit;
 mod libvirt;
+mod life;
 mod two;
 
 use kit::{GuestAndHub, NOBODY};

@@ -47,9 +47,9 @@ pub(super) struct HostGroup {
     joined_refused: Option<u64>,
     /// The edition for which the host refused even that.
     refused: Option<u64>,
-    interruption: Option<Interruption>,
-    /// Number of interruptions that have ended.
-    interruptions: u64,
+    gap: Option<CaptureGap>,
+    /// Number of gaps that have ended.
+    gaps: u64,
     /// Dropping it ends the source.
     _source: Sender<CaptureError>,
 }
@@ -64,7 +64,7 @@ struct HostPart {
 }
 
 /// Readers wait, and their subscription at the host has ended.
-struct Interruption {
+struct CaptureGap {
     since: Instant,
     /// Sequence of the packet after the last one that was received.
     from: u64,
@@ -124,8 +124,8 @@ impl HostGroup {
             asked_at: (0, 0),
             joined_refused: None,
             refused: None,
-            interruption: None,
-            interruptions: 0,
+            gap: None,
+            gaps: 0,
             _source: sender,
         };
         Ok((group, source))
@@ -171,7 +171,7 @@ impl HostGroup {
         if self.asked.is_none() {
             state.settled = state.edition;
             if state.wanted.is_none() {
-                self.interruption = None;
+                self.gap = None;
             }
             if self.filter.is_none() {
                 state.counters_had = state.counters_asked;
@@ -312,7 +312,7 @@ impl HostGroup {
 
     fn interrupt(&mut self) {
         if let Some(part) = self.part.take() {
-            self.interruption = Some(Interruption {
+            self.gap = Some(CaptureGap {
                 since: Instant::now(),
                 from: part.next,
             });
@@ -321,13 +321,13 @@ impl HostGroup {
     }
 
     fn resume(&mut self, part: HostPart) {
-        if let Some(Interruption { since, from }) = self.interruption.take() {
+        if let Some(CaptureGap { since, from }) = self.gap.take() {
             let seconds = since.elapsed().as_secs_f64();
-            self.interruptions += 1;
-            let number = self.interruptions;
+            self.gaps += 1;
+            let number = self.gaps;
             self.note(&format!(
-                "interruption {number}: no packets for {seconds:.1} s after packet {from} of the subscription before: \
-                 it is not known how many packets were missed"
+                "gap {number}: after packet {from} of the capture before, up to an unknown one (another \
+                 capture), {seconds:.2} s"
             ));
         }
         self.part = Some(part);

@@ -345,7 +345,7 @@ fn readers_stay_through_an_interruption_which_is_counted() {
     let handle = hub.handle().clone();
     both.while_serving(&handle, |handle| {
         let deadline = Instant::now() + LIMIT;
-        let told = |note: &String| note.contains("interruption 1");
+        let told = |note: &String| note.contains("gap 1: ");
         while !handle.status().unwrap().sources[0].notes.iter().any(told) {
             assert!(Instant::now() < deadline, "no note of the interruption");
         }

@@ -34,6 +34,8 @@ pub struct VmReport {
     pub name: String,
     /// Process id of `ringtap vm attach`.
     pub pid: u32,
+    /// QMP socket of the virtual machine; absent for a domain of libvirt.
+    pub qmp: Option<PathBuf>,
     /// The hub.
     pub hub: PathBuf,
     /// Whether an agent in the guest is connected.
@@ -129,6 +131,7 @@ impl VmState {
             kind: "vm".to_owned(),
             name: self.options.vm.clone(),
             pid: std::process::id(),
+            qmp: self.options.qmp.clone(),
             hub: self.options.socket.clone(),
             agent: self.has_agent,
             devices: self.devices.values().map(DeviceState::report).collect(),
@@ -298,6 +301,22 @@ impl AttachedVms {
         paths.iter().filter_map(|path| ask(path).ok()).collect()
     }
 
+    /// The report of the virtual machine of this name.
+    ///
+    /// # Errors
+    ///
+    /// [`io::ErrorKind::NotFound`] if no process serves it; the system's.
+    pub fn report(&self, name: &str) -> io::Result<VmReport> {
+        ask(&self.socket(name)).map_err(|error| match error.kind() {
+            io::ErrorKind::ConnectionRefused => io::ErrorKind::NotFound.into(),
+            _ => error,
+        })
+    }
+
+    fn socket(&self, name: &str) -> PathBuf {
+        self.0.join(format!("{name}.sock"))
+    }
+
     /// Makes a process unplug its devices and end; waits for that at most `limit`.
     ///
     /// # Errors
@@ -305,7 +324,7 @@ impl AttachedVms {
     /// [`io::ErrorKind::NotFound`] if no process serves a virtual machine of this name;
     /// [`io::ErrorKind::TimedOut`].
     pub fn detach(&self, name: &str, limit: Duration) -> io::Result<()> {
-        let mut stream = match UnixStream::connect(self.0.join(format!("{name}.sock"))) {
+        let mut stream = match UnixStream::connect(self.socket(name)) {
             Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
                 return Err(io::ErrorKind::NotFound.into());
             }

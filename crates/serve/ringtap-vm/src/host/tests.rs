@@ -73,6 +73,7 @@ impl Setup {
     fn new(feeder: &Feeder) -> Self {
         let options = GroupOptions {
             vm: "vm1".into(),
+            qmp: None,
             socket: feeder.socket(),
             groups: vec!["all".into(), "more".into()],
             memory_bytes: 64 << 20,

@@ -201,9 +201,13 @@ impl HostLink {
     ///
     /// [`GuestError::Unsent`]
     pub fn release(&mut self, device: SharedId) -> Result<(), GuestError> {
-        match self.devices.remove(&device) {
-            Some(_) => self.say(&Message::DeviceReleased { device }),
-            None => Ok(()),
+        let mapped = self.devices.remove(&device);
+        let was_mapped = mapped.is_some();
+        // Closed before the host asks for the unplug: vfio takes more than a second to reset the device.
+        drop(mapped);
+        match was_mapped {
+            true => self.say(&Message::DeviceReleased { device }),
+            false => Ok(()),
         }
     }
 

@@ -19,6 +19,8 @@ pub struct GuestLimits {
     pub release_ms: u64,
     /// How long QEMU may take to answer, and the guest to let go of an earlier host process's devices.
     pub answer_ms: u64,
+    /// How long the guest may take to arrive, if it still migrates to this QEMU.
+    pub arrival_ms: u64,
 }
 
 impl Default for GuestLimits {
@@ -29,6 +31,7 @@ impl Default for GuestLimits {
             unsent_bytes: 256 * 1024,
             release_ms: 5000,
             answer_ms: 30_000,
+            arrival_ms: 0,
         }
     }
 }

@@ -35,12 +35,17 @@ pub(super) fn check(qmp: &mut Qmp) -> Result<(), VmError> {
     if qmp.version < OLDEST_QEMU {
         return Err(VmError::TooOld(qmp.version.0, qmp.version.1));
     }
+    match state(qmp)? {
+        state if state == "running" => Ok(()),
+        state => Err(VmError::NotRunning(state)),
+    }
+}
+
+/// The state of the machine, in QEMU's words.
+pub(super) fn state(qmp: &mut Qmp) -> Result<String, QmpError> {
     let status = qmp.run("query-status", json!({}))?;
     let state = status.get("status").and_then(Value::as_str);
-    match state {
-        Some("running") => Ok(()),
-        other => Err(VmError::NotRunning(other.unwrap_or("unknown").to_owned())),
-    }
+    Ok(state.unwrap_or("unknown").to_owned())
 }
 
 /// The name of the free root port with the smallest window that holds `bytes`.

@@ -28,6 +28,7 @@ use super::doorbell::{self, DeviceEvents};
 use super::inventory::{self, PREFIX};
 use super::libvirt;
 use super::memory::{self, HostDevice};
+use super::migrate::wait_for_arrival;
 use super::qmp::{Qmp, QmpError};
 use super::session::{FromGuest, HostSession};
 use crate::ctrl::message::{ApplicationId, ApplicationMessage, MOST_PAYLOAD_BYTES, Message};
@@ -102,6 +103,7 @@ impl GuestVm {
         let prefix = format!("{PREFIX}{:016x}-", random());
         let limit = Duration::from_millis(limits.answer_ms);
         let mut qmp = connect(&prefix, limit)?;
+        wait_for_arrival(&mut qmp, Duration::from_millis(limits.arrival_ms))?;
         inventory::check(&mut qmp)?;
         inventory::remove_leftovers(&mut qmp, limit)?;
         let port = inventory::free_port(&mut qmp, CONTROLLER_BYTES)?;

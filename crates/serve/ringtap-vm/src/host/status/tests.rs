@@ -10,6 +10,7 @@ use super::*;
 fn report(name: &str) -> VmReport {
     let options = GroupOptions {
         vm: name.to_owned(),
+        qmp: Some("/run/vm.qmp".into()),
         socket: "/run/ringtap/hub.sock".into(),
         groups: vec!["ids".to_owned()],
         memory_bytes: 1 << 20,
@@ -29,6 +30,7 @@ fn attached_machines_are_listed_by_name_and_a_name_is_used_once() {
         server
     });
     assert_eq!(vms.reports(), ["vm1", "vm2"].map(report));
+    assert_eq!(vms.report("vm2").unwrap(), report("vm2"));
     let used = StatusServer::bind(&folder, "vm1").err().unwrap();
     assert_eq!(used.kind(), io::ErrorKind::AddrInUse);
     // A process that was killed leaves its socket.
@@ -36,6 +38,10 @@ fn attached_machines_are_listed_by_name_and_a_name_is_used_once() {
     assert_eq!(vms.reports().len(), 2);
     assert_eq!(
         vms.detach("vm3", LIMIT).unwrap_err().kind(),
+        io::ErrorKind::NotFound
+    );
+    assert_eq!(
+        vms.report("vm3").unwrap_err().kind(),
         io::ErrorKind::NotFound
     );
     let again = StatusServer::bind(&folder, "vm3").unwrap();

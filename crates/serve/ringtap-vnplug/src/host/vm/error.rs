@@ -54,7 +54,10 @@ pub enum VmError {
     #[error("QEMU {0}.{1} is older than 7.2, the oldest that was tried: hot-plug might end the VM")]
     TooOld(u64, u64),
     /// The machine is paused, migrating or has crashed.
-    #[error("the VM is in state {0:?}, instead of running: resume it first")]
+    #[error(
+        "the VM is in state {0:?}, instead of running: resume it first, or attach it with --resume \
+         if it migrates to this QEMU"
+    )]
     NotRunning(String),
     /// QEMU cannot open memory that it was given.
     #[error("QEMU cannot open the memory that it was given ({0}): it needs /proc")]
@@ -62,6 +65,9 @@ pub enum VmError {
     /// The guest does not let devices go.
     #[error("the guest does not let go of {0}: end its agent, or restart the VM")]
     Held(String),
+    /// QEMU has not migrated the guest.
+    #[error("QEMU did not migrate the VM: {0}; the VM goes on here, detached")]
+    Migration(String),
     /// No such device.
     #[error("the device is not plugged")]
     NoDevice,

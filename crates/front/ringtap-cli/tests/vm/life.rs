@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Machines that are attached and detached in rounds, and that migrate, under traffic.
+
+use std::time::Duration;
+
+use ringtap_pool::number::to_u64;
+use ringtap_testkit::{GUEST_LIMIT, require_root};
+use rustix::process::Signal;
+
+use crate::kit::{GuestAndHub, NOBODY, boot_machine, said_by};
+
+/// Rounds of attach and detach; `RINGTAP_VM_ROUNDS=50` sets another number.
+fn rounds() -> usize {
+    let asked = std::env::var("RINGTAP_VM_ROUNDS").ok();
+    asked.map_or(5, |text| {
+        text.parse().expect("RINGTAP_VM_ROUNDS is a number")
+    })
+}
+
+#[test]
+fn a_reader_in_a_guest_outlives_rounds_of_attach_detach_and_kills_under_traffic() {
+    require_root!();
+    let plan = format!(
+        "{NOBODY} ringtap count -q --json -i host:all udp port 53 >/dns & dns=$!
+        gate 1001 & last=$!
+        readers 2
+        echo GUEST ready
+        wait $last
+        kill -INT $dns
+        wait $dns
+        echo \"GUEST dns $(cat /dns)\"
+        ringtap count -q -i host:all"
+    );
+    let Some(machine) = boot_machine(&plan, &[], "") else {
+        return;
+    };
+    let mut host = GuestAndHub::with("guest_rounds", machine, &["all"]);
+    let held = host.held_by_qemu();
+    // The reader's group is known to the agent once the first host process grants it.
+    let first = host.attach();
+    host.wait_for("GUEST ready");
+    first.interrupt();
+    let _clean = first.wait(GUEST_LIMIT).success();
+    let traffic = host.ringtap(&[
+        "send",
+        "-q",
+        "-i",
+        "tx0",
+        "--method",
+        "packet",
+        "--rate",
+        "200",
+        "--dst-port",
+        "53",
+    ]);
+    for round in 0..rounds() {
+        let vm = host.attach();
+        match round % 5 {
+            // At some time of the plugging, and when all is plugged.
+            1 => std::thread::sleep(Duration::from_millis(to_u64(round) * 37 % 500)),
+            2 => vm.wait_for_stderr("attached", GUEST_LIMIT),
+            3 => {
+                host.wait_for_readers(1);
+                host.kill_hub();
+                host.wait_for_readers(1);
+            }
+            _ => host.wait_for_readers(1),
+        }
+        if matches!(round % 5, 0 | 3) {
+            vm.interrupt();
+            let _clean = vm.wait(GUEST_LIMIT).success();
+            assert_eq!(host.held_by_qemu(), held, "round {round}");
+        } else {
+            if round % 5 == 4 {
+                vm.signal(Signal::INT);
+            }
+            vm.signal(Signal::KILL);
+            let _killed = vm.wait(GUEST_LIMIT);
+        }
+        host.wait_for_readers(0);
+    }
+    let vm = host.attach();
+    host.wait_for_readers(1);
+    traffic.interrupt();
+    let _sent = traffic.wait(GUEST_LIMIT).success();
+    host.send(1001, 1);
+    let delivered = host.said("GUEST dns ")["delivered"].as_u64();
+    assert!(delivered > Some(0), "{delivered:?}");
+    host.wait_for_readers(1);
+    // QEMU ends in the middle of a detach.
+    vm.interrupt();
+    host.machine.qemu.signal(Signal::KILL);
+    let ended = vm.wait(GUEST_LIMIT);
+    assert_eq!(ended.status.code(), Some(0), "{}", ended.stderr);
+    assert_eq!(std::fs::read_dir(host.vms()).unwrap().count(), 0);
+    host.wait_for_readers(0);
+    host.finish_hub();
+}
+
+#[test]
+fn readers_in_a_guest_that_migrates_stay_and_learn_of_the_gap() {
+    require_root!();
+    let plan = format!(
+        "{NOBODY} ringtap count -q --json -i host:all udp port 53 >/dns & dns=$!
+        gate 1001 & first=$!
+        gate 1002 & second=$!
+        readers 3
+        echo GUEST ready
+        wait $first
+        echo GUEST first
+        wait $second
+        status() {{ ringtap status --socket /run/ringtap/host/all.sock; }}
+        until case \"$(status)\" in *'gap 1: '*) true ;; *) false ;; esac; do sleep 0.2; done
+        echo \"GUEST status $(status)\"
+        kill -INT $dns
+        wait $dns
+        echo \"GUEST dns $(cat /dns)\""
+    );
+    let Some(machine) = boot_machine(&plan, &[], "") else {
+        return;
+    };
+    let mut host = GuestAndHub::with("guest_migrates", machine, &["all"]);
+    let here = host.attach();
+    host.wait_for("GUEST ready");
+    host.send(53, 100);
+    host.send(1001, 1);
+    host.wait_for("GUEST first");
+    let first_hub = host.change_hub();
+    let (destination, address) = host.machine.destination();
+    let there = host.attach_later("vm2", &destination, &["all"]);
+    let moved = host.vm(&["migrate-out", "vm1", "--to", &address]);
+    let moved = moved.wait(GUEST_LIMIT).success();
+    println!("{}", moved.stdout);
+    let _ended = here.wait(GUEST_LIMIT).success();
+    let _source = std::mem::replace(&mut host.machine, destination);
+    host.wait_for_readers(1);
+    host.send(53, 70);
+    host.send(1002, 1);
+    let status = said_by(&host.machine, "GUEST status ");
+    let notes = status["sources"][0]["notes"].to_string();
+    println!("{notes}");
+    // The guest had 100 packets and the first gate's.
+    assert!(
+        notes.contains("gap 1: after packet 101 of the capture before"),
+        "{notes}"
+    );
+    assert_eq!(host.said("GUEST dns ")["delivered"], 170);
+    first_hub.interrupt();
+    let end = first_hub.wait(GUEST_LIMIT).success();
+    assert!(end.stdout.contains(": balanced"), "{}", end.stdout);
+    host.finish(there);
+}
