@@ -159,8 +159,8 @@ impl VmState {
                     );
                 }
                 (DeviceKind::Control { .. }, Some((_, false))) => advice.push(
-                    "signals go over the command port: start QEMU with -device intel-iommu,intremap=on \
-                     and the guest with intel_iommu=on iommu=pt and vfio-pci, for interrupts"
+                    "signals go over the command port: interrupts need KVM, QEMU with -device \
+                     intel-iommu,intremap=on, and the guest with intel_iommu=on iommu=pt and vfio-pci"
                         .to_owned(),
                 ),
                 _ => {}

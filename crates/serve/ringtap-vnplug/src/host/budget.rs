@@ -21,6 +21,9 @@ pub struct GuestLimits {
     pub answer_ms: u64,
     /// How long the guest may take to arrive, if it still migrates to this QEMU.
     pub arrival_ms: u64,
+    /// Whether devices interrupt a guest that QEMU emulates. QEMU then relays the interrupts itself, and
+    /// still does so after the unplug: into freed memory. For guests from which nothing is unplugged.
+    pub interrupts_without_kvm: bool,
 }
 
 impl Default for GuestLimits {
@@ -32,6 +35,7 @@ impl Default for GuestLimits {
             release_ms: 5000,
             answer_ms: 30_000,
             arrival_ms: 0,
+            interrupts_without_kvm: false,
         }
     }
 }

@@ -32,16 +32,18 @@ pub(super) struct DeviceEvents {
     _server: OwnedFd,
 }
 
-/// Makes the events, and the socket for QEMU.
-pub(super) fn make(memory: &OwnedFd, vectors: u16) -> io::Result<(DeviceEvents, OwnedFd)> {
+/// Makes the events, and the socket for QEMU. A device that cannot interrupt has no events to the guest.
+pub(super) fn make(
+    memory: &OwnedFd,
+    vectors: u16,
+    can_interrupt: bool,
+) -> io::Result<(DeviceEvents, OwnedFd)> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let (server, for_qemu) = socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
-    let events = || {
-        (0..vectors)
-            .map(|_| Event::new())
-            .collect::<io::Result<_>>()
-    };
-    let (from_guest, to_guest): (Vec<Event>, Vec<Event>) = (events()?, events()?);
+    let events = |count| (0..count).map(|_| Event::new()).collect();
+    let from_guest: io::Result<Vec<Event>> = events(vectors);
+    let to_guest: io::Result<Vec<Event>> = events(if can_interrupt { vectors } else { 0 });
+    let (from_guest, to_guest) = (from_guest?, to_guest?);
     say(&server, PROTOCOL, None)?;
     say(&server, i64::from(GUEST_PEER), None)?;
     say(&server, -1, Some(memory.as_fd()))?;

@@ -41,6 +41,12 @@ pub(super) fn check(qmp: &mut Qmp) -> Result<(), VmError> {
     }
 }
 
+/// Whether KVM runs the machine, so that the kernel relays interrupts.
+pub(super) fn has_kvm(qmp: &mut Qmp) -> Result<bool, QmpError> {
+    let kvm = qmp.run("query-kvm", json!({}))?;
+    Ok(kvm.get("enabled").and_then(Value::as_bool) == Some(true))
+}
+
 /// The state of the machine, in QEMU's words.
 pub(super) fn state(qmp: &mut Qmp) -> Result<String, QmpError> {
     let status = qmp.run("query-status", json!({}))?;

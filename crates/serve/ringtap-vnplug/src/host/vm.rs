@@ -55,6 +55,7 @@ pub struct GuestVm {
     serial: Vec<String>,
     prefix: String,
     limits: GuestLimits,
+    can_interrupt: bool,
     queue: VecDeque<FromGuest>,
     wake: Event,
     last_round: Instant,
@@ -105,6 +106,7 @@ impl GuestVm {
         let mut qmp = connect(&prefix, limit)?;
         wait_for_arrival(&mut qmp, Duration::from_millis(limits.arrival_ms))?;
         inventory::check(&mut qmp)?;
+        let can_interrupt = limits.interrupts_without_kvm || inventory::has_kvm(&mut qmp)?;
         inventory::remove_leftovers(&mut qmp, limit)?;
         let port = inventory::free_port(&mut qmp, CONTROLLER_BYTES)?;
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
@@ -118,6 +120,7 @@ impl GuestVm {
             serial: vec![format!("{prefix}port"), format!("{prefix}serial")],
             prefix,
             limits,
+            can_interrupt,
             queue: VecDeque::new(),
             wake: Event::new()?,
             last_round: Instant::now(),
@@ -184,7 +187,7 @@ impl GuestVm {
                 }))
             }
             DeviceKind::Control { vectors } => {
-                let (made, for_qemu) = doorbell::make(&file, vectors)?;
+                let (made, for_qemu) = doorbell::make(&file, vectors, self.can_interrupt)?;
                 events = Some(made);
                 self.add_socket(&backing, &for_qemu)?;
                 self.add_device(json!({
@@ -364,7 +367,10 @@ impl GuestVm {
         }
     }
 
-    fn take_message(&mut self, message: Message) -> Result<(), VmError> {
+    fn take_message(&mut self, mut message: Message) -> Result<(), VmError> {
+        if let Message::DeviceReady { interrupts, .. } = &mut message {
+            *interrupts &= self.can_interrupt;
+        }
         let outcome = self.session.receive(message);
         if outcome.is_new_agent
             && let Some(channel) = &mut self.channel

@@ -26,9 +26,13 @@ impl Machine {
     }
 
     pub(crate) fn attach(&self) -> Result<GuestVm, VmError> {
+        self.attach_with(GuestLimits::default())
+    }
+
+    pub(crate) fn attach_with(&self, limits: GuestLimits) -> Result<GuestVm, VmError> {
         let limits = GuestLimits {
             answer_ms: u64::try_from(LIMIT.as_millis()).unwrap(),
-            ..GuestLimits::default()
+            ..limits
         };
         GuestVm::attach(&self.0.qmp(), limits)
     }

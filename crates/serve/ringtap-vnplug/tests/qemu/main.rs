@@ -15,7 +15,9 @@ use machine::{LIMIT, Machine};
 use ringtap_testkit::require_root;
 use ringtap_vnplug::ctrl::message::{ApplicationMessage, MOST_PAYLOAD_BYTES};
 use ringtap_vnplug::device::{DeviceKind, MappingKind};
-use ringtap_vnplug::host::{BackEnd as _, FromGuest, GuestVm, HostDevice, VmError, serve};
+use ringtap_vnplug::host::{
+    BackEnd as _, FromGuest, GuestLimits, GuestVm, HostDevice, VmError, serve,
+};
 
 /// Number of the application that the guest's program serves beside `telemetry`.
 const CHECK: u32 = 1;
@@ -45,7 +47,11 @@ fn message(kind: u16, payload: Vec<u8>) -> ApplicationMessage {
 }
 
 /// Plugs both devices of the checking application and waits until the guest has mapped them.
-fn plug(machine: &Machine, vm: &mut GuestVm, has_iommu: bool) -> (HostDevice, HostDevice) {
+fn plug(
+    machine: &Machine,
+    vm: &mut GuestVm,
+    [has_iommu, can_interrupt]: [bool; 2],
+) -> (HostDevice, HostDevice) {
     let bulk = vm.plug(CHECK, DeviceKind::Bulk, BULK_BYTES).unwrap();
     let control = vm.plug(CHECK, DeviceKind::Control { vectors: VECTORS }, 4096);
     let control = control.unwrap();
@@ -57,7 +63,7 @@ fn plug(machine: &Machine, vm: &mut GuestVm, has_iommu: bool) -> (HostDevice, Ho
         let by_vfio = has_iommu && device.id() == control.id();
         assert!(
             matches!(ready, FromGuest::Ready { mapping, interrupts, .. }
-                if (mapping == MappingKind::Vfio) == by_vfio && interrupts == by_vfio),
+                if (mapping == MappingKind::Vfio) == by_vfio && interrupts == (by_vfio && can_interrupt)),
             "{ready:?}"
         );
     }
@@ -157,30 +163,50 @@ fn check_agents(machine: &Machine, vm: &mut GuestVm, control: &HostDevice) {
     assert!(vm.refused_messages() > 0, "the noise");
 }
 
+fn boot_with_iommu() -> Option<Machine> {
+    let more = ["-M", "q35", "-device", "intel-iommu,intremap=on"];
+    Machine::boot(&options(&more), "intel_iommu=on iommu=pt")
+}
+
 #[test]
 fn a_guest_with_an_iommu_gets_memory_messages_and_interrupts() {
     require_root!();
-    let more = ["-M", "q35", "-device", "intel-iommu,intremap=on"];
-    let Some(machine) = Machine::boot(&options(&more), "intel_iommu=on iommu=pt") else {
+    let Some(machine) = boot_with_iommu() else {
         return;
     };
-    let mut vm = machine.attach().unwrap();
+    // An emulated guest, from which the control device is not unplugged.
+    let limits = GuestLimits {
+        interrupts_without_kvm: true,
+        ..GuestLimits::default()
+    };
+    let mut vm = machine.attach_with(limits).unwrap();
     machine.until(&mut vm, |event| *event == FromGuest::Arrived);
-    let (bulk, control) = plug(&machine, &mut vm, true);
+    let (bulk, control) = plug(&machine, &mut vm, [true, true]);
     check_bulk(&machine, &mut vm, &bulk);
     check_signals(&machine, &mut vm, &control);
     check_agents(&machine, &mut vm, &control);
     check_refusals(&mut vm);
+}
+
+#[test]
+fn devices_of_a_host_process_that_died_are_unplugged_by_the_next() {
+    require_root!();
+    let Some(machine) = boot_with_iommu() else {
+        return;
+    };
+    let mut vm = machine.attach().unwrap();
+    machine.until(&mut vm, |event| *event == FromGuest::Arrived);
+    let (_, control) = plug(&machine, &mut vm, [true, false]);
+    check_signals(&machine, &mut vm, &control);
     vm.unplug(control.id()).unwrap();
     machine.until(&mut vm, |event| {
         *event == FromGuest::Unplugged(control.id())
     });
     assert!(matches!(vm.unplug(control.id()), Err(VmError::NoDevice)));
-    // A host process that dies leaves its devices: the next one removes them.
     drop(vm);
     let mut vm = machine.attach().unwrap();
     machine.until(&mut vm, |event| *event == FromGuest::Arrived);
-    let (_, control) = plug(&machine, &mut vm, true);
+    let (_, control) = plug(&machine, &mut vm, [true, false]);
     check_signals(&machine, &mut vm, &control);
     // The emulated guest's kernel once did not come back from its last unplug: one of its processors
     // ran without end.
@@ -199,7 +225,7 @@ fn two_applications_share_a_guest_without_an_iommu_until_qemu_is_killed() {
     };
     let mut vm = machine.attach().unwrap();
     machine.until(&mut vm, |event| *event == FromGuest::Arrived);
-    let (_, control) = plug(&machine, &mut vm, false);
+    let (_, control) = plug(&machine, &mut vm, [false, false]);
     check_signals(&machine, &mut vm, &control);
     let mut telemetry = page::Telemetry::plug(&mut vm, Duration::from_millis(100)).unwrap();
     assert_eq!(telemetry.application(), page::APPLICATION);
