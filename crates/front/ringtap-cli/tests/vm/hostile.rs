@@ -4,7 +4,7 @@
 use ringtap_testkit::{GUEST_LIMIT, require_root};
 use rustix::process::Signal;
 
-use crate::kit::{GuestAndHub, boot_machine, said_by};
+use crate::kit::{GuestAndHub, boot_machine, detach, said_by};
 
 /// Bytes of packets that the hostile guest may read, and of those that it may not.
 const GRANTED: u8 = 0xC3;
@@ -78,8 +78,7 @@ fn a_guest_that_overwrites_and_rings_everything_sees_no_packet_of_others_and_cos
     println!("{list}");
     host.machine.qemu.signal(Signal::KILL);
     let _gone = hostile_vm.wait(GUEST_LIMIT).success();
-    honest_vm.interrupt();
-    let _clean = honest_vm.wait(GUEST_LIMIT).success();
+    let _detached = detach(honest_vm);
     host.wait_for_readers(0);
     host.finish_hub();
 }

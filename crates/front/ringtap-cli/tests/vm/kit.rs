@@ -15,6 +15,8 @@ use rustix::process::Signal;
 use tempfile::TempDir;
 
 pub(crate) const BINARY: &str = env!("CARGO_BIN_EXE_ringtap");
+/// Why a test ends early.
+pub(crate) const HANGS: &str = "the emulated guest's kernel did not come back from an unplug";
 /// Runs a program as an ordinary user that the agent lets read.
 pub(crate) const NOBODY: &str = "setpriv --reuid 65534 --regid 65534 --clear-groups";
 /// Programs of this machine that the guest gets beside Ringtap.
@@ -330,7 +332,7 @@ impl GuestAndHub {
         connection.status().expect("the hub tells")
     }
 
-    fn until<T>(&self, what: &str, found: impl Fn(&HubStatus) -> Option<T>) -> T {
+    fn until<T>(&self, what: &str, mut found: impl FnMut(&HubStatus) -> Option<T>) -> T {
         let deadline = Instant::now() + GUEST_LIMIT;
         loop {
             let status = self.status();
@@ -344,6 +346,18 @@ impl GuestAndHub {
             );
             std::thread::sleep(std::time::Duration::from_millis(20));
         }
+    }
+
+    /// Waits until the guest reads; `false` if its kernel does not come back from an unplug, so that the
+    /// process of the machine ends.
+    pub(crate) fn is_read(&self, vm: &mut Running) -> bool {
+        self.until("the guest reads", |status| match status.readers.len() {
+            1 => Some(true),
+            _ => (!vm.is_running()).then(|| {
+                say_skipped(HANGS);
+                false
+            }),
+        })
     }
 
     pub(crate) fn wait_for_readers(&self, readers: usize) {
@@ -364,7 +378,7 @@ impl GuestAndHub {
 
     /// Detaches the guest, and checks the hub's account.
     pub(crate) fn finish(self, vm: Running) {
-        detach(vm);
+        let _detached = detach(vm);
         self.finish_hub();
     }
 
@@ -375,11 +389,11 @@ impl GuestAndHub {
     }
 }
 
-/// Ends the process of a machine.
-pub(crate) fn detach(vm: Running) {
+/// Ends the process of a machine; `false` if the emulated guest's kernel did not come back from an unplug.
+pub(crate) fn detach(vm: Running) -> bool {
     vm.interrupt();
     let ended = vm.wait(GUEST_LIMIT);
-    // 18: the emulated guest's kernel did not come back from its last unplug.
     let is_usual = matches!(ended.status.code(), Some(0 | 18));
     assert!(is_usual, "{}", ended.stderr);
+    ended.status.success()
 }

@@ -70,6 +70,8 @@ fn two_guests_get_exactly_the_packets_of_their_groups_and_filters() {
     let counted = reader.wait(GUEST_LIMIT).success().stdout;
     let counted: serde_json::Value = serde_json::from_str(counted.trim()).unwrap();
     assert_eq!(delivered(counted), 602);
-    vms.into_iter().for_each(detach);
+    for vm in vms {
+        let _detached = detach(vm);
+    }
     host.finish_hub();
 }
