@@ -74,7 +74,10 @@ pub(super) fn restore() -> Result<()> {
     let lines: Vec<_> = left
         .map(|one| Ok(serde_json::to_string(one)? + "\n"))
         .collect::<Result<_>>()?;
-    fs::write(FILE, lines.concat()).context(FILE)?;
+    match lines.is_empty() {
+        true => fs::remove_file(FILE).context(FILE)?,
+        false => fs::write(FILE, lines.concat()).context(FILE)?,
+    }
     ensure!(count == 0, "{count} commands failed, and stay in {FILE}");
     Ok(())
 }
