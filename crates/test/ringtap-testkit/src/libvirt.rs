@@ -33,7 +33,7 @@ impl LibvirtDomain {
     ///
     /// # Panics
     ///
-    /// When the guest does not start.
+    /// When the guest does not start. A guest whose kernel panics is started again by libvirt.
     #[must_use]
     pub fn boot(files: &[(&str, &Path)]) -> Option<Self> {
         let tools = ["virsh", "libvirtd", "qemu-system-x86_64", "setpriv", "tail"];
@@ -63,10 +63,14 @@ impl LibvirtDomain {
         let mut chown = Command::new("chown");
         let owned = chown.args(["-R", USER]).arg(folder.path()).status();
         assert!(owned.expect("chown starts").success());
-        let daemon = start_daemon(folder.path());
+        let mut daemon = start_daemon(folder.path());
         let socket = path("run/libvirt/libvirt-sock");
         let deadline = Instant::now() + GUEST_LIMIT;
         while !socket.exists() {
+            if !daemon.is_running() {
+                say_skipped(&format!("libvirtd does not run here: {}", daemon.stderr()));
+                return None;
+            }
             let is_early = Instant::now() < deadline;
             assert!(is_early, "no libvirtd: {}", daemon.stderr());
             std::thread::sleep(std::time::Duration::from_millis(20));
@@ -74,7 +78,11 @@ impl LibvirtDomain {
         let uri = format!("qemu+unix:///session?socket={}", socket.display());
         let mut create = Command::new("virsh");
         create.args(["-c", &uri, "create"]).arg(path("domain.xml"));
-        let _created = Running::start(create).wait(GUEST_LIMIT).success();
+        let created = Running::start(create).wait(GUEST_LIMIT);
+        if !created.status.success() {
+            say_skipped(&format!("libvirt starts no domain: {}", created.stderr));
+            return None;
+        }
         let mut console = Command::new("tail");
         console.args(["-n", "+1", "-f"]).arg(path("console"));
         let console = Running::start(console);
