@@ -293,10 +293,20 @@ fn messages_that_would_cost_more_than_their_length_are_refused() {
     let mut inspected = Inspected::new(FlowOptions::default());
     let mut many = question(1, "a.example");
     many[6..8].copy_from_slice(&[0xff, 0xff]);
-    // Each pointer leads to the one before it.
-    let mut chain = vec![0, 1, 0x80, 0, 0, 100, 0, 0, 0, 0, 0, 0, 0];
-    for at in (12_u16..1400).step_by(2) {
-        chain.extend((0xc000 | at).to_be_bytes());
+    // Correct, but each of 60 names leads through 600 pointers, which are the data of the first record.
+    let mut chain = vec![0, 1, 0x80, 0, 0, 1, 0, 61, 0, 0, 0, 0];
+    chain.extend([0, 0, 1, 0, 1]);
+    let null_record = [0, 10, 0, 1, 0, 0, 0, 0];
+    chain.extend([&[0], &null_record[..], &1200_u16.to_be_bytes()].concat());
+    let first = u16::try_from(chain.len()).expect("small");
+    chain.extend([0xc0, 12]);
+    let last = first + 2 * 599;
+    for target in (first..last).step_by(2) {
+        chain.extend((0xc000 | target).to_be_bytes());
+    }
+    for _ in 0..60 {
+        chain.extend((0xc000 | last).to_be_bytes());
+        chain.extend([&null_record[..], &[0, 0]].concat());
     }
     inspected.udp(CLIENT, RESOLVER, &many);
     inspected.udp(CLIENT, RESOLVER, &chain);
