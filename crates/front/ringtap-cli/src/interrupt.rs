@@ -36,10 +36,15 @@ pub(crate) struct EndRequests {
 impl EndRequests {
     /// Waits for SIGINT, SIGTERM and SIGHUP from now on.
     pub(crate) fn new() -> Result<Self> {
+        EndRequests::by(&ENDING)
+    }
+
+    /// Waits for these signals from now on.
+    pub(crate) fn by(signals: &[i32]) -> Result<Self> {
         let (request, requests) = mpsc::channel();
         let is_open = Arc::new(AtomicBool::new(false));
         let opened = Arc::clone(&is_open);
-        on_interrupt(move || {
+        on_signals(signals, move || {
             let _over = request.send(());
             thread::sleep(OPENING);
             if !opened.load(Ordering::Relaxed) {

@@ -92,6 +92,9 @@ enum Verb {
     /// Open a device for a program that reads through libringtap-pcap.
     #[command(hide = true)]
     ServeOne(serve_one::ServeOneArgs),
+    /// Run users' own analyses for a probe.
+    #[command(hide = true)]
+    ProbeLibraries(probe::LibrariesArgs),
     /// Simulate a NIC, the capture and its readers in virtual time.
     Sim(sim::SimArgs),
     /// Write man pages and completions for packages.
@@ -168,6 +171,7 @@ fn main() -> ExitCode {
         Verb::Devices(args) => devices::run(&args),
         Verb::Demo(args) => demo::run(&args),
         Verb::ServeOne(args) => serve_one::run(&args),
+        Verb::ProbeLibraries(args) => probe::run_libraries(&args),
         Verb::Sim(args) => sim::run(&args),
         Verb::Manual(args) => manual::run(&args, Cli::command()),
     };

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `ringtap probe`: measures traffic, and prints or exports the results.
 
+mod ctl;
+mod libraries;
+
 use std::io::{self, ErrorKind, Write};
 use std::net::SocketAddr;
 use std::num::NonZeroU32;
@@ -16,13 +19,15 @@ use ringtap::{Capture, OpenOptions};
 use ringtap_capture::meter::KernelMeter;
 use ringtap_device::Kind;
 use ringtap_probe::config::{ExportPlan, ProbeConfig};
+use ringtap_probe::ctl::CtlServer;
 use ringtap_probe::export::Exporter;
 use ringtap_probe::export::destination::Destination;
 use ringtap_probe::export::json::JsonLines;
 use ringtap_probe::export::prometheus::{ProbeMetrics, PrometheusExporter};
 use ringtap_probe::export::text::TextLines;
 use ringtap_probe::{ExportOptions, Probe, ProbeLedger, ProbePlan, usual_workers};
-use serde_json::json;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
 
 use crate::affinity::Placement;
 use crate::confine::UserArgs;
@@ -30,20 +35,25 @@ use crate::input::InputArgs;
 use crate::interrupt::EndRequests;
 use crate::seeing::metrics::{self, Reach};
 use crate::{print, reading, report};
+use libraries::Libraries;
 
 /// Time between results of a live capture.
 const USUAL_INTERVAL: Duration = Duration::from_secs(5);
 
 #[derive(Args, Debug)]
-#[command(after_help = EXAMPLES)]
+#[command(after_help = EXAMPLES, args_conflicts_with_subcommands = true)]
 pub(crate) struct ProbeArgs {
+    #[command(subcommand)]
+    verb: Option<ctl::ProbeVerb>,
+
     #[command(flatten)]
     input: InputArgs,
 
     #[command(flatten)]
     user: UserArgs,
 
-    /// Analyses and destinations of results; see docs/probe.md.
+    /// Analyses, actions and destinations of results; see docs/probe.md. SIGHUP and `ringtap probe ctl
+    /// reload` read it again.
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
 
@@ -70,6 +80,11 @@ pub(crate) struct ProbeArgs {
     #[arg(long, value_name = "ADDRESS", value_parser = metrics::address)]
     metrics: Option<SocketAddr>,
 
+    /// Socket for `ringtap probe ctl`. [default: /run/ringtap/probe.sock, without root
+    /// $XDG_RUNTIME_DIR/ringtap-probe.sock; none for a file]
+    #[arg(long, value_name = "PATH")]
+    control: Option<PathBuf>,
+
     /// One JSON object a line instead of text; flows with the names of Zeek's conn.log.
     #[arg(long)]
     json: bool,
@@ -81,10 +96,16 @@ Examples:
   ringtap probe -r file.pcap --json     all flows of a file, for a program
   ringtap probe -i eth0 tcp port 443    with a filter, as for tcpdump
   ringtap probe -i eth0 --config probe.toml
+  ringtap probe ctl disable sizes       changes the running probe
   ringtap probe -i eth0 --export ipfix:udp://10.0.0.1:4739
   ringtap probe -r file.pcap --export parquet:results   then: ringtap report results -o report.html";
 
+pub(crate) use libraries::{LibrariesArgs, run as run_libraries};
+
 pub(crate) fn run(args: &ProbeArgs) -> Result<ExitCode> {
+    if let Some(verb) = &args.verb {
+        return ctl::run(verb);
+    }
     let kind = args.input.kind();
     let is_live = kind.is_some_and(|kind| !matches!(kind, Kind::Pcap | Kind::Sim));
     let workers = match (args.workers, kind) {
@@ -100,7 +121,8 @@ pub(crate) fn run(args: &ProbeArgs) -> Result<ExitCode> {
             exports: Vec::new(),
         },
     };
-    let plan = config.plan;
+    let (plan, exports) = (config.plan, config.exports.clone());
+    let mut libraries = Libraries::spawn(&plan, kind.filter(|_| is_live), &args.user)?;
     let mut to_stdout = config.exports.is_empty().then_some(args.json);
     let mut destinations = Vec::new();
     for export in config.exports {
@@ -112,13 +134,24 @@ pub(crate) fn run(args: &ProbeArgs) -> Result<ExitCode> {
     }
     destinations.extend(args.export.iter().cloned());
     let keeps = args.user.keeping(kind, &Placement::default())?;
-    let requests = keeps.start_early(EndRequests::new)?;
+    let requests = keeps.start_early(|| match args.config {
+        Some(_) => EndRequests::by(&[SIGINT, SIGTERM]),
+        None => EndRequests::new(),
+    })?;
+    // From now on, SIGHUP does not end a probe that has a file to read again.
+    let hangups = args.config.as_ref().map(|_| Signals::new([SIGHUP]));
+    let hangups = hangups.transpose()?;
+    let listener = ctl::listener(args.control.as_deref(), is_live)?;
     let wants = plan.kernel_wants();
     let open_meter = |wants| args.input.open_meter(&wants, plan.needs_packets());
     let meter = wants.map(open_meter).transpose()?;
     let captures = match plan.needs_packets() || meter.is_none() {
         true => {
             let options = OpenOptions::new().name("probe").confined(keeps);
+            let options = match &mut libraries {
+                Some(libraries) => libraries.served(options, &plan, workers.get()),
+                None => options,
+            };
             args.input.open_workers(options, workers, plan.headers)?
         }
         false => {
@@ -160,12 +193,20 @@ pub(crate) fn run(args: &ProbeArgs) -> Result<ExitCode> {
     for destination in destinations {
         exporters.push(destination.open()?);
     }
+    let totals = ProbeMetrics::default();
+    if args.metrics.is_some() {
+        exporters.push(Box::new(PrometheusExporter::new(totals.clone())));
+    }
+    let libraries = libraries.map(|own| own.start(&plan, &args.input.filter_text()));
+    let libraries = libraries.transpose()?;
+    let options = ExportOptions::new(is_live);
+    let probe = Probe::start(captures, meter, plan, exporters, options, libraries)?;
+    let control = probe.control();
     let _metrics = match args.metrics {
         None => None,
         Some(address) => {
-            let totals = ProbeMetrics::default();
-            exporters.push(Box::new(PrometheusExporter::new(totals.clone())));
-            let all = move || Some(totals.exposition());
+            let control = control.clone();
+            let all = move || Some(totals.exposition(&control.ledger()));
             let server = metrics::serve(address, Reach::Loopback, all)?;
             print::note(format_args!(
                 "ringtap: metrics at http://{}/metrics",
@@ -174,15 +215,21 @@ pub(crate) fn run(args: &ProbeArgs) -> Result<ExitCode> {
             Some(server)
         }
     };
-    let options = ExportOptions::new(is_live);
-    let probe = Probe::start(captures, meter, plan, exporters, options)?;
+    if let (Some(path), Some(hangups)) = (&args.config, hangups) {
+        control.reload_by(ctl::reader(path.clone(), every, exports));
+        ctl::reload_at(hangups, control.clone())?;
+    }
+    let _ctl = match listener {
+        Some(listener) => Some(CtlServer::open(listener, control.clone())?),
+        None => None,
+    };
     print::note(format_args!(
         "ringtap: probe of {device} with {workers} workers"
     ));
-    let outcome = probe.run()?;
+    let outcome = probe.run(|line| print::note(format_args!("ringtap: {line}")))?;
     if to_stdout.unwrap_or(args.json) {
         print::line(report::json(&device, "probe", None, &outcome.counters)?)?;
-        print::line(ledger_json(&outcome.ledger))?;
+        print::line(outcome.ledger.json())?;
     } else {
         let title = format!("{device}:");
         print::line(report::counters(&title, &offered_from, &outcome.counters))?;
@@ -234,52 +281,24 @@ fn ledger_text(ledger: &ProbeLedger) -> String {
             number(kernel.full + kernel.nested),
         ));
     }
+    for library in &ledger.libraries {
+        text.push_str(&format!(
+            "\n  {}: analysed {} packets, {} not; {} crashes, {} hangs",
+            library.name,
+            number(library.analysed),
+            number(library.not_analysed),
+            library.crashes,
+            library.hangs
+        ));
+    }
     for (name, exporter) in &ledger.exporters {
         let dropped = exporter.dropped_queue_full + exporter.dropped_failed + exporter.waiting;
         text.push_str(&format!(
-            "\n  {name}: {} records written, {} lost",
+            "\n  {name}: {} records written, {} lost, {} reconnects",
             number(exporter.written),
-            number(dropped)
+            number(dropped),
+            exporter.reconnects
         ));
     }
     text
-}
-
-fn ledger_json(ledger: &ProbeLedger) -> serde_json::Value {
-    let exporters = ledger.exporters.iter().map(|(name, exporter)| {
-        json!({
-            "name": name,
-            "written": exporter.written,
-            "dropped_queue_full": exporter.dropped_queue_full,
-            "dropped_failed": exporter.dropped_failed,
-            "waiting": exporter.waiting,
-        })
-    });
-    json!({
-        "type": "probe",
-        "captured": ledger.captured,
-        "analysed": ledger.analysed,
-        "skipped": { "not_ip": ledger.not_ip, "disabled": ledger.disabled },
-        "flows": {
-            "now": ledger.flows.flows,
-            "records": ledger.flows.records,
-            "evicted": ledger.flows.evicted,
-            "not_sampled": ledger.flows.not_sampled,
-            "payload_no_room": ledger.flows.payload.no_room,
-            "payload_unread": ledger.flows.payload.unread,
-        },
-        "kernel": ledger.kernel.map(|kernel| json!({
-            "seen": kernel.seen,
-            "bytes": kernel.bytes,
-            "analysed": kernel.analysed,
-            "skipped": {
-                "not_ip": kernel.not_ip,
-                "disabled": kernel.disabled,
-                "full": kernel.full,
-                "nested": kernel.nested,
-            },
-        })),
-        "parts_dropped": ledger.parts_dropped,
-        "exporters": exporters.collect::<Vec<_>>(),
-    })
 }

@@ -5,19 +5,23 @@
 //! - A worker's part has bounded memory, whatever the packets contain.
 
 mod cardinality;
+mod keys;
 mod sizes;
+mod times;
 mod top;
 
-use std::net::IpAddr;
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use ringtap_capture::meter::{KeyParts, SIZE_RANGES};
 
 use crate::flows::{FlowOptions, FlowPart};
-use crate::packet::{Dissected, PacketKey};
+use crate::packet::Dissected;
 use crate::record::{Measurement, OneWay};
 use cardinality::Distinct;
+pub use keys::{KeyPart, protocol_word};
 use sizes::SizeCounts;
+use times::{PacketGaps, RoundTrips, TimeHistogram};
 use top::TopKeys;
 
 /// One analysis as the user asked for it.
@@ -64,21 +68,27 @@ pub enum AnalysisKind {
         /// Which part of a packet's key counts.
         by: KeyPart,
     },
+    /// Round trips of TCP handshakes.
+    RoundTrips,
+    /// Times between packets.
+    Gaps {
+        /// Packets between which the time counts.
+        by: GapScope,
+    },
+    /// A number of loops for each packet, to measure the probe itself.
+    Load {
+        /// Loops for each packet.
+        loops: u32,
+    },
 }
 
-/// A part of a packet's key.
+/// Packets between which a gap counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum KeyPart {
-    /// Source address.
-    Source,
-    /// Destination address.
-    Destination,
-    /// Both addresses, in either order.
-    Pair,
-    /// Protocol and the lower of both ports, mostly the server's.
-    Port,
-    /// Addresses, ports and protocol, in either order.
+pub enum GapScope {
+    /// Those of one flow, in either direction.
     Flow,
+    /// All of the capture, which needs a probe with one worker.
+    Capture,
 }
 
 impl AnalysisKind {
@@ -87,102 +97,29 @@ impl AnalysisKind {
         let (by, vlan) = match self {
             AnalysisKind::Flows(_) => (KeyPart::Flow, true),
             AnalysisKind::Top { by, .. } | AnalysisKind::Cardinality { by } => (by, false),
-            AnalysisKind::Sizes => return KeyParts::default(),
+            _ => return KeyParts::default(),
         };
         KeyParts {
-            source: !matches!(by, KeyPart::Destination | KeyPart::Port),
-            destination: !matches!(by, KeyPart::Source | KeyPart::Port),
+            source: !matches!(
+                by,
+                KeyPart::Destination | KeyPart::DestinationNet(_) | KeyPart::Port
+            ),
+            destination: !matches!(by, KeyPart::Source | KeyPart::SourceNet(_) | KeyPart::Port),
             ports: matches!(by, KeyPart::Port | KeyPart::Flow),
             vlan,
         }
     }
-}
 
-impl KeyPart {
-    /// All parts with their words in configurations and results.
-    pub const WORDS: [(&'static str, KeyPart); 5] = [
-        ("source", KeyPart::Source),
-        ("destination", KeyPart::Destination),
-        ("pair", KeyPart::Pair),
-        ("port", KeyPart::Port),
-        ("flow", KeyPart::Flow),
-    ];
-
-    /// The part's word.
-    pub fn word(self) -> &'static str {
-        let found = KeyPart::WORDS.iter().find(|(_, part)| *part == self);
-        found.map_or("", |(word, _)| word)
-    }
-
-    /// The key without what does not count.
-    pub(crate) fn of(self, key: &PacketKey) -> PacketKey {
-        let nothing = PacketKey {
-            source: [0; 2],
-            destination: [0; 2],
-            ports: (0, 0),
-            vlan: 0,
-            protocol: 0,
-            ..*key
-        };
-        let reversed = key.reversed();
-        let ordered = match (key.source, key.ports.0) <= (reversed.source, reversed.ports.0) {
-            true => *key,
-            false => reversed,
-        };
+    /// Names of the values in results that conditions can compare.
+    pub(crate) fn value_names(self) -> &'static [&'static str] {
         match self {
-            KeyPart::Source => PacketKey {
-                source: key.source,
-                ..nothing
-            },
-            KeyPart::Destination => PacketKey {
-                destination: key.destination,
-                ..nothing
-            },
-            KeyPart::Pair => PacketKey {
-                source: key.source.min(key.destination),
-                destination: key.source.max(key.destination),
-                ..nothing
-            },
-            KeyPart::Port => PacketKey {
-                ports: (key.ports.0.min(key.ports.1), 0),
-                protocol: key.protocol,
-                is_ipv6: false,
-                ..nothing
-            },
-            KeyPart::Flow => PacketKey { vlan: 0, ..ordered },
+            AnalysisKind::Flows(_) => &[],
+            AnalysisKind::Top { .. } => &["bytes", "packets", "error_bytes"],
+            AnalysisKind::Sizes => &["packets", "bytes"],
+            AnalysisKind::Cardinality { .. } => &["distinct"],
+            AnalysisKind::RoundTrips | AnalysisKind::Gaps { .. } => &["count", "mean_ns"],
+            AnalysisKind::Load { .. } => &["packets"],
         }
-    }
-
-    /// A key of this part as text.
-    fn text(self, key: &PacketKey) -> String {
-        let end = |address: IpAddr, port: u16| match address {
-            IpAddr::V4(address) => format!("{address}:{port}"),
-            IpAddr::V6(address) => format!("[{address}]:{port}"),
-        };
-        let (source, destination) = (key.address(key.source), key.address(key.destination));
-        match self {
-            KeyPart::Source => source.to_string(),
-            KeyPart::Destination => destination.to_string(),
-            KeyPart::Pair => format!("{source} {destination}"),
-            KeyPart::Port => format!("{}/{}", key.ports.0, protocol_word(key.protocol)),
-            KeyPart::Flow => format!(
-                "{} {} {}",
-                protocol_word(key.protocol),
-                end(source, key.ports.0),
-                end(destination, key.ports.1)
-            ),
-        }
-    }
-}
-
-/// Name of an IP protocol, as Zeek has it; the number for those without one.
-pub fn protocol_word(protocol: u8) -> String {
-    match protocol {
-        1 | 58 => "icmp".into(),
-        6 => "tcp".into(),
-        17 => "udp".into(),
-        132 => "sctp".into(),
-        other => other.to_string(),
     }
 }
 
@@ -192,6 +129,12 @@ pub(crate) enum Meter {
     Top(KeyPart, u32, TopKeys),
     Sizes(SizeCounts),
     Cardinality(KeyPart, Distinct),
+    RoundTrips(Box<RoundTrips>),
+    Gaps(Box<PacketGaps>),
+    /// Loops for each packet, and packets.
+    Load(u32, u64),
+    /// Values of a user's library by name and key.
+    Sums(BTreeMap<(String, Option<String>), f64>),
 }
 
 impl Meter {
@@ -202,7 +145,24 @@ impl Meter {
             AnalysisKind::Top { by, count } => Meter::Top(by, count, TopKeys::new(count)),
             AnalysisKind::Sizes => Meter::Sizes(SizeCounts::default()),
             AnalysisKind::Cardinality { by } => Meter::Cardinality(by, Distinct::new()),
+            AnalysisKind::RoundTrips => Meter::RoundTrips(Box::new(RoundTrips::new())),
+            AnalysisKind::Gaps { by } => Meter::Gaps(Box::new(PacketGaps::new(by))),
+            AnalysisKind::Load { loops } => Meter::Load(loops, 0),
         })
+    }
+
+    /// Takes the part of an interval that is over, and goes on with an empty one.
+    pub(crate) fn take(&mut self) -> Self {
+        let empty = match self {
+            Meter::Top(by, count, _) => Meter::Top(*by, *count, TopKeys::new(*count)),
+            Meter::Sizes(_) => Meter::Sizes(SizeCounts::default()),
+            Meter::Cardinality(by, _) => Meter::Cardinality(*by, Distinct::new()),
+            Meter::RoundTrips(trips) => return Meter::RoundTrips(Box::new(trips.take())),
+            Meter::Gaps(gaps) => return Meter::Gaps(Box::new(gaps.take())),
+            Meter::Load(loops, _) => Meter::Load(*loops, 0),
+            Meter::Sums(_) => Meter::Sums(BTreeMap::new()),
+        };
+        std::mem::replace(self, empty)
     }
 
     /// Counts one packet.
@@ -212,6 +172,17 @@ impl Meter {
             Meter::Top(by, _, keys) => keys.add(by.of(&packet.key), packet.ip_bytes.into(), 1),
             Meter::Sizes(sizes) => sizes.add(packet.frame_bytes),
             Meter::Cardinality(by, distinct) => distinct.add(&by.of(&packet.key)),
+            Meter::RoundTrips(trips) => trips.add(packet),
+            Meter::Gaps(gaps) => gaps.add(packet),
+            Meter::Load(loops, packets) => {
+                let work = (0..*loops).fold(packet.frame_bytes, |sum, loops| {
+                    std::hint::black_box(sum.wrapping_mul(31).wrapping_add(loops))
+                });
+                std::hint::black_box(work);
+                *packets += 1;
+            }
+            // Counted in a process of its own.
+            Meter::Sums(_) => {}
         }
     }
 
@@ -222,8 +193,9 @@ impl Meter {
                 let OneWay { bytes, packets, .. } = part.counts;
                 keys.add(by.of(&part.key), bytes, packets);
             }
-            Meter::Sizes(_) => {}
             Meter::Cardinality(by, distinct) => distinct.add(&by.of(&part.key)),
+            // The kernel has no other kinds.
+            _ => {}
         }
     }
 
@@ -240,6 +212,17 @@ impl Meter {
             (Meter::Top(_, _, keys), Meter::Top(_, _, more)) => keys.merge(more),
             (Meter::Sizes(sizes), Meter::Sizes(more)) => sizes.merge(&more),
             (Meter::Cardinality(_, distinct), Meter::Cardinality(_, more)) => distinct.merge(&more),
+            (Meter::RoundTrips(trips), Meter::RoundTrips(more)) => {
+                trips.server.merge(&more.server);
+                trips.client.merge(&more.client);
+            }
+            (Meter::Gaps(gaps), Meter::Gaps(more)) => gaps.times.merge(&more.times),
+            (Meter::Load(_, packets), Meter::Load(_, more)) => *packets += more,
+            (Meter::Sums(sums), Meter::Sums(more)) => {
+                for (place, value) in more {
+                    *sums.entry(place).or_default() += value;
+                }
+            }
             _ => {}
         }
     }
@@ -254,7 +237,29 @@ impl Meter {
             to_ns,
             values,
         };
+        let histogram = |name: &str, times: &TimeHistogram| {
+            let results = times.results().into_iter();
+            let results = results.map(|(range, values)| measurement(name, range, values));
+            results.collect::<Vec<_>>()
+        };
         match self {
+            Meter::RoundTrips(trips) => {
+                let mut results = histogram("server", &trips.server);
+                results.extend(histogram("client", &trips.client));
+                results
+            }
+            Meter::Gaps(gaps) => histogram("gap", &gaps.times),
+            Meter::Sums(sums) => sums
+                .into_iter()
+                .map(|((name, key), value)| measurement(&name, key, vec![("value", value)]))
+                .collect(),
+            Meter::Load(_, packets) => {
+                vec![measurement(
+                    "load",
+                    None,
+                    vec![("packets", as_value(packets))],
+                )]
+            }
             Meter::Top(by, count, keys) => keys
                 .largest(count)
                 .into_iter()

@@ -3,6 +3,11 @@
 //!
 //! Errors name the file, the line, the key, and what is possible.
 
+mod actions;
+mod library;
+#[cfg(test)]
+mod tests;
+
 use std::path::Path;
 use std::time::Duration;
 
@@ -10,16 +15,19 @@ use ringtap::Headers;
 use serde::Deserialize;
 use toml::Spanned;
 
-use crate::analysis::{AnalysisKind, AnalysisPlace, AnalysisPlan, KeyPart};
+use crate::analysis::{AnalysisKind, AnalysisPlace, AnalysisPlan, GapScope, KeyPart};
 use crate::application::require_ndpi;
 use crate::export::destination::Destination;
 use crate::flows::FlowOptions;
 use crate::plan::{ProbePlan, USUAL_KERNEL_FLOWS};
+use actions::ActionTable;
 
 /// Shortest idle time-out of flows that the kernel counts.
 const LEAST_KERNEL_IDLE: Duration = Duration::from_secs(2);
 /// Most keys of a `top` result.
 const MOST_KEYS: u32 = 10_000;
+/// Most loops of `load` for each packet.
+const MOST_LOOPS: u32 = 1_000_000;
 
 /// A checked configuration.
 #[derive(Clone, Debug, PartialEq)]
@@ -52,6 +60,8 @@ struct ConfigFile {
     #[serde(default)]
     analysis: Vec<AnalysisTable>,
     #[serde(default)]
+    action: Vec<ActionTable>,
+    #[serde(default)]
     export: Vec<ExportTable>,
     #[serde(default)]
     kernel: KernelTable,
@@ -82,6 +92,12 @@ struct AnalysisTable {
     payload_bytes: Option<Spanned<u32>>,
     payload_mib: Option<Spanned<u32>>,
     ndpi: Option<Spanned<bool>>,
+    loops: Option<Spanned<u32>>,
+    library: Option<Spanned<String>>,
+    settings: Option<Spanned<String>>,
+    processes: Option<Spanned<u32>>,
+    patience: Option<Spanned<String>>,
+    pause: Option<Spanned<String>>,
 }
 
 #[derive(Deserialize)]
@@ -121,26 +137,40 @@ impl ProbeConfig {
             kernel_flows: place
                 .number("flows", file.kernel.flows.as_ref(), 1 << 24)?
                 .unwrap_or(USUAL_KERNEL_FLOWS),
+            libraries: Vec::new(),
+            actions: Vec::new(),
         };
+        let mut names = Vec::new();
         for table in &file.analysis {
-            let analysis = place.analysis(table, every)?;
-            if plan
-                .analyses
-                .iter()
-                .any(|other| other.name == analysis.name)
-            {
+            let name = match table.kind.get_ref().as_str() {
+                "library" => {
+                    let library = place.library(table, every)?;
+                    let name = library.name.clone();
+                    // One that is off is checked, but has no processes.
+                    plan.libraries.extend(table.enabled.then_some(library));
+                    name
+                }
+                _ => {
+                    plan.analyses.push(place.analysis(table, every)?);
+                    plan.analyses
+                        .last()
+                        .map_or_else(String::new, |one| one.name.clone())
+                }
+            };
+            if names.contains(&name) {
                 let own = table.name.as_ref().unwrap_or(&table.kind);
-                let why = format!(
-                    "there is \"{}\" above: give each analysis a name of its own",
-                    analysis.name
-                );
+                let why =
+                    format!("there is \"{name}\" above: give each analysis a name of its own");
                 return Err(place.error("name", own, &why));
             }
-            plan.analyses.push(analysis);
+            names.push(name);
         }
-        if plan.analyses.is_empty() {
+        if names.is_empty() {
             plan = ProbePlan::standard(every);
         }
+        let actions = file.action.iter();
+        let actions = actions.map(|table| place.action(table, &plan));
+        plan.actions = actions.collect::<Result<_, _>>()?;
         let exports = file.export.iter().map(|table| place.export(&table.to));
         let exports = exports.collect::<Result<_, _>>()?;
         Ok(ProbeConfig { plan, exports })
@@ -203,17 +233,27 @@ impl ConfigText<'_> {
             "cardinality" => AnalysisKind::Cardinality {
                 by: self.key_part(table)?,
             },
+            "rtt" => AnalysisKind::RoundTrips,
+            "gaps" => AnalysisKind::Gaps {
+                by: self.gap_scope(table)?,
+            },
+            "load" => AnalysisKind::Load {
+                loops: self
+                    .number("loops", table.loops.as_ref(), MOST_LOOPS)?
+                    .unwrap_or(1000),
+            },
             _ => {
-                let why = "expected flows, top, sizes or cardinality";
+                let why = "expected flows, top, sizes, cardinality, rtt, gaps, load or library";
                 return Err(self.error("kind", &table.kind, why));
             }
         };
-        self.refuse_unused(table, &kind)?;
+        self.refuse_unused(table)?;
         let name = table.name.as_ref().map(|name| name.get_ref().clone());
+        let by = || table.by.as_ref().map_or("", |by| by.get_ref());
         Ok(AnalysisPlan {
             name: name.unwrap_or_else(|| match kind {
-                AnalysisKind::Top { by, .. } => format!("top {}", by.word()),
-                AnalysisKind::Cardinality { by } => format!("distinct {}", by.word()),
+                AnalysisKind::Top { .. } => format!("top {}", by()),
+                AnalysisKind::Cardinality { .. } => format!("distinct {}", by()),
                 _ => table.kind.get_ref().clone(),
             }),
             every: self.time("every", table.every.as_ref())?.or(every),
@@ -239,31 +279,45 @@ impl ConfigText<'_> {
                 let why = "flows in the kernel need idle of at least 2s: their counts are taken each second";
                 Err(self.error("where", place, why))
             }
+            (
+                "kernel",
+                AnalysisKind::RoundTrips | AnalysisKind::Gaps { .. } | AnalysisKind::Load { .. },
+            ) => {
+                let why = "the kernel has flows, top, sizes and cardinality: leave where out";
+                Err(self.error("where", place, why))
+            }
             ("kernel", _) => Ok(AnalysisPlace::Kernel),
             _ => Err(self.error("where", place, "expected workers or kernel")),
         }
     }
 
     /// Refuses keys that mean nothing for this kind of analysis.
-    fn refuse_unused(&self, table: &AnalysisTable, kind: &AnalysisKind) -> Result<(), ConfigError> {
-        let is_flows = matches!(kind, AnalysisKind::Flows(_));
-        let has_key = matches!(
-            kind,
-            AnalysisKind::Top { .. } | AnalysisKind::Cardinality { .. }
-        );
-        let is_top = matches!(kind, AnalysisKind::Top { .. });
+    fn refuse_unused(&self, table: &AnalysisTable) -> Result<(), ConfigError> {
+        let kind = table.kind.get_ref().as_str();
+        let (is_flows, is_library) = (kind == "flows", kind == "library");
         let texts = [
             ("every", &table.every, !is_flows),
-            ("by", &table.by, has_key),
+            (
+                "by",
+                &table.by,
+                matches!(kind, "top" | "cardinality" | "gaps"),
+            ),
             ("idle", &table.idle, is_flows),
             ("active", &table.active, is_flows),
+            ("where", &table.place, !is_library),
+            ("library", &table.library, is_library),
+            ("settings", &table.settings, is_library),
+            ("patience", &table.patience, is_library),
+            ("pause", &table.pause, is_library),
         ];
         let numbers = [
-            ("count", &table.count, is_top),
+            ("count", &table.count, kind == "top"),
             ("most_flows", &table.most_flows, is_flows),
             ("sampling", &table.sampling, is_flows),
             ("payload_bytes", &table.payload_bytes, is_flows),
             ("payload_mib", &table.payload_mib, is_flows),
+            ("loops", &table.loops, kind == "load"),
+            ("processes", &table.processes, is_library),
         ];
         let why = format!(
             "means nothing for kind \"{}\": leave it out",
@@ -286,14 +340,22 @@ impl ConfigText<'_> {
     }
 
     fn key_part(&self, table: &AnalysisTable) -> Result<KeyPart, ConfigError> {
-        let words = KeyPart::WORDS.map(|(word, _)| word).join(", ");
+        let words = KeyPart::WORDS.map(KeyPart::word).join(", ");
+        let words = format!("{words}, or a network like source/24 or destination/16");
         let Some(by) = &table.by else {
             let why = format!("needs by = one of {words}");
             return Err(self.error("kind", &table.kind, &why));
         };
-        let found = KeyPart::WORDS.iter().find(|(word, _)| word == by.get_ref());
-        let found = found.map(|(_, part)| *part);
+        let found = KeyPart::of_text(by.get_ref());
         found.ok_or_else(|| self.error("by", by, &format!("expected one of {words}")))
+    }
+
+    fn gap_scope(&self, table: &AnalysisTable) -> Result<GapScope, ConfigError> {
+        match table.by.as_ref().map(|by| (by, by.get_ref().as_str())) {
+            None | Some((_, "flow")) => Ok(GapScope::Flow),
+            Some((_, "capture")) => Ok(GapScope::Capture),
+            Some((by, _)) => Err(self.error("by", by, "expected flow or capture")),
+        }
     }
 
     fn flows(&self, table: &AnalysisTable) -> Result<FlowOptions, ConfigError> {
@@ -359,120 +421,4 @@ fn duration(text: &str) -> Option<Duration> {
     };
     let number: u64 = number.parse().ok().filter(|number| *number > 0)?;
     Some(Duration::from_millis(number.checked_mul(milliseconds)?))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn error(text: &str) -> String {
-        let parsed = ProbeConfig::parse("probe.toml", text, None);
-        parsed.expect_err("it is wrong").to_string()
-    }
-
-    #[test]
-    fn a_whole_file_is_understood() {
-        let text = r#"
-            [[analysis]]
-            kind = "flows"
-            idle = "30s"
-            most_flows = 5000
-            [[analysis]]
-            kind = "top"
-            where = "kernel"
-            by = "pair"
-            count = 20
-            every = "1m"
-            enabled = false
-            [[export]]
-            to = "ipfix:udp://10.0.0.1:4739"
-            [[export]]
-            to = "json:/tmp/flows.json"
-        "#;
-        let config = ProbeConfig::parse("probe.toml", text, None).expect("it is right");
-        let [flows, top] = &config.plan.analyses[..] else {
-            panic!("{config:?}")
-        };
-        let AnalysisKind::Flows(options) = flows.kind else {
-            panic!("{flows:?}")
-        };
-        assert_eq!(
-            (options.idle, options.most_flows),
-            (Duration::from_secs(30), 5000)
-        );
-        let kind = AnalysisKind::Top {
-            by: KeyPart::Pair,
-            count: 20,
-        };
-        assert_eq!(
-            (&*top.name, top.kind, top.enabled),
-            ("top pair", kind, false)
-        );
-        assert_eq!(top.every, Some(Duration::from_secs(60)));
-        let wants = config.plan.kernel_wants().expect("one is in the kernel");
-        assert!(wants.parts.source && wants.parts.destination && !wants.parts.ports);
-        assert!(config.plan.needs_packets());
-        assert_eq!(config.exports.len(), 2);
-        assert_eq!(
-            config.exports[1],
-            ExportPlan::To(Destination::JsonFile("/tmp/flows.json".into()))
-        );
-    }
-
-    #[test]
-    fn what_is_wrong_is_told_with_its_line_and_key_and_what_is_possible() {
-        for (text, told) in [
-            (
-                "[[analysis]]\nkind = \"flow\"",
-                "probe.toml, line 2, kind: expected flows, top",
-            ),
-            (
-                "[[analysis]]\nkind = \"top\"",
-                "line 2, kind: needs by = one of source",
-            ),
-            (
-                "[[analysis]]\nkind = \"top\"\nby = \"mac\"",
-                "line 3, by: expected one of source",
-            ),
-            (
-                "[[analysis]]\nkind = \"sizes\"\nidle = \"5s\"",
-                "line 3, idle: means nothing for",
-            ),
-            (
-                "[[analysis]]\nkind = \"flows\"\nidle = \"5\"",
-                "line 3, idle: expected a time",
-            ),
-            (
-                "[[analysis]]\nkind = \"flows\"\nsampling = 0",
-                "line 3, sampling: expected a number",
-            ),
-            (
-                "[[analysis]]\nkind = \"sizes\"\nwhere = \"nic\"",
-                "line 3, where: expected workers or kernel",
-            ),
-            (
-                "[[analysis]]\nkind = \"flows\"\nwhere = \"kernel\"\nidle = \"1s\"",
-                "line 3, where: flows in the kernel need idle of at least 2s",
-            ),
-            (
-                "[[analysis]]\nkind = \"sizes\"\n[[analysis]]\nkind = \"sizes\"",
-                "line 4, name: there is",
-            ),
-            ("[[analysis]]\nkind = \"sizes\"\nevry = \"5s\"", "line 3"),
-            (
-                "[[export]]\nto = \"ipfix:10.0.0.1\"",
-                "line 2, to: destination \"ipfix:10.0.0.1\": ",
-            ),
-            (
-                "[[export]]\nto = \"kafka\"",
-                "line 2, to: destination \"kafka\": expected one of ipfix:udp://",
-            ),
-            (
-                "[[export]]\nto = \"json:/tmp/x?rotate=5\"",
-                "line 2, to: destination \"json:/tmp/x?rotate=5\": \"rotate\" is no setting",
-            ),
-        ] {
-            assert!(error(text).contains(told), "{text}: {}", error(text));
-        }
-    }
 }

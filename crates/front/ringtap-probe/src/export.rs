@@ -19,7 +19,7 @@ pub mod text;
 use std::sync::Arc;
 
 use crate::record::Record;
-pub use queue::{ExportQueue, WhenFull};
+pub use queue::{ExportQueue, ExportWatch, WhenFull};
 
 /// Records that several exporters share.
 pub type Records = Arc<[Record]>;
@@ -90,4 +90,6 @@ pub struct ExportCounters {
     pub dropped_failed: u64,
     /// Records in the queue.
     pub waiting: u64,
+    /// Times that a destination which had failed for a second or longer was back.
+    pub reconnects: u64,
 }

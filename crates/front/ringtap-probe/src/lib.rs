@@ -2,25 +2,33 @@
 //! Traffic probe: analyses on the packets of a capture, flow records, exporters.
 #![deny(unsafe_code)]
 
+pub mod action;
 pub mod analysis;
 pub mod application;
+mod condition;
 pub mod config;
+mod control;
+pub mod ctl;
 pub mod export;
 pub mod flows;
 #[cfg(any(test, fuzzing))]
 pub mod fuzzing;
+mod interval;
+mod ledger;
+pub mod library;
 mod merge;
 mod outlets;
 mod packet;
 mod plan;
 mod probe;
 pub mod record;
+mod watcher;
 mod worker;
 
+pub use condition::{Condition, ConditionError};
+pub use control::{CommandError, PlanReader, ProbeCommand, ProbeControl};
+pub use ledger::{KernelLedger, ProbeLedger};
 pub use plan::ProbePlan;
-pub use probe::{
-    ExportOptions, KernelLedger, Probe, ProbeControl, ProbeError, ProbeLedger, ProbeOutcome,
-    usual_workers,
-};
+pub use probe::{ExportOptions, Probe, ProbeError, ProbeOutcome, usual_workers};
 #[cfg(feature = "report")]
 pub mod report;

@@ -9,11 +9,18 @@
 use std::collections::{BTreeMap, HashMap};
 
 use crate::analysis::Meter;
-use crate::record::Record;
-use crate::worker::{Interval, IntervalPart};
+use crate::interval::Interval;
+use crate::record::Measurement;
+use crate::worker::IntervalPart;
 
 /// Intervals of all analyses that may wait for a worker.
 const MOST_WAITING: usize = 256;
+
+/// The results of one interval of an analysis; none if no packet came.
+pub(crate) struct IntervalResult {
+    pub(crate) analysis: String,
+    pub(crate) measurements: Vec<Measurement>,
+}
 
 /// Parts of intervals that some worker has not passed yet.
 pub(crate) struct Merger {
@@ -35,7 +42,7 @@ impl Merger {
     }
 
     /// Adds a part; appends results that are complete now.
-    pub(crate) fn add(&mut self, part: IntervalPart, records: &mut Vec<Record>) {
+    pub(crate) fn add(&mut self, part: IntervalPart, results: &mut Vec<IntervalResult>) {
         let passed = self.passed.entry(part.analysis.clone());
         let passed = passed.or_insert_with(|| match part.worker < self.workers {
             true => vec![None; self.workers],
@@ -55,30 +62,37 @@ impl Merger {
                 self.waiting.insert(place, (part.meter, part.seen));
             }
         }
-        self.take_complete(records);
+        self.take_complete(results);
         while self.waiting.len() > MOST_WAITING
             && let Some((place, value)) = self.waiting.pop_first()
         {
-            emit(place, value, records);
+            emit(place, value, results);
+        }
+    }
+
+    /// A worker that had ended sends parts again.
+    pub(crate) fn resume(&mut self, worker: usize) {
+        if let Some(ended) = self.ended.get_mut(worker) {
+            *ended = false;
         }
     }
 
     /// A worker sends no more parts.
-    pub(crate) fn end(&mut self, worker: usize, records: &mut Vec<Record>) {
+    pub(crate) fn end(&mut self, worker: usize, results: &mut Vec<IntervalResult>) {
         if let Some(ended) = self.ended.get_mut(worker) {
             *ended = true;
         }
-        self.take_complete(records);
+        self.take_complete(results);
     }
 
     /// Appends all that waits.
-    pub(crate) fn finish(&mut self, records: &mut Vec<Record>) {
+    pub(crate) fn finish(&mut self, results: &mut Vec<IntervalResult>) {
         while let Some((place, value)) = self.waiting.pop_first() {
-            emit(place, value, records);
+            emit(place, value, results);
         }
     }
 
-    fn take_complete(&mut self, records: &mut Vec<Record>) {
+    fn take_complete(&mut self, results: &mut Vec<IntervalResult>) {
         let is_complete = |(interval, analysis): &(Interval, String)| {
             let passed = self.passed.get(analysis);
             let mut workers = passed.into_iter().flatten().zip(&self.ended);
@@ -93,7 +107,7 @@ impl Merger {
             .collect();
         for place in complete {
             if let Some(value) = self.waiting.remove(&place) {
-                emit(place, value, records);
+                emit(place, value, results);
             }
         }
     }
@@ -102,14 +116,23 @@ impl Merger {
 fn emit(
     (interval, analysis): (Interval, String),
     (meter, seen): (Meter, Interval),
-    records: &mut Vec<Record>,
+    results: &mut Vec<IntervalResult>,
 ) {
-    let Interval { from_ns, to_ns } = match interval.to_ns {
-        // One result for the whole capture.
-        u64::MAX if seen == Interval::NONE => return,
-        u64::MAX => seen,
-        _ => interval,
+    // An interval without a start or an end is as long as its packets.
+    let is_open = interval.from_ns == 0 || interval.to_ns == u64::MAX;
+    if is_open && seen == Interval::NONE {
+        return;
+    }
+    let from_ns = match interval.from_ns {
+        0 => seen.from_ns,
+        from_ns => from_ns,
     };
-    let results = meter.results(&analysis, from_ns, to_ns).into_iter();
-    records.extend(results.map(|result| Record::Measurement(Box::new(result))));
+    let to_ns = match interval.to_ns {
+        u64::MAX => seen.to_ns,
+        to_ns => to_ns,
+    };
+    results.push(IntervalResult {
+        measurements: meter.results(&analysis, from_ns, to_ns),
+        analysis,
+    });
 }

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use crate::export::{ExportCounters, ExportQueue, Records, WhenFull};
+use crate::export::{ExportCounters, ExportQueue, ExportWatch, Records, WhenFull};
 use crate::record::Record;
 
 /// The queues of all exporters, for all workers.
@@ -22,6 +22,12 @@ impl Outlets {
         self.when_full == WhenFull::Drop
     }
 
+    /// Names and counters of all exporters.
+    pub(crate) fn watches(&self) -> Vec<ExportWatch> {
+        let queues = self.queues.iter();
+        queues.map(|queue| queue.watch().clone()).collect()
+    }
+
     /// Sends records to all exporters, and empties the list.
     pub(crate) fn send(&self, records: &mut Vec<Record>) {
         if records.is_empty() {
@@ -37,7 +43,7 @@ impl Outlets {
     pub(crate) fn finish(self, limit: Duration) -> Vec<(String, ExportCounters)> {
         let queues = self.queues.into_iter();
         queues
-            .map(|queue| (queue.name().to_owned(), queue.finish(limit)))
+            .map(|queue| (queue.watch().name.clone(), queue.finish(limit)))
             .collect()
     }
 }

@@ -40,7 +40,7 @@ pub(crate) struct Dissected<'a> {
     /// Captured bytes from the IP header on, without the frame's padding.
     pub(crate) packet: &'a [u8],
     /// Offset of the payload in `packet`.
-    payload_at: usize,
+    pub(crate) payload_at: usize,
 }
 
 /// Fields of a TCP header.

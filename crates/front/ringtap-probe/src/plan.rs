@@ -6,14 +6,16 @@ use std::time::Duration;
 use ringtap::Headers;
 use ringtap_capture::meter::{KeyParts, MeterWants};
 
-use crate::analysis::{AnalysisKind, AnalysisPlace, AnalysisPlan, KeyPart};
+use crate::action::ActionPlan;
+use crate::analysis::{AnalysisKind, AnalysisPlace, AnalysisPlan, GapScope, KeyPart};
 use crate::flows::FlowOptions;
+use crate::library::LibraryPlan;
 
 /// Flows and keys that the kernel has room for; 144 bytes for each, twice.
 pub(crate) const USUAL_KERNEL_FLOWS: u32 = 1 << 18;
 
 /// Everything that the workers of a probe need to know.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct ProbePlan {
     /// Of tunnelled packets, the headers that are analysed.
     pub headers: Headers,
@@ -21,6 +23,10 @@ pub struct ProbePlan {
     pub analyses: Vec<AnalysisPlan>,
     /// Most flows and keys, each direction by itself, that the kernel counts between two looks.
     pub kernel_flows: u32,
+    /// Users' own analyses.
+    pub libraries: Vec<LibraryPlan>,
+    /// What changes by itself while the probe runs.
+    pub actions: Vec<ActionPlan>,
 }
 
 impl ProbePlan {
@@ -58,13 +64,34 @@ impl ProbePlan {
             headers: Headers::Inner,
             analyses: analyses.collect(),
             kernel_flows: USUAL_KERNEL_FLOWS,
+            libraries: Vec::new(),
+            actions: Vec::new(),
         }
     }
 
-    /// Whether workers have an analysis, also one that is switched off.
+    /// Refuses what so many workers cannot measure.
+    ///
+    /// # Errors
+    ///
+    /// What to change.
+    pub(crate) fn check(&self, workers: usize) -> Result<(), String> {
+        let is_whole = |one: &&AnalysisPlan| {
+            let by = GapScope::Capture;
+            one.kind == AnalysisKind::Gaps { by }
+        };
+        match self.analyses.iter().find(is_whole) {
+            Some(one) if workers > 1 => Err(format!(
+                "{}: gaps by = \"capture\" need all packets in one worker: use --workers 1, or by = \"flow\"",
+                one.name
+            )),
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether workers or libraries have an analysis, also one that is switched off.
     pub fn needs_packets(&self) -> bool {
         let mut analyses = self.analyses.iter();
-        analyses.any(|one| one.place == AnalysisPlace::Workers)
+        !self.libraries.is_empty() || analyses.any(|one| one.place == AnalysisPlace::Workers)
     }
 
     /// What the kernel has to count for its analyses, also for those that are switched off; `None` if it has

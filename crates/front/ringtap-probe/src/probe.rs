@@ -3,26 +3,27 @@
 
 use std::io;
 use std::num::NonZeroU32;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use ringtap::{AllCounters, Capture, Counters, Dropped};
+use ringtap::{AllCounters, Capture, Counters};
 use ringtap_capture::meter::KernelMeter;
 use ringtap_filter::LinkType;
 use ringtap_filter::hash::Link;
 
 use crate::analysis::AnalysisPlace;
-use crate::application::PayloadCounters;
-use crate::export::{ExportCounters, ExportError, ExportQueue, Exporter, WhenFull};
-use crate::flows::FlowCounters;
+use crate::control::{ControlState, PlanBoard, ProbeControl};
+use crate::export::{ExportError, ExportQueue, Exporter, WhenFull};
+use crate::ledger::ProbeLedger;
+use crate::library::{LibraryError, LibraryHost, RunningLibraries};
 use crate::merge::Merger;
 use crate::outlets::Outlets;
 use crate::packet::Secret;
 use crate::plan::ProbePlan;
 use crate::record::Record;
+use crate::watcher::ActionRunner;
 use crate::worker::{ProbeWorker, WorkerCounters, WorkerReport, WorkerSetup};
 
 /// Parts of intervals that may wait for the probe's own thread.
@@ -63,9 +64,15 @@ pub enum ProbeError {
     /// Packets of this link type cannot be analysed.
     #[error("link type {0} cannot be analysed: the probe needs Ethernet or IP packets")]
     LinkType(u16),
+    /// The plan does not fit to the number of workers.
+    #[error("{0}")]
+    Plan(String),
     /// An exporter cannot start.
     #[error(transparent)]
     Export(#[from] ExportError),
+    /// A user's own analysis cannot start.
+    #[error(transparent)]
+    Library(#[from] LibraryError),
     /// A thread cannot start.
     #[error("cannot start a thread: {0}")]
     Thread(#[from] io::Error),
@@ -77,92 +84,21 @@ pub enum ProbeError {
     Worker,
 }
 
-/// Account of a probe: `captured = analysed + not_ip + disabled`.
-#[derive(Clone, Debug, Default)]
-pub struct ProbeLedger {
-    /// Packets that the workers received.
-    pub captured: u64,
-    /// Packets that all analyses saw.
-    pub analysed: u64,
-    /// Packets skipped because they are not IP.
-    pub not_ip: u64,
-    /// Packets skipped because no analysis was on.
-    pub disabled: u64,
-    /// Flow metering.
-    pub flows: FlowCounters,
-    /// Workers' parts of results that were lost because the probe was busy.
-    pub parts_dropped: u64,
-    /// Exporters by name.
-    pub exporters: Vec<(String, ExportCounters)>,
-    /// The analyses in the kernel, if there are any.
-    pub kernel: Option<KernelLedger>,
-}
-
-/// Account of the analyses in the kernel: `seen = analysed + not_ip + disabled + full + nested`.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct KernelLedger {
-    /// Packets that the programs saw.
-    pub seen: u64,
-    /// Bytes of their frames.
-    pub bytes: u64,
-    /// Packets that all analyses counted.
-    pub analysed: u64,
-    /// Packets skipped because they are not IP.
-    pub not_ip: u64,
-    /// Packets skipped because no analysis was on.
-    pub disabled: u64,
-    /// Packets of new flows for which there was no room; `sizes` has counted them.
-    pub full: u64,
-    /// Packets that met a program that had not ended.
-    pub nested: u64,
-}
-
-impl KernelLedger {
-    /// The account as that of a capture.
-    fn counters(&self) -> Counters {
-        let dropped = Dropped {
-            kernel: self.nested,
-            pool_full: self.full,
-            ..Dropped::default()
-        };
-        Counters {
-            offered: self.seen,
-            delivered: self.seen.saturating_sub(dropped.total()),
-            bytes: self.bytes,
-            dropped,
-            ..Counters::default()
-        }
-    }
-}
-
 /// A probe that runs.
 pub struct Probe {
     threads: Vec<JoinHandle<()>>,
     reports: Receiver<WorkerReport>,
     outlets: Arc<Outlets>,
     control: ProbeControl,
+    actions: ActionRunner,
     merger: Merger,
+    libraries: Option<RunningLibraries>,
     end_limit: Duration,
 }
 
-/// Changes and observes a running probe, from any thread.
-#[derive(Clone)]
-pub struct ProbeControl {
-    plan: Arc<Mutex<PlanInForce>>,
-    counters: Arc<[Arc<WorkerCounters>]>,
-    /// Workers of captures; the worker after them has the meter.
-    workers: usize,
-    stop_meter: Option<Arc<AtomicBool>>,
-}
-
-/// The plan, and the way of a new one to each worker.
-struct PlanInForce {
-    plan: ProbePlan,
-    workers: Vec<Sender<Arc<ProbePlan>>>,
-}
-
 impl Probe {
-    /// Starts one worker for each capture, and one for the analyses in the kernel if there is a meter.
+    /// Starts one worker for each capture, and one for the analyses in the kernel if there is a meter. The host
+    /// has started the plan's libraries.
     ///
     /// # Errors
     ///
@@ -173,7 +109,9 @@ impl Probe {
         plan: ProbePlan,
         exporters: Vec<Box<dyn Exporter>>,
         options: ExportOptions,
+        host: Option<LibraryHost>,
     ) -> Result<Self, ProbeError> {
+        plan.check(captures.len()).map_err(ProbeError::Plan)?;
         let links: Result<Vec<_>, _> = captures.iter().map(link_of).collect();
         let start = |exporter| ExportQueue::start(exporter, options.most_waiting);
         let queues: Result<Vec<_>, _> = exporters.into_iter().map(start).collect();
@@ -182,11 +120,12 @@ impl Probe {
         let workers = captures.len();
         let count = u32::try_from(workers).unwrap_or(u32::MAX);
         let secret = Secret::random();
-        let (mut threads, mut plans, mut counters) = (Vec::new(), Vec::new(), Vec::new());
+        let board = Arc::new(PlanBoard::new(plan));
+        let controls = captures.iter().map(|one| Arc::clone(one.control()));
+        let controls: Vec<_> = controls.collect();
+        let (mut threads, mut counters) = (Vec::new(), Vec::new());
         let mut setup = |number, place, link| {
-            let (new_plan, next_plans) = mpsc::channel();
             let own = Arc::new(WorkerCounters::default());
-            plans.push(new_plan);
             counters.push(Arc::clone(&own));
             let setup = WorkerSetup {
                 number,
@@ -199,10 +138,10 @@ impl Probe {
                 secret,
                 outlets: Arc::clone(&outlets),
                 reports: sender.clone(),
-                plans: next_plans,
+                board: Arc::clone(&board),
                 counters: own,
             };
-            ProbeWorker::new(setup, &plan)
+            ProbeWorker::new(setup)
         };
         for (number, (capture, link)) in captures.into_iter().zip(links?).enumerate() {
             let worker = setup(number, AnalysisPlace::Workers, link);
@@ -215,20 +154,27 @@ impl Probe {
             let builder = thread::Builder::new().name("kernel's counts".to_owned());
             threads.push(builder.spawn(move || worker.run_meter(meter))?);
         }
+        let libraries = host.map(|host| RunningLibraries::new(host, sender));
+        let libraries = libraries.transpose()?;
+        let ledgers = libraries.as_ref().map(RunningLibraries::ledgers);
+        let control = ProbeControl::new(ControlState {
+            board: Arc::clone(&board),
+            counters,
+            workers,
+            stop_meter,
+            exports: outlets.watches(),
+            libraries: ledgers.unwrap_or_default(),
+            is_live: outlets.is_live(),
+            configured: Mutex::new((ProbePlan::clone(&board.posted().plan), None)),
+        });
         Ok(Probe {
             threads,
             reports,
             outlets,
-            control: ProbeControl {
-                plan: Arc::new(Mutex::new(PlanInForce {
-                    plan,
-                    workers: plans,
-                })),
-                counters: counters.into(),
-                workers,
-                stop_meter,
-            },
+            actions: ActionRunner::new(control.clone(), board, controls),
+            control,
             merger: Merger::new(workers),
+            libraries,
             end_limit: options.end_limit,
         })
     }
@@ -238,33 +184,56 @@ impl Probe {
         &self.control
     }
 
-    /// Joins and exports results until the capture has ended; then all is written.
+    /// Joins and exports results until the capture has ended; then all is written. `note` gets a line for the
+    /// user about each action.
     ///
     /// # Errors
     ///
     /// [`ProbeError::Worker`]. A failure of the capture is part of the outcome, with the ledger.
-    pub fn run(mut self) -> Result<ProbeOutcome, ProbeError> {
+    pub fn run(mut self, mut note: impl FnMut(String)) -> Result<ProbeOutcome, ProbeError> {
         let mut records: Vec<Record> = Vec::new();
+        let mut results = Vec::new();
         let (mut ended, mut running) = (Vec::new(), self.threads.len());
         let mut outcome = Ok(());
-        while running > 0 {
+        let mut last_results_until = None;
+        loop {
+            if running == 0 {
+                // Processes of libraries see the end of the capture, too.
+                let until = last_results_until.get_or_insert(Instant::now() + self.end_limit);
+                let libraries = self.libraries.as_ref();
+                if libraries.is_none_or(|one| !one.is_running()) || Instant::now() >= *until {
+                    break;
+                }
+            }
             match self.reports.recv_timeout(LOOK) {
-                Ok(WorkerReport::Part(part)) => self.merger.add(part, &mut records),
+                Ok(WorkerReport::Part(part)) => self.merger.add(part, &mut results),
                 Ok(WorkerReport::Ended(worker, capture, result)) => {
-                    self.merger.end(worker, &mut records);
+                    self.merger.end(worker, &mut results);
                     ended.extend(capture.map(|capture| *capture));
                     outcome = outcome.and(result);
                     running -= 1;
-                    if !ended.is_empty() && ended.len() == self.control.workers {
+                    if !ended.is_empty() && ended.len() == self.control.workers() {
                         self.control.stop_meter();
+                    }
+                }
+                Ok(WorkerReport::Library(report)) => {
+                    if let Some(libraries) = &mut self.libraries {
+                        libraries.report(report, &mut results, &mut note);
                     }
                 }
                 Err(RecvTimeoutError::Disconnected) => return Err(ProbeError::Worker),
                 Err(RecvTimeoutError::Timeout) => {}
             }
+            self.actions.act(&mut results, &mut records, &mut note);
             self.outlets.send(&mut records);
         }
-        self.merger.finish(&mut records);
+        self.merger.finish(&mut results);
+        // A thread that waits to send a message ends.
+        drop(self.reports);
+        if let Some(libraries) = self.libraries {
+            libraries.finish(&mut results);
+        }
+        self.actions.act(&mut results, &mut records, &mut note);
         self.outlets.send(&mut records);
         for thread in self.threads {
             thread.join().map_err(|_| ProbeError::Worker)?;
@@ -275,6 +244,11 @@ impl Probe {
             (Some(kernel), true) => Ok(kernel.counters()),
             _ => sum_of(&ended),
         };
+        if let Ok(counters) = &counters {
+            let captured = counters.delivered + counters.dropped.overrun;
+            let libraries = ledger.libraries.into_iter();
+            ledger.libraries = libraries.map(|one| one.of(captured)).collect();
+        }
         if let Some(outlets) = Arc::into_inner(self.outlets) {
             ledger.exporters = outlets.finish(self.end_limit);
         }
@@ -295,68 +269,6 @@ pub struct ProbeOutcome {
     pub counters: Counters,
     /// How the capture ended.
     pub result: Result<(), ringtap::Error>,
-}
-
-impl ProbeControl {
-    /// The ledger now, without exporters.
-    pub fn ledger(&self) -> ProbeLedger {
-        let mut ledger = ProbeLedger::default();
-        let (workers, meters) = self.counters.split_at(self.workers);
-        for worker in self.counters.iter() {
-            ledger.parts_dropped += worker.parts_dropped.load(Relaxed);
-            ledger.flows += FlowCounters {
-                flows: worker.flows.load(Relaxed),
-                records: worker.flow_records.load(Relaxed),
-                evicted: worker.evicted.load(Relaxed),
-                not_sampled: worker.not_sampled.load(Relaxed),
-                payload: PayloadCounters {
-                    no_room: worker.payload_no_room.load(Relaxed),
-                    unread: worker.payload_unread.load(Relaxed),
-                },
-            };
-        }
-        ledger.kernel = meters.first().map(|meter| KernelLedger {
-            seen: meter.captured.load(Relaxed),
-            bytes: meter.kernel_bytes.load(Relaxed),
-            analysed: meter.analysed.load(Relaxed),
-            not_ip: meter.not_ip.load(Relaxed),
-            disabled: meter.disabled.load(Relaxed),
-            full: meter.kernel_full.load(Relaxed),
-            nested: meter.kernel_nested.load(Relaxed),
-        });
-        for worker in workers {
-            ledger.captured += worker.captured.load(Relaxed);
-            ledger.analysed += worker.analysed.load(Relaxed);
-            ledger.not_ip += worker.not_ip.load(Relaxed);
-            ledger.disabled += worker.disabled.load(Relaxed);
-        }
-        ledger
-    }
-
-    /// Ends the analyses in the kernel; captures end by their own controls.
-    pub fn stop_meter(&self) {
-        if let Some(stop) = &self.stop_meter {
-            stop.store(true, Relaxed);
-        }
-    }
-
-    /// The plan now.
-    pub fn plan(&self) -> ProbePlan {
-        let plan = self.plan.lock().unwrap_or_else(PoisonError::into_inner);
-        plan.plan.clone()
-    }
-
-    /// Changes the plan; the workers follow after their present batch. Analyses that stay the same go on
-    /// without a gap, the others end with their results.
-    pub fn change(&self, change: impl FnOnce(&mut ProbePlan)) {
-        let mut in_force = self.plan.lock().unwrap_or_else(PoisonError::into_inner);
-        change(&mut in_force.plan);
-        let plan = Arc::new(in_force.plan.clone());
-        for worker in &in_force.workers {
-            // A worker that has ended needs no plan.
-            let _ended = worker.send(Arc::clone(&plan));
-        }
-    }
 }
 
 /// Number of workers for this machine: one for each usable processor, at most 16.

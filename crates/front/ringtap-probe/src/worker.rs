@@ -9,7 +9,7 @@ mod kernel;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::mpsc::{Receiver, SyncSender};
+use std::sync::mpsc::SyncSender;
 use std::time::Duration;
 
 use ringtap::{Batch, Capture, Next};
@@ -17,7 +17,12 @@ use ringtap_filter::hash::Link;
 use ringtap_ipc::time::now_ns;
 
 use crate::analysis::{AnalysisKind, AnalysisPlace, AnalysisPlan, Meter};
+use crate::application::PayloadCounters;
+use crate::control::{PlanBoard, SnapshotRequest};
 use crate::flows::{FlowCounters, FlowMeter, FlowOptions};
+use crate::interval::Interval;
+use crate::ledger::{KernelLedger, ProbeLedger};
+use crate::library::LibraryReport;
 use crate::outlets::Outlets;
 use crate::packet::{Dissected, Secret};
 use crate::plan::ProbePlan;
@@ -34,6 +39,8 @@ const RECORDS_TOGETHER: usize = 512;
 pub(crate) enum WorkerReport {
     /// The worker's part of an interval.
     Part(IntervalPart),
+    /// A message about a user's own analysis.
+    Library(LibraryReport),
     /// The capture has ended, and so has the worker.
     Ended(usize, Option<Box<Capture>>, Result<(), ringtap::Error>),
 }
@@ -46,13 +53,6 @@ pub(crate) struct IntervalPart {
     /// Times of the first and the last packet.
     pub(crate) seen: Interval,
     pub(crate) meter: Meter,
-}
-
-/// Time between two results, in packets' time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Interval {
-    pub(crate) from_ns: u64,
-    pub(crate) to_ns: u64,
 }
 
 /// Counters of a worker, which other threads may read at any time.
@@ -76,6 +76,44 @@ pub(crate) struct WorkerCounters {
     pub(crate) parts_dropped: AtomicU64,
 }
 
+impl WorkerCounters {
+    /// Adds the packets of a worker to the account.
+    pub(crate) fn add_packets_to(&self, ledger: &mut ProbeLedger) {
+        ledger.captured += self.captured.load(Relaxed);
+        ledger.analysed += self.analysed.load(Relaxed);
+        ledger.not_ip += self.not_ip.load(Relaxed);
+        ledger.disabled += self.disabled.load(Relaxed);
+    }
+
+    /// The packets of the worker that has the analyses in the kernel.
+    pub(crate) fn in_kernel(&self) -> KernelLedger {
+        KernelLedger {
+            seen: self.captured.load(Relaxed),
+            bytes: self.kernel_bytes.load(Relaxed),
+            analysed: self.analysed.load(Relaxed),
+            not_ip: self.not_ip.load(Relaxed),
+            disabled: self.disabled.load(Relaxed),
+            full: self.kernel_full.load(Relaxed),
+            nested: self.kernel_nested.load(Relaxed),
+        }
+    }
+
+    /// Adds the flows of a worker to the account.
+    pub(crate) fn add_flows_to(&self, ledger: &mut ProbeLedger) {
+        ledger.parts_dropped += self.parts_dropped.load(Relaxed);
+        ledger.flows += FlowCounters {
+            flows: self.flows.load(Relaxed),
+            records: self.flow_records.load(Relaxed),
+            evicted: self.evicted.load(Relaxed),
+            not_sampled: self.not_sampled.load(Relaxed),
+            payload: PayloadCounters {
+                no_room: self.payload_no_room.load(Relaxed),
+                unread: self.payload_unread.load(Relaxed),
+            },
+        };
+    }
+}
+
 /// What a worker starts with.
 pub(crate) struct WorkerSetup {
     pub(crate) number: usize,
@@ -87,7 +125,7 @@ pub(crate) struct WorkerSetup {
     pub(crate) secret: Secret,
     pub(crate) outlets: Arc<Outlets>,
     pub(crate) reports: SyncSender<WorkerReport>,
-    pub(crate) plans: Receiver<Arc<ProbePlan>>,
+    pub(crate) board: Arc<PlanBoard>,
     pub(crate) counters: Arc<WorkerCounters>,
 }
 
@@ -100,6 +138,9 @@ pub(crate) struct ProbeWorker {
     records: Vec<Record>,
     /// Counts of flow meters that ended before.
     ended_flows: FlowCounters,
+    /// Changes of the plan, and requests for results, that the worker has followed.
+    generation: u64,
+    snapshot: Option<SnapshotRequest>,
 }
 
 struct IntervalMeter {
@@ -110,16 +151,20 @@ struct IntervalMeter {
 }
 
 impl ProbeWorker {
-    pub(crate) fn new(setup: WorkerSetup, plan: &ProbePlan) -> Self {
+    pub(crate) fn new(setup: WorkerSetup) -> Self {
+        let generation = setup.board.generation();
+        let plan = setup.board.posted().plan;
         let mut worker = ProbeWorker {
             headers: plan.headers,
             flows: Vec::new(),
             meters: Vec::new(),
             records: Vec::new(),
             ended_flows: FlowCounters::default(),
+            generation,
+            snapshot: None,
             setup,
         };
-        worker.follow(plan);
+        worker.follow(&plan);
         worker
     }
 
@@ -201,8 +246,35 @@ impl ProbeWorker {
         }
         self.publish();
         self.setup.outlets.send(&mut self.records);
-        if let Ok(plan) = self.setup.plans.try_recv() {
-            self.follow(&plan);
+        if self.setup.board.generation() != self.generation {
+            self.follow_board();
+        }
+    }
+
+    #[cold]
+    fn follow_board(&mut self) {
+        self.generation = self.setup.board.generation();
+        let posted = self.setup.board.posted();
+        if self.snapshot != posted.snapshot {
+            self.snapshot = posted.snapshot;
+            self.take_snapshot();
+        }
+        self.follow(&posted.plan);
+    }
+
+    /// Divides the present intervals at the time of the request, which is the same for all workers.
+    fn take_snapshot(&mut self) {
+        let Some(SnapshotRequest { time_ns, analysis }) = self.snapshot.clone() else {
+            return;
+        };
+        for at in 0..self.meters.len() {
+            let IntervalMeter { plan, interval, .. } = &mut self.meters[at];
+            let is_asked = analysis.as_ref().is_none_or(|name| *name == plan.name);
+            if is_asked && (interval.from_ns..interval.to_ns).contains(&time_ns) {
+                let to_ns = std::mem::replace(&mut interval.to_ns, time_ns);
+                let from_ns = time_ns;
+                self.change_interval(at, Interval { from_ns, to_ns });
+            }
         }
     }
 
@@ -223,20 +295,21 @@ impl ProbeWorker {
     /// Reports the interval that is over, and starts the one that holds `time_ns`.
     #[cold]
     fn next_interval(&mut self, at: usize, time_ns: u64) {
+        let next = Interval::around(time_ns, self.meters[at].plan.every);
+        self.change_interval(at, next);
+    }
+
+    fn change_interval(&mut self, at: usize, next: Interval) {
         let IntervalMeter {
             plan,
             meter,
             interval,
             seen,
         } = &mut self.meters[at];
-        let Some(empty) = Meter::new(plan.kind) else {
-            return;
-        };
-        let next = Interval::around(time_ns, plan.every);
         let over = std::mem::replace(interval, next);
         let old = IntervalMeter {
             plan: plan.clone(),
-            meter: std::mem::replace(meter, empty),
+            meter: meter.take(),
             interval: over,
             seen: std::mem::replace(seen, Interval::NONE),
         };
@@ -326,59 +399,5 @@ impl ProbeWorker {
             std::mem::take(&mut self.meters),
         );
         self.end(flows, meters);
-    }
-}
-
-impl Interval {
-    /// Before the first packet.
-    pub(crate) const NONE: Interval = Interval {
-        from_ns: u64::MAX,
-        to_ns: 0,
-    };
-
-    /// After all others.
-    pub(crate) const LAST: Interval = Interval {
-        from_ns: u64::MAX,
-        to_ns: u64::MAX,
-    };
-
-    /// The interval of this length that holds a time; intervals start at multiples of their length.
-    fn around(time_ns: u64, every: Option<Duration>) -> Self {
-        let length = every.map_or(0, |every| {
-            u64::try_from(every.as_nanos()).unwrap_or(u64::MAX)
-        });
-        match length {
-            0 => Interval {
-                from_ns: 0,
-                to_ns: u64::MAX,
-            },
-            length => {
-                let from_ns = time_ns - time_ns % length;
-                let to_ns = from_ns.saturating_add(length);
-                Interval { from_ns, to_ns }
-            }
-        }
-    }
-
-    /// Makes the interval hold this time too.
-    #[inline]
-    fn add(&mut self, time_ns: u64) {
-        self.from_ns = self.from_ns.min(time_ns);
-        self.to_ns = self.to_ns.max(time_ns);
-    }
-
-    /// The smallest interval that holds both.
-    pub(crate) fn joined(self, other: Interval) -> Self {
-        Interval {
-            from_ns: self.from_ns.min(other.from_ns),
-            to_ns: self.to_ns.max(other.to_ns),
-        }
-    }
-
-    /// Whether a packet of this time belongs here: also one that is late by less than an interval.
-    #[inline]
-    fn holds(&self, time_ns: u64) -> bool {
-        let length = self.to_ns.saturating_sub(self.from_ns);
-        time_ns < self.to_ns && time_ns >= self.from_ns.saturating_sub(length)
     }
 }

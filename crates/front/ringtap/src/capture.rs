@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use ringtap_client::{Batch, Control, ControlError, Next, Order, Receiver, Tally};
 use ringtap_filter::Program;
+use ringtap_hub::server::Server;
 use ringtap_hub::{Handle, Hub};
 use ringtap_ipc::protocol::Snapshot;
 use ringtap_ipc::subscription::{Subscription, SubscriptionId, Wanted};
@@ -27,7 +28,13 @@ pub struct Capture {
     /// Packets that were delivered but that the program failed to write, and their bytes on the wire.
     not_written: (u64, u64),
     /// The capture's own hub, which ends after the receivers.
-    _hub: Option<Arc<Hub>>,
+    _hub: Option<Arc<OwnHub>>,
+}
+
+/// A hub that runs for one capture, and its server for other processes, which ends first.
+pub(crate) struct OwnHub {
+    pub(crate) _server: Option<Server>,
+    pub(crate) hub: Hub,
 }
 
 /// The counters of a capture and of its lanes.
@@ -68,7 +75,7 @@ impl Capture {
         Ok(Capture::new(Receiver::new(subscription, control)?))
     }
 
-    pub(crate) fn with_hub(self, hub: Arc<Hub>) -> Self {
+    pub(crate) fn with_hub(self, hub: Arc<OwnHub>) -> Self {
         let _hub = Some(hub);
         Capture { _hub, ..self }
     }

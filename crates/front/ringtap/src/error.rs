@@ -6,6 +6,7 @@ use ringtap_client::{ConnectError, ControlError, ReceiveError};
 use ringtap_device::DeviceError;
 use ringtap_filter::text::FilterError;
 use ringtap_hub::{AttachError, HubError};
+use ringtap_ipc::socket::ListenError;
 use ringtap_net::confine::ConfineError;
 
 /// Why a call of this library failed; the message says what to do.
@@ -30,6 +31,9 @@ pub enum Error {
     /// The capture's own hub cannot start.
     #[error(transparent)]
     Hub(#[from] HubError),
+    /// The capture's own hub cannot serve other processes.
+    #[error(transparent)]
+    Listen(#[from] ListenError),
     /// The capture's own hub refused the subscription.
     #[error(transparent)]
     Attach(#[from] AttachError),

@@ -11,10 +11,14 @@ use ringtap_client::{Receiver, SubscriptionRequest, Watermark, default_socket, h
 use ringtap_device::{DeviceSpec, Kind, Options};
 use ringtap_filter::text::Filter;
 use ringtap_filter::{Balance, LinkType, Program};
-use ringtap_hub::{Group, Hub, HubOptions};
+use ringtap_hub::access::Access;
+use ringtap_hub::server::Server;
+use ringtap_hub::{Group, Hub, HubError, HubOptions};
+use ringtap_ipc::socket::Listener;
 use ringtap_net::confine::Confinement;
 use ringtap_pool::source::Facts;
 
+use crate::capture::OwnHub;
 use crate::{Capture, Error};
 
 /// The only group of a hub that runs for one capture.
@@ -47,6 +51,15 @@ pub struct OpenOptions {
     socket: Option<PathBuf>,
     in_order: Option<Duration>,
     confinement: Option<Confinement>,
+    served: Option<ServedGroups>,
+}
+
+/// Groups for processes of the same user, at a socket of the capture's own hub.
+#[derive(Clone, Debug)]
+struct ServedGroups {
+    socket: PathBuf,
+    groups: Vec<Group>,
+    readers: u32,
 }
 
 impl OpenOptions {
@@ -136,6 +149,27 @@ impl OpenOptions {
         }
     }
 
+    /// Lets other processes of this user and of root read the device, too: as members of these groups, at this
+    /// socket of the capture's own hub. The pool has room for so many readers of theirs. Not for a group of a
+    /// running hub, which such processes read themselves.
+    pub fn serving(
+        self,
+        socket: impl Into<PathBuf>,
+        groups: Vec<(String, Balance)>,
+        readers: u32,
+    ) -> Self {
+        let groups = groups.into_iter().map(|(name, balance)| Group {
+            balance,
+            ..Group::new(&name)
+        });
+        let served = Some(ServedGroups {
+            socket: socket.into(),
+            groups: groups.collect(),
+            readers,
+        });
+        OpenOptions { served, ..self }
+    }
+
     /// Opens a device, or a group of a running hub.
     ///
     /// # Errors
@@ -223,6 +257,9 @@ impl OpenOptions {
             true => ringtap_capture::open_for_rules(device)?,
             false => ringtap_capture::open(device)?,
         };
+        let served = self.served.as_ref();
+        let listener = served.map(|served| Listener::bind(&served.socket));
+        let listener = listener.transpose()?;
         self.confine()?;
         let request = SubscriptionRequest {
             filter: compile(&self.filter, source.facts())?,
@@ -233,13 +270,21 @@ impl OpenOptions {
             balance,
             ..Group::new(ONLY_GROUP)
         };
+        let mut groups = vec![group];
+        groups.extend(served.iter().flat_map(|served| served.groups.clone()));
+        let readers = workers.saturating_add(served.map_or(0, |served| served.readers));
         let (hub, subscriptions) = Hub::start(
             vec![source],
-            vec![group],
-            HubOptions::for_readers(workers),
+            groups,
+            HubOptions::for_readers(readers),
             vec![request; workers.get() as usize],
         )?;
-        let hub = Arc::new(hub);
+        let server = listener.map(|listener| Server::open(listener, &hub, vec![Access::default()]));
+        let server = server.transpose().map_err(HubError::from)?;
+        let hub = Arc::new(OwnHub {
+            _server: server,
+            hub,
+        });
         let mut captures = Vec::with_capacity(subscriptions.len());
         for subscription in subscriptions {
             let mut subscription = subscription?;
@@ -248,7 +293,7 @@ impl OpenOptions {
                 let endpoints = subscription.endpoints.iter_mut();
                 endpoints.for_each(|endpoint| endpoint.wanted.from.fill(0));
             }
-            let capture = Capture::at_hub(hub.handle(), subscription)?;
+            let capture = Capture::at_hub(hub.hub.handle(), subscription)?;
             captures.push(capture.with_hub(Arc::clone(&hub)));
         }
         Ok(captures)

@@ -283,6 +283,16 @@ impl Listener {
         }
     }
 
+    /// Lets only the own user and root connect from now on.
+    ///
+    /// # Errors
+    ///
+    /// The system's: another program has removed the socket.
+    pub fn for_own_user(self) -> io::Result<Self> {
+        fs::set_permissions(&self.path, fs::Permissions::from_mode(0o600))?;
+        Ok(self)
+    }
+
     /// Accepts descriptors as on kernels that cannot refuse them; for tests.
     #[must_use]
     pub fn accepting_descriptors(mut self) -> Self {

@@ -33,6 +33,7 @@ pub struct Confinement {
     keeps: Vec<Capability>,
     user: Option<User>,
     writes_below: Option<Vec<PathBuf>>,
+    starts_programs: bool,
 }
 
 /// A user that a process becomes.
@@ -97,6 +98,16 @@ impl Confinement {
         Confinement { user, ..self }
     }
 
+    /// Keeps all system calls, so that the process can start programs, which then confine themselves.
+    #[must_use]
+    pub fn starting_programs(self) -> Self {
+        let starts_programs = true;
+        Confinement {
+            starts_programs,
+            ..self
+        }
+    }
+
     /// Writes and creates files below these folders only, where the kernel has Landlock.
     #[must_use]
     pub fn writing_below(self, folders: Vec<PathBuf>) -> Self {
@@ -132,7 +143,9 @@ impl Confinement {
             user.enter()?;
         }
         limit_thread(&self.keeps).map_err(refused("capabilities"))?;
-        syscalls::forbid()?;
+        if !self.starts_programs {
+            syscalls::forbid()?;
+        }
         match &self.writes_below {
             Some(folders) => forbid_other_writes(folders),
             None => Ok(()),
@@ -141,6 +154,12 @@ impl Confinement {
 }
 
 impl User {
+    /// Name of the user.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
     /// User id.
     #[must_use]
     pub fn uid(&self) -> u32 {

@@ -14,6 +14,8 @@ use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::{Registry, Unit};
 
 use super::{ExportError, Exporter};
+use crate::analysis::as_value;
+use crate::ledger::ProbeLedger;
 use crate::record::{FlowRecord, Measurement, Record};
 
 /// Most values of analyses that are kept.
@@ -83,14 +85,15 @@ impl ProbeMetrics {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// All metrics in OpenMetrics' text format.
+    /// All metrics, with those of the ledger, in OpenMetrics' text format.
     ///
     /// # Errors
     ///
     /// A name cannot be written.
-    pub fn exposition(&self) -> Result<String, fmt::Error> {
+    pub fn exposition(&self, ledger: &ProbeLedger) -> Result<String, fmt::Error> {
         let mut registry = Registry::default();
         registry.register_collector(Box::new(self.totals().clone()));
+        registry.register_collector(Box::new(LedgerMetrics(ledger.clone())));
         let mut out = String::new();
         text::encode(&mut out, &registry)?;
         Ok(out)
@@ -135,59 +138,43 @@ fn count(number: usize) -> u64 {
 
 impl Collector for ProbeTotals {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        let mut counter = |name: &str, help: &str, unit: &str, label, samples: &[(&str, u64)]| {
-            let unit = Unit::Other(unit.into());
-            let kind = ConstCounter::new(0_u64).metric_type();
-            let mut metric = encoder.encode_descriptor(name, help, Some(&unit), kind)?;
-            for (word, value) in samples {
-                ConstCounter::new(*value).encode(metric.encode_family(&[(label, *word)])?)?;
-            }
-            Ok::<_, fmt::Error>(())
+        let ways = |[forward, backward]: [u64; 2]| {
+            [("forward", forward), ("backward", backward)]
+                .map(|(direction, count)| (vec![("direction", direction)], count))
         };
-        let ways = |counts: [u64; 2]| [("forward", counts[0]), ("backward", counts[1])];
         let ends: Vec<_> = self
             .flows
             .iter()
-            .map(|(end, flows)| (*end, *flows))
+            .map(|(end, flows)| (vec![("end", *end)], *flows))
             .collect();
-        counter(
-            "ringtap_probe",
-            "Flow records by the reason of their end.",
-            "flows",
-            "end",
-            &ends,
-        )?;
+        let help = "Flow records by the reason of their end.";
+        family(&mut encoder, "ringtap_probe", help, "flows", &ends)?;
         let help = "Packets of flow records, from and to the originator.";
-        counter(
+        let packets = ways(self.packets);
+        family(
+            &mut encoder,
             "ringtap_probe_flow",
             help,
             "packets",
-            "direction",
-            &ways(self.packets),
+            &packets,
         )?;
         let help = "IP bytes of flow records, from and to the originator.";
-        counter(
-            "ringtap_probe_flow",
-            help,
-            "bytes",
-            "direction",
-            &ways(self.bytes),
-        )?;
+        let bytes = ways(self.bytes);
+        family(&mut encoder, "ringtap_probe_flow", help, "bytes", &bytes)?;
         let help = "Values of analyses that exceeded the limit of the metrics.";
-        counter(
+        let left_out = [(vec![("reason", "limit")], self.left_out)];
+        family(
+            &mut encoder,
             "ringtap_probe_left_out",
             help,
             "values",
-            "reason",
-            &[("limit", self.left_out)],
+            &left_out,
         )?;
-        let dns = self
-            .dns
-            .iter()
-            .map(|(response, count)| (&**response, *count));
-        let dns: Vec<_> = dns.collect();
+        let dns = self.dns.iter();
+        let dns = dns.map(|(response, count)| (vec![("response", &**response)], *count));
         let help = "DNS questions by the response code of their answer.";
-        counter("ringtap_probe_dns", help, "questions", "response", &dns)?;
+        let dns: Vec<_> = dns.collect();
+        family(&mut encoder, "ringtap_probe_dns", help, "questions", &dns)?;
         let kind = ConstGauge::new(0.0).metric_type();
         let help = "Values of the latest interval of an analysis.";
         let mut metric = encoder.encode_descriptor("ringtap_probe_value", help, None, kind)?;
@@ -204,6 +191,87 @@ impl Collector for ProbeTotals {
         }
         Ok(())
     }
+}
+
+/// The account of the probe, as metrics.
+#[derive(Debug)]
+struct LedgerMetrics(ProbeLedger);
+
+impl Collector for LedgerMetrics {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let ledger = &self.0;
+        let packets = [
+            ("captured", ledger.captured),
+            ("analysed", ledger.analysed),
+            ("not_ip", ledger.not_ip),
+            ("disabled", ledger.disabled),
+        ];
+        let packets = packets.map(|(account, packets)| (vec![("account", account)], packets));
+        let help = "Packets: captured = analysed + not_ip + disabled.";
+        family(&mut encoder, "ringtap_probe", help, "packets", &packets)?;
+        let exporters = ledger.exporters.iter();
+        let records: Vec<_> = exporters
+            .clone()
+            .flat_map(|(name, counters)| {
+                [
+                    ("written", counters.written),
+                    ("dropped_queue_full", counters.dropped_queue_full),
+                    ("dropped_failed", counters.dropped_failed),
+                ]
+                .map(|(outcome, records)| {
+                    (
+                        vec![("exporter", name.as_str()), ("outcome", outcome)],
+                        records,
+                    )
+                })
+            })
+            .collect();
+        let help = "Records by exporter and what became of them.";
+        family(
+            &mut encoder,
+            "ringtap_probe_export",
+            help,
+            "records",
+            &records,
+        )?;
+        let again = exporters.clone();
+        let again =
+            again.map(|(name, counters)| (vec![("exporter", name.as_str())], counters.reconnects));
+        let help = "Times that a failed destination was back.";
+        family(
+            &mut encoder,
+            "ringtap_probe_export",
+            help,
+            "reconnects",
+            &again.collect::<Vec<_>>(),
+        )?;
+        let kind = ConstGauge::new(0.0).metric_type();
+        let help = "Records that wait for an exporter.";
+        let mut metric =
+            encoder.encode_descriptor("ringtap_probe_export_waiting", help, None, kind)?;
+        for (name, counters) in exporters {
+            let waiting = ConstGauge::new(as_value(counters.waiting));
+            waiting.encode(metric.encode_family(&[("exporter", name.as_str())])?)?;
+        }
+        Ok(())
+    }
+}
+
+/// A counter with the values of each set of labels.
+fn family(
+    encoder: &mut DescriptorEncoder<'_>,
+    name: &str,
+    help: &str,
+    unit: &str,
+    samples: &[(Vec<(&str, &str)>, u64)],
+) -> fmt::Result {
+    let unit = Unit::Other(unit.into());
+    let kind = ConstCounter::new(0_u64).metric_type();
+    let mut metric = encoder.encode_descriptor(name, help, Some(&unit), kind)?;
+    for (labels, value) in samples {
+        ConstCounter::new(*value).encode(metric.encode_family(labels)?)?;
+    }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -233,7 +301,7 @@ mod tests {
             .expect("memory");
         exporter.write(&values(2, &["10.0.0.3"])).expect("memory");
         exporter.write(&values(2, &["a \"b\""])).expect("memory");
-        let text = metrics.exposition().expect("text");
+        let text = metrics.exposition(&ProbeLedger::default()).expect("text");
         assert!(!text.contains("10.0.0.1"), "{text}");
         for key in ["10.0.0.3", "a \\\"b\\\""] {
             let line = format!(
@@ -254,7 +322,7 @@ mod tests {
         exporter
             .write(&values(1, &vec!["x"; MAX_SERIES + 7]))
             .expect("memory");
-        let text = metrics.exposition().expect("text");
+        let text = metrics.exposition(&ProbeLedger::default()).expect("text");
         assert!(
             text.contains("ringtap_probe_left_out_values_total{reason=\"limit\"} 7"),
             "{text}"

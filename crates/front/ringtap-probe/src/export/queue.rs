@@ -27,10 +27,17 @@ pub enum WhenFull {
 ///
 /// Any number of threads may send.
 pub struct ExportQueue {
-    name: String,
     sender: SyncSender<Records>,
-    account: Arc<ExportAccount>,
+    watch: ExportWatch,
     thread: JoinHandle<()>,
+}
+
+/// Reads the counters of an exporter, from any thread.
+#[derive(Clone)]
+pub struct ExportWatch {
+    /// Name of the exporter.
+    pub name: String,
+    account: Arc<ExportAccount>,
 }
 
 #[derive(Default)]
@@ -39,6 +46,7 @@ struct ExportAccount {
     queue_full: AtomicU64,
     failed: AtomicU64,
     waiting: AtomicU64,
+    reconnects: AtomicU64,
     most_waiting: u64,
     failure: Mutex<Option<String>>,
 }
@@ -61,22 +69,21 @@ impl ExportQueue {
         let builder = builder.name("export".into());
         let thread = builder.spawn(move || run(exporter, &batches, &own))?;
         Ok(ExportQueue {
-            name,
             sender,
-            account,
+            watch: ExportWatch { name, account },
             thread,
         })
     }
 
-    /// Name of the exporter.
-    pub fn name(&self) -> &str {
-        &self.name
+    /// Name and counters of the exporter.
+    pub fn watch(&self) -> &ExportWatch {
+        &self.watch
     }
 
     /// Hands records to the exporter. With [`WhenFull::Drop`] it never waits.
     pub fn send(&self, records: Records, when_full: WhenFull) {
         let count = count_of(&records);
-        let account = &self.account;
+        let account = &self.watch.account;
         let fits = |waiting: u64| {
             let more = waiting.saturating_add(count);
             (waiting == 0 || more <= account.most_waiting).then_some(more)
@@ -98,6 +105,20 @@ impl ExportQueue {
         }
     }
 
+    /// Lets the exporter write what waits, at most for `limit`, and returns the final counters.
+    ///
+    /// Records that still wait then are lost with the thread, and stay in `waiting`.
+    pub fn finish(self, limit: Duration) -> ExportCounters {
+        drop(self.sender);
+        let started = Instant::now();
+        while !self.thread.is_finished() && started.elapsed() < limit {
+            thread::sleep(PAUSE);
+        }
+        self.watch.counters()
+    }
+}
+
+impl ExportWatch {
     /// The counters now.
     pub fn counters(&self) -> ExportCounters {
         self.account.counters()
@@ -108,18 +129,6 @@ impl ExportQueue {
         let failure = self.account.failure.lock();
         failure.unwrap_or_else(PoisonError::into_inner).clone()
     }
-
-    /// Lets the exporter write what waits, at most for `limit`, and returns the final counters.
-    ///
-    /// Records that still wait then are lost with the thread, and stay in `waiting`.
-    pub fn finish(self, limit: Duration) -> ExportCounters {
-        drop(self.sender);
-        let started = Instant::now();
-        while !self.thread.is_finished() && started.elapsed() < limit {
-            thread::sleep(PAUSE);
-        }
-        self.account.counters()
-    }
 }
 
 fn count_of(records: &Records) -> u64 {
@@ -128,7 +137,7 @@ fn count_of(records: &Records) -> u64 {
 
 fn run(mut exporter: Box<dyn Exporter>, batches: &Receiver<Records>, account: &ExportAccount) {
     let mut due = Instant::now() + TICK;
-    let mut lost_before = 0;
+    let (mut lost_before, mut is_broken) = (0, false);
     loop {
         let left = due.saturating_duration_since(Instant::now());
         let outcome = match batches.recv_timeout(left) {
@@ -149,7 +158,12 @@ fn run(mut exporter: Box<dyn Exporter>, batches: &Receiver<Records>, account: &E
             true => Ok(()),
             false => {
                 due = Instant::now() + TICK;
-                exporter.tick()
+                let ticked = exporter.tick();
+                let was_broken = std::mem::replace(&mut is_broken, ticked.is_err());
+                if was_broken && !is_broken {
+                    account.reconnects.fetch_add(1, Relaxed);
+                }
+                ticked
             }
         };
         account.note(outcome.and(ticked));
@@ -166,6 +180,7 @@ impl ExportAccount {
             dropped_queue_full: self.queue_full.load(Relaxed),
             dropped_failed: self.failed.load(Relaxed),
             waiting: self.waiting.load(Relaxed),
+            reconnects: self.reconnects.load(Relaxed),
         }
     }
 
@@ -224,7 +239,7 @@ mod tests {
         for _ in 0..50 {
             queue.send(records(10), WhenFull::Drop);
         }
-        let counters = queue.counters();
+        let counters = queue.watch().counters();
         assert_eq!(counters.dropped_queue_full, 400, "{counters:?}");
         assert_eq!(counters.waiting, 100, "{counters:?}");
         permits
@@ -237,6 +252,7 @@ mod tests {
             dropped_queue_full: 400,
             dropped_failed: 10,
             waiting: 0,
+            reconnects: 0,
         };
         assert_eq!(counters, want);
     }

@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `ringtap probe ctl`: changes a running probe; and the reload of its file.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use clap::Subcommand;
+use ringtap_ipc::socket::Listener;
+use ringtap_probe::config::{ExportPlan, ProbeConfig};
+use ringtap_probe::ctl::{default_path, send};
+use ringtap_probe::{PlanReader, ProbeCommand, ProbeControl};
+use signal_hook::iterator::Signals;
+
+use crate::{print, reading};
+
+#[derive(Subcommand, Debug)]
+pub(crate) enum ProbeVerb {
+    /// Change or ask a running probe, as root or as its user.
+    Ctl {
+        /// The probe's socket. [default: that of a probe without --control]
+        #[arg(long, value_name = "PATH")]
+        control: Option<PathBuf>,
+
+        #[command(subcommand)]
+        command: CtlCommand,
+    },
+}
+
+#[derive(Subcommand, Debug)]
+pub(crate) enum CtlCommand {
+    /// Switch an analysis on.
+    Enable { analysis: String },
+    /// Switch an analysis off; its results so far appear.
+    Disable { analysis: String },
+    /// Change the seconds between an analysis' results.
+    Period {
+        analysis: String,
+        #[arg(value_parser = reading::seconds)]
+        seconds: Duration,
+    },
+    /// Give the results so far now, of one analysis or of all but flows.
+    Snapshot { analysis: Option<String> },
+    /// Read the file of --config again.
+    Reload,
+    /// Show the ledger and the analyses, as JSON.
+    Status,
+}
+
+pub(super) fn run(verb: &ProbeVerb) -> Result<ExitCode> {
+    let ProbeVerb::Ctl { control, command } = verb;
+    let path = control.clone().or_else(default_path);
+    let path = path.context("there is no $XDG_RUNTIME_DIR: name the probe's --control")?;
+    let command = match command {
+        CtlCommand::Enable { analysis } => ProbeCommand::Enable(analysis.clone()),
+        CtlCommand::Disable { analysis } => ProbeCommand::Disable(analysis.clone()),
+        CtlCommand::Period { analysis, seconds } => {
+            ProbeCommand::Period(analysis.clone(), *seconds)
+        }
+        CtlCommand::Snapshot { analysis } => ProbeCommand::Snapshot(analysis.clone()),
+        CtlCommand::Reload => ProbeCommand::Reload,
+        CtlCommand::Status => ProbeCommand::Status,
+    };
+    print::line(send(&path, &command)?)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The socket that the user named, or for a live capture the usual one if it is free.
+pub(super) fn listener(named: Option<&Path>, is_live: bool) -> Result<Option<Listener>> {
+    if let Some(path) = named {
+        return Ok(Some(Listener::bind(path)?.for_own_user()?));
+    }
+    let Some(path) = default_path().filter(|_| is_live) else {
+        return Ok(None);
+    };
+    let bound = Listener::bind(&path).map_err(anyhow::Error::from);
+    match bound.and_then(|listener| Ok(listener.for_own_user()?)) {
+        Ok(listener) => Ok(Some(listener)),
+        Err(error) => {
+            let error = crate::describe(&error);
+            print::note(format_args!(
+                "ringtap: no `probe ctl` without a --control of its own: {error}"
+            ));
+            Ok(None)
+        }
+    }
+}
+
+/// Reads the configuration again; destinations stay as they are.
+pub(super) fn reader(
+    path: PathBuf,
+    every: Option<Duration>,
+    exports: Vec<ExportPlan>,
+) -> PlanReader {
+    Box::new(move || {
+        let config = ProbeConfig::read(&path, every).map_err(|error| error.to_string())?;
+        let mut notes = Vec::new();
+        if config.exports != exports {
+            notes.push("export: unchanged: it changes with a restart of the probe".to_owned());
+        }
+        Ok((config.plan, notes))
+    })
+}
+
+/// Reads the configuration again at each of these signals, on a thread of its own.
+pub(super) fn reload_at(mut signals: Signals, control: ProbeControl) -> Result<()> {
+    let reload = move || {
+        for _ in signals.forever() {
+            match control.carry_out(&ProbeCommand::Reload) {
+                Ok(done) => print::note(format_args!("ringtap: {done}")),
+                Err(error) => print::error(error),
+            }
+        }
+    };
+    let builder = std::thread::Builder::new().name("reload".into());
+    builder.spawn(reload).context("cannot start a thread")?;
+    Ok(())
+}

@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Parts of a packet's key by which analyses count.
+
+use std::net::IpAddr;
+
+use crate::packet::PacketKey;
+
+/// A part of a packet's key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KeyPart {
+    /// Source address.
+    Source,
+    /// Destination address.
+    Destination,
+    /// Both addresses, in either order.
+    Pair,
+    /// Protocol and the lower of both ports, mostly the server's.
+    Port,
+    /// Addresses, ports and protocol, in either order.
+    Flow,
+    /// Network of the source: this many bits of an IPv4 address, twice as many of an IPv6 address.
+    SourceNet(u8),
+    /// Network of the destination, likewise.
+    DestinationNet(u8),
+}
+
+impl KeyPart {
+    /// All parts without a number.
+    pub(crate) const WORDS: [KeyPart; 5] = [
+        KeyPart::Source,
+        KeyPart::Destination,
+        KeyPart::Pair,
+        KeyPart::Port,
+        KeyPart::Flow,
+    ];
+
+    /// The part's word in results.
+    pub fn word(self) -> &'static str {
+        match self {
+            KeyPart::SourceNet(_) => "source_net",
+            KeyPart::DestinationNet(_) => "destination_net",
+            KeyPart::Source => "source",
+            KeyPart::Destination => "destination",
+            KeyPart::Pair => "pair",
+            KeyPart::Port => "port",
+            KeyPart::Flow => "flow",
+        }
+    }
+
+    /// The part that a configuration names: a word, for networks with the number of bits: `source/24`.
+    pub(crate) fn of_text(text: &str) -> Option<Self> {
+        let Some((word, bits)) = text.split_once('/') else {
+            let found = KeyPart::WORDS.iter().find(|part| part.word() == text);
+            return found.copied();
+        };
+        let bits: u8 = bits.parse().ok().filter(|bits| (1..=32).contains(bits))?;
+        match word {
+            "source" => Some(KeyPart::SourceNet(bits)),
+            "destination" => Some(KeyPart::DestinationNet(bits)),
+            _ => None,
+        }
+    }
+
+    /// The key without what does not count.
+    pub(crate) fn of(self, key: &PacketKey) -> PacketKey {
+        let nothing = PacketKey {
+            source: [0; 2],
+            destination: [0; 2],
+            ports: (0, 0),
+            vlan: 0,
+            protocol: 0,
+            ..*key
+        };
+        let reversed = key.reversed();
+        let ordered = match (key.source, key.ports.0) <= (reversed.source, reversed.ports.0) {
+            true => *key,
+            false => reversed,
+        };
+        match self {
+            KeyPart::Source => PacketKey {
+                source: key.source,
+                ..nothing
+            },
+            KeyPart::Destination => PacketKey {
+                destination: key.destination,
+                ..nothing
+            },
+            KeyPart::Pair => PacketKey {
+                source: key.source.min(key.destination),
+                destination: key.source.max(key.destination),
+                ..nothing
+            },
+            KeyPart::Port => PacketKey {
+                ports: (key.ports.0.min(key.ports.1), 0),
+                protocol: key.protocol,
+                is_ipv6: false,
+                ..nothing
+            },
+            KeyPart::Flow => PacketKey { vlan: 0, ..ordered },
+            KeyPart::SourceNet(bits) => PacketKey {
+                source: network(key.source, bits, key.is_ipv6),
+                ..nothing
+            },
+            KeyPart::DestinationNet(bits) => PacketKey {
+                destination: network(key.destination, bits, key.is_ipv6),
+                ..nothing
+            },
+        }
+    }
+
+    /// A key of this part as text.
+    pub(super) fn text(self, key: &PacketKey) -> String {
+        let end = |address: IpAddr, port: u16| match address {
+            IpAddr::V4(address) => format!("{address}:{port}"),
+            IpAddr::V6(address) => format!("[{address}]:{port}"),
+        };
+        let (source, destination) = (key.address(key.source), key.address(key.destination));
+        match self {
+            KeyPart::Source => source.to_string(),
+            KeyPart::Destination => destination.to_string(),
+            KeyPart::SourceNet(bits) if key.is_ipv6 => format!("{source}/{}", 2 * bits),
+            KeyPart::DestinationNet(bits) if key.is_ipv6 => format!("{destination}/{}", 2 * bits),
+            KeyPart::SourceNet(bits) => format!("{source}/{bits}"),
+            KeyPart::DestinationNet(bits) => format!("{destination}/{bits}"),
+            KeyPart::Pair => format!("{source} {destination}"),
+            KeyPart::Port => format!("{}/{}", key.ports.0, protocol_word(key.protocol)),
+            KeyPart::Flow => format!(
+                "{} {} {}",
+                protocol_word(key.protocol),
+                end(source, key.ports.0),
+                end(destination, key.ports.1)
+            ),
+        }
+    }
+}
+
+/// The first bits of an address: `bits` of IPv4, twice as many of IPv6.
+fn network(address: [u64; 2], bits: u8, is_ipv6: bool) -> [u64; 2] {
+    let host_bits = match is_ipv6 {
+        true => 128 - 2 * u32::from(bits),
+        false => 32 - u32::from(bits),
+    };
+    let mask = u128::MAX << host_bits;
+    let halves = |number: u128| [number >> 64, number & u128::from(u64::MAX)];
+    let [upper, lower] = halves(mask).map(|half| u64::try_from(half).unwrap_or(u64::MAX));
+    [address[0] & upper, address[1] & lower]
+}
+
+/// Name of an IP protocol, as Zeek has it; the number for those without one.
+pub fn protocol_word(protocol: u8) -> String {
+    match protocol {
+        1 | 58 => "icmp".into(),
+        6 => "tcp".into(),
+        17 => "udp".into(),
+        132 => "sctp".into(),
+        other => other.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_network_has_the_first_bits_of_an_address() {
+        let key = |words: [u64; 2], is_ipv6| PacketKey {
+            source: words,
+            destination: [0; 2],
+            ports: (1, 2),
+            vlan: 3,
+            protocol: 6,
+            is_ipv6,
+        };
+        let part = KeyPart::of_text("source/20").expect("a part");
+        let text = |key| part.text(&part.of(&key));
+        assert_eq!(text(key([0, 0x0a01_ffff], false)), "10.1.240.0/20");
+        let address = [0x2001_0db8_ffff_ffff, u64::MAX];
+        assert_eq!(text(key(address, true)), "2001:db8:ff00::/40");
+        let all = KeyPart::SourceNet(32);
+        assert_eq!(
+            all.text(&all.of(&key(address, true))),
+            "2001:db8:ffff:ffff::/64"
+        );
+        for wrong in ["source/0", "source/33", "pair/8", "source/", "mac"] {
+            assert_eq!(KeyPart::of_text(wrong), None, "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Configurations that are right, and what is said of wrong ones.
+
+use super::*;
+use crate::control::ProbeCommand;
+
+fn error(text: &str) -> String {
+    let parsed = ProbeConfig::parse("probe.toml", text, None);
+    parsed.expect_err("it is wrong").to_string()
+}
+
+#[test]
+fn a_whole_file_is_understood() {
+    let text = r#"
+        [[analysis]]
+        kind = "flows"
+        idle = "30s"
+        most_flows = 5000
+        [[analysis]]
+        kind = "top"
+        where = "kernel"
+        by = "pair"
+        count = 20
+        every = "1m"
+        enabled = false
+        [[action]]
+        do = "enable"
+        analysis = "top pair"
+        every = "5m"
+        for = "30s"
+        [[action]]
+        do = "alarm"
+        name = "flood"
+        when = "top pair.bps > 1G"
+        until = "top pair.bps < 800M"
+        [[export]]
+        to = "ipfix:udp://10.0.0.1:4739"
+        [[export]]
+        to = "json:/tmp/flows.json"
+    "#;
+    let config = ProbeConfig::parse("probe.toml", text, None).expect("it is right");
+    let [flows, top] = &config.plan.analyses[..] else {
+        panic!("{config:?}")
+    };
+    let AnalysisKind::Flows(options) = flows.kind else {
+        panic!("{flows:?}")
+    };
+    assert_eq!(
+        (options.idle, options.most_flows),
+        (Duration::from_secs(30), 5000)
+    );
+    let kind = AnalysisKind::Top {
+        by: KeyPart::Pair,
+        count: 20,
+    };
+    assert_eq!(
+        (&*top.name, top.kind, top.enabled),
+        ("top pair", kind, false)
+    );
+    assert_eq!(top.every, Some(Duration::from_secs(60)));
+    let wants = config.plan.kernel_wants().expect("one is in the kernel");
+    assert!(wants.parts.source && wants.parts.destination && !wants.parts.ports);
+    assert!(config.plan.needs_packets());
+    let [enable, flood] = &config.plan.actions[..] else {
+        panic!("{config:?}")
+    };
+    assert_eq!(
+        (&*enable.name, &enable.command, enable.lasts),
+        (
+            "enable top pair",
+            &Some(ProbeCommand::Enable("top pair".into())),
+            Some(Duration::from_secs(30))
+        )
+    );
+    assert_eq!((&*flood.name, &flood.command), ("flood", &None));
+    assert_eq!(config.exports.len(), 2);
+    assert_eq!(
+        config.exports[1],
+        ExportPlan::To(Destination::JsonFile("/tmp/flows.json".into()))
+    );
+}
+
+#[test]
+fn what_is_wrong_is_told_with_its_line_and_key_and_what_is_possible() {
+    for (text, told) in [
+        (
+            "[[analysis]]\nkind = \"flow\"",
+            "probe.toml, line 2, kind: expected flows, top",
+        ),
+        (
+            "[[analysis]]\nkind = \"top\"",
+            "line 2, kind: needs by = one of source",
+        ),
+        (
+            "[[analysis]]\nkind = \"top\"\nby = \"mac\"",
+            "line 3, by: expected one of source",
+        ),
+        (
+            "[[analysis]]\nkind = \"sizes\"\nidle = \"5s\"",
+            "line 3, idle: means nothing for",
+        ),
+        (
+            "[[analysis]]\nkind = \"flows\"\nidle = \"5\"",
+            "line 3, idle: expected a time",
+        ),
+        (
+            "[[analysis]]\nkind = \"flows\"\nsampling = 0",
+            "line 3, sampling: expected a number",
+        ),
+        (
+            "[[analysis]]\nkind = \"sizes\"\nwhere = \"nic\"",
+            "line 3, where: expected workers or kernel",
+        ),
+        (
+            "[[analysis]]\nkind = \"rtt\"\nwhere = \"kernel\"",
+            "line 3, where: the kernel has flows, top",
+        ),
+        (
+            "[[analysis]]\nkind = \"flows\"\nwhere = \"kernel\"\nidle = \"1s\"",
+            "line 3, where: flows in the kernel need idle of at least 2s",
+        ),
+        (
+            "[[analysis]]\nkind = \"sizes\"\n[[analysis]]\nkind = \"sizes\"",
+            "line 4, name: there is",
+        ),
+        (
+            "[[analysis]]\nkind = \"library\"\nlibrary = \"own.so\"",
+            "line 3, library: expected the absolute path",
+        ),
+        (
+            "[[analysis]]\nkind = \"gaps\"\nby = \"pair\"",
+            "line 3, by: expected flow or capture",
+        ),
+        ("[[analysis]]\nkind = \"sizes\"\nevry = \"5s\"", "line 3"),
+        (
+            "[[action]]\ndo = \"stop\"\nevery = \"5s\"",
+            "line 2, do: expected enable, disable",
+        ),
+        (
+            "[[action]]\ndo = \"enable\"\nanalysis = \"dns\"\nevery = \"5s\"",
+            "line 3, analysis: there is no analysis \"dns\"; the analyses are: flows, top source",
+        ),
+        (
+            "[[action]]\ndo = \"snapshot\"",
+            "line 2, do: needs either every",
+        ),
+        (
+            "[[action]]\ndo = \"snapshot\"\nevery = \"50ms\"",
+            "line 3, every: expected 1s or longer",
+        ),
+        (
+            "[[action]]\ndo = \"alarm\"\nwhen = \"droped > 0\"",
+            "line 3, when: expected NAME > NUMBER",
+        ),
+        (
+            "[[action]]\ndo = \"alarm\"\nwhen = \"top sources.distinct > 0\"",
+            "line 3, when: \"top sources\" has the values bytes, packets",
+        ),
+        (
+            "[[action]]\ndo = \"period\"\nanalysis = \"flows\"\nperiod = \"1s\"\nevery = \"5s\"",
+            "line 3, analysis: flow records have no period",
+        ),
+        (
+            "[[export]]\nto = \"ipfix:10.0.0.1\"",
+            "line 2, to: destination \"ipfix:10.0.0.1\": ",
+        ),
+        (
+            "[[export]]\nto = \"kafka\"",
+            "line 2, to: destination \"kafka\": expected one of ipfix:udp://",
+        ),
+        (
+            "[[export]]\nto = \"json:/tmp/x?rotate=5\"",
+            "line 2, to: destination \"json:/tmp/x?rotate=5\": \"rotate\" is no setting",
+        ),
+    ] {
+        assert!(error(text).contains(told), "{text}: {}", error(text));
+    }
+}

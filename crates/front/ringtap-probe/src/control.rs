@@ -1,0 +1,339 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Changes and observes a running probe, from any thread.
+//!
+//! Invariants
+//! - A worker takes the lock of the plan only after a change, between two batches; nobody holds it for long.
+
+use std::sync::atomic::{
+    AtomicBool, AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release,
+};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use ringtap_ipc::time::now_ns;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use crate::analysis::{AnalysisKind, AnalysisPlace, AnalysisPlan};
+use crate::export::ExportWatch;
+use crate::ledger::ProbeLedger;
+use crate::library::LibraryLedgers;
+use crate::plan::ProbePlan;
+use crate::worker::WorkerCounters;
+
+/// A command to a running probe: of an action, or of `ringtap probe ctl`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ProbeCommand {
+    /// Switch the analysis of this name on.
+    Enable(String),
+    /// Switch the analysis of this name off; its results so far appear.
+    Disable(String),
+    /// Change the time between the results of this analysis.
+    Period(String, Duration),
+    /// Give the results of this analysis now, or of all, without those of flows.
+    Snapshot(Option<String>),
+    /// Read the configuration again.
+    Reload,
+    /// Give the ledger and the analyses as JSON.
+    Status,
+}
+
+/// Why a probe did not carry out a command.
+#[derive(Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "messages show what each field means")]
+#[non_exhaustive]
+pub enum CommandError {
+    /// No analysis has this name.
+    #[error("there is no analysis \"{name}\"; the analyses are: {known}")]
+    NoAnalysis { name: String, known: String },
+    /// Libraries start with the probe.
+    #[error(
+        "\"{0}\" runs in processes of its own: change it in the file, and start the probe again"
+    )]
+    Library(String),
+    /// Flow records have no period.
+    #[error(
+        "\"{0}\" gives flow records, which have no period: change its idle and active time-outs"
+    )]
+    NoPeriod(String),
+    /// Packets' times are not those of a clock.
+    #[error("only a live capture has snapshots")]
+    NotLive,
+    /// There is nothing to read.
+    #[error("the probe was started without --config: there is nothing to read again")]
+    NoFile,
+    /// The file is wrong; the old plan stays in force.
+    #[error("the old configuration stays in force: {0}")]
+    Config(String),
+}
+
+/// Reads the configuration again; returns notes about what does not change while the probe runs.
+pub type PlanReader = Box<dyn Fn() -> Result<(ProbePlan, Vec<String>), String> + Send>;
+
+/// Changes and observes a running probe, from any thread.
+#[derive(Clone)]
+pub struct ProbeControl(Arc<ControlState>);
+
+pub(crate) struct ControlState {
+    pub(crate) board: Arc<PlanBoard>,
+    /// Of the workers of captures; the worker after them has the meter.
+    pub(crate) counters: Vec<Arc<WorkerCounters>>,
+    pub(crate) workers: usize,
+    pub(crate) stop_meter: Option<Arc<AtomicBool>>,
+    pub(crate) exports: Vec<ExportWatch>,
+    pub(crate) libraries: LibraryLedgers,
+    pub(crate) is_live: bool,
+    /// The plan of the configuration, to which actions return, and its reader.
+    pub(crate) configured: Mutex<(ProbePlan, Option<PlanReader>)>,
+}
+
+/// The plan in force, for all workers.
+pub(crate) struct PlanBoard {
+    generation: AtomicU64,
+    posted: Mutex<PostedPlan>,
+}
+
+/// A plan, and the last request for results.
+#[derive(Clone)]
+pub(crate) struct PostedPlan {
+    pub(crate) plan: Arc<ProbePlan>,
+    pub(crate) snapshot: Option<SnapshotRequest>,
+}
+
+/// A request for the results of one analysis or all; requests differ in their times.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct SnapshotRequest {
+    pub(crate) time_ns: u64,
+    pub(crate) analysis: Option<String>,
+}
+
+impl PlanBoard {
+    pub(crate) fn new(plan: ProbePlan) -> Self {
+        let posted = PostedPlan {
+            plan: Arc::new(plan),
+            snapshot: None,
+        };
+        PlanBoard {
+            generation: AtomicU64::new(0),
+            posted: Mutex::new(posted),
+        }
+    }
+
+    /// Number of changes so far.
+    #[inline]
+    pub(crate) fn generation(&self) -> u64 {
+        // Pairs with the release in `change`: whoever sees the number finds the change.
+        self.generation.load(Acquire)
+    }
+
+    pub(crate) fn posted(&self) -> PostedPlan {
+        lock(&self.posted).clone()
+    }
+
+    fn change<R>(&self, change: impl FnOnce(&mut PostedPlan) -> R) -> R {
+        let mut posted = lock(&self.posted);
+        let result = change(&mut posted);
+        // Pairs with the acquire in `generation`.
+        self.generation.fetch_add(1, Release);
+        result
+    }
+}
+
+impl ProbeControl {
+    pub(crate) fn new(state: ControlState) -> Self {
+        ProbeControl(Arc::new(state))
+    }
+
+    /// Number of captures.
+    pub(crate) fn workers(&self) -> usize {
+        self.0.workers
+    }
+
+    /// Ends the analyses in the kernel; captures end by their own controls.
+    pub(crate) fn stop_meter(&self) {
+        if let Some(stop) = &self.0.stop_meter {
+            stop.store(true, Relaxed);
+        }
+    }
+
+    /// Sets how [`ProbeCommand::Reload`] reads the configuration.
+    pub fn reload_by(&self, reader: PlanReader) {
+        lock(&self.0.configured).1 = Some(reader);
+    }
+
+    /// The ledger now.
+    pub fn ledger(&self) -> ProbeLedger {
+        let mut ledger = ProbeLedger::default();
+        let (workers, meters) = self.0.counters.split_at(self.0.workers);
+        workers
+            .iter()
+            .for_each(|worker| worker.add_packets_to(&mut ledger));
+        self.0
+            .counters
+            .iter()
+            .for_each(|worker| worker.add_flows_to(&mut ledger));
+        ledger.kernel = meters.first().map(|meter| meter.in_kernel());
+        let exports = self.0.exports.iter();
+        ledger.exporters = exports
+            .map(|export| (export.name.clone(), export.counters()))
+            .collect();
+        let libraries = self.0.libraries.get().into_iter();
+        ledger.libraries = libraries.map(|one| one.of(ledger.captured)).collect();
+        ledger
+    }
+
+    /// The plan now.
+    pub fn plan(&self) -> Arc<ProbePlan> {
+        self.0.board.posted().plan
+    }
+
+    /// Carries out a command; returns what to tell the user. The workers follow after their present batch.
+    /// Analyses that stay the same go on without a gap, the others end with their results.
+    ///
+    /// # Errors
+    ///
+    /// Every [`CommandError`]; nothing has changed then.
+    pub fn carry_out(&self, command: &ProbeCommand) -> Result<String, CommandError> {
+        match command {
+            ProbeCommand::Enable(name) => {
+                self.change(name, |one| one.enabled = true)?;
+                Ok(format!("{name}: on"))
+            }
+            ProbeCommand::Disable(name) => {
+                self.change(name, |one| one.enabled = false)?;
+                Ok(format!("{name}: off"))
+            }
+            ProbeCommand::Period(name, every) => {
+                if matches!(self.find(name)?.kind, AnalysisKind::Flows(_)) {
+                    return Err(CommandError::NoPeriod(name.clone()));
+                }
+                self.change(name, |one| one.every = Some(*every))?;
+                Ok(format!("{name}: every {every:?}"))
+            }
+            ProbeCommand::Snapshot(analysis) => self.snapshot(analysis.as_deref()),
+            ProbeCommand::Reload => self.reload(),
+            ProbeCommand::Status => Ok(self.status().to_string()),
+        }
+    }
+
+    /// Undoes a command of an action: the analysis has the other state, or its period of the configuration.
+    pub(crate) fn undo(&self, command: &ProbeCommand) -> Result<String, CommandError> {
+        match command {
+            ProbeCommand::Enable(name) => self.carry_out(&ProbeCommand::Disable(name.clone())),
+            ProbeCommand::Disable(name) => self.carry_out(&ProbeCommand::Enable(name.clone())),
+            ProbeCommand::Period(name, _) => {
+                let configured = find(&lock(&self.0.configured).0, name)?.every;
+                self.change(name, |one| one.every = configured)?;
+                Ok(format!("{name}: every {configured:?}"))
+            }
+            ProbeCommand::Snapshot(_) | ProbeCommand::Reload | ProbeCommand::Status => {
+                Ok(String::new())
+            }
+        }
+    }
+
+    fn find(&self, name: &str) -> Result<AnalysisPlan, CommandError> {
+        find(&self.plan(), name)
+    }
+
+    fn change(
+        &self,
+        name: &str,
+        change: impl FnOnce(&mut AnalysisPlan),
+    ) -> Result<(), CommandError> {
+        self.find(name)?;
+        self.0.board.change(|posted| {
+            let analyses = &mut Arc::make_mut(&mut posted.plan).analyses;
+            if let Some(one) = analyses.iter_mut().find(|one| one.name == name) {
+                change(one);
+            }
+        });
+        Ok(())
+    }
+
+    fn snapshot(&self, analysis: Option<&str>) -> Result<String, CommandError> {
+        if !self.0.is_live {
+            return Err(CommandError::NotLive);
+        }
+        let analysis = analysis.map(|name| self.find(name)).transpose()?;
+        let request = SnapshotRequest {
+            time_ns: now_ns(),
+            analysis: analysis.map(|one| one.name),
+        };
+        self.0
+            .board
+            .change(|posted| posted.snapshot = Some(request));
+        Ok("the results so far are on their way".into())
+    }
+
+    fn reload(&self) -> Result<String, CommandError> {
+        let mut configured = lock(&self.0.configured);
+        let reader = configured.1.as_ref().ok_or(CommandError::NoFile)?;
+        let (mut plan, mut notes) = reader().map_err(CommandError::Config)?;
+        let fits = plan.check(self.0.workers);
+        fits.map_err(CommandError::Config)?;
+        let is_new_place = plan.needs_packets() && self.0.workers == 0;
+        if is_new_place || in_kernel(&plan) != in_kernel(&configured.0) {
+            let why = "what the kernel counts changes with a restart of the probe".to_owned();
+            return Err(CommandError::Config(why));
+        }
+        if plan.libraries != configured.0.libraries {
+            notes.push(
+                "analyses of libraries: unchanged: they change with a restart of the probe".into(),
+            );
+            plan.libraries.clone_from(&configured.0.libraries);
+        }
+        self.0
+            .board
+            .change(|posted| posted.plan = Arc::new(plan.clone()));
+        configured.0 = plan;
+        let mut text = "the configuration is in force".to_owned();
+        notes
+            .iter()
+            .for_each(|note| text.push_str(&format!("\n{note}")));
+        Ok(text)
+    }
+
+    fn status(&self) -> Value {
+        let mut status = self.ledger().json();
+        let plan = self.plan();
+        let analyses = plan.analyses.iter().map(|one| {
+            json!({
+                "name": one.name,
+                "enabled": one.enabled,
+                "every_seconds": one.every.map(|every| every.as_secs_f64()),
+            })
+        });
+        status["analyses"] = analyses.collect();
+        let failures = self.0.exports.iter().map(ExportWatch::failure);
+        status["failures"] = failures.flatten().collect();
+        status
+    }
+}
+
+/// What the kernel counts.
+fn in_kernel(plan: &ProbePlan) -> (u32, Vec<(&str, AnalysisKind)>) {
+    let analyses = plan.analyses.iter();
+    let analyses = analyses.filter(|one| one.place == AnalysisPlace::Kernel);
+    let kinds = analyses.map(|one| (one.name.as_str(), one.kind));
+    (plan.kernel_flows, kinds.collect())
+}
+
+fn find(plan: &ProbePlan, name: &str) -> Result<AnalysisPlan, CommandError> {
+    if plan.libraries.iter().any(|one| one.name == name) {
+        return Err(CommandError::Library(name.to_owned()));
+    }
+    let found = plan.analyses.iter().find(|one| one.name == name).cloned();
+    found.ok_or_else(|| {
+        let known: Vec<_> = plan.analyses.iter().map(|one| one.name.as_str()).collect();
+        CommandError::NoAnalysis {
+            name: name.to_owned(),
+            known: known.join(", "),
+        }
+    })
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Commands for a running probe over a UNIX socket: `ringtap probe ctl`.
+//!
+//! Invariants
+//! - Only root and the probe's own user are heard.
+//! - One thread answers one connection after the other, each for at most [`PATIENCE`]; no worker waits for it.
+
+use std::io;
+use std::os::fd::AsFd as _;
+use std::path::{Path, PathBuf};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use ringtap_ipc::event::{Event, readable_among, sleep_until_readable};
+use ringtap_ipc::peer::Peer;
+use ringtap_ipc::socket::{Listener, Socket};
+use ringtap_ipc::transport::{MOST_BYTES, Transport as _};
+use ringtap_pool::wake::Signal as _;
+use serde::{Deserialize, Serialize};
+
+use crate::control::{ProbeCommand, ProbeControl};
+
+/// Longest wait for a command on an open connection.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// Longest wait for an answer: the probe reads its configuration for `reload`.
+const ANSWER: Duration = Duration::from_secs(60);
+/// Pause after a failed accept, for example when no descriptor is free.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// A probe's answer: a text for the user, or why the command was not carried out.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum CtlAnswer {
+    Done(String),
+    Refused(String),
+}
+
+/// The socket of a running probe; closes when this is dropped.
+pub struct CtlServer {
+    closing: Event,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl CtlServer {
+    /// Answers commands that come to `listener`.
+    ///
+    /// # Errors
+    ///
+    /// The system has no thread or no descriptor left.
+    pub fn open(listener: Listener, control: ProbeControl) -> io::Result<Self> {
+        let closing = Event::new()?;
+        let closed = closing.clone();
+        let builder = std::thread::Builder::new().name("ctl".into());
+        let thread = builder.spawn(move || {
+            let _cannot_wait = serve(&listener, &closed, &control);
+        })?;
+        Ok(CtlServer {
+            closing,
+            thread: Some(thread),
+        })
+    }
+}
+
+impl Drop for CtlServer {
+    fn drop(&mut self) {
+        self.closing.signal();
+        if let Some(thread) = self.thread.take() {
+            let _panicked = thread.join();
+        }
+    }
+}
+
+fn serve(listener: &Listener, closing: &Event, control: &ProbeControl) -> io::Result<()> {
+    let mut buffer = vec![0; MOST_BYTES];
+    loop {
+        if readable_among(&[closing.as_fd(), listener.as_fd()], None)?[0] {
+            return Ok(());
+        }
+        match listener.accept() {
+            // One that leaves early, or does not read, has no answer.
+            Ok(Some(socket)) => drop(answer(&socket, control, &mut buffer)),
+            Ok(None) => {}
+            Err(_) => std::thread::sleep(ACCEPT_PAUSE),
+        }
+    }
+}
+
+fn answer(socket: &Socket, control: &ProbeControl, buffer: &mut [u8]) -> io::Result<()> {
+    let own = Peer::this_process().uid;
+    let uid = Peer::of(socket)?.uid;
+    if uid != 0 && uid != own {
+        return Ok(());
+    }
+    if !sleep_until_readable(&[socket.as_fd()], Some(PATIENCE))? {
+        return Ok(());
+    }
+    let (message, _refused) = socket.receive(buffer)?;
+    let answer = match serde_json::from_slice::<ProbeCommand>(message) {
+        Err(error) => CtlAnswer::Refused(format!("not a command: {error}")),
+        Ok(command) => match control.carry_out(&command) {
+            Ok(text) => CtlAnswer::Done(text),
+            Err(error) => CtlAnswer::Refused(error.to_string()),
+        },
+    };
+    socket.send(&serde_json::to_vec(&answer)?, &[])
+}
+
+/// Why a command did not reach a probe, or was refused.
+#[derive(Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "messages show what each field means")]
+#[non_exhaustive]
+pub enum CtlError {
+    /// No probe listens there.
+    #[error("{path}: no live probe of this user answers there ({reason}): name its --control")]
+    NoProbe { path: PathBuf, reason: io::Error },
+    /// The probe refused the command.
+    #[error("{0}")]
+    Refused(String),
+}
+
+/// Sends a command to the probe at `path`; returns its answer.
+///
+/// # Errors
+///
+/// Every [`CtlError`].
+pub fn send(path: &Path, command: &ProbeCommand) -> Result<String, CtlError> {
+    let asked = || -> io::Result<CtlAnswer> {
+        let socket = Socket::connect(path)?;
+        socket.send(&serde_json::to_vec(command)?, &[])?;
+        if !sleep_until_readable(&[socket.as_fd()], Some(ANSWER))? {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        let mut buffer = vec![0; MOST_BYTES];
+        let (answer, _none) = socket.receive(&mut buffer)?;
+        if answer.is_empty() {
+            return Err(io::ErrorKind::PermissionDenied.into());
+        }
+        Ok(serde_json::from_slice(answer)?)
+    };
+    match asked() {
+        Ok(CtlAnswer::Done(text)) => Ok(text),
+        Ok(CtlAnswer::Refused(why)) => Err(CtlError::Refused(why)),
+        Err(reason) => Err(CtlError::NoProbe {
+            path: path.to_owned(),
+            reason,
+        }),
+    }
+}
+
+/// The socket of a probe whose user named none: `/run/ringtap/probe.sock` for root, else in the user's own
+/// runtime folder; `None` without such a folder.
+pub fn default_path() -> Option<PathBuf> {
+    match Peer::this_process().uid {
+        0 => Some("/run/ringtap/probe.sock".into()),
+        _ => std::env::var_os("XDG_RUNTIME_DIR")
+            .map(|own| Path::new(&own).join("ringtap-probe.sock")),
+    }
+}

@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Users' own analyses: shared libraries in processes of their own.
+//!
+//! The probe starts one *host* process before it gives up the right to start programs. The host starts the
+//! *processes* of all libraries, starts them again when they end, and kills those that do not answer. Each process
+//! is a reader of the probe's hub: a member of its library's group, which divides the flows.
+//!
+//! Invariants
+//! - No thread of the probe waits for a library: messages of its process have a limit, and come on a thread of
+//!   their own.
+//! - A packet is counted as analysed once the results that it is part of have arrived.
+
+mod host;
+#[expect(unsafe_code, reason = "functions of the user's library")]
+mod loaded;
+mod process;
+mod running;
+
+use std::io;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use ringtap_ipc::socket::Socket;
+use ringtap_ipc::transport::{MOST_BYTES, Transport as _};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use crate::interval::Interval;
+
+pub use host::serve;
+pub use process::run;
+pub use running::{LibraryError, LibraryHost, LibraryLedger, group};
+pub(crate) use running::{LibraryLedgers, LibraryReport, RunningLibraries};
+
+/// A library as the user asked for it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LibraryPlan {
+    /// Name in results; unique among all analyses.
+    pub name: String,
+    /// The shared library.
+    pub library: PathBuf,
+    /// Text for the library.
+    pub settings: String,
+    /// Number of processes; `None`: as many as the probe has workers.
+    pub processes: Option<u32>,
+    /// Time between results; `None`: one result at the end.
+    pub every: Option<Duration>,
+    /// A process that does not answer for this long is killed.
+    pub patience: Duration,
+    /// Pause before a process that ended is started again; twice as long each time, at most [`LONGEST_PAUSE`].
+    pub pause: Duration,
+}
+
+/// Longest pause before a process is started again, unless the first one is longer.
+pub const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+
+/// What the host needs to know of one process.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct SlotSetup {
+    process: ProcessSetup,
+    patience: Duration,
+    pause: Duration,
+}
+
+/// What a process starts with.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct ProcessSetup {
+    name: String,
+    library: PathBuf,
+    settings: String,
+    /// The probe's hub, the group of the library there, and the filter.
+    socket: PathBuf,
+    group: String,
+    filter: String,
+    every: Option<Duration>,
+    worker: u32,
+    starts: u32,
+}
+
+/// A message of a process.
+#[derive(Debug, Serialize, Deserialize)]
+enum ProcessMessage {
+    /// The library has started, and the process reads packets.
+    Ready,
+    /// The library cannot start.
+    Refused(String),
+    /// The process works.
+    Alive,
+    /// The results of an interval.
+    Part(ProcessPart),
+    /// The capture has ended; all results are out.
+    Ended,
+}
+
+/// The results of an interval of one process.
+#[derive(Debug, Serialize, Deserialize)]
+struct ProcessPart {
+    interval: Interval,
+    seen: Interval,
+    packets: u64,
+    /// Names, keys and values.
+    values: Vec<(String, Option<String>, f64)>,
+    left_out: u64,
+}
+
+/// A message of the host, about one process.
+#[derive(Debug, Serialize, Deserialize)]
+struct SlotMessage {
+    slot: u32,
+    event: SlotEvent,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+enum SlotEvent {
+    /// The process sent a message.
+    Said(ProcessMessage),
+    /// The process ended before the capture did.
+    Down {
+        why: String,
+        did_hang: bool,
+        /// Time until the process is started again.
+        pause: Duration,
+    },
+}
+
+fn send(socket: &Socket, message: &impl Serialize) -> io::Result<()> {
+    socket.send(&serde_json::to_vec(message)?, &[])
+}
+
+/// The next message; `None` when the other end has left.
+fn receive<T: DeserializeOwned>(socket: &Socket, buffer: &mut Vec<u8>) -> io::Result<Option<T>> {
+    buffer.resize(MOST_BYTES, 0);
+    let (message, _none) = socket.receive(buffer)?;
+    if message.is_empty() {
+        return Ok(None);
+    }
+    Ok(Some(serde_json::from_slice(message)?))
+}

@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The host: a process that starts the processes of libraries, watches them, and starts them again.
+//!
+//! Invariants
+//! - A process that sends nothing for its patience is killed, whatever it does.
+//! - The host's processes end with the host, and the host with the probe.
+
+use std::io;
+use std::os::fd::AsFd as _;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use ringtap_ipc::event::sleep_until_readable;
+use ringtap_ipc::socket::Socket;
+
+use super::{LONGEST_PAUSE, ProcessMessage, SlotEvent, SlotMessage, SlotSetup, receive, send};
+
+/// Looks at a silent process within its patience. After each, the process has had time to run, also if the whole
+/// machine stood still during the one before.
+const LOOKS: u32 = 4;
+
+/// Shortest patience until a process is ready: its filter may have to wait for the hub to load a program.
+const START: Duration = Duration::from_secs(60);
+
+/// How a process ended.
+enum ProcessEnd {
+    /// After the end of the capture.
+    Done,
+    /// Before that, for this reason.
+    Down { why: String, did_hang: bool },
+}
+
+/// Serves the probe at the other end of `socket` until it leaves. `program` is this program, and `words` its
+/// arguments before the setup of a process.
+///
+/// # Errors
+///
+/// The probe sent no setup.
+pub fn serve(socket: Socket, program: &Path, words: &[&str]) -> io::Result<()> {
+    let Some(slots) = receive::<Vec<SlotSetup>>(&socket, &mut Vec::new())? else {
+        return Ok(());
+    };
+    let socket = Arc::new(socket);
+    for (slot, setup) in (0..).zip(slots) {
+        let (socket, program) = (Arc::clone(&socket), program.to_owned());
+        let words: Vec<_> = words.iter().map(|word| (*word).to_owned()).collect();
+        let keep = move || {
+            let tell = |event| send(&socket, &SlotMessage { slot, event });
+            // Fails when the probe has left.
+            let _over = keep_running(setup, &program, &words, &tell);
+        };
+        thread::Builder::new()
+            .name(format!("process {slot}"))
+            .spawn(keep)?;
+    }
+    // The probe says nothing more; it leaves.
+    while receive::<()>(&socket, &mut Vec::new())?.is_some() {}
+    Ok(())
+}
+
+/// Starts a process again and again until it has seen the end of the capture.
+fn keep_running(
+    mut setup: SlotSetup,
+    program: &Path,
+    words: &[String],
+    tell: &impl Fn(SlotEvent) -> io::Result<()>,
+) -> io::Result<()> {
+    let mut pause = setup.pause;
+    loop {
+        let began = Instant::now();
+        let end = run(&setup, program, words, tell);
+        let end = end.unwrap_or_else(|error| ProcessEnd::Down {
+            why: format!("cannot run: {error}"),
+            did_hang: false,
+        });
+        let ProcessEnd::Down { why, did_hang } = end else {
+            return Ok(());
+        };
+        if began.elapsed() > LONGEST_PAUSE {
+            pause = setup.pause;
+        }
+        tell(SlotEvent::Down {
+            why,
+            did_hang,
+            pause,
+        })?;
+        thread::sleep(pause);
+        pause = (pause * 2).min(LONGEST_PAUSE.max(setup.pause));
+        setup.process.starts = setup.process.starts.saturating_add(1);
+    }
+}
+
+/// Runs a process to its end.
+fn run(
+    setup: &SlotSetup,
+    program: &Path,
+    words: &[String],
+    tell: &impl Fn(SlotEvent) -> io::Result<()>,
+) -> io::Result<ProcessEnd> {
+    let (near, far) = Socket::pair()?;
+    let mut child = Command::new(program)
+        .args(words)
+        .arg(serde_json::to_string(&setup.process)?)
+        .stdin(Stdio::from(far.as_fd().try_clone_to_owned()?))
+        // Standard output is the probe's alone.
+        .stdout(Stdio::null())
+        .spawn()?;
+    drop(far);
+    let mut buffer = Vec::new();
+    let (mut is_done, mut did_hang) = (false, false);
+    let mut patience = setup.patience.max(START);
+    let mut heard = |patience: Duration| -> io::Result<Option<ProcessMessage>> {
+        for _ in 0..LOOKS {
+            if sleep_until_readable(&[near.as_fd()], Some(patience / LOOKS))? {
+                return receive(&near, &mut buffer);
+            }
+        }
+        did_hang = true;
+        Ok(None)
+    };
+    // A message that is none ends the process, too.
+    while let Ok(Some(message)) = heard(patience) {
+        patience = setup.patience;
+        is_done = matches!(message, ProcessMessage::Ended);
+        if !matches!(message, ProcessMessage::Alive) {
+            tell(SlotEvent::Said(message))?;
+        }
+    }
+    // One that has ended already keeps its status.
+    let _ended = child.kill();
+    let status = child.wait()?;
+    Ok(match is_done {
+        true => ProcessEnd::Done,
+        false => ProcessEnd::Down {
+            why: match did_hang {
+                true => format!("did not answer for {patience:?}, and was killed"),
+                false => format!("ended with {status}"),
+            },
+            did_hang,
+        },
+    })
+}

@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A process of a library: reads its share of the packets, and runs the library on them.
+//!
+//! Invariants
+//! - The process has no capabilities, and starts no program, before the library is loaded.
+//! - It ends with the host that started it.
+
+use std::io;
+use std::time::{Duration, Instant};
+
+use ringtap::{Batch, Capture, Confinement, Next, OpenOptions};
+use ringtap_ipc::socket::Socket;
+use ringtap_ipc::time::now_ns;
+use rustix::process::{Signal, set_parent_process_death_signal};
+
+use super::loaded::{LoadedAnalysis, PacketView};
+use super::{ProcessMessage, ProcessPart, ProcessSetup, send};
+use crate::interval::Interval;
+
+/// Longest time without a look at the clock.
+const TICK: Duration = Duration::from_millis(50);
+/// Time between two messages that the process works.
+const ALIVE: Duration = Duration::from_millis(500);
+
+struct LibraryProcess<'a> {
+    setup: &'a ProcessSetup,
+    socket: &'a Socket,
+    library: LoadedAnalysis,
+    interval: Interval,
+    seen: Interval,
+    packets: u64,
+}
+
+/// Runs the process at the other end of the host's socket to the end of the capture.
+///
+/// # Errors
+///
+/// The host has left, or the capture failed.
+pub fn run(setup: &ProcessSetup, socket: &Socket) -> io::Result<()> {
+    set_parent_process_death_signal(Some(Signal::KILL))?;
+    let options = OpenOptions::new()
+        .name(format!("{} {}", setup.name, setup.worker))
+        .filter(&setup.filter)
+        .socket(&setup.socket)
+        .confined(Confinement::keeping([]));
+    let capture = options.open(&format!("hub:{}", setup.group));
+    let mut capture = match capture {
+        Ok(capture) => capture,
+        Err(error) => return send(socket, &ProcessMessage::Refused(error.to_string())),
+    };
+    let numbers = (setup.worker, setup.starts, capture.facts().link_type);
+    let library = match LoadedAnalysis::start(&setup.library, &setup.settings, numbers) {
+        Ok(library) => library,
+        Err(why) => {
+            let why = format!("{}: {why}", setup.library.display());
+            return send(socket, &ProcessMessage::Refused(why));
+        }
+    };
+    send(socket, &ProcessMessage::Ready)?;
+    let mut process = LibraryProcess {
+        setup,
+        socket,
+        library,
+        interval: Interval::NONE,
+        seen: Interval::NONE,
+        packets: 0,
+    };
+    let mut told = Instant::now();
+    loop {
+        match capture.next(Some(TICK)).map_err(io::Error::other)? {
+            Next::Batch(batch) => process.batch(&mut capture, &batch)?,
+            Next::Empty => {}
+            Next::Ended => break,
+        }
+        let now_ns = now_ns();
+        process.follow(now_ns)?;
+        process.library.periodic(now_ns);
+        if told.elapsed() >= ALIVE {
+            told = Instant::now();
+            send(socket, &ProcessMessage::Alive)?;
+        }
+    }
+    process.report()?;
+    send(socket, &ProcessMessage::Ended)
+}
+
+impl LibraryProcess<'_> {
+    fn batch(&mut self, capture: &mut Capture, batch: &Batch) -> io::Result<()> {
+        let mut views = Vec::new();
+        for packet in capture.packets(batch) {
+            let packet = packet.map_err(|error| io::Error::other(*error))?;
+            let slot = packet.slot();
+            if !self.interval.holds(slot.time_ns) {
+                self.library.packets(&views);
+                views.clear();
+                self.follow(slot.time_ns)?;
+            }
+            self.seen.add(slot.time_ns);
+            self.packets += 1;
+            views.push(PacketView::new(slot.time_ns, packet.data, slot.wire_length));
+        }
+        self.library.packets(&views);
+        Ok(())
+    }
+
+    /// Begins the interval that holds `time_ns`, after the results of the one before.
+    fn follow(&mut self, time_ns: u64) -> io::Result<()> {
+        if self.interval.holds(time_ns) {
+            return Ok(());
+        }
+        self.report()?;
+        self.interval = Interval::around(time_ns, self.setup.every);
+        Ok(())
+    }
+
+    fn report(&mut self) -> io::Result<()> {
+        if self.interval == Interval::NONE {
+            return Ok(());
+        }
+        let values = self.library.results();
+        let part = ProcessPart {
+            interval: self.interval,
+            seen: std::mem::replace(&mut self.seen, Interval::NONE),
+            packets: std::mem::take(&mut self.packets),
+            values: values.values,
+            left_out: values.left_out,
+        };
+        send(self.socket, &ProcessMessage::Part(part))
+    }
+}

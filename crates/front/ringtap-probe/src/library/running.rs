@@ -1,0 +1,358 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The probe's side of libraries: starts the host, joins results, keeps their account.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::os::fd::AsFd as _;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::SyncSender;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use ringtap_ipc::socket::Socket;
+use ringtap_ipc::transport::Transport as _;
+use serde_json::{Value, json};
+
+use super::{
+    LibraryPlan, ProcessMessage, ProcessPart, ProcessSetup, SlotEvent, SlotMessage, SlotSetup,
+    receive, send,
+};
+use crate::analysis::Meter;
+use crate::merge::{IntervalResult, Merger};
+use crate::worker::{IntervalPart, WorkerReport};
+
+/// Why libraries cannot start.
+#[derive(Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "messages show what each field means")]
+#[non_exhaustive]
+pub enum LibraryError {
+    /// The system refused a process or a socket.
+    #[error("cannot start a process for analyses: {0}")]
+    System(#[from] io::Error),
+    /// A process or its library refused to start.
+    #[error("analysis {name}: {why}")]
+    Refused { name: String, why: String },
+}
+
+/// Account of a library.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LibraryLedger {
+    /// Name of the analysis.
+    pub name: String,
+    /// Packets whose results have arrived.
+    pub analysed: u64,
+    /// Processes that ended by themselves.
+    pub crashes: u64,
+    /// Processes that were killed because they did not answer.
+    pub hangs: u64,
+    /// Values that exceeded the limit of one interval.
+    pub left_out: u64,
+    /// Packets without results: lost by processes that ended, or still to come.
+    pub not_analysed: u64,
+}
+
+impl LibraryLedger {
+    /// Counts the packets without results, of all that were captured.
+    pub(crate) fn of(self, captured: u64) -> Self {
+        LibraryLedger {
+            not_analysed: captured.saturating_sub(self.analysed),
+            ..self
+        }
+    }
+
+    pub(crate) fn json(&self) -> Value {
+        json!({
+            "name": self.name,
+            "analysed": self.analysed,
+            "not_analysed": self.not_analysed,
+            "crashes": self.crashes,
+            "hangs": self.hangs,
+            "values_left_out": self.left_out,
+        })
+    }
+}
+
+/// The host of a probe's libraries; ends, with all its processes, when this is dropped.
+pub struct LibraryHost {
+    child: Child,
+    socket: Arc<Socket>,
+    plans: Vec<LibraryPlan>,
+    /// For each process, its library and its number there.
+    slots: Vec<(usize, u32)>,
+    /// Results of processes that were ready before others.
+    early: Vec<SlotMessage>,
+}
+
+impl LibraryHost {
+    /// Starts the host: `program` with these arguments, before the probe gives up the right to.
+    ///
+    /// # Errors
+    ///
+    /// [`LibraryError::System`].
+    pub fn spawn(program: &Path, words: &[String]) -> Result<Self, LibraryError> {
+        let (near, far) = Socket::pair()?;
+        let child = Command::new(program)
+            .args(words)
+            .stdin(Stdio::from(far.as_fd().try_clone_to_owned()?))
+            .stdout(Stdio::null())
+            .spawn()?;
+        Ok(LibraryHost {
+            child,
+            socket: Arc::new(near),
+            plans: Vec::new(),
+            slots: Vec::new(),
+            early: Vec::new(),
+        })
+    }
+
+    /// Starts the processes of these libraries, and waits until all are ready. They read the groups `analysis-0`
+    /// and so on of the hub at `hub`, with a filter.
+    ///
+    /// # Errors
+    ///
+    /// Every [`LibraryError`].
+    pub fn start(
+        &mut self,
+        plans: Vec<LibraryPlan>,
+        workers: u32,
+        hub: &Path,
+        filter: &str,
+    ) -> Result<(), LibraryError> {
+        let mut setups = Vec::new();
+        for (library, plan) in plans.iter().enumerate() {
+            for worker in 0..plan.processes.unwrap_or(workers) {
+                self.slots.push((library, worker));
+                setups.push(SlotSetup {
+                    process: ProcessSetup {
+                        name: plan.name.clone(),
+                        library: plan.library.clone(),
+                        settings: plan.settings.clone(),
+                        socket: hub.to_owned(),
+                        group: group(library),
+                        filter: filter.to_owned(),
+                        every: plan.every,
+                        worker,
+                        starts: 0,
+                    },
+                    patience: plan.patience,
+                    pause: plan.pause,
+                });
+            }
+        }
+        self.plans = plans;
+        send(&self.socket, &setups)?;
+        let mut buffer = Vec::new();
+        let mut ready = 0;
+        while ready < self.slots.len() {
+            let message = receive::<SlotMessage>(&self.socket, &mut buffer)?;
+            let message = message.ok_or_else(|| io::Error::from(io::ErrorKind::BrokenPipe))?;
+            let name = self.name(message.slot);
+            match message.event {
+                SlotEvent::Said(ProcessMessage::Refused(why)) | SlotEvent::Down { why, .. } => {
+                    return Err(LibraryError::Refused { name, why });
+                }
+                SlotEvent::Said(ProcessMessage::Ready) => ready += 1,
+                SlotEvent::Said(_) => self.early.push(message),
+            }
+        }
+        Ok(())
+    }
+
+    fn name(&self, slot: u32) -> String {
+        let plan = self
+            .place(slot)
+            .and_then(|(library, _)| self.plans.get(library));
+        plan.map_or_else(String::new, |plan| plan.name.clone())
+    }
+
+    fn place(&self, slot: u32) -> Option<(usize, u32)> {
+        self.slots.get(slot as usize).copied()
+    }
+}
+
+impl Drop for LibraryHost {
+    fn drop(&mut self) {
+        // The host sees the end, and ends with its processes.
+        self.socket.finish();
+        for _ in 0..50 {
+            if !matches!(self.child.try_wait(), Ok(None)) {
+                return;
+            }
+            thread::sleep(Duration::from_millis(100));
+        }
+        let _ended = self.child.kill();
+        let _status = self.child.wait();
+    }
+}
+
+/// Name of the group of a library.
+pub fn group(library: usize) -> String {
+    format!("analysis-{library}")
+}
+
+/// Libraries of a running probe.
+pub(crate) struct RunningLibraries {
+    host: LibraryHost,
+    mergers: Vec<Merger>,
+    /// Whether a process may have further results.
+    is_up: Vec<bool>,
+    ledgers: LibraryLedgers,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// The accounts of all libraries.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct LibraryLedgers(Arc<Mutex<Vec<LibraryLedger>>>);
+
+impl LibraryLedgers {
+    pub(crate) fn get(&self) -> Vec<LibraryLedger> {
+        self.0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
+    }
+
+    fn change(&self, library: usize, change: impl FnOnce(&mut LibraryLedger)) {
+        let mut ledgers = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(ledger) = ledgers.get_mut(library) {
+            change(ledger);
+        }
+    }
+}
+
+/// A message of the host to the probe's thread; `None`: the host has ended.
+pub(crate) struct LibraryReport(Option<SlotMessage>);
+
+impl RunningLibraries {
+    /// Passes messages of a started host on to the probe.
+    pub(crate) fn new(
+        mut host: LibraryHost,
+        reports: SyncSender<WorkerReport>,
+    ) -> io::Result<Self> {
+        let processes = |library| host.slots.iter().filter(|(own, _)| *own == library).count();
+        let mergers = (0..host.plans.len()).map(|library| Merger::new(processes(library)));
+        let mergers: Vec<_> = mergers.collect();
+        let socket = Arc::clone(&host.socket);
+        let mut early = std::mem::take(&mut host.early).into_iter();
+        let pass_on = move || {
+            let mut buffer = Vec::new();
+            loop {
+                let message = early.next();
+                let message = message.or_else(|| receive(&socket, &mut buffer).ok().flatten());
+                let is_last = message.is_none();
+                let sent = reports.send(WorkerReport::Library(LibraryReport(message)));
+                if is_last || sent.is_err() {
+                    return;
+                }
+            }
+        };
+        let ledgers = host.plans.iter().map(|plan| LibraryLedger {
+            name: plan.name.clone(),
+            ..LibraryLedger::default()
+        });
+        Ok(RunningLibraries {
+            mergers,
+            is_up: vec![true; host.slots.len()],
+            ledgers: LibraryLedgers(Arc::new(Mutex::new(ledgers.collect()))),
+            thread: Some(
+                thread::Builder::new()
+                    .name("libraries".into())
+                    .spawn(pass_on)?,
+            ),
+            host,
+        })
+    }
+
+    pub(crate) fn ledgers(&self) -> LibraryLedgers {
+        self.ledgers.clone()
+    }
+
+    /// Whether results may still come.
+    pub(crate) fn is_running(&self) -> bool {
+        self.is_up.contains(&true)
+    }
+
+    pub(crate) fn report(
+        &mut self,
+        LibraryReport(message): LibraryReport,
+        results: &mut Vec<IntervalResult>,
+        note: &mut impl FnMut(String),
+    ) {
+        let Some(SlotMessage { slot, event }) = message else {
+            if self.is_running() {
+                note("the process that runs the libraries ended: their packets are no longer analysed".into());
+            }
+            self.is_up.fill(false);
+            return;
+        };
+        let name = self.host.name(slot);
+        let Some((library, worker)) = self.host.place(slot) else {
+            return;
+        };
+        let (is_up, merger) = (&mut self.is_up[slot as usize], &mut self.mergers[library]);
+        match event {
+            SlotEvent::Said(ProcessMessage::Ready) => {
+                *is_up = true;
+                merger.resume(worker as usize);
+                note(format!("analysis {name}: process {worker} runs again"));
+            }
+            SlotEvent::Said(ProcessMessage::Part(part)) => {
+                self.ledgers.change(library, |ledger| {
+                    ledger.analysed += part.packets;
+                    ledger.left_out += part.left_out;
+                });
+                merger.add(interval_part(name, worker, part), results);
+            }
+            SlotEvent::Said(ProcessMessage::Refused(why)) => {
+                note(format!("analysis {name}: process {worker}: {why}"));
+            }
+            SlotEvent::Said(ProcessMessage::Ended) => {
+                *is_up = false;
+                merger.end(worker as usize, results);
+            }
+            SlotEvent::Said(ProcessMessage::Alive) => {}
+            SlotEvent::Down {
+                why,
+                did_hang,
+                pause,
+            } => {
+                *is_up = false;
+                merger.end(worker as usize, results);
+                self.ledgers.change(library, |ledger| match did_hang {
+                    true => ledger.hangs += 1,
+                    false => ledger.crashes += 1,
+                });
+                note(format!(
+                    "analysis {name}: process {worker} {why}; it starts again in {pause:?}"
+                ));
+            }
+        }
+    }
+
+    /// Ends all processes; appends what waits for others.
+    pub(crate) fn finish(mut self, results: &mut Vec<IntervalResult>) {
+        self.mergers
+            .iter_mut()
+            .for_each(|merger| merger.finish(results));
+        drop(self.host);
+        if let Some(thread) = self.thread.take() {
+            let _panicked = thread.join();
+        }
+    }
+}
+
+fn interval_part(analysis: String, worker: u32, part: ProcessPart) -> IntervalPart {
+    let mut sums = BTreeMap::new();
+    for (name, key, value) in part.values {
+        *sums.entry((name, key)).or_default() += value;
+    }
+    IntervalPart {
+        worker: worker as usize,
+        analysis,
+        interval: part.interval,
+        seen: part.seen,
+        meter: Meter::Sums(sums),
+    }
+}

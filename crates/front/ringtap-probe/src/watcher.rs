@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Runs the plan's actions on the probe's thread: looks at results and counters, and carries commands out.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use ringtap::Control;
+use ringtap_ipc::time::now_ns;
+
+use crate::action::{ActionEvent, ActionManager};
+use crate::analysis::as_value;
+use crate::condition::ProbeCounter;
+use crate::control::{PlanBoard, ProbeControl};
+use crate::merge::IntervalResult;
+use crate::record::{Measurement, Record};
+
+/// Time between two looks at the counters.
+const SECOND: Duration = Duration::from_secs(1);
+
+/// The actions of the plan in force.
+pub(crate) struct ActionRunner {
+    control: ProbeControl,
+    board: Arc<PlanBoard>,
+    generation: u64,
+    manager: ActionManager,
+    due: Instant,
+    /// Of all workers.
+    captures: Vec<Arc<dyn Control>>,
+    before: CounterTotals,
+}
+
+/// Counters since the start of the probe.
+#[derive(Clone, Copy, Default)]
+struct CounterTotals {
+    captured: u64,
+    dropped: u64,
+    evicted: u64,
+    lost: u64,
+}
+
+impl ActionRunner {
+    pub(crate) fn new(
+        control: ProbeControl,
+        board: Arc<PlanBoard>,
+        captures: Vec<Arc<dyn Control>>,
+    ) -> Self {
+        let now = Instant::now();
+        ActionRunner {
+            generation: board.generation(),
+            manager: ActionManager::new(&board.posted().plan.actions, now),
+            control,
+            board,
+            due: now + SECOND,
+            captures,
+            before: CounterTotals::default(),
+        }
+    }
+
+    /// Passes results on as records, and does what follows from them, from the clock and from counters.
+    pub(crate) fn act(
+        &mut self,
+        results: &mut Vec<IntervalResult>,
+        records: &mut Vec<Record>,
+        note: &mut impl FnMut(String),
+    ) {
+        let now = Instant::now();
+        if self.board.generation() != self.generation {
+            self.generation = self.board.generation();
+            let plan = self.board.posted().plan;
+            self.manager.replace(&plan.actions, now);
+        }
+        let mut events = Vec::new();
+        for result in results.drain(..) {
+            let measurements = result.measurements;
+            events.extend(self.manager.interval(now, &result.analysis, &measurements));
+            let measurements = measurements.into_iter();
+            records.extend(measurements.map(|one| Record::Measurement(Box::new(one))));
+        }
+        if now >= self.due {
+            self.due = now + SECOND;
+            events.extend(self.look(now));
+        }
+        for (name, event) in events {
+            let outcome = match event {
+                ActionEvent::Do(command) => self.control.carry_out(&command),
+                ActionEvent::Undo(command) => self.control.undo(&command),
+                ActionEvent::Alarm { raised, value } => {
+                    records.push(alarm_record(&name, raised, value));
+                    let state = if raised { "raised" } else { "over" };
+                    note(format!("alarm {name}: {state} at {value}"));
+                    continue;
+                }
+            };
+            match outcome {
+                Ok(done) => note(format!("action {name}: {done}")),
+                Err(error) => note(format!("action {name}: {error}")),
+            }
+        }
+    }
+
+    fn look(&mut self, now: Instant) -> Vec<(String, ActionEvent)> {
+        let ledger = self.control.ledger();
+        let totals = CounterTotals {
+            captured: ledger.captured,
+            // Takes an answer of the hub.
+            dropped: match self.manager.needs(ProbeCounter::Dropped) {
+                true => dropped(&self.captures),
+                false => self.before.dropped,
+            },
+            evicted: ledger.flows.evicted,
+            lost: ledger.records_lost(),
+        };
+        let before = std::mem::replace(&mut self.before, totals);
+        self.manager.look(now, |counter| {
+            as_value(match counter {
+                ProbeCounter::Captured => totals.captured.saturating_sub(before.captured),
+                ProbeCounter::Dropped => totals.dropped.saturating_sub(before.dropped),
+                ProbeCounter::Evicted => totals.evicted.saturating_sub(before.evicted),
+                ProbeCounter::Lost => totals.lost.saturating_sub(before.lost),
+                ProbeCounter::Flows => ledger.flows.flows,
+            })
+        })
+    }
+}
+
+/// Packets lost so far: before all workers, which each of them counts, and past each worker's credit.
+fn dropped(captures: &[Arc<dyn Control>]) -> u64 {
+    let mut dropped = 0_u64;
+    for (worker, capture) in captures.iter().enumerate() {
+        for source in capture.snapshot().unwrap_or_default().sources {
+            for lane in &source.lanes {
+                dropped = dropped.saturating_add(lane.missed_packets);
+                if worker == 0 {
+                    dropped = dropped
+                        .saturating_add(lane.pool_full)
+                        .saturating_add(lane.kernel);
+                }
+            }
+            if worker == 0 {
+                dropped = dropped
+                    .saturating_add(source.nic)
+                    .saturating_add(source.kernel);
+            }
+        }
+    }
+    dropped
+}
+
+fn alarm_record(name: &str, raised: bool, value: f64) -> Record {
+    let now_ns = now_ns();
+    Record::Measurement(Box::new(Measurement {
+        analysis: name.to_owned(),
+        name: "alarm".to_owned(),
+        key: None,
+        from_ns: now_ns,
+        to_ns: now_ns,
+        values: vec![("raised", f64::from(u8::from(raised))), ("value", value)],
+    }))
+}
