@@ -24,7 +24,7 @@ fn a_guest_that_overwrites_and_rings_everything_sees_no_packet_of_others_and_cos
         kill -STOP $agent
         vm_intruder {GRANTED} {SECRET}"
     );
-    let packets = 2 * BURSTS * BURST + 1;
+    let packets = (2 * BURSTS + 1) * BURST + 1;
     let honest = format!(
         "ringtap count -q --json -c {packets} -i host:all >/all & all=$!
         readers 1
@@ -45,6 +45,8 @@ fn a_guest_that_overwrites_and_rings_everything_sees_no_packet_of_others_and_cos
     let count = packets.to_string();
     let reader = host.ringtap(&["count", "-q", "--json", "-c", &count, "-i", "hub:all"]);
     host.wait_for_readers(3);
+    // While the guest's subscription copies, which the intruder will end.
+    host.send_filled(7, BURST, SECRET);
     host.send_filled(53, 1, GRANTED);
     host.wait_for("GUEST pass 2 ");
     for _ in 0..BURSTS {
