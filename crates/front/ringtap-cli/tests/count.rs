@@ -94,7 +94,7 @@ fn flags_of_other_tools_are_taken_or_answered_with_what_to_use() {
     let one = ["count", "-q", "-i", "sim:1kpps?burst=1"];
     for (flags, status, said) in [
         (&["-n"][..], 2, "never resolved"),
-        (&["-D"], 2, "ip -br link"),
+        (&["-D"], 2, "ringtap devices"),
         (&["-x"], 2, "exec -- tcpdump"),
         (&["-Q", "in"], 2, "only for tap, packet"),
         (&["--socket", "/x"], 2, "only for hub"),

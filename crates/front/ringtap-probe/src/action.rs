@@ -90,17 +90,6 @@ impl ActionManager {
             .collect();
     }
 
-    /// Whether a condition compares this counter.
-    pub(crate) fn needs(&self, counter: ProbeCounter) -> bool {
-        let compares = |condition: &Condition| condition.subject == Subject::Counter(counter);
-        self.actions.iter().any(|one| match &one.plan.trigger {
-            ActionTrigger::Every(_) => false,
-            ActionTrigger::When { when, until } => {
-                compares(when) || until.as_ref().is_some_and(compares)
-            }
-        })
-    }
-
     /// Looks at the clock and the counters.
     pub(crate) fn look(
         &mut self,

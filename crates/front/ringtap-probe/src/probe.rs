@@ -234,6 +234,7 @@ impl Probe {
             libraries.finish(&mut results);
         }
         self.actions.act(&mut results, &mut records, &mut note);
+        self.actions.add_losses(&mut records);
         self.outlets.send(&mut records);
         for thread in self.threads {
             thread.join().map_err(|_| ProbeError::Worker)?;

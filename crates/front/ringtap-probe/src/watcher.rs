@@ -27,6 +27,8 @@ pub(crate) struct ActionRunner {
     /// Of all workers.
     captures: Vec<Arc<dyn Control>>,
     before: CounterTotals,
+    /// Time of the last look.
+    looked_ns: u64,
 }
 
 /// Counters since the start of the probe.
@@ -53,6 +55,7 @@ impl ActionRunner {
             due: now + SECOND,
             captures,
             before: CounterTotals::default(),
+            looked_ns: now_ns(),
         }
     }
 
@@ -78,7 +81,7 @@ impl ActionRunner {
         }
         if now >= self.due {
             self.due = now + SECOND;
-            events.extend(self.look(now));
+            events.extend(self.look(now, records));
         }
         for (name, event) in events {
             let outcome = match event {
@@ -98,19 +101,31 @@ impl ActionRunner {
         }
     }
 
-    fn look(&mut self, now: Instant) -> Vec<(String, ActionEvent)> {
+    /// Adds the losses since the last look to the records.
+    pub(crate) fn add_losses(&mut self, records: &mut Vec<Record>) {
+        let (dropped, now_ns) = (dropped(&self.captures), now_ns());
+        let lost = dropped.saturating_sub(self.before.dropped);
+        if lost > 0 {
+            records.push(loss_record(lost, self.looked_ns, now_ns));
+        }
+        self.before.dropped = self.before.dropped.max(dropped);
+        self.looked_ns = now_ns;
+    }
+
+    fn look(&mut self, now: Instant, records: &mut Vec<Record>) -> Vec<(String, ActionEvent)> {
         let ledger = self.control.ledger();
+        let dropped = self.before.dropped;
+        self.add_losses(records);
         let totals = CounterTotals {
             captured: ledger.captured,
-            // Takes an answer of the hub.
-            dropped: match self.manager.needs(ProbeCounter::Dropped) {
-                true => dropped(&self.captures),
-                false => self.before.dropped,
-            },
+            dropped: self.before.dropped,
             evicted: ledger.flows.evicted,
             lost: ledger.records_lost(),
         };
-        let before = std::mem::replace(&mut self.before, totals);
+        let before = CounterTotals {
+            dropped,
+            ..std::mem::replace(&mut self.before, totals)
+        };
         self.manager.look(now, |counter| {
             as_value(match counter {
                 ProbeCounter::Captured => totals.captured.saturating_sub(before.captured),
@@ -144,6 +159,18 @@ fn dropped(captures: &[Arc<dyn Control>]) -> u64 {
         }
     }
     dropped
+}
+
+/// Packets that the capture lost between two times.
+fn loss_record(lost: u64, from_ns: u64, to_ns: u64) -> Record {
+    Record::Measurement(Box::new(Measurement {
+        analysis: "ledger".to_owned(),
+        name: "capture".to_owned(),
+        key: None,
+        from_ns,
+        to_ns,
+        values: vec![("dropped", as_value(lost))],
+    }))
 }
 
 fn alarm_record(name: &str, raised: bool, value: f64) -> Record {

@@ -132,6 +132,8 @@ fn more_queues_and_fewer_queues_end_nothing() {
         for end in ["tx0", "rx0"] {
             net.ip(&["link", "set", end, "up"]);
         }
+        // With XDP, the receiving end keeps a queue for each sending one.
+        let _set = net.run("ethtool", &["-L", "tx0", "tx", "1"]).success();
         let count = start_count(&net, device, &[MARKED]);
         for queues in ["1", "2"] {
             let _set = net.run("ethtool", &["-L", "rx0", "rx", queues]).success();
