@@ -150,7 +150,10 @@ impl Pending {
     /// Counts the packets after the last one taken, and releases the batch.
     pub(crate) fn finish(&mut self, tally: &mut Tally) {
         let rest = std::mem::take(&mut self.uncounted);
-        skip(self.batch.as_ref(), rest, tally.at(self.lane));
+        // Without a source, there is no lane.
+        if self.batch.is_some() {
+            skip(self.batch.as_ref(), rest, tally.at(self.lane));
+        }
         self.packets.clear();
         (self.batch, self.at) = (None, 0);
     }

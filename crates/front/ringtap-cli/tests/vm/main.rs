@@ -93,7 +93,7 @@ fn readers_in_a_guest_outlive_the_host_process_and_others_outlive_agent_and_qemu
         wait $second
         ringtap guest --status
         until case \"$(ringtap status --socket /run/ringtap/host/all.sock)\" in
-            *'interruption 1'*) true ;; *) false ;; esac; do sleep 0.2; done
+            *'gap 1'*) true ;; *) false ;; esac; do sleep 0.2; done
         kill -INT $dns
         wait $dns
         echo \"GUEST dns $(cat /dns)\"
