@@ -45,8 +45,8 @@ demo-vm: build ## two virtual machines read one capture of the host, each its sh
 	@scripts/prepare vm
 	@$(SUDO) env $(GUEST_KERNEL) python3 lab/demo_vm.py --ringtap $(BINARY)
 
-test: ## all tests of all tiers that this machine can run (about 20 minutes when cold)
-	@echo "test: all tiers; about 20 minutes on 2 cores when cold, 5 to 10 otherwise"
+test: ## all tests of all tiers that this machine can run (about 30 minutes when cold)
+	@echo "test: all tiers; about 30 minutes on 2 cores when cold, 15 otherwise"
 	@scripts/prepare test
 	@scripts/test all
 
