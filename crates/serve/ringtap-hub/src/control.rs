@@ -117,8 +117,8 @@ impl HubControl {
         Ok(())
     }
 
-    /// Adds the sources that wait; `true` if there were any, which have no rules yet. Not while rules are
-    /// being loaded, of which the new sources know nothing.
+    /// Adds the waiting sources; returns whether there were any. The caller then loads the rules into them.
+    /// Only for moments at which no rules are being loaded: the loading ends once every source has an outcome.
     pub(crate) fn add_newcomers(&mut self) -> bool {
         let newcomers = std::mem::take(&mut self.newcomers);
         let has_some = !newcomers.is_empty();

@@ -95,7 +95,7 @@ impl Reloaded<'_> {
         }
     }
 
-    /// Puts the file in force; returns what did not change, and what did.
+    /// Applies the configuration file; returns messages about what changed and what did not.
     fn reload(&mut self) -> Result<Vec<String>> {
         let new = self.args.config()?;
         require_different_interfaces(&new.devices)?;
@@ -136,7 +136,8 @@ impl Reloaded<'_> {
             self.metrics = None;
             self.metrics = serve_metrics(&new, self.hub)?;
         }
-        self.config = new;
+        // The other keys are those of the start, with which the next reload compares.
+        (self.config.metrics, self.config.metrics_anywhere) = (new.metrics, new.metrics_anywhere);
         Ok(notes)
     }
 

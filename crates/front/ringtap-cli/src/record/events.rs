@@ -65,7 +65,7 @@ impl EventOptions {
     }
 }
 
-/// A new segment begins after this part of the time before an event.
+/// Number of segments into which the time before an event is divided.
 const SEGMENTS: u64 = 16;
 
 /// Successive packets in the form of the file, held and dropped together.
@@ -77,7 +77,7 @@ struct Segment {
     wire_bytes: u64,
 }
 
-/// The part of a recording that is written.
+/// Decides which packets of a recording are written.
 pub(crate) struct Events {
     trigger: Option<Program>,
     before_ns: u64,
