@@ -18,7 +18,7 @@ SECONDS ?= 30
 BINARY := $(or $(CARGO_TARGET_DIR),target)/release/ringtap
 
 .DEFAULT_GOAL := help
-.PHONY: help build sample run demo-vm test check bench bench-vm figures fuzz soak kills chaos flaps test-fleet readme install uninstall deb rpm package-test clean
+.PHONY: help build sample run demo-vm test check bench bench-vm figures fuzz soak kills chaos flaps test-fleet recipes-test readme install uninstall deb rpm tarball package-test clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
@@ -67,10 +67,13 @@ bench-vm: build ## capture in virtual machines beside virtio-net, writes bench/r
 	@echo "bench-vm: two virtual machines in a private network; about 8 minutes"
 	@$(SUDO) env $(GUEST_KERNEL) python3 lab/bench_vm.py --target $(or $(CARGO_TARGET_DIR),target)
 
-figures: build ## the WireCAP paper's figures in virtual time: tables, and plots in target/figures/ (about 1 minute)
+FIGURES := $(or $(CARGO_TARGET_DIR),target)/figures
+
+figures: build ## the figures of two papers, WireCAP in virtual time and Ksensor measured: tables, and plots in target/figures/ (about 10 minutes, needs root)
 	@scripts/prepare figures
-	@echo "figures: about 1 minute; plots as PNG and SVG in target/figures/"
-	@scripts/python lab/wirecap.py --ringtap $(BINARY) --plots $(or $(CARGO_TARGET_DIR),target)/figures --page docs/internals/simulation.md
+	@echo "figures: 1 minute, and 9 minutes in a private network; plots as PNG and SVG in $(FIGURES)"
+	@scripts/python lab/wirecap.py --ringtap $(BINARY) --plots $(FIGURES) --page docs/internals/simulation.md
+	@$(SUDO) scripts/python lab/ksensor.py --ringtap $(BINARY) --plots $(FIGURES) --page bench/results/ksensor/latest.md
 
 fuzz: ## every fuzz target for SECONDS=30 each; needs a nightly Rust and cargo-fuzz
 	@scripts/fuzz $(SECONDS)
@@ -96,6 +99,10 @@ flaps: ## 50 outages of the interface under each source, sender, bridge and tcpd
 test-fleet: build ## three probes, a Kafka broker and a Spark job (about 2 minutes, 400 MB once, needs root)
 	@scripts/prepare test
 	@$(if $(SUDO),sudo -E) scripts/fleet $(BINARY)
+
+recipes-test: build ## the recipes with Suricata, Podman and Prometheus, as far as they are installed (1 minute, needs root)
+	@echo "recipes-test: programs in a private network; about a minute"
+	@$(SUDO) python3 lab/recipes.py --ringtap $(BINARY)
 
 readme: build ## put the latest benchmark, and a new picture of top and why, into README.md (half a minute, needs root)
 	@scripts/prepare readme
@@ -125,8 +132,12 @@ rpm: ## build a package for Fedora and others, target/package/ringtap-*.rpm (abo
 	@echo "rpm: a release build, man pages and a package in target/package: about 6 minutes when cold"
 	@scripts/package rpm
 
-package-test: deb ## install, use, upgrade and purge the package in a clean Debian with systemd (3 minutes, needs root)
-	@echo "package-test: a Debian of its own below a temporary folder, 250 MB; about 3 minutes"
+tarball: ## build target/package/ringtap-*.tar.xz, whose program needs no library of the system (10 minutes when cold)
+	@echo "tarball: a release build, and a static one: about 10 minutes when cold"
+	@scripts/package tarball
+
+package-test: deb rpm tarball ## install, use, upgrade and purge the packages in a clean Debian with systemd (5 minutes, needs root)
+	@echo "package-test: a Debian of its own below a temporary folder, 250 MB; about 5 minutes"
 	@$(SUDO) scripts/package test
 
 clean: ## remove everything that was built

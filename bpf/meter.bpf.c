@@ -272,10 +272,11 @@ static __always_inline void rt_count_size(struct rt_meter_lane *lane, const stru
 	lane->sizes[range & (RT_SIZE_RANGES - 1)].bytes += seen->frame_bytes;
 }
 
-/* One loop of the analysis `load`, which the compiler must not leave out. */
+/* One loop of the analysis `load`, which the compiler must not leave out. Workers' loops have the same factor
+ * (LOOP_FACTOR), by which all compilers multiply in the same way. */
 static long rt_loop(__u32 loop, void *sum)
 {
-	*(volatile __u32 *)sum = *(__u32 *)sum * 31 + loop;
+	*(volatile __u32 *)sum = *(__u32 *)sum * 1664525 + loop;
 	return 0;
 }
 
@@ -323,15 +324,8 @@ static __always_inline int rt_meter(void *ctx, enum rt_hook hook, __u64 length, 
 	long error;
 	int done;
 
-	if (!lane)
+	if (!lane || !rt_enter(&lane->busy, &lane->nested))
 		return 0;
-	/* This run interrupted another run: the lane is inconsistent, so count the packet and skip it. */
-	if (rt_load(lane->busy)) {
-		__sync_fetch_and_add(&lane->nested, 1);
-		return 0;
-	}
-	*(volatile __u32 *)&lane->busy = 1;
-	rt_compiler_barrier();
 	captured -= 1;
 	rt_opaque(captured);
 	captured = (captured & (RT_MOST_BYTES - 1)) + 1;
@@ -346,8 +340,7 @@ static __always_inline int rt_meter(void *ctx, enum rt_hook hook, __u64 length, 
 	};
 
 	done = rt_analyse(lane, cpu, &seen, &view);
-	rt_compiler_barrier();
-	*(volatile __u32 *)&lane->busy = 0;
+	rt_leave(&lane->busy);
 	return done;
 }
 

@@ -17,6 +17,7 @@ struct rt_packet {
 	__u32 flags;
 	__u32 tag; /* VLAN tag to put back, as the wire has it; 0 if none */
 	__u32 hash; /* with RT_HASHED in the flags */
+	__u32 is_bound; /* 1: the program is bound to the interface */
 };
 
 /* bpf_xdp_load_bytes() takes 16-bit offsets and lengths: larger packets are copied in two parts. */

@@ -9,7 +9,7 @@
 #include <linux/types.h>
 
 #define RT_MAGIC 0x31504154474e4952ULL /* "RINGTAP1" */
-#define RT_VERSION 3
+#define RT_VERSION 4
 
 #define RT_MAX_CHUNK_SIZE (512 * 1024)
 #define RT_SEALED 0x80000000U /* in rt_chunk.state: nothing more will be published here */
@@ -37,7 +37,9 @@ struct rt_chunk {
 	__u64 chunk_sequence; /* n-th chunk of this lane, from 0 */
 	__u64 lost_before;    /* packets that the lane lost before this chunk because none was free */
 	__u64 wanted;         /* masks of all published slots together */
-	__u64 reserved[3];
+	__u64 gap_sequence;   /* of the lane's first packet after its last capture gap */
+	__u64 gap_ns;         /* length of that gap; 0 without one, as on every lane of a tap */
+	__u64 gap_after;      /* packets of the capture that the gap ended */
 };
 
 /* One packet. */
@@ -56,5 +58,6 @@ struct rt_slot {
 #define RT_HASHED 0x04
 #define RT_PARTIAL_CHECKSUM 0x08 /* the host left the checksum to the NIC */
 #define RT_SUPER 0x10        /* merged by GRO, or not yet segmented by GSO */
+#define RT_NIC_TIME 0x20     /* time_ns is of the NIC's clock, not of the host's */
 
 #endif

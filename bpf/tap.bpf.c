@@ -18,6 +18,8 @@
 extern int bpf_xdp_metadata_rx_vlan_tag(const struct xdp_md *ctx, __be16 *vlan_proto,
 					__u16 *vlan_tci) __ksym __weak;
 
+extern int bpf_xdp_metadata_rx_timestamp(const struct xdp_md *ctx, __u64 *timestamp) __ksym __weak;
+
 extern void *bpf_cast_to_kern_ctx(void *ctx) __ksym __weak;
 
 /* A field missing from the stable view of a packet buffer; CO-RE resolves its offset. */
@@ -33,6 +35,17 @@ static __always_inline int rt_is_other_queue(const struct rt_packet *packet)
 		return 0;
 	return packet->queue > 255 ||
 	       !(config.queues[packet->queue / 64 & 3] >> (packet->queue & 63) & 1);
+}
+
+/* Replaces the host's time by the NIC's, if the NIC stamped the packet. */
+static __always_inline void rt_use_nic_time(const struct rt_packet *packet, struct rt_slot *slot)
+{
+	__u64 time_ns = 0;
+
+	if (bpf_xdp_metadata_rx_timestamp(packet->ctx, &time_ns) || !time_ns)
+		return;
+	slot->time_ns = time_ns;
+	slot->captured |= (__u32)RT_NIC_TIME << 24;
 }
 
 /* Captures one packet into an idle lane; returns 1 if it is captured or filtered. */
@@ -84,6 +97,8 @@ static __always_inline int rt_capture(struct rt_packet *packet, struct rt_lane *
 	slot->captured = length | packet->flags << 24;
 	slot->payload = room.payload_offset >> 3;
 	slot->queue = packet->queue;
+	if (packet->is_bound && config.nic_time)
+		rt_use_nic_time(packet, slot);
 	lane->bytes += wire;
 	rt_publish(lane, &room);
 	rt_signal(words, index, RT_WAKE_PACKET);
@@ -97,22 +112,14 @@ static __always_inline int rt_take(struct rt_packet *packet)
 	struct rt_lane *lane = bpf_map_lookup_elem(&rt_lanes, &index);
 	int done;
 
-	if (!lane)
+	if (!lane || !rt_enter(&lane->busy, &lane->nested))
 		return 0;
-	/* This run interrupted another run: the lane is inconsistent, so count the packet and skip it. */
-	if (rt_load(lane->busy)) {
-		__sync_fetch_and_add(&lane->nested, 1);
-		return 0;
-	}
-	*(volatile __u32 *)&lane->busy = 1;
-	rt_compiler_barrier();
 	done = rt_capture(packet, lane, index);
-	rt_compiler_barrier();
-	*(volatile __u32 *)&lane->busy = 0;
+	rt_leave(&lane->busy);
 	return done;
 }
 
-static __always_inline int rt_take_xdp(struct xdp_md *ctx, __u32 tag)
+static __always_inline int rt_take_xdp(struct xdp_md *ctx, __u32 tag, __u32 is_bound)
 {
 	struct rt_packet packet = {
 		.ctx = ctx,
@@ -121,6 +128,7 @@ static __always_inline int rt_take_xdp(struct xdp_md *ctx, __u32 tag)
 		.queue = ctx->rx_queue_index,
 		.flags = tag ? RT_VLAN_RESTORED : 0,
 		.tag = tag,
+		.is_bound = is_bound,
 	};
 
 	int done = rt_take(&packet);
@@ -172,12 +180,12 @@ static __always_inline int rt_take_tc(struct __sk_buff *ctx, __u32 direction)
 SEC("xdp.frags")
 int rt_rx(struct xdp_md *ctx)
 {
-	return rt_take_xdp(ctx, 0);
+	return rt_take_xdp(ctx, 0, 0);
 }
 
-/* Bound to one device, whose driver reports the VLAN tags that it strips. */
+/* Bound to one device, whose driver reports the VLAN tags that it strips, or time stamps. */
 SEC("xdp.frags")
-int rt_rx_vlan(struct xdp_md *ctx)
+int rt_rx_bound(struct xdp_md *ctx)
 {
 	__be16 proto = 0;
 	__u16 tci = 0;
@@ -185,7 +193,7 @@ int rt_rx_vlan(struct xdp_md *ctx)
 
 	if (!bpf_xdp_metadata_rx_vlan_tag(ctx, &proto, &tci))
 		tag = rt_tag(proto, tci);
-	return rt_take_xdp(ctx, tag);
+	return rt_take_xdp(ctx, tag, 1);
 }
 
 SEC("tcx/ingress")

@@ -32,6 +32,8 @@ struct rt_config {
 	__u32 largest_frame; /* largest that forward_to takes from XDP, in bytes */
 	__u32 partial; /* 1: arriving packets may have checksums that are left to the NIC */
 	__u32 chunk_packets; /* most packets of a chunk; 0: as many as fit */
+	__u32 nic_time; /* 1: time stamps of the NIC */
+	__u32 reserved;
 };
 
 /* Writer state of one CPU. Only the program writes it; user space maps it read-only. */

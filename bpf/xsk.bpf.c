@@ -106,7 +106,7 @@ int rt_xsk(struct xdp_md *ctx)
 
 /* Bound to one device, whose driver reports the VLAN tags that it strips. */
 SEC("xdp.frags")
-int rt_xsk_vlan(struct xdp_md *ctx)
+int rt_xsk_bound(struct xdp_md *ctx)
 {
 	__be16 proto = 0;
 	__u16 tci = 0;

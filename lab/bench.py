@@ -23,8 +23,10 @@ import capture
 import contenders
 import distance
 import filters
+import flows
 import forward
 import hub
+import meter
 import pacing
 import report
 import placement
@@ -73,6 +75,8 @@ SCENARIOS = [
     Scenario("filters", [], filters.seconds, filters.run, ("ringtap", "floor")),
     Scenario("forward", [], forward.seconds, forward.run, ("ringtap", "floor")),
     Scenario("placement", [], placement.seconds, placement.run),
+    Scenario("probe-flows", flows.LIVE, flows.seconds, flows.run),
+    Scenario("probe-kernel", [], meter.seconds, meter.run, ("ringtap", "floor")),
     Scenario("hub-cpu", [], hub.cpu_seconds, hub.cpu),
     Scenario("wake", [], hub.wake_seconds, hub.wake),
     Scenario(

@@ -29,7 +29,7 @@ import report_vm
 import sandbox
 from guest import Guest
 from guest_trial import (
-    RING_MIB, TRIAL_SECONDS, Lab, search, start_packet, start_ringtap, stop_packet, stop_ringtap, trial,
+    DEVICE, RING_MIB, TRIAL_SECONDS, Lab, search, start_packet, start_ringtap, stop_packet, stop_ringtap, trial,
 )  # fmt: skip
 from options import Settings
 from preflight import unable
@@ -46,7 +46,13 @@ IDLE_SECONDS = 10.0
 PLUG_ROUNDS = 3
 ETH_ASKED, ETH_ANSWER = 0x88B5, 0x88B6
 #: One flow, and none.
+#: A reader that is woken as seldom as that of AF_PACKET: see BLOCK_TIMEOUT_MS of packet_reader.c.
+BLOCKS = "?watermark=20000&limit=60"
 FILTER_TEXT, FILTER_NOTHING = "udp src port 10007", "udp src port 9"
+#: A line of 1 Gbit/s; the bytes of each packet that are not in its size: preamble and gap.
+LINE_BITS, LINE_GAP = 1_000_000_000, 20
+LINE_SIZES = (64, 128, 256, 512, 1024, 1518)
+FILTERS = {"all": "", "1 in 1,000": FILTER_TEXT}
 
 
 def note_rate(lab: Lab, size: int, name: str, row: dict) -> None:
@@ -117,10 +123,51 @@ def filter_without(lab: Lab) -> None:
 
 def filter_with(lab: Lab) -> None:
     """The filter runs in the host's kernel."""
-    ours = (lambda one, text: start_ringtap(one, 1, text), lambda one: stop_ringtap(one, 1))
+
+    def ours(device: str) -> tuple[Callable, Callable]:
+        return lambda one, text: start_ringtap(one, 1, text, device), lambda one: stop_ringtap(one, 1)
+
     for rate in ("20kpps", "200kpps"):
-        filter_row(lab, f"{report_vm.ONE}, {rate}", rate, *ours)
-    filter_row(lab, f"{report_vm.ONE}, none wanted", "200kpps", *ours, FILTER_NOTHING)
+        filter_row(lab, f"{report_vm.ONE}, {rate}", rate, *ours(DEVICE))
+    filter_row(lab, f"{report_vm.ONE}, 200kpps, {report_vm.SELDOM}", "200kpps", *ours(DEVICE + BLOCKS))
+    filter_row(lab, f"{report_vm.ONE}, none wanted", "200kpps", *ours(DEVICE), FILTER_NOTHING)
+
+
+def line_row(lab: Lab, size: int, way: str, wanted: str, start: Callable, stop: Callable, number: int) -> None:
+    """What readers get of packets that fill the line, and what it costs."""
+    used, text = lab.machines[:number], FILTERS[wanted]
+    rate = LINE_BITS // ((size + LINE_GAP) * 8)
+    traffic = Traffic(size, f"{rate}pps", TRIAL_SECONDS, FILTER_FLOWS)
+    found = trial(lab, lambda one: start(one, text), stop, traffic, used)
+    due = found["offered"] / (FILTER_FLOWS if text else 1)
+    nanoseconds = found["measured_seconds"] * 1e9
+    row = {
+        "bytes": size,
+        "wanted": wanted,
+        "offered_pps": found["offered"] / found["elapsed_ns"] * 1e9,
+        # The sender ends in the middle of a turn.
+        "captured_share": min(1.0, min(found["received"]) / due),
+        "host_cpu_percent": found["host_ns_per_packet"] * found["offered"] / nanoseconds * 100,
+        "guest_cpu_percent": found["guest_ns"] / nanoseconds * 100,
+    }
+    lab.result.setdefault("line", {})[f"{size} B, {way}, {wanted}"] = row
+    lab.run.say(f"line  {size:>4} B  {way}, {wanted}: {row['captured_share']:.2%}")
+
+
+def line_without(lab: Lab) -> None:
+    """Behind the machine's own network device."""
+    for size in LINE_SIZES:
+        for wanted in FILTERS:
+            line_row(lab, size, report_vm.VIRTIO, wanted, start_packet, stop_packet, 1)
+
+
+def line_with(lab: Lab) -> None:
+    """One machine, and two; the filter runs in the host's kernel."""
+    start, stop = (lambda one, text: start_ringtap(one, 1, text)), (lambda one: stop_ringtap(one, 1))
+    for size in LINE_SIZES:
+        for number, way in ((1, "1 VM"), (2, "2 VMs")):
+            for wanted in FILTERS:
+                line_row(lab, size, way, wanted, start, stop, number)
 
 
 def latency(lab: Lab, name: str, command: str) -> None:
@@ -237,6 +284,7 @@ SECTIONS = {
     "idle": (idle_without, idle_with),
     "latency": (latency_without, latency_with),
     "filter": (filter_without, filter_with),
+    "line": (line_without, line_with),
     "rates": (rates_without, rates_with),
     "plug": (None, plug),
 }
@@ -328,7 +376,7 @@ def main(words: list[str]) -> int:
     parser = argparse.ArgumentParser(
         prog="lab/bench_vm.py",
         description="Measures capture in two virtual machines beside AF_PACKET behind virtio-net, in"
-        " a private network. Needs root. About 6 minutes; writes vm-latest.md and .json.",
+        " a private network. Needs root. About 10 minutes; writes vm-latest.md and .json.",
     )
     parser.add_argument("--only", choices=SECTIONS, action="append", help="this section; repeatable")
     parser.add_argument("--out", type=Path, default=RESULTS, metavar="DIR")

@@ -117,7 +117,7 @@ class Belongings:
         )
 
 
-class Arena:
+class Setup:
     """A hub, and the commands of those who use it."""
 
     def __init__(self, ringtap: Path, pool: str) -> None:
@@ -194,15 +194,15 @@ def wait_until(what: str, holds: Callable[[], bool], must_live: list[Tool]) -> N
         time.sleep(0.1)
 
 
-def run(arena: Arena, plan: Plan, seed: int) -> Phase:
+def run(setup: Setup, plan: Plan, seed: int) -> Phase:
     """One phase: readers, attackers, packets; then all but the hub end."""
     with ExitStack() as stack:
-        readers = [stack.enter_context(arena.reader()) for _ in range(READERS)]
-        wait_until("honest readers attach", lambda: len(_honest(arena.status())) == READERS, readers)
-        lost_before = _lost_for_all(arena.status())
-        attackers = stack.enter_context(arena.attacks(plan, seed)) if plan.attacks else None
-        visitor = stack.enter_context(arena.visitor(plan.seconds))
-        sender = arena.sender(plan)
+        readers = [stack.enter_context(setup.reader()) for _ in range(READERS)]
+        wait_until("honest readers attach", lambda: len(_honest(setup.status())) == READERS, readers)
+        lost_before = _lost_for_all(setup.status())
+        attackers = stack.enter_context(setup.attacks(plan, seed)) if plan.attacks else None
+        visitor = stack.enter_context(setup.visitor(plan.seconds))
+        sender = setup.sender(plan)
         try:
             said, errors = sender.communicate(timeout=plan.seconds + PATIENCE_SECONDS)
         finally:
@@ -211,12 +211,12 @@ def run(arena: Arena, plan: Plan, seed: int) -> Phase:
             raise ToolError(f"the sender: {errors.strip()[-300:]}")
         sent, elapsed_ns = parse.sender(said)
         if attackers:
-            wait_until("the attackers end", lambda: attackers.process.poll() is not None, [arena.hub])
-        wait_until("the visitor ends", lambda: visitor.process.poll() is not None, [arena.hub])
+            wait_until("the attackers end", lambda: attackers.process.poll() is not None, [setup.hub])
+        wait_until("the visitor ends", lambda: visitor.process.poll() is not None, [setup.hub])
         for one in readers:
             one.must_live()
-        has_read_all = lambda: _has_read_all(arena.status(), sent, lost_before)
-        wait_until("honest readers have read all", has_read_all, [arena.hub, *readers])
+        has_read_all = lambda: _has_read_all(setup.status(), sent, lost_before)
+        wait_until("honest readers have read all", has_read_all, [setup.hub, *readers])
         attempts = _attempts(attackers) if attackers else 0
         seen = parse.last_json(visitor.output(), "visits", "the visitor")
         if VERBOSE:
@@ -324,18 +324,18 @@ def measure(ringtap: Path, plans: list[Plan], pool: str, seed: int) -> int:
     sandbox.make_veth()
     subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
     tool.READY_SECONDS = tool.END_SECONDS = PATIENCE_SECONDS
-    arena = Arena(ringtap, pool)
+    setup = Setup(ringtap, pool)
     phases = []
-    with arena.hub as hub:
+    with setup.hub as hub:
         hub.wait_ready("ringtap: hub of", "xdp")
         # Threads, buffers and the pages of the pool that appear with the first reader.
-        run(arena, Plan("warm-up", "10kpps", 1, [], False), seed)
+        run(setup, Plan("warm-up", "10kpps", 1, [], False), seed)
         before = Belongings.of(hub.process.pid)
         for plan in plans:
             print(f"chaos: {plan.name}: {plan.seconds:g} s at {plan.rate}", flush=True)
-            phases.append(run(arena, plan, seed))
+            phases.append(run(setup, plan, seed))
         pid = hub.process.pid
-        wait_until("all readers have left", lambda: not arena.status()["readers"], [hub])
+        wait_until("all readers have left", lambda: not setup.status()["readers"], [hub])
         try:
             wait_until("the hub has what it had", lambda: Belongings.of(pid).within(before), [hub])
         except ToolError:

@@ -160,12 +160,13 @@ class Programs:
 
     def fill(self, command: str, **more: object) -> str:
         """A command line with its places filled in; without a filter, with the word for one."""
-        more = {"filter": "FILTER", "flows": 1, **more}
+        more = {"filter": "FILTER", "flows": 1, "sender_cpu": SENDER_CPU, "port": "PORT",
+                "file": "FILE", "ring_bytes": RING_MIB << 20, **more}  # fmt: skip
         return command.format(
             ringtap=self.ringtap, floor=self.floor, pcap_latency=self.pcap_latency,
             packet_reader=self.packet_reader, crowd_ring_mib=CROWD_RING_MIB,
             dev=sandbox.CAPTURED, sender=sandbox.SENDER, scratch=sandbox.SCRATCH,
-            reader_cpu=READER_CPU, sender_cpu=SENDER_CPU,
+            reader_cpu=READER_CPU,
             ring_mib=RING_MIB, ring_kib=RING_MIB * 1024, **more,
         )  # fmt: skip
 

@@ -16,8 +16,10 @@ import contenders
 import distance
 import figures
 import filters
+import flows
 import forward
 import hub
+import meter
 import programs
 import readers
 from crowd import HUB, PACKET
@@ -203,6 +205,20 @@ GOALS = [
              "eight tcpdumps", [one.reader for one in programs.EIGHT_WAYS])),
     Goal("1,000 packets/s: median from sending to a callback in immediate mode against libpcap",
          "most", 1, "x", programs.latency_ratio, programs.latency_exactly),
+    *(
+        Goal(text, "least", 5, "x", flows.least(*key), flows.each(*key))
+        for text, key in (
+            ("probe: lossless rate of 64-byte packets of 65,536 flows against the next best program",
+             ("live", "lossless_pps")),
+            ("probe: packets per second of processor time, the same from a file", (flows.SMALL, "pps")),
+            ("probe: packets per second of processor time, a mix from a file", (flows.MIX, "pps")),
+        )
+    ),
+    Goal("probe: flow metering in the kernel, 65,536 flows, against the XDP_DROP floor", "least", 0.5,
+         "x", lambda result: meter.against_floor(result, meter.COUNTS[-1]), meter.fewer_flows),
+    Goal("probe: user space's time for it", "most", 2, "% of a core", meter.cpu_percent),
+    Goal("probe: memory of 1,000,000 concurrent flows, also when 10,000,000 come", "most", 256, "MiB",
+         meter.mib, meter.evicted),
     Goal("hub: median from sending to a sleeping reader against libpcap's immediate mode",
          "most", 1, "x", hub.wake_ratio, hub.wake_exactly),
 ]  # fmt: skip

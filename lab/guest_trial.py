@@ -21,7 +21,8 @@ TRIAL_SECONDS = 3.0
 RING_MIB = 16
 #: A guest whose processors are busy no longer than this in half a second has read all.
 QUIET_NS = 50_000_000
-READER = "ringtap count -q --json --work headers -i host:all"
+READER = "ringtap count -q --json --work headers -i"
+DEVICE = "host:all"
 ATTACH = (
     "{ringtap} vm --folder {scratch}/vm attach --qmp {qmp} --name {name} -g all"
     " --memory {mib}MiB --socket {scratch}/hub.sock"
@@ -71,10 +72,10 @@ class Lab:
         return sum(one.cpu_ns() for one in self.tools) + sum(one.host_ns() for one in self.machines)
 
 
-def start_ringtap(one: Guest, readers: int, text: str = "") -> None:
+def start_ringtap(one: Guest, readers: int, text: str = "", device: str = DEVICE) -> None:
     """Starts readers of the host's group, and waits until they read."""
     for number in range(readers):
-        one.run(f"{READER} {text} >/r{number} & p{number}=$!")
+        one.run(f"{READER} '{device}' {text} >/r{number} & p{number}=$!")
     one.run(
         f"until case \"$(ringtap guest --status 2>&1)\" in *': {readers} readers'*) true ;; *) false ;;"
         " esac; do sleep 0.1; done"

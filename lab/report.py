@@ -68,6 +68,8 @@ SECTIONS = [
     ("filters", "Many readers with different filters, of which one matches", tables.filters),
     ("forward", "64-byte packets forwarded from one veth pair to another", tables.forward),
     ("placement", "A:A, A:B and the scheduler's choice, after Braun et al.", tables.placement),
+    ("probe-flows", "Flow records: 64-byte packets of 65,536 flows live, and files", tables.flows),
+    ("probe-kernel", "Flow metering in the kernel, and the memory of flows", tables.meter),
     ("hub-cpu", "The hub's own processor time", tables.hub_cpu),
     ("wake", "1,000 packets a second: from each one's time stamp to a sleeping reader of another"
      " process", tables.low_rate),

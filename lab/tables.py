@@ -233,6 +233,31 @@ def filters(found: dict) -> str:
     return crowds(found) + "\n" + table(["nobody wants anything", "Mpps"], rows)
 
 
+def flows(found: dict) -> str:
+    """Rates of flow metering, live and by file."""
+    rows = [
+        [kind, name, _absent(entry) or figure(entry["summary"].get(key), 3, 1e-6),
+         "yes" if any(row.get("differs") for row in entry["rounds"]) else "no"]
+        for kind, entries in found.items()
+        for name, entry in entries.items()
+        for key in entry["summary"] or [""]
+    ]  # fmt: skip
+    return table(["", "", "Mpps: live without loss, files per core", "other sums"], rows, left=2)
+
+
+def meter(found: dict) -> str:
+    """Rates in the kernel, and memory by flows."""
+    rows = [
+        [name, *(figure(entry["summary"].get(key), 2) for key in ("delivered_mpps", "cpu_percent"))]
+        for name, entry in found["rates"].items()
+    ]
+    states = [
+        [f"{row['offered']:,}", f"{row['mib']:.0f}", f"{row['evicted']:,}"] for row in found["states"]
+    ]
+    rates = table(["", "Mpps", "user space, % of a core"], rows)
+    return rates + "\n" + table(["flows offered to a table for 1,000,000", "MiB", "evicted"], states)
+
+
 def hub_cpu(found: dict) -> str:
     """What the hub's own process takes."""
     head = [f"{found['readers']} readers", "Mpps", "packets lost", "% of a core",

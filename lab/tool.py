@@ -16,6 +16,7 @@ import shlex
 import signal
 import subprocess
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import sandbox
@@ -102,12 +103,18 @@ class Tool:
         except OSError:
             return False
 
+    def _tasks(self) -> Iterator[Path]:
+        """All its threads, and those of processes that it started."""
+        for process in Path("/proc").glob("[0-9]*"):
+            try:
+                if os.getpgid(int(process.name)) == self.process.pid:
+                    yield from (process / "task").iterdir()
+            except (ProcessLookupError, FileNotFoundError):
+                pass  # it has ended meanwhile
+
     def cpu_ns(self) -> int:
         """Nanoseconds that all its threads ran, as the scheduler counts."""
-        total = 0
-        for task in Path(f"/proc/{self.process.pid}/task").iterdir():
-            total += int((task / "schedstat").read_text().split()[0])
-        return total
+        return sum(int((task / "schedstat").read_text().split()[0]) for task in self._tasks())
 
     def cpu_ticks(self) -> int:
         """utime + stime, in ticks."""
@@ -117,7 +124,7 @@ class Tool:
 
     def wants_to_run(self) -> bool:
         """Whether any of its threads runs or waits for a core."""
-        tasks = Path(f"/proc/{self.process.pid}/task").iterdir()
+        tasks = self._tasks()
         states = ((task / "stat").read_text().rpartition(")")[2].split()[0] for task in tasks)
         return any(state in "RD" for state in states)
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 import sandbox
 import parse
-from contenders import READER_CPU, SEND, Contender, Programs
+from contenders import READER_CPU, SEND, SENDER_CPU, Contender, Programs
 from figures import loss_percent, rate_mpps
 from tool import Tool, ToolError, leftovers
 
@@ -44,11 +44,12 @@ class Sent:
     elapsed_ns: int
 
 
-def send(programs: Programs, traffic: Traffic) -> Sent:
-    """Sends, and gives what the device took."""
+def send(programs: Programs, traffic: Traffic, cpu: int = SENDER_CPU) -> Sent:
+    """Sends from a CPU, and gives what the device took."""
     command = programs.fill(
-        SEND, size=traffic.size, rate=traffic.rate, seconds=traffic.seconds, flows=traffic.flows
-    )
+        SEND, size=traffic.size, rate=traffic.rate, seconds=traffic.seconds, flows=traffic.flows,
+        sender_cpu=cpu,
+    )  # fmt: skip
     command += " --stamp" * traffic.stamp
     done = subprocess.run(
         shlex.split(command),
@@ -78,10 +79,10 @@ def measure(programs: Programs, contender: Contender, traffic: Traffic) -> dict:
     with Tool(command, contender.stdin_ends_it) as tool:
         tool.wait_ready(contender.ready, contender.attached)
         received, (busy, stolen) = sandbox.counter("rx_packets"), busy_ticks(READER_CPU)
-        ran = tool.cpu_ticks()
+        ran, used_ns = tool.cpu_ticks(), tool.cpu_ns()
         sent = send(programs, traffic)
         busy_after, stolen_after = busy_ticks(READER_CPU)
-        ran = tool.cpu_ticks() - ran
+        ran, used_ns = tool.cpu_ticks() - ran, tool.cpu_ns() - used_ns
         if contender.spins:
             time.sleep(contender.quiet_seconds)
         else:
@@ -102,6 +103,7 @@ def measure(programs: Programs, contender: Contender, traffic: Traffic) -> dict:
         "elapsed_ns": sent.elapsed_ns,
         "offered_mpps": rate_mpps(sent.packets, sent.elapsed_ns),
         "delivered_mpps": rate_mpps(report.delivered, sent.elapsed_ns),
+        "cpu_percent": 100 * used_ns / sent.elapsed_ns,
         # The reader's core beside the reader: other programs, and the hypervisor.
         "disturbed_ms": max(0, busy_after - busy - ran) * 10,
         "stolen_ms": (stolen_after - stolen) * 10,

@@ -8,7 +8,7 @@
 use std::io::Cursor;
 
 use libfuzzer_sys::fuzz_target;
-use ringtap_file::{ReadError, Reader};
+use ringtap_file::{FileReader, ReadError};
 
 fuzz_target!(|input: &[u8]| {
     let Some((cut, file)) = input.split_first_chunk::<2>() else {
@@ -34,9 +34,9 @@ type Packet = (u64, u32, u32, Vec<u8>);
 
 fn read(file: &[u8]) -> (Vec<Packet>, Option<Damage>) {
     let mut packets = Vec::new();
-    let mut reader = match Reader::from_stream("fuzz", Cursor::new(file.to_vec())) {
+    let mut reader = match FileReader::from_stream("fuzz", Cursor::new(file.to_vec())) {
         Ok(reader) => reader,
-        Err(error) => return (packets, Some(judge(&error, file.len()))),
+        Err(error) => return (packets, Some(damage_of(&error, file.len()))),
     };
     let mut offset = reader.offset();
     loop {
@@ -51,12 +51,12 @@ fn read(file: &[u8]) -> (Vec<Packet>, Option<Damage>) {
                 offset = reader.offset();
             }
             Ok(None) => return (packets, None),
-            Err(error) => return (packets, Some(judge(&error, file.len()))),
+            Err(error) => return (packets, Some(damage_of(&error, file.len()))),
         }
     }
 }
 
-fn judge(error: &ReadError, length: usize) -> Damage {
+fn damage_of(error: &ReadError, length: usize) -> Damage {
     let length = u64::try_from(length).expect("64 bits");
     let _ = error.to_string();
     match error {

@@ -61,7 +61,7 @@ def main(words: list[str]) -> int:
     parser.add_argument("--socket", default="/run/ringtap/hub.sock")
     parser.add_argument("--group", default="all")
     parser.add_argument("--seconds", type=float, default=10)
-    parser.add_argument("--user", default="nobody", help="whom to become (nobody)")
+    parser.add_argument("--user", default="nobody", help="user to become (nobody)")
     parser.add_argument("--only", default="", help="for mix: these attacks, with commas (all)")
     parser.add_argument("--at-once", type=int, default=4, help="for mix: attacks at one time (4)")
     parser.add_argument("--slice", type=float, default=5, help="for mix: seconds of an attack (5)")

@@ -52,8 +52,8 @@ def descriptors(attack: Attack) -> None:
     hello = {"ask": "hello", "protocol": 1, "features": [], "name": "x"}
 
     def by_doorbell(subscription: Subscription) -> None:
-        with socket.socket(fileno=os.dup(subscription.doorbell)) as bell:
-            send_away(lambda descriptor: socket.send_fds(bell, [b"x"], [descriptor]))
+        with socket.socket(fileno=os.dup(subscription.doorbell)) as doorbell:
+            send_away(lambda descriptor: socket.send_fds(doorbell, [b"x"], [descriptor]))
 
     def counted(send: Callable[[], None]) -> None:
         try:
@@ -103,7 +103,7 @@ def kept_mappings(attack: Attack) -> None:
     def once() -> None:
         hub, kept = Hub(attack.path), []
         try:
-            hub.hello("keeper")
+            hub.hello("keeps-mappings")
             while attack.goes_on():
                 attack.tried += 1
                 kept.append(hub.attach(attack.group, private=True))

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""Tries every way to write the pool that a hub lends to a reader; prints what the kernel says.
+"""Tries every way to write the pool that a hub maps for a reader; prints what the kernel says.
 
 Prints one JSON object: the notes of the subscription, and for each way "written" or the refusal.
 
@@ -190,7 +190,7 @@ def main(words: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="lab/attack/pool.py", description=__doc__.splitlines()[0])
     parser.add_argument("--socket", required=True)
     parser.add_argument("--group", default="all")
-    parser.add_argument("--user", help="whom to become; stays root without it")
+    parser.add_argument("--user", help="user to become; stays root without it")
     parser.add_argument("--bpf", action="store_true", help="keep CAP_BPF, and nothing else")
     asked = parser.parse_args(words)
     if asked.user:

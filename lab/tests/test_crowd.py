@@ -106,7 +106,7 @@ class Goals(unittest.TestCase):
     def figures(self, result):
         return {one["goal"]: one for one in goals.evaluate(result) if one["goal"].startswith("hub")}
 
-    def test_every_goal_of_the_hub_is_judged(self):
+    def test_every_goal_of_the_hub_has_a_verdict(self):
         found = self.figures(stored())
         got = [(round(one["figure"], 3), one["verdict"]) for one in found.values()]
         want = [(0.75, "MISSED"), (10, "met"), (18, "met"), (4, "met"), (0.8, "MISSED"),

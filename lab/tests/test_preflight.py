@@ -10,7 +10,7 @@ from preflight import unable
 HERE = Path(__file__)
 
 
-class Able(unittest.TestCase):
+class Preflight(unittest.TestCase):
     def asked(self, uid: int = 0, cores: int = 2, program: Path = HERE) -> str | None:
         with mock.patch("os.geteuid", return_value=uid), \
                 mock.patch("os.cpu_count", return_value=cores):

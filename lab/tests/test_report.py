@@ -97,7 +97,7 @@ class Goals(unittest.TestCase):
     def test_what_was_not_measured_is_not_met(self):
         self.assertEqual(self.verdict(stored(), "pool alone, 500")["verdict"], "not measured")
 
-    def test_the_pool_is_judged_by_its_slowest_round(self):
+    def test_the_pool_counts_by_its_slowest_round(self):
         summary = {"mpps": {"median": 200.0, "min": 120.0, "max": 230.0}}
         one = self.verdict({"pool": {"500": {"summary": summary}}}, "pool alone, 500")
         self.assertEqual((one["verdict"], one["figure"]), ("MISSED", 120.0))
@@ -116,7 +116,7 @@ class Goals(unittest.TestCase):
         one = self.verdict(found, "with a watermark of 20,000")
         self.assertEqual((one["verdict"], round(one["figure"], 2)), ("MISSED", 1.3))
 
-    def test_record_is_judged_round_by_round(self):
+    def test_record_is_compared_round_by_round(self):
         def found(*rates):
             rounds = [{"round": number, "lossless_pps": one} for number, one in enumerate(rates)]
             return {"rounds": rounds}

@@ -18,7 +18,7 @@ class Goals(unittest.TestCase):
     def test_nothing_measured_is_neither_met_nor_missed(self) -> None:
         self.assertEqual(set(self.verdicts({}).values()), {"not measured"})
 
-    def test_ratios_are_judged_and_the_page_shows_them(self) -> None:
+    def test_ratios_have_a_verdict_and_the_page_shows_them(self) -> None:
         result = {
             "rates": {"64": {ONE: rate(90e3), TWO: rate(40e3), VIRTIO: rate(10e3)}},
             "idle": {"without Ringtap": {"guest": 5}, ONE: {"guest": 7, "hub": 0, "vm attach": 0}},
@@ -30,6 +30,13 @@ class Goals(unittest.TestCase):
         )
         self.assertEqual(goals["idle: processor time of hub"], "met")
         result |= {
+            "line": {
+                f"64 B, {way}, all": {
+                    "bytes": 64, "wanted": "all", "offered_pps": 1e6, "captured_share": share,
+                    "host_cpu_percent": 10.2, "guest_cpu_percent": 50.6,
+                }
+                for way, share in ((VIRTIO, 0.12), ("1 VM", 1.0))
+            },
             "goals": report_vm.goals(result),
             "machine": {"cpu": "C", "cores": 2, "kernel": "K", "system": "S"},
             "settings": {"trial_seconds": 3.0, "ring_mib": 16},
@@ -37,5 +44,5 @@ class Goals(unittest.TestCase):
             "measured": {"rates": "D"},
         }  # fmt: skip
         page = report_vm.markdown(result)
-        for text in ("emulates the processor", "90,000", "9 x", "MISSED"):
+        for text in ("emulates the processor", "90,000", "9 x", "MISSED", "12.00", "10 + 51"):
             self.assertIn(text, page)

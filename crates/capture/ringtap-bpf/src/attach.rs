@@ -34,6 +34,8 @@ pub enum Variants {
 pub enum Binding {
     /// It may.
     ToInterface,
+    /// It must be: it reads the NIC's time stamps.
+    Required,
     /// It must also attach to the interface that replaces this one.
     Free,
 }
@@ -48,10 +50,9 @@ pub fn hooks(
 ) -> Vec<Hook> {
     let name = &interface.name;
     let features = xdp_features(interface.index);
-    let tells_vlan =
-        binding == Binding::ToInterface && features.is_some_and(XdpFeatures::tells_vlan);
-    let native = match tells_vlan {
-        true => Hook::NativeVlan,
+    let tells_vlan = binding != Binding::Free && features.is_some_and(XdpFeatures::tells_vlan);
+    let native = match tells_vlan || binding == Binding::Required {
+        true => Hook::NativeBound,
         false => Hook::Native,
     };
     // A veth passes a tag beside the packet, whatever `rxvlan` says.
@@ -67,6 +68,7 @@ pub fn hooks(
     };
     let next = fallbacks[0].words();
     let hooks = match mode {
+        _ if binding == Binding::Required => vec![native],
         Mode::Native => vec![native],
         Mode::Generic => vec![Hook::Generic],
         Mode::Tc => vec![Hook::Tc],
@@ -93,7 +95,11 @@ pub fn hooks(
             fallbacks
         }
     };
-    if strips && matches!(hooks[0], Hook::Native | Hook::Generic) {
+    let reads_tags = match hooks[0] {
+        Hook::NativeBound => tells_vlan,
+        hook => hook == Hook::Tc,
+    };
+    if strips && !reads_tags {
         notes.push(format!(
             "{name}: VLAN tags are stripped before {} can see them; to see them: {advice}",
             hooks[0].words()

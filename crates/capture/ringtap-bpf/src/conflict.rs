@@ -21,12 +21,12 @@ const LEAVING: Duration = Duration::from_secs(2);
 /// Names of the programs that Ringtap attaches to interfaces.
 const OURS: [&str; 10] = [
     "rt_rx",
-    "rt_rx_vlan",
+    "rt_rx_bound",
     "rt_tc_rx",
     "rt_tc_tx",
     "rt_tc_forward",
     "rt_xsk",
-    "rt_xsk_vlan",
+    "rt_xsk_bound",
     "rt_meter_xdp",
     "rt_meter_rx",
     "rt_meter_tx",
@@ -55,7 +55,7 @@ impl FoundProgram {
     fn effect(&self) -> Effect {
         match self.name.as_str() {
             "rt_tc_tx" | "rt_meter_tx" => Effect::Looks,
-            "rt_rx" | "rt_rx_vlan" | "rt_tc_rx" => self.settings(".rodata.config", only_looks),
+            "rt_rx" | "rt_rx_bound" | "rt_tc_rx" => self.settings(".rodata.config", only_looks),
             "rt_meter_xdp" | "rt_meter_rx" => self.settings(".rodata.meter", meter_only_looks),
             _ => Effect::Takes,
         }
@@ -112,7 +112,7 @@ pub fn refuse_another_ringtap(
     let start = Instant::now();
     while let Some((found, other)) = conflicting(interface, effect, own) {
         if start.elapsed() > LEAVING {
-            let process = holder(found.id);
+            let process = process_of(found.id);
             return Err(BpfError::AnotherRingtap {
                 interface: interface.name.clone(),
                 process: process.unwrap_or_else(|| "process unknown".to_owned()),
@@ -190,7 +190,7 @@ fn another_program_error(interface: &Interface, found: FoundProgram) -> BpfError
     BpfError::AnotherProgram {
         interface: interface.name.clone(),
         id: found.id,
-        remedy: match holder(found.id) {
+        remedy: match process_of(found.id) {
             Some(process) => format!("stop its {process}"),
             None => format!(
                 "no process holds it; the program that attached it can detach it (`bpftool net show dev {}`)",
@@ -202,7 +202,7 @@ fn another_program_error(interface: &Interface, found: FoundProgram) -> BpfError
 }
 
 /// The process that keeps a program attached: it holds the program's link.
-fn holder(program: u32) -> Option<String> {
+fn process_of(program: u32) -> Option<String> {
     let link = LinkInfoIter::default().find(|info| info.prog_id == program)?;
     let wanted = format!("link_id:\t{}\n", link.id);
     let folders = fs::read_dir("/proc").ok()?.flatten();

@@ -16,8 +16,8 @@ use libbpf_rs::libbpf_sys::{
 /// Where the kernel runs a program on arriving packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Hook {
-    /// In a driver that reports the VLAN tags that it strips.
-    NativeVlan,
+    /// In the driver, bound to the interface: the program reads what the NIC knows of a packet.
+    NativeBound,
     /// In the driver.
     Native,
     /// Before the network stack, on the kernel's packet buffer.
@@ -31,7 +31,7 @@ impl Hook {
     #[must_use]
     pub fn words(self) -> &'static str {
         match self {
-            Hook::NativeVlan | Hook::Native => "native XDP",
+            Hook::NativeBound | Hook::Native => "native XDP",
             Hook::Generic => "generic XDP",
             Hook::Tc => "traffic control (tcx)",
         }
@@ -46,7 +46,7 @@ impl Hook {
     /// Attaches a loaded program at this hook of an interface.
     pub fn attach(self, program: BorrowedFd<'_>, interface: u32) -> io::Result<OwnedFd> {
         match self {
-            Hook::NativeVlan | Hook::Native => {
+            Hook::NativeBound | Hook::Native => {
                 link(program, interface, BPF_XDP, XDP_FLAGS_DRV_MODE)
             }
             Hook::Generic => link(program, interface, BPF_XDP, XDP_FLAGS_SKB_MODE),

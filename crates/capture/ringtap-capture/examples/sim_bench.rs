@@ -13,7 +13,7 @@ use ringtap_capture::sim::{self, SimOptions};
 use ringtap_device::DeviceSpec;
 use ringtap_pool::distributor::{Distributor, Policy, ReaderOptions};
 use ringtap_pool::ids::LaneId;
-use ringtap_pool::reader::{Next, Packet, Reader};
+use ringtap_pool::reader::{NextBatch, Packet, Reader};
 use ringtap_pool::source::Source;
 use ringtap_pool::wake::NoSignal;
 use rustix::thread::{CpuSet, sched_setaffinity};
@@ -134,7 +134,7 @@ fn read(
     let mut since_step = 0;
     while found.packets < PACKETS {
         let before = found.packets;
-        if let Next::Batch(batch) = reader.try_next()? {
+        if let NextBatch::Batch(batch) = reader.try_next()? {
             let mut packets = batch.packets();
             if first.is_none()
                 && let Some(packet) = packets.next()

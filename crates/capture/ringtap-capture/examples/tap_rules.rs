@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use ringtap_capture::tap::{Direction, Mode, Taking, Tap, TapOptions};
 use ringtap_filter::{LinkType, Place, Rule, Rules, text::Filter};
 use ringtap_pool::distributor::{Distributor, ReaderOptions};
-use ringtap_pool::reader::{Next, Reader};
+use ringtap_pool::reader::{NextBatch, Reader};
 use ringtap_pool::source::{LaneCounts, Source, SourceError};
 use ringtap_pool::wake::NoSignal;
 
@@ -107,7 +107,7 @@ fn end_after(seconds: Option<f64>) -> Result<Arc<AtomicBool>, SourceError> {
 /// Counts all packets by rule.
 fn read(reader: &mut Reader, wanted: &mut [u64]) -> Result<bool, SourceError> {
     let mut any = false;
-    while let Next::Batch(batch) = reader.try_next()? {
+    while let NextBatch::Batch(batch) = reader.try_next()? {
         any = true;
         for packet in batch.packets() {
             let mask = packet?.slot().mask;

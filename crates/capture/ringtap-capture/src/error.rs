@@ -144,6 +144,12 @@ pub enum CaptureError {
         reason: io::Error,
     },
 
+    /// The NIC gives no time stamps, or the source cannot read them.
+    #[error("{device}: {reason}")]
+    NoNicStamps {
+        device: String,
+        reason: &'static str,
+    },
     /// The process lacks the capability for a packet socket.
     #[error(transparent)]
     Rights(#[from] RightsError),

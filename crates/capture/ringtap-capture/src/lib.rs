@@ -11,6 +11,7 @@ pub mod meter;
 #[doc(hidden)]
 pub mod monitor;
 pub mod nic;
+mod nic_stamps;
 mod open;
 pub mod packet;
 pub mod pcap;

@@ -7,6 +7,7 @@ use ringtap_net::interface::Interface;
 use ringtap_pool::source::Source;
 
 use crate::CaptureError;
+use crate::nic_stamps;
 use crate::packet::{self, PacketOptions};
 use crate::pcap::{self, FileStart, PcapOptions};
 use crate::sim::{self, SimOptions};
@@ -23,9 +24,12 @@ pub fn open(device: &DeviceSpec) -> Result<Box<dyn Source>, CaptureError> {
     }
     Ok(match device.kind {
         Kind::Pcap => Box::new(pcap::open(&PcapOptions::from_device(device))?),
-        Kind::Packet => Box::new(packet::open(&PacketOptions::from_device(device)?)?),
+        Kind::Packet => open_packet(device, Vec::new())?,
         Kind::Tap => open_tap(device)?,
-        Kind::Xdp => Box::new(xdp::open(&XdpOptions::from_device(device))?),
+        Kind::Xdp => {
+            nic_stamps::enable(device)?;
+            Box::new(xdp::open(&XdpOptions::from_device(device))?)
+        }
         Kind::Sim => Box::new(sim::open(&SimOptions::from_device(device)?)?),
         Kind::Hub | Kind::Host => return Err(CaptureError::Group(device.to_string())),
         Kind::Auto => open_best(device)?,
@@ -85,25 +89,23 @@ fn open_best(device: &DeviceSpec) -> Result<Box<dyn Source>, CaptureError> {
         kind: Kind::Packet,
         ..device.clone()
     };
-    let source = PacketOptions::from_device(&device).and_then(|options| {
-        packet::open(&PacketOptions {
-            notes: vec![note],
-            ..options
-        })
-    });
-    match source {
-        Ok(source) => Ok(Box::new(source)),
-        Err(packet) => Err(CaptureError::Neither {
-            interface: device.name.clone(),
-            tap: Box::new(reason),
-            packet: Box::new(packet),
-        }),
-    }
+    open_packet(&device, vec![note]).map_err(|packet| CaptureError::Neither {
+        interface: device.name.clone(),
+        tap: Box::new(reason),
+        packet: Box::new(packet),
+    })
+}
+
+fn open_packet(device: &DeviceSpec, notes: Vec<String>) -> Result<Box<dyn Source>, CaptureError> {
+    let options = PacketOptions::from_device(device)?;
+    nic_stamps::enable(device)?;
+    Ok(Box::new(packet::open(&PacketOptions { notes, ..options })?))
 }
 
 fn open_tap(device: &DeviceSpec) -> Result<Box<dyn Source>, CaptureError> {
     let interface = Interface::find(&device.name)?;
     interface.require_up()?;
     let options = TapOptions::from_device(device, &interface)?;
+    nic_stamps::enable(device)?;
     Ok(Box::new(Tap::attach(&options)?))
 }

@@ -16,7 +16,7 @@ mod worker;
 use std::io;
 use std::sync::Arc;
 
-use ringtap_device::Direction;
+use ringtap_device::StampClock;
 use ringtap_filter::LinkType;
 use ringtap_net::interface::{Interface, Promiscuous};
 use ringtap_pool::distributor::Policy;
@@ -25,6 +25,7 @@ use ringtap_pool::source::{Counts, Facts, LossUpdate};
 use crate::CaptureError;
 use crate::monitor::{Attachment, InterfaceMonitor};
 use crate::nic::SharedLosses;
+use crate::nic_stamps;
 use crate::source::{LaneTotals, SourceDriver, SourceSetup, ThreadedSource};
 
 pub use options::PacketOptions;
@@ -45,7 +46,7 @@ pub fn open(options: &PacketOptions) -> Result<ThreadedSource, CaptureError> {
     let lane = setup.lane(options.chunks.packets)?;
     let promiscuous = plan.promiscuous;
     let promiscuous = promiscuous.then(|| Promiscuous::enable(interface.index));
-    let (socket, ring, mut notes) = open_ring(&plan)?;
+    let (socket, ring, mut notes) = open_ring(&plan, options.stamps)?;
     notes.splice(0..0, options.notes.iter().cloned());
     let progress = PacketProgress::new(socket)?;
     let nic = SharedLosses::of(&interface)?;
@@ -66,7 +67,7 @@ pub fn open(options: &PacketOptions) -> Result<ThreadedSource, CaptureError> {
         nic,
     };
     let work = move || worker.work();
-    let facts = facts(&plan, options.direction, &interface, notes);
+    let facts = facts(&plan, options, &interface, notes);
     setup.start(
         facts,
         Box::new(driver),
@@ -80,12 +81,18 @@ fn system(action: &'static str) -> impl FnOnce(io::Error) -> CaptureError {
 }
 
 /// Opens a socket that receives nothing yet, and its ring, which is smaller if memory is short.
-fn open_ring(plan: &PacketPlan) -> Result<(PacketSocket, Ring, Vec<String>), CaptureError> {
+fn open_ring(
+    plan: &PacketPlan,
+    stamps: StampClock,
+) -> Result<(PacketSocket, Ring, Vec<String>), CaptureError> {
     let mut notes = Vec::new();
     let mut layout = plan.ring;
     loop {
         let socket = PacketSocket::open()?;
         socket.attach(&plan.filter)?;
+        if stamps == StampClock::Nic {
+            socket.use_nic_stamps()?;
+        }
         match socket.make_ring(&layout) {
             Ok(()) => {
                 let mapped = Ring::map(&socket, &layout);
@@ -110,7 +117,7 @@ fn open_ring(plan: &PacketPlan) -> Result<(PacketSocket, Ring, Vec<String>), Cap
 
 fn facts(
     plan: &PacketPlan,
-    direction: Direction,
+    options: &PacketOptions,
     interface: &Interface,
     mut notes: Vec<String>,
 ) -> Facts {
@@ -129,11 +136,12 @@ fn facts(
         policy: Policy::DropNewest,
         notes,
         offered_from: "the packet socket's statistics and the interface's missed packets".into(),
-        sent_from: direction.leaving().then(|| {
+        sent_from: options.direction.leaving().then(|| {
             "sent packets are captured after queueing and after segmentation by the kernel, and \
              before segmentation by the interface"
                 .to_owned()
         }),
+        time_from: nic_stamps::time_from(options.stamps),
     }
 }
 

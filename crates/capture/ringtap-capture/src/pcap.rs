@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 
 use ringtap_device::{DeviceSpec, Speed};
-use ringtap_file::{Pace, Reader};
+use ringtap_file::{FileReader, Pace};
 use ringtap_pool::distributor::Policy;
 use ringtap_pool::format::{Geometry, MAX_CHUNK_SIZE};
 use ringtap_pool::source::{Counts, Facts};
@@ -82,7 +82,7 @@ impl PcapOptions {
 /// Waits for the first packet, which determines the link type.
 pub fn open(options: &PcapOptions) -> Result<ThreadedSource, CaptureError> {
     let stop = Arc::new(AtomicBool::new(false));
-    let reader = Reader::open(&options.file)?.stop_when(Arc::clone(&stop));
+    let reader = FileReader::open(&options.file)?.stop_when(Arc::clone(&stop));
     let pace = Pace::new(options.speed, Arc::clone(&stop));
     let geometry = geometry(options)?;
     let mut setup = SourceSetup::new(format!("pcap:{}", options.file), geometry)?;

@@ -12,7 +12,7 @@ use ringtap_packet::WIRE_OVERHEAD_BYTES;
 
 use super::{Timing, batch::PacketBatch, error::SendError, live, pace::due_ns, shared::SharedRun};
 use ringtap_device::Speed;
-use ringtap_file::{Reader, Schedule};
+use ringtap_file::{FileReader, Schedule};
 use ringtap_filter::LinkType;
 
 /// Bytes of an Ethernet header, the shortest packet that can be sent.
@@ -20,7 +20,7 @@ const LEAST_BYTES: usize = 14;
 
 /// A file, read once or repeatedly.
 pub(super) struct Feed {
-    reader: Reader,
+    reader: FileReader,
     path: String,
     repeat: bool,
     due: DueTimes,
@@ -42,7 +42,7 @@ impl Feed {
         timing: Timing,
         shared: Arc<SharedRun>,
     ) -> Result<Self, SendError> {
-        let reader = Reader::open(path)?.stop_when(Arc::clone(&shared.stop));
+        let reader = FileReader::open(path)?.stop_when(Arc::clone(&shared.stop));
         if repeat && reader.is_stream() {
             return Err(SendError::LoopOfStream);
         }
@@ -160,7 +160,7 @@ impl Feed {
             self.ended = true;
             return Ok(());
         }
-        self.reader = Reader::open(&self.path)?.stop_when(Arc::clone(&self.shared.stop));
+        self.reader = FileReader::open(&self.path)?.stop_when(Arc::clone(&self.shared.stop));
         self.due.again();
         Ok(())
     }

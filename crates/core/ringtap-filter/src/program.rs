@@ -84,14 +84,24 @@ impl Program {
     /// The program that matches every packet.
     #[must_use]
     pub fn everything() -> Self {
-        let take = Instruction {
+        Self::returning(u32::MAX)
+    }
+
+    /// The program that matches no packet.
+    #[must_use]
+    pub fn nothing() -> Self {
+        Self::returning(0)
+    }
+
+    fn returning(bytes: u32) -> Self {
+        let give = Instruction {
             code: code::RETURN_CONSTANT,
             jump_true: 0,
             jump_false: 0,
-            k: u32::MAX,
+            k: bytes,
         };
         Self {
-            instructions: Arc::new([take]),
+            instructions: Arc::new([give]),
             most_steps: Some(1),
         }
     }

@@ -3,9 +3,7 @@
 
 use std::net::IpAddr;
 
-use etherparse::{
-    IpHeaders, IpNumber, Ipv4Header, Ipv6Header, PacketBuilder, PacketBuilderStep, VlanId,
-};
+use etherparse::{IpHeaders, Ipv4Header, Ipv6Header, PacketBuilder, PacketBuilderStep, VlanId};
 
 use crate::{MacAddress, TrafficError};
 
@@ -24,7 +22,6 @@ pub(crate) fn ip_frame(
         (IpAddr::V4(from), IpAddr::V4(to)) => {
             let header = Ipv4Header {
                 time_to_live: TTL,
-                protocol: IpNumber::UDP,
                 dont_fragment: true,
                 source: from.octets(),
                 destination: to.octets(),

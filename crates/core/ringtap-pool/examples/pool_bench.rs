@@ -14,7 +14,7 @@ use std::time::Instant;
 use ringtap_pool::distributor::{Distributor, Policy, ReaderOptions};
 use ringtap_pool::format::Geometry;
 use ringtap_pool::ids::LaneId;
-use ringtap_pool::reader::{Next, Packet, Reader};
+use ringtap_pool::reader::{NextBatch, Packet, Reader};
 use ringtap_pool::source;
 use ringtap_pool::view::Pool;
 use ringtap_pool::wake::NoSignal;
@@ -230,7 +230,7 @@ fn read(reader: &mut Reader, distributor: &mut Distributor) -> Result<(Found, u3
     let mut since_step = 0;
     while found.packets < PACKETS {
         let before = found.packets;
-        if let Next::Batch(batch) = reader.try_next()? {
+        if let NextBatch::Batch(batch) = reader.try_next()? {
             for packet in batch.packets() {
                 found.add(&packet?);
             }

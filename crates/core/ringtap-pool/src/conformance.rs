@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use crate::distributor::{Distributor, Policy, ReaderOptions};
 use crate::ids::LaneId;
-use crate::reader::{Next, Packet, Reader};
+use crate::reader::{NextBatch, Packet, Reader};
 use crate::source::{Counts, LaneCounts, Source, Status};
 use crate::wake::NoSignal;
 
@@ -120,9 +120,9 @@ impl Found {
                 .try_next()
                 .expect("a source delivers readable chunks")
             {
-                Next::Batch(batch) => batch,
-                Next::Empty => return progress,
-                Next::Ended => return ReadProgress::Ended,
+                NextBatch::Batch(batch) => batch,
+                NextBatch::Empty => return progress,
+                NextBatch::Ended => return ReadProgress::Ended,
             };
             progress = ReadProgress::Some;
             self.missing += batch.gap().map_or(0, |gap| gap.packets);

@@ -160,6 +160,14 @@ pub fn control_bytes(geometry: &Geometry) -> usize {
     ControlSizes::of(geometry).places().end
 }
 
+/// Clears memory of a control region that another reader used before.
+pub(crate) fn clear(region: &Region) {
+    let words = region.words::<AtomicU64>(0, region.bytes() / size_of::<u64>());
+    for word in words.iter().flat_map(|words| words.iter()) {
+        word.store(0, Relaxed);
+    }
+}
+
 impl ControlRegion {
     /// Writes a control region into zeroed, writable memory that no other code uses yet.
     pub(crate) fn create(

@@ -35,7 +35,7 @@ use crate::number::to_u32;
 use crate::queue::{Consumer, PeerCorrupt, Producer};
 use crate::reader::Reader;
 use crate::sync::Ordering::*;
-use crate::view::Pool;
+use crate::view::{Chunk, Pool};
 use crate::wake::{Signal, WakeWord};
 use admission::LaneBudget;
 use chunks::Chunks;
@@ -106,6 +106,8 @@ struct Lane {
     missed: Vec<Missed>,
     /// Sequence of the first packet after the last sealed chunk.
     sealed_to: u64,
+    /// Readers get packets of the next chunk only from this sequence on.
+    begins_at: u64,
     in_use: u32,
     budget: LaneBudget,
 }
@@ -153,6 +155,7 @@ impl Distributor {
             open: None,
             missed: Vec::new(),
             sealed_to: 0,
+            begins_at: 0,
             in_use: 0,
             budget: LaneBudget::Unlimited,
         };
@@ -178,6 +181,26 @@ impl Distributor {
     #[must_use]
     pub fn with_scheduler(self, scheduler: Arc<dyn Scheduler>) -> Self {
         Distributor { scheduler, ..self }
+    }
+
+    /// Lets the lanes begin at these sequences, not at 0.
+    pub(crate) fn begin_at(&mut self, starts: &[u64]) {
+        for (lane, start) in self.lanes.iter_mut().zip(starts) {
+            lane.sealed_to = *start;
+        }
+    }
+
+    /// When the lane opens its next chunk, readers get only the packets from this sequence on.
+    pub(crate) fn begin_next_at(&mut self, lane: LaneId, sequence: u64) {
+        if let Some(lane) = self.lanes.get_mut(lane.index()) {
+            lane.begins_at = sequence;
+        }
+    }
+
+    /// First slot that readers get of a chunk that was just opened.
+    fn first_slot(&self, lane: usize, id: ChunkId) -> u32 {
+        let first = self.pool.chunk(id).map_or(0, Chunk::first_sequence);
+        to_u32(self.lanes[lane].begins_at.saturating_sub(first))
     }
 
     /// The sizes of the pool.
@@ -368,6 +391,7 @@ impl Distributor {
         }
         self.lanes[lane].in_use += 1;
         self.report_opened(lane, id, choices);
+        let from = self.first_slot(lane, id);
         let threshold = self.lanes[lane].budget.threshold();
         for reader in 0..self.readers.len() {
             let entry = self.readers[reader].as_ref();
@@ -375,7 +399,7 @@ impl Distributor {
             if is_in_share && is_elsewhere(reader, choices) {
                 self.lanes[lane].missed.push(Missed::elsewhere(reader, 0));
             } else {
-                self.lease(lane, reader, id, 0, threshold);
+                self.lease(lane, reader, id, from, threshold);
             }
         }
         Ok(())

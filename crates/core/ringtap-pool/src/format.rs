@@ -16,7 +16,7 @@ use crate::ids::{ChunkId, RegionOffset, widen};
 /// First eight bytes of a region: "RINGTAP1".
 pub const MAGIC: u64 = u64::from_le_bytes(*b"RINGTAP1");
 /// Version of this format.
-pub const VERSION: u32 = 3;
+pub const VERSION: u32 = 4;
 /// Bytes of the region header at the start of chunk 0.
 pub const REGION_HEADER_SIZE: usize = 64;
 /// Epoch of a region that replaced no other.
@@ -44,6 +44,8 @@ pub mod flag {
     pub const PARTIAL_CHECKSUM: u8 = 0x08;
     /// Merged by GRO, or not yet segmented by GSO: larger than the packets on the wire.
     pub const SUPER: u8 = 0x10;
+    /// The time is of the NIC's clock, not of the host's.
+    pub const NIC_TIME: u8 = 0x20;
 }
 
 /// Offsets in the region header.
@@ -86,6 +88,12 @@ pub mod chunk {
     pub const LOST_BEFORE: usize = 24;
     /// The masks of all published slots combined, u64.
     pub const WANTED: usize = 32;
+    /// Sequence of the lane's first packet after its last capture gap, u64.
+    pub const GAP_SEQUENCE: usize = 40;
+    /// Length of that gap in nanoseconds, u64; 0: the lane had none.
+    pub const GAP_NS: usize = 48;
+    /// Packets of the capture that the gap ended, u64.
+    pub const GAP_AFTER: usize = 56;
 }
 
 /// A slot as four words in memory.

@@ -26,6 +26,8 @@ pub mod distributor;
 #[cfg(not(loom))]
 pub mod free;
 #[cfg(not(loom))]
+pub mod passed;
+#[cfg(not(loom))]
 pub mod private;
 #[cfg(not(loom))]
 pub mod reader;

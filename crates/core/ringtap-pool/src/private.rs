@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use crate::control;
 use crate::distributor::{AddReaderError, Distributor, Policy, ReaderOptions};
 use crate::format::Geometry;
 use crate::ids::{LaneId, ReaderId};
@@ -10,7 +11,6 @@ use crate::memory::Region;
 use crate::number::to_usize;
 use crate::reader::Packet;
 use crate::source;
-use crate::sync::{AtomicU64, Ordering::Relaxed};
 use crate::view::{Pool, PoolError};
 use crate::wake::NoSignal;
 use crate::writer::{LaneWriter, PacketMeta};
@@ -93,10 +93,7 @@ impl PrivatePool {
         let pool = Pool::new(region, geometry)?.with_epoch(epoch);
         // SAFETY: by the caller's promise.
         unsafe { pool.write_header() };
-        let words = control.words::<AtomicU64>(0, control.bytes() / size_of::<u64>());
-        for word in words.iter().flat_map(|words| words.iter()) {
-            word.store(0, Relaxed);
-        }
+        control::clear(control);
         // SAFETY: by the caller's promise.
         Ok(unsafe { PrivatePool::new(&pool, pool.clone(), control) }?)
     }

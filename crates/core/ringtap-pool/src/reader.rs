@@ -22,7 +22,7 @@ use crate::queue::{Consumer, PeerCorrupt};
 use crate::sync::Ordering::*;
 use crate::view::Pool;
 use crate::wake::{Level, Signal};
-pub use batch::{Batch, Packet, Packets};
+pub use batch::{ChunkBatch, ChunkPackets, Packet};
 pub(crate) use delivery::{DeliveryEntry, MOST_MISSED, MissedPackets};
 use lane::{Held, MissedCounts, ReaderLane};
 use lease::{Lease, LeaseHome};
@@ -41,6 +41,18 @@ pub struct Gap {
     pub other_members: u64,
 }
 
+/// A time in which a lane captured nothing, because its capture ended and another one began: a guest
+/// was detached from its host, or migrated. How many packets passed meanwhile is unknown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CaptureGap {
+    /// Sequence of the lane's first packet after the gap.
+    pub sequence: u64,
+    /// Length in nanoseconds, at least 1.
+    pub duration_ns: u64,
+    /// Number of packets that the capture before the gap had of this lane, by its own sequences.
+    pub after: u64,
+}
+
 /// Why a reader cannot receive any more packets.
 #[derive(Clone, Copy, Debug, thiserror::Error, PartialEq, Eq)]
 #[non_exhaustive]
@@ -57,9 +69,9 @@ pub enum RecvError {
 }
 
 /// The result of [`Reader::try_next`].
-pub enum Next {
+pub enum NextBatch {
     /// Packets.
-    Batch(Batch),
+    Batch(ChunkBatch),
     /// No packet now.
     Empty,
     /// No packet now, and none will come.
@@ -139,7 +151,7 @@ impl Reader {
     ///
     /// Every [`RecvError`]; the reader cannot be used after it.
     #[inline]
-    pub fn try_next(&mut self) -> Result<Next, RecvError> {
+    pub fn try_next(&mut self) -> Result<NextBatch, RecvError> {
         let ended = self.accept()?;
         for _ in 0..self.lanes.len() {
             let lane = self.turn;
@@ -150,10 +162,14 @@ impl Reader {
             if let Some(range) = self.find(lane)?
                 && let Some(batch) = self.batch(lane, range)?
             {
-                return Ok(Next::Batch(batch));
+                return Ok(NextBatch::Batch(batch));
             }
         }
-        Ok(if ended { Next::Ended } else { Next::Empty })
+        Ok(if ended {
+            NextBatch::Ended
+        } else {
+            NextBatch::Empty
+        })
     }
 
     /// The words by which this reader announces a sleep.
@@ -255,7 +271,7 @@ impl Reader {
 
     /// Takes these slots, which [`Reader::find`] found at the lane's front.
     #[inline]
-    fn batch(&mut self, lane: usize, range: Range) -> Result<Option<Batch>, RecvError> {
+    fn batch(&mut self, lane: usize, range: Range) -> Result<Option<ChunkBatch>, RecvError> {
         let id = range.chunk;
         let chunk = self.home.pool.chunk(id).ok_or(RecvError::BadChunk(id))?;
         let first_sequence = chunk.first_sequence().wrapping_add(u64::from(range.from));
@@ -269,6 +285,9 @@ impl Reader {
         let count = range.to - range.from;
         lane_state.expected = first_sequence.wrapping_add(u64::from(count));
         let taken = lane_state.expected.wrapping_sub(expected);
+        // Later chunks repeat the gap, for readers that miss the first one after it.
+        let is_new = |gap: &CaptureGap| (expected..=first_sequence).contains(&gap.sequence);
+        let capture_gap = chunk.capture_gap().filter(is_new);
         self.read_to = self.read_to.wrapping_add(taken);
         let words = self.home.control.reader();
         words.read_to.store(self.read_to, Relaxed);
@@ -281,7 +300,7 @@ impl Reader {
             packets: missed.lost,
             other_members: missed.other_members,
         });
-        Ok(Some(Batch {
+        Ok(Some(ChunkBatch {
             lease,
             from: range.from,
             to: range.to,
@@ -289,6 +308,7 @@ impl Reader {
             lane: LaneId::at(lane),
             first_sequence,
             gap,
+            capture_gap,
             most_bytes: if cut {
                 widen(self.cut_bytes)
             } else {

@@ -41,6 +41,9 @@ pub struct Facts {
     /// The place where sent packets are captured, in words, if the source captures any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sent_from: Option<String>,
+    /// The clock of the time stamps, in words, if it is not the host's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub time_from: Option<String>,
 }
 
 /// Counters of one lane.

@@ -14,6 +14,7 @@ use crate::ids::{ChunkId, LaneId, widen};
 use crate::memory::{Piece, Region};
 use crate::number::{to_u32, to_u64, to_usize};
 use crate::publish::{self, ChunkState};
+use crate::reader::CaptureGap;
 use crate::sync::Ordering::*;
 
 /// Prefetch distance for slots, in bytes.
@@ -181,6 +182,18 @@ impl<'a> Chunk<'a> {
     /// Packets that the lane lost before this chunk because none was free.
     pub fn lost_before(self) -> u64 {
         u64::from_le(self.0.word64(format::chunk::LOST_BEFORE).load(Relaxed))
+    }
+
+    /// The last capture gap of the lane before this chunk.
+    #[inline]
+    pub fn capture_gap(self) -> Option<CaptureGap> {
+        let word = |at| u64::from_le(self.0.word64(at).load(Relaxed));
+        let duration_ns = word(format::chunk::GAP_NS);
+        (duration_ns > 0).then(|| CaptureGap {
+            sequence: word(format::chunk::GAP_SEQUENCE),
+            duration_ns,
+            after: word(format::chunk::GAP_AFTER),
+        })
     }
 
     /// The combined masks of the packets that [`Chunk::state`] returned before.

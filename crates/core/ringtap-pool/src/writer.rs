@@ -14,6 +14,7 @@ use std::sync::Arc;
 use crate::free::FreeChunks;
 use crate::ids::{ChunkId, LaneId, widen};
 use crate::queue::{Producer, PushError};
+use crate::reader::CaptureGap;
 use crate::sync::{AtomicU64, Ordering::*};
 use crate::view::Pool;
 use crate::wake::{Level, Signal, WakeWord};
@@ -99,6 +100,8 @@ pub struct LaneWriter {
     /// Bytes on the wire of all packets before it.
     bytes: u64,
     lost: u64,
+    /// The last capture gap.
+    gap: Option<CaptureGap>,
     counters: Arc<LaneCounters>,
     wake: WakeWord,
     signal: Arc<dyn Signal>,
@@ -147,6 +150,7 @@ impl LaneWriter {
             sequence: 0,
             bytes: 0,
             lost: 0,
+            gap: None,
             counters: Arc::default(),
             wake,
             signal,
@@ -248,6 +252,25 @@ impl LaneWriter {
         }
     }
 
+    /// Tells readers that nothing was captured for this long before the next packet: the capture before,
+    /// which had `after` packets, has ended, and another one begins. Gaps without a packet between them
+    /// become one.
+    pub fn capture_gap(&mut self, after: u64, duration_ns: u64) {
+        self.close();
+        let gap = CaptureGap {
+            sequence: self.sequence,
+            duration_ns: duration_ns.max(1),
+            after,
+        };
+        self.gap = Some(match self.gap {
+            Some(before) if before.sequence == gap.sequence => CaptureGap {
+                duration_ns: before.duration_ns.saturating_add(gap.duration_ns),
+                ..before
+            },
+            _ => gap,
+        });
+    }
+
     /// Number of bytes kept of a packet of this length.
     #[inline]
     pub fn captured_length(&self, length: usize) -> usize {
@@ -297,6 +320,7 @@ impl LaneWriter {
             first_sequence: self.sequence,
             chunk_sequence: self.chunk_sequence,
             lost_before: self.lost,
+            gap: self.gap,
         };
         // SAFETY: `new`'s caller promised a writable region; a free chunk belongs to this writer.
         let open = unsafe { Open::new(piece, &header, self.end, self.most_packets) };

@@ -12,7 +12,7 @@ use proptest::prelude::*;
 use ringtap_pool::distributor::{Distributor, ReaderOptions};
 use ringtap_pool::format::Geometry;
 use ringtap_pool::ids::{LaneId, ReaderId};
-use ringtap_pool::reader::{Next, Reader};
+use ringtap_pool::reader::{NextBatch, Reader};
 use ringtap_pool::source;
 use ringtap_pool::view::Pool;
 use ringtap_pool::wake::NoSignal;
@@ -171,7 +171,7 @@ impl World {
 
 impl Member {
     fn read(&mut self) {
-        while let Next::Batch(batch) = self.reader.try_next().unwrap() {
+        while let NextBatch::Batch(batch) = self.reader.try_next().unwrap() {
             assert!(!self.is_honest || batch.gap().is_none());
         }
     }

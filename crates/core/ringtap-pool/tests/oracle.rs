@@ -13,7 +13,7 @@ use std::sync::Arc;
 use ringtap_pool::distributor::{Distributor, MAX_READERS, Policy, ReaderOptions};
 use ringtap_pool::format::Geometry;
 use ringtap_pool::ids::{LaneId, ReaderId};
-use ringtap_pool::reader::{Batch, Next, Reader};
+use ringtap_pool::reader::{ChunkBatch, NextBatch, Reader};
 use ringtap_pool::source;
 use ringtap_pool::view::Pool;
 use ringtap_pool::wake::NoSignal;
@@ -50,7 +50,7 @@ struct Client {
     id: ReaderId,
     reader: Reader,
     /// Kept batches, with the number of the first packet of each.
-    kept: Vec<(Batch, usize)>,
+    kept: Vec<(ChunkBatch, usize)>,
     policy: Policy,
     place: Vec<Place>,
 }
@@ -250,7 +250,7 @@ impl World {
 }
 
 /// Compares a batch with the model; `first` is the number of its first packet.
-fn same(batch: &Batch, first: usize, lanes: &[Lane]) {
+fn same(batch: &ChunkBatch, first: usize, lanes: &[Lane]) {
     let lane = batch.lane().index();
     for (number, packet) in (first..).zip(batch.packets().map(Result::unwrap)) {
         assert_eq!(packet.sequence, u64::try_from(number).unwrap());
@@ -266,8 +266,8 @@ impl Client {
     /// Takes a batch, if there is one, compares it with the model and keeps it.
     fn next(&mut self, lanes: &[Lane]) -> bool {
         let batch = match self.reader.try_next().unwrap() {
-            Next::Batch(batch) => batch,
-            Next::Empty | Next::Ended => return false,
+            NextBatch::Batch(batch) => batch,
+            NextBatch::Empty | NextBatch::Ended => return false,
         };
         let lane = batch.lane().index();
         let place = &mut self.place[lane];

@@ -90,6 +90,22 @@ struct ringtap_packet {
 #define RINGTAP_PACKET_HASHED 0x04u           /* `hash` is valid */
 #define RINGTAP_PACKET_PARTIAL_CHECKSUM 0x08u /* the checksum is left to the NIC: not valid here */
 #define RINGTAP_PACKET_SUPER 0x10u            /* merged, or not split yet: larger than on the wire */
+#define RINGTAP_PACKET_NIC_TIME 0x20u         /* the time is of the NIC's clock, not of the host's */
+
+#define RINGTAP_PACKET_AFTER_GAP 0x100u       /* first packet after a gap: see ringtap_last_gap() */
+
+/*
+ * A time in which nothing was captured: this virtual machine was detached from its host, or migrated.
+ * Another capture followed; how many packets passed meanwhile is unknown. Set `size` before the call.
+ */
+struct ringtap_gap {
+    size_t size;          /* sizeof(struct ringtap_gap) */
+    uint64_t sequence;    /* sequence of the lane's first packet after it */
+    uint64_t duration_ns; /* its length */
+    uint64_t after;       /* packets of the host's capture that it ended */
+    uint32_t lane;
+    uint32_t number;      /* 1 for the first one of this handle */
+};
 
 /* Verdicts on a packet of a bridge. */
 #define RINGTAP_PASS 0 /* the packet leaves by the other interface */
@@ -206,6 +222,9 @@ int ringtap_statistics(ringtap_handle *handle, struct ringtap_statistics *statis
 /* Describes source number `index`, from 0. Returns 1, 0 if there is no such source, or an error. */
 int ringtap_source(ringtap_handle *handle, uint32_t index, struct ringtap_source *source);
 
+/* Describes the last gap before the packets received so far. Returns 1, 0 without one, or an error. */
+int ringtap_last_gap(ringtap_handle *handle, struct ringtap_gap *gap);
+
 /*
  * Ends the capture for this reader: a waiting call returns, and RINGTAP_END follows the packets that
  * are left in the pool. Any thread may call it at any time, but no signal handler.
@@ -222,7 +241,7 @@ const char *ringtap_error(const ringtap_handle *handle);
 /* Ends the subscription; the hub notices the end a moment later. Does nothing with NULL. */
 int ringtap_close(ringtap_handle *handle);
 
-/* The library's version, e.g. "0.1.0". */
+/* The library's version, e.g. "0.2.0". */
 const char *ringtap_version(void);
 
 #ifdef __cplusplus

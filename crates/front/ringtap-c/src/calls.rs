@@ -20,7 +20,9 @@ use ringtap_client::{CursorPacket, Look, SubscriptionRequest, Verdict, Watermark
 use crate::error::CallError;
 use crate::handles;
 use crate::session::{Session, deadline};
-use crate::types::{DROP, END, Handle, OK, OPEN_PRIVATE, Options, PASS, Source, Statistics};
+use crate::types::{
+    CHandle, CLastGap, COptions, CSource, CStatistics, DROP, END, OK, OPEN_PRIVATE, PASS,
+};
 
 /// Larger than any structure, including those of later versions.
 const MOST_STRUCT_BYTES: usize = 4096;
@@ -57,19 +59,19 @@ unsafe fn text<'a>(text: *const c_char, what: &'static str) -> Result<Option<&'a
 /// # Safety
 ///
 /// `options` is NULL or points to a structure of the size in its first member.
-unsafe fn read_options(options: *const Options) -> Result<Option<Options>, CallError> {
+unsafe fn read_options(options: *const COptions) -> Result<Option<COptions>, CallError> {
     if options.is_null() {
         return Ok(None);
     }
     // SAFETY: not null; the caller guarantees at least the first member.
     let size = unsafe { size_of_struct(options.cast(), "options") }?;
-    if !(size_of::<Options>()..=MOST_STRUCT_BYTES).contains(&size) {
+    if !(size_of::<COptions>()..=MOST_STRUCT_BYTES).contains(&size) {
         let what = "options";
         return Err(CallError::Size { what, size });
     }
     // SAFETY: the caller guarantees the size that was just checked.
     let whole = unsafe { std::slice::from_raw_parts(options.cast::<u8>(), size) };
-    if whole[size_of::<Options>()..].iter().any(|byte| *byte != 0) {
+    if whole[size_of::<COptions>()..].iter().any(|byte| *byte != 0) {
         return Err(CallError::NewOptions);
     }
     // SAFETY: as above; every bit pattern is a value of this structure.
@@ -78,10 +80,10 @@ unsafe fn read_options(options: *const Options) -> Result<Option<Options>, CallE
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ringtap_open(
-    handle: *mut *mut Handle,
+    handle: *mut *mut CHandle,
     socket: *const c_char,
     group: *const c_char,
-    options: *const Options,
+    options: *const COptions,
 ) -> c_int {
     handles::guarded(|| {
         if handle.is_null() {
@@ -120,7 +122,7 @@ pub unsafe extern "C" fn ringtap_open(
 /// Texts in `options` are NULL or valid texts that outlive `'a`.
 unsafe fn request<'a>(
     group: &str,
-    options: Option<&Options>,
+    options: Option<&COptions>,
 ) -> Result<(SubscriptionRequest, &'a str), CallError> {
     let mut request = SubscriptionRequest::new(group, program_name());
     let Some(options) = options else {
@@ -154,7 +156,7 @@ fn program_name() -> String {
 
 /// Receives packets by `give`, which returns the packets and their number.
 fn receive(
-    handle: *mut Handle,
+    handle: *mut CHandle,
     out: *mut *const CursorPacket,
     timeout_ms: c_int,
     give: impl FnOnce(&mut Session) -> (*const CursorPacket, usize),
@@ -179,7 +181,7 @@ fn receive(
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ringtap_next(
-    handle: *mut Handle,
+    handle: *mut CHandle,
     packet: *mut *const CursorPacket,
     timeout_ms: c_int,
 ) -> c_int {
@@ -191,7 +193,7 @@ pub unsafe extern "C" fn ringtap_next(
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ringtap_next_batch(
-    handle: *mut Handle,
+    handle: *mut CHandle,
     packets: *mut *const CursorPacket,
     timeout_ms: c_int,
 ) -> c_int {
@@ -202,12 +204,12 @@ pub unsafe extern "C" fn ringtap_next_batch(
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ringtap_fd(handle: *mut Handle) -> c_int {
+pub unsafe extern "C" fn ringtap_fd(handle: *mut CHandle) -> c_int {
     handles::with(handle, Session::descriptor)
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ringtap_set_filter(handle: *mut Handle, filter: *const c_char) -> c_int {
+pub unsafe extern "C" fn ringtap_set_filter(handle: *mut CHandle, filter: *const c_char) -> c_int {
     handles::with(handle, |session| {
         // SAFETY: NULL or a text, by the header; it is not kept.
         let filter = unsafe { text(filter, "filter") }?.unwrap_or("");
@@ -217,13 +219,13 @@ pub unsafe extern "C" fn ringtap_set_filter(handle: *mut Handle, filter: *const 
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ringtap_inline(handle: *mut Handle) -> c_int {
+pub unsafe extern "C" fn ringtap_inline(handle: *mut CHandle) -> c_int {
     handles::with(handle, |session| session.inline().map(|()| OK))
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ringtap_verdict(
-    handle: *mut Handle,
+    handle: *mut CHandle,
     lane: u32,
     sequence: u64,
     verdict: c_int,
@@ -246,21 +248,21 @@ pub unsafe extern "C" fn ringtap_verdict(
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ringtap_send_verdicts(handle: *mut Handle) -> c_int {
+pub unsafe extern "C" fn ringtap_send_verdicts(handle: *mut CHandle) -> c_int {
     handles::with(handle, |session| session.send_verdicts().map(|()| OK))
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ringtap_statistics(
-    handle: *mut Handle,
-    statistics: *mut Statistics,
+    handle: *mut CHandle,
+    statistics: *mut CStatistics,
 ) -> c_int {
     handles::with(handle, |session| {
         // SAFETY: NULL or a structure of the size in it, by the header.
         let size = unsafe { size_of_struct(statistics.cast(), "statistics") }?;
-        require(size, size_of::<Statistics>(), "statistics")?;
+        require(size, size_of::<CStatistics>(), "statistics")?;
         let (counters, ended) = session.counters()?;
-        let filled = Statistics {
+        let filled = CStatistics {
             size,
             offered: counters.offered,
             delivered: counters.delivered,
@@ -284,21 +286,21 @@ pub unsafe extern "C" fn ringtap_statistics(
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ringtap_source(
-    handle: *mut Handle,
+    handle: *mut CHandle,
     index: u32,
-    source: *mut Source,
+    source: *mut CSource,
 ) -> c_int {
     handles::with(handle, |session| {
         // SAFETY: NULL or a structure of the size in it, by the header.
         let size = unsafe { size_of_struct(source.cast(), "source") }?;
-        require(size, size_of::<Source>(), "source")?;
+        require(size, size_of::<CSource>(), "source")?;
         let Some(found) = usize::try_from(index)
             .ok()
             .and_then(|at| session.source(at))
         else {
             return Ok(0);
         };
-        let filled = Source {
+        let filled = CSource {
             size,
             device: found.device.as_ptr(),
             offered_from: found.offered_from.as_ptr(),
@@ -309,6 +311,21 @@ pub unsafe extern "C" fn ringtap_source(
         };
         // SAFETY: not null and large enough, just checked.
         unsafe { source.write(filled) };
+        Ok(1)
+    })
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ringtap_last_gap(handle: *mut CHandle, gap: *mut CLastGap) -> c_int {
+    handles::with(handle, |session| {
+        // SAFETY: NULL or a structure of the size in it, by the header.
+        let size = unsafe { size_of_struct(gap.cast(), "gap") }?;
+        require(size, size_of::<CLastGap>(), "gap")?;
+        let Some(last) = session.last_gap() else {
+            return Ok(0);
+        };
+        // SAFETY: not null and large enough, just checked.
+        unsafe { gap.write(CLastGap { size, ..last }) };
         Ok(1)
     })
 }
@@ -334,17 +351,17 @@ fn require(size: usize, least: usize, what: &'static str) -> Result<(), CallErro
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ringtap_stop(handle: *mut Handle) -> c_int {
+pub unsafe extern "C" fn ringtap_stop(handle: *mut CHandle) -> c_int {
     handles::guarded(|| handles::stop(handle).map(|()| OK))
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ringtap_error(handle: *const Handle) -> *const c_char {
+pub unsafe extern "C" fn ringtap_error(handle: *const CHandle) -> *const c_char {
     handles::error(handle)
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ringtap_close(handle: *mut Handle) -> c_int {
+pub unsafe extern "C" fn ringtap_close(handle: *mut CHandle) -> c_int {
     if handle.is_null() {
         return OK;
     }

@@ -17,7 +17,7 @@ use ringtap_client::{Connection, Control as _};
 
 use crate::error::CallError;
 use crate::session::Session;
-use crate::types::Handle;
+use crate::types::CHandle;
 
 /// Most handles of a process; a hub allows fewer connections.
 const MOST: usize = 1 << INDEX_BITS;
@@ -67,7 +67,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// Index and generation of a handle; an error for other pointers.
-fn parts(handle: *const Handle) -> Result<(usize, usize), CallError> {
+fn parts(handle: *const CHandle) -> Result<(usize, usize), CallError> {
     let value = handle.addr();
     if value & ((1 << TAG_BITS) - 1) != TAG {
         return Err(CallError::Handle);
@@ -77,7 +77,7 @@ fn parts(handle: *const Handle) -> Result<(usize, usize), CallError> {
 }
 
 /// Locks the table entry of an open handle for this thread.
-fn enter(handle: *const Handle) -> Result<MutexGuard<'static, Inside>, CallError> {
+fn enter(handle: *const CHandle) -> Result<MutexGuard<'static, Inside>, CallError> {
     let (index, generation) = parts(handle)?;
     let inside = match TABLE[index].inside.try_lock() {
         Ok(inside) => inside,
@@ -91,7 +91,7 @@ fn enter(handle: *const Handle) -> Result<MutexGuard<'static, Inside>, CallError
 }
 
 /// Stores a session and returns its handle.
-pub(crate) fn add(session: Session) -> Result<*mut Handle, CallError> {
+pub(crate) fn add(session: Session) -> Result<*mut CHandle, CallError> {
     for (index, place) in TABLE.iter().enumerate() {
         // Another thread uses this entry.
         let Ok(mut inside) = place.inside.try_lock() else {
@@ -116,7 +116,7 @@ pub(crate) fn add(session: Session) -> Result<*mut Handle, CallError> {
 
 /// Runs `work` on a handle's session; stores the error for [`error`].
 pub(crate) fn with(
-    handle: *const Handle,
+    handle: *const CHandle,
     work: impl FnOnce(&mut Session) -> Result<c_int, CallError>,
 ) -> c_int {
     guarded(|| {
@@ -156,7 +156,7 @@ pub(crate) fn guarded(work: impl FnOnce() -> Result<c_int, CallError>) -> c_int 
     })
 }
 
-pub(crate) fn close(handle: *const Handle) -> Result<(), CallError> {
+pub(crate) fn close(handle: *const CHandle) -> Result<(), CallError> {
     let mut inside = enter(handle)?;
     let (index, _) = parts(handle)?;
     *lock(&TABLE[index].stop) = None;
@@ -167,7 +167,7 @@ pub(crate) fn close(handle: *const Handle) -> Result<(), CallError> {
 }
 
 /// Ends the capture of a session, even while another thread uses it.
-pub(crate) fn stop(handle: *const Handle) -> Result<(), CallError> {
+pub(crate) fn stop(handle: *const CHandle) -> Result<(), CallError> {
     let (index, generation) = parts(handle)?;
     match &*lock(&TABLE[index].stop) {
         Some((of, connection)) if *of == generation => {
@@ -179,7 +179,7 @@ pub(crate) fn stop(handle: *const Handle) -> Result<(), CallError> {
 }
 
 /// Why the last call failed, on this handle or without one; valid until the next call.
-pub(crate) fn error(handle: *const Handle) -> *const std::ffi::c_char {
+pub(crate) fn error(handle: *const CHandle) -> *const std::ffi::c_char {
     const NOTHING: &CStr = c"";
     const BUSY: &CStr =
         c"another thread is using this handle: use a handle in one thread at a time";

@@ -17,6 +17,7 @@ use ringtap_pool::counters::Counters;
 use ringtap_pool::ids::LaneId;
 
 use crate::error::CallError;
+use crate::types::CLastGap;
 
 /// Snap length for filters: larger than any packet, in bytes.
 const SNAP_BYTES: u32 = 262_144;
@@ -87,6 +88,19 @@ impl Session {
     pub(crate) fn look(&mut self, deadline: Deadline) -> Result<Look, CallError> {
         self.verdicts.iter().for_each(VerdictSender::send);
         Ok(self.cursor.look(deadline, None)?)
+    }
+
+    /// The last capture gap before the packets taken so far; `None` without one.
+    pub(crate) fn last_gap(&self) -> Option<CLastGap> {
+        let (gap, lane, number) = self.cursor.last_gap()?;
+        Some(CLastGap {
+            size: 0,
+            sequence: gap.sequence,
+            duration_ns: gap.duration_ns,
+            after: gap.after,
+            lane: lane.0,
+            number,
+        })
     }
 
     /// Descriptor that becomes readable when the program must call.

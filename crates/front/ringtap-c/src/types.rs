@@ -30,13 +30,13 @@ pub const DROP: c_int = 1;
 
 /// Opaque: a handle is a number in the form of a pointer to this.
 #[repr(C)]
-pub struct Handle {
+pub struct CHandle {
     _opaque: [u8; 0],
 }
 
 #[repr(C)]
 #[derive(Clone, Copy)]
-pub struct Options {
+pub struct COptions {
     pub size: usize,
     pub name: *const c_char,
     pub filter: *const c_char,
@@ -48,7 +48,7 @@ pub struct Options {
 
 #[repr(C)]
 #[derive(Clone, Copy)]
-pub struct Source {
+pub struct CSource {
     pub size: usize,
     pub device: *const c_char,
     pub offered_from: *const c_char,
@@ -60,7 +60,18 @@ pub struct Source {
 
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Statistics {
+pub struct CLastGap {
+    pub size: usize,
+    pub sequence: u64,
+    pub duration_ns: u64,
+    pub after: u64,
+    pub lane: u32,
+    pub number: u32,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct CStatistics {
     pub size: usize,
     pub offered: u64,
     pub delivered: u64,

@@ -17,7 +17,7 @@ const ONLY_ROOT: &str =
 /// Places outside of its files that a recorder writes: settings of interrupts, and what they were.
 const SETTINGS: [&str; 3] = ["/proc/irq", "/sys", "/run/ringtap"];
 
-/// As whom a verb runs.
+/// User that a verb becomes.
 #[derive(Args, Clone, Debug, Default)]
 pub(crate) struct UserArgs {
     /// Become USER once the devices are open; files are created as USER.

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::Args;
-use ringtap_net::interface::Interface;
+use ringtap_net::interface::{Interface, NicStamps};
 use ringtap_net::netlink::xdp_features;
 use serde::Serialize;
 
@@ -33,6 +33,8 @@ struct DeviceLine {
     state: String,
     queues: Option<u32>,
     xdp: String,
+    /// Time stamp types, for -j.
+    stamps: Vec<&'static str>,
 }
 
 impl DeviceLine {
@@ -57,6 +59,10 @@ impl DeviceLine {
             state: state.to_owned(),
             queues: Some(interface.rx_queue_count),
             xdp: xdp.to_owned(),
+            stamps: match interface.nic_stamps() {
+                NicStamps::All => vec!["host", "adapter_unsynced"],
+                _ => vec!["host"],
+            },
         }
     }
 
@@ -68,6 +74,7 @@ impl DeviceLine {
             state: "running".to_owned(),
             queues: None,
             xdp: "-".to_owned(),
+            stamps: Vec::new(),
         }
     }
 }
@@ -92,17 +99,28 @@ pub(crate) fn run(args: &DevicesArgs) -> Result<ExitCode> {
         .max()
         .unwrap_or(0)
         .max(6);
-    let row = |[device, driver, state, queues, xdp]: [&str; 5]| {
+    let row = |[device, driver, state, queues, xdp, stamps]: [&str; 6]| {
         print::line(format!(
-            "{device:widest$}  {driver:12}  {state:10}  {queues:>6}  {xdp}"
+            "{device:widest$}  {driver:12}  {state:10}  {queues:>6}  {xdp:17}  {stamps}"
         ))
     };
-    row(["device", "driver", "state", "queues", "XDP"])?;
+    row(["device", "driver", "state", "queues", "XDP", "time stamps"])?;
     for one in &all {
         let queues = one
             .queues
             .map_or_else(|| "-".to_owned(), |count| count.to_string());
-        row([&one.device, &one.driver, &one.state, &queues, &one.xdp])?;
+        let stamps = match one.stamps.is_empty() {
+            true => "-".to_owned(),
+            false => one.stamps.join(", "),
+        };
+        row([
+            &one.device,
+            &one.driver,
+            &one.state,
+            &queues,
+            &one.xdp,
+            &stamps,
+        ])?;
     }
     Ok(ExitCode::SUCCESS)
 }

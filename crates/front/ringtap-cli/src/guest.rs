@@ -12,7 +12,7 @@ use ringtap::{Capability, Confinement};
 use ringtap_client::{Connection, HOST_FOLDER};
 use ringtap_device::Size;
 use ringtap_hub::Limits;
-use ringtap_hub::access::Access;
+use ringtap_hub::access::AccessList;
 use ringtap_vm::guest::{Agent, AgentOptions, STATUS_FILE};
 use tracing_subscriber::filter::LevelFilter;
 
@@ -72,7 +72,7 @@ pub(crate) fn run(args: &GuestArgs) -> Result<ExitCode> {
     let _log = keeps.start_early(|| log::to_stderr(&limits, LevelFilter::INFO));
     let mut agent = Agent::new(AgentOptions {
         folder: args.folder.clone(),
-        access: Access {
+        access: AccessList {
             uids: args.users.clone(),
             gids: args.groups.clone(),
         },

@@ -95,7 +95,7 @@ pub(crate) struct HubArgs {
     metrics_anywhere: bool,
 
     /// Pause capture when less than LOW percent of the pool is free, until HIGH percent are.
-    #[arg(long, value_name = "LOW:HIGH", value_parser = groups::congestion)]
+    #[arg(long, value_name = "LOW:HIGH")]
     congestion: Option<Congestion>,
 
     /// Seed of the hashes by which groups divide packets. Default: random; `ringtap status` shows it.

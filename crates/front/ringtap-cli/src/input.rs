@@ -10,7 +10,7 @@ use ringtap::{Balance, Capture, Headers, OpenOptions};
 use ringtap_capture::CaptureError;
 use ringtap_capture::meter::{KernelMeter, MeterWants};
 use ringtap_capture::tap::TapOptions;
-use ringtap_device::{DeviceSpec, Direction, Kind, Mode, Options, Size, Speed};
+use ringtap_device::{DeviceSpec, Direction, Kind, Mode, Options, Size, Speed, StampClock};
 use ringtap_net::interface::Interface;
 
 /// Where packets come from.
@@ -50,10 +50,9 @@ pub(crate) struct InputArgs {
     #[arg(long, value_name = "MODE", value_parser = mode)]
     mode: Option<Mode>,
 
-    /// Origin of time stamps, as for tcpdump: `host`, the kernel's clock. `ringtap doctor DEVICE` says what
-    /// the NIC could do.
+    /// Clock of the time stamps, as for tcpdump: `host` (the kernel's), or `adapter_unsynced` (the NIC's own).
     #[arg(short = 'j', long = "time-stamp-type", value_name = "TYPE", value_parser = stamps)]
-    _stamps: Option<HostClock>,
+    clock: Option<StampClock>,
 
     /// Do not ask the interface for packets to other hosts.
     #[arg(short = 'p', long)]
@@ -82,14 +81,15 @@ pub(crate) struct InputArgs {
     words: Vec<String>,
 }
 
-/// The only origin of time stamps.
-#[derive(Clone, Debug)]
-struct HostClock;
-
-fn stamps(word: &str) -> Result<HostClock, String> {
+fn stamps(word: &str) -> Result<StampClock, String> {
     match word {
-        "host" => Ok(HostClock),
-        _ => Err("every source stamps with the kernel's clock: host".to_owned()),
+        "adapter" => Err(
+            "Linux does not convert the NIC's time: use adapter_unsynced, and `phc2sys` to set the NIC's clock"
+                .to_owned(),
+        ),
+        _ => option("stamps", word, "host or adapter_unsynced", |options| {
+            options.stamps
+        }),
     }
 }
 
@@ -144,6 +144,9 @@ impl InputArgs {
             Kind::Auto | Kind::Tap if !self.filter_text().trim().is_empty() => "and no filter",
             Kind::Auto | Kind::Tap if has_workers && device.options.exclusive => {
                 "and, of an exclusive interface, no analyses in workers"
+            }
+            Kind::Auto | Kind::Tap if device.options.stamps == Some(StampClock::Nic) => {
+                "and the host's time stamps"
             }
             Kind::Auto | Kind::Tap => "",
             _ => "that Ringtap may tap",
@@ -217,6 +220,10 @@ impl InputArgs {
             exclusive: self.exclusive,
             mode: self.mode,
             direction: self.direction,
+            // What has no clock of a NIC has the host's.
+            stamps: self
+                .clock
+                .filter(|it| *it == StampClock::Nic || self.interface().is_some()),
             promiscuous: self.no_promiscuous_mode.then_some(false),
             snap_length: self.snap_length.filter(|bytes| *bytes > 0),
             pool: self.pool,

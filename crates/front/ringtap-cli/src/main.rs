@@ -116,7 +116,7 @@ pub(crate) struct UsageError(pub(crate) String);
 const INSTEAD: [(&str, &str); 7] = [
     (
         "-J",
-        "time stamps are the kernel's (-j host); `ringtap doctor DEVICE` says what the NIC offers",
+        "`ringtap devices` lists the time stamp types of each device",
     ),
     ("-n", "addresses and ports are never resolved: leave -n out"),
     ("-l", "lines are never buffered: leave -l out"),

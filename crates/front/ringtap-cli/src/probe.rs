@@ -80,7 +80,8 @@ pub(crate) struct ProbeArgs {
     #[arg(long, value_name = "ADDRESS", value_parser = metrics::address)]
     metrics: Option<SocketAddr>,
 
-    /// Socket for `ringtap probe ctl`. [default: /run/ringtap/probe.sock, without root
+    /// Socket for `ringtap probe ctl`. [default: /run/ringtap/probe.sock, with -Z
+    /// /run/ringtap/probe-UID/probe.sock, without root
     /// $XDG_RUNTIME_DIR/ringtap-probe.sock; none for a file]
     #[arg(long, value_name = "PATH")]
     control: Option<PathBuf>,
@@ -141,13 +142,16 @@ pub(crate) fn run(args: &ProbeArgs) -> Result<ExitCode> {
     // From now on, SIGHUP does not end a probe that has a file to read again.
     let hangups = args.config.as_ref().map(|_| Signals::new([SIGHUP]));
     let hangups = hangups.transpose()?;
-    let listener = ctl::listener(args.control.as_deref(), is_live)?;
+    let listener = ctl::listener(args.control.as_deref(), is_live, &args.user)?;
     let wants = plan.kernel_wants();
     let open_meter = |wants| args.input.open_meter(&wants, plan.needs_packets());
     let meter = wants.map(open_meter).transpose()?;
     let captures = match plan.needs_packets() || meter.is_none() {
         true => {
-            let options = OpenOptions::new().name("probe").confined(keeps);
+            let mut options = OpenOptions::new().name("probe").confined(keeps);
+            if let Some(marks) = plan.congestion {
+                options = options.congestion(marks);
+            }
             let options = match &mut libraries {
                 Some(libraries) => libraries.served(options, &plan, workers.get()),
                 None => options,
@@ -264,9 +268,11 @@ fn ledger_text(ledger: &ProbeLedger) -> String {
     let number = report::grouped;
     let flows = &ledger.flows;
     let mut text = format!(
-        "  analysed {} of {} packets; skipped {} not IP, {} not sampled\n  {} flow records, {} of them evicted",
+        "  analysed {} of {} packets, and {} not captured because the workers were behind; skipped {} not IP, {} \
+         not sampled\n  {} flow records, {} of them evicted",
         number(ledger.analysed),
         number(ledger.captured),
+        number(ledger.not_captured),
         number(ledger.not_ip + ledger.disabled),
         number(flows.not_sampled),
         number(flows.records),

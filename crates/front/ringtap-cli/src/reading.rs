@@ -5,7 +5,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail, ensure};
 use clap::Args;
-use ringtap::{AllCounters, Batch, Capture, Counted, Counters, OpenOptions, Order, Packet};
+use ringtap::{
+    AllCounters, Batch, Capture, CaptureGap, Counted, Counters, OpenOptions, Order, Packet,
+};
 use serde_json::{Value, json};
 
 use crate::UsageError;
@@ -21,6 +23,9 @@ const ALONE: &str =
 /// Attempts to read final counters that balance, and the pause between two.
 const STEADY_TRIES: u32 = 20;
 const STEADY_PAUSE: Duration = Duration::from_millis(10);
+
+/// Most capture gaps that the final lines have.
+const MOST_GAPS: usize = 64;
 
 /// When to stop, where to run, what to print.
 #[derive(Args, Debug, Clone)]
@@ -168,6 +173,16 @@ pub(crate) fn order_kept(order: Order) -> Extra {
     Extra::new("order", text, figures)
 }
 
+/// A capture gap in words.
+pub(crate) fn gap_text(gap: CaptureGap) -> String {
+    let seconds = Duration::from_nanos(gap.duration_ns).as_secs_f64();
+    format!(
+        "gap of {seconds:.3} s before sequence {}: after packet {} of the capture before, up to an unknown \
+         one (another capture)",
+        gap.sequence, gap.after
+    )
+}
+
 /// The reader of a verb: its capture, and what it prints.
 pub(crate) struct Reading<'a> {
     args: &'a ReadingArgs,
@@ -176,6 +191,8 @@ pub(crate) struct Reading<'a> {
     begun: Instant,
     last: (Instant, Counters),
     sink: Sink,
+    /// The first capture gaps, and the number of all.
+    gaps: (Vec<Extra>, u64),
 }
 
 /// Destination of lines.
@@ -208,6 +225,7 @@ impl<'a> Reading<'a> {
             begun: now,
             last: (now, Counters::default()),
             sink: Sink::Stdout,
+            gaps: (Vec::new(), 0),
         }
     }
 
@@ -224,6 +242,9 @@ impl<'a> Reading<'a> {
         batch: &Batch,
         mut each: impl FnMut(Packet<'_>, &mut Counted<'_>) -> Result<Flow>,
     ) -> Result<Flow> {
+        if let Some(gap) = batch.capture_gap() {
+            self.note_gap(gap);
+        }
         let most = self.args.count.unwrap_or(u64::MAX);
         let mut left = most - self.capture.delivered();
         let mut packets = self.capture.packets(batch);
@@ -236,6 +257,22 @@ impl<'a> Reading<'a> {
             }
         }
         Ok(Flow::Go)
+    }
+
+    /// Keeps a capture gap for the final lines.
+    #[cold]
+    fn note_gap(&mut self, gap: CaptureGap) {
+        let (kept, number) = &mut self.gaps;
+        *number += 1;
+        let text = format!("gap {number}: {}", gap_text(gap));
+        if !self.args.quiet {
+            print::note(&text);
+        }
+        if kept.len() < MOST_GAPS {
+            let figures = json!({"number": *number, "sequence": gap.sequence,
+                                 "duration_ns": gap.duration_ns, "after": gap.after});
+            kept.push(Extra::new("capture_gap", text, figures));
+        }
     }
 
     /// Prints the changes since the last tick, unless quiet.
@@ -306,7 +343,7 @@ impl<'a> Reading<'a> {
             }
         }
         if self.args.json {
-            for extra in extras {
+            for extra in self.gaps.0.iter().chain(extras) {
                 self.sink.say(&extra.json())?;
             }
             self.sink
@@ -315,7 +352,7 @@ impl<'a> Reading<'a> {
         }
         let title = format!("{} {:.1} s:", facts.device, self.seconds());
         self.sink.say(&report::counters(&title, whence, &total))?;
-        for extra in extras {
+        for extra in self.gaps.0.iter().chain(extras) {
             self.sink.say(&format!("  {}", extra.text))?;
         }
         Ok(total)

@@ -13,7 +13,7 @@ use anyhow::{Context, Result, bail};
 use clap::Args;
 use ringtap::{Confinement, WHILE_CAPTURING};
 use ringtap_device::DeviceSpec;
-use ringtap_hub::access::Access;
+use ringtap_hub::access::AccessList;
 use ringtap_hub::server::{refuse, serve_one};
 use ringtap_hub::{Group, Hub, HubOptions};
 use ringtap_ipc::peer::Peer;
@@ -76,9 +76,9 @@ fn start(device: &DeviceSpec, socket: &Socket) -> Result<Hub> {
     Confinement::keeping(WHILE_CAPTURING.iter().copied()).enter()?;
     let uids = vec![Peer::of(socket)?.uid];
     let group = Group {
-        access: Access {
+        access: AccessList {
             uids,
-            ..Access::default()
+            ..AccessList::default()
         },
         ..Group::new(ONLY_GROUP)
     };

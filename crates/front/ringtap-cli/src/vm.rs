@@ -23,7 +23,7 @@ use crate::hub::vms::{self, Monitor};
 use crate::{interrupt, print};
 
 /// Longest wait for a guest that is detached to let its devices go.
-const DETACH_LIMIT: Duration = Duration::from_secs(30);
+const DETACH_LIMIT: Duration = Duration::from_secs(60);
 /// Longest wait for a VM that `--resume` awaits.
 const ARRIVAL_MS: u64 = 3_600_000;
 /// How long a guest may have no agent before the user learns how to start one.
@@ -125,6 +125,11 @@ struct AttachArgs {
     #[arg(conflicts_with = "config")]
     groups: Vec<String>,
 
+    /// Let the guest map the whole pool of the hub's source, so that packets are not copied: of groups
+    /// that grant every packet of the only source, which is not a tap. Needs one more port.
+    #[arg(long, conflicts_with = "config")]
+    in_place: bool,
+
     /// Wait, at most one hour, while the VM still migrates to this QEMU.
     #[arg(long)]
     resume: bool,
@@ -159,6 +164,7 @@ impl AttachArgs {
                 socket: own.or(socket).unwrap_or_else(default_socket),
                 groups: found.groups,
                 memory_bytes: found.memory_bytes.unwrap_or(self.memory.0),
+                in_place: found.in_place,
             };
             return Ok((found.monitor, options));
         }
@@ -172,6 +178,7 @@ impl AttachArgs {
             socket: own.unwrap_or_else(default_socket),
             groups: self.groups.clone(),
             memory_bytes: self.memory.0,
+            in_place: self.in_place,
         };
         Ok((monitor, options))
     }
@@ -263,7 +270,8 @@ fn attach(args: &AttachArgs, folder: PathBuf) -> Result<()> {
     };
     let served = serve_guest(&mut vm, &options, &status, ending, &stop);
     let detached = vm.detach(DETACH_LIMIT).map_err(HostError::Vm);
-    served?;
+    // Only now: until the guest has let go of the memory, it may read what it was given.
+    drop(served?);
     Ok(detached?)
 }
 
@@ -274,7 +282,7 @@ fn serve_guest(
     status: &StatusServer,
     ending: impl Fn() + Clone + Send + 'static,
     stop: &AtomicBool,
-) -> Result<()> {
+) -> Result<HostGroups> {
     interrupt::on_interrupt(ending.clone())?;
     let name = options.vm.clone();
     let report = move |text: String| print::note(format_args!("ringtap: {name}: {text}"));
@@ -290,7 +298,8 @@ fn serve_guest(
         has_agent().advice.into_iter().for_each(report);
     })?;
     serve(vm, &mut [&mut groups], &|| stop.load(Relaxed)).map_err(HostError::Vm)?;
-    Ok(())
+    groups.stop();
+    Ok(groups)
 }
 
 fn exit_code(error: &HostError) -> u8 {
@@ -350,15 +359,19 @@ fn describe(vm: &VmReport) -> String {
         text += &match &group.reader {
             None => format!("  group {}: not subscribed\n", group.group),
             Some(reader) => format!(
-                "  group {}: {reader}: {} packets copied, {} filtered, {} lost at the hub, {} lost \
+                "  group {}: {reader}: {} packets copied, {} read in place, {} filtered, {} lost at the hub, {} lost \
                  because the guest returned no memory\n",
                 group.group,
                 counters.copied,
+                counters.in_place,
                 counters.filtered,
                 counters.overrun,
                 counters.part_full
             ),
         };
+        if let Some(reason) = &group.copied_because {
+            text += &format!("    its packets are copied: {reason}\n");
+        }
         if let Some(reason) = &group.not_in_source {
             text += &format!("    its filter does not run in the kernel: {reason}\n");
         }
@@ -381,6 +394,7 @@ mod tests {
             group: "ids".into(),
             reader: reader.map(Into::into),
             not_in_source: reader.map(|_| "too long".into()),
+            copied_because: None,
             counters: ringtap_vm::messages::GuestCounters {
                 copied: 7,
                 part_full: 9,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""`talk FOLDER`: TLS, HTTP and DNS between real programs on 127.0.0.1. `judge FILE`: what tshark says of it, as JSON."""
+"""`talk FOLDER`: TLS, HTTP and DNS between real programs on 127.0.0.1. `read FILE`: its fields by tshark, as JSON."""
 import hashlib, http.server, json, socket, ssl, struct, subprocess, sys, threading
 
 ANSWERS = {"www.example.org": 0, "no.example.org": 3, "silent.example.org": None}
@@ -80,7 +80,7 @@ def ja4(versions, ciphers, extensions, signatures, alpn):
     return f"t{version}{sni}{len(ciphers):02}{len(extensions):02}{first}_{lists[0]}_{lists[1]}"
 
 
-def judge(file):
+def read(file):
     hello = "tls.handshake."
     tls, told = {}, {"0x0303": "TLSv12", "0x0304": "TLSv13"}
     for port, name, ciphers, extensions, signatures, alpn, legacy, versions in tshark(
@@ -103,4 +103,4 @@ def judge(file):
     print(json.dumps({"tls": tls, "dns": dns, "hosts": hosts}))
 
 
-{"talk": talk, "judge": judge}[sys.argv[1]](sys.argv[2])
+{"talk": talk, "read": read}[sys.argv[1]](sys.argv[2])

@@ -2,8 +2,10 @@
 //! `ringtap count` of a file: filters, loads, order, output.
 
 use std::process::Command;
+use std::time::Duration;
 
 use ringtap_testkit::{Finished, LIMIT, Running};
+use rustix::fs::{Mode, OFlags};
 use tempfile::TempDir;
 
 const BINARY: &str = env!("CARGO_BIN_EXE_ringtap");
@@ -38,12 +40,23 @@ fn an_interrupt_while_a_device_opens_ends_with_counters() {
     assert!(made.expect("mkfifo").success());
     let mut command = Command::new(BINARY);
     command.args(["count", "-q", "--json", "-r"]).arg(&fifo);
-    let count = Running::start(command);
+    let mut count = Running::start(command);
     // Opening takes until the test opens the other end.
     count.interrupt();
+    let flags = OFlags::WRONLY | OFlags::NONBLOCK;
+    let end = loop {
+        match rustix::fs::open(&fifo, flags, Mode::empty()) {
+            Ok(end) => break Some(end),
+            Err(_) if count.is_running() => std::thread::sleep(Duration::from_millis(5)),
+            // The interrupt came before.
+            Err(_) => break None,
+        }
+    };
     let header = [0xa1b2_c3d4_u32, 0x0004_0002, 0, 0, 262_144, 1];
     let header: Vec<u8> = header.iter().flat_map(|word| word.to_le_bytes()).collect();
-    std::fs::write(&fifo, header).expect("the program reads");
+    if let Some(end) = end {
+        rustix::io::write(end, &header).expect("the program reads");
+    }
     assert_eq!(delivered(&count.wait(LIMIT).success()), 0);
 }
 
@@ -99,6 +112,10 @@ fn flags_of_other_tools_are_taken_or_answered_with_what_to_use() {
         (&["-Q", "in"], 2, "only for tap, packet"),
         (&["--socket", "/x"], 2, "only for hub"),
         (&["-p"], 2, "-p has no meaning"),
+        (&["-j", "host"], 0, ""),
+        (&["-j", "adapter"], 2, "phc2sys"),
+        (&["-j", "adapter_unsynced"], 2, "only for tap, xdp, packet"),
+        (&["-J"], 2, "ringtap devices"),
         (&["-B", "64M"], 0, ""),
         (&["-B", "64MB"], 0, ""),
         (&["udp", "prot", "7"], 2, "invalid filter"),

@@ -148,7 +148,7 @@ fn a_file_is_not_written_over_while_it_is_read() {
 }
 
 #[test]
-fn signals_that_come_together_are_one_wish() {
+fn signals_that_come_together_are_one_request() {
     let count = start(&["count", "-i", "sim:1000pps", "--interval", "0.1"]);
     count.wait_for_stdout("packets/s", LIMIT);
     // Both are pending when it goes on.

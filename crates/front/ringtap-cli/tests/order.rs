@@ -7,7 +7,7 @@ use std::process::Command;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use ringtap_file::Reader;
+use ringtap_file::FileReader;
 use ringtap_testkit::{
     LIMIT, LaneOrder, Namespace, Running, require_root, say_skipped, send_on, usable_cpus,
 };
@@ -21,7 +21,7 @@ const WINDOW_MS: &str = "86400000";
 fn order(file: &Path) -> LaneOrder {
     let mut order = LaneOrder::default();
     let name = file.display().to_string();
-    let Ok(mut reader) = Reader::open(&name) else {
+    let Ok(mut reader) = FileReader::open(&name) else {
         return order;
     };
     while let Ok(Some(packet)) = reader.next_packet() {

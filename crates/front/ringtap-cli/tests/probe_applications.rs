@@ -50,10 +50,10 @@ fn applications_of_real_programs_are_told_as_tshark_tells_them() {
     capture.interrupt();
     let _ended = capture.wait(LIMIT).success();
 
-    let mut judge = Command::new("python3");
-    judge.args(["-c", SCRIPT, "judge", &file]);
-    let judged = Running::start(judge).wait(LIMIT).success().stdout;
-    let want: Value = serde_json::from_str(&judged).expect("JSON");
+    let mut tshark = Command::new("python3");
+    tshark.args(["-c", SCRIPT, "read", &file]);
+    let fields = Running::start(tshark).wait(LIMIT).success().stdout;
+    let want: Value = serde_json::from_str(&fields).expect("JSON");
     let (printed, lines) = probe(&["-r", &file]);
     let service = |service: &str| {
         let service = Value::from(service);

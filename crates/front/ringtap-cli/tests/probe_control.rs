@@ -1,103 +1,26 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A probe that changes while it runs: by `ringtap probe ctl`, by its file, by actions.
 
+mod probing;
+
 use std::os::unix::process::CommandExt as _;
-use std::path::PathBuf;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use ringtap_testkit::{Finished, LIMIT, Namespace, Running, require_root, settle_everywhere};
+use ringtap_testkit::{LIMIT, Running, require_root, settle_everywhere};
 use rustix::process::Signal;
 use serde_json::Value;
 use tempfile::TempDir;
 
-const BINARY: &str = env!("CARGO_BIN_EXE_ringtap");
+use probing::{RunningProbe, of_type};
 
-/// A running probe with a file and a socket of its own.
-struct Probe {
-    net: Namespace,
-    folder: TempDir,
-    running: Running,
+fn start(name: &str, config: &str) -> RunningProbe {
+    start_on(name, "tap:rx0?direction=in", config)
 }
 
-impl Probe {
-    fn start(name: &str, config: &str) -> Self {
-        Probe::on(name, "tap:rx0?direction=in", config)
-    }
-
-    fn on(name: &str, device: &str, config: &str) -> Self {
-        let net = Namespace::with_veth(name);
-        let folder = TempDir::new().expect("a folder can be made");
-        let (file, socket) = (folder.path().join("probe.toml"), folder.path().join("ctl"));
-        std::fs::write(&file, config).expect("a file of the test");
-        let (file, socket) = (file.display().to_string(), socket.display().to_string());
-        let words = [
-            "probe",
-            "-i",
-            device,
-            "--workers",
-            "2",
-            "--json",
-            "--config",
-            &file,
-            "--control",
-            &socket,
-            "udp",
-        ];
-        let running = net.spawn(BINARY, &words);
-        running.wait_for_stderr("ringtap: probe of", LIMIT);
-        Probe {
-            net,
-            folder,
-            running,
-        }
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.folder.path().join(name)
-    }
-
-    fn ctl_command(&self, words: &[&str]) -> Command {
-        let mut command = Command::new(BINARY);
-        command.args(["probe", "ctl", "--control"]);
-        command.arg(self.path("ctl")).args(words);
-        command
-    }
-
-    fn ctl(&self, words: &[&str]) -> Finished {
-        Running::start(self.ctl_command(words)).wait(LIMIT)
-    }
-
-    /// Sends datagrams of flows 0 to 49, one of each in turn, `times` times.
-    fn send(&self, times: usize) {
-        let frames = (0..times).flat_map(|_| (0..50).map(datagram));
-        self.net.inject("tx0", &frames.collect::<Vec<_>>());
-    }
-
-    /// Ends the probe; returns all objects that it printed.
-    fn end(self) -> Vec<Value> {
-        settle_everywhere();
-        self.running.interrupt();
-        let end = self.running.wait(LIMIT).success();
-        let lines = end.stdout.lines().map(serde_json::from_str);
-        lines
-            .map(|line| line.expect("each line is one object"))
-            .collect()
-    }
-}
-
-/// An Ethernet frame with a UDP datagram of one of many flows.
-fn datagram(flow: u8) -> Vec<u8> {
-    let mut frame = vec![2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 8, 0, 0x45, 0, 0, 46];
-    frame.extend([0, 0, 0x40, 0, 64, 17, 0, 0, 10, 0, 0, flow, 10, 0, 1, 2]);
-    frame.extend([0x20, flow, 0, 99, 0, 26, 0, 0]);
-    frame.resize(60, 7);
-    frame
-}
-
-fn of_type<'a>(objects: &'a [Value], of_type: &str) -> Vec<&'a Value> {
-    let objects = objects.iter();
-    objects.filter(|object| object["type"] == of_type).collect()
+fn start_on(name: &str, device: &str, config: &str) -> RunningProbe {
+    let folder = TempDir::new().expect("a folder can be made");
+    RunningProbe::spawn(name, &["-i", device], folder, config).started()
 }
 
 fn values(objects: &[Value], analysis: &str, value: &str) -> Vec<u64> {
@@ -115,13 +38,17 @@ fn changes_under_load_lose_no_packet_and_no_flow_record() {
     let flows = |idle: &str, most: u32| {
         format!("{sizes}[[analysis]]\nkind = \"flows\"\nidle = \"{idle}\"\nmost_flows = {most}\n")
     };
-    let probe = Probe::start("probe_change", &flows("10s", 1000));
+    let probe = start("probe_change", &flows("10s", 1000));
     let rounds = 20;
     std::thread::scope(|scope| {
         let sender = scope.spawn(|| (0..rounds).for_each(|_| probe.send(15)));
         for (change, idle) in (0..).zip(["1s", "20s", "3s", "5s"]) {
             // A table of another size ends all flows, which become records.
-            std::fs::write(probe.path("probe.toml"), flows(idle, 100 + change)).expect("a file");
+            std::fs::write(
+                probe.folder.path().join("probe.toml"),
+                flows(idle, 100 + change),
+            )
+            .expect("a file");
             if change < 3 {
                 let _done = probe.ctl(&["reload"]).success();
             } else {
@@ -154,7 +81,7 @@ fn changes_under_load_lose_no_packet_and_no_flow_record() {
 fn losses_of_the_capture_are_results_with_their_times() {
     require_root!();
     let config = "[[analysis]]\nkind = \"sizes\"\n";
-    let probe = Probe::on("probe_losses", "tap:rx0?direction=in&pool=1MiB", config);
+    let probe = start_on("probe_losses", "tap:rx0?direction=in&pool=1MiB", config);
     // The pool has no room for these packets, and nobody reads them.
     probe.running.signal(Signal::STOP);
     probe.send(1_000);
@@ -179,7 +106,7 @@ fn a_user_changes_a_running_probe_and_another_user_does_not() {
     require_root!();
     let config = "[[analysis]]\nkind = \"sizes\"\nevery = \"1h\"\nenabled = false\n\
                   [[analysis]]\nkind = \"flows\"\n";
-    let probe = Probe::start("probe_ctl", config);
+    let probe = start("probe_ctl", config);
     let unknown = probe.ctl(&["enable", "dns"]);
     assert!(!unknown.status.success());
     assert!(
@@ -189,8 +116,8 @@ fn a_user_changes_a_running_probe_and_another_user_does_not() {
         "{}",
         unknown.stderr
     );
+    // All workers have switched it on when the answer comes.
     let _done = probe.ctl(&["enable", "sizes"]).success();
-    // The first packets may come before the workers have switched it on.
     let mut sent: u64 = 0;
     while !probe.running.stdout().contains("\"analysis\":\"sizes\"") {
         probe.send(1);
@@ -201,8 +128,7 @@ fn a_user_changes_a_running_probe_and_another_user_does_not() {
     }
     let deadline = Instant::now() + LIMIT;
     loop {
-        let status = probe.ctl(&["status"]).success();
-        let status: Value = serde_json::from_str(&status.stdout).expect("an object");
+        let status = probe.status();
         assert_eq!(status["analyses"][0]["enabled"], true, "{status}");
         if status["captured"] == sent {
             break;
@@ -216,7 +142,7 @@ fn a_user_changes_a_running_probe_and_another_user_does_not() {
     let connects = "import socket, sys\nsocket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET).connect(sys.argv[1])";
     other
         .args(["-c", connects])
-        .arg(probe.path("ctl"))
+        .arg(probe.folder.path().join("ctl"))
         .uid(65_534);
     let refused = Running::start(other).wait(LIMIT);
     assert!(
@@ -224,7 +150,11 @@ fn a_user_changes_a_running_probe_and_another_user_does_not() {
         "{}",
         refused.stderr
     );
-    std::fs::write(probe.path("probe.toml"), "[[analysis]]\nkind = \"flow\"\n").expect("a file");
+    std::fs::write(
+        probe.folder.path().join("probe.toml"),
+        "[[analysis]]\nkind = \"flow\"\n",
+    )
+    .expect("a file");
     let wrong = probe.ctl(&["reload"]);
     assert!(
         wrong
@@ -236,7 +166,7 @@ fn a_user_changes_a_running_probe_and_another_user_does_not() {
     );
     let objects = probe.end();
     let counted: u64 = values(&objects, "sizes", "packets").iter().sum();
-    assert!((1..=sent).contains(&counted), "{counted} of {sent}");
+    assert_eq!(counted, sent);
 }
 
 #[test]
@@ -248,7 +178,7 @@ fn actions_follow_the_clock_and_conditions() {
                   [[action]]\ndo = \"enable\"\nanalysis = \"top source\"\nwhen = \"captured > 10\"\n\
                   [[action]]\ndo = \"alarm\"\nname = \"busy\"\nwhen = \"top source.packets > 0\"\n\
                   until = \"top source.pps < 1\"\n";
-    let probe = Probe::start("probe_actions", config);
+    let probe = start("probe_actions", config);
     probe.send(10);
     probe
         .running
@@ -272,4 +202,60 @@ fn actions_follow_the_clock_and_conditions() {
     let sizes = values(&objects, "sizes", "packets");
     assert!(sizes.len() > 1, "a snapshot each second: {sizes:?}");
     assert_eq!(sizes.iter().sum::<u64>(), sent);
+}
+
+#[test]
+fn what_is_captured_is_analysed_and_the_ledger_says_so_for_each_analysis() {
+    require_root!();
+    let config = "[[analysis]]\nkind = \"sizes\"\n[[analysis]]\nkind = \"flows\"\n\
+                  [[analysis]]\nkind = \"top\"\nby = \"source\"\nenabled = false\n";
+    let probe = start_on("probe_congest", "tap:rx0?direction=in&pool=1MiB", config);
+    // Workers that stand still fill the pool; then all that it holds comes at once.
+    probe.running.signal(Signal::STOP);
+    probe.send(600);
+    settle_everywhere();
+    probe.running.signal(Signal::CONT);
+    let objects = probe.end();
+    let counters = of_type(&objects, "counters")[0];
+    let (captured, skipped) = (&counters["delivered"], &counters["dropped"]["pool_full"]);
+    assert_eq!(counters["dropped"]["overrun"], 0, "{counters}");
+    let number = |value: &Value| value.as_u64().expect("a number");
+    assert!(number(captured) > 0 && number(skipped) > 0, "{counters}");
+    assert_eq!(number(captured) + number(skipped), 30_000, "{counters}");
+    let ledger = of_type(&objects, "probe")[0];
+    for (one, name, is_on) in [
+        (0, "sizes", true),
+        (1, "flows", true),
+        (2, "top source", false),
+    ] {
+        let account = &ledger["analyses"][one];
+        assert_eq!(account["name"], name, "{ledger}");
+        assert_eq!(&account["captured"], captured, "{account}");
+        assert_eq!(&account["skipped"]["not_captured"], skipped, "{account}");
+        let found = [&account["analysed"], &account["skipped"]["disabled"]].map(number);
+        let all = number(captured);
+        let expected = if is_on { [all, 0] } else { [0, all] };
+        assert_eq!(found, expected, "{account}");
+    }
+    let flows = of_type(&objects, "flow").into_iter();
+    let packets = flows.filter_map(|flow| flow["orig_pkts"].as_u64());
+    assert_eq!(packets.sum::<u64>(), number(captured));
+}
+
+#[test]
+fn the_marks_of_the_file_pause_the_capture() {
+    require_root!();
+    // The chunk that a worker reads is in use: with these marks, no packet comes after the first few.
+    let config = "congestion = \"100:100\"\n[[analysis]]\nkind = \"sizes\"\n";
+    let probe = start("probe_marks", config);
+    let deadline = Instant::now() + LIMIT;
+    loop {
+        probe.send(1);
+        let status = probe.status();
+        if status["skipped"]["not_captured"].as_u64() > Some(0) {
+            break;
+        }
+        assert!(Instant::now() < deadline, "{status}");
+    }
+    let _objects = probe.end();
 }

@@ -101,9 +101,10 @@ fn records_of_the_kernel_are_those_of_workers() {
     let net = Namespace::with_veth("probe_kernel");
     let folder = TempDir::new().expect("a folder can be made");
     let workers = probe(&net, &folder, "workers.toml", FLOWS);
-    let kernel = format!(
-        "{FLOWS}where = \"kernel\"\n[[analysis]]\nkind = \"sizes\"\nwhere = \"kernel\"\nevery = \"5h\"\n"
-    );
+    let more = ["sizes", "load"].map(|kind| {
+        format!("[[analysis]]\nkind = \"{kind}\"\nwhere = \"kernel\"\nevery = \"5h\"\n")
+    });
+    let kernel = format!("{FLOWS}where = \"kernel\"\n{}", more.concat());
     let kernel = probe(&net, &folder, "kernel.toml", &kernel);
     net.inject("tx0", &connections(500));
     settle_everywhere();
@@ -118,17 +119,18 @@ fn records_of_the_kernel_are_those_of_workers() {
         "{ledger}"
     );
     assert_eq!(objects(&kernel, "counters")[0]["delivered"], 3000);
-    let sizes: BTreeMap<_, _> = objects(&kernel, "measurement")
+    let packets: BTreeMap<_, _> = objects(&kernel, "measurement")
         .iter()
-        .map(|size| (size["key"].to_string(), size["values"]["packets"].as_u64()))
+        .map(|one| (one["key"].to_string(), one["values"]["packets"].as_u64()))
         .collect();
     let expected = [
+        ("null", 3000), // of `load`
         ("\"0-64\"", 1500),
         ("\"128-255\"", 1000),
         ("\"256-511\"", 500),
     ];
     let expected = expected.map(|(range, packets)| (range.to_owned(), Some(packets)));
-    assert_eq!(sizes, expected.into_iter().collect());
+    assert_eq!(packets, expected.into_iter().collect());
 }
 
 #[test]

@@ -3,7 +3,7 @@
 
 use std::{fs, path::Path, process::Command};
 
-use ringtap_file::Reader;
+use ringtap_file::FileReader;
 use ringtap_testkit::{Finished, LIMIT, Running, require_root};
 use serde_json::Value;
 use tempfile::TempDir;
@@ -59,7 +59,7 @@ fn a_full_disk_counts_as_delivered_what_the_file_holds() {
     assert_eq!(end.status.code(), Some(1), "{}", end.stderr);
     let counters = end.stdout.lines().last().unwrap_or_default();
     let counters: Value = serde_json::from_str(counters).expect("the counters are the last line");
-    let mut reader = Reader::open(&folder.path().join("out.pcapng").display().to_string())
+    let mut reader = FileReader::open(&folder.path().join("out.pcapng").display().to_string())
         .expect("the file is valid");
     let mut kept = 0;
     while reader.next_packet().expect("whole packets").is_some() {
@@ -93,7 +93,7 @@ fn require_true_counters(folder: &TempDir, end: &Finished) {
         if file.metadata().is_ok_and(|file| file.len() == 0) {
             continue;
         }
-        let mut reader = Reader::open(&file.display().to_string()).expect("the file is valid");
+        let mut reader = FileReader::open(&file.display().to_string()).expect("the file is valid");
         while reader.next_packet().expect("whole packets").is_some() {
             kept += 1;
         }
@@ -227,7 +227,7 @@ fn packets_in(folder: &Path, ending: &str) -> Vec<u64> {
     names.retain(|name| name.display().to_string().ends_with(ending));
     names.sort();
     let count = |name: &std::path::PathBuf| {
-        let mut reader = Reader::open(&name.display().to_string()).expect("the file is valid");
+        let mut reader = FileReader::open(&name.display().to_string()).expect("the file is valid");
         let mut count = 0;
         while reader.next_packet().expect("whole packets").is_some() {
             count += 1;

@@ -3,6 +3,7 @@
 
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
+use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -157,6 +158,22 @@ fn a_hub_that_became_another_user_loads_new_filters_and_ends_in_good_order() {
     let end = hub.wait(LIMIT).success();
     assert!(end.stdout.contains(": balanced"), "{}", end.stdout);
     assert!(!net.has_xdp("rx0"), "nothing is left on the interface");
+}
+
+#[test]
+fn a_probe_that_became_a_user_listens_to_the_user_and_leaves_no_socket() {
+    require_root!();
+    let net = Namespace::with_veth("rights-probe");
+    let probe = start(&net, &["probe", "-i", "tap:rx0", "-Z", "nobody"]);
+    probe.wait_for_stderr("ringtap: probe of", LIMIT);
+    let socket = format!("/run/ringtap/probe-{NOBODY}/probe.sock");
+    let connects = "import socket, sys\nsocket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET).connect(sys.argv[1])";
+    let mut user = Command::new("python3");
+    user.args(["-c", connects, &socket]).uid(NOBODY);
+    let _connected = Running::start(user).wait(LIMIT).success();
+    probe.interrupt();
+    let _ended_well = probe.wait(LIMIT).success();
+    assert!(!Path::new(&socket).exists());
 }
 
 #[test]

@@ -2,13 +2,13 @@
 //! A filter on bytes behind the snap length selects what tcpdump selects from the whole packets, at
 //! every source.
 //!
-//! A live tcpdump is no measure: for a moment after its start it judges packets that are cut already.
+//! A live tcpdump is no measure: for a moment after its start its filter sees packets that are cut already.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use ringtap_file::Reader;
+use ringtap_file::FileReader;
 use ringtap_testkit::{LIMIT, Namespace, Running, require_root, require_tool};
 use tempfile::TempDir;
 
@@ -28,7 +28,7 @@ fn packet(number: u8) -> Vec<u8> {
 
 /// Bytes and lengths on the wire of a file's packets.
 fn packets(file: &Path) -> Vec<(Vec<u8>, u32)> {
-    let mut reader = Reader::open(file.to_str().expect("text")).expect("it is written");
+    let mut reader = FileReader::open(file.to_str().expect("text")).expect("it is written");
     let mut packets = Vec::new();
     while let Some(packet) = reader.next_packet().expect("it is whole") {
         packets.push((packet.data.to_vec(), packet.wire_length));
@@ -102,7 +102,7 @@ fn live_sources_record_what_tcpdump_selects_from_whole_packets() {
 }
 
 #[test]
-fn a_file_is_judged_from_its_first_packet_on() {
+fn a_file_is_filtered_whole_from_its_first_packet_on() {
     require_tool!("tcpdump");
     let folder = TempDir::new().expect("a folder");
     let (all, expected) = expected(&folder);

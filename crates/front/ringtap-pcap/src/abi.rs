@@ -67,6 +67,7 @@ pub const ERROR_TSTAMP_PRECISION_NOTSUP: c_int = -12;
 pub const WARNING_TSTAMP_TYPE_NOTSUP: c_int = 3;
 
 pub const TSTAMP_HOST: c_int = 0;
+pub const TSTAMP_ADAPTER_UNSYNCED: c_int = 4;
 pub const PRECISION_MICRO: c_int = 0;
 pub const PRECISION_NANO: c_int = 1;
 

@@ -11,10 +11,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ringtap_client::{Connection, SubscriptionRequest, Watermark, default_socket, host_socket};
-use ringtap_device::{DeviceSpec, Kind, Options, Size};
+use ringtap_device::{DeviceSpec, Kind, Options, Size, StampClock};
 
 use crate::abi::{ERROR_IFACE_NOT_UP, ERROR_NO_SUCH_DEVICE, ERROR_PERM_DENIED};
-use crate::abi::{ERROR_RFMON_NOTSUP, TSTAMP_HOST, WARNING_TSTAMP_TYPE_NOTSUP};
+use crate::abi::{
+    ERROR_RFMON_NOTSUP, TSTAMP_ADAPTER_UNSYNCED, TSTAMP_HOST, WARNING_TSTAMP_TYPE_NOTSUP,
+};
 use crate::capture::PcapCapture;
 use crate::error::LibpcapError;
 use crate::handle::{PcapHandle, PcapSettings};
@@ -38,9 +40,13 @@ pub(crate) fn activate(handle: &PcapHandle) -> Result<Option<c_int>, LibpcapErro
         .token()
         .prepare_wakeup()
         .map_err(LibpcapError::general)?;
+    let mut has_nic = false;
     let capture = match Route::of(settings.source.as_deref(), route::via().as_deref())? {
         Route::Libpcap => return Ok(None),
-        Route::Ringtap(device) => ringtap_device(&device, &settings)?,
+        Route::Ringtap(device) => {
+            has_nic = device.kind.names_an_interface();
+            ringtap_device(&device, &settings)?
+        }
         Route::Interface(name) => match interface(&name, &settings) {
             Ok(capture) => capture,
             Err(reason) => {
@@ -54,6 +60,8 @@ pub(crate) fn activate(handle: &PcapHandle) -> Result<Option<c_int>, LibpcapErro
     handle.begin(capture)?;
     Ok(Some(match settings.tstamp_type {
         None | Some(TSTAMP_HOST) => 0,
+        // The device would have been refused.
+        Some(TSTAMP_ADAPTER_UNSYNCED) if has_nic => 0,
         Some(_) => WARNING_TSTAMP_TYPE_NOTSUP,
     }))
 }
@@ -163,9 +171,11 @@ fn with_settings(device: &DeviceSpec, settings: &PcapSettings) -> Result<DeviceS
     let buffer = buffer.and_then(|bytes| u64::try_from(bytes).ok());
     let buffer = buffer.filter(|bytes| *bytes > USUAL_POOL_BYTES);
     let is_live = device.kind.names_an_interface();
+    let by_nic = settings.tstamp_type == Some(TSTAMP_ADAPTER_UNSYNCED);
     let flags = Options {
         snap_length: snap.filter(|_| own.snap_length.is_none()),
         pool: buffer.filter(|_| own.pool.is_none()).map(Size),
+        stamps: (is_live && own.stamps.is_none() && by_nic).then_some(StampClock::Nic),
         promiscuous: (is_live && own.promiscuous.is_none()).then_some(settings.promiscuous != 0),
         ..Options::default()
     };

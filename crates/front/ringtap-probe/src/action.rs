@@ -137,7 +137,7 @@ impl ActionManager {
 }
 
 impl ActionState {
-    /// Acts when the condition begins or ends; `value` is that which a condition compares, if known now.
+    /// Acts when the condition begins or ends; `value` is the condition's, if known now.
     fn compare(
         &mut self,
         now: Instant,

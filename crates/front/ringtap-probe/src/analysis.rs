@@ -15,14 +15,18 @@ use std::time::Duration;
 
 use ringtap_capture::meter::{KeyParts, SIZE_RANGES};
 
+use crate::application::DnsName;
 use crate::flows::{FlowOptions, FlowPart};
-use crate::packet::Dissected;
+use crate::packet::{Dissected, PacketKey};
 use crate::record::{Measurement, OneWay};
 use cardinality::Distinct;
 pub use keys::{KeyPart, protocol_word};
 use sizes::SizeCounts;
 use times::{PacketGaps, RoundTrips, TimeHistogram};
 use top::TopKeys;
+
+/// Factor in each loop of `load`; a plain one would become shifts in workers and not in the kernel.
+const LOOP_FACTOR: u32 = 1_664_525;
 
 /// One analysis as the user asked for it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,13 +44,23 @@ pub struct AnalysisPlan {
 }
 
 /// Where an analysis counts packets.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum AnalysisPlace {
     /// In the workers, which read the packets (Adviser).
     #[default]
     Workers,
     /// In the kernel; no packet goes to user space (Ksensor).
     Kernel,
+}
+
+impl AnalysisPlace {
+    /// The place's word in configurations and in the ledger.
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            AnalysisPlace::Workers => "workers",
+            AnalysisPlace::Kernel => "kernel",
+        }
+    }
 }
 
 /// What an analysis measures.
@@ -74,6 +88,11 @@ pub enum AnalysisKind {
     Gaps {
         /// Packets between which the time counts.
         by: GapScope,
+    },
+    /// The names with most questions of DNS datagrams.
+    Dns {
+        /// Number of names in a result.
+        count: u32,
     },
     /// A number of loops for each packet, to measure the probe itself.
     Load {
@@ -110,11 +129,20 @@ impl AnalysisKind {
         }
     }
 
+    /// Loops for each packet.
+    pub(crate) fn loops(self) -> u32 {
+        match self {
+            AnalysisKind::Load { loops } => loops,
+            _ => 0,
+        }
+    }
+
     /// Names of the values in results that conditions can compare.
     pub(crate) fn value_names(self) -> &'static [&'static str] {
         match self {
             AnalysisKind::Flows(_) => &[],
-            AnalysisKind::Top { .. } => &["bytes", "packets", "error_bytes"],
+            AnalysisKind::Top { .. } => &TOP_VALUES,
+            AnalysisKind::Dns { .. } => &DNS_VALUES,
             AnalysisKind::Sizes => &["packets", "bytes"],
             AnalysisKind::Cardinality { .. } => &["distinct"],
             AnalysisKind::RoundTrips | AnalysisKind::Gaps { .. } => &["count", "mean_ns"],
@@ -123,10 +151,15 @@ impl AnalysisKind {
     }
 }
 
+/// Values of `top` and of `dns`: the weight, a second count, and the most by which the weight is too low.
+const TOP_VALUES: [&str; 3] = ["bytes", "packets", "error_bytes"];
+const DNS_VALUES: [&str; 3] = ["questions", "failures", "error_questions"];
+
 /// A worker's part of an analysis with results at intervals.
 #[derive(Debug)]
 pub(crate) enum Meter {
-    Top(KeyPart, u32, TopKeys),
+    Top(KeyPart, u32, TopKeys<PacketKey>),
+    Dns(u32, TopKeys<String>),
     Sizes(SizeCounts),
     Cardinality(KeyPart, Distinct),
     RoundTrips(Box<RoundTrips>),
@@ -143,6 +176,7 @@ impl Meter {
         Some(match kind {
             AnalysisKind::Flows(_) => return None,
             AnalysisKind::Top { by, count } => Meter::Top(by, count, TopKeys::new(count)),
+            AnalysisKind::Dns { count } => Meter::Dns(count, TopKeys::new(count)),
             AnalysisKind::Sizes => Meter::Sizes(SizeCounts::default()),
             AnalysisKind::Cardinality { by } => Meter::Cardinality(by, Distinct::new()),
             AnalysisKind::RoundTrips => Meter::RoundTrips(Box::new(RoundTrips::new())),
@@ -155,6 +189,7 @@ impl Meter {
     pub(crate) fn take(&mut self) -> Self {
         let empty = match self {
             Meter::Top(by, count, _) => Meter::Top(*by, *count, TopKeys::new(*count)),
+            Meter::Dns(count, _) => Meter::Dns(*count, TopKeys::new(*count)),
             Meter::Sizes(_) => Meter::Sizes(SizeCounts::default()),
             Meter::Cardinality(by, _) => Meter::Cardinality(*by, Distinct::new()),
             Meter::RoundTrips(trips) => return Meter::RoundTrips(Box::new(trips.take())),
@@ -170,13 +205,18 @@ impl Meter {
     pub(crate) fn packet(&mut self, packet: &Dissected) {
         match self {
             Meter::Top(by, _, keys) => keys.add(by.of(&packet.key), packet.ip_bytes.into(), 1),
+            Meter::Dns(_, names) => match DnsName::of(packet) {
+                Some(DnsName::Asked(name)) => names.add(name, 1, 0),
+                Some(DnsName::Failed(name)) => names.add(name, 0, 1),
+                None => {}
+            },
             Meter::Sizes(sizes) => sizes.add(packet.frame_bytes),
             Meter::Cardinality(by, distinct) => distinct.add(&by.of(&packet.key)),
             Meter::RoundTrips(trips) => trips.add(packet),
             Meter::Gaps(gaps) => gaps.add(packet),
             Meter::Load(loops, packets) => {
                 let work = (0..*loops).fold(packet.frame_bytes, |sum, loops| {
-                    std::hint::black_box(sum.wrapping_mul(31).wrapping_add(loops))
+                    std::hint::black_box(sum.wrapping_mul(LOOP_FACTOR).wrapping_add(loops))
                 });
                 std::hint::black_box(work);
                 *packets += 1;
@@ -186,7 +226,7 @@ impl Meter {
         }
     }
 
-    /// Counts packets of one direction of a flow. Sizes are counted by [`Meter::sizes`].
+    /// Counts packets of one direction of a flow. [`Meter::sizes`] counts for sizes and load.
     pub(crate) fn part(&mut self, part: &FlowPart) {
         match self {
             Meter::Top(by, _, keys) => {
@@ -201,8 +241,10 @@ impl Meter {
 
     /// Adds packets and bytes of each range of sizes.
     pub(crate) fn sizes(&mut self, ranges: &[(u64, u64); SIZE_RANGES]) {
-        if let Meter::Sizes(sizes) = self {
-            sizes.add_all(ranges);
+        match self {
+            Meter::Sizes(sizes) => sizes.add_all(ranges),
+            Meter::Load(_, packets) => *packets += ranges.iter().map(|range| range.0).sum::<u64>(),
+            _ => {}
         }
     }
 
@@ -210,6 +252,7 @@ impl Meter {
     pub(crate) fn merge(&mut self, other: Meter) {
         match (self, other) {
             (Meter::Top(_, _, keys), Meter::Top(_, _, more)) => keys.merge(more),
+            (Meter::Dns(_, names), Meter::Dns(_, more)) => names.merge(more),
             (Meter::Sizes(sizes), Meter::Sizes(more)) => sizes.merge(&more),
             (Meter::Cardinality(_, distinct), Meter::Cardinality(_, more)) => distinct.merge(&more),
             (Meter::RoundTrips(trips), Meter::RoundTrips(more)) => {
@@ -261,9 +304,14 @@ impl Meter {
                 )]
             }
             Meter::Top(by, count, keys) => keys
-                .largest(count)
+                .largest(count, TOP_VALUES)
                 .into_iter()
                 .map(|(key, values)| measurement(by.word(), Some(by.text(&key)), values))
+                .collect(),
+            Meter::Dns(count, names) => names
+                .largest(count, DNS_VALUES)
+                .into_iter()
+                .map(|(name, values)| measurement("query", Some(name), values))
                 .collect(),
             Meter::Sizes(sizes) => sizes
                 .ranges()

@@ -19,6 +19,7 @@ mod tests;
 use crate::flows::FlowOptions;
 use crate::packet::{Dissected, UDP};
 use crate::record::{Details, Record};
+pub(crate) use dns::DnsName;
 use dns::DnsTransactions;
 use ndpi::{NdpiFlow, NdpiModule, NdpiVerdict};
 use stream::{StreamProtocol, TcpStreams};

@@ -11,7 +11,7 @@ mod tests;
 use std::path::Path;
 use std::time::Duration;
 
-use ringtap::Headers;
+use ringtap::Congestion;
 use serde::Deserialize;
 use toml::Spanned;
 
@@ -19,15 +19,17 @@ use crate::analysis::{AnalysisKind, AnalysisPlace, AnalysisPlan, GapScope, KeyPa
 use crate::application::require_ndpi;
 use crate::export::destination::Destination;
 use crate::flows::FlowOptions;
-use crate::plan::{ProbePlan, USUAL_KERNEL_FLOWS};
+use crate::plan::ProbePlan;
 use actions::ActionTable;
 
 /// Shortest idle time-out of flows that the kernel counts.
 const LEAST_KERNEL_IDLE: Duration = Duration::from_secs(2);
 /// Most keys of a `top` result.
 const MOST_KEYS: u32 = 10_000;
+/// Most names of a `dns` result.
+const MOST_NAMES: u32 = 1_000;
 /// Most loops of `load` for each packet.
-const MOST_LOOPS: u32 = 1_000_000;
+const MOST_LOOPS: u32 = 100_000;
 
 /// A checked configuration.
 #[derive(Clone, Debug, PartialEq)]
@@ -63,6 +65,7 @@ struct ConfigFile {
     action: Vec<ActionTable>,
     #[serde(default)]
     export: Vec<ExportTable>,
+    congestion: Option<Spanned<String>>,
     #[serde(default)]
     kernel: KernelTable,
 }
@@ -96,7 +99,7 @@ struct AnalysisTable {
     library: Option<Spanned<String>>,
     settings: Option<Spanned<String>>,
     processes: Option<Spanned<u32>>,
-    patience: Option<Spanned<String>>,
+    timeout: Option<Spanned<String>>,
     pause: Option<Spanned<String>>,
 }
 
@@ -131,14 +134,16 @@ impl ProbeConfig {
         let file: ConfigFile = toml::from_str(text)
             .map_err(|error| ConfigError(format!("{name}: {}", error.to_string().trim_end())))?;
         let place = ConfigText { name, text };
+        let usual = ProbePlan::empty();
         let mut plan = ProbePlan {
-            headers: Headers::Inner,
-            analyses: Vec::with_capacity(file.analysis.len()),
             kernel_flows: place
                 .number("flows", file.kernel.flows.as_ref(), 1 << 24)?
-                .unwrap_or(USUAL_KERNEL_FLOWS),
-            libraries: Vec::new(),
-            actions: Vec::new(),
+                .unwrap_or(usual.kernel_flows),
+            congestion: match &file.congestion {
+                Some(marks) => place.congestion(marks)?,
+                None => usual.congestion,
+            },
+            ..usual
         };
         let mut names = Vec::new();
         for table in &file.analysis {
@@ -166,7 +171,7 @@ impl ProbeConfig {
             names.push(name);
         }
         if names.is_empty() {
-            plan = ProbePlan::standard(every);
+            plan.analyses = ProbePlan::standard(every).analyses;
         }
         let actions = file.action.iter();
         let actions = actions.map(|table| place.action(table, &plan));
@@ -188,6 +193,16 @@ impl ConfigText<'_> {
         let before = self.text.get(..value.span().start).unwrap_or(self.text);
         let line = before.matches('\n').count() + 1;
         ConfigError(format!("{}, line {line}, {key}: {why}", self.name))
+    }
+
+    fn congestion(&self, marks: &Spanned<String>) -> Result<Option<Congestion>, ConfigError> {
+        match marks.get_ref().as_str() {
+            "off" => Ok(None),
+            text => text
+                .parse()
+                .map(Some)
+                .map_err(|why| self.error("congestion", marks, &format!("{why}, or off"))),
+        }
     }
 
     fn time(
@@ -233,6 +248,11 @@ impl ConfigText<'_> {
             "cardinality" => AnalysisKind::Cardinality {
                 by: self.key_part(table)?,
             },
+            "dns" => AnalysisKind::Dns {
+                count: self
+                    .number("count", table.count.as_ref(), MOST_NAMES)?
+                    .unwrap_or(10),
+            },
             "rtt" => AnalysisKind::RoundTrips,
             "gaps" => AnalysisKind::Gaps {
                 by: self.gap_scope(table)?,
@@ -243,7 +263,8 @@ impl ConfigText<'_> {
                     .unwrap_or(1000),
             },
             _ => {
-                let why = "expected flows, top, sizes, cardinality, rtt, gaps, load or library";
+                let why =
+                    "expected flows, top, sizes, cardinality, dns, rtt, gaps, load or library";
                 return Err(self.error("kind", &table.kind, why));
             }
         };
@@ -281,12 +302,29 @@ impl ConfigText<'_> {
             }
             (
                 "kernel",
-                AnalysisKind::RoundTrips | AnalysisKind::Gaps { .. } | AnalysisKind::Load { .. },
+                AnalysisKind::Dns { .. } | AnalysisKind::RoundTrips | AnalysisKind::Gaps { .. },
             ) => {
-                let why = "the kernel has flows, top, sizes and cardinality: leave where out";
+                let why = "the kernel has flows, top, sizes, cardinality and load: leave where out, or for round \
+                           trips use flows with their handshake_rtt";
                 Err(self.error("where", place, why))
             }
-            ("kernel", _) => Ok(AnalysisPlace::Kernel),
+            ("kernel", _) => {
+                let why =
+                    "needs payload, which does not leave the kernel: leave this out, or where";
+                let of_payload = [
+                    ("payload_bytes", &table.payload_bytes),
+                    ("payload_mib", &table.payload_mib),
+                ];
+                for (key, value) in of_payload {
+                    if let Some(value) = value {
+                        return Err(self.error(key, value, why));
+                    }
+                }
+                match &table.ndpi {
+                    Some(ndpi) => Err(self.error("ndpi", ndpi, why)),
+                    None => Ok(AnalysisPlace::Kernel),
+                }
+            }
             _ => Err(self.error("where", place, "expected workers or kernel")),
         }
     }
@@ -307,11 +345,11 @@ impl ConfigText<'_> {
             ("where", &table.place, !is_library),
             ("library", &table.library, is_library),
             ("settings", &table.settings, is_library),
-            ("patience", &table.patience, is_library),
+            ("timeout", &table.timeout, is_library),
             ("pause", &table.pause, is_library),
         ];
         let numbers = [
-            ("count", &table.count, kind == "top"),
+            ("count", &table.count, matches!(kind, "top" | "dns")),
             ("most_flows", &table.most_flows, is_flows),
             ("sampling", &table.sampling, is_flows),
             ("payload_bytes", &table.payload_bytes, is_flows),

@@ -4,22 +4,29 @@
 //! Invariants
 //! - A worker takes the lock of the plan only after a change, between two batches; nobody holds it for long.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{
     AtomicBool, AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release,
 };
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use ringtap::Control;
 use ringtap_ipc::time::now_ns;
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::analysis::{AnalysisKind, AnalysisPlace, AnalysisPlan};
 use crate::export::ExportWatch;
-use crate::ledger::ProbeLedger;
+use crate::ledger::{AnalysisLedger, ProbeLedger};
 use crate::library::LibraryLedgers;
 use crate::plan::ProbePlan;
 use crate::worker::WorkerCounters;
+
+/// Longest wait for workers to follow a command; that of the kernel looks each second.
+const FOLLOWING: Duration = Duration::from_secs(5);
+/// Time between two looks at the workers.
+const FOLLOWING_LOOK: Duration = Duration::from_millis(5);
 
 /// A command to a running probe: of an action, or of `ringtap probe ctl`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -84,6 +91,8 @@ pub(crate) struct ControlState {
     pub(crate) exports: Vec<ExportWatch>,
     pub(crate) libraries: LibraryLedgers,
     pub(crate) is_live: bool,
+    /// The captures of all workers.
+    pub(crate) captures: Vec<Arc<dyn Control>>,
     /// The plan of the configuration, to which actions return, and its reader.
     pub(crate) configured: Mutex<(ProbePlan, Option<PlanReader>)>,
 }
@@ -180,7 +189,53 @@ impl ProbeControl {
             .collect();
         let libraries = self.0.libraries.get().into_iter();
         ledger.libraries = libraries.map(|one| one.of(ledger.captured)).collect();
+        ledger.not_captured = self.losses().not_captured;
+        ledger.analyses = self.analyses(&ledger);
         ledger
+    }
+
+    /// The accounts of the plan's analyses, then of those that it had before.
+    fn analyses(&self, ledger: &ProbeLedger) -> Vec<AnalysisLedger> {
+        let mut sums = BTreeMap::new();
+        for (at, counters) in self.0.counters.iter().enumerate() {
+            let place = match at < self.0.workers {
+                true => AnalysisPlace::Workers,
+                false => AnalysisPlace::Kernel,
+            };
+            counters.add_analyses_to(place, &mut sums);
+        }
+        let plan = self.plan();
+        let planned = plan
+            .analyses
+            .iter()
+            .map(|one| (one.place, one.name.clone()));
+        let planned = planned.map(|key| (sums.remove(&key).unwrap_or_default(), key));
+        let mut all: Vec<_> = planned.collect();
+        all.extend(sums.into_iter().map(|(key, sums)| (sums, key)));
+        let all = all.into_iter();
+        all.map(|(sums, (place, name))| AnalysisLedger::new(name, place, sums, ledger))
+            .collect()
+    }
+
+    /// Packets that the captures lost so far. Those before all workers are in each worker's counters.
+    pub(crate) fn losses(&self) -> CaptureLosses {
+        let mut losses = CaptureLosses::default();
+        let add = |sum: &mut u64, more: u64| *sum = sum.saturating_add(more);
+        for (worker, capture) in self.0.captures.iter().enumerate() {
+            for source in capture.snapshot().unwrap_or_default().sources {
+                for lane in &source.lanes {
+                    add(&mut losses.others, lane.missed_packets);
+                    if worker == 0 {
+                        add(&mut losses.not_captured, lane.pool_full);
+                        add(&mut losses.others, lane.kernel);
+                    }
+                }
+                if worker == 0 {
+                    add(&mut losses.others, source.nic.saturating_add(source.kernel));
+                }
+            }
+        }
+        losses
     }
 
     /// The plan now.
@@ -214,6 +269,43 @@ impl ProbeControl {
             ProbeCommand::Snapshot(analysis) => self.snapshot(analysis.as_deref()),
             ProbeCommand::Reload => self.reload(),
             ProbeCommand::Status => Ok(self.status().to_string()),
+        }
+    }
+
+    /// Carries out a command, and waits until all workers follow it, at most for [`FOLLOWING`].
+    ///
+    /// # Errors
+    ///
+    /// As for [`ProbeControl::carry_out`].
+    pub fn apply(&self, command: &ProbeCommand) -> Result<String, CommandError> {
+        let mut done = self.carry_out(command)?;
+        if *command != ProbeCommand::Status {
+            let late = self.late_workers(FOLLOWING);
+            if !late.is_empty() {
+                done.push_str(&format!(
+                    "; not yet in these workers, which did not answer for {FOLLOWING:?}: {}",
+                    late.join(", ")
+                ));
+            }
+        }
+        Ok(done)
+    }
+
+    /// Waits until all workers have followed the changes so far; returns those that have not after `limit`.
+    fn late_workers(&self, limit: Duration) -> Vec<String> {
+        let (wanted, begun) = (self.0.board.generation(), Instant::now());
+        loop {
+            let counters = self.0.counters.iter().enumerate();
+            let late = counters.filter(|(_, one)| one.followed.load(Relaxed) < wanted);
+            let late = late.map(|(at, _)| match at < self.0.workers {
+                true => at.to_string(),
+                false => "kernel".to_owned(),
+            });
+            let late: Vec<_> = late.collect();
+            if late.is_empty() || begun.elapsed() >= limit {
+                return late;
+            }
+            std::thread::sleep(FOLLOWING_LOOK);
         }
     }
 
@@ -278,6 +370,9 @@ impl ProbeControl {
             let why = "what the kernel counts changes with a restart of the probe".to_owned();
             return Err(CommandError::Config(why));
         }
+        if plan.congestion != configured.0.congestion {
+            notes.push("congestion: unchanged: it changes with a restart of the probe".into());
+        }
         if plan.libraries != configured.0.libraries {
             notes.push(
                 "analyses of libraries: unchanged: they change with a restart of the probe".into(),
@@ -298,18 +393,28 @@ impl ProbeControl {
     fn status(&self) -> Value {
         let mut status = self.ledger().json();
         let plan = self.plan();
-        let analyses = plan.analyses.iter().map(|one| {
-            json!({
-                "name": one.name,
-                "enabled": one.enabled,
-                "every_seconds": one.every.map(|every| every.as_secs_f64()),
-            })
-        });
-        status["analyses"] = analyses.collect();
+        for one in status["analyses"].as_array_mut().into_iter().flatten() {
+            // One that the plan has no more is off.
+            let planned = plan
+                .analyses
+                .iter()
+                .find(|planned| one["name"] == planned.name);
+            let every = planned.and_then(|planned| planned.every);
+            one["enabled"] = planned.is_some_and(|planned| planned.enabled).into();
+            one["every_seconds"] = every.map(|every| every.as_secs_f64()).into();
+        }
         let failures = self.0.exports.iter().map(ExportWatch::failure);
         status["failures"] = failures.flatten().collect();
         status
     }
+}
+
+/// Packets that captures lost.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct CaptureLosses {
+    /// Those that the capture skipped: workers were behind, or the pool was full.
+    pub(crate) not_captured: u64,
+    pub(crate) others: u64,
 }
 
 /// What the kernel counts.
@@ -336,4 +441,31 @@ fn find(plan: &ProbePlan, name: &str) -> Result<AnalysisPlan, CommandError> {
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_worker_that_does_not_follow_a_change_is_named() {
+        let counters = [0, 1].map(|_| Arc::new(WorkerCounters::default()));
+        let control = ProbeControl::new(ControlState {
+            board: Arc::new(PlanBoard::new(ProbePlan::standard(None))),
+            counters: counters.to_vec(),
+            workers: 2,
+            stop_meter: None,
+            exports: Vec::new(),
+            libraries: LibraryLedgers::default(),
+            is_live: true,
+            captures: Vec::new(),
+            configured: Mutex::new((ProbePlan::standard(None), None)),
+        });
+        let off = ProbeCommand::Disable("flows".into());
+        control.carry_out(&off).expect("it is there");
+        counters[0].followed.store(1, Relaxed);
+        assert_eq!(control.late_workers(Duration::ZERO), ["1"]);
+        counters[1].followed.store(u64::MAX, Relaxed);
+        assert!(control.late_workers(Duration::MAX).is_empty());
+    }
 }

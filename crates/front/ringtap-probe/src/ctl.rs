@@ -3,7 +3,7 @@
 //!
 //! Invariants
 //! - Only root and the probe's own user are heard.
-//! - One thread answers one connection after the other, each for at most [`PATIENCE`]; no worker waits for it.
+//! - One thread answers one connection after the other, each for at most [`TIMEOUT`]; no worker waits for it.
 
 use std::io;
 use std::os::fd::AsFd as _;
@@ -13,15 +13,17 @@ use std::time::Duration;
 
 use ringtap_ipc::event::{Event, readable_among, sleep_until_readable};
 use ringtap_ipc::peer::Peer;
-use ringtap_ipc::socket::{Listener, Socket};
+use ringtap_ipc::socket::{Listener, STANDARD_FOLDER, Socket};
 use ringtap_ipc::transport::{MOST_BYTES, Transport as _};
 use ringtap_pool::wake::Signal as _;
 use serde::{Deserialize, Serialize};
 
 use crate::control::{ProbeCommand, ProbeControl};
 
+/// Name of the socket of root's probe.
+pub const SOCKET: &str = "probe.sock";
 /// Longest wait for a command on an open connection.
-const PATIENCE: Duration = Duration::from_secs(2);
+const TIMEOUT: Duration = Duration::from_secs(2);
 /// Longest wait for an answer: the probe reads its configuration for `reload`.
 const ANSWER: Duration = Duration::from_secs(60);
 /// Pause after a failed accept, for example when no descriptor is free.
@@ -91,13 +93,13 @@ fn answer(socket: &Socket, control: &ProbeControl, buffer: &mut [u8]) -> io::Res
     if uid != 0 && uid != own {
         return Ok(());
     }
-    if !sleep_until_readable(&[socket.as_fd()], Some(PATIENCE))? {
+    if !sleep_until_readable(&[socket.as_fd()], Some(TIMEOUT))? {
         return Ok(());
     }
     let (message, _refused) = socket.receive(buffer)?;
     let answer = match serde_json::from_slice::<ProbeCommand>(message) {
         Err(error) => CtlAnswer::Refused(format!("not a command: {error}")),
-        Ok(command) => match control.carry_out(&command) {
+        Ok(command) => match control.apply(&command) {
             Ok(text) => CtlAnswer::Done(text),
             Err(error) => CtlAnswer::Refused(error.to_string()),
         },
@@ -151,7 +153,7 @@ pub fn send(path: &Path, command: &ProbeCommand) -> Result<String, CtlError> {
 /// runtime folder; `None` without such a folder.
 pub fn default_path() -> Option<PathBuf> {
     match Peer::this_process().uid {
-        0 => Some("/run/ringtap/probe.sock".into()),
+        0 => Some(Path::new(STANDARD_FOLDER).join(SOCKET)),
         _ => std::env::var_os("XDG_RUNTIME_DIR")
             .map(|own| Path::new(&own).join("ringtap-probe.sock")),
     }

@@ -17,6 +17,7 @@ use std::time::Duration;
 use crate::application::{PayloadCounters, PayloadInspector};
 use crate::packet::{ACK, Dissected, PacketKey, SYN, Secret, low_half};
 use crate::record::{EndReason, OneWay, Record};
+use crate::worker::PACKETS_TOGETHER;
 use entry::FlowState;
 use fragments::FragmentPorts;
 use table::{FlowIndex, FlowTable};
@@ -162,6 +163,12 @@ impl FlowMeter {
         fits
     }
 
+    /// Brings the flows of the next [`PACKETS_TOGETHER`] packets into the cache.
+    pub(crate) fn warm<'a>(&self, keys: impl Iterator<Item = &'a PacketKey>) {
+        self.table
+            .warm(keys.map(|key| low_half(self.secret.hash(key))));
+    }
+
     /// Counts a packet; appends records of flows that ended.
     #[inline]
     pub(crate) fn packet(&mut self, packet: &mut Dissected, records: &mut Vec<Record>) {
@@ -183,15 +190,18 @@ impl FlowMeter {
 
     /// Adds counts of one direction each, in the order of their first packets.
     pub(crate) fn parts(&mut self, parts: &[FlowPart], records: &mut Vec<Record>) {
-        for part in parts {
-            let OneWay {
-                packets, first_ns, ..
-            } = part.counts;
-            let flags = part.first_flags;
-            if let Some(flow) = self.place(&part.key, first_ns, flags, packets, records) {
-                let state = self.table.at(flow).add(part);
-                self.table.touch(flow, state);
-                self.expire(ENDS_OF_PACKET, records);
+        for together in parts.chunks(PACKETS_TOGETHER) {
+            self.warm(together.iter().map(|part| &part.key));
+            for part in together {
+                let OneWay {
+                    packets, first_ns, ..
+                } = part.counts;
+                let flags = part.first_flags;
+                if let Some(flow) = self.place(&part.key, first_ns, flags, packets, records) {
+                    let state = self.table.at(flow).add(part);
+                    self.table.touch(flow, state);
+                    self.expire(ENDS_OF_PACKET, records);
+                }
             }
         }
         // The answer to a SYN may come after counts that contain the ACK, too.

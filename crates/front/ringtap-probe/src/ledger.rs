@@ -4,6 +4,7 @@
 use ringtap::{Counters, Dropped};
 use serde_json::{Value, json};
 
+use crate::analysis::AnalysisPlace;
 use crate::export::ExportCounters;
 use crate::flows::FlowCounters;
 use crate::library::LibraryLedger;
@@ -11,6 +12,8 @@ use crate::library::LibraryLedger;
 /// Account of a probe: `captured = analysed + not_ip + disabled`.
 #[derive(Clone, Debug, Default)]
 pub struct ProbeLedger {
+    /// Packets that the capture skipped, because workers were behind or the pool was full.
+    pub not_captured: u64,
     /// Packets that the workers received.
     pub captured: u64,
     /// Packets that all analyses saw.
@@ -29,6 +32,31 @@ pub struct ProbeLedger {
     pub libraries: Vec<LibraryLedger>,
     /// The analyses in the kernel, if there are any.
     pub kernel: Option<KernelLedger>,
+    /// Each analysis of the plan, and those that it had before.
+    pub analyses: Vec<AnalysisLedger>,
+}
+
+/// Account of one analysis: `captured = analysed + not_ip + disabled + full + nested`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AnalysisLedger {
+    /// Name of the analysis.
+    pub name: String,
+    /// Where it runs.
+    pub place: AnalysisPlace,
+    /// Packets that the workers received, or that the programs in the kernel saw.
+    pub captured: u64,
+    /// Packets that the analysis counted.
+    pub analysed: u64,
+    /// Packets that the capture skipped; they are not among the captured ones.
+    pub not_captured: u64,
+    /// Packets skipped because they are not IP.
+    pub not_ip: u64,
+    /// Packets skipped because the analysis was off.
+    pub disabled: u64,
+    /// Packets of new flows for which the kernel had no room.
+    pub full: u64,
+    /// Packets that met a program that had not ended.
+    pub nested: u64,
 }
 
 /// Account of the analyses in the kernel: `seen = analysed + not_ip + disabled + full + nested`.
@@ -68,6 +96,49 @@ impl KernelLedger {
     }
 }
 
+impl AnalysisLedger {
+    /// The account of an analysis that counted `analysed` packets, and found no room for `full`.
+    pub(crate) fn new(
+        name: String,
+        place: AnalysisPlace,
+        (analysed, full): (u64, u64),
+        ledger: &ProbeLedger,
+    ) -> Self {
+        let kernel = ledger.kernel.unwrap_or_default();
+        let (captured, not_captured, not_ip, nested) = match place {
+            AnalysisPlace::Workers => (ledger.captured, ledger.not_captured, ledger.not_ip, 0),
+            AnalysisPlace::Kernel => (kernel.seen, 0, kernel.not_ip, kernel.nested),
+        };
+        AnalysisLedger {
+            name,
+            place,
+            captured,
+            analysed,
+            not_captured,
+            not_ip,
+            disabled: captured.saturating_sub(analysed + not_ip + full + nested),
+            full,
+            nested,
+        }
+    }
+
+    fn json(&self) -> Value {
+        json!({
+            "name": self.name,
+            "where": self.place.word(),
+            "captured": self.captured,
+            "analysed": self.analysed,
+            "skipped": {
+                "not_captured": self.not_captured,
+                "not_ip": self.not_ip,
+                "disabled": self.disabled,
+                "full": self.full,
+                "nested": self.nested,
+            },
+        })
+    }
+}
+
 impl ProbeLedger {
     /// The ledger as a JSON object.
     pub fn json(&self) -> Value {
@@ -85,7 +156,12 @@ impl ProbeLedger {
             "type": "probe",
             "captured": self.captured,
             "analysed": self.analysed,
-            "skipped": { "not_ip": self.not_ip, "disabled": self.disabled },
+            "skipped": {
+                "not_captured": self.not_captured,
+                "not_ip": self.not_ip,
+                "disabled": self.disabled,
+            },
+            "analyses": self.analyses.iter().map(AnalysisLedger::json).collect::<Vec<_>>(),
             "flows": {
                 "now": self.flows.flows,
                 "records": self.flows.records,

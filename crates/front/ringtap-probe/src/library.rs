@@ -46,7 +46,7 @@ pub struct LibraryPlan {
     /// Time between results; `None`: one result at the end.
     pub every: Option<Duration>,
     /// A process that does not answer for this long is killed.
-    pub patience: Duration,
+    pub timeout: Duration,
     /// Pause before a process that ended is started again; twice as long each time, at most [`LONGEST_PAUSE`].
     pub pause: Duration,
 }
@@ -58,7 +58,7 @@ pub const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct SlotSetup {
     process: ProcessSetup,
-    patience: Duration,
+    timeout: Duration,
     pause: Duration,
 }
 

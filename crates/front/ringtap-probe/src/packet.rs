@@ -51,7 +51,7 @@ pub(crate) struct TcpHeader {
 }
 
 /// Addresses, ports, protocol and VLAN of a packet; [`FlowKey`] in fewer bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct PacketKey {
     pub(crate) source: [u64; 2],
     pub(crate) destination: [u64; 2],

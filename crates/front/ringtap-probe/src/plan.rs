@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use ringtap::Headers;
+use ringtap::{Congestion, Headers};
 use ringtap_capture::meter::{KeyParts, MeterWants};
 
 use crate::action::ActionPlan;
@@ -12,7 +12,13 @@ use crate::flows::FlowOptions;
 use crate::library::LibraryPlan;
 
 /// Flows and keys that the kernel has room for; 144 bytes for each, twice.
-pub(crate) const USUAL_KERNEL_FLOWS: u32 = 1 << 18;
+const USUAL_KERNEL_FLOWS: u32 = 1 << 18;
+
+/// Marks at which the capture skips packets because workers are behind, unless the configuration has others.
+const USUAL_CONGESTION: Congestion = Congestion {
+    low_percent: 10,
+    high_percent: 30,
+};
 
 /// Everything that the workers of a probe need to know.
 #[derive(Clone, Debug, PartialEq)]
@@ -23,6 +29,8 @@ pub struct ProbePlan {
     pub analyses: Vec<AnalysisPlan>,
     /// Most flows and keys, each direction by itself, that the kernel counts between two looks.
     pub kernel_flows: u32,
+    /// When the capture skips packets because workers are behind; `None`: workers lose them.
+    pub congestion: Option<Congestion>,
     /// Users' own analyses.
     pub libraries: Vec<LibraryPlan>,
     /// What changes by itself while the probe runs.
@@ -61,9 +69,18 @@ impl ProbePlan {
             place: AnalysisPlace::Workers,
         });
         ProbePlan {
-            headers: Headers::Inner,
             analyses: analyses.collect(),
+            ..ProbePlan::empty()
+        }
+    }
+
+    /// A plan without analyses.
+    pub(crate) fn empty() -> Self {
+        ProbePlan {
+            headers: Headers::Inner,
+            analyses: Vec::new(),
             kernel_flows: USUAL_KERNEL_FLOWS,
+            congestion: Some(USUAL_CONGESTION),
             libraries: Vec::new(),
             actions: Vec::new(),
         }
@@ -99,18 +116,21 @@ impl ProbePlan {
     pub fn kernel_wants(&self) -> Option<MeterWants> {
         let analyses = self.analyses.iter();
         let in_kernel = analyses.filter(|one| one.place == AnalysisPlace::Kernel);
-        let parts = in_kernel.map(|one| one.kind.key_parts());
-        let parts = parts.reduce(|one, other| KeyParts {
-            source: one.source | other.source,
-            destination: one.destination | other.destination,
-            ports: one.ports | other.ports,
-            vlan: one.vlan | other.vlan,
+        let wants = in_kernel.map(|one| (one.kind.key_parts(), one.kind.loops()));
+        let (parts, loops) = wants.reduce(|(one, loops), (other, more)| {
+            let parts = KeyParts {
+                source: one.source | other.source,
+                destination: one.destination | other.destination,
+                ports: one.ports | other.ports,
+                vlan: one.vlan | other.vlan,
+            };
+            (parts, loops.saturating_add(more))
         })?;
         Some(MeterWants {
             parts,
             headers: self.headers,
             most_flows: self.kernel_flows,
-            loops: 0,
+            loops,
         })
     }
 }

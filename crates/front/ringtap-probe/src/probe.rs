@@ -165,13 +165,14 @@ impl Probe {
             exports: outlets.watches(),
             libraries: ledgers.unwrap_or_default(),
             is_live: outlets.is_live(),
+            captures: controls,
             configured: Mutex::new((ProbePlan::clone(&board.posted().plan), None)),
         });
         Ok(Probe {
             threads,
             reports,
             outlets,
-            actions: ActionRunner::new(control.clone(), board, controls),
+            actions: ActionRunner::new(control.clone(), board),
             control,
             merger: Merger::new(workers),
             libraries,

@@ -4,7 +4,6 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ringtap::Control;
 use ringtap_ipc::time::now_ns;
 
 use crate::action::{ActionEvent, ActionManager};
@@ -24,8 +23,6 @@ pub(crate) struct ActionRunner {
     generation: u64,
     manager: ActionManager,
     due: Instant,
-    /// Of all workers.
-    captures: Vec<Arc<dyn Control>>,
     before: CounterTotals,
     /// Time of the last look.
     looked_ns: u64,
@@ -41,11 +38,7 @@ struct CounterTotals {
 }
 
 impl ActionRunner {
-    pub(crate) fn new(
-        control: ProbeControl,
-        board: Arc<PlanBoard>,
-        captures: Vec<Arc<dyn Control>>,
-    ) -> Self {
+    pub(crate) fn new(control: ProbeControl, board: Arc<PlanBoard>) -> Self {
         let now = Instant::now();
         ActionRunner {
             generation: board.generation(),
@@ -53,7 +46,6 @@ impl ActionRunner {
             control,
             board,
             due: now + SECOND,
-            captures,
             before: CounterTotals::default(),
             looked_ns: now_ns(),
         }
@@ -101,64 +93,39 @@ impl ActionRunner {
         }
     }
 
-    /// Adds the losses since the last look to the records.
-    pub(crate) fn add_losses(&mut self, records: &mut Vec<Record>) {
-        let (dropped, now_ns) = (dropped(&self.captures), now_ns());
+    /// Adds the losses since the last look to the records, and returns their number.
+    pub(crate) fn add_losses(&mut self, records: &mut Vec<Record>) -> u64 {
+        let (losses, now_ns) = (self.control.losses(), now_ns());
+        let dropped = losses.not_captured.saturating_add(losses.others);
         let lost = dropped.saturating_sub(self.before.dropped);
         if lost > 0 {
             records.push(loss_record(lost, self.looked_ns, now_ns));
         }
-        self.before.dropped = self.before.dropped.max(dropped);
+        self.before.dropped += lost;
         self.looked_ns = now_ns;
+        lost
     }
 
     fn look(&mut self, now: Instant, records: &mut Vec<Record>) -> Vec<(String, ActionEvent)> {
         let ledger = self.control.ledger();
-        let dropped = self.before.dropped;
-        self.add_losses(records);
+        let lost = self.add_losses(records);
         let totals = CounterTotals {
             captured: ledger.captured,
             dropped: self.before.dropped,
             evicted: ledger.flows.evicted,
             lost: ledger.records_lost(),
         };
-        let before = CounterTotals {
-            dropped,
-            ..std::mem::replace(&mut self.before, totals)
-        };
+        let before = std::mem::replace(&mut self.before, totals);
         self.manager.look(now, |counter| {
             as_value(match counter {
                 ProbeCounter::Captured => totals.captured.saturating_sub(before.captured),
-                ProbeCounter::Dropped => totals.dropped.saturating_sub(before.dropped),
+                ProbeCounter::Dropped => lost,
                 ProbeCounter::Evicted => totals.evicted.saturating_sub(before.evicted),
                 ProbeCounter::Lost => totals.lost.saturating_sub(before.lost),
                 ProbeCounter::Flows => ledger.flows.flows,
             })
         })
     }
-}
-
-/// Packets lost so far: before all workers, which each of them counts, and past each worker's credit.
-fn dropped(captures: &[Arc<dyn Control>]) -> u64 {
-    let mut dropped = 0_u64;
-    for (worker, capture) in captures.iter().enumerate() {
-        for source in capture.snapshot().unwrap_or_default().sources {
-            for lane in &source.lanes {
-                dropped = dropped.saturating_add(lane.missed_packets);
-                if worker == 0 {
-                    dropped = dropped
-                        .saturating_add(lane.pool_full)
-                        .saturating_add(lane.kernel);
-                }
-            }
-            if worker == 0 {
-                dropped = dropped
-                    .saturating_add(source.nic)
-                    .saturating_add(source.kernel);
-            }
-        }
-    }
-    dropped
 }
 
 /// Packets that the capture lost between two times.

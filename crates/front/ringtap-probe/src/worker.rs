@@ -7,9 +7,10 @@
 
 mod kernel;
 
-use std::sync::Arc;
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc::SyncSender;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use ringtap::{Batch, Capture, Next};
@@ -32,6 +33,8 @@ use crate::record::Record;
 const TICK: Duration = Duration::from_millis(50);
 /// Flows that one look at the clock may end before packets have their turn again.
 const ENDS_OF_TICK: usize = 4096;
+/// Packets whose flows are brought into the cache together.
+pub(crate) const PACKETS_TOGETHER: usize = 16;
 /// Records that are sent together.
 const RECORDS_TOGETHER: usize = 512;
 
@@ -74,9 +77,40 @@ pub(crate) struct WorkerCounters {
     pub(crate) payload_unread: AtomicU64,
     /// Parts of intervals that found the probe busy.
     pub(crate) parts_dropped: AtomicU64,
+    /// Changes of the plan that the worker has followed; all once it has ended.
+    pub(crate) followed: AtomicU64,
+    /// Of each analysis, also of those that the plan had before. Workers take the lock only for a new plan.
+    analyses: Mutex<BTreeMap<String, Arc<AnalysisCounters>>>,
+}
+
+/// Counters of one analysis of a worker.
+#[derive(Debug, Default)]
+pub(crate) struct AnalysisCounters {
+    pub(crate) analysed: AtomicU64,
+    /// Packets for which the kernel had no room.
+    pub(crate) full: AtomicU64,
 }
 
 impl WorkerCounters {
+    fn analysis(&self, name: &str) -> Arc<AnalysisCounters> {
+        let mut all = self.analyses.lock().unwrap_or_else(PoisonError::into_inner);
+        Arc::clone(all.entry(name.to_owned()).or_default())
+    }
+
+    /// Adds analysed packets, and those without room, of each analysis.
+    pub(crate) fn add_analyses_to(
+        &self,
+        place: AnalysisPlace,
+        sums: &mut BTreeMap<(AnalysisPlace, String), (u64, u64)>,
+    ) {
+        let all = self.analyses.lock().unwrap_or_else(PoisonError::into_inner);
+        for (name, counters) in &*all {
+            let sum = sums.entry((place, name.clone())).or_default();
+            sum.0 += counters.analysed.load(Relaxed);
+            sum.1 += counters.full.load(Relaxed);
+        }
+    }
+
     /// Adds the packets of a worker to the account.
     pub(crate) fn add_packets_to(&self, ledger: &mut ProbeLedger) {
         ledger.captured += self.captured.load(Relaxed);
@@ -133,7 +167,7 @@ pub(crate) struct WorkerSetup {
 pub(crate) struct ProbeWorker {
     setup: WorkerSetup,
     headers: ringtap::Headers,
-    flows: Vec<(String, FlowMeter)>,
+    flows: Vec<NamedFlows>,
     meters: Vec<IntervalMeter>,
     records: Vec<Record>,
     /// Counts of flow meters that ended before.
@@ -143,8 +177,15 @@ pub(crate) struct ProbeWorker {
     snapshot: Option<SnapshotRequest>,
 }
 
+struct NamedFlows {
+    name: String,
+    meter: FlowMeter,
+    counters: Arc<AnalysisCounters>,
+}
+
 struct IntervalMeter {
     plan: AnalysisPlan,
+    counters: Arc<AnalysisCounters>,
     meter: Meter,
     interval: Interval,
     seen: Interval,
@@ -191,6 +232,7 @@ impl ProbeWorker {
     fn batch(&mut self, capture: &mut Capture, batch: &Batch) -> Result<(), ringtap::Error> {
         let (mut captured, mut not_ip) = (0, 0);
         let (link, headers) = (self.setup.link, self.headers);
+        let mut together = Vec::with_capacity(PACKETS_TOGETHER);
         for packet in capture.packets(batch) {
             let packet = packet.map_err(|error| *error)?;
             let slot = packet.slot();
@@ -198,25 +240,52 @@ impl ProbeWorker {
             let dissected =
                 Dissected::new(slot.time_ns, packet.data, slot.wire_length, link, headers);
             match dissected {
-                Some(mut dissected) => self.packet(&mut dissected),
+                Some(dissected) => together.push(dissected),
                 None => not_ip += 1,
             }
+            if together.len() == PACKETS_TOGETHER {
+                self.packets(&mut together);
+            }
         }
+        self.packets(&mut together);
+        self.count_analysed(captured - not_ip);
         let counters = &self.setup.counters;
-        let counter = match self.flows.is_empty() && self.meters.is_empty() {
-            true => &counters.disabled,
-            false => &counters.analysed,
-        };
-        counter.fetch_add(captured - not_ip, Relaxed);
         counters.not_ip.fetch_add(not_ip, Relaxed);
         counters.captured.fetch_add(captured, Relaxed);
         Ok(())
     }
 
+    fn packets(&mut self, packets: &mut Vec<Dissected>) {
+        for flows in &self.flows {
+            flows.meter.warm(packets.iter().map(|packet| &packet.key));
+        }
+        packets.iter_mut().for_each(|packet| self.packet(packet));
+        packets.clear();
+    }
+
+    /// Counts packets that all analyses saw.
+    fn count_analysed(&self, packets: u64) {
+        let counters = &self.setup.counters;
+        let counter = match self.flows.is_empty() && self.meters.is_empty() {
+            true => &counters.disabled,
+            false => &counters.analysed,
+        };
+        counter.fetch_add(packets, Relaxed);
+        for counters in self.analyses() {
+            counters.analysed.fetch_add(packets, Relaxed);
+        }
+    }
+
+    /// The counters of all analyses that run.
+    fn analyses(&self) -> impl Iterator<Item = &AnalysisCounters> {
+        let flows = self.flows.iter().map(|one| &*one.counters);
+        flows.chain(self.meters.iter().map(|one| &*one.counters))
+    }
+
     #[inline]
     fn packet(&mut self, packet: &mut Dissected) {
-        for (_, flows) in &mut self.flows {
-            flows.packet(packet, &mut self.records);
+        for flows in &mut self.flows {
+            flows.meter.packet(packet, &mut self.records);
         }
         for at in 0..self.meters.len() {
             if !self.meters[at].interval.holds(packet.time_ns) {
@@ -235,8 +304,9 @@ impl ProbeWorker {
     fn between_batches(&mut self) {
         if self.setup.outlets.is_live() {
             let now_ns = now_ns();
-            for (_, flows) in &mut self.flows {
-                flows.tick(now_ns, ENDS_OF_TICK, &mut self.records);
+            for flows in &mut self.flows {
+                let records = &mut self.records;
+                flows.meter.tick(now_ns, ENDS_OF_TICK, records);
             }
             for at in 0..self.meters.len() {
                 if !self.meters[at].interval.holds(now_ns) {
@@ -260,6 +330,7 @@ impl ProbeWorker {
             self.take_snapshot();
         }
         self.follow(&posted.plan);
+        self.setup.counters.followed.store(self.generation, Relaxed);
     }
 
     /// Divides the present intervals at the time of the request, which is the same for all workers.
@@ -280,8 +351,8 @@ impl ProbeWorker {
 
     fn publish(&self) {
         let mut sum = self.ended_flows;
-        for (_, flows) in &self.flows {
-            sum += flows.counters();
+        for flows in &self.flows {
+            sum += flows.meter.counters();
         }
         let counters = &self.setup.counters;
         counters.flows.store(sum.flows, Relaxed);
@@ -302,6 +373,7 @@ impl ProbeWorker {
     fn change_interval(&mut self, at: usize, next: Interval) {
         let IntervalMeter {
             plan,
+            counters,
             meter,
             interval,
             seen,
@@ -309,6 +381,7 @@ impl ProbeWorker {
         let over = std::mem::replace(interval, next);
         let old = IntervalMeter {
             plan: plan.clone(),
+            counters: Arc::clone(counters),
             meter: meter.take(),
             interval: over,
             seen: std::mem::replace(seen, Interval::NONE),
@@ -347,21 +420,23 @@ impl ProbeWorker {
         for &one in &wanted {
             if let AnalysisKind::Flows(options) = one.kind {
                 let options = self.share_of(options);
-                let same = |(name, meter): &mut (String, FlowMeter)| {
-                    *name == one.name && meter.change(options)
-                };
+                let same = |old: &mut NamedFlows| old.name == one.name && old.meter.change(options);
                 let kept = flows_left.iter_mut().position(same);
-                let meter = match kept {
-                    Some(at) => flows_left.swap_remove(at).1,
-                    None => FlowMeter::new(options, self.setup.secret),
-                };
-                self.flows.push((one.name.clone(), meter));
+                self.flows.push(match kept {
+                    Some(at) => flows_left.swap_remove(at),
+                    None => NamedFlows {
+                        name: one.name.clone(),
+                        meter: FlowMeter::new(options, self.setup.secret),
+                        counters: self.setup.counters.analysis(&one.name),
+                    },
+                });
             } else if let Some(meter) = Meter::new(one.kind) {
                 let same = |old: &IntervalMeter| old.plan == *one;
                 self.meters.push(match meters_left.iter().position(same) {
                     Some(at) => meters_left.swap_remove(at),
                     None => IntervalMeter {
                         plan: one.clone(),
+                        counters: self.setup.counters.analysis(&one.name),
                         meter,
                         interval: Interval::NONE,
                         seen: Interval::NONE,
@@ -381,10 +456,10 @@ impl ProbeWorker {
         }
     }
 
-    fn end(&mut self, flows: Vec<(String, FlowMeter)>, meters: Vec<IntervalMeter>) {
-        for (_, mut meter) in flows {
-            meter.finish(&mut self.records);
-            self.ended_flows += meter.counters();
+    fn end(&mut self, flows: Vec<NamedFlows>, meters: Vec<IntervalMeter>) {
+        for mut old in flows {
+            old.meter.finish(&mut self.records);
+            self.ended_flows += old.meter.counters();
         }
         for old in meters {
             self.report(old);
@@ -399,5 +474,6 @@ impl ProbeWorker {
             std::mem::take(&mut self.meters),
         );
         self.end(flows, meters);
+        self.setup.counters.followed.store(u64::MAX, Relaxed);
     }
 }

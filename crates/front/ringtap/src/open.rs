@@ -11,11 +11,12 @@ use ringtap_client::{Receiver, SubscriptionRequest, Watermark, default_socket, h
 use ringtap_device::{DeviceSpec, Kind, Options};
 use ringtap_filter::text::Filter;
 use ringtap_filter::{Balance, LinkType, Program};
-use ringtap_hub::access::Access;
+use ringtap_hub::access::AccessList;
 use ringtap_hub::server::Server;
-use ringtap_hub::{Group, Hub, HubError, HubOptions};
+use ringtap_hub::{Congestion, Group, Hub, HubError, HubOptions};
 use ringtap_ipc::socket::Listener;
 use ringtap_net::confine::Confinement;
+use ringtap_pool::distributor::Policy;
 use ringtap_pool::source::Facts;
 
 use crate::capture::OwnHub;
@@ -52,6 +53,7 @@ pub struct OpenOptions {
     in_order: Option<Duration>,
     confinement: Option<Confinement>,
     served: Option<ServedGroups>,
+    congestion: Option<Congestion>,
 }
 
 /// Groups for processes of the same user, at a socket of the capture's own hub.
@@ -138,6 +140,14 @@ impl OpenOptions {
     pub fn in_order(self, window: Duration) -> Self {
         let in_order = Some(window).filter(|window| !window.is_zero());
         OpenOptions { in_order, ..self }
+    }
+
+    /// Lets the readers of the capture lose nothing of what is captured: from the low mark of free chunks to the
+    /// high one, packets are not captured at all, and count as `pool_full`. Other processes do not count. Only
+    /// for devices; files wait for their readers anyway.
+    pub fn congestion(self, marks: Congestion) -> Self {
+        let congestion = Some(marks);
+        OpenOptions { congestion, ..self }
     }
 
     /// Gives up rights, for good, once the device is open and before the capture's own threads start.
@@ -266,20 +276,31 @@ impl OpenOptions {
             from_the_first: !needs_rules || device.kind == Kind::Pcap,
             ..self.request(ONLY_GROUP, &device.options)
         };
-        let group = Group {
+        let waits = source.facts().policy == Policy::Block;
+        let congestion = self.congestion.filter(|_| !waits);
+        let mut group = Group {
             balance,
             ..Group::new(ONLY_GROUP)
         };
+        if congestion.is_some() {
+            // A reader may hold every chunk: a full pool costs packets before the capture, not after it.
+            group.policy = Policy::Block;
+        }
         let mut groups = vec![group];
         groups.extend(served.iter().flat_map(|served| served.groups.clone()));
         let readers = workers.saturating_add(served.map_or(0, |served| served.readers));
+        let options = HubOptions {
+            congestion,
+            ..HubOptions::for_readers(readers)
+        };
         let (hub, subscriptions) = Hub::start(
             vec![source],
             groups,
-            HubOptions::for_readers(readers),
+            options,
             vec![request; workers.get() as usize],
         )?;
-        let server = listener.map(|listener| Server::open(listener, &hub, vec![Access::default()]));
+        let server =
+            listener.map(|listener| Server::open(listener, &hub, vec![AccessList::default()]));
         let server = server.transpose().map_err(HubError::from)?;
         let hub = Arc::new(OwnHub {
             _server: server,

@@ -7,7 +7,7 @@ use std::process::Command;
 
 use ringtap::{Capture, DeviceSpec, Error, Facts, Next, OpenOptions};
 use ringtap_client::Connection;
-use ringtap_hub::access::Access;
+use ringtap_hub::access::AccessList;
 use ringtap_hub::server::Server;
 use ringtap_hub::{Group, Hub, HubOptions};
 use ringtap_ipc::socket::Listener;
@@ -46,7 +46,7 @@ fn hub(folder: &Path, link_types: &[u32]) -> (Hub, Server, PathBuf) {
     let (hub, _) = Hub::start(sources, groups, HubOptions::default(), Vec::new()).unwrap();
     let socket = folder.join("hub.sock");
     let listener = Listener::bind(&socket).unwrap();
-    let server = Server::open(listener, &hub, vec![Access::default()]).unwrap();
+    let server = Server::open(listener, &hub, vec![AccessList::default()]).unwrap();
     (hub, server, socket)
 }
 

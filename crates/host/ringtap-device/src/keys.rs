@@ -7,7 +7,7 @@ use ringtap_packet::Sizes;
 
 use super::{
     Kind, Size, SizeError, escape,
-    options::{Direction, Mode, Options},
+    options::{Direction, Mode, Options, StampClock},
     shaping::Clock,
 };
 
@@ -127,7 +127,7 @@ const fn other(
 }
 
 /// Every option, in the order of the canonical text.
-pub(super) static KEYS: [OptionKey; 25] = [
+pub(super) static KEYS: [OptionKey; 26] = [
     flag("exclusive", TAP, |to| &mut to.exclusive),
     other(
         "mode",
@@ -142,6 +142,13 @@ pub(super) static KEYS: [OptionKey; 25] = [
         &[Kind::Auto, Kind::Tap, Kind::Packet],
         |to, text| choose(&mut to.direction, &DIRECTIONS, text),
         |from| named(from.direction, &DIRECTIONS),
+    ),
+    other(
+        "stamps",
+        "host|adapter_unsynced",
+        LIVE,
+        |to, text| choose(&mut to.stamps, &STAMPS, text),
+        |from| named(from.stamps, &STAMPS),
     ),
     switch("promisc", LIVE, |to| &mut to.promiscuous),
     flag("wait", &[Kind::Auto, Kind::Tap, Kind::Packet], |to| {
@@ -219,6 +226,10 @@ const DIRECTIONS: [(&str, Direction); 3] = [
     ("in", Direction::In),
     ("out", Direction::Out),
     ("inout", Direction::InOut),
+];
+const STAMPS: [(&str, StampClock); 2] = [
+    ("host", StampClock::Host),
+    ("adapter_unsynced", StampClock::Nic),
 ];
 const CLOCKS: [(&str, Clock); 2] = [("real", Clock::Real), ("virtual", Clock::Virtual)];
 const SWITCH: [(&str, bool); 2] = [("on", true), ("off", false)];

@@ -22,7 +22,7 @@ use std::{fmt, ops::Range, str::FromStr};
 use ringtap_filter::caret;
 
 pub use list::parse_list;
-pub use options::{Direction, Mode, Options};
+pub use options::{Direction, Mode, Options, StampClock};
 pub use queues::Queues;
 pub use rate::{Rate, RateError};
 pub use shaping::{ChunkOptions, Clock, SimAsked, Skew};

@@ -56,6 +56,16 @@ impl Direction {
     }
 }
 
+/// Clock of the packets' time stamps.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+pub enum StampClock {
+    /// The kernel's.
+    #[default]
+    Host,
+    /// The NIC's own, as it is: `adapter_unsynced` of libpcap.
+    Nic,
+}
+
 /// The options of a device; `None` leaves the choice to the source.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Options {
@@ -65,6 +75,8 @@ pub struct Options {
     pub mode: Option<Mode>,
     /// Direction of the packets.
     pub direction: Option<Direction>,
+    /// Clock of the time stamps.
+    pub stamps: Option<StampClock>,
     /// Whether to receive packets for other hosts.
     pub promiscuous: Option<bool>,
     /// Whether to wait for an interface of the same name when the interface is removed.
@@ -176,6 +188,7 @@ pub(super) fn merge(device: &DeviceSpec, flags: &Options) -> Result<Options, Dev
         };
         let flag = match key.name {
             "promisc" => "-p".to_owned(),
+            "stamps" => format!("-j {by_flag}"),
             name => format!("--{name} {by_flag}").trim_end().to_owned(),
         };
         if !key.kinds.contains(&device.kind) {

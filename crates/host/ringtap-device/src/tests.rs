@@ -51,8 +51,8 @@ fn every_kind_parses_and_prints_its_canonical_text() {
             "tap:eth0?exclusive&pool=1GiB&chunk=64KiB",
         ),
         (
-            "packet:lo?snap=0&direction=in&promisc=off",
-            "packet:lo?direction=in&promisc=off&snap=262144",
+            "packet:lo?snap=0&promisc=off&stamps=adapter_unsynced&direction=in",
+            "packet:lo?direction=in&stamps=adapter_unsynced&promisc=off&snap=262144",
         ),
     ] {
         match canonical {

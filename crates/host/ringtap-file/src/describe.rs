@@ -8,7 +8,7 @@ use ringtap_filter::LinkType;
 use super::{
     bytes::ByteOrder,
     damage::Damage,
-    interface::{Interface, Resolution, Statistics},
+    interface::{FileInterface, Resolution, Statistics},
     options::{each_option, text},
 };
 
@@ -18,9 +18,13 @@ pub(super) const INTERFACE_FIXED: usize = 8;
 pub(super) const STATISTICS_FIXED: usize = 12;
 
 /// Reads the body of an interface description, which has its fixed part.
-pub(super) fn interface(section: u32, body: &[u8], order: ByteOrder) -> Result<Interface, Damage> {
+pub(super) fn interface(
+    section: u32,
+    body: &[u8],
+    order: ByteOrder,
+) -> Result<FileInterface, Damage> {
     let link_type = LinkType(order.u16_at(body, 0));
-    let mut interface = Interface::new(section, link_type, order.u32_at(body, 4));
+    let mut interface = FileInterface::new(section, link_type, order.u32_at(body, 4));
     each_option(&body[INTERFACE_FIXED..], order, |code, value| {
         match (code, value.len()) {
             (1, _) => interface.comment = Some(text(value)),
@@ -37,7 +41,7 @@ pub(super) fn interface(section: u32, body: &[u8], order: ByteOrder) -> Result<I
 
 /// Reads the body of the statistics of `interface`; the body has its fixed part.
 pub(super) fn statistics(
-    interface: &Interface,
+    interface: &FileInterface,
     body: &[u8],
     order: ByteOrder,
 ) -> Result<Statistics, Damage> {

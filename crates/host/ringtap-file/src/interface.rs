@@ -55,7 +55,7 @@ impl Resolution {
 ///
 /// A pcap file has exactly one, without name.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Interface {
+pub struct FileInterface {
     /// Number of the pcapng section, from 0.
     pub section: u32,
     /// Type of the header that packets begin with.
@@ -76,7 +76,7 @@ pub struct Interface {
     pub statistics: Option<Statistics>,
 }
 
-impl Interface {
+impl FileInterface {
     /// An interface without name, filter and statistics, with times in microseconds.
     pub fn new(section: u32, link_type: LinkType, snap_length: u32) -> Self {
         Self {

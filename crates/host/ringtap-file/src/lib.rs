@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Capture files: reading pcap and pcapng at full speed or paced, also compressed, and writing both.
 //!
-//! [`Reader`] yields packets that borrow from its buffer. [`Pace`] delays each packet until it is
+//! [`FileReader`] yields packets that borrow from its buffer. [`Pace`] delays each packet until it is
 //! due. [`write`] appends pcapng blocks to a buffer, [`write::classic`] packets of
 //! a pcap file.
 #![forbid(unsafe_code)]
@@ -21,9 +21,9 @@ pub mod write;
 
 pub use bytes::ByteOrder;
 pub use damage::{Damage, ReadError};
-pub use interface::{Interface, Resolution, Statistics};
+pub use interface::{FileInterface, Resolution, Statistics};
 pub use pace::{Pace, PaceTurn, Schedule};
-pub use reader::{Direction, Format, RawPacket, Reader};
+pub use reader::{FileReader, Format, PacketDirection, RawPacket};
 
 #[cfg(test)]
 mod tests;

@@ -7,7 +7,7 @@ use ringtap_pool::number::to_usize;
 use super::{
     bytes::ByteOrder,
     damage::{Damage, ReadError},
-    interface::{Interface, Resolution},
+    interface::{FileInterface, Resolution},
     reader::FoundPacket,
     window::Window,
 };
@@ -103,8 +103,8 @@ impl PcapHeader {
         })
     }
 
-    pub(super) fn interface(&self) -> Interface {
-        let mut interface = Interface::new(0, self.link_type, self.snap_length);
+    pub(super) fn interface(&self) -> FileInterface {
+        let mut interface = FileInterface::new(0, self.link_type, self.snap_length);
         interface.resolution = self.resolution;
         interface
     }

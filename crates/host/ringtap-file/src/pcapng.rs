@@ -14,7 +14,7 @@ use super::{
     bytes::ByteOrder,
     damage::{Damage, ReadError},
     describe,
-    interface::Interface,
+    interface::FileInterface,
     pcap::{USUAL_PACKET_LIMIT, packet_limit},
     reader::FoundPacket,
     window::Window,
@@ -72,7 +72,7 @@ impl Section {
     pub(super) fn next(
         &mut self,
         window: &mut Window,
-        interfaces: &mut Vec<Interface>,
+        interfaces: &mut Vec<FileInterface>,
     ) -> Result<Option<FoundPacket>, ReadError> {
         loop {
             let ready = window.fill(FRAME)?;
@@ -100,7 +100,7 @@ impl Section {
     fn other(
         &mut self,
         window: &mut Window,
-        interfaces: &mut Vec<Interface>,
+        interfaces: &mut Vec<FileInterface>,
         block: Block,
     ) -> Result<Option<FoundPacket>, ReadError> {
         match block.kind {
@@ -126,7 +126,7 @@ impl Section {
     fn packet(
         &self,
         window: &mut Window,
-        interfaces: &[Interface],
+        interfaces: &[FileInterface],
         block: Block,
     ) -> Result<FoundPacket, ReadError> {
         const FIXED: usize = HEAD + 20;
@@ -159,7 +159,7 @@ impl Section {
     fn simple_packet(
         &self,
         window: &mut Window,
-        interfaces: &[Interface],
+        interfaces: &[FileInterface],
         block: Block,
     ) -> Result<FoundPacket, ReadError> {
         const FIXED: usize = HEAD + 4;
@@ -249,9 +249,9 @@ impl Section {
     fn known<'a>(
         &self,
         window: &Window,
-        interfaces: &'a [Interface],
+        interfaces: &'a [FileInterface],
         number: u32,
-    ) -> Result<&'a Interface, ReadError> {
+    ) -> Result<&'a FileInterface, ReadError> {
         let known = &interfaces[self.first_interface..];
         known.get(to_usize(number)).ok_or_else(|| {
             window.corrupt(Damage::NoSuchInterface {
@@ -261,7 +261,7 @@ impl Section {
         })
     }
 
-    fn interface(&self, window: &mut Window, block: Block) -> Result<Interface, ReadError> {
+    fn interface(&self, window: &mut Window, block: Block) -> Result<FileInterface, ReadError> {
         let fixed = HEAD + describe::INTERFACE_FIXED;
         let bytes = self.whole_block(window, block, fixed, DESCRIPTION_LIMIT)?;
         let body = &bytes[HEAD..bytes.len() - 4];
@@ -274,7 +274,7 @@ impl Section {
     fn statistics(
         &self,
         window: &mut Window,
-        interfaces: &mut [Interface],
+        interfaces: &mut [FileInterface],
         block: Block,
     ) -> Result<(), ReadError> {
         let fixed = HEAD + describe::STATISTICS_FIXED;
@@ -341,7 +341,7 @@ struct BlockParts {
 fn packet_parts(
     window: &Window,
     block: Block,
-    interface: &Interface,
+    interface: &FileInterface,
     fixed: usize,
     captured: u32,
 ) -> Result<(Range<usize>, Range<usize>), ReadError> {

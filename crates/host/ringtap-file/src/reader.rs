@@ -18,7 +18,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use ringtap_filter::LinkType;
 
 use super::{
-    bytes::ByteOrder, damage::ReadError, interface::Interface, options, pcap, pcapng, unpack,
+    bytes::ByteOrder, damage::ReadError, interface::FileInterface, options, pcap, pcapng, unpack,
     window::Window,
 };
 
@@ -102,7 +102,7 @@ pub(super) struct FoundPacket {
 
 /// Direction of a packet, seen from the machine that captured it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Direction {
+pub enum PacketDirection {
     /// The file has no direction.
     #[default]
     Unknown,
@@ -119,7 +119,7 @@ pub struct RawPacket<'a> {
     pub time_ns: u64,
     /// Bytes on the wire; `data` may hold fewer.
     pub wire_length: u32,
-    /// Index into [`Reader::interfaces`].
+    /// Index into [`FileReader::interfaces`].
     pub interface: u32,
     /// Type of the header that `data` begins with.
     pub link_type: LinkType,
@@ -132,12 +132,12 @@ pub struct RawPacket<'a> {
 
 impl RawPacket<'_> {
     /// Direction of the packet; only pcapng files have one.
-    pub fn direction(&self) -> Direction {
+    pub fn direction(&self) -> PacketDirection {
         let flags = options::find(self.options, self.order, 2).unwrap_or([0; 4]);
         match self.order.u32_at(&flags, 0) & 0b11 {
-            1 => Direction::Inbound,
-            2 => Direction::Outbound,
-            _ => Direction::Unknown,
+            1 => PacketDirection::Inbound,
+            2 => PacketDirection::Outbound,
+            _ => PacketDirection::Unknown,
         }
     }
 
@@ -152,21 +152,21 @@ impl RawPacket<'_> {
 ///
 /// ```no_run
 /// # fn main() -> Result<(), ringtap_file::ReadError> {
-/// let mut reader = ringtap_file::Reader::open("first.pcapng")?;
+/// let mut reader = ringtap_file::FileReader::open("first.pcapng")?;
 /// while let Some(packet) = reader.next_packet()? {
 ///     println!("{} ns, {} bytes", packet.time_ns, packet.data.len());
 /// }
 /// # Ok(())
 /// # }
 /// ```
-pub struct Reader {
+pub struct FileReader {
     window: Window,
     parser: Parser,
-    interfaces: Vec<Interface>,
+    interfaces: Vec<FileInterface>,
     ended: bool,
 }
 
-impl Reader {
+impl FileReader {
     /// Opens a pcap or pcapng file, also one that gzip or zstd compressed; `-` is standard input.
     ///
     /// Byte offsets in a compressed file are those of its content.
@@ -293,7 +293,7 @@ impl Reader {
     }
 
     /// The interfaces described so far; of a pcapng file more may come with later packets.
-    pub fn interfaces(&self) -> &[Interface] {
+    pub fn interfaces(&self) -> &[FileInterface] {
         &self.interfaces
     }
 

@@ -8,7 +8,7 @@ mod plain;
 
 use std::io::Cursor;
 
-use super::{ReadError, Reader};
+use super::{FileReader, ReadError};
 
 /// A packet, copied out of the reader.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,7 +22,7 @@ struct Packet {
 /// All packets of a file and the error that ended it, if one did.
 fn read_all(bytes: &[u8]) -> (Vec<Packet>, Option<ReadError>) {
     let mut packets = Vec::new();
-    let mut reader = match Reader::from_stream("test", Cursor::new(bytes.to_vec())) {
+    let mut reader = match FileReader::from_stream("test", Cursor::new(bytes.to_vec())) {
         Ok(reader) => reader,
         Err(error) => return (packets, Some(error)),
     };

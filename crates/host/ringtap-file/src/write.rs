@@ -10,10 +10,10 @@ pub mod classic;
 use ringtap_pool::number::{to_u16, to_u32, to_usize};
 
 use super::{
-    interface::{Interface, Statistics},
+    interface::{FileInterface, Statistics},
     pcap::USUAL_PACKET_LIMIT,
     pcapng::{BYTE_ORDER_MARK, INTERFACE, PACKET, SECTION_HEADER, STATISTICS},
-    reader::Direction,
+    reader::PacketDirection,
 };
 
 /// Bytes of a packet block around its data, without padding and options.
@@ -35,15 +35,24 @@ pub struct FilePacket<'a> {
     /// The captured bytes.
     pub data: &'a [u8],
     /// The direction of the packet.
-    pub direction: Direction,
+    pub direction: PacketDirection,
     /// Packets that were lost directly before this one.
     pub dropped_before: u64,
+    /// A comment on the packet, cut after 160 bytes.
+    pub comment: Option<&'a str>,
     /// The packet is larger than those on the wire: merged by GRO, or not yet segmented.
     pub is_super: bool,
+    /// The NIC, whose clock the interface has, did not stamp the packet: the host did.
+    pub lacks_nic_time: bool,
 }
 
+/// Longest comment of the caller.
+const LONGEST_COMMENT: usize = 160;
 /// Comment on packets that are larger than those on the wire.
 const SUPER: &[u8] = b"not as on the wire: merged by GRO, or not yet cut by GSO";
+
+/// Comment on packets without a time stamp of the NIC.
+const HOST_TIME: &[u8] = b"stamped by the host: the network adapter did not";
 
 /// The machine and the program that wrote the file.
 #[derive(Clone, Debug)]
@@ -74,7 +83,7 @@ pub fn section(into: &mut Vec<u8>, origin: &Origin) {
 }
 
 /// Appends the description of the section's next interface; its times are in nanoseconds.
-pub fn interface(into: &mut Vec<u8>, interface: &Interface, os: Option<&str>) {
+pub fn interface(into: &mut Vec<u8>, interface: &FileInterface, os: Option<&str>) {
     block(into, INTERFACE, |b| {
         put(b, u32::from(interface.link_type.0));
         put(b, interface.snap_length);
@@ -97,8 +106,9 @@ pub fn interface(into: &mut Vec<u8>, interface: &Interface, os: Option<&str>) {
 
 /// Largest size of the block for a packet with this much data, in bytes.
 pub fn packet_room(data: usize) -> usize {
-    // Padding, flags, drop count, comment, end of options.
-    PACKET_FRAME + data.min(LARGEST_PACKET) + 3 + 8 + 12 + (4 + SUPER.len()) + 4
+    // Padding, flags, drop count, comments, end of options.
+    let comments = (4 + SUPER.len()) + (4 + HOST_TIME.len()) + (4 + LONGEST_COMMENT);
+    PACKET_FRAME + data.min(LARGEST_PACKET) + 3 + 8 + 12 + comments + 4
 }
 
 /// Appends a packet.
@@ -106,9 +116,9 @@ pub fn packet_room(data: usize) -> usize {
 pub fn packet(into: &mut Vec<u8>, packet: &FilePacket<'_>) {
     let data = &packet.data[..packet.data.len().min(LARGEST_PACKET)];
     let flags: u32 = match packet.direction {
-        Direction::Inbound => 1,
-        Direction::Outbound => 2,
-        Direction::Unknown => 0,
+        PacketDirection::Inbound => 1,
+        PacketDirection::Outbound => 2,
+        PacketDirection::Unknown => 0,
     };
     let captured = to_u32(data.len());
     let padding = data.len().next_multiple_of(4) - data.len();
@@ -130,6 +140,12 @@ pub fn packet(into: &mut Vec<u8>, packet: &FilePacket<'_>) {
         if packet.is_super {
             option(into, 1, SUPER);
         }
+        if packet.lacks_nic_time {
+            option(into, 1, HOST_TIME);
+        }
+        if let Some(comment) = comment(packet) {
+            option(into, 1, comment);
+        }
         if flags != 0 {
             option(into, 2, &flags.to_le_bytes());
         }
@@ -141,13 +157,25 @@ pub fn packet(into: &mut Vec<u8>, packet: &FilePacket<'_>) {
     put(into, whole);
 }
 
+/// The caller's comment, not too long.
+#[inline]
+fn comment<'a>(packet: &FilePacket<'a>) -> Option<&'a [u8]> {
+    let text = packet.comment?;
+    let ends = (0..=LONGEST_COMMENT.min(text.len())).rev();
+    let end = { ends }.find(|end| text.is_char_boundary(*end));
+    text.as_bytes().get(..end?)
+}
+
 #[inline]
 fn option_bytes(flags: u32, packet: &FilePacket<'_>) -> usize {
     const { assert!(SUPER.len().is_multiple_of(4), "no padding") };
+    const { assert!(HOST_TIME.len().is_multiple_of(4), "no padding") };
     let has = |present: bool, bytes: usize| if present { bytes } else { 0 };
     let options = has(flags != 0, 8)
         + has(packet.dropped_before != 0, 12)
-        + has(packet.is_super, 4 + SUPER.len());
+        + has(packet.is_super, 4 + SUPER.len())
+        + has(packet.lacks_nic_time, 4 + HOST_TIME.len())
+        + comment(packet).map_or(0, |text| 4 + text.len().next_multiple_of(4));
     options + has(options > 0, 4)
 }
 

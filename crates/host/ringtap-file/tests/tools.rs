@@ -4,7 +4,7 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use ringtap_file::{Format, Reader, Resolution};
+use ringtap_file::{FileReader, Format, Resolution};
 use ringtap_filter::LinkType;
 use ringtap_testkit::{LIMIT, Namespace, require_root, require_tool};
 use tempfile::TempDir;
@@ -49,7 +49,8 @@ fn captured(test: &str, program: &str, args: &[&str], format: Format, resolution
     net.inject("tx0", &frames);
     let finished = capture.wait(LIMIT).success();
 
-    let mut reader = Reader::open(&path).unwrap_or_else(|error| panic!("{error}: {finished:?}"));
+    let mut reader =
+        FileReader::open(&path).unwrap_or_else(|error| panic!("{error}: {finished:?}"));
     assert_eq!(reader.format(), format);
     let mut last_ns = 0;
     for frame in &frames {

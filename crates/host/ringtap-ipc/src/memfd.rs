@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_lent_to_another_user_is_freed_although_it_is_mapped() {
+    fn memory_of_another_user_is_freed_although_it_is_mapped() {
         let geometry = Geometry::contiguous(4096, 64, 1, 100).unwrap();
         let (pool, reclaimable) = SealedPool::for_other_user(geometry).unwrap();
         let bytes = pool.readable.region().bytes();

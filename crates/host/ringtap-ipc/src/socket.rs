@@ -5,7 +5,7 @@ use std::fs;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::fs::{FileTypeExt, MetadataExt as _, PermissionsExt};
+use std::os::unix::fs::{FileTypeExt, MetadataExt as _, PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -26,7 +26,7 @@ use crate::transport::{MOST_BYTES, MOST_FDS, Transport};
 const SEND_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Folder of the standard socket, on a file system that is empty after a boot.
-const STANDARD_FOLDER: &str = "/run/ringtap";
+pub const STANDARD_FOLDER: &str = "/run/ringtap";
 
 const SENT_ANCILLARY_BYTES: usize = rustix::cmsg_space!(ScmRights(MOST_FDS));
 /// The kernel's limit (`SCM_MAX_FD`): it would close descriptors that find no room, on the receiver's
@@ -283,12 +283,13 @@ impl Listener {
         }
     }
 
-    /// Lets only the own user and root connect from now on.
+    /// Lets only this user and root connect from now on.
     ///
     /// # Errors
     ///
-    /// The system's: another program has removed the socket.
-    pub fn for_own_user(self) -> io::Result<Self> {
+    /// The system's: another program has removed the socket, or only root may give it to another user.
+    pub fn for_user(self, uid: u32) -> io::Result<Self> {
+        chown(&self.path, Some(uid), None)?;
         fs::set_permissions(&self.path, fs::Permissions::from_mode(0o600))?;
         Ok(self)
     }
@@ -315,8 +316,25 @@ impl AsFd for Listener {
 
 /// Creates `/run/ringtap`, which every user can enter.
 fn make_standard_folder() -> io::Result<()> {
-    match fs::create_dir(STANDARD_FOLDER) {
-        Ok(()) => fs::set_permissions(STANDARD_FOLDER, fs::Permissions::from_mode(0o755)),
+    make_folder(Path::new(STANDARD_FOLDER))
+}
+
+/// Gives the folder `/run/ringtap/NAME` to a user, who then adds and removes sockets there; root creates it.
+///
+/// # Errors
+///
+/// The system's; only root may.
+pub fn standard_folder_of(name: &str, uid: u32) -> io::Result<PathBuf> {
+    make_standard_folder()?;
+    let folder = Path::new(STANDARD_FOLDER).join(name);
+    make_folder(&folder)?;
+    chown(&folder, Some(uid), None)?;
+    Ok(folder)
+}
+
+fn make_folder(folder: &Path) -> io::Result<()> {
+    match fs::create_dir(folder) {
+        Ok(()) => fs::set_permissions(folder, fs::Permissions::from_mode(0o755)),
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
         Err(error) => Err(error),
     }

@@ -67,6 +67,18 @@ pub struct Offloads {
     pub lro: Option<bool>,
 }
 
+/// Received packets that the NIC stamps with its own clock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum NicStamps {
+    /// None of them, as far as the driver tells.
+    #[default]
+    None,
+    /// Those of the Precision Time Protocol.
+    Ptp,
+    /// All.
+    All,
+}
+
 /// Counters of the interface, in 64 bits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
@@ -204,6 +216,21 @@ impl Interface {
     pub fn largest_frame_bytes(&self) -> u32 {
         const ETHERNET_AND_TWO_TAGS: u32 = 14 + 2 * 4;
         self.mtu_bytes.saturating_add(ETHERNET_AND_TWO_TAGS)
+    }
+
+    /// Received packets that the NIC can stamp.
+    #[must_use]
+    pub fn nic_stamps(&self) -> NicStamps {
+        ethtool::nic_stamps(&self.name)
+    }
+
+    /// Makes the NIC stamp every received packet, until another program changes that.
+    ///
+    /// # Errors
+    ///
+    /// The driver's; `PermissionDenied` without `CAP_NET_ADMIN`.
+    pub fn stamp_received(&self) -> io::Result<()> {
+        ethtool::stamp_received(&self.name)
     }
 
     /// Whether packets may arrive that were never on a wire, and so may lack a checksum.

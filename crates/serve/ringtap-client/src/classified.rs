@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use ringtap_filter::{Place, Program};
 use ringtap_ipc::subscription::Wanted;
-use ringtap_pool::ids::LaneId;
-use ringtap_pool::reader::{self, Gap, Packet, RecvError};
+use ringtap_pool::ids::{ChunkId, LaneId};
+use ringtap_pool::reader::{self, CaptureGap, Gap, Packet, RecvError};
 
 /// Tells one endpoint's packets for this reader from those for other readers.
 pub(crate) struct PacketClassifier {
@@ -26,7 +26,7 @@ pub(crate) struct PacketClassifier {
 /// dropped in any order. A reader that keeps more batches than its credit allows misses packets,
 /// which count as overrun.
 pub struct Batch {
-    pub(crate) inner: reader::Batch,
+    pub(crate) inner: reader::ChunkBatch,
     pub(crate) classifier: Arc<PacketClassifier>,
     /// Number of lanes of the endpoints before this one.
     pub(crate) lanes_before: u32,
@@ -65,7 +65,7 @@ impl ReceivedPacket<'_> {
 
 /// Iterator over the packets of a [`Batch`].
 pub struct Packets<'a> {
-    inner: reader::Packets<'a>,
+    inner: reader::ChunkPackets<'a>,
     classifier: &'a PacketClassifier,
     from: u64,
 }
@@ -84,7 +84,11 @@ impl PacketClassifier {
 
     /// A batch whose packets are classified.
     #[inline]
-    pub(crate) fn classify(self: &Arc<Self>, inner: reader::Batch, lanes_before: u32) -> Batch {
+    pub(crate) fn classify(
+        self: &Arc<Self>,
+        inner: reader::ChunkBatch,
+        lanes_before: u32,
+    ) -> Batch {
         Batch {
             is_for_others: inner.wanted() & self.mask == 0,
             inner,
@@ -134,9 +138,24 @@ impl Batch {
         self.inner.gap()
     }
 
+    /// A time just before this batch in which the source captured nothing.
+    pub fn capture_gap(&self) -> Option<CaptureGap> {
+        self.inner.capture_gap()
+    }
+
+    /// Sequence of the first packet.
+    pub fn first_sequence(&self) -> u64 {
+        self.inner.first_sequence()
+    }
+
     /// Number of packets, including those for other readers.
     pub fn len(&self) -> usize {
         self.inner.len()
+    }
+
+    /// The chunk that the packets lie in, and the chunk's number in its lane.
+    pub fn chunk(&self) -> (ChunkId, u64) {
+        (self.inner.chunk(), self.inner.chunk_sequence())
     }
 
     /// Always false: a batch has at least one packet.

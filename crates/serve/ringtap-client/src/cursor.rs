@@ -10,7 +10,9 @@ use std::time::Instant;
 
 use ringtap_filter::Program;
 use ringtap_ipc::subscription::Wanted;
+use ringtap_pool::ids::LaneId;
 use ringtap_pool::number::to_u32;
+use ringtap_pool::reader::CaptureGap;
 use ringtap_pool::wake::FIRST_SLEEP;
 
 use crate::descriptor::{Alarm, Descriptor};
@@ -45,7 +47,7 @@ pub struct CursorPacket {
     pub source: u32,
     /// Receive queue.
     pub queue: u16,
-    /// Bits of [`ringtap_pool::format::flag`].
+    /// Bits of [`ringtap_pool::format::flag`], and [`AFTER_GAP`](crate::AFTER_GAP).
     pub flags: u16,
 }
 
@@ -137,6 +139,11 @@ impl Cursor {
     /// The reader's counters so far.
     pub fn tally(&self) -> &Tally {
         &self.tally
+    }
+
+    /// The last capture gap before the packets given so far, its lane, and its number from 1.
+    pub fn last_gap(&self) -> Option<(CaptureGap, LaneId, u32)> {
+        self.pending.gap()
     }
 
     /// Takes the next packet that [`Cursor::look`] found.

@@ -75,6 +75,7 @@ pub use connection::{ConnectError, Connection, HOST_FOLDER, default_socket, host
 pub use control::{Control, ControlError};
 pub use cursor::{Cursor, CursorPacket, Deadline, Look, Stop};
 pub use merge::{ORDER_WINDOW, Order};
+pub use pending::AFTER_GAP;
 pub use receiver::{Next, ReceiveError, Receiver};
 pub use ringtap_ipc::protocol::AttachedError;
 pub use ringtap_ipc::subscription::{SubscriptionRequest, Watermark};

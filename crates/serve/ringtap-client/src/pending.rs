@@ -11,7 +11,7 @@ use std::ops::Range;
 use ringtap_filter::Program;
 use ringtap_pool::ids::LaneId;
 use ringtap_pool::number::to_u32;
-use ringtap_pool::reader::RecvError;
+use ringtap_pool::reader::{CaptureGap, RecvError};
 
 use crate::classified::Batch;
 use crate::cursor::CursorPacket;
@@ -20,6 +20,9 @@ use crate::tally::{LaneTally, Tally};
 /// Initial capacity for packets. They and the rest of a reader's state then usually lie in one
 /// memory page.
 const FEW: usize = 8;
+
+/// Flag of a packet that follows a capture gap, beside those of [`ringtap_pool::format::flag`].
+pub const AFTER_GAP: u16 = 0x100;
 
 /// The rest of a cursor's batch.
 pub(crate) struct Pending {
@@ -34,6 +37,10 @@ pub(crate) struct Pending {
     lost: Vec<u64>,
     /// Some element of `lost` is not 0.
     has_lost: bool,
+    /// The last capture gap, its lane and its number.
+    gap: Option<(CaptureGap, LaneId, u32)>,
+    /// The next packet of that lane is the first one after it.
+    follows_gap: bool,
 }
 
 // SAFETY: the addresses in `packets` point into the chunk of `batch`, which may change threads.
@@ -49,6 +56,8 @@ impl Pending {
             uncounted: 0..0,
             lost: (0..lanes).map(|_| 0).collect(),
             has_lost: false,
+            gap: None,
+            follows_gap: false,
         }
     }
 
@@ -68,12 +77,28 @@ impl Pending {
         tally.begin(&batch);
         (self.lane, self.at) = (batch.lane(), 0);
         self.packets.clear();
+        if let Some(gap) = batch.capture_gap() {
+            self.note_gap(gap);
+        }
         let listed = self.list(&batch, source);
         if listed.is_err() {
             self.packets.clear();
         }
         self.batch = Some(batch);
         listed
+    }
+
+    #[cold]
+    fn note_gap(&mut self, gap: CaptureGap) {
+        let number = self
+            .gap
+            .map_or(1, |(_, _, number)| number.saturating_add(1));
+        (self.gap, self.follows_gap) = (Some((gap, self.lane, number)), true);
+    }
+
+    /// The last capture gap before the packets given so far, its lane, and its number from 1.
+    pub(crate) fn gap(&self) -> Option<(CaptureGap, LaneId, u32)> {
+        self.gap
     }
 
     #[inline]
@@ -106,11 +131,24 @@ impl Pending {
                 flags: u16::from(slot.flags),
             });
         }
+        if self.follows_gap {
+            self.mark_first();
+        }
         self.uncounted = sequences.unwrap_or(0..0);
         if lost_before > 0 {
             self.carry_lost(lost_before);
         }
         Ok(())
+    }
+
+    /// Marks the lane's first packet after the gap.
+    #[cold]
+    fn mark_first(&mut self) {
+        let is_its_lane = self.gap.is_some_and(|(_, lane, _)| lane == self.lane);
+        if let Some(packet) = self.packets.first_mut().filter(|_| is_its_lane) {
+            packet.flags |= AFTER_GAP;
+            self.follows_gap = false;
+        }
     }
 
     /// Number of packets lost before the next packet of the lane, plus `more`.
@@ -162,22 +200,24 @@ impl Pending {
     pub(crate) fn filter(&mut self, filter: &Program) {
         let Some(batch) = &self.batch else { return };
         let mut data = batch.packets().flatten().map(|received| received.packet);
-        let (mut carried, mut kept) = (0_u64, self.at);
+        let (mut carried, mut after_gap, mut kept) = (0_u64, 0, self.at);
         for index in self.at..self.packets.len() {
             let mut packet = self.packets[index];
             packet.lost_before = packet.lost_before.saturating_add(carried);
+            packet.flags |= after_gap;
             let passes = data
                 .find(|one| one.sequence == packet.sequence)
                 .is_some_and(|one| filter.matches(one.data, packet.wire_bytes));
             if passes {
-                carried = 0;
+                (carried, after_gap) = (0, 0);
                 self.packets[kept] = packet;
                 kept += 1;
             } else {
-                carried = packet.lost_before;
+                (carried, after_gap) = (packet.lost_before, packet.flags & AFTER_GAP);
             }
         }
         self.packets.truncate(kept);
+        self.follows_gap |= after_gap != 0;
         self.carry_lost(carried);
     }
 }

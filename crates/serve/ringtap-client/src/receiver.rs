@@ -224,6 +224,12 @@ impl Receiver {
         common_link_type(types).ok_or(ReceiveError::LinkTypes)
     }
 
+    /// Sequence of the first packet that the reader may get, per lane of all sources.
+    pub fn starts(&self) -> Vec<u64> {
+        let endpoints = self.endpoints.iter();
+        endpoints.flat_map(|one| one.reader.starts()).collect()
+    }
+
     /// Number of lanes of all sources.
     pub fn lanes(&self) -> u32 {
         self.endpoints.last().map_or(0, |endpoint| {
@@ -325,13 +331,13 @@ impl Receiver {
             }
             let endpoint = &mut self.endpoints[at];
             match endpoint.reader.try_next()? {
-                reader::Next::Batch(batch) => {
+                reader::NextBatch::Batch(batch) => {
                     return Ok(Some(
                         endpoint.classifier.classify(batch, endpoint.lanes_before),
                     ));
                 }
-                reader::Next::Empty => {}
-                reader::Next::Ended => endpoint.ended = true,
+                reader::NextBatch::Empty => {}
+                reader::NextBatch::Ended => endpoint.ended = true,
             }
         }
         Ok(None)

@@ -35,7 +35,7 @@ struct OneReader {
 
 /// A reader with bit 1 of the group with bit 4.
 fn one_reader() -> OneReader {
-    let geometry = Geometry::contiguous(4096, 4, 1, 100).unwrap();
+    let geometry = Geometry::contiguous(4096, 8, 1, 100).unwrap();
     let pool = Pool::on_heap(geometry);
     let chunks = source::share(&geometry, LaneId(0));
     // SAFETY: on the heap, so writable, and this lane has all chunks.
@@ -64,7 +64,7 @@ impl OneReader {
     }
 
     fn batch(&mut self) -> Batch {
-        let reader::Next::Batch(inner) = self.reader.try_next().unwrap() else {
+        let reader::NextBatch::Batch(inner) = self.reader.try_next().unwrap() else {
             panic!("packets were published");
         };
         self.classifier.classify(inner, 0)
@@ -117,4 +117,50 @@ fn a_whole_batch_for_other_members_is_not_filtered() {
     let mut tally = Tally::new(1);
     tally.begin(&fixture.batch());
     assert_eq!((tally.filtered(), tally.other_members()), (1, 2));
+}
+
+#[test]
+fn the_first_packet_for_this_reader_after_a_capture_gap_says_so() {
+    let mut fixture = one_reader();
+    let mut pending = Pending::new(1);
+    let mut tally = Tally::new(1);
+    let mut flags = |fixture: &mut OneReader, pending: &mut Pending| -> Vec<u16> {
+        pending.load(fixture.batch(), 0, &mut tally).unwrap();
+        let taken = pending.take_all(&mut tally);
+        let flags = taken.iter().map(|packet| packet.flags).collect();
+        pending.finish(&mut tally);
+        flags
+    };
+    fixture.write(1);
+    assert_eq!(flags(&mut fixture, &mut pending), [0]);
+    assert_eq!(pending.gap(), None);
+    fixture.writer.capture_gap(7, 3);
+    fixture.write(2);
+    assert!(flags(&mut fixture, &mut pending).is_empty());
+    fixture.write(1);
+    fixture.write(1);
+    assert_eq!(flags(&mut fixture, &mut pending), [crate::AFTER_GAP, 0]);
+    let (gap, lane, number) = pending.gap().unwrap();
+    assert_eq!((gap.sequence, gap.duration_ns, gap.after), (1, 3, 7));
+    assert_eq!((lane, number), (LaneId(0), 1));
+}
+
+#[test]
+fn the_reader_runs_its_filter_only_on_packets_from_before_its_rules() {
+    let ours = |place| {
+        let mut fixture = one_reader();
+        fixture.classifier = Arc::new(PacketClassifier::new(&Wanted {
+            mask: 1,
+            group: 0,
+            place,
+            filter: Program::from_entries(&[6]).unwrap(),
+            from: vec![2],
+        }));
+        (0..4).for_each(|_| fixture.write(1));
+        let batch = fixture.batch();
+        let packets = batch.packets().map(|packet| packet.unwrap().is_ours());
+        packets.collect::<Vec<_>>()
+    };
+    assert_eq!(ours(Place::Source), [false, false, true, true]);
+    assert_eq!(ours(Place::Reader("why".into())), [false; 4]);
 }

@@ -5,14 +5,14 @@ use ringtap_ipc::peer::Peer;
 
 /// Users and groups that may attach. Root and the hub's own user always may.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Access {
+pub struct AccessList {
     /// User ids that may attach.
     pub uids: Vec<u32>,
     /// Group ids that may attach; a user's supplementary groups count.
     pub gids: Vec<u32>,
 }
 
-impl Access {
+impl AccessList {
     /// Whether the process `peer` may attach to a hub that runs as `hub_uid`.
     pub fn allows(&self, peer: &Peer, hub_uid: u32) -> bool {
         peer.uid == 0
@@ -36,7 +36,7 @@ mod tests {
 
     #[test]
     fn by_default_root_and_the_hubs_own_user_may() {
-        let access = Access::default();
+        let access = AccessList::default();
         assert!(access.allows(&peer(0, &[0]), 1000));
         assert!(access.allows(&peer(1000, &[1000]), 1000));
         assert!(!access.allows(&peer(1001, &[1000, 0]), 1000));
@@ -44,7 +44,7 @@ mod tests {
 
     #[test]
     fn listed_users_and_groups_may() {
-        let access = Access {
+        let access = AccessList {
             uids: vec![33],
             gids: vec![44],
         };

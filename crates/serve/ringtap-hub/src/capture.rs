@@ -335,7 +335,7 @@ impl SourceCapture {
         };
         for (at, lane) in self.lanes().enumerate() {
             let chunks = self.distributor.chunks_of(lane).max(1);
-            let free = chunks - self.distributor.chunks_in_use(lane).min(chunks);
+            let free = chunks - self.distributor.backlog(lane).min(chunks);
             let percent = u64::from(free) * 100 / u64::from(chunks);
             let credit = self.distributor.anyone_has_credit(lane);
             let pause = !credit || congestion.pauses(percent, self.paused[at]);

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Configuration of a group: filter, division, delivery, limits, access.
 
+use std::str::FromStr;
+
 use ringtap_filter::{Balance, Headers, Program};
 use ringtap_pool::distributor::Policy;
 
-use crate::access::Access;
+use crate::access::AccessList;
 
 /// How packets reach the readers of a group.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -55,17 +57,39 @@ pub struct Group {
     /// Largest watermark that a reader may ask for, in packets.
     pub most_watermark_packets: u32,
     /// Users that may attach.
-    pub access: Access,
+    pub access: AccessList,
 }
 
 /// Free chunks of a lane, in percent, at which capture pauses because readers cannot keep up, and at
-/// which it resumes (Ksensor's congestion control).
+/// which it resumes (Ksensor's congestion control). In a lane with readers of the policy "block", chunks
+/// that none of them holds count as free.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Congestion {
     /// Capture pauses below this percentage.
     pub low_percent: u8,
     /// Capture resumes from this percentage on.
     pub high_percent: u8,
+}
+
+/// Why a text is no [`Congestion`].
+#[derive(Debug, thiserror::Error)]
+#[error("expected LOW:HIGH, percent of the pool that is free, like 10:30")]
+pub struct CongestionError;
+
+impl FromStr for Congestion {
+    type Err = CongestionError;
+
+    fn from_str(text: &str) -> Result<Self, CongestionError> {
+        let percent = |text: &str| text.trim_end_matches('%').parse::<u8>().ok();
+        let marks = text.split_once(':');
+        let marks = marks.and_then(|(low, high)| Some((percent(low)?, percent(high)?)));
+        let marks = marks.filter(|(low, high)| low <= high && *high <= 100);
+        let (low_percent, high_percent) = marks.ok_or(CongestionError)?;
+        Ok(Congestion {
+            low_percent,
+            high_percent,
+        })
+    }
 }
 
 impl Congestion {
@@ -87,7 +111,7 @@ impl Group {
             most_members: 0,
             most_watermark_packets: 0,
             policy: other.policy,
-            access: Access::default(),
+            access: AccessList::default(),
             ..group.clone()
         };
         terms(self) == terms(other)
@@ -108,7 +132,7 @@ impl Group {
             private_pool_bytes: 32 << 20,
             most_members: 256,
             most_watermark_packets: 100_000,
-            access: Access::default(),
+            access: AccessList::default(),
         }
     }
 }
@@ -203,6 +227,15 @@ mod tests {
             assert_eq!(balance_word(&parse_balance(word).unwrap()), word);
         }
         assert_eq!(parse_balance("hash"), None);
+    }
+
+    #[test]
+    fn marks_of_congestion_are_two_percentages() {
+        let marks = "10:30%".parse::<Congestion>().unwrap();
+        assert_eq!((marks.low_percent, marks.high_percent), (10, 30));
+        for bad in ["30:10", "10", "10:101", "off"] {
+            assert!(bad.parse::<Congestion>().is_err(), "{bad}");
+        }
     }
 
     #[test]

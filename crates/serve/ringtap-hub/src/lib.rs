@@ -28,6 +28,6 @@ mod subscribers;
 
 pub use budgets::OverBudget;
 pub use capture::SOURCE_NOTES;
-pub use group::{Congestion, Delivery, Group};
+pub use group::{Congestion, CongestionError, Delivery, Group};
 pub use hub::{AttachError, Handle, Hub, HubError, HubOptions};
 pub use limits::Limits;

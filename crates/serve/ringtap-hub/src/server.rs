@@ -28,7 +28,7 @@ use ringtap_ipc::transport::{MOST_BYTES, Transport as _};
 use ringtap_ipc::verdict::VerdictChannel;
 use ringtap_pool::wake::Signal;
 
-use crate::access::Access;
+use crate::access::AccessList;
 use crate::hub::{Handle, Hub};
 use crate::rate::Rates;
 use admission::{Occupancy, UserClass};
@@ -46,7 +46,7 @@ const NO_DESCRIPTOR_PAUSE: Duration = Duration::from_millis(100);
 /// An open server, which closes when this is dropped.
 pub struct Server {
     closing: Event,
-    access: Arc<RwLock<Vec<Access>>>,
+    access: Arc<RwLock<Vec<AccessList>>>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -54,7 +54,7 @@ struct Acceptor {
     listener: Listener,
     hub: Handle,
     /// Users that may attach to some group.
-    access: Arc<RwLock<Vec<Access>>>,
+    access: Arc<RwLock<Vec<AccessList>>>,
     verdicts: Option<Arc<VerdictChannel>>,
     closing: Event,
     /// Signalled when the control thread has answered a request.
@@ -81,7 +81,7 @@ impl Server {
     /// # Errors
     ///
     /// The system's, when no thread or descriptor is free.
-    pub fn open(listener: Listener, hub: &Hub, access: Vec<Access>) -> io::Result<Self> {
+    pub fn open(listener: Listener, hub: &Hub, access: Vec<AccessList>) -> io::Result<Self> {
         Server::with_verdicts(listener, hub, access, None)
     }
 
@@ -93,7 +93,7 @@ impl Server {
     pub fn with_verdicts(
         listener: Listener,
         hub: &Hub,
-        access: Vec<Access>,
+        access: Vec<AccessList>,
         verdicts: Option<Arc<VerdictChannel>>,
     ) -> io::Result<Self> {
         let closing = Event::new()?;
@@ -123,7 +123,7 @@ impl Server {
 
 impl Server {
     /// Replaces the users who may ask for the status, for connections from now on.
-    pub fn set_access(&self, access: Vec<Access>) {
+    pub fn set_access(&self, access: Vec<AccessList>) {
         *self.access.write().unwrap_or_else(PoisonError::into_inner) = access;
     }
 }
@@ -284,7 +284,7 @@ impl Acceptor {
 
     fn class(&self, peer: &Peer) -> UserClass {
         let hub_uid = Peer::this_process().uid;
-        if Access::default().allows(peer, hub_uid) {
+        if AccessList::default().allows(peer, hub_uid) {
             return UserClass::Own;
         }
         let access = self.access.read().unwrap_or_else(PoisonError::into_inner);

@@ -7,7 +7,7 @@ use ringtap_hub::buddies::BuddyGroups;
 use ringtap_pool::distributor::{Distributor, ReaderOptions};
 use ringtap_pool::format::Geometry;
 use ringtap_pool::ids::LaneId;
-use ringtap_pool::reader::{Next, Reader};
+use ringtap_pool::reader::{NextBatch, Reader};
 use ringtap_pool::source;
 use ringtap_pool::view::Pool;
 use ringtap_pool::wake::NoSignal;
@@ -18,7 +18,7 @@ const GROUP: u32 = 7;
 /// Takes all packets that wait for a reader; returns their number.
 fn drain(reader: &mut Reader) -> usize {
     let mut read = 0;
-    while let Next::Batch(batch) = reader.try_next().expect("the hub is sound") {
+    while let NextBatch::Batch(batch) = reader.try_next().expect("the hub is sound") {
         read += batch.packets().count();
     }
     read

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The hub's server over a transport in memory, without a UNIX socket.
 
-#[path = "hostile/quiet.rs"]
-mod quiet;
+#[path = "shared/fed.rs"]
+mod fed;
 
 use std::collections::VecDeque;
 use std::io;
@@ -19,7 +19,7 @@ use ringtap_ipc::transport::{MOST_BYTES, Transport};
 use ringtap_pool::wake::Signal as _;
 use ringtap_testkit::LIMIT;
 
-use quiet::Quiet;
+use fed::FedSource;
 
 /// One direction of the channel.
 struct Queue {
@@ -132,7 +132,7 @@ fn status(reader: &MemoryEnd) -> Box<HubStatus> {
 fn a_reader_subscribes_changes_its_filter_and_leaves() {
     let groups = vec![Group::new("all")];
     let (hub, _) = Hub::start(
-        vec![Box::new(Quiet::new())],
+        vec![FedSource::quiet()],
         groups,
         HubOptions::default(),
         Vec::new(),
@@ -156,7 +156,7 @@ fn a_reader_subscribes_changes_its_filter_and_leaves() {
         };
         let subscription = attached.open(fds).expect("memory and a doorbell");
         assert_eq!(subscription.endpoints.len(), 1);
-        assert_eq!(subscription.endpoints[0].facts.device, "quiet");
+        assert_eq!(subscription.endpoints[0].facts.device, "fed");
         let here = status(&reader);
         assert_eq!(here.readers[0].name, "in memory");
         assert_eq!(here.readers[0].reader, subscription.id.0);

@@ -9,6 +9,7 @@
 //!   reader of the granted groups.
 
 mod commands;
+mod in_place;
 mod part;
 mod relay;
 mod status;
@@ -32,9 +33,14 @@ use crate::messages::{
     APPLICATION, DevicePart, GuestRequest, HostMessage, PACKETS_VECTOR, pack, unpack,
 };
 use commands::{ActiveSubscriptions, Answers, CommandQueue, Commands, GuestAnswer, answers_of};
+use in_place::SourcePool;
 use part::{GroupPart, PartBytes};
+use relay::KeptPools;
 use status::VmState;
 pub use status::{AttachedVms, DeviceReport, GroupReport, StatusServer, VmReport, standard_folder};
+
+/// Largest pool of a hub's source that a guest may map. It is the hub's memory, not this process's.
+const MOST_SOURCE_BYTES: u64 = 8 << 30;
 
 /// Groups for a virtual machine.
 #[derive(Clone, Debug)]
@@ -49,6 +55,8 @@ pub struct GroupOptions {
     pub groups: Vec<String>,
     /// Bytes of the pool device, a power of two.
     pub memory_bytes: u64,
+    /// Whether the guest may map the whole pool of the hub's source, and so read without a copy.
+    pub in_place: bool,
 }
 
 /// Why groups cannot be given to a guest.
@@ -95,6 +103,8 @@ pub struct HostGroups {
     inbox: Inbox<GuestAnswer>,
     state: Arc<Mutex<VmState>>,
     report: Box<dyn FnMut(String)>,
+    /// Pools that the guest may read until its devices are unplugged.
+    _kept: KeptPools,
 }
 
 impl GroupOptions {
@@ -123,11 +133,12 @@ impl GroupOptions {
             .part_bytes()
             .map_or(0, |part| part.control * self.count());
         GuestLimits {
-            devices: 2,
+            devices: 2 + usize::from(self.in_place),
             device_bytes: self
                 .memory_bytes
                 .saturating_mul(2)
-                .saturating_add(2 * control),
+                .saturating_add(2 * control)
+                .saturating_add(if self.in_place { MOST_SOURCE_BYTES } else { 0 }),
             ..GuestLimits::default()
         }
     }
@@ -152,7 +163,7 @@ impl GroupOptions {
 }
 
 impl HostGroups {
-    /// Plugs the two devices into a virtual machine. `report` gets sentences for the user.
+    /// Plugs the devices into a virtual machine. `report` gets sentences for the user.
     ///
     /// # Errors
     ///
@@ -160,7 +171,7 @@ impl HostGroups {
     pub fn plug(
         vm: &mut GuestVm,
         options: &GroupOptions,
-        report: Box<dyn FnMut(String)>,
+        mut report: Box<dyn FnMut(String)>,
     ) -> Result<Self, HostError> {
         let bytes = options.part_bytes()?;
         let pool = vm.plug(APPLICATION, DeviceKind::Bulk, options.pool_bytes())?;
@@ -179,17 +190,39 @@ impl HostGroups {
         };
         let parts = (0..).zip(&options.groups).map(part).collect::<Option<_>>();
         let parts = parts.ok_or_else(|| io::Error::from(io::ErrorKind::InvalidInput))?;
-        let state = VmState::new(options, &[&pool, &control]);
+        let source = match options.in_place {
+            false => None,
+            true => match SourcePool::plug(vm, options) {
+                Ok(plugged) => Some(plugged),
+                Err(reason) => {
+                    report(format!("packets are copied, not read in place: {reason}"));
+                    None
+                }
+            },
+        };
+        let mut state = VmState::new(options, &[("pool", &pool), ("control", &control)]);
+        let source = source.map(|(source, device)| {
+            state.add("source", &device);
+            source
+        });
         let waker = vm.waker();
         let guest = Arc::new(PacketsSignal(control));
-        let (queue, inbox) = start(options, parts, guest, waker, &state.subscriptions)?;
+        let kept = KeptPools::default();
+        let memory = (parts, source, Arc::clone(&kept));
+        let (queue, inbox) = start(options, memory, guest, waker, &state.subscriptions)?;
         Ok(HostGroups {
             agent: 0,
             queue,
             inbox,
             state: Arc::new(Mutex::new(state)),
             report,
+            _kept: kept,
         })
+    }
+
+    /// Ends all subscriptions. The guest may still read what it was given until this is dropped.
+    pub fn stop(&self) {
+        self.queue.stop();
     }
 
     /// What `ringtap vm list` shows, for another thread.
@@ -311,7 +344,7 @@ impl Signal for PacketsSignal {
 /// Starts the thread that carries out requests.
 fn start(
     options: &GroupOptions,
-    parts: Vec<GroupPart>,
+    (parts, source, kept): (Vec<GroupPart>, Option<SourcePool>, KeptPools),
     guest: Arc<dyn Signal>,
     waker: ringtap_ipc::event::Event,
     active: &ActiveSubscriptions,
@@ -322,6 +355,8 @@ fn start(
         vm: options.vm.clone(),
         socket: options.socket.clone(),
         parts,
+        source,
+        kept,
         queue: Arc::clone(&queue),
         answers: Answers { sender, waker },
         guest,

@@ -83,9 +83,11 @@ pub enum HostMessage {
         group: String,
         /// Description of the group's sources as one source.
         facts: Facts,
-        /// The part of the pool device.
+        /// The part of the pool device; or the hub's pool, which the guest reads in place.
         pool: DevicePart,
-        /// Epoch of the pool in this part: another one for each subscription.
+        /// Epoch of the pool in this part.
+        pool_epoch: u64,
+        /// Number of the subscription: another one for each.
         epoch: u64,
         /// The part of the control device: the reader's control region.
         control: DevicePart,
@@ -161,6 +163,8 @@ pub struct DevicePart {
 pub struct GuestCounters {
     /// Packets in the part: the sequence of the next one.
     pub copied: u64,
+    /// Packets that the guest reads in the hub's pool, without a copy.
+    pub in_place: u64,
     /// Packets that do not pass the filter.
     pub filtered: u64,
     /// Packets for other members of a balanced group.

@@ -136,17 +136,86 @@ impl DeviceHeader {
     }
 }
 
+/// Memory of another process that a device shows as it is, without a header: the guest recognizes it by
+/// its first bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ForeignMemory {
+    /// Bytes of it.
+    pub bytes: u64,
+    /// The first bytes, as words of the memory.
+    pub first: [u64; FIRST_WORDS],
+}
+
+/// Words by which a guest recognizes [`ForeignMemory`].
+pub const FIRST_WORDS: usize = 8;
+
+/// How the memory of a device is recognized.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Recognition {
+    /// By this header, behind which the application's memory lies.
+    Header(DeviceHeader),
+    /// By the first words of the application's memory, which is the whole device.
+    Foreign(DeviceHeader, ForeignMemory),
+}
+
+impl Recognition {
+    /// What is known of the device.
+    pub(crate) fn header(&self) -> DeviceHeader {
+        match self {
+            Recognition::Header(header) | Recognition::Foreign(header, _) => *header,
+        }
+    }
+
+    /// Where the application's memory begins.
+    pub(crate) fn start(&self) -> usize {
+        match self {
+            Recognition::Header(_) => HEADER_BYTES,
+            Recognition::Foreign(..) => 0,
+        }
+    }
+
+    /// Whether the mapped memory is that of the device.
+    pub(crate) fn is_at(&self, mapping: &Arc<Mapping>) -> bool {
+        match self {
+            Recognition::Header(header) => {
+                let words = header_words(mapping);
+                words.and_then(|words| DeviceHeader::read(&words)) == Some(*header)
+            }
+            Recognition::Foreign(_, memory) => {
+                ForeignMemory::first_of(mapping) == Some(memory.first)
+            }
+        }
+    }
+}
+
+impl ForeignMemory {
+    /// The first words of a mapping.
+    pub(crate) fn first_of(mapping: &Arc<Mapping>) -> Option<[u64; FIRST_WORDS]> {
+        let words: Words<AtomicU64> = mapping.words(0, FIRST_WORDS)?;
+        let mut first = [0; FIRST_WORDS];
+        for (value, word) in first.iter_mut().zip(words.iter()) {
+            *value = u64::from_le(word.load(Relaxed));
+        }
+        Some(first)
+    }
+}
+
 /// The application's memory of a device, mapped in this process.
 #[derive(Clone, Debug)]
 pub struct ApplicationMemory {
     mapping: Arc<Mapping>,
+    device: Recognition,
     bytes: usize,
 }
 
 impl ApplicationMemory {
-    /// The memory behind the header of a mapped device.
-    pub(crate) fn new(mapping: Arc<Mapping>, bytes: usize) -> Self {
-        ApplicationMemory { mapping, bytes }
+    /// The memory of a mapped device.
+    pub(crate) fn new(mapping: Arc<Mapping>, device: Recognition, bytes: usize) -> Self {
+        ApplicationMemory {
+            mapping,
+            device,
+            bytes,
+        }
     }
 
     /// Bytes of it.
@@ -164,7 +233,7 @@ impl ApplicationMemory {
         if end > self.bytes {
             return None;
         }
-        self.mapping.words(HEADER_BYTES + at, count)
+        self.mapping.words(self.device.start() + at, count)
     }
 
     /// The `bytes` bytes from `at`, a multiple of 8, as a region; `None` if they are not all inside. As
@@ -173,7 +242,7 @@ impl ApplicationMemory {
     #[must_use]
     pub fn part(&self, at: usize, bytes: usize) -> Option<Region> {
         match at.checked_add(bytes)? <= self.bytes {
-            true => self.mapping.part(HEADER_BYTES + at, bytes),
+            true => self.mapping.part(self.device.start() + at, bytes),
             false => None,
         }
     }
@@ -182,8 +251,8 @@ impl ApplicationMemory {
     /// ones, and that of a device plugged later in its place has another number.
     #[must_use]
     pub fn device(&self) -> Option<SharedId> {
-        let header = header_words(&self.mapping)?;
-        DeviceHeader::read(&header).map(|header| header.device)
+        let is_there = self.device.is_at(&self.mapping);
+        is_there.then_some(self.device.header().device)
     }
 }
 

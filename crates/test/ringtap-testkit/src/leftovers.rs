@@ -62,7 +62,7 @@ fn objects_in(text: &str) -> Vec<EbpfObject> {
 }
 
 /// Waits until none of these objects exists: the kernel frees objects a moment after their last
-/// holder ends. Needs `bpftool` and root.
+/// user ends. Needs `bpftool` and root.
 ///
 /// # Panics
 ///
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn an_object_of_ours_without_a_holder_is_an_orphan() {
+    fn an_object_of_ours_without_a_process_is_an_orphan() {
         for (object, expected) in [
             (
                 json!({"name": "rt_tap", "pids": [{"pid": 7, "comm": "ringtap"}]}),

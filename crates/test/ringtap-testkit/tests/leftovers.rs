@@ -10,7 +10,7 @@ fn no_namespace_outlived_its_test() {
 }
 
 #[test]
-fn no_ebpf_object_outlived_its_holder() {
+fn no_ebpf_object_outlived_its_process() {
     require_root!();
     require_tool!("bpftool");
     assert_no_orphans();

@@ -29,6 +29,7 @@ const CHECKSUM_NOT_READY: u32 = 1 << 3;
 const VLAN_VALID: u32 = 1 << 4;
 const VLAN_TPID_VALID: u32 = 1 << 6;
 const MERGED_TCP: u32 = 1 << 8;
+const NIC_TIME: u32 = 1 << 31;
 const PACKET_OUTGOING: u8 = 4;
 const TPID_8021Q: u16 = 0x8100;
 
@@ -45,6 +46,8 @@ pub(super) struct RingFrame<'a> {
     pub(super) is_outgoing: bool,
     pub(super) is_merged: bool,
     pub(super) lacks_checksum: bool,
+    /// `time_ns` is of the NIC's clock.
+    pub(super) has_nic_time: bool,
 }
 
 /// Number of packets in the block, as the kernel reports it.
@@ -83,6 +86,7 @@ fn frame(packet: &[u8]) -> Option<RingFrame<'_>> {
         is_outgoing: *packet.get(header::PACKET_TYPE)? == PACKET_OUTGOING,
         is_merged: status & MERGED_TCP != 0,
         lacks_checksum: status & CHECKSUM_NOT_READY != 0,
+        has_nic_time: status & NIC_TIME != 0,
     })
 }
 
@@ -126,6 +130,7 @@ mod tests {
     fn offsets_are_those_of_the_kernels_structures() {
         use libc::{sockaddr_ll, tpacket_block_desc, tpacket_hdr_variant1, tpacket3_hdr};
         let variant = 28;
+        assert_eq!(libc::TP_STATUS_TS_RAW_HARDWARE, NIC_TIME);
         assert_eq!(size_of::<tpacket3_hdr>(), header::SIZE);
         assert_eq!(offset_of!(tpacket3_hdr, tp_snaplen), header::CAPTURED);
         assert_eq!(offset_of!(tpacket3_hdr, tp_len), header::WIRE);
@@ -164,7 +169,7 @@ mod tests {
             block[at + header::DATA..][..2].copy_from_slice(&80_u16.to_ne_bytes());
             block[at + 80..at + 83].copy_from_slice(b"abc");
         }
-        let status = VLAN_VALID | VLAN_TPID_VALID | CHECKSUM_NOT_READY;
+        let status = VLAN_VALID | VLAN_TPID_VALID | CHECKSUM_NOT_READY | NIC_TIME;
         put(&mut block, 48 + header::STATUS, status);
         put(&mut block, 48 + header::VLAN_TCI, 0x2007);
         block[48 + header::VLAN_TPID..][..2].copy_from_slice(&0x88a8_u16.to_ne_bytes());
@@ -183,6 +188,7 @@ mod tests {
         assert_eq!(tagged.time_ns, 1_000_000_002);
         assert_eq!(tagged.tag, Some([0x88, 0xa8, 0x20, 0x07]));
         assert!(tagged.lacks_checksum && !tagged.is_outgoing);
+        assert!(tagged.has_nic_time && !outgoing.has_nic_time);
         assert!(outgoing.is_outgoing && outgoing.tag.is_none());
     }
 

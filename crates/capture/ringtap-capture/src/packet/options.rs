@@ -5,7 +5,7 @@ use ringtap_pool::format::{Geometry, MAX_CHUNK_SIZE};
 use ringtap_pool::number::to_u32;
 
 use crate::shape::{PoolAsked, ShapeError};
-use ringtap_device::{ChunkOptions, DeviceSpec, Direction};
+use ringtap_device::{ChunkOptions, DeviceSpec, Direction, StampClock};
 use ringtap_filter::Instruction;
 use ringtap_filter::LinkType;
 use ringtap_net::interface::Interface;
@@ -46,6 +46,8 @@ pub struct PacketOptions {
     pub chunk_bytes: Option<u32>,
     /// Chunks per lane and packets per chunk.
     pub chunks: ChunkOptions,
+    /// Clock of the time stamps; those of the NIC are for received packets only.
+    pub stamps: StampClock,
     /// What happens when the interface is removed.
     pub at_removal: AtRemoval,
     /// First notes of the source's facts: why a packet socket was chosen.
@@ -64,6 +66,7 @@ impl PacketOptions {
             pool_bytes: None,
             chunk_bytes: None,
             chunks: ChunkOptions::default(),
+            stamps: StampClock::Host,
             at_removal: AtRemoval::End,
             notes: Vec::new(),
         }
@@ -85,8 +88,13 @@ impl PacketOptions {
         }
         let asked = &device.options;
         let chunk = asked.chunk.map(|size| to_u32(size.0));
+        let stamps = asked.stamps.unwrap_or_default();
         Ok(Self {
-            direction: asked.direction.unwrap_or(Direction::InOut),
+            direction: asked.direction.unwrap_or(match stamps {
+                StampClock::Host => Direction::InOut,
+                StampClock::Nic => Direction::In,
+            }),
+            stamps,
             promiscuous: asked.promiscuous.unwrap_or(true),
             snap_length: asked.snap_length,
             pool_bytes: asked.pool.map(|size| size.0),
@@ -229,11 +237,6 @@ fn by_way(leaving: u32, arriving: u32) -> Vec<Instruction> {
     ]
 }
 
-/// A program that rejects every packet; the kernel does not count rejected packets.
-pub(super) fn nothing() -> Vec<Instruction> {
-    vec![give(0)]
-}
-
 fn give(bytes: u32) -> Instruction {
     const RETURN: u16 = 0x06;
     instruction(RETURN, bytes)
@@ -290,6 +293,7 @@ mod tests {
                 per_lane: None,
                 packets: Some(256),
             },
+            stamps: StampClock::Host,
             at_removal: AtRemoval::End,
             notes: Vec::new(),
         };

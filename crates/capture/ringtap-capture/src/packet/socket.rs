@@ -63,6 +63,14 @@ impl PacketSocket {
         outcome.map_err(system("setting the socket's filter"))
     }
 
+    /// Gives packets the NIC's time stamp where they have one.
+    pub(super) fn use_nic_stamps(&self) -> Result<(), CaptureError> {
+        let source = libc::SOF_TIMESTAMPING_RAW_HARDWARE;
+        // SAFETY: PACKET_TIMESTAMP takes an int.
+        let outcome = unsafe { self.set(libc::SOL_PACKET, libc::PACKET_TIMESTAMP, &source) };
+        outcome.map_err(system("asking for the NIC's time stamps"))
+    }
+
     /// Creates the ring; `Ring::map` maps it.
     pub(super) fn make_ring(&self, layout: &RingLayout) -> io::Result<()> {
         let version: c_int = 2;

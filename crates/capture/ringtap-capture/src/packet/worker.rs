@@ -17,7 +17,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use ringtap_filter::classifier::Classification;
+use ringtap_filter::{Program, classifier::Classification};
 use ringtap_pool::{
     format::flag,
     wake::Signal,
@@ -29,7 +29,7 @@ use ringtap_ipc::event::{Event, sleep_until_readable};
 use crate::classifier::LaneClassifier;
 use ringtap_net::interface::Interface;
 
-use super::{frame, frame::RingFrame, options, ring::Ring, socket::PacketSocket, system};
+use super::{frame, frame::RingFrame, ring::Ring, socket::PacketSocket, system};
 use crate::CaptureError;
 
 /// Packets published at a time while a block is copied.
@@ -183,7 +183,10 @@ impl PacketWorker {
     /// Rejects new packets, and copies until all that the kernel counted have come.
     fn copy_the_rest(&mut self) {
         // If the kernel refuses the filter, the time limit ends the loop.
-        let _refused = self.progress.socket.attach(&options::nothing());
+        let _refused = self
+            .progress
+            .socket
+            .attach(Program::nothing().instructions());
         let started = Instant::now();
         loop {
             let counted = self.progress.kernel();
@@ -272,6 +275,9 @@ impl PacketLane {
         let mut flags = 0;
         if frame.is_outgoing {
             flags |= flag::OUT;
+        }
+        if frame.has_nic_time {
+            flags |= flag::NIC_TIME;
         }
         if frame.lacks_checksum {
             flags |= flag::PARTIAL_CHECKSUM;

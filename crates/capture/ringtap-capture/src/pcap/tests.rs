@@ -8,7 +8,7 @@ use std::sync::Arc;
 use ringtap_pool::conformance::{self, Harness, PoolSize};
 use ringtap_pool::distributor::{Distributor, ReaderOptions};
 use ringtap_pool::ids::LaneId;
-use ringtap_pool::reader::{Next, Packet};
+use ringtap_pool::reader::{NextBatch, Packet};
 use ringtap_pool::source::{Source, Status};
 use ringtap_pool::wake::NoSignal;
 use tempfile::TempDir;
@@ -76,7 +76,7 @@ fn read_all(mut source: ThreadedSource) -> (u64, Option<String>) {
     loop {
         let status = source.status();
         let moved = distributor.step().unwrap();
-        while let Next::Batch(batch) = reader.try_next().unwrap() {
+        while let NextBatch::Batch(batch) = reader.try_next().unwrap() {
             packets += u64::try_from(batch.packets().map(Result::unwrap).count()).unwrap();
         }
         match status {
@@ -85,7 +85,7 @@ fn read_all(mut source: ThreadedSource) -> (u64, Option<String>) {
             Status::Ended => return (packets, None),
             Status::Failed(error) | Status::Removed(error) => {
                 assert!(distributor.step().is_ok());
-                while let Next::Batch(batch) = reader.try_next().unwrap() {
+                while let NextBatch::Batch(batch) = reader.try_next().unwrap() {
                     packets += u64::try_from(batch.len()).unwrap();
                 }
                 return (packets, Some(error.to_string()));
@@ -141,7 +141,7 @@ fn a_lane_holds_exactly_the_chunks_and_packets_that_were_asked_for() {
         let mut read = 0;
         while read < 300 {
             distributor.step().unwrap();
-            while let Next::Batch(batch) = reader.try_next().unwrap() {
+            while let NextBatch::Batch(batch) = reader.try_next().unwrap() {
                 let (from, count) = (batch.first_sequence(), u64::try_from(batch.len()).unwrap());
                 let in_one = from % u64::from(m) + count <= u64::from(m);
                 assert!(in_one, "{count} packets of a chunk from {from} on");

@@ -13,7 +13,7 @@ use ringtap_pool::writer::{LaneWriter, PacketMeta};
 use super::FileStart;
 use crate::CaptureError;
 use crate::classifier::LaneClassifier;
-use ringtap_file::{Direction, Pace, PaceTurn, RawPacket, Reader};
+use ringtap_file::{FileReader, Pace, PaceTurn, PacketDirection, RawPacket};
 use ringtap_filter::LinkType;
 
 /// Packets that are published at a time when a file is read at top speed.
@@ -23,7 +23,7 @@ const NO_ROOM_NAP: Duration = Duration::from_micros(100);
 
 /// Reads a file into a lane.
 pub(super) struct FileWriter {
-    reader: Reader,
+    reader: FileReader,
     lane: FileLane,
     link_type: Option<LinkType>,
     /// The first packet, until rules can classify it.
@@ -53,7 +53,7 @@ impl<'a> ReplayedPacket<'a> {
         ReplayedPacket {
             time_ns: packet.time_ns,
             wire_length: packet.wire_length,
-            is_out: packet.direction() == Direction::Outbound,
+            is_out: packet.direction() == PacketDirection::Outbound,
             interface: packet.interface,
             data: packet.data,
         }
@@ -96,7 +96,7 @@ struct FileLane {
 
 impl FileWriter {
     pub(super) fn new(
-        reader: Reader,
+        reader: FileReader,
         writer: LaneWriter,
         classifier: LaneClassifier,
         pace: Pace,

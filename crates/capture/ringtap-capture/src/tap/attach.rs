@@ -20,7 +20,7 @@ use ringtap_bpf::BpfError;
 use ringtap_bpf::attach::{self, Binding, Variants};
 use ringtap_bpf::conflict::{self, Effect};
 use ringtap_bpf::link::Hook;
-use ringtap_device::Direction;
+use ringtap_device::{Direction, StampClock};
 use ringtap_net::interface::Interface;
 
 /// Limit for the chunks of a pool; no machine has the memory for more.
@@ -92,6 +92,7 @@ pub(super) fn attach(
         });
     }
     let binding = match options.at_removal {
+        _ if options.stamps == StampClock::Nic => Binding::Required,
         AtRemoval::End => Binding::ToInterface,
         // The kernel forgets a program that is bound to a removed interface.
         AtRemoval::Wait => Binding::Free,

@@ -75,7 +75,7 @@ impl TapAttachment {
         let links = self.links.lock();
         let sees_all = matches!(
             links.capturing.as_slice(),
-            [only] if matches!(only.hook, Hook::Native | Hook::NativeVlan)
+            [only] if matches!(only.hook, Hook::Native | Hook::NativeBound)
         );
         drop(links);
         self.reading = sees_all.then(|| self.read()).flatten();

@@ -60,7 +60,7 @@ impl Forward {
         program: TapProgram,
     ) -> Result<(), RulesNotLoaded> {
         let context = match program {
-            TapProgram::Rx | TapProgram::RxVlan => FilterHook::Xdp,
+            TapProgram::Rx | TapProgram::RxBound => FilterHook::Xdp,
             TapProgram::TcRx => FilterHook::Tc,
             TapProgram::TcTx | TapProgram::TcForward => return Ok(()),
         };

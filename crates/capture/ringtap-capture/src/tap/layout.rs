@@ -23,6 +23,7 @@ pub(super) struct TapConfig {
     pub(super) largest_frame: u32,
     pub(super) partial: u32,
     pub(super) chunk_packets: u32,
+    pub(super) nic_time: u32,
 }
 
 impl TapConfig {
@@ -42,6 +43,8 @@ impl TapConfig {
             self.largest_frame,
             self.partial,
             self.chunk_packets,
+            self.nic_time,
+            0,
         ];
         wide.flat_map(u64::to_ne_bytes)
             .chain(narrow.into_iter().flat_map(u32::to_ne_bytes))

@@ -65,7 +65,7 @@ impl Loaded {
         programs: &[TapProgram],
     ) -> Result<Self, CaptureError> {
         let names: Vec<_> = programs.iter().map(|program| program.name()).collect();
-        let bound = (TapProgram::RxVlan.name(), interface);
+        let bound = (TapProgram::RxBound.name(), interface);
         let name = &options.interface;
         let object = bpf::load(OBJECT, |open| {
             bpf::choose_programs(open, &names, Some(bound));

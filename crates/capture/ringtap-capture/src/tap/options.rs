@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Options of a tap.
 
-use ringtap_device::{ChunkOptions, DeviceSpec, Direction, Mode, Queues};
+use ringtap_device::{ChunkOptions, DeviceSpec, Direction, Mode, Queues, StampClock};
 use ringtap_net::interface::Interface;
 use ringtap_net::kernel::{self, Feature};
 use ringtap_pool::number::to_u32;
@@ -50,6 +50,8 @@ pub struct TapOptions {
     pub chunks: ChunkOptions,
     /// Destination of arriving packets, captured or not; forwarding begins with the first rules.
     pub forward: Option<Forward>,
+    /// Clock of the time stamps; those of the NIC are for received packets only.
+    pub stamps: StampClock,
     /// What happens when the interface is removed.
     pub at_removal: AtRemoval,
     /// Messages for the user about these options; the source's notes begin with them.
@@ -71,6 +73,7 @@ impl TapOptions {
             chunk_size: 0,
             chunks: ChunkOptions::default(),
             forward: None,
+            stamps: StampClock::Host,
             at_removal: AtRemoval::End,
             notes: Vec::new(),
         }
@@ -95,8 +98,10 @@ impl TapOptions {
             options.taking = Taking::Exclusive;
         }
         options.mode = asked.mode.unwrap_or(options.mode);
+        options.stamps = asked.stamps.unwrap_or_default();
         options.direction = match asked.direction {
             Some(direction) => direction,
+            None if options.stamps == StampClock::Nic => Direction::In,
             None => usual_direction(options.taking, interface, &mut options.notes),
         };
         options.promiscuous = asked.promiscuous.unwrap_or(options.promiscuous);

@@ -5,6 +5,7 @@
 //! - A segment is a power of two of at most 256 MiB: the verifier refuses larger offsets.
 //! - Every lane has the same number of chunks.
 
+use ringtap_device::StampClock;
 use ringtap_pool::format::{Geometry, GeometryError, MAX_CHUNK_SIZE, MIN_CHUNK_SIZE};
 use ringtap_pool::ids::ChunkId;
 use ringtap_pool::number::to_u32;
@@ -127,6 +128,7 @@ impl TapPlan {
             segment_shift: per_segment.ilog2(),
             chunk_count: self.geometry.chunk_count,
             chunk_packets: options.chunks.packets.unwrap_or(0),
+            nic_time: u32::from(options.stamps == StampClock::Nic),
             ring_shift: self.ring_entries.ilog2(),
             forward_to: options.forward.as_ref().map_or(0, |to| to.interface),
             largest_frame: options.forward.as_ref().map_or(0, |to| to.largest_frame),

@@ -19,7 +19,7 @@ use ringtap_bpf::program::ProgramKind;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum TapProgram {
     Rx,
-    RxVlan,
+    RxBound,
     TcRx,
     TcTx,
     /// Forwards packets that an XDP program left to the network stack's buffers.
@@ -30,7 +30,7 @@ impl TapProgram {
     pub(super) fn name(self) -> &'static str {
         match self {
             TapProgram::Rx => "rt_rx",
-            TapProgram::RxVlan => "rt_rx_vlan",
+            TapProgram::RxBound => "rt_rx_bound",
             TapProgram::TcRx => "rt_tc_rx",
             TapProgram::TcTx => "rt_tc_tx",
             TapProgram::TcForward => "rt_tc_forward",
@@ -40,14 +40,14 @@ impl TapProgram {
     /// The program that captures at `hook`.
     pub(super) fn at(hook: Hook) -> Self {
         match hook {
-            Hook::NativeVlan => TapProgram::RxVlan,
+            Hook::NativeBound => TapProgram::RxBound,
             Hook::Native | Hook::Generic => TapProgram::Rx,
             Hook::Tc => TapProgram::TcRx,
         }
     }
 
     pub(super) fn is_xdp(self) -> bool {
-        matches!(self, TapProgram::Rx | TapProgram::RxVlan)
+        matches!(self, TapProgram::Rx | TapProgram::RxBound)
     }
 
     /// FilterHook of the program's filters.
@@ -63,7 +63,7 @@ impl TapProgram {
         let name = self.name();
         match self {
             TapProgram::Rx => ProgramKind::xdp(name, None),
-            TapProgram::RxVlan => ProgramKind::xdp(name, Some(interface)),
+            TapProgram::RxBound => ProgramKind::xdp(name, Some(interface)),
             TapProgram::TcRx | TapProgram::TcForward => ProgramKind::tc(name, BPF_TCX_INGRESS),
             TapProgram::TcTx => ProgramKind::tc(name, BPF_TCX_EGRESS),
         }

@@ -33,6 +33,7 @@ use super::{Tap, TapOptions};
 use crate::CaptureError;
 use crate::monitor::{InterfaceMonitor, Repairs};
 use crate::nic::SharedLosses;
+use crate::nic_stamps;
 use crate::source::any_of;
 use ringtap_bpf::map::Mapping;
 use ringtap_bpf::{self as bpf, link};
@@ -194,6 +195,10 @@ impl Source for Tap {
     }
 
     fn horizon_ns(&mut self) -> Option<u64> {
+        // Nothing is known of the NIC's clock.
+        if self.facts.time_from.is_some() {
+            return None;
+        }
         // Before the lanes: a program that marks its lane later also takes a later time stamp.
         let now = now_ns().saturating_sub(BUSY_VISIBLE_NS);
         self.lanes.iter().all(has_published).then_some(now)
@@ -277,6 +282,7 @@ fn facts(options: &TapOptions, plan: &TapPlan, attached: &AttachedTap) -> Facts 
              several packets, or not at all"
                 .to_owned()
         }),
+        time_from: nic_stamps::time_from(options.stamps),
     }
 }
 

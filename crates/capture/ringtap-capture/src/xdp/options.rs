@@ -117,8 +117,9 @@ impl XdpPlan {
         };
         let aligned = layout(Cell::aligned(cell))?;
         let staggered = layout(Cell::staggered(cell))?;
-        let each = options.pool_bytes / u64::from(chunk) / u64::from(lanes.max(1));
-        let chunks = u64::from(lanes) * each.max(2) + 1;
+        // With the chunk of the header: a power of two stays one, as the memory of a guest's device must be.
+        let least = 2 * u64::from(lanes) + 1;
+        let chunks = (options.pool_bytes / u64::from(chunk)).max(least);
         let geometry = Geometry::contiguous(chunk, to_u32(chunks), lanes, options.snap_length);
         let mut geometry = geometry.map_err(|reason| CaptureError::Sizes {
             device: interface.name.clone(),

@@ -71,7 +71,7 @@ pub enum NoFilter {
 /// Name of the program for a hook.
 fn program_name(hook: Hook) -> &'static str {
     match hook {
-        Hook::NativeVlan => "rt_xsk_vlan",
+        Hook::NativeBound => "rt_xsk_bound",
         _ => "rt_xsk",
     }
 }
@@ -84,7 +84,7 @@ impl QueueProgram {
             shared: hook == Hook::Generic,
         };
         let object = object::load(OBJECT, |open| {
-            object::choose_programs(open, &[name], Some(("rt_xsk_vlan", interface.index)));
+            object::choose_programs(open, &[name], Some(("rt_xsk_bound", interface.index)));
             object::set_constants(open, ".rodata.config", &config.to_bytes())
         });
         let object = object
@@ -189,7 +189,7 @@ impl QueueProgram {
             .and_then(|()| code.set_function(MARK_FILTERS, Code::parse(&insns)?))
             .and_then(|()| code.to_insns());
         let insns = spliced.map_err(|_| NoFilter::Refused)?;
-        let bound = (self.hook == Hook::NativeVlan).then_some(self.interface);
+        let bound = (self.hook == Hook::NativeBound).then_some(self.interface);
         let kind = ProgramKind::xdp(program_name(self.hook), bound);
         let loaded = self.namespace.run(|| program::load(&kind, &insns));
         match loaded.map_err(|_| NoFilter::Unavailable)? {

@@ -11,7 +11,7 @@ use ringtap_capture::source::ThreadedSource;
 use ringtap_pool::{
     distributor::{Distributor, ReaderOptions},
     format::Slot,
-    reader::{Next, Reader},
+    reader::{NextBatch, Reader},
     source::{Counts, Source, Status},
     wake::NoSignal,
 };
@@ -70,7 +70,7 @@ impl Capture {
     /// Copies new packets; returns whether anything moved.
     fn read(&mut self) -> bool {
         let mut moved = self.distributor.step().expect("lanes are sound");
-        while let Next::Batch(batch) = self.reader.try_next().expect("chunks are readable") {
+        while let NextBatch::Batch(batch) = self.reader.try_next().expect("chunks are readable") {
             moved = true;
             for packet in batch.packets() {
                 let packet = packet.expect("slots are readable");

@@ -15,7 +15,7 @@ use capture::{Capture, Captured};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use ringtap_capture::packet::{self, PacketOptions};
-use ringtap_device::{ChunkOptions, Direction};
+use ringtap_device::{ChunkOptions, Direction, StampClock};
 use ringtap_pool::{
     conformance::{self, Harness, PoolSize, UnderTraffic},
     format::flag,
@@ -298,7 +298,7 @@ fn the_same_packets_as_tcpdump_byte_for_byte() {
 }
 
 fn read_file(path: &Path) -> Vec<Vec<u8>> {
-    let mut reader = ringtap_file::Reader::open(path.to_str().expect("the path is text"))
+    let mut reader = ringtap_file::FileReader::open(path.to_str().expect("the path is text"))
         .expect("a capture file");
     let mut packets = Vec::new();
     while let Some(packet) = reader.next_packet().expect("a whole file") {
@@ -366,4 +366,28 @@ fn a_low_rate_does_not_fill_the_ring() {
     capture.read_until(200);
     let (_, counts) = capture.finish();
     assert_eq!((counts.lanes[0].offered, counts.lanes[0].kernel), (200, 0));
+}
+
+#[test]
+fn without_stamps_of_a_nic_a_device_is_refused_and_a_packet_has_the_hosts_time() {
+    require_root!();
+    let net = Namespace::with_veth("packet_nic_time");
+    for device in ["packet:rx0", "tap:rx0", "rx0"] {
+        let text = format!("{device}?stamps=adapter_unsynced");
+        let opened = net.enter(|| ringtap_capture::open(&text.parse().expect("a device")));
+        let refused = opened.err().map(|error| error.to_string());
+        let refused = refused.unwrap_or_default();
+        assert!(refused.contains("the NIC stamps no packets"), "{refused}");
+    }
+    let asked = PacketOptions {
+        stamps: StampClock::Nic,
+        direction: Direction::In,
+        ..options()
+    };
+    let mut capture = Capture::start(&net, &asked);
+    net.inject("tx0", &[frame(&[], 61)]);
+    capture.read_until(1);
+    let (packets, _) = capture.finish();
+    assert!(!packets[0].has(flag::NIC_TIME), "{:?}", packets[0].slot);
+    assert!(packets[0].slot.time_ns > 0);
 }

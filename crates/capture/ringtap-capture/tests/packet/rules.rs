@@ -96,7 +96,7 @@ fn rules_change_under_traffic_without_loss() {
 }
 
 #[test]
-fn filters_judge_the_whole_packet_and_the_snap_length_cuts_afterwards() {
+fn filters_see_the_whole_packet_and_the_snap_length_cuts_afterwards() {
     require_root!();
     for (snap_length, tags) in [(40, &[][..]), (8, &[(0x8100, 7)][..])] {
         let net = Namespace::with_veth("packet_rules_snap");

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use ringtap_pool::distributor::{Distributor, ReaderOptions};
 use ringtap_pool::format::Slot;
-use ringtap_pool::reader::Next;
+use ringtap_pool::reader::NextBatch;
 use ringtap_pool::source::{Counts, Source};
 use ringtap_pool::wake::NoSignal;
 
@@ -30,7 +30,7 @@ pub(crate) fn finish(mut source: impl Source) -> (Vec<Captured>, Counts) {
     loop {
         let moved = distributor.step().unwrap();
         let before = captured.len();
-        while let Next::Batch(batch) = reader.try_next().unwrap() {
+        while let NextBatch::Batch(batch) = reader.try_next().unwrap() {
             for packet in batch.packets() {
                 let packet = packet.unwrap();
                 captured.push(Captured {

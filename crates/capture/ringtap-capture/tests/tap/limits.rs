@@ -9,7 +9,7 @@ use ringtap_capture::tap::{Mode, Taking, Tap, TapOptions};
 use ringtap_device::ChunkOptions;
 use ringtap_ipc::event::sleep_until_readable;
 use ringtap_pool::distributor::{Distributor, ReaderOptions, Returns};
-use ringtap_pool::reader::Next;
+use ringtap_pool::reader::NextBatch;
 use ringtap_pool::source::{Source, Status};
 use ringtap_pool::wake::NoSignal;
 pub(crate) use ringtap_testkit::LIMIT;
@@ -236,7 +236,7 @@ fn a_reader_that_sleeps_is_woken_and_one_that_does_not_is_left_alone() {
 
     for number in 2..5 {
         distributor.step().unwrap();
-        while let Next::Batch(_) = reader.try_next().unwrap() {}
+        while let NextBatch::Batch(_) = reader.try_next().unwrap() {}
         reader.sleeper().arm();
         distributor.arm(Returns::WhenDry);
         assert!(!distributor.step().unwrap(), "nothing came meanwhile");
@@ -276,7 +276,7 @@ fn chunks_go_round_many_times() {
     for round in 0..20_u8 {
         net.inject("tx0", &vec![frame(round, 900); 12]);
         distributor.step().unwrap();
-        while let Next::Batch(batch) = reader.try_next().unwrap() {
+        while let NextBatch::Batch(batch) = reader.try_next().unwrap() {
             for packet in batch.packets() {
                 assert_eq!(packet.unwrap().data, frame(round, 900));
                 read += 1;

@@ -31,6 +31,8 @@ mod refusals;
 #[cfg(test)]
 mod rules;
 #[cfg(test)]
+mod stamps;
+#[cfg(test)]
 mod steering;
 #[cfg(test)]
 mod support;

@@ -250,7 +250,7 @@ fn filters_see_what_is_beyond_the_first_buffer() {
 }
 
 #[test]
-fn filters_judge_the_whole_packet_whatever_is_kept_of_it() {
+fn filters_see_the_whole_packet_whatever_is_kept_of_it() {
     require_root!();
     require_tool!("ip", "python3");
     let mut maker = Maker::new(13);

@@ -141,15 +141,15 @@ fn a_queue_of_a_foreign_socket_is_told_and_taken_when_that_is_gone() {
     require_root!();
     require_tool!("ip", "python3");
     let net = Namespace::with_veth("foreign");
-    let holder = net.spawn("python3", &["-c", HOLD]);
-    holder.wait_for_stdout("held", LIMIT);
+    let occupant = net.spawn("python3", &["-c", HOLD]);
+    occupant.wait_for_stdout("held", LIMIT);
     let error = try_open(&net, &options("rx0")).err().expect("it is held");
     let is_first = matches!(error, CaptureError::Busy { queue: 0, .. });
     assert!(is_first, "{error}");
     assert!(error.to_string().contains("queue 0"), "{error}");
     assert!(!net.has_xdp("rx0"), "nothing is left behind");
     // The kernel may still be removing the socket.
-    holder.signal(Signal::KILL);
+    occupant.signal(Signal::KILL);
     let source = open(&net, &options("rx0"));
     net.inject("tx0", &[frame(1, 100)]);
     let (captured, _) = finish(source);

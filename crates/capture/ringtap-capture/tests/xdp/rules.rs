@@ -161,7 +161,7 @@ fn cells_whose_packets_nobody_wants_are_used_again() {
 }
 
 #[test]
-fn filters_judge_the_whole_packet_and_the_snap_length_cuts_afterwards() {
+fn filters_see_the_whole_packet_and_the_snap_length_cuts_afterwards() {
     require_root!();
     require_tool!("ip", "python3");
     let net = Namespace::with_veth("filtered-snap");

@@ -182,12 +182,15 @@ fn packets_in_tunnels_are_found_when_asked_for() {
     let gtp = over_udp(2152, &[0x30, 255, 0, 0, 0, 0, 0, 1], &ip);
     let extended = [0x36, 255, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0x85, 1, 0, 0, 0];
     let gtp_extended = over_udp(2152, &extended, &ip);
+    // Without the flag E, the type of the next extension does not count.
+    let numbered = [0x32, 255, 0, 0, 0, 0, 0, 1, 0, 9, 0, 0x85];
+    let gtp_numbered = over_udp(2152, &numbered, &ip);
     let gre = over_gre(&[0, 0, 8, 0], &ip);
     let keyed = over_gre(
         &[0xb0, 0, 0x65, 0x58, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3],
         &udp(true),
     );
-    for tunnel in [vxlan, gtp, gtp_extended, gre, keyed] {
+    for tunnel in [vxlan, gtp, gtp_extended, gtp_numbered, gre, keyed] {
         assert_eq!(inner(&tunnel), UDP_HASH, "{tunnel:?}");
         assert_ne!(outer(&tunnel), UDP_HASH, "{tunnel:?}");
     }

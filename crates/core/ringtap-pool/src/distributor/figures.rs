@@ -3,7 +3,7 @@
 
 use super::Distributor;
 use super::admission::LaneBudget;
-use super::entry::{Account, Entry, Missing};
+use super::entry::{Account, Entry, Missing, Policy};
 use crate::control::Progress;
 use crate::ids::{ChunkId, LaneId, ReaderId};
 
@@ -60,6 +60,15 @@ impl Distributor {
         self.lanes
             .get(lane.index())
             .map_or(0, |lane| lane.ends.chunks)
+    }
+
+    /// Chunks of a lane that wait for readers: the most that one reader of the policy "block" holds; without
+    /// such readers all that are in use.
+    pub fn backlog(&self, lane: LaneId) -> u32 {
+        let readers = self.readers.iter().flatten();
+        let waiting = readers.filter(|entry| entry.policy == Policy::Block);
+        let held = waiting.filter_map(|entry| Some(entry.lanes.get(lane.index())?.held));
+        held.max().unwrap_or_else(|| self.chunks_in_use(lane))
     }
 
     /// Whether a reader has credit for another chunk of this lane; `true` without readers.

@@ -3,7 +3,7 @@
 
 use super::*;
 use crate::number::to_u64;
-use crate::reader::Next;
+use crate::reader::NextBatch;
 use crate::source;
 use crate::wake::NoSignal;
 use crate::writer::{LaneWriter, PacketMeta};
@@ -57,7 +57,7 @@ impl Fixture {
 /// Reads everything; returns the numbers of packets and of packets missing in gaps.
 pub(super) fn drain(reader: &mut Reader) -> (u64, u64) {
     let (mut read, mut missing) = (0, 0);
-    while let Next::Batch(batch) = reader.try_next().unwrap() {
+    while let NextBatch::Batch(batch) = reader.try_next().unwrap() {
         missing += batch.gap().map_or(0, |gap| gap.packets);
         read += u64::try_from(batch.packets().map(Result::unwrap).count()).unwrap();
     }
@@ -97,6 +97,30 @@ fn a_chunk_comes_back_when_every_reader_moved_past_it() {
         1,
         "the open one"
     );
+}
+
+#[test]
+fn a_backlog_is_that_of_readers_that_must_lose_nothing() {
+    let mut fixture = fixture(8).guaranteed(2);
+    let (_, _other) = fixture.reader(ReaderOptions::default());
+    fixture.write(25);
+    fixture.distributor.step().unwrap();
+    assert_eq!(fixture.distributor.backlog(LaneId(0)), 3, "all in use");
+    let policy = Policy::Block;
+    let (id, mut reader) = fixture.reader(ReaderOptions {
+        policy,
+        ..ReaderOptions::default()
+    });
+    assert_eq!(fixture.distributor.backlog(LaneId(0)), 1);
+    // More than the lane has: the reader may hold every chunk, and loses nothing of what was written.
+    fixture.write(200);
+    fixture.distributor.step().unwrap();
+    fixture.writer.close();
+    fixture.distributor.step().unwrap();
+    let backlog = fixture.distributor.backlog(LaneId(0));
+    assert!(backlog >= 5, "{backlog}");
+    assert_eq!(drain(&mut reader).1, 0);
+    assert_eq!(fixture.distributor.missed(id, LaneId(0)).packets, 0);
 }
 
 #[test]
@@ -240,7 +264,7 @@ fn the_end_comes_after_the_last_packet() {
     fixture.distributor.step().unwrap();
     fixture.distributor.finish();
     assert_eq!(drain(&mut reader), (3, 0));
-    assert!(matches!(reader.try_next(), Ok(Next::Ended)));
+    assert!(matches!(reader.try_next(), Ok(NextBatch::Ended)));
 }
 
 /// Writes packets that belong to bits 1 and 2 in turn.
@@ -272,7 +296,7 @@ fn a_reader_is_charged_only_for_packets_that_it_wanted() {
     fixture.distributor.step().unwrap();
     write_by_turns(&mut fixture, 1);
     fixture.distributor.step().unwrap();
-    let Next::Batch(batch) = reader.try_next().unwrap() else {
+    let NextBatch::Batch(batch) = reader.try_next().unwrap() else {
         panic!("the open chunk was leased again")
     };
     let gap = batch.gap().unwrap();
@@ -315,7 +339,7 @@ fn packets_for_other_members_are_told_from_losses_and_from_filtered_packets() {
     fixture.distributor.step().unwrap();
     write(&mut fixture, 1);
     fixture.distributor.step().unwrap();
-    let Next::Batch(batch) = reader.try_next().unwrap() else {
+    let NextBatch::Batch(batch) = reader.try_next().unwrap() else {
         panic!("the open chunk was leased again")
     };
     let gap = batch.gap().unwrap();
@@ -455,7 +479,7 @@ fn a_strained_reader_gets_the_beginning_of_packets() {
     fixture.write(4 * 12);
     fixture.distributor.step().unwrap();
     let mut lengths = Vec::new();
-    while let Next::Batch(batch) = reader.try_next().unwrap() {
+    while let NextBatch::Batch(batch) = reader.try_next().unwrap() {
         lengths.extend(batch.packets().map(|packet| packet.unwrap().data.len()));
     }
     assert_eq!(lengths, [[300; 24], [100; 24]].concat());

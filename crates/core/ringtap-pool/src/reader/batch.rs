@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::lease::Lease;
-use super::{Gap, RecvError};
+use super::{CaptureGap, Gap, RecvError};
 use crate::format::Slot;
 use crate::ids::{ChunkId, LaneId, widen};
 use crate::number::to_u32;
@@ -18,7 +18,7 @@ const AHEAD: u32 = 12;
 ///
 /// A batch may be kept, sent to another thread, and outlive its reader; its packets do not change.
 /// Dropping it releases them. The chunk of a kept batch counts against the reader's credit.
-pub struct Batch {
+pub struct ChunkBatch {
     pub(super) lease: Arc<Lease>,
     pub(super) from: u32,
     pub(super) to: u32,
@@ -26,6 +26,7 @@ pub struct Batch {
     pub(super) lane: LaneId,
     pub(super) first_sequence: u64,
     pub(super) gap: Option<Gap>,
+    pub(super) capture_gap: Option<CaptureGap>,
     pub(super) most_bytes: usize,
 }
 
@@ -49,10 +50,20 @@ impl Packet<'_> {
     }
 }
 
-impl Batch {
+impl ChunkBatch {
     /// The lane that captured these packets.
     pub fn lane(&self) -> LaneId {
         self.lane
+    }
+
+    /// The chunk that the packets lie in.
+    pub fn chunk(&self) -> ChunkId {
+        self.lease.id()
+    }
+
+    /// Number of this chunk in its lane.
+    pub fn chunk_sequence(&self) -> u64 {
+        self.lease.chunk().map_or(0, Chunk::chunk_sequence)
     }
 
     /// Sequence of the first packet.
@@ -68,6 +79,12 @@ impl Batch {
     /// Missing packets just before this batch.
     pub fn gap(&self) -> Option<Gap> {
         self.gap
+    }
+
+    /// A time just before this batch in which the lane captured nothing. A reader that subscribed
+    /// after it, but before the first packet after it, gets it as well.
+    pub fn capture_gap(&self) -> Option<CaptureGap> {
+        self.capture_gap
     }
 
     /// Number of packets, at least 1.
@@ -101,17 +118,17 @@ impl Batch {
     /// The packets, in the order of capture.
     ///
     /// An impossible slot (payload outside the chunk) ends the iteration with an error.
-    pub fn packets(&self) -> Packets<'_> {
+    pub fn packets(&self) -> ChunkPackets<'_> {
         self.packets_from(self.from)
     }
 
     /// An iterator without packets.
-    pub fn no_packets(&self) -> Packets<'_> {
+    pub fn no_packets(&self) -> ChunkPackets<'_> {
         self.packets_from(self.to)
     }
 
-    fn packets_from(&self, at: u32) -> Packets<'_> {
-        Packets {
+    fn packets_from(&self, at: u32) -> ChunkPackets<'_> {
+        ChunkPackets {
             chunk: self.lease.chunk(),
             id: self.lease.id(),
             at,
@@ -122,8 +139,8 @@ impl Batch {
     }
 }
 
-/// Iterator over the packets of a [`Batch`].
-pub struct Packets<'a> {
+/// Iterator over the packets of a [`ChunkBatch`].
+pub struct ChunkPackets<'a> {
     chunk: Option<Chunk<'a>>,
     id: ChunkId,
     at: u32,
@@ -132,7 +149,7 @@ pub struct Packets<'a> {
     most_bytes: usize,
 }
 
-impl<'a> Iterator for Packets<'a> {
+impl<'a> Iterator for ChunkPackets<'a> {
     /// The error is boxed: its fields beside those of a packet would make the compiler move both
     /// in pieces of other sizes, which stalls the processor.
     type Item = Result<Packet<'a>, Box<RecvError>>;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Peeks at the first waiting packet of each lane, for readers that merge lanes by time.
 
-use super::{Batch, Range, Reader, RecvError};
+use super::{ChunkBatch, Range, Reader, RecvError};
 use crate::ids::{ChunkId, LaneId, widen};
 use crate::sync::Ordering::*;
 
@@ -76,7 +76,11 @@ impl Reader {
     }
 
     /// Takes the waiting packets of one lane up to this time, but at least one if any waits.
-    pub fn try_next_of(&mut self, lane: LaneId, until_ns: u64) -> Result<Option<Batch>, RecvError> {
+    pub fn try_next_of(
+        &mut self,
+        lane: LaneId,
+        until_ns: u64,
+    ) -> Result<Option<ChunkBatch>, RecvError> {
         if lane.index() >= self.lanes.len() {
             return Ok(None);
         }

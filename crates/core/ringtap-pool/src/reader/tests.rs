@@ -48,10 +48,10 @@ impl Fixture {
         self.distributor.step().unwrap();
     }
 
-    fn batch(&mut self) -> Option<Batch> {
+    fn batch(&mut self) -> Option<ChunkBatch> {
         match self.reader.try_next().unwrap() {
-            Next::Batch(batch) => Some(batch),
-            Next::Empty | Next::Ended => None,
+            NextBatch::Batch(batch) => Some(batch),
+            NextBatch::Empty | NextBatch::Ended => None,
         }
     }
 
@@ -68,12 +68,12 @@ impl Fixture {
     }
 }
 
-fn place(batch: &Batch) -> (u32, u64, usize) {
+fn place(batch: &ChunkBatch) -> (u32, u64, usize) {
     (batch.lane().0, batch.first_sequence(), batch.len())
 }
 
 /// First bytes of all packets.
-fn fills(batch: &Batch) -> Vec<u8> {
+fn fills(batch: &ChunkBatch) -> Vec<u8> {
     batch
         .packets()
         .map(|packet| packet.unwrap().data[0])
@@ -93,7 +93,7 @@ fn an_empty_packet_opens_the_largest_chunk() {
         writer.write(&PacketMeta::default(), [bytes]).unwrap();
     }
     distributor.step().unwrap();
-    let Next::Batch(batch) = reader.try_next().unwrap() else {
+    let NextBatch::Batch(batch) = reader.try_next().unwrap() else {
         panic!("two packets wait");
     };
     let lengths = batch.packets().map(|packet| packet.unwrap().data.len());
@@ -128,7 +128,7 @@ fn kept_batches_go_back_in_any_order_and_each_chunk_once() {
     for _ in 0..8 {
         fixture.write(0, 3);
         let batches: Vec<_> = std::iter::from_fn(|| fixture.batch()).collect();
-        assert_eq!(batches.iter().map(Batch::len).sum::<usize>(), 3);
+        assert_eq!(batches.iter().map(ChunkBatch::len).sum::<usize>(), 3);
     }
 }
 
@@ -174,7 +174,7 @@ fn kept_batches_count_against_the_credit_and_lose_nothing_that_was_taken() {
         fixture.write(0, 3);
         kept.extend(fixture.batch());
     }
-    let taken: usize = kept.iter().map(Batch::len).sum();
+    let taken: usize = kept.iter().map(ChunkBatch::len).sum();
     let missed = fixture.distributor.missed(fixture.id, LaneId(0)).packets;
     assert!(
         missed > 0,
@@ -183,9 +183,78 @@ fn kept_batches_count_against_the_credit_and_lose_nothing_that_was_taken() {
     kept.clear();
     fixture.write(0, 3);
     let after: Vec<_> = std::iter::from_fn(|| fixture.batch()).collect();
-    let gaps = after.iter().filter_map(Batch::gap).map(|gap| gap.packets);
+    let gaps = after
+        .iter()
+        .filter_map(ChunkBatch::gap)
+        .map(|gap| gap.packets);
     let missed = fixture.distributor.missed(fixture.id, LaneId(0)).packets;
     assert_eq!(gaps.sum::<u64>(), missed);
-    let taken = taken + after.iter().map(Batch::len).sum::<usize>();
+    let taken = taken + after.iter().map(ChunkBatch::len).sum::<usize>();
     assert_eq!(crate::number::to_u64(taken) + missed, 63);
+}
+
+#[test]
+fn each_reader_learns_once_of_a_capture_gap_even_if_it_misses_the_chunk_after_it() {
+    let mut fixture = fixture();
+    let gaps = |reader: &mut Reader| {
+        let mut found = Vec::new();
+        while let NextBatch::Batch(batch) = reader.try_next().unwrap() {
+            found.extend(batch.capture_gap().map(|gap| (batch.first_sequence(), gap)));
+        }
+        found
+    };
+    let few = ReaderOptions {
+        credit: Some(3),
+        ..ReaderOptions::default()
+    };
+    // Keeps all it may hold, and so misses the chunk after the gap.
+    let (_, mut slow) = fixture.distributor.add_reader(&few).unwrap();
+    fixture.write(0, 4);
+    let mut kept = Vec::new();
+    for _ in 0..20 {
+        if let NextBatch::Batch(batch) = slow.try_next().unwrap() {
+            assert_eq!(batch.capture_gap(), None);
+            kept.push(batch);
+        }
+        assert_eq!(gaps(&mut fixture.reader), []);
+        fixture.write(0, 3);
+    }
+    assert_eq!(gaps(&mut fixture.reader), []);
+    // Two gaps with no packet between them are one.
+    fixture.writers[0].capture_gap(5, 1_000);
+    fixture.writers[0].capture_gap(0, 200);
+    let gap = CaptureGap {
+        sequence: 64,
+        duration_ns: 1_200,
+        after: 5,
+    };
+    for _ in 0..3 {
+        fixture.write(0, 3);
+    }
+    assert_eq!(gaps(&mut fixture.reader), [(64, gap)]);
+    let (_, mut later) = fixture.distributor.add_reader(&few).unwrap();
+    kept.clear();
+    let before = gaps(&mut slow);
+    fixture.write(0, 6);
+    let learned = [before, gaps(&mut slow)].concat();
+    assert!(
+        matches!(learned[..], [(first, found)] if first > 64 && found == gap),
+        "{learned:?}"
+    );
+    assert_eq!(gaps(&mut fixture.reader), []);
+    assert_eq!(gaps(&mut later), []);
+}
+
+#[test]
+fn a_batch_names_all_readers_that_want_one_of_its_packets() {
+    let mut fixture = fixture();
+    for mask in [2, 8] {
+        let meta = PacketMeta {
+            mask,
+            ..PacketMeta::default()
+        };
+        fixture.writers[0].write(&meta, [&[0; 60]]).unwrap();
+    }
+    fixture.distributor.step().unwrap();
+    assert_eq!(fixture.batch().unwrap().wanted(), 10);
 }

@@ -12,6 +12,7 @@ use crate::ids::{LaneId, widen};
 use crate::memory::{AHEAD, LINE, Piece};
 use crate::number::{to_u16, to_u32};
 use crate::publish;
+use crate::reader::CaptureGap;
 use crate::sync::{AtomicU32, Ordering::*};
 
 /// Prefetch distance for slots, in bytes.
@@ -47,6 +48,7 @@ pub(super) struct ChunkHeader {
     pub(super) first_sequence: u64,
     pub(super) chunk_sequence: u64,
     pub(super) lost_before: u64,
+    pub(super) gap: Option<CaptureGap>,
 }
 
 impl Open {
@@ -69,6 +71,14 @@ impl Open {
         word(format::chunk::CHUNK_SEQUENCE, header.chunk_sequence);
         word(format::chunk::LOST_BEFORE, header.lost_before);
         word(format::chunk::WANTED, 0);
+        if let Some(gap) = header.gap {
+            word(format::chunk::GAP_SEQUENCE, gap.sequence);
+            word(format::chunk::GAP_AFTER, gap.after);
+        }
+        word(
+            format::chunk::GAP_NS,
+            header.gap.map_or(0, |gap| gap.duration_ns),
+        );
         let open = Open {
             piece,
             next_slot: CHUNK_HEADER_SIZE,

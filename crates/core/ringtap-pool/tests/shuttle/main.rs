@@ -10,7 +10,7 @@ use std::sync::Arc;
 use ringtap_pool::distributor::{Distributor, ReaderOptions, Returns};
 use ringtap_pool::format::Geometry;
 use ringtap_pool::ids::{LaneId, ReaderId};
-use ringtap_pool::reader::{Batch, Next, Reader};
+use ringtap_pool::reader::{ChunkBatch, NextBatch, Reader};
 use ringtap_pool::source;
 use ringtap_pool::view::Pool;
 use ringtap_pool::wake::Signal;
@@ -109,7 +109,7 @@ fn write_all(writer: &mut LaneWriter) {
 }
 
 /// Checks that each packet consists of its sequence number, and returns the number of packets.
-fn check(batch: &Batch) -> u64 {
+fn check(batch: &ChunkBatch) -> u64 {
     let mut count = 0;
     for packet in batch.packets() {
         let packet = packet.unwrap();
@@ -127,16 +127,16 @@ fn read(mut reader: Reader, doorbell: &Doorbell, taken: &Doorbell) -> (u64, u64)
     let (mut read, mut lost, mut is_armed) = (0, 0, false);
     loop {
         match reader.try_next().unwrap() {
-            Next::Batch(batch) => {
+            NextBatch::Batch(batch) => {
                 lost += batch.gap().map_or(0, |gap| gap.packets);
                 // Other threads run while the batch is held.
                 thread::yield_now();
                 read += check(&batch);
                 taken.signal();
             }
-            Next::Ended => return (read, lost),
-            Next::Empty if is_armed => doorbell.wait(),
-            Next::Empty => {
+            NextBatch::Ended => return (read, lost),
+            NextBatch::Empty if is_armed => doorbell.wait(),
+            NextBatch::Empty => {
                 sleeper.arm();
                 is_armed = true;
                 continue;
@@ -247,7 +247,7 @@ fn a_reader_that_is_removed_while_it_reads_gives_its_chunks_back() {
         let holding = thread::spawn(move || {
             let mut kept = Vec::new();
             for _ in 0..20 {
-                if let Ok(Next::Batch(batch)) = reader.try_next() {
+                if let Ok(NextBatch::Batch(batch)) = reader.try_next() {
                     kept.push(batch);
                 }
             }

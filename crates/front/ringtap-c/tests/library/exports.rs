@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The library exports the calls that its header declares.
+//! The library exports the calls that its header declares; it is installed where the caller says.
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::path::Path;
 use std::process::Command;
 
-use crate::support::{crate_folder, installed};
+use tempfile::TempDir;
+
+use crate::support::{crate_folder, deps, installed, script};
 
 type Names = BTreeSet<String>;
 
@@ -73,4 +76,22 @@ fn the_soname_is_the_one_of_this_abi_and_little_else_is_needed() {
         let there = needed.iter().any(|line| line.contains(library));
         assert!(!there, "a reader needs no {library}: {needed:?}");
     }
+}
+
+#[test]
+fn an_installation_has_its_own_folders_and_is_removed_whole() {
+    let root = TempDir::new().expect("a folder");
+    let [prefix, libdir] = ["/opt/r", "/opt/r/lib/x86"].map(Path::new);
+    script(&[Path::new("install"), &deps(), prefix, libdir, root.path()]);
+    let flags = fs::read_to_string(root.path().join("opt/r/lib/x86/pkgconfig/ringtap.pc"));
+    let flags = flags.expect("pkg-config finds the library");
+    assert!(flags.contains("\nprefix=/opt/r\n"), "{flags}");
+    assert!(flags.contains("\nlibdir=/opt/r/lib/x86\n"), "{flags}");
+    let library = root.path().join("opt/r/lib/x86/libringtap.so");
+    fs::read(library).expect("a link to the library");
+    script(&[Path::new("uninstall"), prefix, libdir, root.path()]);
+    let mut find = Command::new("find");
+    let files = find.arg(root.path()).args(["!", "-type", "d"]).output();
+    let files = files.expect("find can be run");
+    assert_eq!(String::from_utf8_lossy(&files.stdout), "");
 }

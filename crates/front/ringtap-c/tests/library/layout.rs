@@ -6,7 +6,7 @@ use std::fs;
 use std::mem::offset_of;
 use std::process::Command;
 
-use ringtap_c::types::{self, CursorPacket, Options, Source, Statistics};
+use ringtap_c::types::{self, CLastGap, COptions, CSource, CStatistics, CursorPacket};
 
 use crate::support::{build, installed, with_library};
 
@@ -39,7 +39,7 @@ fn structures() -> Vec<Fact> {
     facts!(
         all,
         "ringtap_options",
-        Options,
+        COptions,
         size,
         name,
         filter,
@@ -67,7 +67,7 @@ fn structures() -> Vec<Fact> {
     facts!(
         all,
         "ringtap_source",
-        Source,
+        CSource,
         size,
         device,
         offered_from,
@@ -78,8 +78,19 @@ fn structures() -> Vec<Fact> {
     );
     facts!(
         all,
+        "ringtap_gap",
+        CLastGap,
+        size,
+        sequence,
+        duration_ns,
+        after,
+        lane,
+        number
+    );
+    facts!(
+        all,
         "ringtap_statistics",
-        Statistics,
+        CStatistics,
         size,
         offered,
         delivered,
@@ -121,6 +132,8 @@ fn numbers() -> Vec<Fact> {
         fact("RINGTAP_PACKET_HASHED", flag::HASHED),
         fact("RINGTAP_PACKET_PARTIAL_CHECKSUM", flag::PARTIAL_CHECKSUM),
         fact("RINGTAP_PACKET_SUPER", flag::SUPER),
+        fact("RINGTAP_PACKET_NIC_TIME", flag::NIC_TIME),
+        fact("RINGTAP_PACKET_AFTER_GAP", ringtap_client::AFTER_GAP),
     ]
 }
 

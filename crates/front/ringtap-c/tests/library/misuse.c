@@ -90,6 +90,7 @@ static void use_wrongly(ringtap_handle *handle)
 {
     struct ringtap_statistics statistics = { .size = 8 };
     struct ringtap_source source = { .size = 0 };
+    struct ringtap_gap gap = { .size = 8 };
     const struct ringtap_packet *packet;
 
     WANT(ringtap_next(handle, NULL, 0), RINGTAP_ERROR_ARGUMENT);
@@ -104,6 +105,9 @@ static void use_wrongly(ringtap_handle *handle)
     WANT((int)source.link_type, 1);
     WANT(strncmp(source.device, "pcap:", 5), 0);
     WANT(ringtap_source(handle, 1, &source), 0);
+    WANT(ringtap_last_gap(handle, &gap), RINGTAP_ERROR_ARGUMENT);
+    gap.size = sizeof(gap);
+    WANT(ringtap_last_gap(handle, &gap), 0);
     WANT(ringtap_inline(handle), RINGTAP_ERROR_REFUSED);
     SAID(handle, "nothing waits for verdicts here");
     WANT(ringtap_verdict(handle, 0, 0, RINGTAP_PASS), RINGTAP_ERROR_ARGUMENT);

@@ -14,12 +14,12 @@ pub(crate) fn crate_folder() -> &'static Path {
 }
 
 /// Cargo's output folder of this test.
-fn deps() -> PathBuf {
+pub(crate) fn deps() -> PathBuf {
     let exe = env::current_exe().expect("a test has a file");
     exe.parent().expect("in a folder").to_owned()
 }
 
-fn script(args: &[&Path]) {
+pub(crate) fn script(args: &[&Path]) {
     let script = crate_folder().join("../../../scripts/library");
     let output = Command::new(script).args(args).output();
     let output = output.expect("the script can be run");

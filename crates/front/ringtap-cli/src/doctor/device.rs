@@ -237,8 +237,13 @@ fn stamps(answers: &DeviceAnswers) -> Option<Diagnosis> {
                 .any(|line| line.split_whitespace().next() == Some("all"))
         });
     let found = match (text.contains("hardware-receive"), is_all) {
-        (true, true) => "the NIC can stamp every packet; Ringtap uses the kernel's clock",
-        (true, false) => "the NIC stamps PTP packets only; Ringtap uses the kernel's clock",
+        (true, true) if answers.xdp.is_some_and(XdpFeatures::tells_stamps) => {
+            "by the kernel's clock; `-j adapter_unsynced`: by the NIC's"
+        }
+        (true, true) => {
+            "by the kernel's clock; `-j adapter_unsynced`: by the NIC's, with `packet` only"
+        }
+        (true, false) => "by the kernel's clock: the NIC stamps PTP packets only",
         (false, _) => "by the kernel's clock",
     };
     Some(Diagnosis::good("time stamps", found))

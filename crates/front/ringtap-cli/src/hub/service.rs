@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What systemd is told of a hub that it started (`Type=notify`, `WatchdogSec=`).
+//! Notifications to systemd of a hub that it started (`Type=notify`, `WatchdogSec=`).
 
 use sd_notify::NotifyState;
 

@@ -38,6 +38,7 @@ pub(crate) struct ConfiguredVm {
     pub(crate) monitor: Monitor,
     pub(crate) groups: Vec<String>,
     pub(crate) memory_bytes: Option<u64>,
+    pub(crate) in_place: bool,
 }
 
 /// `[[vm]]`.
@@ -49,6 +50,8 @@ pub(super) struct VmTable {
     libvirt: Option<String>,
     groups: Vec<String>,
     memory: Option<String>,
+    #[serde(default)]
+    in_place: bool,
 }
 
 impl VmTable {
@@ -65,6 +68,7 @@ impl VmTable {
             monitor,
             groups: self.groups.clone(),
             memory_bytes: memory.transpose()?.map(|size| size.0),
+            in_place: self.in_place,
         })
     }
 }

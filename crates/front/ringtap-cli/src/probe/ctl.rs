@@ -7,12 +7,14 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use clap::Subcommand;
-use ringtap_ipc::socket::Listener;
+use ringtap::User;
+use ringtap_ipc::socket::{Listener, STANDARD_FOLDER, standard_folder_of};
 use ringtap_probe::config::{ExportPlan, ProbeConfig};
-use ringtap_probe::ctl::{default_path, send};
+use ringtap_probe::ctl::{SOCKET, default_path, send};
 use ringtap_probe::{PlanReader, ProbeCommand, ProbeControl};
 use signal_hook::iterator::Signals;
 
+use crate::confine::UserArgs;
 use crate::{print, reading};
 
 #[derive(Subcommand, Debug)]
@@ -66,16 +68,36 @@ pub(super) fn run(verb: &ProbeVerb) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The socket that the user named, or for a live capture the usual one if it is free.
-pub(super) fn listener(named: Option<&Path>, is_live: bool) -> Result<Option<Listener>> {
-    if let Some(path) = named {
-        return Ok(Some(Listener::bind(path)?.for_own_user()?));
+/// The folder for sockets of root's probe, in which the user that it becomes may remove them; `None` without root.
+pub(super) fn folder(user: &UserArgs) -> Result<Option<PathBuf>> {
+    if !rustix::process::geteuid().is_root() {
+        return Ok(None);
     }
-    let Some(path) = default_path().filter(|_| is_live) else {
+    let Some(uid) = user.user().map(User::uid) else {
+        return Ok(Some(STANDARD_FOLDER.into()));
+    };
+    let own = standard_folder_of(&format!("probe-{uid}"), uid);
+    own.map(Some).context("cannot make a folder for sockets")
+}
+
+/// The socket that the user named, or for a live capture the usual one if it is free; for the user that the probe
+/// becomes.
+pub(super) fn listener(
+    named: Option<&Path>,
+    is_live: bool,
+    user: &UserArgs,
+) -> Result<Option<Listener>> {
+    let own = rustix::process::geteuid().as_raw();
+    let uid = user.user().map_or(own, User::uid);
+    let bind = |path: &Path| Ok(Listener::bind(path)?.for_user(uid)?);
+    if let Some(path) = named {
+        return bind(path).map(Some);
+    }
+    let own = folder(user)?.map(|folder| folder.join(SOCKET));
+    let Some(path) = own.or_else(default_path).filter(|_| is_live) else {
         return Ok(None);
     };
-    let bound = Listener::bind(&path).map_err(anyhow::Error::from);
-    match bound.and_then(|listener| Ok(listener.for_own_user()?)) {
+    match bind(&path) {
         Ok(listener) => Ok(Some(listener)),
         Err(error) => {
             let error = crate::describe(&error);
@@ -107,7 +129,7 @@ pub(super) fn reader(
 pub(super) fn reload_at(mut signals: Signals, control: ProbeControl) -> Result<()> {
     let reload = move || {
         for _ in signals.forever() {
-            match control.carry_out(&ProbeCommand::Reload) {
+            match control.apply(&ProbeCommand::Reload) {
                 Ok(done) => print::note(format_args!("ringtap: {done}")),
                 Err(error) => print::error(error),
             }

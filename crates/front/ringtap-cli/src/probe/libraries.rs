@@ -4,7 +4,7 @@
 use std::env;
 use std::io;
 use std::os::fd::AsFd as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
@@ -15,6 +15,7 @@ use ringtap_ipc::socket::Socket;
 use ringtap_probe::ProbePlan;
 use ringtap_probe::library::{self, LibraryHost};
 
+use super::ctl;
 use crate::confine::UserArgs;
 use crate::{UsageError, interrupt};
 
@@ -76,7 +77,7 @@ impl Libraries {
         let program = env::current_exe().context("cannot find the path of the ringtap program")?;
         Ok(Some(Libraries {
             host: LibraryHost::spawn(&program, &words)?,
-            hub: folder().join(format!("probe-{}.sock", std::process::id())),
+            hub: folder(user)?.join(format!("probe-{}.sock", std::process::id())),
             workers: 0,
         }))
     }
@@ -107,11 +108,9 @@ impl Libraries {
     }
 }
 
-/// Folder for a socket that only this user may use.
-fn folder() -> PathBuf {
-    match env::var_os("XDG_RUNTIME_DIR") {
-        _ if rustix::process::geteuid().is_root() => Path::new("/run/ringtap").to_owned(),
-        Some(own) => own.into(),
-        None => env::temp_dir(),
-    }
+/// Folder for a socket that only the probe's user may use.
+fn folder(user: &UserArgs) -> Result<PathBuf> {
+    let own = ctl::folder(user)?;
+    let own = own.or_else(|| env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from));
+    Ok(own.unwrap_or_else(env::temp_dir))
 }

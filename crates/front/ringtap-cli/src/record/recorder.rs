@@ -12,15 +12,16 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use anyhow::{Context as _, Result};
 use ringtap::{AllCounters, Batch, Capture, Counters, Packet as PoolPacket, flag};
 use ringtap_file::write::FilePacket;
-use ringtap_file::{Direction, Statistics};
+use ringtap_file::{PacketDirection, Statistics};
 use ringtap_ipc::time::now_ns;
+use ringtap_pool::number::to_usize;
 use serde_json::json;
 use signal_hook::consts::{SIGUSR1, SIGUSR2};
 
 use super::error::WriteError;
 use super::{ClosedFiles, Events, FileNext, Writer, WrittenFiles};
 use crate::print;
-use crate::reading::{Extra, Reading};
+use crate::reading::{self, Extra, Reading};
 use crate::report::{self, grouped};
 use crate::session::{BatchConsumer, Flow};
 
@@ -176,9 +177,17 @@ impl BatchConsumer for Recorder<'_> {
             ..
         } = self;
         let mut dropped_before = batch.gap().map_or(0, |gap| gap.packets);
+        let after_gap = batch.capture_gap().map(reading::gap_text);
+        let mut after_gap = after_gap.as_deref();
         let interface = reading.capture.source_of(batch.lane());
+        let facts = reading.capture.sources().nth(to_usize(interface));
+        let source = (interface, facts.is_some_and(|it| it.time_from.is_some()));
         reading.batch(batch, |packet, counters| {
-            let packet = to_file(packet, interface, std::mem::take(&mut dropped_before));
+            let packet = FilePacket {
+                dropped_before: std::mem::take(&mut dropped_before),
+                comment: after_gap.take(),
+                ..to_file(packet, source)
+            };
             let next = match events {
                 None => writer.packet(&packet)?,
                 Some(events) => events.packet(&packet, writer)?,
@@ -246,7 +255,7 @@ fn next_file(
     Ok(Flow::Go)
 }
 
-fn to_file<'a>(packet: PoolPacket<'a>, interface: u32, dropped_before: u64) -> FilePacket<'a> {
+fn to_file(packet: PoolPacket<'_>, (interface, has_nic_clock): (u32, bool)) -> FilePacket<'_> {
     let out = packet.slot().flags & flag::OUT != 0;
     FilePacket {
         interface,
@@ -254,12 +263,14 @@ fn to_file<'a>(packet: PoolPacket<'a>, interface: u32, dropped_before: u64) -> F
         wire_length: packet.slot().wire_length,
         data: packet.data,
         direction: if out {
-            Direction::Outbound
+            PacketDirection::Outbound
         } else {
-            Direction::Inbound
+            PacketDirection::Inbound
         },
-        dropped_before,
+        dropped_before: 0,
+        comment: None,
         is_super: packet.slot().flags & flag::SUPER != 0,
+        lacks_nic_time: has_nic_clock && packet.slot().flags & flag::NIC_TIME == 0,
     }
 }
 

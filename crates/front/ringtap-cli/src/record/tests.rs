@@ -8,7 +8,7 @@ mod series;
 mod tools;
 
 use ringtap_file::write::FilePacket;
-use ringtap_file::{Direction, Interface, Reader, Resolution, Statistics};
+use ringtap_file::{FileInterface, FileReader, PacketDirection, Resolution, Statistics};
 use ringtap_filter::LinkType;
 use ringtap_pool::counters::{Counters, Dropped};
 use tempfile::TempDir;
@@ -23,7 +23,7 @@ struct Kept {
     time_ns: u64,
     wire_length: u32,
     data: Vec<u8>,
-    direction: Direction,
+    direction: PacketDirection,
     dropped_before: u64,
 }
 
@@ -32,18 +32,26 @@ impl Kept {
         FilePacket {
             interface: 0,
             is_super: self.data.len() % 5 == 2,
+            lacks_nic_time: self.data.len() % 7 == 3,
             time_ns: self.time_ns,
             wire_length: self.wire_length,
             data: &self.data,
             direction: self.direction,
             dropped_before: self.dropped_before,
+            // Of every length, so that each padding occurs.
+            comment: Some(&"after a capture gap"[..self.data.len() % 20])
+                .filter(|text| !text.is_empty()),
         }
     }
 }
 
 /// Packets of every length up to `longest`, in every direction, some cut, some after losses.
 fn packets(count: usize, longest: usize) -> Vec<Kept> {
-    let directions = [Direction::Inbound, Direction::Outbound, Direction::Unknown];
+    let directions = [
+        PacketDirection::Inbound,
+        PacketDirection::Outbound,
+        PacketDirection::Unknown,
+    ];
     (0..count)
         .map(|number| {
             let bytes = number.to_le_bytes();
@@ -62,7 +70,7 @@ fn packets(count: usize, longest: usize) -> Vec<Kept> {
 }
 
 fn read(path: &str) -> Vec<Kept> {
-    let mut reader = Reader::open(path).unwrap();
+    let mut reader = FileReader::open(path).unwrap();
     let mut packets = Vec::new();
     while let Some(packet) = reader.next_packet().unwrap() {
         packets.push(Kept {
@@ -76,12 +84,12 @@ fn read(path: &str) -> Vec<Kept> {
     packets
 }
 
-fn interface() -> Interface {
-    Interface {
+fn interface() -> FileInterface {
+    FileInterface {
         name: Some("eth0".to_owned()),
         comment: Some("of a test".to_owned()),
         filter: Some("tcp port 80".to_owned()),
-        ..Interface::new(0, LinkType::ETHERNET, 2_000)
+        ..FileInterface::new(0, LinkType::ETHERNET, 2_000)
     }
 }
 
@@ -137,7 +145,7 @@ fn what_is_written_is_read_back_packet_for_packet() {
 fn interface_and_counters_are_read_back() {
     let folder = TempDir::new().unwrap();
     let path = write(&folder, "a.pcapng", &packets(1, 10));
-    let mut reader = Reader::open(&path).unwrap();
+    let mut reader = FileReader::open(&path).unwrap();
     while reader.next_packet().unwrap().is_some() {}
     let read = &reader.interfaces()[0];
     assert_eq!(read.name.as_deref(), Some("eth0"));

@@ -10,7 +10,7 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 use clap::Args;
 use ringtap::{Capture, Facts, ORDER_WINDOW};
-use ringtap_file::{Format, Interface, Reader};
+use ringtap_file::{FileInterface, FileReader, Format};
 use ringtap_filter::LinkType;
 use ringtap_ipc::time::now_ns;
 
@@ -144,7 +144,7 @@ fn losses(read: Option<&str>, format: Format) -> Vec<&'static str> {
     let is_file = |file: &&str| fs::metadata(file).is_ok_and(|it| it.is_file());
     let input = read
         .filter(is_file)
-        .and_then(|file| Reader::open(file).ok());
+        .and_then(|file| FileReader::open(file).ok());
     let mut losses = Vec::new();
     if input.is_some_and(|input| input.format() == Format::Pcapng) {
         losses.push(
@@ -158,15 +158,23 @@ fn losses(read: Option<&str>, format: Format) -> Vec<&'static str> {
     losses
 }
 
+/// Where sent packets were captured, and whose clock stamped packets, if not the host's.
+fn comment(facts: &Facts) -> Option<String> {
+    let clock = facts.time_from.as_ref();
+    let clock = clock.map(|clock| format!("time stamps: {clock}"));
+    let parts: Vec<_> = facts.sent_from.clone().into_iter().chain(clock).collect();
+    (!parts.is_empty()).then(|| parts.join("; "))
+}
+
 /// Description of each source for the files.
-pub(crate) fn interfaces(capture: &Capture, filter: &str) -> Vec<Interface> {
+pub(crate) fn interfaces(capture: &Capture, filter: &str) -> Vec<FileInterface> {
     let interface = |facts: &Facts| {
         let name = facts.interface.as_ref().unwrap_or(&facts.device);
-        Interface {
+        FileInterface {
             name: Some(name.clone()),
-            comment: facts.sent_from.clone(),
+            comment: comment(facts),
             filter: Some(filter.to_owned()).filter(|filter| !filter.is_empty()),
-            ..Interface::new(0, LinkType(facts.link_type), facts.snap_length)
+            ..FileInterface::new(0, LinkType(facts.link_type), facts.snap_length)
         }
     };
     capture.sources().map(interface).collect()

@@ -8,7 +8,7 @@
 
 use jiff::tz::TimeZone;
 use ringtap_file::write::{self, FilePacket, Origin, classic};
-use ringtap_file::{Format, Interface, Statistics};
+use ringtap_file::{FileInterface, Format, Statistics};
 use ringtap_filter::LinkType;
 
 use super::{
@@ -55,7 +55,7 @@ pub(crate) struct Writer {
     /// Packets in the open file.
     packets: u64,
     /// The interfaces of each file, in the order of their numbers.
-    interfaces: Vec<Interface>,
+    interfaces: Vec<FileInterface>,
     origin: Origin,
     names: Names,
     ring: FilesOnDisk,
@@ -78,7 +78,7 @@ impl Writer {
     pub(crate) fn create(
         options: &FileOptions,
         origin: Origin,
-        interfaces: Vec<Interface>,
+        interfaces: Vec<FileInterface>,
         now_ns: u64,
     ) -> Result<Self, WriteError> {
         let mut names = Names::new(&options.file, options.is_series(), TimeZone::system());
@@ -315,7 +315,7 @@ pub(super) fn append(buffer: &mut Vec<u8>, packet: &FilePacket<'_>, format: Form
 }
 
 /// Fails if a pcap file, which has one link type, would need several.
-fn require_one_link_type(file: &str, interfaces: &[Interface]) -> Result<(), WriteError> {
+fn require_one_link_type(file: &str, interfaces: &[FileInterface]) -> Result<(), WriteError> {
     let mut types = interfaces.iter().map(|interface| interface.link_type);
     let first = types.next();
     match types.all(|other| Some(other) == first) {

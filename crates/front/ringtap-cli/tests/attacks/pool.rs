@@ -111,8 +111,8 @@ fn no_ordinary_user_can_write_the_pool_of_a_tap() {
     hub.finish();
 }
 
-/// The program is the one that writes the pool for root: it works, and the hub does not lend the
-/// pool to a process that may load it.
+/// The program is the one that writes the pool for root: it works, and the hub gives the pool
+/// to no process that may load it.
 #[test]
 fn a_reader_with_cap_bpf_gets_copies_and_cannot_write_the_pool_by_a_program() {
     require_root!();

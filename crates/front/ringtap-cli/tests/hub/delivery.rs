@@ -5,7 +5,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use ringtap_client::{Cursor, Deadline, Look, Next, SubscriptionRequest, Tally, Watermark};
-use ringtap_file::{Direction, Reader};
+use ringtap_file::{FileReader, PacketDirection};
 use ringtap_testkit::{Running, require_root, require_tool};
 
 use crate::support::{
@@ -125,11 +125,11 @@ fn a_recording_of_two_sources_has_two_interfaces() {
     });
     recorder.interrupt();
     let _told = recorder.wait(LIMIT).success();
-    let mut file = Reader::open(file.to_str().expect("text")).expect("a recording");
+    let mut file = FileReader::open(file.to_str().expect("text")).expect("a recording");
     let mut counts = [0; 2];
     while let Some(packet) = file.next_packet().expect("whole packets") {
         let out = packet.interface == 1;
-        assert_eq!(packet.direction() == Direction::Outbound, out);
+        assert_eq!(packet.direction() == PacketDirection::Outbound, out);
         counts[usize::from(out)] += 1;
     }
     assert_eq!(counts, [sent, sent]);

@@ -122,7 +122,7 @@ fn a_hub_survives_the_deepest_filters_in_its_translator() {
                   private_memory_per_user = \"4GiB\"\nprivate_memory = \"4GiB\"\n";
     let hub = hub("hub-deep", LARGE_POOL, limits);
     let honest = hub.count("all", &["--stamps"]);
-    // The pool of a tap is lent to root; other users get private delivery, without loops.
+    // Root maps the pool of a tap; other users get private delivery, without loops.
     let attackers: Vec<_> = attacks().map(|request| hub.attach(&request)).collect();
     let sent = hub.send(RATE_PPS, 100_000);
     let (account, end) = Account::of(honest);

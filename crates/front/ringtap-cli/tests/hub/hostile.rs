@@ -48,7 +48,7 @@ struct EndpointFiles {
     /// Readable when there is news.
     news: OwnedFd,
     /// Wakes the hub.
-    bell: OwnedFd,
+    doorbell: OwnedFd,
     /// The source's own, unless the pool is private.
     signals: Option<OwnedFd>,
 }
@@ -71,7 +71,7 @@ fn endpoint_files(hub: &RunningHub, group: &str) -> EndpointFiles {
     };
     let mut fds = fds.into_iter();
     let mut next = || fds.next().expect("a doorbell, a pool, a control region");
-    let (news, bell, pool, control) = (next(), next(), next(), next());
+    let (news, doorbell, pool, control) = (next(), next(), next(), next());
     assert_eq!(endpoints[0].wakes, group != "own", "no signals of the tap");
     let signals = fds.next();
     assert_eq!(endpoints[0].wakes, signals.is_some());
@@ -81,7 +81,7 @@ fn endpoint_files(hub: &RunningHub, group: &str) -> EndpointFiles {
         pool,
         control,
         news,
-        bell,
+        doorbell,
         signals,
     }
 }
@@ -131,7 +131,7 @@ fn lie_in_memory(files: &EndpointFiles, random: &mut Random) {
             memory[from..end].copy_from_slice(&lies[..end - from]);
         })
         .expect("its own memory is its own");
-        let _sent = rustix::io::write(&files.bell, &random.bytes(8));
+        let _sent = rustix::io::write(&files.doorbell, &random.bytes(8));
         let _sent = rustix::io::write(&files.news, &random.bytes(100));
         std::thread::sleep(Duration::from_millis(1));
     }
@@ -180,15 +180,16 @@ fn a_reader_that_is_deaf_or_never_stops_ringing_holds_nobody_up() {
     }
     // The hub would wait if it read or wrote an eventfd like these.
     for one in [&loud, &full] {
-        let flags = rustix::fs::fcntl_getfl(&one.bell).expect("it is open");
-        rustix::fs::fcntl_setfl(&one.bell, flags - rustix::fs::OFlags::NONBLOCK).expect("ours");
+        let flags = rustix::fs::fcntl_getfl(&one.doorbell).expect("it is open");
+        rustix::fs::fcntl_setfl(&one.doorbell, flags - rustix::fs::OFlags::NONBLOCK).expect("ours");
     }
-    rustix::io::write(&full.bell, &(u64::MAX - 1).to_ne_bytes()).expect("the count has room");
+    rustix::io::write(&full.doorbell, &(u64::MAX - 1).to_ne_bytes()).expect("the count has room");
     let stop = std::sync::atomic::AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| {
             while !stop.load(Relaxed) {
-                rustix::io::write(&loud.bell, &1_u64.to_ne_bytes()).expect("the count has room");
+                rustix::io::write(&loud.doorbell, &1_u64.to_ne_bytes())
+                    .expect("the count has room");
             }
         });
         let sent = hub.send(50_000, 50_000);
@@ -231,7 +232,7 @@ fn a_reader_that_rings_in_a_loop_wakes_the_hub_at_a_bounded_rate() {
     let (begun, before) = (Instant::now(), sleeps(&hub));
     while begun.elapsed() < Duration::from_secs(2) {
         for _ in 0..100 {
-            rustix::io::write(&loud.bell, &1_u64.to_ne_bytes()).expect("the count has room");
+            rustix::io::write(&loud.doorbell, &1_u64.to_ne_bytes()).expect("the count has room");
         }
     }
     let slept = sleeps(&hub) - before;

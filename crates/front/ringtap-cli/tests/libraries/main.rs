@@ -1,16 +1,19 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Users' own analyses of a probe: the examples, and libraries that crash or hang.
 
+#[path = "../probing/mod.rs"]
+mod probing;
+
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use ringtap_testkit::{LIMIT, Namespace, Running, require_root, settle_everywhere};
+use ringtap_testkit::{LIMIT, Running, require_root};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use tempfile::TempDir;
 
-const BINARY: &str = env!("CARGO_BIN_EXE_ringtap");
+use probing::{RunningProbe, of_type};
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../..")
@@ -38,22 +41,15 @@ fn library(folder: &TempDir, source: &str) -> PathBuf {
     output
 }
 
-struct Probe {
-    net: Namespace,
-    folder: TempDir,
-    running: Running,
-}
+/// A probe with flows and a library; 2 workers, 2 processes.
+struct LibraryProbe(RunningProbe);
 
-impl Probe {
-    /// A probe with flows and a library; 2 workers, 2 processes.
+impl LibraryProbe {
     fn start(name: &str, source: &str, keys: &str) -> Self {
-        let probe = Probe::try_start(name, source, keys);
-        probe.running.wait_for_stderr("ringtap: probe of", LIMIT);
-        probe
+        LibraryProbe(LibraryProbe::spawn(name, source, keys).started())
     }
 
-    fn try_start(name: &str, source: &str, keys: &str) -> Self {
-        let net = Namespace::with_veth(name);
+    fn spawn(name: &str, source: &str, keys: &str) -> RunningProbe {
         let folder = TempDir::new().expect("a folder can be made");
         let library = library(&folder, source);
         let config = format!(
@@ -61,45 +57,12 @@ impl Probe {
              library = \"{}\"\nevery = \"1s\"\n{keys}",
             library.display()
         );
-        let file = folder.path().join("probe.toml");
-        std::fs::write(&file, config).expect("a file of the test");
-        let (file, socket) = (file.display().to_string(), folder.path().join("ctl"));
-        let socket = socket.display().to_string();
-        let words = [
-            "probe",
-            "-i",
-            "tap:rx0?direction=in",
-            "--workers",
-            "2",
-            "--json",
-            "--config",
-            &file,
-            "--control",
-            &socket,
-            "udp",
-        ];
-        let running = net.spawn(BINARY, &words);
-        Probe {
-            net,
-            folder,
-            running,
-        }
-    }
-
-    /// Sends datagrams of 50 flows, one of each in turn, `times` times.
-    fn send(&self, times: usize) {
-        let frames = (0..times).flat_map(|_| (0..50).map(datagram));
-        self.net.inject("tx0", &frames.collect::<Vec<_>>());
+        RunningProbe::spawn(name, &["-i", "tap:rx0?direction=in"], folder, &config)
     }
 
     /// The account of the library.
     fn ledger(&self) -> Value {
-        let mut command = Command::new(BINARY);
-        command.args(["probe", "ctl", "--control"]);
-        command.arg(self.folder.path().join("ctl")).arg("status");
-        let status = Running::start(command).wait(LIMIT).success();
-        let status: Value = serde_json::from_str(&status.stdout).expect("an object");
-        status["libraries"][0].clone()
+        self.0.status()["libraries"][0].clone()
     }
 
     fn analysed(&self) -> u64 {
@@ -113,12 +76,12 @@ impl Probe {
         loop {
             // Results of earlier packets come within an interval of 1 s, or two.
             let before = self.steady();
-            self.send(1);
+            self.0.send(1);
             sent += 50;
             if self.steady() == before + 50 {
                 return sent;
             }
-            assert!(begun.elapsed() < LIMIT, "{}", self.running.stderr());
+            assert!(begun.elapsed() < LIMIT, "{}", self.0.running.stderr());
         }
     }
 
@@ -132,24 +95,18 @@ impl Probe {
             if now != last.0 {
                 last = (now, Instant::now());
             }
-            assert!(begun.elapsed() < LIMIT, "{}", self.running.stderr());
+            assert!(begun.elapsed() < LIMIT, "{}", self.0.running.stderr());
         }
         last.0
     }
 
     /// Ends the probe, which captured and metered all packets; returns the library's values and account.
     fn end(self, sent: u64) -> (Vec<Value>, Value) {
-        settle_everywhere();
-        self.running.interrupt();
-        let end = self.running.wait(LIMIT).success();
-        let lines = end.stdout.lines().map(serde_json::from_str::<Value>);
-        let objects: Vec<_> = lines
-            .map(|line| line.expect("each line is one object"))
-            .collect();
-        let of_type = |name: &'static str| objects.iter().filter(move |one| one["type"] == name);
-        let flows = of_type("flow").filter_map(|flow| flow["orig_pkts"].as_u64());
-        assert_eq!(flows.sum::<u64>(), sent, "{}", end.stderr);
-        let ledger = of_type("probe").next().expect("a ledger");
+        let objects = self.0.end();
+        let flows = of_type(&objects, "flow").into_iter();
+        let flows = flows.filter_map(|flow| flow["orig_pkts"].as_u64());
+        assert_eq!(flows.sum::<u64>(), sent);
+        let ledger = of_type(&objects, "probe")[0];
         assert_eq!(
             (&ledger["captured"], &ledger["analysed"]),
             (&sent.into(), &sent.into())
@@ -158,18 +115,10 @@ impl Probe {
         let numbers = [&library["analysed"], &library["not_analysed"]];
         let numbers = numbers.map(|number| number.as_u64().expect("a number"));
         assert_eq!(numbers[0] + numbers[1], sent, "{library}");
-        let values = of_type("measurement").filter(|one| one["analysis"] == "own");
+        let values = of_type(&objects, "measurement").into_iter();
+        let values = values.filter(|one| one["analysis"] == "own");
         (values.cloned().collect(), library)
     }
-}
-
-/// An Ethernet frame with a UDP datagram of one of many flows.
-fn datagram(flow: u8) -> Vec<u8> {
-    let mut frame = vec![2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 8, 0, 0x45, 0, 0, 46];
-    frame.extend([0, 0, 0x40, 0, 64, 17, 0, 0, 10, 0, 0, flow, 10, 0, 1, 2]);
-    frame.extend([0x20, flow, 0, 99, 0, 26, 0, 0]);
-    frame.resize(60, 7);
-    frame
 }
 
 fn sum(values: &[Value], name: &str) -> f64 {
@@ -187,9 +136,9 @@ fn the_examples_in_c_and_rust_count_every_packet() {
         ("protocols.rs", "probe_lib_rust"),
     ] {
         // A process that a busy machine keeps from running for long is no hang here.
-        let keys = "settings = \"bytes\"\npatience = \"10m\"\n";
-        let probe = Probe::start(name, &format!("examples/analysis/{source}"), keys);
-        probe.send(40);
+        let keys = "settings = \"bytes\"\ntimeout = \"10m\"\n";
+        let probe = LibraryProbe::start(name, &format!("examples/analysis/{source}"), keys);
+        probe.0.send(40);
         let (values, ledger) = probe.end(2000);
         assert_eq!(ledger["not_analysed"], 0, "{ledger}");
         assert_eq!(sum(&values, "packets"), 2000.0, "{values:?}");
@@ -203,11 +152,12 @@ fn the_examples_in_c_and_rust_count_every_packet() {
 #[test]
 fn flows_of_a_process_that_crashed_go_to_the_others() {
     require_root!();
-    let keys = "settings = \"crash\"\npause = \"10h\"\npatience = \"10m\"\n";
+    let keys = "settings = \"crash\"\npause = \"10h\"\ntimeout = \"10m\"\n";
     let source = "crates/front/ringtap-cli/tests/libraries/faulty.c";
-    let probe = Probe::start("probe_crash", source, keys);
-    probe.send(40);
+    let probe = LibraryProbe::start("probe_crash", source, keys);
+    probe.0.send(40);
     probe
+        .0
         .running
         .wait_for_stderr("analysis own: process 0 ended with signal: 6", LIMIT);
     let later = probe.send_until_all_are_analysed();
@@ -226,14 +176,18 @@ fn flows_of_a_process_that_crashed_go_to_the_others() {
 #[test]
 fn a_process_that_hangs_is_killed_and_started_again() {
     require_root!();
-    let keys = "settings = \"hang\"\npatience = \"20s\"\n";
+    let keys = "settings = \"hang\"\ntimeout = \"20s\"\n";
     let source = "crates/front/ringtap-cli/tests/libraries/faulty.c";
-    let probe = Probe::start("probe_hang", source, keys);
-    probe.send(40);
+    let probe = LibraryProbe::start("probe_hang", source, keys);
+    probe.0.send(40);
     probe
+        .0
         .running
         .wait_for_stderr("process 0 did not answer for 20s, and was killed", LIMIT);
-    probe.running.wait_for_stderr("process 0 runs again", LIMIT);
+    probe
+        .0
+        .running
+        .wait_for_stderr("process 0 runs again", LIMIT);
     let later = probe.send_until_all_are_analysed();
     let (_, ledger) = probe.end(2000 + later);
     assert!(ledger["hangs"].as_u64() >= Some(1), "{ledger}");
@@ -244,22 +198,26 @@ fn a_process_that_hangs_is_killed_and_started_again() {
 fn a_killed_process_is_started_again_and_none_outlives_a_killed_probe() {
     require_root!();
     let source = "crates/front/ringtap-cli/tests/libraries/faulty.c";
-    let probe = Probe::start("probe_kill", source, "patience = \"10m\"\n");
-    let mut processes = processes(probe.folder.path());
+    let probe = LibraryProbe::start("probe_kill", source, "timeout = \"10m\"\n");
+    let mut processes = processes(probe.0.folder.path());
     assert_eq!(processes.len(), 2);
     kill_process(processes[0], Signal::KILL).expect("it runs");
     probe
+        .0
         .running
         .wait_for_stderr("process 0 ended with signal: 9", LIMIT);
-    probe.running.wait_for_stderr("process 0 runs again", LIMIT);
+    probe
+        .0
+        .running
+        .wait_for_stderr("process 0 runs again", LIMIT);
     let sent = probe.send_until_all_are_analysed();
     assert_eq!(probe.ledger()["crashes"], 1);
     assert!(sent >= 50);
-    processes = self::processes(probe.folder.path());
+    processes = self::processes(probe.0.folder.path());
     assert_eq!(processes.len(), 2);
-    probe.running.signal(Signal::KILL);
+    probe.0.running.signal(Signal::KILL);
     let begun = Instant::now();
-    while !self::processes(probe.folder.path()).is_empty() {
+    while !self::processes(probe.0.folder.path()).is_empty() {
         assert!(begun.elapsed() < LIMIT, "{processes:?}");
         std::thread::sleep(Duration::from_millis(50));
     }
@@ -289,10 +247,10 @@ fn processes(folder: &Path) -> Vec<Pid> {
 fn a_library_that_refuses_starts_no_probe() {
     require_root!();
     let source = "crates/front/ringtap-cli/tests/libraries/faulty.c";
-    let probe = Probe::try_start(
+    let probe = LibraryProbe::spawn(
         "probe_refuse",
         source,
-        "settings = \"refuse\"\npatience = \"10m\"\n",
+        "settings = \"refuse\"\ntimeout = \"10m\"\n",
     );
     let end = probe.running.wait(LIMIT);
     assert!(!end.status.success());

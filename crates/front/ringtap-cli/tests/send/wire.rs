@@ -8,7 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use ringtap_file::Reader;
+use ringtap_file::FileReader;
 use ringtap_testkit::{Finished, LIMIT, Namespace, Running};
 use serde_json::Value;
 use tempfile::TempDir;
@@ -91,7 +91,7 @@ impl Capture {
 
     fn read(&self) -> Vec<Vec<u8>> {
         let mut packets = Vec::new();
-        if let Ok(mut reader) = Reader::open(&self.file()) {
+        if let Ok(mut reader) = FileReader::open(&self.file()) {
             while let Ok(Some(packet)) = reader.next_packet() {
                 packets.push(packet.data.to_vec());
             }

@@ -15,6 +15,8 @@ use rustix::process::Signal;
 use tempfile::TempDir;
 
 pub(crate) const BINARY: &str = env!("CARGO_BIN_EXE_ringtap");
+/// The device of a hub.
+const FIRST: &str = "tap:rx0?direction=in";
 /// Why a test ends early.
 pub(crate) const HANGS: &str = "the emulated guest's kernel did not come back from an unplug";
 /// Runs a program as an ordinary user that the agent lets read.
@@ -158,10 +160,9 @@ fn inject(net: &Namespace, device: &str, port: u16, packets: usize, byte: u8) {
     net.inject(device, &vec![frame; packets]);
 }
 
-fn start_hub(net: &Namespace, interface: &str, socket: &Path, groups: &[&str]) -> Running {
+fn start_hub(net: &Namespace, device: &str, socket: &Path, groups: &[&str]) -> Running {
     let mut command = net.command(BINARY);
-    let device = format!("tap:{interface}?direction=in");
-    command.args(["hub", "-i", &device, "--socket"]).arg(socket);
+    command.args(["hub", "-i", device, "--socket"]).arg(socket);
     for group in groups {
         command.args(["-g", group]);
     }
@@ -170,17 +171,18 @@ fn start_hub(net: &Namespace, interface: &str, socket: &Path, groups: &[&str]) -
     hub
 }
 
-/// The JSON behind this text on a machine's console, once it is whole.
+/// The JSON behind this text on a machine's console, once it is whole. Records of gaps before it are passed over.
 pub(crate) fn said_by(machine: &VirtualMachine, text: &str) -> serde_json::Value {
     machine.qemu.wait_for_stdout(text, GUEST_LIMIT);
     let deadline = Instant::now() + GUEST_LIMIT;
     loop {
         let console = machine.qemu.stdout();
         let (_, rest) = console.split_once(text).expect("the guest said it");
-        let mut values = serde_json::Deserializer::from_str(rest).into_iter();
-        match values.next() {
-            Some(Ok(value)) => return value,
-            _ => assert!(Instant::now() < deadline, "{rest}"),
+        let values = serde_json::Deserializer::from_str(rest).into_iter();
+        let mut values = values.map_while(Result::<serde_json::Value, _>::ok);
+        match values.find(|value| value["type"] != "capture_gap") {
+            Some(value) => return value,
+            None => assert!(Instant::now() < deadline, "{rest}"),
         }
         std::thread::sleep(std::time::Duration::from_millis(20));
     }
@@ -197,12 +199,22 @@ impl GuestAndHub {
 
     /// Starts a hub with these groups for a machine.
     pub(crate) fn with(test: &str, machine: VirtualMachine, groups: &[&str]) -> Self {
+        GuestAndHub::of_device(test, machine, FIRST, groups)
+    }
+
+    /// Starts a hub of this device with these groups for a machine.
+    pub(crate) fn of_device(
+        test: &str,
+        machine: VirtualMachine,
+        device: &str,
+        groups: &[&str],
+    ) -> Self {
         let folder = TempDir::new().unwrap();
         let net = Namespace::with_veth(test);
         let socket = folder.path().join("hub.sock");
         GuestAndHub {
             machine,
-            hub: start_hub(&net, "rx0", &socket, groups),
+            hub: start_hub(&net, device, &socket, groups),
             net,
             socket,
             to_hub: "tx0",
@@ -216,7 +228,8 @@ impl GuestAndHub {
         self.net.add_veth("tx1", "rx1");
         self.to_hub = "tx1";
         self.socket = self.folder.path().join("other.sock");
-        let new = start_hub(&self.net, "rx1", &self.socket, &["all"]);
+        let device = "tap:rx1?direction=in";
+        let new = start_hub(&self.net, device, &self.socket, &["all"]);
         std::mem::replace(&mut self.hub, new)
     }
 
@@ -226,7 +239,7 @@ impl GuestAndHub {
         while self.hub.is_running() {
             std::thread::sleep(std::time::Duration::from_millis(5));
         }
-        self.hub = start_hub(&self.net, "rx0", &self.socket, &["all"]);
+        self.hub = start_hub(&self.net, FIRST, &self.socket, &["all"]);
     }
 
     /// Runs `ringtap vm` with these words.
@@ -272,6 +285,13 @@ impl GuestAndHub {
         groups: &[&str],
     ) -> Running {
         self.vm(&self.attaching(name, machine, groups))
+    }
+
+    /// Gives the machine the group `all`, to be read in the hub's own pool.
+    pub(crate) fn attach_in_place(&self) -> Running {
+        let mut words = self.attaching("vm1", &self.machine, &["all"]);
+        words.push("--in-place".to_owned());
+        self.vm(&words)
     }
 
     /// Gives a machine groups once it has migrated to its QEMU.
@@ -368,7 +388,7 @@ impl GuestAndHub {
 
     /// Packets of those sent that the hub's only reader, the guest, wants.
     pub(crate) fn wanted(&self) -> u64 {
-        self.until("the hub judges all packets", |status| {
+        self.until("the hub classifies all packets", |status| {
             let lanes = &status.sources[0].lanes;
             let wanted = lanes.iter().map(|lane| lane.captured).sum::<u64>();
             let filtered = lanes.iter().map(|lane| lane.filtered).sum::<u64>();

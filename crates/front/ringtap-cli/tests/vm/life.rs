@@ -107,9 +107,10 @@ fn readers_in_a_guest_that_migrates_stay_and_learn_of_the_gap() {
     require_root!();
     let plan = format!(
         "{NOBODY} ringtap count -q --json -i host:all udp port 53 >/dns & dns=$!
+        ringtap record -q --json -w /file.pcapng -i host:all udp port 53 >/recorded & file=$!
         gate 1001 & first=$!
         gate 1002 & second=$!
-        readers 3
+        readers 4
         echo GUEST ready
         wait $first
         echo GUEST first
@@ -117,9 +118,13 @@ fn readers_in_a_guest_that_migrates_stay_and_learn_of_the_gap() {
         status() {{ ringtap status --socket /run/ringtap/host/all.sock; }}
         until case \"$(status)\" in *'gap 1: '*) true ;; *) false ;; esac; do sleep 0.2; done
         echo \"GUEST status $(status)\"
-        kill -INT $dns
-        wait $dns
-        echo \"GUEST dns $(cat /dns)\""
+        kill -INT $dns $file
+        wait $dns $file
+        case \"$(cat /file.pcapng)\" in *'gap of '*'after packet 101 of'*) echo GUEST comment ;; esac
+        said() {{ while read -r line; do echo \"GUEST $1 $line\"; done; }}
+        said counted </dns
+        said recorded </recorded
+        echo GUEST done"
     );
     let Some(machine) = boot_machine(&plan, &[], "") else {
         return;
@@ -154,7 +159,30 @@ fn readers_in_a_guest_that_migrates_stay_and_learn_of_the_gap() {
         notes.contains("gap 1: after packet 101 of the capture before"),
         "{notes}"
     );
-    assert_eq!(host.said("GUEST dns ")["delivered"], 170);
+    host.wait_for("GUEST done");
+    let console = host.console();
+    for reader in ["GUEST counted ", "GUEST recorded "] {
+        let lines = console.lines().filter_map(|line| line.split_once(reader));
+        let lines = lines.map(|(_, json)| serde_json::from_str(json.trim()).unwrap());
+        let lines: Vec<serde_json::Value> = lines.collect();
+        let of = |kind: &str| {
+            let mut found = lines.iter().filter(|line| line["type"] == kind);
+            let one = found
+                .next()
+                .unwrap_or_else(|| panic!("{reader}{kind}: {lines:?}"));
+            assert!(found.next().is_none(), "{lines:?}");
+            one.clone()
+        };
+        assert_eq!(of("counters")["delivered"], 170);
+        let gap = of("capture_gap");
+        // Readers of port 53 and the gates had 101 packets of this lane before it.
+        assert_eq!(
+            (&gap["after"], &gap["sequence"]),
+            (&101.into(), &101.into())
+        );
+        assert!(gap["duration_ns"].as_u64() > Some(0), "{gap}");
+    }
+    assert!(console.contains("GUEST comment"), "{console}");
     first_hub.interrupt();
     let end = first_hub.wait(GUEST_LIMIT).success();
     assert!(end.stdout.contains(": balanced"), "{}", end.stdout);

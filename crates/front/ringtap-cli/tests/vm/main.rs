@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
 mod hostile;
+mod in_place;
 mod kit;
 mod libvirt;
 mod life;

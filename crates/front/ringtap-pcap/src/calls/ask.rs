@@ -6,9 +6,13 @@ use std::ptr;
 use std::sync::OnceLock;
 
 use libc::{FILE, timeval};
+use ringtap_device::{DeviceSpec, Kind};
+use ringtap_net::interface::{Interface, NicStamps};
 
 use super::{guarded, on_handle};
-use crate::abi::{ERROR, ERROR_NOT_ACTIVATED, Pcap, PcapStatistics};
+use crate::abi::{
+    ERROR, ERROR_NOT_ACTIVATED, Pcap, PcapStatistics, TSTAMP_ADAPTER_UNSYNCED, TSTAMP_HOST,
+};
 use crate::handle::PcapHandle;
 use crate::handles::{HandleOwner, owner};
 use crate::real::{self, RealHandle};
@@ -55,10 +59,16 @@ on_handle! {
         }),
         false => 0,
     };
-    fn pcap_list_tstamp_types(p, list: *mut *mut c_int) -> c_int => |handle| real_handle(&handle).map_or(ERROR, |real| {
-        // SAFETY: an open handle; the list is a place for a pointer, by libpcap's manual.
-        unsafe { (real.functions.pcap_list_tstamp_types)(real.p, list) }
-    });
+    fn pcap_list_tstamp_types(p, list: *mut *mut c_int) -> c_int => |handle| {
+        if !is_plain(&handle) && has_nic_stamps(&handle) {
+            // SAFETY: the list is a place for a pointer, by libpcap's manual.
+            return unsafe { give_list(&[TSTAMP_HOST, TSTAMP_ADAPTER_UNSYNCED], list) };
+        }
+        real_handle(&handle).map_or(ERROR, |real| {
+            // SAFETY: an open handle, and as above.
+            unsafe { (real.functions.pcap_list_tstamp_types)(real.p, list) }
+        })
+    };
     fn pcap_list_datalinks(p, list: *mut *mut c_int) -> c_int => |handle| match handle.capture() {
         None => ERROR_NOT_ACTIVATED,
         Some(_) => real_handle(&handle).map_or(ERROR, |real| {
@@ -80,6 +90,33 @@ pub(super) fn is_plain(handle: &PcapHandle) -> bool {
     let settings = handle.settings();
     let name = settings.source.as_deref();
     handle.capture().is_none() && name.is_some_and(|name| !route::has_prefix(name))
+}
+
+/// Whether a device of Ringtap can have time stamps of the NIC.
+pub(super) fn has_nic_stamps(handle: &PcapHandle) -> bool {
+    let name = handle.settings().source.clone().unwrap_or_default();
+    let device = name.parse::<DeviceSpec>().ok();
+    let device = device.filter(|device| matches!(device.kind, Kind::Tap | Kind::Packet));
+    let interface = device.and_then(|device| Interface::find(&device.name).ok());
+    interface.is_some_and(|interface| interface.nic_stamps() == NicStamps::All)
+}
+
+/// Gives numbers in memory that `pcap_free_tstamp_types` frees; returns how many.
+///
+/// # Safety
+///
+/// `list` is a place for a pointer.
+unsafe fn give_list(numbers: &[c_int], list: *mut *mut c_int) -> c_int {
+    // SAFETY: a size above 0.
+    let copy = unsafe { libc::malloc(size_of_val(numbers)) }.cast::<c_int>();
+    if copy.is_null() || list.is_null() {
+        return ERROR;
+    }
+    // SAFETY: new memory of this size, aligned for every type.
+    unsafe { copy.copy_from_nonoverlapping(numbers.as_ptr(), numbers.len()) };
+    // SAFETY: not null; the caller guarantees the rest.
+    unsafe { list.write(copy) };
+    c_int::try_from(numbers.len()).unwrap_or(ERROR)
 }
 
 /// A handle of the real library for the same device if that library may open it, otherwise without a

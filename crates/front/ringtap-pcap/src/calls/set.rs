@@ -5,11 +5,11 @@ use std::ffi::{c_char, c_int};
 
 use ringtap_filter::Instruction;
 
-use super::ask::{is_plain, real_handle};
+use super::ask::{has_nic_stamps, is_plain, real_handle};
 use super::on_handle;
 use crate::abi::{
     BpfProgram, DIRECTION_INOUT, DIRECTION_OUT, ERROR_TSTAMP_PRECISION_NOTSUP, PRECISION_MICRO,
-    PRECISION_NANO, TSTAMP_HOST, WARNING_TSTAMP_TYPE_NOTSUP,
+    PRECISION_NANO, TSTAMP_ADAPTER_UNSYNCED, TSTAMP_HOST, WARNING_TSTAMP_TYPE_NOTSUP,
 };
 use crate::error::LibpcapError;
 use crate::handle::PcapHandle;
@@ -77,10 +77,11 @@ on_handle! {
 }
 
 /// Whether the device supports time stamps of this type. The real library knows that for a plain
-/// interface; Ringtap's devices have the host's time stamps.
+/// interface.
 fn supports_tstamp_type(handle: &PcapHandle, kind: c_int) -> bool {
     let real = is_plain(handle).then(|| real_handle(handle)).flatten();
-    real.map_or(kind == TSTAMP_HOST, |real| {
+    let ours = || kind == TSTAMP_HOST || kind == TSTAMP_ADAPTER_UNSYNCED && has_nic_stamps(handle);
+    real.map_or_else(ours, |real| {
         // SAFETY: an open handle.
         unsafe { (real.functions.pcap_set_tstamp_type)(real.p, kind) == 0 }
     })

@@ -3,33 +3,35 @@
 //!
 //! Invariants
 //! - A key's count is too low by at most `error`, and never too high.
-//! - `error` is at most the sum of all bytes divided by half of the capacity.
+//! - `error` is at most the sum of all weights divided by half of the capacity.
 
 use std::collections::HashMap;
+use std::hash::Hash;
 
 use foldhash::fast::RandomState;
 
 use super::as_value;
-use crate::packet::PacketKey;
 
 /// Least number of keys kept; more keys make the error smaller.
 const LEAST_KEYS: u32 = 1024;
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Weight {
-    bytes: u64,
-    packets: u64,
+    /// What orders keys: bytes, or questions of DNS.
+    weight: u64,
+    /// A second count: packets, or questions that failed.
+    also: u64,
 }
 
-/// The keys with most bytes.
+/// The keys with most weight.
 #[derive(Debug)]
-pub(crate) struct TopKeys {
-    counts: HashMap<PacketKey, Weight, RandomState>,
+pub(crate) struct TopKeys<K> {
+    counts: HashMap<K, Weight, RandomState>,
     most: usize,
     error: u64,
 }
 
-impl TopKeys {
+impl<K: Hash + Ord> TopKeys<K> {
     /// For results with `count` keys.
     pub(crate) fn new(count: u32) -> Self {
         TopKeys {
@@ -39,70 +41,63 @@ impl TopKeys {
         }
     }
 
-    /// Counts packets.
+    /// Adds a weight, and a second count.
     #[inline]
-    pub(crate) fn add(&mut self, key: PacketKey, bytes: u64, packets: u64) {
-        self.add_weight(key, Weight { bytes, packets });
-    }
-
-    fn add_weight(&mut self, key: PacketKey, weight: Weight) {
+    pub(crate) fn add(&mut self, key: K, weight: u64, also: u64) {
         let sum = self.counts.entry(key).or_default();
-        sum.bytes += weight.bytes;
-        sum.packets += weight.packets;
+        sum.weight += weight;
+        sum.also += also;
         if self.counts.len() >= self.most {
             self.halve();
         }
     }
 
-    /// Subtracts the median from all counts, and forgets keys without bytes left.
+    /// Subtracts the median from all counts, and forgets keys without weight left.
     fn halve(&mut self) {
-        let mut bytes: Vec<_> = self.counts.values().map(|weight| weight.bytes).collect();
-        let middle = bytes.len() / 2;
-        let (_, median, _) = bytes.select_nth_unstable(middle);
+        let mut weights: Vec<_> = self.counts.values().map(|sum| sum.weight).collect();
+        let middle = weights.len() / 2;
+        let (_, median, _) = weights.select_nth_unstable(middle);
         let median = *median;
         self.error += median;
-        self.counts.retain(|_, weight| {
-            weight.bytes = weight.bytes.saturating_sub(median);
-            weight.bytes > 0
+        self.counts.retain(|_, sum| {
+            sum.weight = sum.weight.saturating_sub(median);
+            sum.weight > 0
         });
     }
 
     /// Adds the counts of another worker.
-    pub(crate) fn merge(&mut self, other: TopKeys) {
+    pub(crate) fn merge(&mut self, other: TopKeys<K>) {
         self.error += other.error;
-        for (key, weight) in other.counts {
-            self.add_weight(key, weight);
+        for (key, Weight { weight, also }) in other.counts {
+            self.add(key, weight, also);
         }
     }
 
-    /// The largest keys, most bytes first.
-    pub(crate) fn largest(self, count: u32) -> Vec<(PacketKey, Vec<(&'static str, f64)>)> {
+    /// The largest keys, most weight first; `names` are those of the weight, the second count and the error.
+    pub(crate) fn largest(
+        self,
+        count: u32,
+        names: [&'static str; 3],
+    ) -> Vec<(K, Vec<(&'static str, f64)>)> {
         let error = self.error;
         let mut all: Vec<_> = self.counts.into_iter().collect();
-        all.sort_unstable_by_key(|(key, weight)| {
-            (
-                std::cmp::Reverse(weight.bytes),
-                key.source,
-                key.destination,
-                key.ports,
-            )
+        all.sort_unstable_by(|(key, one), (other_key, other)| {
+            (other.weight, key).cmp(&(one.weight, other_key))
         });
         all.truncate(count as usize);
-        let values = |weight: Weight| {
-            vec![
-                ("bytes", as_value(weight.bytes)),
-                ("packets", as_value(weight.packets)),
-                ("error_bytes", as_value(error)),
-            ]
+        let values = |sum: Weight| {
+            let values = [sum.weight, sum.also, error].map(as_value);
+            names.into_iter().zip(values).collect()
         };
         let all = all.into_iter();
-        all.map(|(key, weight)| (key, values(weight))).collect()
+        all.map(|(key, sum)| (key, values(sum))).collect()
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::packet::PacketKey;
 
     fn key(number: u64) -> PacketKey {
         PacketKey {
@@ -128,7 +123,7 @@ mod tests {
         let [mut sum, other] = parts;
         sum.merge(other);
         assert!(sum.counts.len() < sum.most);
-        let largest = sum.largest(10);
+        let largest = sum.largest(10, ["bytes", "packets", "error_bytes"]);
         assert_eq!(largest.len(), 10);
         for (key, values) in largest {
             assert!(key.source[1] < 10, "{key:?}");

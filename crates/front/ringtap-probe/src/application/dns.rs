@@ -11,12 +11,12 @@ use foldhash::fast::RandomState;
 use simple_dns::rdata::RData;
 use simple_dns::{Packet, PacketFlag, QTYPE, RCODE};
 
-use super::cut;
+use super::{cut, is_dns_datagram};
 use crate::packet::{Dissected, PacketKey};
 use crate::record::{Details, DnsRecord, Record};
 
 /// Nanoseconds after which a question has no answer, as in Zeek.
-const PATIENCE_NS: u64 = 10_000_000_000;
+const ANSWER_TIMEOUT_NS: u64 = 10_000_000_000;
 /// Memory of a question with its place in the queue, in bytes.
 const QUESTION_MEMORY: usize = 512;
 /// Records of an answer that are kept.
@@ -82,10 +82,10 @@ impl DnsTransactions {
         true
     }
 
-    /// Appends records of questions that are older than [`PATIENCE_NS`].
+    /// Appends records of questions that are older than [`ANSWER_TIMEOUT_NS`].
     pub(super) fn expire(&mut self, now_ns: u64, records: &mut Vec<Record>) {
         while let Some((_, asked_ns)) = self.order.front()
-            && asked_ns.saturating_add(PATIENCE_NS) <= now_ns
+            && asked_ns.saturating_add(ANSWER_TIMEOUT_NS) <= now_ns
         {
             self.give_up_oldest(records);
         }
@@ -164,6 +164,30 @@ impl DnsTransactions {
             answers,
             ..record
         })));
+    }
+}
+
+/// The name in a DNS datagram.
+pub(crate) enum DnsName {
+    /// Of a question.
+    Asked(String),
+    /// Of an answer that is an error.
+    Failed(String),
+}
+
+impl DnsName {
+    /// The name in a packet; `None` if it is no DNS datagram, has no name, or answers without an error.
+    pub(crate) fn of(packet: &Dissected<'_>) -> Option<Self> {
+        if !is_dns_datagram(packet) || packet.fragment.is_some() {
+            return None;
+        }
+        let message = DnsMessage::parse(packet.payload())?;
+        let name = Some(message.query).filter(|name| !name.is_empty())?;
+        match (message.is_answer, &*message.response) {
+            (false, _) => Some(DnsName::Asked(name)),
+            (true, "NOERROR") => None,
+            (true, _) => Some(DnsName::Failed(name)),
+        }
     }
 }
 

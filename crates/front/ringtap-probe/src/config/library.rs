@@ -10,9 +10,9 @@ use crate::library::LibraryPlan;
 /// Most processes of one library.
 const MOST_PROCESSES: u32 = 64;
 /// Time after which a process that does not answer is killed.
-const PATIENCE: Duration = Duration::from_secs(10);
-/// Shortest patience: processes send a message each 0.5 s.
-const LEAST_PATIENCE: Duration = Duration::from_secs(2);
+const TIMEOUT: Duration = Duration::from_secs(10);
+/// Shortest timeout: processes send a message each 0.5 s.
+const LEAST_TIMEOUT: Duration = Duration::from_secs(2);
 /// First pause before a process is started again.
 const PAUSE: Duration = Duration::from_secs(1);
 
@@ -32,11 +32,11 @@ impl ConfigText<'_> {
             let why = "expected the absolute path of a shared library that exists";
             return Err(self.error("library", library, why));
         }
-        let patience = self.time("patience", table.patience.as_ref())?;
-        if let (Some(time), Some(text)) = (patience, &table.patience)
-            && time < LEAST_PATIENCE
+        let timeout = self.time("timeout", table.timeout.as_ref())?;
+        if let (Some(time), Some(text)) = (timeout, &table.timeout)
+            && time < LEAST_TIMEOUT
         {
-            return Err(self.error("patience", text, "expected 2s or longer"));
+            return Err(self.error("timeout", text, "expected 2s or longer"));
         }
         let name = table.name.as_ref().map(|name| name.get_ref().clone());
         let settings = table.settings.as_ref();
@@ -46,7 +46,7 @@ impl ConfigText<'_> {
             settings: settings.map_or_else(String::new, |text| text.get_ref().clone()),
             processes: self.number("processes", table.processes.as_ref(), MOST_PROCESSES)?,
             every: self.time("every", table.every.as_ref())?.or(every),
-            patience: patience.unwrap_or(PATIENCE),
+            timeout: timeout.unwrap_or(TIMEOUT),
             pause: self.time("pause", table.pause.as_ref())?.unwrap_or(PAUSE),
         })
     }

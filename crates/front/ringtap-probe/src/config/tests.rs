@@ -23,6 +23,10 @@ fn a_whole_file_is_understood() {
         count = 20
         every = "1m"
         enabled = false
+        [[analysis]]
+        kind = "load"
+        where = "kernel"
+        loops = 70
         [[action]]
         do = "enable"
         analysis = "top pair"
@@ -39,7 +43,7 @@ fn a_whole_file_is_understood() {
         to = "json:/tmp/flows.json"
     "#;
     let config = ProbeConfig::parse("probe.toml", text, None).expect("it is right");
-    let [flows, top] = &config.plan.analyses[..] else {
+    let [flows, top, _] = &config.plan.analyses[..] else {
         panic!("{config:?}")
     };
     let AnalysisKind::Flows(options) = flows.kind else {
@@ -60,6 +64,7 @@ fn a_whole_file_is_understood() {
     assert_eq!(top.every, Some(Duration::from_secs(60)));
     let wants = config.plan.kernel_wants().expect("one is in the kernel");
     assert!(wants.parts.source && wants.parts.destination && !wants.parts.ports);
+    assert_eq!(wants.loops, 70);
     assert!(config.plan.needs_packets());
     let [enable, flood] = &config.plan.actions[..] else {
         panic!("{config:?}")
@@ -114,6 +119,22 @@ fn what_is_wrong_is_told_with_its_line_and_key_and_what_is_possible() {
         (
             "[[analysis]]\nkind = \"rtt\"\nwhere = \"kernel\"",
             "line 3, where: the kernel has flows, top",
+        ),
+        (
+            "[[analysis]]\nkind = \"flows\"\nwhere = \"kernel\"\npayload_mib = 1",
+            "line 4, payload_mib: needs payload",
+        ),
+        (
+            "[[analysis]]\nkind = \"flows\"\nndpi = false\nwhere = \"kernel\"",
+            "line 3, ndpi: needs payload",
+        ),
+        (
+            "[[analysis]]\nkind = \"dns\"\ncount = 1001",
+            "line 3, count: expected a number from 1 to 1000",
+        ),
+        (
+            "congestion = \"30:10\"",
+            "line 1, congestion: expected LOW:HIGH, percent of the pool that is free, like 10:30, or off",
         ),
         (
             "[[analysis]]\nkind = \"flows\"\nwhere = \"kernel\"\nidle = \"1s\"",

@@ -201,6 +201,7 @@ impl Collector for LedgerMetrics {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let ledger = &self.0;
         let packets = [
+            ("not_captured", ledger.not_captured),
             ("captured", ledger.captured),
             ("analysed", ledger.analysed),
             ("not_ip", ledger.not_ip),
@@ -209,6 +210,25 @@ impl Collector for LedgerMetrics {
         let packets = packets.map(|(account, packets)| (vec![("account", account)], packets));
         let help = "Packets: captured = analysed + not_ip + disabled.";
         family(&mut encoder, "ringtap_probe", help, "packets", &packets)?;
+        let packets = ledger.analyses.iter().flat_map(|one| {
+            let labels = |account| vec![("analysis", one.name.as_str()), ("account", account)];
+            [
+                ("captured", one.captured),
+                ("analysed", one.analysed),
+                ("disabled", one.disabled),
+                ("full", one.full),
+            ]
+            .map(|(account, packets)| (labels(account), packets))
+        });
+        let help = "Packets of each analysis.";
+        let packets: Vec<_> = packets.collect();
+        family(
+            &mut encoder,
+            "ringtap_probe_analysis",
+            help,
+            "packets",
+            &packets,
+        )?;
         let exporters = ledger.exporters.iter();
         let records: Vec<_> = exporters
             .clone()

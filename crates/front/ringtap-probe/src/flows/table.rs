@@ -8,6 +8,7 @@
 use super::entry::{FlowEntry, FlowState};
 use crate::application::FlowTexts;
 use crate::packet::PacketKey;
+use crate::worker::PACKETS_TOGETHER;
 
 /// No entry.
 const NOBODY: u32 = u32::MAX;
@@ -76,6 +77,28 @@ impl FlowTable {
             at = entry.next;
         }
         None
+    }
+
+    /// Reads the entries that packets with these hashes will need. The reads do not depend on each other, so
+    /// that the processor waits for the memory of all at once.
+    pub(super) fn warm(&self, hashes: impl Iterator<Item = u32>) {
+        let entry = |at: u32| self.entries.get(at as usize);
+        let mut flows = [NOBODY; PACKETS_TOGETHER];
+        for (flow, hash) in flows.iter_mut().zip(hashes) {
+            *flow = self.buckets[self.bucket(hash)];
+        }
+        let mut read = 0;
+        let beside = flows.map(|flow| {
+            let Some(entry) = entry(flow) else {
+                return [NOBODY; 2];
+            };
+            read ^= entry.key.source[1] ^ entry.ways[0].packets ^ entry.ways[1].packets;
+            [entry.newer, entry.older]
+        });
+        for flow in beside.into_iter().flatten() {
+            read ^= entry(flow).map_or(0, |entry| entry.older.into());
+        }
+        std::hint::black_box(read);
     }
 
     /// Adds a flow; the table must not be full.

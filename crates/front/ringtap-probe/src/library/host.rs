@@ -2,7 +2,7 @@
 //! The host: a process that starts the processes of libraries, watches them, and starts them again.
 //!
 //! Invariants
-//! - A process that sends nothing for its patience is killed, whatever it does.
+//! - A process that sends nothing for its timeout is killed, whatever it does.
 //! - The host's processes end with the host, and the host with the probe.
 
 use std::io;
@@ -18,11 +18,11 @@ use ringtap_ipc::socket::Socket;
 
 use super::{LONGEST_PAUSE, ProcessMessage, SlotEvent, SlotMessage, SlotSetup, receive, send};
 
-/// Looks at a silent process within its patience. After each, the process has had time to run, also if the whole
+/// Looks at a silent process within its timeout. After each, the process has had time to run, also if the whole
 /// machine stood still during the one before.
 const LOOKS: u32 = 4;
 
-/// Shortest patience until a process is ready: its filter may have to wait for the hub to load a program.
+/// Shortest timeout until a process is ready: its filter may have to wait for the hub to load a program.
 const START: Duration = Duration::from_secs(60);
 
 /// How a process ended.
@@ -111,10 +111,10 @@ fn run(
     drop(far);
     let mut buffer = Vec::new();
     let (mut is_done, mut did_hang) = (false, false);
-    let mut patience = setup.patience.max(START);
-    let mut heard = |patience: Duration| -> io::Result<Option<ProcessMessage>> {
+    let mut timeout = setup.timeout.max(START);
+    let mut heard = |timeout: Duration| -> io::Result<Option<ProcessMessage>> {
         for _ in 0..LOOKS {
-            if sleep_until_readable(&[near.as_fd()], Some(patience / LOOKS))? {
+            if sleep_until_readable(&[near.as_fd()], Some(timeout / LOOKS))? {
                 return receive(&near, &mut buffer);
             }
         }
@@ -122,8 +122,8 @@ fn run(
         Ok(None)
     };
     // A message that is none ends the process, too.
-    while let Ok(Some(message)) = heard(patience) {
-        patience = setup.patience;
+    while let Ok(Some(message)) = heard(timeout) {
+        timeout = setup.timeout;
         is_done = matches!(message, ProcessMessage::Ended);
         if !matches!(message, ProcessMessage::Alive) {
             tell(SlotEvent::Said(message))?;
@@ -136,7 +136,7 @@ fn run(
         true => ProcessEnd::Done,
         false => ProcessEnd::Down {
             why: match did_hang {
-                true => format!("did not answer for {patience:?}, and was killed"),
+                true => format!("did not answer for {timeout:?}, and was killed"),
                 false => format!("ended with {status}"),
             },
             did_hang,

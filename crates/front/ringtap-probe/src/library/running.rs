@@ -136,7 +136,7 @@ impl LibraryHost {
                         worker,
                         starts: 0,
                     },
-                    patience: plan.patience,
+                    timeout: plan.timeout,
                     pause: plan.pause,
                 });
             }

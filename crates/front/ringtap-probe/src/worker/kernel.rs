@@ -13,6 +13,7 @@ use ringtap_capture::meter::{FlowCounts, KernelMeter, MeterCounters};
 use ringtap_ipc::time::{nanoseconds, now_ns};
 
 use super::{ProbeWorker, WorkerReport};
+use crate::analysis::AnalysisKind;
 use crate::flows::FlowPart;
 use crate::packet::PacketKey;
 use crate::record::OneWay;
@@ -58,8 +59,8 @@ impl ProbeWorker {
         parts.clear();
         let outcome = meter.take(|counts| parts.push(part(&counts)));
         parts.sort_unstable_by_key(|part| part.counts.first_ns);
-        for (_, flows) in &mut self.flows {
-            flows.parts(parts, &mut self.records);
+        for flows in &mut self.flows {
+            flows.meter.parts(parts, &mut self.records);
         }
         let counters = meter.counters();
         for at in 0..self.meters.len() {
@@ -95,13 +96,18 @@ impl ProbeWorker {
     }
 
     fn account(&self, now: &MeterCounters, reported: &mut MeterCounters) {
+        self.count_analysed(now.analysed - reported.analysed);
+        let full = now.full - reported.full;
+        let meters = self.meters.iter().map(|one| match one.plan.kind {
+            // These count a packet before there is room for its flow or not.
+            AnalysisKind::Sizes | AnalysisKind::Load { .. } => &one.counters.analysed,
+            _ => &one.counters.full,
+        });
+        let flows = self.flows.iter().map(|one| &one.counters.full);
+        for counter in flows.chain(meters) {
+            counter.fetch_add(full, Relaxed);
+        }
         let counters = &self.setup.counters;
-        let disabled = self.flows.is_empty() && self.meters.is_empty();
-        let counter = match disabled {
-            true => &counters.disabled,
-            false => &counters.analysed,
-        };
-        counter.fetch_add(now.analysed - reported.analysed, Relaxed);
         counters.captured.store(now.seen, Relaxed);
         counters.not_ip.store(now.not_ip, Relaxed);
         counters.kernel_bytes.store(now.bytes, Relaxed);

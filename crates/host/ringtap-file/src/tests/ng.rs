@@ -5,12 +5,12 @@ use std::io::Cursor;
 
 use ringtap_filter::LinkType;
 
-use super::super::{ByteOrder, Damage, Direction, Format, ReadError, Reader, Resolution};
+use super::super::{ByteOrder, Damage, FileReader, Format, PacketDirection, ReadError, Resolution};
 use super::made::{Made, ORDERS};
 use super::{cut_everywhere, damage_at_random, read_all};
 
-fn reader(bytes: &[u8]) -> Reader {
-    Reader::from_stream("test", Cursor::new(bytes.to_vec())).unwrap()
+fn reader(bytes: &[u8]) -> FileReader {
+    FileReader::from_stream("test", Cursor::new(bytes.to_vec())).unwrap()
 }
 
 fn damage_of(bytes: &[u8]) -> (u64, Damage) {
@@ -174,7 +174,11 @@ fn packet_options_give_direction_and_drops() {
             });
         }
         let mut reader = reader(&file.bytes);
-        for direction in [Direction::Unknown, Direction::Inbound, Direction::Outbound] {
+        for direction in [
+            PacketDirection::Unknown,
+            PacketDirection::Inbound,
+            PacketDirection::Outbound,
+        ] {
             let packet = reader.next_packet().unwrap().unwrap();
             assert_eq!(packet.direction(), direction);
             assert_eq!(packet.drop_count(), Some(77));

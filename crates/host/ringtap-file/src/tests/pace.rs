@@ -14,7 +14,7 @@ use std::{
 
 use ringtap_device::Speed;
 
-use super::super::{Pace, PaceTurn, Reader, Schedule};
+use super::super::{FileReader, Pace, PaceTurn, Schedule};
 use super::made::{Made, ORDERS};
 
 #[test]
@@ -95,7 +95,9 @@ fn a_silent_pipe_ends_when_told_to_stop() {
     to.write_all(b"half a hea").unwrap();
     let stop = Arc::new(AtomicBool::new(false));
     let path = format!("/dev/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&from));
-    let mut reader = Reader::open(&path).unwrap().stop_when(Arc::clone(&stop));
+    let mut reader = FileReader::open(&path)
+        .unwrap()
+        .stop_when(Arc::clone(&stop));
     assert_eq!(reader.next_packet().unwrap().unwrap().data, b"abc");
     let waiter = thread::spawn(move || reader.next_packet().map(|packet| packet.is_some()));
     thread::sleep(Duration::from_millis(20));

@@ -3,7 +3,7 @@
 
 use ringtap_filter::LinkType;
 
-use super::super::{Damage, Format, ReadError, Reader, Resolution};
+use super::super::{Damage, FileReader, Format, ReadError, Resolution};
 use super::made::{Made, ORDERS};
 use super::{cut_everywhere, damage_at_random, read_all};
 
@@ -42,7 +42,7 @@ fn header_tells_link_type_snap_length_and_resolution() {
         let mut file = Made::new(order);
         // 4 bytes of frame check sequence, in the upper half.
         file.pcap_header(NANO, 0x2400_0071);
-        let reader = Reader::from_stream("t", std::io::Cursor::new(file.bytes)).unwrap();
+        let reader = FileReader::from_stream("t", std::io::Cursor::new(file.bytes)).unwrap();
         assert_eq!(reader.format(), Format::Pcap);
         let interface = &reader.interfaces()[0];
         assert_eq!(interface.link_type, LinkType::LINUX_SLL);

@@ -15,7 +15,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::doorbell::ReaderDoorbell;
 use crate::mapping::{Access, Mapping};
-use crate::subscription::{Endpoint, Subscription, SubscriptionId, Wanted, Watermark};
+use crate::subscription::{
+    Endpoint, EndpointFiles, Subscription, SubscriptionId, Wanted, Watermark,
+};
 
 /// The answer to `attach`, without its descriptors.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -126,19 +128,19 @@ impl Attached {
 
 impl AttachedEndpoint {
     fn open(self, pool: OwnedFd, control: OwnedFd) -> Result<Endpoint, AttachedError> {
-        let map = |file, bytes: u64, access| {
+        let map = |file: &OwnedFd, bytes: u64, access| {
             let mapping = Mapping::of_peer(file, to_usize(bytes), access);
             mapping.map(Arc::new).map_err(AttachedError::Mapping)
         };
-        let pool = map(pool, self.pool_bytes, Access::Read)?;
-        let control = map(control, self.control_bytes, Access::ReadWrite)?;
+        let mapped = map(&pool, self.pool_bytes, Access::Read)?;
+        let region = map(&control, self.control_bytes, Access::ReadWrite)?.region();
         Ok(Endpoint {
             facts: self.facts,
-            pool: Pool::open(pool.region(), self.epoch)?,
-            control: control.region(),
+            pool: Pool::open(mapped.region(), self.epoch)?,
+            control: region,
             wake: None,
             wanted: self.wanted,
-            files: None,
+            files: Some(EndpointFiles { pool, control }),
         })
     }
 }
@@ -153,7 +155,6 @@ mod tests {
     use crate::event::{Event, sleep_until_readable};
     use crate::memfd::{SealedPool, SharedMemory};
     use crate::protocol::{decode, encode};
-    use crate::subscription::EndpointFiles;
 
     fn endpoint(lanes: u32, wake: Option<OwnedFd>) -> Endpoint {
         let geometry = Geometry::contiguous(4096, 9, lanes, 100).unwrap();

@@ -52,6 +52,11 @@ impl XdpFeatures {
         self.act & 64 != 0
     }
 
+    /// The driver tells a program when the NIC received a packet.
+    pub fn tells_stamps(self) -> bool {
+        self.metadata & 1 != 0
+    }
+
     /// The driver tells a program which VLAN tag it stripped.
     pub fn tells_vlan(self) -> bool {
         self.metadata & 4 != 0

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use ringtap_pool::distributor::Policy;
 use ringtap_pool::format::FIRST_EPOCH;
-use ringtap_pool::reader::{Next, Reader};
+use ringtap_pool::reader::{NextBatch, Reader};
 use ringtap_pool::view::Pool;
 use ringtap_pool::wake::NoSignal;
 use ringtap_testkit::Script;
@@ -23,7 +23,7 @@ fn read(reader: &mut Reader, script: &mut Script<'_>) -> bool {
             true
         }
         _ => match reader.try_next() {
-            Ok(Next::Batch(batch)) => {
+            Ok(NextBatch::Batch(batch)) => {
                 let sum = |data: &[u8]| data.iter().map(|byte| u64::from(*byte)).sum::<u64>();
                 let read: u64 = batch.packets().flatten().map(|one| sum(one.data)).sum();
                 std::hint::black_box((read, batch.gap(), batch.len(), batch.lane()));

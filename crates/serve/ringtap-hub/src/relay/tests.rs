@@ -11,8 +11,8 @@ use ringtap_testkit::LIMIT;
 use super::*;
 use crate::{Hub, HubOptions};
 
-#[path = "../../tests/hostile/quiet.rs"]
-mod quiet;
+#[path = "../../tests/shared/fed.rs"]
+mod fed;
 
 fn wait_until(what: &str, is_so: impl Fn() -> bool) {
     let start = Instant::now();
@@ -24,7 +24,7 @@ fn wait_until(what: &str, is_so: impl Fn() -> bool) {
 
 #[test]
 fn a_relay_ends_without_waiting_for_its_thread() {
-    let source = Box::new(quiet::Quiet::new());
+    let source = fed::FedSource::quiet();
     let groups = vec![Group::new("all")];
     let (hub, _) =
         Hub::start(vec![source], groups, HubOptions::default(), Vec::new()).expect("a hub starts");

@@ -18,7 +18,7 @@ use ringtap_pool::distributor::{Policy, Returns};
 use ringtap_pool::ids::LaneId;
 use ringtap_pool::number::to_u64;
 use ringtap_pool::private::PrivatePool;
-use ringtap_pool::reader::{Batch, Next, Packet, Reader};
+use ringtap_pool::reader::{ChunkBatch, NextBatch, Packet, Reader};
 use ringtap_pool::wake::Signal;
 
 use super::counters::{RelayCounters, RelayEndpointCounters, RelayLaneCounters};
@@ -229,15 +229,17 @@ impl Pipe {
         }
         let horizon_ns = self.reader.horizon_ns();
         let batch = match self.reader.try_next() {
-            Ok(Next::Batch(batch)) => batch,
-            Ok(Next::Empty) => {
+            Ok(NextBatch::Batch(batch)) => batch,
+            Ok(NextBatch::Empty) => {
                 self.distance.end();
                 if merges {
                     self.pass_horizon(horizon_ns);
                 }
                 return false;
             }
-            Ok(Next::Ended) => return end(&mut self.private, &mut self.ended, &mut self.counters),
+            Ok(NextBatch::Ended) => {
+                return end(&mut self.private, &mut self.ended, &mut self.counters);
+            }
             Err(error) => {
                 tracing::error!("private delivery ended: its source cannot be read: {error}");
                 return end(&mut self.private, &mut self.ended, &mut self.counters);
@@ -245,6 +247,9 @@ impl Pipe {
         };
         self.distance.took(batch.len(), batch.is_open());
         let lane = batch.lane();
+        if let Some(gap) = batch.capture_gap() {
+            self.private.writers[lane.index()].capture_gap(gap.after, gap.duration_ns);
+        }
         let counters = &mut self.counters.lanes[lane.index()];
         if let Some(gap) = batch.gap() {
             let others = gap.other_members;
@@ -305,7 +310,7 @@ impl RelayClassifier<'_> {
 
 /// Copies a batch. With `waits`, waits for room for each packet, or until the relay is stopped.
 fn copy(
-    batch: &Batch,
+    batch: &ChunkBatch,
     classifier: &RelayClassifier<'_>,
     private: &mut PrivatePool,
     counters: &mut RelayLaneCounters,

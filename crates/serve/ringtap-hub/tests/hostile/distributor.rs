@@ -10,7 +10,7 @@ use ringtap_pool::control::control_bytes;
 use ringtap_pool::distributor::{Distributor, ReaderOptions, Returns};
 use ringtap_pool::format::Geometry;
 use ringtap_pool::ids::{LaneId, ReaderId};
-use ringtap_pool::reader::{Next, Reader};
+use ringtap_pool::reader::{NextBatch, Reader};
 use ringtap_pool::source;
 use ringtap_pool::view::Pool;
 use ringtap_pool::wake::NoSignal;
@@ -29,7 +29,7 @@ struct Liar {
     tail: u32,
 }
 
-struct Bench {
+struct HostileRun {
     writer: LaneWriter,
     distributor: Distributor,
     honest: Honest,
@@ -47,7 +47,8 @@ struct Honest {
 impl Honest {
     /// Reads all packets; each must carry the content that its number implies.
     fn read(&mut self) {
-        while let Next::Batch(batch) = self.reader.try_next().expect("nobody lied to this one") {
+        while let NextBatch::Batch(batch) = self.reader.try_next().expect("nobody lied to this one")
+        {
             if let Some(gap) = batch.gap() {
                 assert_eq!(gap.first_sequence, self.next);
                 self.next += gap.sequences;
@@ -92,7 +93,7 @@ impl Liar {
     }
 }
 
-impl Bench {
+impl HostileRun {
     fn new() -> Self {
         let geometry = Geometry::contiguous(4096, 17, 1, 2000).expect("it can be");
         let pool = Pool::on_heap(geometry);
@@ -110,7 +111,7 @@ impl Bench {
             read: 0,
             missing: 0,
         };
-        Bench {
+        HostileRun {
             writer,
             distributor,
             honest,
@@ -187,9 +188,9 @@ impl Bench {
 /// Runs the script in these bytes.
 pub(crate) fn run(bytes: &[u8]) {
     let mut script = Script::new(bytes);
-    let mut bench = Bench::new();
+    let mut run = HostileRun::new();
     while !script.is_empty() {
-        bench.turn(&mut script);
+        run.turn(&mut script);
     }
-    bench.finish();
+    run.finish();
 }

@@ -5,7 +5,8 @@
 
 mod descriptors;
 mod distributor;
-mod quiet;
+#[path = "../shared/fed.rs"]
+mod fed;
 mod server;
 
 use proptest::collection::vec;

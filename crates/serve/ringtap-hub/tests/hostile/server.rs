@@ -3,7 +3,7 @@
 
 use std::time::Instant;
 
-use ringtap_hub::access::Access;
+use ringtap_hub::access::AccessList;
 use ringtap_hub::server::Server;
 use ringtap_hub::{Group, Hub, HubOptions};
 use ringtap_ipc::protocol::{Reply, decode};
@@ -12,7 +12,7 @@ use ringtap_ipc::transport::{MOST_BYTES, Transport as _};
 use ringtap_testkit::LIMIT;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 
-use crate::quiet::Quiet;
+use crate::fed::FedSource;
 
 pub(crate) const HELLO: &[u8] = br#"{"ask":"hello","protocol":1,"name":"liar"}"#;
 pub(crate) const ATTACH: &[u8] = br#"{"ask":"attach","group":"all"}"#;
@@ -33,7 +33,7 @@ pub(crate) fn ask(socket: &Socket, message: &[u8]) -> Option<Reply> {
 /// A hub of a source without packets.
 pub(crate) fn quiet_hub() -> Hub {
     let started = Hub::start(
-        vec![Box::new(Quiet::new())],
+        vec![FedSource::quiet()],
         vec![Group::new("all")],
         HubOptions::default(),
         Vec::new(),
@@ -53,7 +53,7 @@ pub(crate) fn run(bytes: &[u8]) {
     let path = folder.path().join("hub.sock");
     let hub = quiet_hub();
     let listener = Listener::bind(&path).expect("a socket");
-    let _server = Server::open(listener, &hub, vec![Access::default()]).expect("a thread");
+    let _server = Server::open(listener, &hub, vec![AccessList::default()]).expect("a thread");
     let (how, lines) = bytes.split_first().unwrap_or((&0, &[]));
     let liar = connect(&path);
     for (bit, message) in [(1, HELLO), (2, ATTACH)] {

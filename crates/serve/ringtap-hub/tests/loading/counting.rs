@@ -51,9 +51,9 @@ fn a_subscription_counts_from_its_first_packet() {
 fn a_packet_that_is_being_captured_when_a_reader_attaches_is_the_readers_first() {
     let setup = Setup::new();
     setup.gate.write(30);
-    setup.gate.begin_packet();
+    setup.gate.feed.begin_packet();
     let reader = attach(&setup, SubscriptionRequest::new("all", "reader"));
-    setup.gate.end_packet();
+    setup.gate.feed.end_packet();
     let expected = LaneSnapshot {
         start: 30,
         position: 31,

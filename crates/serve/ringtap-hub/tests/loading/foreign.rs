@@ -3,17 +3,18 @@
 //! signals, which takes as long as the reader likes.
 
 use std::fs;
-use std::time::Instant;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
 use ringtap_hub::Group;
-use ringtap_hub::access::Access;
+use ringtap_hub::access::AccessList;
 use ringtap_hub::server::serve_one;
 use ringtap_ipc::event::sleep_until_readable;
 use ringtap_ipc::peer::Peer;
 use ringtap_ipc::protocol::{Reply, decode};
 use ringtap_ipc::socket::Socket;
 use ringtap_ipc::transport::{MOST_BYTES, Transport as _};
-use ringtap_pool::reader::Next;
+use ringtap_pool::reader::NextBatch;
 use ringtap_testkit::LIMIT;
 
 use crate::{ATTACH, Connection, HELLO, Setup, read, reader_of};
@@ -28,12 +29,20 @@ fn signal_threads() -> usize {
     names.filter(|name| name.trim() == "doorbell").count()
 }
 
+fn wait_for_signal_threads(count: usize) {
+    let until = Instant::now() + LIMIT;
+    while signal_threads() != count {
+        assert!(Instant::now() < until, "not {count} threads");
+        sleep(Duration::from_millis(1));
+    }
+}
+
 #[test]
 fn a_reader_of_another_user_is_woken_by_a_thread_of_its_own() {
     let setup = Setup::with(Group {
-        access: Access {
+        access: AccessList {
             uids: vec![OTHER_USER],
-            ..Access::default()
+            ..AccessList::default()
         },
         ..Group::new("all")
     });
@@ -57,13 +66,13 @@ fn a_reader_of_another_user_is_woken_by_a_thread_of_its_own() {
         let mut subscription = attached.open(fds).expect("memory and a doorbell");
         let has_signal = subscription.endpoints[0].wake.is_some();
         assert!(!has_signal, "the source would do the kernel's work");
-        assert_eq!(signal_threads(), 1);
+        wait_for_signal_threads(1); // a thread names itself once it runs
 
         let doorbell = subscription.doorbell.clone();
         let mut packets = reader_of(&mut subscription);
         for _ in 0..3 {
             packets.sleeper().arm();
-            assert!(matches!(packets.try_next(), Ok(Next::Empty)));
+            assert!(matches!(packets.try_next(), Ok(NextBatch::Empty)));
             setup.gate.write(1);
             let is_woken = sleep_until_readable(&[doorbell.fd()], Some(LIMIT));
             assert!(is_woken.expect("a descriptor"), "nobody woke the reader");
@@ -74,8 +83,5 @@ fn a_reader_of_another_user_is_woken_by_a_thread_of_its_own() {
         drop(reader);
         served.join().expect("no panic").expect("it can wait");
     });
-    let until = Instant::now() + LIMIT;
-    while signal_threads() > 0 {
-        assert!(Instant::now() < until, "the thread does not end");
-    }
+    wait_for_signal_threads(0);
 }

@@ -2,6 +2,8 @@
 //! The hub serves while rules are loaded: no reader waits for another reader's filter.
 
 mod counting;
+#[path = "../shared/fed.rs"]
+mod fed;
 mod foreign;
 mod gated;
 
@@ -11,7 +13,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use gated::{Gate, gated};
-use ringtap_hub::access::Access;
+use ringtap_hub::access::AccessList;
 use ringtap_hub::server::Server;
 use ringtap_hub::{Group, Handle, Hub, HubOptions};
 use ringtap_ipc::event::sleep_until_readable;
@@ -19,7 +21,7 @@ use ringtap_ipc::protocol::{HubStatus, Refusal, Reply, decode};
 use ringtap_ipc::socket::{Listener, Socket};
 use ringtap_ipc::subscription::{Subscription, SubscriptionRequest};
 use ringtap_ipc::transport::{MOST_BYTES, Transport as _};
-use ringtap_pool::reader::{Next, Reader};
+use ringtap_pool::reader::{NextBatch, Reader};
 use ringtap_testkit::LIMIT;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 
@@ -55,7 +57,7 @@ impl Setup {
         let (hub, _) = started.expect("a hub starts");
         let socket = tempfile::tempdir().expect("a folder");
         let listener = Listener::bind(&socket.path().join("hub.sock")).expect("a socket");
-        let server = Server::open(listener, &hub, vec![Access::default()]);
+        let server = Server::open(listener, &hub, vec![AccessList::default()]);
         Setup {
             gate,
             socket,
@@ -142,9 +144,9 @@ fn read(reader: &mut Reader, packets: usize) {
     let mut read = 0;
     while read < packets {
         match reader.try_next().expect("the pool is well") {
-            Next::Batch(batch) => read += batch.len(),
-            Next::Empty => assert!(Instant::now() < until, "{read} of {packets} packets"),
-            Next::Ended => panic!("the source ended"),
+            NextBatch::Batch(batch) => read += batch.len(),
+            NextBatch::Empty => assert!(Instant::now() < until, "{read} of {packets} packets"),
+            NextBatch::Ended => panic!("the source ended"),
         }
     }
     assert_eq!(read, packets);
@@ -252,7 +254,7 @@ fn a_refusal_is_for_the_reader_whose_change_is_refused() {
         };
         assert_eq!(
             (*code, &**message),
-            (Refusal::Failed, "gated: no such filter")
+            (Refusal::Failed, "fed: no such filter")
         );
     });
     assert_eq!(other.status().groups[0].members, 3);

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::Duration;
 
 use ringtap_capture::CaptureError;
-use ringtap_hub::access::Access;
+use ringtap_hub::access::AccessList;
 use ringtap_hub::server::Server;
 use ringtap_hub::{Group, Hub, HubError, HubOptions, Limits};
 use ringtap_ipc::event::{Event, sleep_until_readable};
@@ -42,7 +42,7 @@ pub struct AgentOptions {
     /// Folder of the sockets, which exists.
     pub folder: PathBuf,
     /// Users that may read, beside root.
-    pub access: Access,
+    pub access: AccessList,
     /// Bytes of the pool of each group.
     pub pool_bytes: u64,
     /// Limits of the hubs.

@@ -19,7 +19,7 @@ use ringtap_pool::distributor::Policy;
 use ringtap_pool::format::Geometry;
 use ringtap_pool::memory::Region;
 use ringtap_pool::number::to_u64;
-use ringtap_pool::reader::{Batch, Next, Reader};
+use ringtap_pool::reader::{ChunkBatch, NextBatch, Reader};
 use ringtap_pool::source::Facts;
 use ringtap_pool::view::Pool;
 use ringtap_pool::wake::NoSignal;
@@ -47,7 +47,7 @@ pub(super) struct HostGroup {
     joined_refused: Option<u64>,
     /// The edition for which the host refused even that.
     refused: Option<u64>,
-    gap: Option<CaptureGap>,
+    gap: Option<OpenGap>,
     /// Number of gaps that have ended.
     gaps: u64,
     /// Dropping it ends the source.
@@ -64,7 +64,7 @@ struct HostPart {
 }
 
 /// Readers wait, and their subscription at the host has ended.
-struct CaptureGap {
+struct OpenGap {
     since: Instant,
     /// Sequence of the packet after the last one that was received.
     from: u64,
@@ -226,14 +226,14 @@ impl HostGroup {
                 Some(GuestRequest::Subscribe { filter, .. }),
                 HostMessage::Subscribed {
                     pool,
-                    epoch,
+                    pool_epoch,
                     control,
                     not_in_source,
                     ..
                 },
             ) => {
                 self.filter = Some(filter);
-                match HostPart::open(pool, epoch, control, memory) {
+                match HostPart::open(pool, pool_epoch, control, memory) {
                     Ok(part) => self.resume(part),
                     Err(reason) => {
                         self.note(&format!("the host's memory cannot be read: {reason}"))
@@ -312,7 +312,7 @@ impl HostGroup {
 
     fn interrupt(&mut self) {
         if let Some(part) = self.part.take() {
-            self.gap = Some(CaptureGap {
+            self.gap = Some(OpenGap {
                 since: Instant::now(),
                 from: part.next,
             });
@@ -321,8 +321,11 @@ impl HostGroup {
     }
 
     fn resume(&mut self, part: HostPart) {
-        if let Some(CaptureGap { since, from }) = self.gap.take() {
-            let seconds = since.elapsed().as_secs_f64();
+        if let Some(OpenGap { since, from }) = self.gap.take() {
+            let length = since.elapsed();
+            let ns = u64::try_from(length.as_nanos()).unwrap_or(u64::MAX);
+            self.lane.writer.capture_gap(from, ns);
+            let seconds = length.as_secs_f64();
             self.gaps += 1;
             let number = self.gaps;
             self.note(&format!(
@@ -358,12 +361,12 @@ impl HostGroup {
             return false;
         };
         match part.reader.try_next() {
-            Ok(Next::Batch(batch)) => {
+            Ok(NextBatch::Batch(batch)) => {
                 part.next = batch.first_sequence() + to_u64(batch.len());
                 copy(&batch, &mut self.lane);
                 true
             }
-            Ok(Next::Empty | Next::Ended) => false,
+            Ok(NextBatch::Empty | NextBatch::Ended) => false,
             Err(error) => {
                 self.note(&format!("the host's memory cannot be read: {error}"));
                 self.part = None;
@@ -380,7 +383,7 @@ impl Drop for HostGroup {
 }
 
 /// Copies the packets that some reader wants.
-fn copy(batch: &Batch, lane: &mut NewLane) {
+fn copy(batch: &ChunkBatch, lane: &mut NewLane) {
     lane.classifier.begin();
     for packet in batch.packets().map_while(Result::ok) {
         let slot = packet.slot();

@@ -22,7 +22,7 @@ use ringtap_pool::distributor::{Distributor, Policy, ReaderOptions};
 use ringtap_pool::format::{FIRST_EPOCH, Geometry};
 use ringtap_pool::ids::{LaneId, ReaderId};
 use ringtap_pool::number::to_u64;
-use ringtap_pool::reader::{Next, Reader};
+use ringtap_pool::reader::{CaptureGap, NextBatch, Reader};
 use ringtap_pool::source;
 use ringtap_pool::view::Pool;
 use ringtap_pool::wake::{NoSignal, Signal};
@@ -158,6 +158,7 @@ impl GroupAndHost {
                     group,
                     facts: source::Facts::default(),
                     pool: of(POOL),
+                    pool_epoch: FIRST_EPOCH,
                     epoch: FIRST_EPOCH,
                     control: of(CONTROL),
                     not_in_source: None,
@@ -267,7 +268,12 @@ fn of_length(length: u32) -> Program {
 
 /// Reads packets of the guest's hub until there are `least`; returns how many came.
 fn read(subscription: Subscription, least: u64) -> u64 {
-    let mut count = 0;
+    read_with_gaps(subscription, least).0
+}
+
+/// As [`read`], with the capture gaps.
+fn read_with_gaps(subscription: Subscription, least: u64) -> (u64, Vec<CaptureGap>) {
+    let (mut count, mut gaps) = (0, Vec::new());
     let doorbell: Arc<dyn Signal> = subscription.doorbell.clone();
     let endpoint = subscription.endpoints.into_iter().next().unwrap();
     let (pool, wanted) = (endpoint.pool, endpoint.wanted);
@@ -276,7 +282,8 @@ fn read(subscription: Subscription, least: u64) -> u64 {
     let deadline = Instant::now() + LIMIT;
     while count < least {
         assert!(Instant::now() < deadline, "{count} of {least} packets");
-        if let Next::Batch(batch) = reader.try_next().unwrap() {
+        if let NextBatch::Batch(batch) = reader.try_next().unwrap() {
+            gaps.extend(batch.capture_gap());
             let packets = batch.packets().map(Result::unwrap);
             let ours = packets.filter(|packet| packet.slot().mask & wanted.mask != 0);
             count += to_u64(ours.count());
@@ -284,7 +291,7 @@ fn read(subscription: Subscription, least: u64) -> u64 {
             std::thread::sleep(Duration::from_millis(1));
         }
     }
-    count
+    (count, gaps)
 }
 
 #[test]
@@ -341,7 +348,10 @@ fn readers_stay_through_an_interruption_which_is_counted() {
     both.group.begin(granted());
     both.serve_until(|both| both.part.is_some());
     both.capture(&[60]);
-    assert_eq!(read(reader, 3), 3);
+    let (packets, gaps) = read_with_gaps(reader, 3);
+    assert_eq!(packets, 3);
+    let places: Vec<_> = gaps.iter().map(|gap| (gap.sequence, gap.after)).collect();
+    assert_eq!(places, [(2, 2)]);
     let handle = hub.handle().clone();
     both.while_serving(&handle, |handle| {
         let deadline = Instant::now() + LIMIT;

@@ -19,8 +19,11 @@ use ringtap_filter::Program;
 use ringtap_ipc::event::Event;
 use ringtap_pool::wake::Signal;
 
+use super::in_place::SourcePool;
 use super::part::{self, GroupPart};
-use super::relay::{GuestRelay, RelayCommon, RelayEnd, RelayPlace, not_in_source};
+use super::relay::{
+    GuestPool, GuestRelay, KeptPools, RelayCommon, RelayEnd, RelayPlace, RelayPool, not_in_source,
+};
 use crate::messages::{GrantedGroup, GuestRequest, HostMessage};
 
 /// Most requests that wait.
@@ -132,6 +135,8 @@ impl CommandQueue {
 pub(super) struct ActiveSubscription {
     pub(super) reader: String,
     pub(super) not_in_source: Option<String>,
+    /// Why the packets are copied although the guest maps the hub's pool.
+    pub(super) copied_because: Option<String>,
     pub(super) common: Arc<RelayCommon>,
 }
 
@@ -145,6 +150,10 @@ pub(super) struct Commands {
     /// The hub.
     pub(super) socket: PathBuf,
     pub(super) parts: Vec<GroupPart>,
+    /// The hub's pool, if the guest maps that as well.
+    pub(super) source: Option<SourcePool>,
+    /// Pools that the guest may still read although their subscriptions have ended.
+    pub(super) kept: KeptPools,
     pub(super) queue: Arc<CommandQueue>,
     pub(super) answers: Answers,
     /// Wakes the guest's readers.
@@ -170,6 +179,7 @@ impl Commands {
                 GuestCommand::Request(agent, request, what) => self.answer(agent, request, what),
                 GuestCommand::Agent { number, is_here } => {
                     self.end_all();
+                    self.lock_kept().clear();
                     self.agent = number;
                     self.is_hub_gone = false;
                     if is_here {
@@ -269,6 +279,16 @@ impl Commands {
         let subscription = connection.subscribe(&request).map_err(text)?;
         let part = self.parts.get(at).ok_or("no such part")?;
         let (pool, control) = (part.pool_part, part.control_part);
+        let in_place = match &self.source {
+            None => Err(None),
+            Some(_) if snap_length.is_some() => Err(Some("the guest wants cut packets".to_owned())),
+            Some(source) => {
+                // The group does not change while it has this reader.
+                let status = connection.status().map_err(text)?;
+                let served = source.serves(&status, &group, &subscription, control.bytes);
+                served.map(|()| source.part).map_err(Some)
+            }
+        };
         let geometry = part::geometry(&subscription, pool.bytes, control.bytes, snap_length)
             .ok_or(
                 "the VM's memory is too small for the hub's chunks: attach it with more --memory",
@@ -278,14 +298,21 @@ impl Commands {
         let not_in_source = not_in_source(&wanted.collect::<Vec<_>>());
         self.epoch += 1;
         let (queue, epoch) = (Arc::clone(&self.queue), self.epoch);
+        let source_epoch = subscription.endpoints.first().map(|one| one.pool.epoch());
+        let (pool, pool_epoch, relay_pool) = match (&in_place, source_epoch) {
+            (Ok(whole), Some(of_source)) => (*whole, of_source, RelayPool::InPlace),
+            _ => (pool, epoch, RelayPool::Copied(part.pool.clone(), geometry)),
+        };
+        // The guest has left the subscription before.
+        self.lock_kept().clear();
         let place = RelayPlace {
             group: group.clone(),
-            geometry,
             epoch,
-            pool: part.pool.clone(),
+            pool: relay_pool,
             control: part.control.clone(),
             guest: Arc::clone(&self.guest),
             answers: self.answers.clone(),
+            kept: Arc::clone(&self.kept),
         };
         let ended = move |end| queue.push(GuestCommand::Ended(at, epoch, end));
         let relay = GuestRelay::start(subscription, Arc::new(connection), place, ended);
@@ -293,6 +320,7 @@ impl Commands {
         let active = ActiveSubscription {
             reader,
             not_in_source: not_in_source.clone(),
+            copied_because: in_place.err().flatten(),
             common: Arc::clone(relay.common()),
         };
         self.lock_active().insert(at, active);
@@ -301,6 +329,7 @@ impl Commands {
             group,
             facts,
             pool,
+            pool_epoch,
             epoch,
             control,
             not_in_source,
@@ -322,6 +351,8 @@ impl Commands {
         let (at, relay) = self.relay_of(&group)?;
         let counters = relay.counters().unwrap_or_else(|_| relay.common().known());
         self.remove(at);
+        // The guest has left the memory before it asked.
+        self.lock_kept().clear();
         Ok(HostMessage::Unsubscribed { group, counters })
     }
 
@@ -380,6 +411,10 @@ impl Commands {
         self.lock_active().clear();
     }
 
+    fn lock_kept(&self) -> MutexGuard<'_, Vec<GuestPool>> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn lock_active(&self) -> MutexGuard<'_, BTreeMap<usize, ActiveSubscription>> {
         self.active.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -400,6 +435,6 @@ pub(super) fn answers_of(
     inbox.try_iter().filter(move |answer| answer.agent == agent)
 }
 
-fn text(error: impl std::fmt::Display) -> String {
+pub(super) fn text(error: impl std::fmt::Display) -> String {
     error.to_string()
 }

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A guest's subscription: a thread reads the hub's pools in place and copies the packets that pass the
-//! filter into the guest's part.
+//! filter into the guest's part; or passes the chunks on, if the guest can read the hub's pool itself.
 //!
 //! Invariants
 //! - The thread waits for nothing that the guest does: packets without room in the part are lost, and
 //!   counted.
+//! - A chunk that was passed on stays this process's until the guest returned it, or its subscription
+//!   ended and the next one began, or the devices are unplugged.
 //! - The guest can spoil only its own reading: nothing that it writes into its control region is used
 //!   without a check.
 
@@ -12,8 +14,9 @@ use std::io;
 use std::os::fd::AsFd as _;
 use std::sync::atomic::{AtomicBool, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 use std::sync::mpsc::{Receiver as Inbox, Sender, channel};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 use ringtap_client::{
     Batch, Connection, Control as _, ControlError, Next, ReceiveError, Receiver, Tally,
@@ -21,28 +24,51 @@ use ringtap_client::{
 use ringtap_filter::{Place, Program};
 use ringtap_ipc::event::Event;
 use ringtap_ipc::subscription::{Subscription, Wanted};
+use ringtap_pool::distributor::{DistributeError, Distributor};
 use ringtap_pool::format::Geometry;
-use ringtap_pool::ids::LaneId;
+use ringtap_pool::ids::{LaneId, ReaderId};
 use ringtap_pool::memory::Region;
+use ringtap_pool::passed::PassedPool;
 use ringtap_pool::private::PrivatePool;
 use ringtap_pool::wake::Signal;
 
 use super::commands::Answers;
+use super::lock;
 use crate::messages::{GuestCounters, HostMessage};
 
 /// The only lane of a part.
 const LANE: LaneId = LaneId(0);
 
+/// Interval between looks for chunks that a guest has not returned.
+const RETURN_LOOK: Duration = Duration::from_millis(10);
+
+/// Where a guest reads its packets.
+pub(super) enum RelayPool {
+    /// In this memory of its own, which becomes a pool of these sizes.
+    Copied(Region, Geometry),
+    /// In the pool of the hub's only source.
+    InPlace,
+}
+
+/// Pools of subscriptions that have ended: the guest may still read the chunks.
+pub(super) type KeptPools = Arc<Mutex<Vec<GuestPool>>>;
+
+/// A guest's pool.
+pub(super) enum GuestPool {
+    Copied(Box<PrivatePool>),
+    InPlace(Box<PassedPool<Batch>>),
+}
+
 /// What a relay needs besides its subscription.
 pub(super) struct RelayPlace {
     pub(super) group: String,
-    pub(super) geometry: Geometry,
     pub(super) epoch: u64,
-    pub(super) pool: Region,
+    pub(super) pool: RelayPool,
     pub(super) control: Region,
     /// Wakes the guest.
     pub(super) guest: Arc<dyn Signal>,
     pub(super) answers: Answers,
+    pub(super) kept: KeptPools,
 }
 
 /// A subscription of the guest. Its thread ends when this is dropped.
@@ -50,7 +76,8 @@ pub(super) struct GuestRelay {
     common: Arc<RelayCommon>,
     connection: Arc<Connection>,
     adoptions: Sender<Adoption>,
-    thread: Option<JoinHandle<()>>,
+    thread: Option<JoinHandle<GuestPool>>,
+    kept: KeptPools,
 }
 
 /// State that the relay's thread shares with others.
@@ -67,6 +94,7 @@ pub(super) struct RelayCommon {
 struct RelayCounts {
     tally: Tally,
     copied: u64,
+    in_place: u64,
     part_full: u64,
 }
 
@@ -104,7 +132,7 @@ struct Adoption {
 
 struct RelayThread {
     receiver: Receiver,
-    pool: PrivatePool,
+    pool: GuestPool,
     common: Arc<RelayCommon>,
     adoptions: Inbox<Adoption>,
     place: RelayPlace,
@@ -118,21 +146,33 @@ impl GuestRelay {
         place: RelayPlace,
         ended: impl FnOnce(RelayEnd) + Send + 'static,
     ) -> io::Result<Self> {
+        let source = subscription.endpoints.first().map(|one| one.pool.clone());
         let receiver = Receiver::new(subscription, Arc::clone(&connection) as _);
         let receiver = receiver.map_err(io::Error::other)?;
-        // SAFETY: the device's memory is mapped writable here. Each part has one relay at a time: the
-        // thread of the one before has ended. The guest reads the pool and shares the control region,
-        // through another machine's mapping.
-        let pool = unsafe {
-            let RelayPlace { pool, control, .. } = &place;
-            PrivatePool::in_used_memory(pool.clone(), place.geometry, place.epoch, control)
+        let control = &place.control;
+        let pool = match &place.pool {
+            RelayPool::Copied(region, geometry) => {
+                let region = region.clone();
+                // SAFETY: the device's memory is mapped writable here. Each part has one relay at a time:
+                // the thread of the one before has ended. The guest reads the pool and shares the control
+                // region, through another machine's mapping.
+                let pool =
+                    unsafe { PrivatePool::in_used_memory(region, *geometry, place.epoch, control) };
+                GuestPool::Copied(Box::new(pool.map_err(io::Error::other)?))
+            }
+            RelayPool::InPlace => {
+                let source = source.ok_or(io::ErrorKind::InvalidInput)?;
+                let pool = PassedPool::new(source, &receiver.starts(), control);
+                GuestPool::InPlace(Box::new(pool.map_err(io::Error::other)?))
+            }
         };
-        let pool = pool.map_err(io::Error::other)?;
+        let kept = Arc::clone(&place.kept);
         let common = Arc::new(RelayCommon {
             epoch: place.epoch,
             counts: Mutex::new(RelayCounts {
                 tally: Tally::new(receiver.lanes()),
                 copied: 0,
+                in_place: 0,
                 part_full: 0,
             }),
             news: AtomicBool::new(false),
@@ -157,12 +197,14 @@ impl GuestRelay {
             if let Some(reason) = reason {
                 ended(reason);
             }
+            thread.pool
         })?;
         Ok(GuestRelay {
             common,
             connection,
             adoptions,
             thread: Some(thread),
+            kept,
         })
     }
 
@@ -202,8 +244,10 @@ impl Drop for GuestRelay {
         self.common.stop.store(true, Relaxed);
         self.common.tell();
         if let Some(thread) = self.thread.take() {
-            // The thread waits for no other process.
-            let _panicked = thread.join();
+            // The thread waits for no other process; after a panic there is nothing to keep.
+            if let Ok(pool @ GuestPool::InPlace(_)) = thread.join() {
+                lock(&self.kept).push(pool);
+            }
         }
     }
 }
@@ -224,7 +268,7 @@ impl RelayCommon {
     }
 
     fn lock(&self) -> MutexGuard<'_, RelayCounts> {
-        self.counts.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.counts)
     }
 
     fn tell(&self) {
@@ -239,6 +283,7 @@ impl RelayCounts {
         let dropped = counters.dropped;
         GuestCounters {
             copied: self.copied,
+            in_place: self.in_place,
             filtered: counters.filtered,
             other_members: counters.other_members,
             nic: dropped.nic,
@@ -251,7 +296,7 @@ impl RelayCounts {
 }
 
 impl RelayThread {
-    /// Copies until it is told to stop (`None`), or no more packets come.
+    /// Copies until a command ends the relay (`None`), or no more packets come.
     fn run(&mut self) -> Option<RelayEnd> {
         loop {
             if self.common.news.swap(false, Acquire) {
@@ -269,8 +314,11 @@ impl RelayThread {
 
     fn step(&mut self) -> Result<(), RelayEnd> {
         match self.receiver.try_next()? {
-            Next::Batch(batch) => self.copy(&batch),
-            Next::Empty => Ok(self.receiver.wait(None)?),
+            Next::Batch(batch) => self.take(batch),
+            Next::Empty => {
+                let deadline = self.pool.look_again().map_err(RelayEnd::because)?;
+                Ok(self.receiver.wait(deadline)?)
+            }
             Next::Ended => Err(RelayEnd::because("the hub's sources have ended")),
         }
     }
@@ -288,41 +336,97 @@ impl RelayThread {
         }
     }
 
-    fn copy(&mut self, batch: &Batch) -> Result<(), RelayEnd> {
+    fn take(&mut self, batch: Batch) -> Result<(), RelayEnd> {
+        self.count(&batch)?;
+        let moved = match &mut self.pool {
+            GuestPool::Copied(pool) => {
+                pool.writers[LANE.index()].publish();
+                pool.distributor.step().map(drop)
+            }
+            GuestPool::InPlace(pool) => {
+                let (lane, chunk, first) = (batch.lane(), batch.chunk(), batch.first_sequence());
+                pool.pass(lane, chunk, first, batch)
+            }
+        };
+        moved.map_err(RelayEnd::because)?;
+        let guest = &self.place.guest;
+        let (distributor, reader) = self.pool.distributor();
+        distributor.wake_sleepers(|_| guest.signal());
+        match distributor.is_corrupt(reader) {
+            false => Ok(()),
+            true => Err(RelayEnd::because(
+                "the guest wrote impossible values into its control region",
+            )),
+        }
+    }
+
+    /// Counts the packets of a batch, and copies them if the guest has a pool of its own.
+    fn count(&mut self, batch: &Batch) -> Result<(), RelayEnd> {
         let mut counts = self.common.lock();
         let RelayCounts {
             tally,
             copied,
+            in_place,
             part_full,
         } = &mut *counts;
         tally.begin(batch);
-        let pool = &mut self.pool;
+        let guest_lane = match &mut self.pool {
+            GuestPool::Copied(pool) => {
+                if let Some(gap) = batch.capture_gap() {
+                    pool.writers[LANE.index()].capture_gap(gap.after, gap.duration_ns);
+                }
+                LANE
+            }
+            GuestPool::InPlace(_) => batch.lane(),
+        };
         if let Some(gap) = batch.gap() {
-            pool.distributor.charge(pool.reader, LANE, gap.packets);
+            let (distributor, reader) = self.pool.distributor();
+            distributor.charge(reader, guest_lane, gap.packets);
         }
         let lane = tally.at(batch.lane());
         for received in batch.packets() {
             let received = received.map_err(RelayEnd::because)?;
             lane.count(&received);
             if received.is_ours() {
-                match pool.put(LANE, &received.packet) {
-                    true => *copied += 1,
-                    false => *part_full += 1,
+                match &mut self.pool {
+                    GuestPool::InPlace(_) => *in_place += 1,
+                    GuestPool::Copied(pool) => match pool.put(LANE, &received.packet) {
+                        true => *copied += 1,
+                        false => *part_full += 1,
+                    },
                 }
             }
         }
         self.receiver.publish_progress(tally);
-        drop(counts);
-        pool.writers[LANE.index()].publish();
-        let moved = pool.distributor.step();
-        moved.map_err(RelayEnd::because)?;
-        let guest = &self.place.guest;
-        pool.distributor.wake_sleepers(|_| guest.signal());
-        match pool.distributor.is_corrupt(pool.reader) {
-            false => Ok(()),
-            true => Err(RelayEnd::because(
-                "the guest wrote impossible values into its control region",
-            )),
+        Ok(())
+    }
+}
+
+impl GuestPool {
+    fn distributor(&mut self) -> (&mut Distributor, ReaderId) {
+        match self {
+            GuestPool::Copied(pool) => (&mut pool.distributor, pool.reader),
+            GuestPool::InPlace(pool) => (&mut pool.distributor, pool.reader),
+        }
+    }
+
+    /// When to look for returned chunks again although nothing signals them: the hub delivers no more
+    /// than the credit.
+    fn look_again(&mut self) -> Result<Option<Instant>, DistributeError> {
+        match self {
+            GuestPool::Copied(_) => Ok(None),
+            GuestPool::InPlace(pool) => {
+                pool.step()?;
+                let waits = pool.awaits_returns();
+                Ok(waits.then(|| Instant::now() + RETURN_LOOK))
+            }
+        }
+    }
+
+    fn end(&mut self) {
+        match self {
+            GuestPool::Copied(pool) => pool.end(),
+            GuestPool::InPlace(pool) => pool.end(),
         }
     }
 }

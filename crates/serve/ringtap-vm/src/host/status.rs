@@ -55,7 +55,7 @@ pub struct VmReport {
 /// A device of a virtual machine.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DeviceReport {
-    /// `pool` or `control`.
+    /// `pool`, `control`, or `source`: the pool of the hub's source.
     pub device: String,
     /// Bytes of its memory.
     pub bytes: u64,
@@ -74,6 +74,10 @@ pub struct GroupReport {
     pub reader: Option<String>,
     /// Why the filter does not run in the host's kernel; absent if it does.
     pub not_in_source: Option<String>,
+    /// Why packets are copied although the guest maps the hub's pool; absent if they are not, or it does
+    /// not.
+    #[serde(default)]
+    pub copied_because: Option<String>,
     /// The counters of the subscription, without losses before the hub's readers.
     pub counters: GuestCounters,
 }
@@ -90,6 +94,7 @@ pub(super) struct VmState {
 
 /// State of a device.
 pub(super) struct DeviceState {
+    name: &'static str,
     kind: DeviceKind,
     bytes: u64,
     /// How the guest maps it, and whether it interrupts.
@@ -97,23 +102,29 @@ pub(super) struct DeviceState {
 }
 
 impl VmState {
-    pub(super) fn new(options: &GroupOptions, devices: &[&HostDevice]) -> Self {
-        let state = |device: &&HostDevice| {
-            let state = DeviceState {
-                kind: device.kind(),
-                bytes: ringtap_pool::number::to_u64(device.memory().bytes()),
-                mapped: None,
-            };
-            (device.id(), state)
-        };
-        VmState {
+    pub(super) fn new(options: &GroupOptions, devices: &[(&'static str, &HostDevice)]) -> Self {
+        let mut state = VmState {
             options: options.clone(),
             has_agent: false,
-            devices: devices.iter().map(state).collect(),
+            devices: BTreeMap::new(),
             subscriptions: ActiveSubscriptions::default(),
             refused_messages: 0,
             lost_answers: 0,
+        };
+        for (name, device) in devices {
+            state.add(name, device);
         }
+        state
+    }
+
+    pub(super) fn add(&mut self, name: &'static str, device: &HostDevice) {
+        let state = DeviceState {
+            name,
+            kind: device.kind(),
+            bytes: ringtap_pool::number::to_u64(device.memory().bytes()),
+            mapped: None,
+        };
+        self.devices.insert(device.id(), state);
     }
 
     pub(super) fn report(&self) -> VmReport {
@@ -124,6 +135,7 @@ impl VmState {
                 group: group.clone(),
                 reader: active.map(|one| one.reader.clone()),
                 not_in_source: active.and_then(|one| one.not_in_source.clone()),
+                copied_because: active.and_then(|one| one.copied_because.clone()),
                 counters: active.map(|one| one.common.known()).unwrap_or_default(),
             }
         };
@@ -179,11 +191,7 @@ impl DeviceState {
             MappingKind::Vfio => "vfio",
         };
         DeviceReport {
-            device: match self.kind {
-                DeviceKind::Bulk => "pool",
-                DeviceKind::Control { .. } => "control",
-            }
-            .to_owned(),
+            device: self.name.to_owned(),
             bytes: self.bytes,
             mapping: self.mapped.map(|(kind, _)| mapping(kind).to_owned()),
             interrupts: self.mapped.is_some_and(|(_, interrupts)| interrupts),

@@ -2,6 +2,7 @@
 //! The host's side with a real hub; the guest is this test, and its devices are plain memory.
 
 mod feeder;
+mod in_place;
 
 use std::os::unix::fs::FileExt as _;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -12,7 +13,7 @@ use ringtap_ipc::event::Event;
 use ringtap_ipc::mapping::{Access, Mapping};
 use ringtap_ipc::memfd::SharedMemory;
 use ringtap_pool::distributor::Policy;
-use ringtap_pool::reader::{Next, Reader};
+use ringtap_pool::reader::{NextBatch, Reader};
 use ringtap_pool::view::Pool;
 use ringtap_pool::wake::NoSignal;
 use ringtap_testkit::LIMIT;
@@ -22,12 +23,18 @@ use crate::messages::{APPLICATION, GuestCounters, VERSION};
 use feeder::Feeder;
 
 const POOL_BYTES: u64 = 64 * 4096;
-const CONTROL_BYTES: u64 = 8192;
+/// Bytes of the file of the hub's pool.
+const SOURCE_BYTES: u64 = 1 << 20;
+const CONTROL_BYTES: u64 = 16_384;
+/// Number of the device that shows the hub's pool.
+const SOURCE: u64 = 3;
 
 /// The two devices, with a part for each group.
 struct Devices {
     pools: Vec<SharedMemory>,
     controls: Vec<SharedMemory>,
+    /// The hub's pool, if the guest maps it.
+    source: Option<std::os::fd::OwnedFd>,
 }
 
 struct Setup {
@@ -71,17 +78,24 @@ fn statistics() -> GuestRequest {
 
 impl Setup {
     fn new(feeder: &Feeder) -> Self {
+        Setup::with(feeder, false)
+    }
+
+    /// With the hub's pool for the guest to map, or without.
+    fn with(feeder: &Feeder, in_place: bool) -> Self {
         let options = GroupOptions {
             vm: "vm1".into(),
             qmp: None,
             socket: feeder.socket(),
             groups: vec!["all".into(), "more".into()],
             memory_bytes: 64 << 20,
+            in_place,
         };
         let make = |bytes| SharedMemory::create(to_usize(bytes)).unwrap();
         let devices = Devices {
             pools: vec![make(POOL_BYTES), make(POOL_BYTES)],
             controls: vec![make(CONTROL_BYTES), make(CONTROL_BYTES)],
+            source: in_place.then(|| super::in_place::find(&options).unwrap()),
         };
         let part = |at: usize| GroupPart {
             group: options.groups[at].clone(),
@@ -102,7 +116,10 @@ impl Setup {
         let state = VmState::new(&options, &[]);
         let waker = Event::new().unwrap();
         let guest = Arc::new(NoSignal);
-        let started = start(&options, parts, guest, waker.clone(), &state.subscriptions);
+        let source = devices.source.as_ref();
+        let source = source.map(|file| SourcePool::of(file, SOURCE, SOURCE_BYTES).unwrap());
+        let memory = (parts, source, KeptPools::default());
+        let started = start(&options, memory, guest, waker.clone(), &state.subscriptions);
         let (queue, inbox) = started.unwrap();
         let host = HostGroups {
             agent: 0,
@@ -110,6 +127,7 @@ impl Setup {
             inbox,
             state: Arc::new(Mutex::new(state)),
             report: Box::new(|_| {}),
+            _kept: KeptPools::default(),
         };
         let mut setup = Setup {
             host,
@@ -168,6 +186,7 @@ impl Setup {
         let HostMessage::Subscribed {
             facts,
             pool,
+            pool_epoch,
             epoch,
             control,
             ..
@@ -176,13 +195,19 @@ impl Setup {
             panic!("{answer:?}")
         };
         assert_eq!((&*facts.device, facts.snap_length), ("fed", 1500));
-        assert_eq!((pool.at, control.at), (to_u64(at), to_u64(at)));
-        let map = |memory: &SharedMemory, bytes, access| {
-            Arc::new(Mapping::new(&memory.file, to_usize(bytes), access).unwrap()).region()
+        assert_eq!(control.at, to_u64(at));
+        let map = |file: &std::os::fd::OwnedFd, bytes, access| {
+            Arc::new(Mapping::new(file, to_usize(bytes), access).unwrap()).region()
         };
-        let pool = map(&self.devices.pools[at], pool.bytes, Access::Read);
-        let control = map(&self.devices.controls[at], control.bytes, Access::ReadWrite);
-        let pool = Pool::open(pool, epoch).unwrap();
+        let file = match pool.device {
+            SOURCE => self.devices.source.as_ref().unwrap(),
+            _ => &self.devices.pools[at].file,
+        };
+        assert_eq!(pool.at, if pool.device == SOURCE { 0 } else { to_u64(at) });
+        let pool = map(file, pool.bytes, Access::Read);
+        let file = &self.devices.controls[at].file;
+        let control = map(file, control.bytes, Access::ReadWrite);
+        let pool = Pool::open(pool, pool_epoch).unwrap();
         let reader = Reader::open(pool, &control, Policy::DropNewest, Arc::new(NoSignal));
         (reader.unwrap(), epoch)
     }
@@ -219,6 +244,7 @@ impl Setup {
 fn sum(counters: &GuestCounters) -> u64 {
     let GuestCounters {
         copied,
+        in_place,
         filtered,
         other_members,
         nic,
@@ -227,7 +253,7 @@ fn sum(counters: &GuestCounters) -> u64 {
         overrun,
         part_full,
     } = *counters;
-    copied + filtered + other_members + nic + kernel + pool_full + overrun + part_full
+    copied + in_place + filtered + other_members + nic + kernel + pool_full + overrun + part_full
 }
 
 /// Reads packets until there are this many; each has this byte.
@@ -236,7 +262,7 @@ fn read(reader: &mut Reader, packets: u64, byte: u8) {
     let mut read = 0;
     while read < packets {
         match reader.try_next().unwrap() {
-            Next::Batch(batch) => {
+            NextBatch::Batch(batch) => {
                 for packet in batch.packets() {
                     assert_eq!(packet.unwrap().data, [byte; 60]);
                     read += 1;
@@ -424,7 +450,7 @@ fn a_guest_learns_that_the_hub_ended_and_that_it_is_back() {
     let folder = feeder.end();
     let ended = setup.next(0);
     assert!(matches!(&ended, HostMessage::Ended { group, .. } if group == "all"));
-    assert!(matches!(reader.try_next(), Ok(Next::Ended)));
+    assert!(matches!(reader.try_next(), Ok(NextBatch::Ended)));
     let refused = setup.refusal(1, &subscribe("all", Program::everything()));
     assert!(refused.contains("no hub is running"), "{refused}");
     let feeder = Feeder::start(folder);

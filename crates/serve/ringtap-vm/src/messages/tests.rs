@@ -63,6 +63,7 @@ fn answers() -> impl Strategy<Value = HostMessage> {
         ] = numbers;
         let counters = GuestCounters {
             copied,
+            in_place: nic / 2,
             filtered,
             other_members,
             nic,
@@ -95,6 +96,7 @@ fn answers() -> impl Strategy<Value = HostMessage> {
                     ..Facts::default()
                 },
                 pool: part(copied),
+                pool_epoch: overrun,
                 epoch: kernel,
                 control: part(overrun),
                 not_in_source,

@@ -8,7 +8,7 @@ use thiserror::Error;
 
 use super::VERSION;
 use super::frame::MOST_BODY_BYTES;
-use crate::device::{MappingKind, SharedId};
+use crate::device::{FIRST_WORDS, ForeignMemory, MappingKind, SharedId};
 
 /// Bytes of the framework header.
 const HEADER_BYTES: usize = 8;
@@ -55,6 +55,7 @@ pub enum Message {
     DeviceAdded {
         device: SharedId,
         application: ApplicationId,
+        foreign: Option<ForeignMemory>,
     },
     /// Host: the device will be unplugged; the guest unmaps it and answers `DeviceReleased`.
     DeviceLeaving { device: SharedId },
@@ -132,8 +133,16 @@ impl Message {
                 bytes.extend(device.0.to_le_bytes());
                 bytes.extend([*mapping as u8, u8::from(*interrupts)]);
             }
-            Message::DeviceAdded { device, .. }
-            | Message::DeviceLeaving { device }
+            Message::DeviceAdded {
+                device, foreign, ..
+            } => {
+                bytes.extend(device.0.to_le_bytes());
+                if let Some(memory) = foreign {
+                    bytes.extend(memory.bytes.to_le_bytes());
+                    bytes.extend(memory.first.iter().flat_map(|word| word.to_le_bytes()));
+                }
+            }
+            Message::DeviceLeaving { device }
             | Message::DeviceFailed { device }
             | Message::DeviceReleased { device } => bytes.extend(device.0.to_le_bytes()),
             Message::Signal { device, vector } => {
@@ -211,6 +220,10 @@ impl Message {
             4 => Message::DeviceAdded {
                 device,
                 application,
+                foreign: match fields.0.is_empty() {
+                    true => None,
+                    false => Some(fields.foreign().ok_or(short)?),
+                },
             },
             5 => Message::DeviceLeaving { device },
             6 => {
@@ -249,6 +262,15 @@ impl Fields<'_> {
         let (first, rest) = self.0.split_first_chunk::<N>()?;
         self.0 = rest;
         Some(*first)
+    }
+
+    fn foreign(&mut self) -> Option<ForeignMemory> {
+        let bytes = u64::from_le_bytes(self.take()?);
+        let mut first = [0; FIRST_WORDS];
+        for word in &mut first {
+            *word = u64::from_le_bytes(self.take()?);
+        }
+        Some(ForeignMemory { bytes, first })
     }
 
     fn u32(&mut self) -> Option<u32> {

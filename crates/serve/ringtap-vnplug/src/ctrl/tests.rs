@@ -7,7 +7,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use super::frame::{MOST_BODY_BYTES, MOST_FRAME_BYTES, encode};
 use super::message::{ApplicationMessage, DecodeError};
 use super::*;
-use crate::device::{MappingKind, SharedId};
+use crate::device::{FIRST_WORDS, ForeignMemory, MappingKind, SharedId};
 
 fn message() -> impl Strategy<Value = Message> {
     let device = any::<u64>().prop_map(SharedId);
@@ -24,10 +24,16 @@ fn message() -> impl Strategy<Value = Message> {
             instance
         }),
         any::<(u8, u64)>().prop_map(|(version, instance)| Message::Welcome { version, instance }),
-        (device.clone(), 1..u32::MAX).prop_map(|(device, application)| Message::DeviceAdded {
-            device,
-            application
-        }),
+        (
+            device.clone(),
+            1..u32::MAX,
+            any::<Option<(u64, [u64; FIRST_WORDS])>>()
+        )
+            .prop_map(|(device, application, foreign)| Message::DeviceAdded {
+                device,
+                application,
+                foreign: foreign.map(|(bytes, first)| ForeignMemory { bytes, first }),
+            }),
         device
             .clone()
             .prop_map(|device| Message::DeviceLeaving { device }),

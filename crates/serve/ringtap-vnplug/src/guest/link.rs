@@ -19,16 +19,20 @@ use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use thiserror::Error;
 
-use super::pci::{PciDevice, has_header};
+use super::pci::PciDevice;
 use super::session::{FromHost, GuestSession};
 use super::vfio::VfioEvents;
 use crate::ctrl::message::{ApplicationMessage, MOST_PAYLOAD_BYTES, Message};
 use crate::ctrl::{Channel, PORT_NAME, Port};
-use crate::device::{ApplicationMemory, DeviceHeader, MappingKind, SharedId, doorbell_store};
+use crate::device::{
+    ApplicationMemory, DeviceHeader, DeviceKind, MappingKind, Recognition, SharedId, doorbell_store,
+};
 
 const PORTS: &str = "/sys/class/virtio-ports";
 /// Interval between two looks for the port, or for a device that the host has announced.
 const LOOK: Duration = Duration::from_millis(50);
+/// Most devices without a header.
+const MOST_FOREIGN: usize = 64;
 /// Most bytes of messages that the host has not taken yet.
 const MOST_UNSENT: usize = 256 * 1024;
 
@@ -73,6 +77,8 @@ pub struct HostLink {
     channel: Channel,
     session: GuestSession,
     devices: BTreeMap<SharedId, MappedDevice>,
+    /// Announced devices without a header.
+    foreign: BTreeMap<SharedId, Recognition>,
     queue: VecDeque<FromHost>,
     /// Ends a wait of [`HostLink::next`].
     event: Option<Event>,
@@ -125,6 +131,7 @@ impl HostLink {
             channel: Channel::new(Port::Device(file), MOST_UNSENT),
             session: GuestSession::new(instance),
             devices: BTreeMap::new(),
+            foreign: BTreeMap::new(),
             queue: VecDeque::new(),
             event: None,
         };
@@ -263,10 +270,11 @@ impl HostLink {
         limit: Duration,
     ) -> io::Result<(MappedDevice, GuestDevice)> {
         let deadline = Instant::now() + limit;
+        let foreign = self.foreign.get(&device).copied();
         let vfio = self.devices.values().filter_map(|one| one.vfio.as_ref());
         let used: Vec<PathBuf> = vfio.map(|vfio| vfio.folder.clone()).collect();
         let pci = loop {
-            if let Some(pci) = PciDevice::find(device, &used)? {
+            if let Some(pci) = PciDevice::find(device, foreign, &used)? {
                 break pci;
             }
             let ends = [FromHost::DeviceLeaving(device), FromHost::Left];
@@ -287,7 +295,7 @@ impl HostLink {
             pci.map()?
         } else {
             match VfioEvents::open(&pci) {
-                Ok((vfio, mapping, kind)) if has_header(&mapping, pci.header) => {
+                Ok((vfio, mapping, kind)) if pci.recognition.is_at(&mapping) => {
                     mapped.vfio = Some(vfio);
                     (mapping, kind)
                 }
@@ -295,7 +303,8 @@ impl HostLink {
                     let reason = refused.err().map(|error| error.to_string());
                     no_interrupts = Some(reason.unwrap_or_default());
                     // Takes the device back from vfio if that has it.
-                    let pci = PciDevice::find(device, &used)?.ok_or(io::ErrorKind::NotFound)?;
+                    let pci =
+                        PciDevice::find(device, foreign, &used)?.ok_or(io::ErrorKind::NotFound)?;
                     mapped.registers = Some(pci.map_registers()?);
                     pci.map()?
                 }
@@ -304,7 +313,7 @@ impl HostLink {
         let bytes = usize::try_from(pci.header.bytes).map_err(io::Error::other)?;
         let found = GuestDevice {
             header: pci.header,
-            memory: ApplicationMemory::new(mapping, bytes),
+            memory: ApplicationMemory::new(mapping, pci.recognition, bytes),
             mapping: kind,
             no_interrupts,
         };
@@ -350,10 +359,10 @@ impl HostLink {
             let mut messages = Vec::new();
             let is_open = self.channel.flush().is_ok()
                 && self.channel.receive(&mut messages).unwrap_or(false);
-            let events = messages
-                .into_iter()
-                .filter_map(|message| self.session.receive(message));
-            self.queue.extend(events);
+            for message in messages {
+                self.note_foreign(&message);
+                self.queue.extend(self.session.receive(message));
+            }
             if !is_open {
                 self.queue.push_back(FromHost::Left);
             }
@@ -362,6 +371,30 @@ impl HostLink {
             event.clear();
         }
         Ok(is_signalled)
+    }
+}
+
+impl HostLink {
+    /// Remembers how a device without a header is recognized.
+    fn note_foreign(&mut self, message: &Message) {
+        match message {
+            Message::DeviceAdded {
+                device,
+                application,
+                foreign: Some(memory),
+            } if self.foreign.len() < MOST_FOREIGN => {
+                let header = DeviceHeader {
+                    device: *device,
+                    application: *application,
+                    kind: DeviceKind::Bulk,
+                    bytes: memory.bytes,
+                };
+                let known = Recognition::Foreign(header, *memory);
+                self.foreign.insert(*device, known);
+            }
+            Message::DeviceLeaving { device } => drop(self.foreign.remove(device)),
+            _ => {}
+        }
     }
 }
 

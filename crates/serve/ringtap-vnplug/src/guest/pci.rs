@@ -9,7 +9,9 @@ use std::sync::Arc;
 
 use ringtap_ipc::mapping::{Access, Mapping};
 
-use crate::device::{DeviceHeader, DeviceKind, HEADER_BYTES, MappingKind, SharedId, header_words};
+use crate::device::{
+    DeviceHeader, DeviceKind, HEADER_BYTES, MappingKind, Recognition, SharedId, header_words,
+};
 
 const DEVICES: &str = "/sys/bus/pci/devices";
 /// Vendor and device number of QEMU's ivshmem devices.
@@ -24,22 +26,36 @@ pub(super) struct PciDevice {
     /// Its folder in sysfs.
     pub(super) folder: PathBuf,
     pub(super) header: DeviceHeader,
+    pub(super) recognition: Recognition,
 }
 
 impl PciDevice {
-    /// The PCI device with this shared device, except for those in `used` folders.
-    pub(super) fn find(device: SharedId, used: &[PathBuf]) -> io::Result<Option<Self>> {
+    /// The PCI device with this shared device, except for those in `used` folders; with `foreign`, the one
+    /// that shows that memory.
+    pub(super) fn find(
+        device: SharedId,
+        foreign: Option<Recognition>,
+        used: &[PathBuf],
+    ) -> io::Result<Option<Self>> {
         for entry in fs::read_dir(DEVICES)? {
             let folder = entry?.path();
             if !is_ivshmem(&folder) || used.contains(&folder) {
                 continue;
             }
             // A device that is being unplugged fails in any of the steps.
-            let Ok(header) = read_header(&folder) else {
+            let Ok(mapping) = first_page(&folder) else {
                 continue;
             };
-            if let Some(header) = header.filter(|header| header.device == device) {
-                return Ok(Some(PciDevice { folder, header }));
+            let header = || header_words(&mapping).and_then(|words| DeviceHeader::read(&words));
+            let recognition = foreign.or_else(|| header().map(Recognition::Header));
+            let is_it = |one: &Recognition| one.header().device == device && one.is_at(&mapping);
+            if let Some(recognition) = recognition.filter(is_it) {
+                let header = recognition.header();
+                return Ok(Some(PciDevice {
+                    folder,
+                    header,
+                    recognition,
+                }));
             }
         }
         Ok(None)
@@ -48,7 +64,8 @@ impl PciDevice {
     /// Bytes to map: header and memory, in whole pages.
     pub(super) fn mapped_bytes(&self) -> io::Result<usize> {
         let (start, end) = self.bar()?;
-        let whole = self.header.bytes.checked_add(HEADER_BYTES as u64);
+        let before = ringtap_pool::number::to_u64(self.recognition.start());
+        let whole = self.header.bytes.checked_add(before);
         let bytes = whole.and_then(|bytes| bytes.checked_next_multiple_of(4096));
         let bytes = bytes.filter(|bytes| *bytes <= end.saturating_sub(start).saturating_add(1));
         bytes
@@ -80,7 +97,7 @@ impl PciDevice {
         for (path, offset, kind) in ways {
             let mapped = open(&path, access).and_then(|f| Mapping::at(f, offset, bytes, access));
             match mapped.map(Arc::new) {
-                Ok(mapping) if has_header(&mapping, self.header) => return Ok((mapping, kind)),
+                Ok(mapping) if self.recognition.is_at(&mapping) => return Ok((mapping, kind)),
                 Ok(_) => {}
                 Err(error) => failure = error,
             }
@@ -109,10 +126,6 @@ impl PciDevice {
     }
 }
 
-pub(super) fn has_header(mapping: &Arc<Mapping>, header: DeviceHeader) -> bool {
-    header_words(mapping).and_then(|words| DeviceHeader::read(&words)) == Some(header)
-}
-
 fn is_ivshmem(folder: &Path) -> bool {
     let has = |name: &str, value: &str| {
         fs::read_to_string(folder.join(name)).is_ok_and(|text| text.trim() == value)
@@ -120,8 +133,8 @@ fn is_ivshmem(folder: &Path) -> bool {
     has("vendor", IVSHMEM.0) && has("device", IVSHMEM.1)
 }
 
-/// Reads the header, for which no driver may have the device: vfio keeps it from an agent that ended.
-fn read_header(folder: &Path) -> io::Result<Option<DeviceHeader>> {
+/// Maps the first page, for which no driver may have the device: vfio keeps it from an agent that ended.
+fn first_page(folder: &Path) -> io::Result<Arc<Mapping>> {
     let address = folder.file_name().unwrap_or_default().as_encoded_bytes();
     if folder.join("driver").exists() {
         fs::write(folder.join("driver_override"), "\n")?;
@@ -129,8 +142,7 @@ fn read_header(folder: &Path) -> io::Result<Option<DeviceHeader>> {
     }
     fs::write(folder.join("enable"), "1")?;
     let file = open(&folder.join("resource2"), Access::Read)?;
-    let mapping = Arc::new(Mapping::new(file, HEADER_BYTES, Access::Read)?);
-    Ok(header_words(&mapping).and_then(|words| DeviceHeader::read(&words)))
+    Mapping::new(file, HEADER_BYTES, Access::Read).map(Arc::new)
 }
 
 fn open(path: &Path, access: Access) -> io::Result<File> {

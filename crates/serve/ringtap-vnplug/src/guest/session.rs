@@ -69,6 +69,7 @@ impl GuestSession {
             Message::DeviceAdded {
                 device,
                 application,
+                ..
             } => Some(FromHost::DeviceAdded(device, application)),
             Message::DeviceLeaving { device } => Some(FromHost::DeviceLeaving(device)),
             Message::Signal { device, vector } => Some(FromHost::Signal(device, vector)),

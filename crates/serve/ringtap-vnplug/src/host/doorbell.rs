@@ -34,7 +34,7 @@ pub(super) struct DeviceEvents {
 
 /// Makes the events, and the socket for QEMU. A device that cannot interrupt has no events to the guest.
 pub(super) fn make(
-    memory: &OwnedFd,
+    memory: BorrowedFd<'_>,
     vectors: u16,
     can_interrupt: bool,
 ) -> io::Result<(DeviceEvents, OwnedFd)> {
@@ -46,7 +46,7 @@ pub(super) fn make(
     let (from_guest, to_guest) = (from_guest?, to_guest?);
     say(&server, PROTOCOL, None)?;
     say(&server, i64::from(GUEST_PEER), None)?;
-    say(&server, -1, Some(memory.as_fd()))?;
+    say(&server, -1, Some(memory))?;
     for event in &from_guest {
         say(&server, i64::from(HOST_PEER), Some(event.as_fd()))?;
     }

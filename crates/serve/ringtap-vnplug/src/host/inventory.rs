@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use super::qmp::{Qmp, QmpError};
-use super::vm::VmError;
+use super::vm::{ASK_AGAIN, VmError};
 
 /// Start of the names that this crate gives to QEMU's objects.
 pub(super) const PREFIX: &str = "vnplug-";
@@ -88,29 +88,33 @@ pub(super) fn free_port(qmp: &mut Qmp, bytes: u64) -> Result<String, VmError> {
     }
 }
 
-/// Unplugs what an earlier host process left, so that its memory and its ports are free again.
+/// Unplugs what an earlier host process left, one device after the other, so that its memory and its ports are
+/// free again.
 pub(super) fn remove_leftovers(qmp: &mut Qmp, limit: Duration) -> Result<(), VmError> {
     let ours = |list: Vec<(String, String)>| {
         let names = list.into_iter().map(|(name, _)| name);
+        let mut names: Vec<_> = names.filter(|name| name.starts_with(PREFIX)).collect();
+        names.sort();
         names
-            .filter(|name| name.starts_with(PREFIX))
-            .collect::<Vec<_>>()
     };
     let deadline = Instant::now() + limit;
+    let mut asked: Option<(String, Instant)> = None;
     loop {
         let left = ours(list(qmp, PERIPHERAL)?);
-        if left.is_empty() {
+        let Some(name) = left.first() else {
             break;
-        }
+        };
         if Instant::now() > deadline {
             return Err(VmError::Held(left.join(", ")));
         }
-        for name in &left {
+        let is_asked = |(of, at): &(String, Instant)| of == name && at.elapsed() < ASK_AGAIN;
+        if !asked.as_ref().is_some_and(is_asked) {
             match qmp.run("device_del", json!({ "id": name })) {
                 // Gone meanwhile, or asked before.
                 Ok(_) | Err(QmpError::Refused { .. }) => {}
                 Err(error) => return Err(error.into()),
             }
+            asked = Some((name.clone(), Instant::now()));
         }
         std::thread::sleep(LOOK);
     }

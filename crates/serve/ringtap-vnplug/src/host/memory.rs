@@ -7,17 +7,22 @@
 #![forbid(unsafe_code)]
 
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed, Ordering::Release};
 
 use ringtap_ipc::event::Event;
 use ringtap_ipc::mapping::{Access, Mapping};
 use ringtap_pool::wake::Signal as _;
-use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
+use rustix::fs::{
+    MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, fstat, ftruncate, memfd_create,
+};
 
 use crate::ctrl::message::ApplicationId;
-use crate::device::{ApplicationMemory, DeviceHeader, DeviceKind, SharedId, header_words};
+use crate::device::{
+    ApplicationMemory, DeviceHeader, DeviceKind, ForeignMemory, HEADER_BYTES, Recognition,
+    SharedId, header_words,
+};
 
 /// The host's end of a plugged device; clones are the same device.
 #[derive(Clone)]
@@ -98,15 +103,57 @@ pub(super) fn make(
     fcntl_add_seals(&file, seals)?;
     let device = HostDevice {
         header,
-        memory: ApplicationMemory::new(mapping, inside),
+        memory: ApplicationMemory::new(mapping, Recognition::Header(header), inside),
         pending: Arc::default(),
         wake,
     };
     Ok((device, file))
 }
 
+/// The device for a file of memory that another process writes; its size is a power of two.
+///
+/// # Errors
+///
+/// [`io::ErrorKind::InvalidInput`] for a file of another size, and one that a process with its descriptor
+/// could cut or write.
+pub(super) fn foreign(
+    device: SharedId,
+    application: ApplicationId,
+    file: BorrowedFd<'_>,
+    wake: Event,
+) -> io::Result<(HostDevice, ForeignMemory)> {
+    let refused = |text| io::Error::new(io::ErrorKind::InvalidInput, text);
+    let seals = fcntl_get_seals(file).map_err(|_| refused("it is no memory file"))?;
+    if !seals.contains(SealFlags::SHRINK | SealFlags::FUTURE_WRITE) {
+        return Err(refused("its file is not sealed"));
+    }
+    let bytes = u64::try_from(fstat(file)?.st_size).unwrap_or(0);
+    if bytes < HEADER_BYTES as u64 || !bytes.is_power_of_two() {
+        return Err(refused("its size is no power of two"));
+    }
+    let header = DeviceHeader {
+        device,
+        application,
+        kind: DeviceKind::Bulk,
+        bytes,
+    };
+    let size = usize::try_from(bytes).map_err(|_| io::ErrorKind::OutOfMemory)?;
+    let mapping = Arc::new(Mapping::new(file, size, Access::Read)?);
+    let first = ForeignMemory::first_of(&mapping).ok_or(io::ErrorKind::InvalidInput)?;
+    let memory = ForeignMemory { bytes, first };
+    let host = HostDevice {
+        header,
+        memory: ApplicationMemory::new(mapping, Recognition::Foreign(header, memory), size),
+        pending: Arc::default(),
+        wake,
+    };
+    Ok((host, memory))
+}
+
 #[cfg(test)]
 mod tests {
+    use std::os::fd::AsFd as _;
+
     use super::*;
 
     fn device(kind: DeviceKind) -> (HostDevice, OwnedFd) {
@@ -152,5 +199,35 @@ mod tests {
         }
         assert_eq!(device.take_pending(), 0b101);
         assert_eq!(device.take_pending(), 0);
+    }
+
+    #[test]
+    fn only_a_sealed_file_whose_size_is_a_power_of_two_is_shown_as_it_is() {
+        let made = |size, seals| {
+            let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+            let file = memfd_create("ringtap-test", flags).unwrap();
+            ftruncate(&file, size).unwrap();
+            rustix::io::pwrite(&file, &[7; 64], 0).unwrap();
+            fcntl_add_seals(&file, seals).unwrap();
+            let wake = Event::new().unwrap();
+            foreign(SharedId(5), 3, file.as_fd(), wake)
+        };
+        let sealed = SealFlags::GROW | SealFlags::SHRINK | SealFlags::FUTURE_WRITE;
+        for (size, seals) in [
+            (8192, SealFlags::empty()),
+            (8192, SealFlags::FUTURE_WRITE),
+            (8192, SealFlags::SHRINK),
+            (12_288, sealed),
+            (2048, sealed),
+        ] {
+            assert!(made(size, seals).is_err(), "{size}");
+        }
+        let (device, memory) = made(8192, sealed).unwrap();
+        assert_eq!(
+            (memory.bytes, memory.first),
+            (8192, [0x0707_0707_0707_0707; 8])
+        );
+        assert_eq!(device.memory().device(), Some(SharedId(5)));
+        assert!(device.memory().part(0, 8192).is_some() && device.memory().part(8, 8192).is_none());
     }
 }

@@ -66,7 +66,7 @@ pub enum QmpError {
 }
 
 /// What QEMU reported since the last look.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct QmpNews {
     /// Devices of this process that are unplugged.
     pub(super) deleted: Vec<String>,
@@ -133,7 +133,7 @@ impl Qmp {
 
     /// Gives QEMU a file's descriptor; returns its number in a set of QEMU, and the path by which QEMU opens
     /// the file. So QEMU may run as any user and in any namespace.
-    pub(super) fn lend(&mut self, fd: BorrowedFd<'_>) -> Result<(u64, String), QmpError> {
+    pub(super) fn add_fd(&mut self, fd: BorrowedFd<'_>) -> Result<(u64, String), QmpError> {
         let added = self.run_with("add-fd", json!({}), Some(fd))?;
         let number = |key| added.get(key).and_then(Value::as_u64);
         let (set, fd) = number("fdset-id")
@@ -174,6 +174,12 @@ impl Qmp {
             }
             self.note(&line);
         }
+    }
+
+    /// Whether [`Qmp::news`] would return something that was read together with an answer: the socket does not
+    /// become readable for it again.
+    pub(super) fn has_news(&self) -> bool {
+        self.news != QmpNews::default() || self.pending.contains(&b'\n')
     }
 
     /// Takes in the events that have arrived; returns what they say.

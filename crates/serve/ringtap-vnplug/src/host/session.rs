@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 
 use crate::ctrl::VERSION;
 use crate::ctrl::message::{ApplicationId, ApplicationMessage, Message};
-use crate::device::{MappingKind, SharedId};
+use crate::device::{ForeignMemory, MappingKind, SharedId};
 
 /// What a guest did.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -69,6 +69,7 @@ pub struct HostSession {
 #[derive(Debug)]
 struct Announced {
     application: ApplicationId,
+    foreign: Option<ForeignMemory>,
     vectors: u16,
     leaving: bool,
     /// Whether signals interrupt the guest, once it has mapped the device.
@@ -93,15 +94,17 @@ impl HostSession {
         self.agent.is_some()
     }
 
-    /// Adds a device; returns the message for the guest if an agent is there.
+    /// Adds a device, with its memory if it has no header; returns the message for the guest if an agent is there.
     pub fn add(
         &mut self,
         device: SharedId,
         application: ApplicationId,
         vectors: u16,
+        foreign: Option<ForeignMemory>,
     ) -> Option<Message> {
         let announced = Announced {
             application,
+            foreign,
             vectors,
             leaving: false,
             interrupts: None,
@@ -110,6 +113,7 @@ impl HostSession {
         self.agent.map(|_| Message::DeviceAdded {
             device,
             application,
+            foreign,
         })
     }
 
@@ -216,6 +220,7 @@ impl HostSession {
             .extend(staying.map(|(device, one)| Message::DeviceAdded {
                 device: *device,
                 application: one.application,
+                foreign: one.foreign,
             }));
     }
 }

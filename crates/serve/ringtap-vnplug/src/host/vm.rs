@@ -12,7 +12,7 @@ mod sleep;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::hash::{BuildHasher as _, RandomState};
-use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -33,14 +33,15 @@ use super::qmp::{Qmp, QmpError};
 use super::session::{FromGuest, HostSession};
 use crate::ctrl::message::{ApplicationId, ApplicationMessage, MOST_PAYLOAD_BYTES, Message};
 use crate::ctrl::{Channel, PORT_NAME, Port};
-use crate::device::{DeviceHeader, DeviceKind, SharedId};
+use crate::device::{DeviceHeader, DeviceKind, ForeignMemory, HEADER_BYTES, SharedId};
 
 /// Shortest time between two rounds: bounds what a guest that sends or signals without end costs.
 pub(super) const ROUND_INTERVAL: Duration = Duration::from_micros(100);
 /// Longest pause after a round.
 const LONGEST_PAUSE: Duration = Duration::from_millis(10);
-/// Interval after which an unplug that the guest did not carry out is asked for again.
-const ASK_AGAIN: Duration = Duration::from_secs(5);
+/// Interval after which an unplug that the guest did not carry out is asked for again. Each request can make the
+/// guest's kernel eject what is in the slot, also what is plugged there later: so there is one request at a time.
+pub(super) const ASK_AGAIN: Duration = Duration::from_secs(5);
 /// Bytes of the window that the controller of the command port needs.
 const CONTROLLER_BYTES: u64 = 64 * 1024;
 
@@ -60,6 +61,8 @@ pub struct GuestVm {
     wake: Event,
     last_round: Instant,
     is_gone: bool,
+    /// QEMU's names of what this process has asked it to unplug.
+    asked: Vec<String>,
 }
 
 struct Plugged {
@@ -125,6 +128,7 @@ impl GuestVm {
             wake: Event::new()?,
             last_round: Instant::now(),
             is_gone: false,
+            asked: Vec::new(),
         };
         let characters = format!("{}characters", vm.prefix);
         let controller = format!("{}serial", vm.prefix);
@@ -165,12 +169,49 @@ impl GuestVm {
             bytes,
         };
         let (device, file) = memory::make(header, size, self.wake.clone())?;
+        self.plug_made(device, file.as_fd(), port, size, None)
+    }
+
+    /// Plugs memory of another process as it is, which the guest can only read: a sealed memory file.
+    ///
+    /// # Errors
+    ///
+    /// As for [`GuestVm::plug`]; [`VmError::Io`]: the file cannot be shown to a guest.
+    pub fn plug_file(
+        &mut self,
+        application: ApplicationId,
+        file: BorrowedFd<'_>,
+    ) -> Result<HostDevice, VmError> {
+        if application == 0 {
+            return Err(VmError::NoApplication);
+        }
+        let id = SharedId(random());
+        let (device, memory) = memory::foreign(id, application, file, self.wake.clone())?;
+        let sizes = self.devices.values().map(|plugged| plugged.size);
+        // The header that it does not have makes no difference to the limits.
+        let inside = memory.bytes.saturating_sub(HEADER_BYTES as u64);
+        let size = self.limits.size_of(DeviceKind::Bulk, inside, sizes)?;
+        inventory::check(&mut self.qmp)?;
+        let port = inventory::free_port(&mut self.qmp, size)?;
+        self.plug_made(device, file, port, size, Some(memory))
+    }
+
+    /// Gives QEMU the memory of a device, and announces it to the guest.
+    fn plug_made(
+        &mut self,
+        device: HostDevice,
+        file: BorrowedFd<'_>,
+        port: String,
+        size: u64,
+        foreign: Option<ForeignMemory>,
+    ) -> Result<HostDevice, VmError> {
+        let (id, kind, application) = (device.id(), device.kind(), device.application());
         let name = format!("{}{:016x}", self.prefix, id.0);
         let backing = format!("{name}-memory");
         let mut events = None;
         match kind {
             DeviceKind::Bulk => {
-                let (set, path) = self.qmp.lend(file.as_fd())?;
+                let (set, path) = self.qmp.add_fd(file)?;
                 let arguments = json!({
                     "qom-type": "memory-backend-file", "id": backing, "size": size,
                     "share": true, "readonly": true, "mem-path": path,
@@ -187,7 +228,7 @@ impl GuestVm {
                 }))
             }
             DeviceKind::Control { vectors } => {
-                let (made, for_qemu) = doorbell::make(&file, vectors, self.can_interrupt)?;
+                let (made, for_qemu) = doorbell::make(file, vectors, self.can_interrupt)?;
                 events = Some(made);
                 self.add_socket(&backing, &for_qemu)?;
                 self.add_device(json!({
@@ -205,7 +246,8 @@ impl GuestVm {
             leaving: None,
         };
         self.devices.insert(id, plugged);
-        if let Some(message) = self.session.add(id, application, kind.vectors()) {
+        let added = self.session.add(id, application, kind.vectors(), foreign);
+        if let Some(message) = added {
             self.say(&message)?;
         }
         Ok(device)
@@ -313,10 +355,13 @@ impl GuestVm {
             self.unplug(device)?;
         }
         self.wait_until(deadline, |vm| vm.devices.is_empty())?;
-        for name in self.serial.clone() {
+        while let Some(name) = self.serial.first().cloned()
+            && Instant::now() < deadline
+        {
             self.delete_device(&name)?;
+            let again = deadline.min(Instant::now() + ASK_AGAIN);
+            self.wait_until(again, |vm| !vm.serial.contains(&name))?;
         }
-        self.wait_until(deadline, |vm| vm.serial.is_empty())?;
         let names = self.devices.values().map(|plugged| plugged.name.clone());
         let held: Vec<_> = names.chain(self.serial.iter().cloned()).collect();
         match held.is_empty() {
@@ -325,13 +370,14 @@ impl GuestVm {
         }
     }
 
-    fn wait_until(&mut self, deadline: Instant, is: fn(&Self) -> bool) -> Result<(), VmError> {
-        while !is(self) {
-            let left = deadline.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                break;
+    /// Takes in what happens, and discards it, until the condition holds or the deadline.
+    fn wait_until(&mut self, deadline: Instant, is: impl Fn(&Self) -> bool) -> Result<(), VmError> {
+        while !is(self) && Instant::now() < deadline {
+            if self.is_gone {
+                return Err(VmError::Gone);
             }
-            self.next(Some(left))?;
+            self.round(Some(deadline))?;
+            self.queue.clear();
         }
         Ok(())
     }
@@ -353,6 +399,9 @@ impl GuestVm {
 
     /// Asks QEMU to unplug a device. A refusal means that it is gone, or was asked for before.
     fn delete_device(&mut self, name: &str) -> Result<(), VmError> {
+        if !self.asked.iter().any(|one| one == name) {
+            self.asked.push(name.to_owned());
+        }
         match self.qmp.run("device_del", json!({ "id": name })) {
             Ok(_) | Err(QmpError::Refused { .. }) => Ok(()),
             Err(error) => Err(error.into()),
@@ -390,7 +439,12 @@ impl GuestVm {
         }
     }
 
-    fn note_deleted(&mut self, name: &str) {
+    fn note_deleted(&mut self, name: &str) -> Result<(), VmError> {
+        let asked = self.asked.iter().position(|one| one == name);
+        let was_asked = match asked.map(|at| self.asked.swap_remove(at)) {
+            Some(_) => Ok(()),
+            None => Err(VmError::Unplugged(name.to_owned())),
+        };
         self.serial.retain(|one| one != name);
         // Without its controller there is no port.
         if name.ends_with("-serial") {
@@ -402,13 +456,14 @@ impl GuestVm {
                 let name = format!("{}characters", self.prefix);
                 remove_backing(&mut self.qmp, DeviceKind::Control { vectors: 1 }, &name);
             }
-            return;
+            return was_asked;
         };
         let (id, kind) = (*id, plugged.device.kind());
         remove_backing(&mut self.qmp, kind, &format!("{name}-memory"));
         self.devices.remove(&id);
         self.session.remove(id);
         self.queue.push_back(FromGuest::Unplugged(id));
+        was_asked
     }
 
     /// Signals the guest where it is due.
@@ -443,24 +498,38 @@ impl GuestVm {
         Ok(())
     }
 
-    /// Asks QEMU to unplug what the guest has released, or should have.
+    /// The time of the next request to unplug a device.
+    fn unplug_due(&self) -> Option<Instant> {
+        let leaving = self.devices.values().filter_map(|one| one.leaving.as_ref());
+        let released = leaving.map(|one| one.release_until).min();
+        self.last_asked()
+            .map(|asked| asked + ASK_AGAIN)
+            .or(released)
+    }
+
+    fn last_asked(&self) -> Option<Instant> {
+        let devices = self.devices.values();
+        devices.filter_map(|one| one.leaving.as_ref()?.asked).max()
+    }
+
+    /// Asks QEMU to unplug one of the devices that the guest has released, or should have; the next one when
+    /// that is gone, or does not go.
     fn advance_unplugs(&mut self) -> Result<(), VmError> {
         let now = Instant::now();
-        let mut due = Vec::new();
-        for (id, plugged) in &mut self.devices {
-            let Some(leaving) = &mut plugged.leaving else {
-                continue;
-            };
-            let is_due = match leaving.asked {
-                None => now >= leaving.release_until || self.session.interrupts(*id).is_none(),
-                Some(asked) => now.duration_since(asked) >= ASK_AGAIN,
-            };
-            if is_due {
-                leaving.asked = Some(now);
-                due.push(plugged.name.clone());
-            }
+        if self.last_asked().is_some_and(|last| now < last + ASK_AGAIN) {
+            return Ok(());
         }
-        due.iter().try_for_each(|name| self.delete_device(name))
+        let leaving = self.devices.iter_mut();
+        let leaving = leaving.filter_map(|(id, one)| Some((id, &one.name, one.leaving.as_mut()?)));
+        let due = leaving.filter(|(id, _, one)| {
+            now >= one.release_until || self.session.interrupts(**id).is_none()
+        });
+        let Some((_, name, one)) = due.min_by_key(|(_, _, one)| one.asked) else {
+            return Ok(());
+        };
+        one.asked = Some(now);
+        let name = name.clone();
+        self.delete_device(&name)
     }
 }
 

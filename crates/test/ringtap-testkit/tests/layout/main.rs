@@ -92,3 +92,19 @@ fn every_type_has_a_name_of_its_own() {
 fn every_path_in_the_documents_exists() {
     no_faults(&paths::faults(&sources()));
 }
+
+#[test]
+fn the_version_is_the_same_everywhere() {
+    let after = |file: &str, start: &str| {
+        let text = fs::read_to_string(root().join(file)).expect("the file is there");
+        let rest = text.lines().find_map(|line| line.strip_prefix(start));
+        let version = |c: char| c.is_ascii_digit() || c == '.';
+        let rest = rest.unwrap_or_else(|| panic!("{file} has no line with {start:?}"));
+        rest.trim_matches(|c| !version(c)).to_owned()
+    };
+    let version = after("Cargo.toml", "version = ");
+    assert_eq!(after("CITATION.cff", "version: "), version);
+    // The newest section names the version, then its date: `## [0.2.0] – unreleased`.
+    let newest = after("CHANGELOG.md", "## [");
+    assert!(newest.starts_with(&version), "{newest} is not {version}");
+}

@@ -1,34 +1,20 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Type names are unique in the workspace, but for a list that may only become shorter.
+//! Type names are unique in the workspace.
 
 use std::collections::BTreeMap;
 
 use super::files::Source;
 
-/// Names that two or more types have.
-const DOUBLED: &str = include_str!("doubled_names.txt");
-
 pub(crate) fn faults(sources: &[Source]) -> Vec<String> {
-    let listed: Vec<_> = DOUBLED
-        .lines()
-        .filter(|line| !line.starts_with('#'))
-        .collect();
     let found = doubled(sources.iter().map(|source| (&*source.name, source.text())));
-    let mut faults = Vec::new();
-    for (name, files) in &found {
-        if !listed.contains(&name.as_str()) {
-            let files = files.join(", ");
-            faults.push(format!(
-                "{name}: several types have this name ({files}): rename one"
-            ));
-        }
-    }
-    let gone = listed.iter().filter(|name| !found.contains_key(**name));
-    faults.extend(gone.map(|name| format!("{name}: is unique now: take it off doubled_names.txt")));
-    faults
+    let fault = |(name, files): (String, Vec<String>)| {
+        let files = files.join(", ");
+        format!("{name}: several types have this name ({files}): rename one")
+    };
+    found.into_iter().map(fault).collect()
 }
 
-/// The type names of more than one file, with these files; tests and C's names are left out.
+/// The type names of more than one file, with these files; tests are left out.
 fn doubled<'a>(sources: impl Iterator<Item = (&'a str, String)>) -> BTreeMap<String, Vec<String>> {
     let mut types: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for (file, text) in sources.filter(|(file, _)| is_code(file)) {
@@ -46,8 +32,7 @@ fn doubled<'a>(sources: impl Iterator<Item = (&'a str, String)>) -> BTreeMap<Str
 
 fn is_code(file: &str) -> bool {
     let is_test = file.contains("/tests/") || file.ends_with("/tests.rs");
-    let is_c = file == "crates/front/ringtap-c/src/types.rs";
-    file.starts_with("crates/") && file.contains("/src/") && !is_test && !is_c
+    file.starts_with("crates/") && file.contains("/src/") && !is_test
 }
 
 /// The name of the type that a line at the start of a file's margin defines.

@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn a_promise_with_a_real_holder_or_an_open_one_is_fine() {
+    fn a_promise_with_a_real_test_or_an_open_one_is_fine() {
         assert_eq!(
             count("| 1 | 0 lost | `nothing_is_lost`, `lab/bench.py` | passes |\n"),
             0
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn a_holder_that_does_not_exist_is_a_fault() {
+    fn a_test_that_does_not_exist_is_a_fault() {
         assert_eq!(count("| 1 | 0 lost | `something_is_lost` | passes |\n"), 1);
         assert_eq!(count("| 1 | 0 lost | soon | – |\n"), 1);
     }

@@ -3,7 +3,7 @@
 
 use ringtap_pool::distributor::Distributor;
 use ringtap_pool::ids::{LaneId, ReaderId};
-use ringtap_pool::reader::{Next, Reader, Sleeper};
+use ringtap_pool::reader::{NextBatch, Reader, Sleeper};
 
 use super::ReaderOutcome;
 use crate::CaptureError;
@@ -70,13 +70,13 @@ impl VirtualReader {
         loop {
             let found = self.reader.try_next();
             let batch = match found.map_err(|error| CaptureError::Run(error.to_string()))? {
-                Next::Batch(batch) => batch,
-                Next::Empty if !is_armed => {
+                NextBatch::Batch(batch) => batch,
+                NextBatch::Empty if !is_armed => {
                     self.sleeper.arm();
                     is_armed = true;
                     continue;
                 }
-                Next::Empty | Next::Ended => return Ok(()),
+                NextBatch::Empty | NextBatch::Ended => return Ok(()),
             };
             if is_armed {
                 self.sleeper.disarm();

@@ -59,6 +59,7 @@ fn settings_lie_where_the_program_has_them() {
         largest_frame: 15,
         partial: 16,
         chunk_packets: 17,
+        nic_time: 18,
     };
     let bytes = numbered.to_bytes();
     let (size, members) = c_struct("tap", "rt_config");
@@ -77,6 +78,7 @@ fn settings_lie_where_the_program_has_them() {
         ("largest_frame", 15),
         ("partial", 16),
         ("chunk_packets", 17),
+        ("nic_time", 18),
     ] {
         assert_eq!(bytes[members[name]], value, "{name}");
     }
@@ -133,6 +135,7 @@ fn flags_and_limits_are_the_headers() {
         ("RT_HASHED", u32::from(flag::HASHED)),
         ("RT_PARTIAL_CHECKSUM", u32::from(flag::PARTIAL_CHECKSUM)),
         ("RT_SUPER", u32::from(flag::SUPER)),
+        ("RT_NIC_TIME", u32::from(flag::NIC_TIME)),
         ("RT_SEALED", format::SEALED),
         ("RT_VERSION", format::VERSION),
         ("RT_GROUP_SETS", to_u32(groups::SETS)),

@@ -11,7 +11,7 @@ use std::{
 };
 
 use ringtap_file::write::classic;
-use ringtap_file::{Format, ReadError, Reader, write};
+use ringtap_file::{FileReader, Format, ReadError, write};
 use ringtap_testkit::{Running, require_root};
 use tempfile::TempDir;
 
@@ -147,7 +147,7 @@ fn a_disk_that_is_full_at_any_byte_leaves_whole_packets_and_a_true_count() {
             }
             let mut file = tempfile::NamedTempFile::new().unwrap();
             file.write_all(&bytes).unwrap();
-            let mut reader = Reader::open(file.path().to_str().unwrap()).unwrap();
+            let mut reader = FileReader::open(file.path().to_str().unwrap()).unwrap();
             let mut found = 0;
             while reader.next_packet().unwrap().is_some() {
                 found += 1;
@@ -284,7 +284,7 @@ fn a_killed_recorder_leaves_whole_packets_up_to_the_last_block() {
         thread::sleep(Duration::from_millis(1));
     }
     drop(child);
-    let mut reader = Reader::open(&path).unwrap();
+    let mut reader = FileReader::open(&path).unwrap();
     let mut wanted = sent.iter().cycle();
     let mut count = 0;
     let end = loop {

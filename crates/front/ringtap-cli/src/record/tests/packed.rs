@@ -3,7 +3,7 @@
 
 use std::fs;
 
-use ringtap_file::{Direction, Format, Reader};
+use ringtap_file::{FileReader, Format, PacketDirection};
 use ringtap_testkit::require_tool;
 use tempfile::TempDir;
 
@@ -13,7 +13,7 @@ use super::{Kept, packets, read, write};
 /// The packet as a pcap file has it.
 fn plain(packet: &Kept) -> Kept {
     Kept {
-        direction: Direction::Unknown,
+        direction: PacketDirection::Unknown,
         dropped_before: 0,
         wire_length: packet
             .wire_length
@@ -39,7 +39,7 @@ fn files_are_what_their_names_say_and_are_read_back() {
         let is_pcap = name.contains(".pcap.") || name.ends_with(".pcap");
         let wanted = if is_pcap { &plain } else { &sent };
         assert!(read(&path) == *wanted, "{name}: the packets differ");
-        let reader = Reader::open(&path).unwrap();
+        let reader = FileReader::open(&path).unwrap();
         assert_eq!(reader.format() == Format::Pcap, is_pcap);
         assert!(!reader.is_stream());
     }
@@ -76,7 +76,7 @@ fn a_damaged_compressed_file_is_read_up_to_the_damage() {
         let path = write(&folder, name, &sent);
         let bytes = fs::read(&path).unwrap();
         fs::write(&path, &bytes[..bytes.len() * 2 / 3]).unwrap();
-        let mut reader = Reader::open(&path).unwrap();
+        let mut reader = FileReader::open(&path).unwrap();
         let mut count = 0;
         let error = loop {
             match reader.next_packet() {

@@ -3,7 +3,7 @@
 
 use std::fs;
 
-use ringtap_file::Reader;
+use ringtap_file::FileReader;
 use tempfile::TempDir;
 
 use super::super::{FileNext, FileOptions, Writer, error::WriteError, origin};
@@ -55,7 +55,7 @@ fn files_of_a_size_hold_all_packets_and_each_ends_with_statistics() {
     assert!(made > 10);
     for name in &names {
         assert!(fs::metadata(name).unwrap().len() < 50_000 + 2_000 + 500);
-        let mut reader = Reader::open(name).unwrap();
+        let mut reader = FileReader::open(name).unwrap();
         while reader.next_packet().unwrap().is_some() {}
         assert!(reader.interfaces()[0].statistics.is_some(), "{name}");
     }

@@ -6,7 +6,7 @@ use std::{
     process::{Command, Stdio},
 };
 
-use ringtap_file::Direction;
+use ringtap_file::PacketDirection;
 use ringtap_testkit::require_tool;
 use tempfile::TempDir;
 
@@ -46,9 +46,9 @@ fn tshark_sees_the_same_packets() {
     let mut wanted = String::new();
     for packet in &sent {
         let flags = match packet.direction {
-            Direction::Inbound => "0x00000001",
-            Direction::Outbound => "0x00000002",
-            Direction::Unknown => "",
+            PacketDirection::Inbound => "0x00000001",
+            PacketDirection::Outbound => "0x00000002",
+            PacketDirection::Unknown => "",
         };
         let lost = match packet.dropped_before {
             0 => String::new(),
@@ -121,7 +121,7 @@ fn files_that_other_tools_convert_are_read_with_the_same_packets() {
     let sent: Vec<_> = packets(400, 300)
         .into_iter()
         .map(|packet| Kept {
-            direction: Direction::Unknown,
+            direction: PacketDirection::Unknown,
             dropped_before: 0,
             ..packet
         })

@@ -60,7 +60,7 @@ fn hub() -> HubStatus {
     };
     HubStatus {
         started_ns: 1_500_000_000,
-        version: "0.1.0".into(),
+        version: "0.2.0".into(),
         pid: 7,
         sources: vec![source.clone(), source],
         groups: vec![GroupStatus {
@@ -113,7 +113,7 @@ fn every_counter_has_its_line() {
     let text = exposition(&hub()).unwrap();
     let name = r#"name="a \"b\"\\c\nd""#;
     for line in [
-        r#"ringtap_hub_info{version="0.1.0",pid="7"} 1"#.to_owned(),
+        r#"ringtap_hub_info{version="0.2.0",pid="7"} 1"#.to_owned(),
         "ringtap_start_time_seconds 1.5".to_owned(),
         r#"ringtap_offered_packets_total{source="tap:eth0",lane="1"} 100"#.to_owned(),
         r#"ringtap_captured_packets_total{source="tap:eth0",lane="0"} 80"#.to_owned(),

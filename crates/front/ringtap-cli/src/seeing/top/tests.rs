@@ -42,7 +42,7 @@ fn hub(seconds: u64) -> HubStatus {
     HubStatus {
         time_ns: seconds * SECOND,
         pid: 77,
-        version: "0.1.0".into(),
+        version: "0.2.0".into(),
         sources: vec![SourceStatus {
             device: "tap:eth0".into(),
             lanes: (0..4).map(lane).collect(),

@@ -233,7 +233,7 @@ fn a_overrun_is_named_with_the_policy_of_its_group_and_its_credit() {
 }
 
 #[test]
-fn a_group_that_offloads_says_how_much_went_to_whom() {
+fn a_group_that_offloads_says_how_much_went_to_which_member() {
     let answer = after(|hub| {
         hub.groups[0].offload_percent = Some(60);
         hub.groups[0].offloaded_chunks = 1_234;

@@ -2,6 +2,7 @@
 //! Tests of the host's half of the protocol.
 
 use super::*;
+use crate::device::FIRST_WORDS;
 
 const DEVICE: SharedId = SharedId(9);
 const OTHER: SharedId = SharedId(8);
@@ -25,13 +26,18 @@ fn ready(device: SharedId) -> Message {
 #[test]
 fn an_agent_learns_of_all_devices_and_so_does_the_next() {
     let mut session = HostSession::default();
-    assert_eq!(session.add(DEVICE, 4, 1), None);
+    let foreign = Some(ForeignMemory {
+        bytes: 8192,
+        first: [3; FIRST_WORDS],
+    });
+    assert_eq!(session.add(DEVICE, 4, 1, foreign), None);
     for instance in [1, 2] {
         let outcome = session.receive(hello(instance));
         assert!(outcome.is_new_agent);
         let added = Message::DeviceAdded {
             device: DEVICE,
             application: 4,
+            foreign,
         };
         let welcome = Message::Welcome {
             version: VERSION,
@@ -68,7 +74,7 @@ fn an_agent_of_another_version_is_refused_with_ours() {
 #[test]
 fn what_a_guest_says_of_unknown_devices_and_vectors_is_ignored() {
     let mut session = HostSession::default();
-    session.add(DEVICE, 4, 2);
+    session.add(DEVICE, 4, 2, None);
     let nothing = |session: &mut HostSession, message: Message| {
         let outcome = session.receive(message.clone());
         assert!(
@@ -106,7 +112,7 @@ fn what_a_guest_says_of_unknown_devices_and_vectors_is_ignored() {
 fn a_leaving_device_is_not_announced_and_a_late_mapping_is_ended() {
     let mut session = HostSession::default();
     session.receive(hello(1));
-    assert!(session.add(DEVICE, 4, 1).is_some());
+    assert!(session.add(DEVICE, 4, 1, None).is_some());
     let leaving = Message::DeviceLeaving { device: DEVICE };
     assert_eq!(session.leave(DEVICE), Some(leaving.clone()));
     assert_eq!(session.receive(ready(DEVICE)).answers, [leaving]);

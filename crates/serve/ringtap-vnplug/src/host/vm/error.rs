@@ -65,6 +65,9 @@ pub enum VmError {
     /// The guest does not let devices go.
     #[error("the guest does not let go of {0}: end its agent, or restart the VM")]
     Held(String),
+    /// The guest's kernel, or another program, has unplugged a device.
+    #[error("{0} was unplugged, but not by this process: attach the VM again")]
+    Unplugged(String),
     /// QEMU has not migrated the guest.
     #[error("QEMU did not migrate the VM: {0}; the VM goes on here, detached")]
     Migration(String),

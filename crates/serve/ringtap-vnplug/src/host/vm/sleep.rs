@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
-use super::{ASK_AGAIN, FromGuest, GuestVm, LONGEST_PAUSE, ROUND_INTERVAL, VmError};
+use super::{FromGuest, GuestVm, LONGEST_PAUSE, ROUND_INTERVAL, VmError};
 use crate::ctrl::Channel;
 use crate::device::SharedId;
 
@@ -78,12 +78,10 @@ impl GuestVm {
                 fds.push(PollFd::new(event, PollFlags::IN));
             }
         }
-        let leaving = self.devices.values().filter_map(|one| one.leaving.as_ref());
-        let due = leaving.map(|one| match one.asked {
-            None => one.release_until,
-            Some(asked) => asked + ASK_AGAIN,
-        });
-        let until = due.chain(deadline).min();
+        let has_news = self.qmp.has_news();
+        let now = has_news.then(Instant::now);
+        let due = [now, self.unplug_due(), deadline];
+        let until = due.into_iter().flatten().min();
         let timeout = until.map(|until| until.saturating_duration_since(Instant::now()));
         let timeout = timeout.and_then(|timeout: Duration| Timespec::try_from(timeout).ok());
         match poll(&mut fds, timeout.as_ref()) {
@@ -93,7 +91,9 @@ impl GuestVm {
         }
         let ready = fds.iter().map(|fd| !fd.revents().is_empty());
         let ready = awaited.into_iter().zip(ready);
-        Ok(ready.filter_map(|(what, is)| is.then_some(what)).collect())
+        let is_ready =
+            |(what, is)| (is || (has_news && matches!(what, Awaited::Qmp))).then_some(what);
+        Ok(ready.filter_map(is_ready).collect())
     }
 
     fn take_news(&mut self) -> Result<(), VmError> {
@@ -104,10 +104,8 @@ impl GuestVm {
         if news.port_open == Some(false) {
             self.agent_left();
         }
-        for name in &news.deleted {
-            self.note_deleted(name);
-        }
-        Ok(())
+        let noted = news.deleted.iter().map(|name| self.note_deleted(name));
+        noted.fold(Ok(()), Result::and)
     }
 
     fn take_messages(&mut self) -> Result<(), VmError> {

@@ -1,0 +1,194 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""Figures 6 to 9 of the Ksensor paper (ICN 2014), measured: what is captured and analysed, by rate.
+
+An analysis of 1,000 or 25,000 loops for each packet, on one core or two, at 21 rates: in workers, in
+the kernel, and an Adviser on libpcap (lab/adviser.c). Each figure is a file of its own, so that figures
+can be measured one by one. Prints the tables of all that are there; with --page writes them.
+
+Exit status: 0 if every trial's account balanced, 1 if not. What did not hold is part of the tables.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+import ksensor_report
+import machine
+import parse
+import sandbox
+from contenders import READER_CPU, SENDER_CPU, Programs
+from preflight import unable
+from tool import Tool, ToolError
+from trial import Traffic, send
+
+ROOT = Path(__file__).resolve().parent.parent
+#: The paper's rates, packets a second.
+RATES = [50_000 + 72_500 * step for step in range(21)]
+SECONDS, QUIET_SECONDS, SIZE, FLOWS = 0.6, 0.2, 64, 64
+#: Small, so that little waits when the sender ends.
+POOL = "2MiB"
+LINES = ("workers", "kernel", "libpcap")
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One of the paper's."""
+
+    number: int
+    loops: int
+    cores: int
+
+    @property
+    def title(self) -> str:
+        return f"Figure {self.number}: {self.loops:,} loops, {self.cores} core{'s' * (self.cores > 1)}"
+
+    @property
+    def senders(self) -> tuple[int, ...]:
+        """CPUs that send; each also runs the receiving side of what it sends."""
+        return (SENDER_CPU, READER_CPU)[: self.cores]
+
+    @property
+    def readers(self) -> str:
+        """CPUs that read."""
+        return ",".join(str(cpu) for cpu in (READER_CPU, SENDER_CPU)[: self.cores])
+
+
+FIGURES = [Figure(6, 1_000, 1), Figure(7, 1_000, 2), Figure(8, 25_000, 1), Figure(9, 25_000, 2)]
+
+
+def command(line: str, figure: Figure, ringtap: Path) -> tuple[str, str]:
+    """The command of a line, and what it says when it is ready."""
+    cpus = f"taskset -c {figure.readers} "
+    if line == "libpcap":
+        adviser = sandbox.SCRATCH / "adviser"
+        return cpus + f"{adviser} {sandbox.CAPTURED} {figure.loops} {figure.cores}", "ready"
+    config = sandbox.SCRATCH / f"{line}{figure.loops}.toml"
+    config.write_text(
+        f'[[analysis]]\nkind = "load"\nloops = {figure.loops}\nwhere = "{line}"\nevery = "1h"\n'
+    )
+    device = f"'tap:{sandbox.CAPTURED}?exclusive&mode=native&pool={POOL}'"
+    words = f"{ringtap} probe -i {device} --workers {figure.cores} --config {config} --json"
+    return cpus + words, "ringtap: probe of"
+
+
+def counts(line: str, text: str) -> tuple[int, int, bool]:
+    """Packets captured and analysed, and whether the account balances."""
+    if line == "libpcap":
+        found = parse.last_json(text, "analysed", "adviser")
+        waits = found["captured"] - found["analysed"] - found["queue_full"]
+        return found["captured"], found["analysed"], waits >= 0
+    ledger = parse.last_json(text, "captured", "ringtap probe")
+    if line == "kernel":
+        kernel = ledger["kernel"]
+        return kernel["seen"], kernel["analysed"], not any(kernel["skipped"].values())
+    counters = parse.last_json(text, "offered", "ringtap probe")
+    # What the tap copied into the pool and no worker took was captured in vain.
+    captured = ledger["captured"] + counters["dropped"]["overrun"]
+    return captured, ledger["analysed"], counters["balanced"]
+
+
+def send_all(figure: Figure, rate: int, programs: Programs) -> tuple[float, float]:
+    """Sends from all of the figure's CPUs; gives the rate that was sent, and the seconds."""
+    each = Traffic(SIZE, f"{rate // figure.cores}pps", SECONDS, FLOWS)
+    with ThreadPoolExecutor(figure.cores) as pool:
+        done = list(pool.map(lambda cpu: send(programs, each, cpu), figure.senders))
+    elapsed = max(sent.elapsed_ns for sent in done) / 1e9
+    return sum(sent.packets for sent in done) / elapsed, elapsed
+
+
+def trial(line: str, figure: Figure, rate: int, programs: Programs) -> dict:
+    """One point of one line."""
+    words, ready = command(line, figure, programs.ringtap)
+    with Tool(words) as tool:
+        tool.wait_ready(ready, "nothing")
+        sent, elapsed = send_all(figure, rate, programs)
+        if line == "workers":
+            start = time.monotonic()
+            tool.wait_idle(QUIET_SECONDS)
+            elapsed += max(0.0, time.monotonic() - start - QUIET_SECONDS)
+        captured, analysed, is_balanced = counts(line, text := tool.end())
+    if line == "libpcap":
+        # What waited when the sender ended was analysed, too, and took its time.
+        elapsed = max(elapsed, parse.last_json(text, "busy_ns", "adviser")["busy_ns"] / 1e9)
+    return {
+        "rate": rate, "sent": sent, "captured": captured / elapsed, "analysed": analysed / elapsed,
+        "in_vain": captured - analysed, "balanced": is_balanced,
+    }  # fmt: skip
+
+
+def measure(figure: Figure, programs: Programs, results: Path) -> int:
+    """All points of one figure, into its file; gives the number of faults."""
+    found: dict = {"date": machine.now(), "revision": machine.revision(ROOT)}
+    found |= {line: [] for line in LINES}
+    faults = 0
+    for rate in RATES:
+        for line in LINES:
+            try:
+                point = trial(line, figure, rate, programs)
+            except (ToolError, parse.ReportError, subprocess.SubprocessError) as error:
+                print(f"ksensor: {figure.title}, {line}, {rate}: {error}", file=sys.stderr)
+                return faults + 1
+            if not point["balanced"]:
+                print(f"ksensor: {figure.title}, {line}, {rate}: the account does not balance")
+            faults += not point["balanced"]
+            found[line].append(point)
+            print(
+                f"figure {figure.number} {line:<8} {rate:>9,}/s: sent {point['sent']:>11,.0f}"
+                f" captured {point['captured']:>11,.0f} analysed {point['analysed']:>11,.0f}",
+                flush=True,
+            )
+    results.mkdir(parents=True, exist_ok=True)
+    (results / f"figure{figure.number}.json").write_text(json.dumps(found, indent=1) + "\n")
+    return faults
+
+
+def measure_all(figures: list[Figure], programs: Programs, results: Path) -> int:
+    """The figures, inside the sandbox; gives the exit status."""
+    sandbox.make_veth()
+    # A receive queue for each sending CPU.
+    subprocess.run(["ethtool", "-L", sandbox.CAPTURED, "rx", "2", "tx", "2"], check=True)
+    subprocess.run(["ethtool", "-L", sandbox.SENDER, "rx", "2", "tx", "2"], check=True)
+    adviser = sandbox.SCRATCH / "adviser"
+    build = ["cc", "-O2", "-Wall", "-Wextra", "-o", adviser, ROOT / "lab/adviser.c", "-lpcap"]
+    subprocess.run(build, check=True)
+    return min(1, sum(measure(figure, programs, results) for figure in figures))
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--ringtap", type=Path, default=ROOT / "target/release/ringtap")
+    parser.add_argument("--results", type=Path, default=ROOT / "bench/results/ksensor")
+    parser.add_argument("--figure", type=int, action="append", help="6 to 9; default: all")
+    parser.add_argument("--show", action="store_true", help="measure nothing")
+    parser.add_argument("--plots", type=Path, help="folder for PNG and SVG")
+    parser.add_argument("--page", type=Path, help="Markdown file to write the tables to")
+    arguments = parser.parse_args()
+    programs = Programs.only(arguments.ringtap.resolve())
+    results, status = arguments.results.resolve(), 0
+    if not arguments.show:
+        if why := unable("lab/ksensor.py", "figures", [programs.ringtap]):
+            print(f"ksensor: {why}", file=sys.stderr)
+            return 2
+        asked = [one for one in FIGURES if one.number in (arguments.figure or range(6, 10))]
+        status = sandbox.run_inside(lambda: measure_all(asked, programs, results))
+    files = {figure.title: results / f"figure{figure.number}.json" for figure in FIGURES}
+    found = {title: json.loads(file.read_text()) for title, file in files.items() if file.exists()}
+    text = ksensor_report.page(found)
+    print(text)
+    if arguments.page:
+        arguments.page.write_text(text)
+    if arguments.plots:
+        ksensor_report.plot(found, arguments.plots)
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main())
