@@ -91,9 +91,8 @@ fn start(device: &DeviceSpec, socket: &Socket) -> Result<Hub> {
     .0)
 }
 
-/// Closes standard error, so that a process that waits for its end waits only for the program.
+/// Closes standard error, so that a process that waits for its end waits only for the program. Standard output is
+/// `/dev/null` already, which this process may no longer open where it belongs to another user.
 fn close_standard_error() -> Result<()> {
-    let nothing = std::fs::OpenOptions::new().write(true).open("/dev/null")?;
-    rustix::stdio::dup2_stderr(nothing)?;
-    Ok(())
+    Ok(rustix::stdio::dup2_stderr(rustix::stdio::stdout())?)
 }

@@ -15,7 +15,7 @@
 //! require_root!();
 //! require_tool!("tcpdump");
 //! let net = Namespace::with_veth("tap_counts_what_was_sent");
-//! let dump = net.spawn("tcpdump", &["-i", "rx0", "-c", "1", "-w", "/dev/null"]);
+//! let dump = net.spawn("tcpdump", &["-i", "rx0", "-c", "1"]);
 //! net.inject("tx0", &[vec![0xff; 64]]);
 //! # drop(dump);
 //! # }

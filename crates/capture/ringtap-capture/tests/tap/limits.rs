@@ -29,6 +29,9 @@ fn stack_receives(net: &Namespace, interface: &str, count: usize) -> Running {
             "in",
             "-c",
             &count,
+            // It gives its file, here the device, to the user that it becomes.
+            "-Z",
+            "root",
             "-w",
             "/dev/null",
             "ether proto 0x88b5",

@@ -48,6 +48,9 @@ fn what_no_rule_wants_goes_to_the_host_and_is_counted() {
                 "in",
                 "-c",
                 "2",
+                // It gives its file, here the device, to the user that it becomes.
+                "-Z",
+                "root",
                 "-w",
                 "/dev/null",
                 "ether proto 0x88b5",

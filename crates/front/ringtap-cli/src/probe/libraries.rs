@@ -4,7 +4,7 @@
 use std::env;
 use std::io;
 use std::os::fd::AsFd as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
@@ -14,6 +14,7 @@ use ringtap_device::Kind;
 use ringtap_ipc::socket::Socket;
 use ringtap_probe::ProbePlan;
 use ringtap_probe::library::{self, LibraryHost};
+use rustix::thread::set_name;
 
 use super::ctl;
 use crate::confine::UserArgs;
@@ -38,13 +39,16 @@ pub(crate) fn run(args: &LibrariesArgs) -> Result<ExitCode> {
     // These processes end with the probe, which Ctrl-C ends in good order.
     interrupt::outlive()?;
     if let Some(setup) = &args.setup {
+        // The link that the host started it by is called `exe`.
+        set_name(c"ringtap")?;
         library::run(&serde_json::from_str(setup)?, &socket)?;
         return Ok(ExitCode::SUCCESS);
     }
     // The processes give up the right to start programs themselves.
     let keeps = Confinement::keeping([]).becoming(args.user.clone());
     keeps.starting_programs().enter()?;
-    library::serve(socket, &env::current_exe()?, &["probe-libraries"])?;
+    // Without rights, the folder of the program may be closed; this link leads to the file itself.
+    library::serve(socket, Path::new("/proc/self/exe"), &["probe-libraries"])?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -4,11 +4,13 @@
 #[path = "../probing/mod.rs"]
 mod probing;
 
+use std::fs;
+use std::os::unix::fs::{PermissionsExt as _, chown};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use ringtap_testkit::{LIMIT, Running, require_root};
+use ringtap_testkit::{LIMIT, NOBODY, Running, require_root};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use tempfile::TempDir;
@@ -41,6 +43,17 @@ fn library(folder: &TempDir, source: &str) -> PathBuf {
     output
 }
 
+/// A copy of the program in a folder of another user, which processes without rights cannot enter.
+fn in_a_closed_folder(folder: &TempDir) -> String {
+    let closed = folder.path().join("closed");
+    fs::create_dir(&closed).expect("a folder can be made");
+    let program = closed.join("ringtap");
+    fs::copy(env!("CARGO_BIN_EXE_ringtap"), &program).expect("the program can be copied");
+    fs::set_permissions(&closed, fs::Permissions::from_mode(0o700)).expect("an own folder");
+    chown(&closed, Some(NOBODY), Some(NOBODY)).expect("root may");
+    program.display().to_string()
+}
+
 /// A probe with flows and a library; 2 workers, 2 processes.
 struct LibraryProbe(RunningProbe);
 
@@ -57,7 +70,9 @@ impl LibraryProbe {
              library = \"{}\"\nevery = \"1s\"\n{keys}",
             library.display()
         );
-        RunningProbe::spawn(name, &["-i", "tap:rx0?direction=in"], folder, &config)
+        let program = in_a_closed_folder(&folder);
+        let words = ["-i", "tap:rx0?direction=in"];
+        RunningProbe::spawn_program(&program, name, &words, folder, &config)
     }
 
     /// The account of the library.
@@ -233,8 +248,7 @@ fn processes(folder: &Path) -> Vec<Pid> {
             .and_then(|name| name.parse().ok());
         let words = std::fs::read(entry.path().join("cmdline")).unwrap_or_default();
         let words = String::from_utf8_lossy(&words).into_owned();
-        let is_own =
-            words.contains("probe-libraries") && words.contains(&*folder.to_string_lossy());
+        let is_own = words.contains("\"worker\":") && words.contains(&*folder.to_string_lossy());
         if let (Some(pid), true) = (pid.and_then(Pid::from_raw), is_own) {
             found.push((words.contains("\"worker\":1"), pid));
         }

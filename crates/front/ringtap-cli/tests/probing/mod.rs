@@ -19,13 +19,24 @@ pub(crate) struct RunningProbe {
 impl RunningProbe {
     /// Starts a probe with these words for device and rights, and does not wait for it.
     pub(crate) fn spawn(name: &str, words: &[&str], folder: TempDir, config: &str) -> Self {
+        RunningProbe::spawn_program(BINARY, name, words, folder, config)
+    }
+
+    /// The same with a copy of the program.
+    pub(crate) fn spawn_program(
+        program: &str,
+        name: &str,
+        words: &[&str],
+        folder: TempDir,
+        config: &str,
+    ) -> Self {
         let net = Namespace::with_veth(name);
         let (file, socket) = (folder.path().join("probe.toml"), folder.path().join("ctl"));
         std::fs::write(&file, config).expect("a file of the test");
         let (file, socket) = (file.display().to_string(), socket.display().to_string());
         let first = ["probe", "--workers", "2", "--json", "--config", &file];
         let last = ["--control", &socket, "udp"];
-        let running = net.spawn(BINARY, &[&first, words, &last].concat());
+        let running = net.spawn(program, &[&first, words, &last].concat());
         RunningProbe {
             net,
             folder,

@@ -336,7 +336,7 @@ fn a_program_that_is_tied_to_a_processor_has_it_to_itself() {
     let net = Namespace::with_veth("pcap_tied");
     let mut command = net.command("taskset");
     command.args(["-c", "0", &ringtap(prefix), "exec", "--"]);
-    command.args(["tcpdump", "-ni", "tap:rx0", "-w", "/dev/null"]);
+    command.args(["tcpdump", "-Z", "root", "-ni", "tap:rx0", "-w", "/dev/null"]);
     let dump = Running::start(command);
     dump.wait_for_stderr("listening on", LIMIT);
     let pids = Command::new("ip")

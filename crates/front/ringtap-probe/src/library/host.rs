@@ -105,8 +105,6 @@ fn run(
         .args(words)
         .arg(serde_json::to_string(&setup.process)?)
         .stdin(Stdio::from(far.as_fd().try_clone_to_owned()?))
-        // Standard output is the probe's alone.
-        .stdout(Stdio::null())
         .spawn()?;
     drop(far);
     let mut buffer = Vec::new();

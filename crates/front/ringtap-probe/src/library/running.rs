@@ -96,6 +96,7 @@ impl LibraryHost {
         let child = Command::new(program)
             .args(words)
             .stdin(Stdio::from(far.as_fd().try_clone_to_owned()?))
+            // Standard output is the probe's alone.
             .stdout(Stdio::null())
             .spawn()?;
         Ok(LibraryHost {
