@@ -4,7 +4,7 @@
 use std::{env, process::Command};
 
 use ringtap_capture::packet::{self, PacketOptions};
-use ringtap_testkit::{LIMIT, Namespace, Running, require_root, say_skipped};
+use ringtap_testkit::{LIMIT, Namespace, PublicProgram, Running, require_root, say_skipped};
 use rustix::thread::{CapabilitySet, CapabilitySets, set_capabilities};
 
 use super::capture::Capture;
@@ -48,10 +48,11 @@ fn a_user_namespace_is_enough() {
         return;
     }
     let mut command = Command::new("unshare");
-    let myself = env::current_exe().unwrap();
+    // Who is root in a namespace only cannot enter every folder in which tests are built.
+    let myself = PublicProgram::copy_of(env::current_exe().unwrap());
     command
         .args(["--user", "--map-root-user", "--net"])
-        .arg(myself);
+        .arg(myself.path());
     command
         .args(["--exact", NAME, "--nocapture"])
         .env(INSIDE, "1");
