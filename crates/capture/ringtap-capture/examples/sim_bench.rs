@@ -28,13 +28,13 @@ type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
 
 /// Results of a reader: sums over all bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Found {
+struct SimReadSums {
     packets: u64,
     lengths: u64,
     bytes: u64,
 }
 
-impl Found {
+impl SimReadSums {
     #[inline]
     fn add(&mut self, packet: &Packet<'_>) {
         let slot = packet.slot();
@@ -52,7 +52,7 @@ impl Found {
 
     /// Expected result for this many packets like the first.
     fn times(self, packets: u64) -> Self {
-        Found {
+        SimReadSums {
             packets,
             lengths: self.lengths * packets,
             bytes: self.bytes.wrapping_mul(packets),
@@ -85,7 +85,7 @@ fn main() -> Result<()> {
     };
     let median = rates_mpps[rates_mpps.len() / 2];
     println!(
-        r#"{{"bench":"sim","chunks":{chunks},"packets_per_chunk":{packets},"packet_bytes":64,"packets":{PACKETS},"rounds":{rounds},"median_mpps":{median:.1},"least_mpps":{least:.1},"most_mpps":{most:.1},"most_chunks_in_use":{most_in_use}}}"#
+        r#"{{"benchmark":"sim","chunks":{chunks},"packets_per_chunk":{packets},"packet_bytes":64,"packets":{PACKETS},"rounds":{rounds},"median_mpps":{median:.1},"least_mpps":{least:.1},"most_mpps":{most:.1},"most_chunks_in_use":{most_in_use}}}"#
     );
     println!(
         "simulated NIC, {chunks} chunks of {packets}: {median:.0} Mpps (median of {rounds}, \
@@ -129,8 +129,8 @@ fn read(
     reader: &mut Reader,
     distributor: &mut Distributor,
     step_after: u64,
-) -> Result<(Found, Found, u32)> {
-    let (mut first, mut found, mut most_in_use) = (None, Found::default(), 0);
+) -> Result<(SimReadSums, SimReadSums, u32)> {
+    let (mut first, mut found, mut most_in_use) = (None, SimReadSums::default(), 0);
     let mut since_step = 0;
     while found.packets < PACKETS {
         let before = found.packets;

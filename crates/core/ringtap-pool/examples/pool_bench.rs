@@ -40,7 +40,7 @@ const USAGE: &str =
 type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
 
 /// A pool with its writer and distributor, used for all rounds of its size.
-struct Bench {
+struct PoolRun {
     chunks: u32,
     writer: LaneWriter,
     distributor: Distributor,
@@ -62,22 +62,22 @@ fn main() -> Result<()> {
     } else {
         sizes
     };
-    let benches: Result<Vec<_>> = sizes.iter().map(|&chunks| Bench::new(chunks)).collect();
-    let mut benches = benches?;
+    let pools: Result<Vec<_>> = sizes.iter().map(|&chunks| PoolRun::new(chunks)).collect();
+    let mut pools = pools?;
     for round in 0..=rounds {
-        for bench in &mut benches {
-            let rate_mpps = bench.round()?;
+        for pool_run in &mut pools {
+            let rate_mpps = pool_run.round()?;
             // The first round of a size maps its memory.
             if round > 0 {
-                bench.rates_mpps.push(rate_mpps);
+                pool_run.rates_mpps.push(rate_mpps);
             }
         }
     }
-    benches.iter_mut().for_each(Bench::report);
+    pools.iter_mut().for_each(PoolRun::report);
     Ok(())
 }
 
-impl Bench {
+impl PoolRun {
     fn new(chunks: u32) -> Result<Self> {
         let geometry = Geometry::contiguous(CHUNK_BYTES, chunks + 1, 1, 65_535)?;
         let pool = Pool::on_heap(geometry);
@@ -85,7 +85,7 @@ impl Bench {
         // SAFETY: on the heap, and this is its only lane.
         let (writer, ends) = unsafe { source::lane(&pool, LaneId(0), ids, Arc::new(NoSignal)) };
         let distributor = Distributor::new(pool, vec![ends], Arc::new(NoSignal));
-        Ok(Bench {
+        Ok(PoolRun {
             chunks,
             writer,
             distributor,
@@ -123,7 +123,7 @@ impl Bench {
         self.most_in_use = self.most_in_use.max(most_in_use);
         drop(reader);
         self.distributor.remove_reader(id);
-        if found != Found::expected() || self.writer.counters().pool_full() != 0 {
+        if found != ReadSums::expected() || self.writer.counters().pool_full() != 0 {
             return Err(format!("packets were lost or changed: {found:?}").into());
         }
         Ok(f64::from(u32::try_from(PACKETS)?) / seconds / 1e6)
@@ -136,13 +136,13 @@ impl Bench {
             return;
         };
         let (median, rounds) = (rates[rates.len() / 2], rates.len());
-        let Bench {
+        let PoolRun {
             chunks,
             most_in_use,
             ..
         } = self;
         println!(
-            r#"{{"bench":"pool","chunks":{chunks},"chunk_bytes":{CHUNK_BYTES},"packet_bytes":{PACKET_BYTES},"packets":{PACKETS},"batch":{BATCH},"rounds":{rounds},"median_mpps":{median:.1},"least_mpps":{least:.1},"most_mpps":{most:.1},"most_chunks_in_use":{most_in_use}}}"#
+            r#"{{"benchmark":"pool","chunks":{chunks},"chunk_bytes":{CHUNK_BYTES},"packet_bytes":{PACKET_BYTES},"packets":{PACKETS},"batch":{BATCH},"rounds":{rounds},"median_mpps":{median:.1},"least_mpps":{least:.1},"most_mpps":{most:.1},"most_chunks_in_use":{most_in_use}}}"#
         );
         println!(
             "pool of {chunks} chunks: {median:.0} Mpps (median of {rounds}, {least:.0} to {most:.0}), at most {most_in_use} chunks in use"
@@ -187,13 +187,13 @@ fn write(writer: &mut LaneWriter) {
 
 /// Results of a reader: sums over all bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Found {
+struct ReadSums {
     packets: u64,
     slots: u64,
     payloads: u64,
 }
 
-impl Found {
+impl ReadSums {
     fn expected() -> Self {
         let words = |payload: &[u8; PACKET_BYTES]| {
             let (words, _) = payload.as_chunks::<8>();
@@ -203,7 +203,7 @@ impl Found {
                 .fold(0, u64::wrapping_add)
         };
         let turn = payloads().iter().map(words).fold(0, u64::wrapping_add);
-        Found {
+        ReadSums {
             packets: PACKETS,
             slots: PACKETS * (PACKETS - 1) / 2 + PACKETS * 128,
             payloads: turn.wrapping_mul(PACKETS / 64),
@@ -225,8 +225,8 @@ impl Found {
 }
 
 /// Reads all packets and steps the distributor; returns the maximum number of chunks in use.
-fn read(reader: &mut Reader, distributor: &mut Distributor) -> Result<(Found, u32)> {
-    let (mut found, mut most_in_use) = (Found::default(), 0);
+fn read(reader: &mut Reader, distributor: &mut Distributor) -> Result<(ReadSums, u32)> {
+    let (mut found, mut most_in_use) = (ReadSums::default(), 0);
     let mut since_step = 0;
     while found.packets < PACKETS {
         let before = found.packets;

@@ -99,7 +99,7 @@ fn number(data: &[u8]) -> Option<u32> {
 
 /// Results of one reader.
 #[derive(Default)]
-struct Found {
+struct SuiteReading {
     /// The suite's frames as read, per lane.
     frames: BTreeMap<u32, Vec<Vec<u8>>>,
     /// Number of packets read.
@@ -112,7 +112,7 @@ struct Found {
     last_time_ns: BTreeMap<u32, u64>,
 }
 
-impl Found {
+impl SuiteReading {
     fn read(&mut self, reader: &mut Reader) -> ReadProgress {
         let mut progress = ReadProgress::Nothing;
         loop {
@@ -175,7 +175,7 @@ enum ReadProgress {
 struct Run {
     source: Box<dyn Source>,
     distributor: Distributor,
-    readers: Vec<(Reader, Found)>,
+    readers: Vec<(Reader, SuiteReading)>,
 }
 
 impl Run {
@@ -186,7 +186,7 @@ impl Run {
         let mut distributor = Distributor::new(source.pool(), lanes, Arc::new(NoSignal));
         let reader = |options| {
             let (_, reader) = distributor.add_reader(options).expect("there is a place");
-            (reader, Found::default())
+            (reader, SuiteReading::default())
         };
         let readers = readers.iter().map(reader).collect();
         Run {
@@ -247,7 +247,8 @@ impl Run {
     }
 
     fn read(&mut self) -> bool {
-        let read = |(reader, found): &mut (Reader, Found)| found.read(reader) == ReadProgress::Some;
+        let read =
+            |(reader, found): &mut (Reader, SuiteReading)| found.read(reader) == ReadProgress::Some;
         self.readers
             .iter_mut()
             .map(read)

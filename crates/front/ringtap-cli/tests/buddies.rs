@@ -39,13 +39,13 @@ impl Control for Subscription {
 }
 
 /// A reader's counters, and its packets by lane and sequence.
-struct Found {
+struct MemberReading {
     counters: Counters,
     packets: Vec<(u32, u64)>,
 }
 
 /// Reads to the end, with a rest after each batch.
-fn read(mut receiver: Receiver, rest: Duration) -> Found {
+fn read(mut receiver: Receiver, rest: Duration) -> MemberReading {
     let (mut tally, mut packets) = (Tally::new(receiver.lanes()), Vec::new());
     loop {
         match receiver.next(None).expect("the hub is there") {
@@ -67,11 +67,11 @@ fn read(mut receiver: Receiver, rest: Duration) -> Found {
         }
     }
     let counters = tally.total(&receiver.snapshot().expect("the hub answers"));
-    Found { counters, packets }
+    MemberReading { counters, packets }
 }
 
 /// Runs a group of readers on a device until it ends; the first of them rests after each batch.
-fn run(device: &str, group: Group, rest: Duration) -> (Vec<Found>, GroupStatus) {
+fn run(device: &str, group: Group, rest: Duration) -> (Vec<MemberReading>, GroupStatus) {
     run_with(device, group, rest, HashSeed(1))
 }
 
@@ -80,7 +80,7 @@ fn run_with(
     group: Group,
     rest: Duration,
     seed: HashSeed,
-) -> (Vec<Found>, GroupStatus) {
+) -> (Vec<MemberReading>, GroupStatus) {
     let device: DeviceSpec = device.parse().expect("a device");
     let options = SimOptions::from_device(&device).expect("a NIC");
     let source = sim::open(&options).expect("it can be simulated");
@@ -125,7 +125,7 @@ fn run_with(
 }
 
 /// Every packet of a lane, read by exactly one of them.
-fn each_once(found: &[Found]) -> usize {
+fn each_once(found: &[MemberReading]) -> usize {
     let mut packets: Vec<_> = found.iter().flat_map(|one| &one.packets).collect();
     let all = packets.len();
     packets.sort_unstable();
