@@ -12,7 +12,7 @@ use rustix::process::Signal;
 use serde_json::Value;
 use tempfile::TempDir;
 
-use probing::{RunningProbe, of_type};
+use probing::{BINARY, RunningProbe, of_type};
 
 fn start(name: &str, config: &str) -> RunningProbe {
     start_on(name, "tap:rx0?direction=in", config)
@@ -20,7 +20,7 @@ fn start(name: &str, config: &str) -> RunningProbe {
 
 fn start_on(name: &str, device: &str, config: &str) -> RunningProbe {
     let folder = TempDir::new().expect("a folder can be made");
-    RunningProbe::spawn(name, &["-i", device], folder, config).started()
+    RunningProbe::spawn(BINARY, name, &["-i", device], folder, config).started()
 }
 
 fn values(objects: &[Value], analysis: &str, value: &str) -> Vec<u64> {

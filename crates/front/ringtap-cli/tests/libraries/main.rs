@@ -72,7 +72,7 @@ impl LibraryProbe {
         );
         let program = in_a_closed_folder(&folder);
         let words = ["-i", "tap:rx0?direction=in"];
-        RunningProbe::spawn_program(&program, name, &words, folder, &config)
+        RunningProbe::spawn(&program, name, &words, folder, &config)
     }
 
     /// The account of the library.

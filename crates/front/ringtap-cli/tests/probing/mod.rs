@@ -7,7 +7,7 @@ use ringtap_testkit::{Finished, LIMIT, Namespace, Running, settle_everywhere};
 use serde_json::Value;
 use tempfile::TempDir;
 
-const BINARY: &str = env!("CARGO_BIN_EXE_ringtap");
+pub(crate) const BINARY: &str = env!("CARGO_BIN_EXE_ringtap");
 
 /// A probe of `rx0` with two workers; its file is `probe.toml` in the folder.
 pub(crate) struct RunningProbe {
@@ -17,13 +17,9 @@ pub(crate) struct RunningProbe {
 }
 
 impl RunningProbe {
-    /// Starts a probe with these words for device and rights, and does not wait for it.
-    pub(crate) fn spawn(name: &str, words: &[&str], folder: TempDir, config: &str) -> Self {
-        RunningProbe::spawn_program(BINARY, name, words, folder, config)
-    }
-
-    /// The same with a copy of the program.
-    pub(crate) fn spawn_program(
+    /// Starts this copy of the program as a probe with these words for device and rights, and does not
+    /// wait for it.
+    pub(crate) fn spawn(
         program: &str,
         name: &str,
         words: &[&str],
