@@ -52,7 +52,8 @@ fn a_user_namespace_is_enough() {
     let myself = PublicProgram::copy_of(env::current_exe().unwrap());
     command
         .args(["--user", "--map-root-user", "--net"])
-        .arg(myself.path());
+        .arg(myself.path())
+        .current_dir(myself.folder());
     command
         .args(["--exact", NAME, "--nocapture"])
         .env(INSIDE, "1");
