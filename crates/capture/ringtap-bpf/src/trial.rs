@@ -3,7 +3,7 @@
 //! other readers need.
 //!
 //! Invariants
-//! - The verifier sees no filter with so many paths that it could follow them for seconds.
+//! - The verifier sees no filter with more paths than the limit; following them could take seconds.
 //! - A filter is tried once. The result is remembered, for a limited number of filters.
 //! - Filters whose costs together are within the budget are expected to load together.
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The symmetric flow hash: packets of both directions of a connection have the same hash.
 //!
-//! `bpf/headers.h` and `bpf/flow.h` compute the same hashes in the kernel. All arithmetic wraps, after 32 bits if nothing
-//! else is said;
-//! packet fields are big-endian numbers; a field is present only if all of its bytes were captured.
+//! `bpf/headers.h` and `bpf/flow.h` compute the same hashes in the kernel. All arithmetic wraps, after
+//! 32 bits unless stated; packet fields are big-endian numbers; a field is present only if all of its bytes
+//! were captured.
 //!
 //! # The hash
 //!

@@ -32,7 +32,7 @@ pub struct Words<T> {
 
 // SAFETY: the pointer leads to atomics (`T: Sync`) that the owner, itself Send and Sync, keeps.
 unsafe impl<T: Sync> Send for Words<T> {}
-// SAFETY: as above; only `&T` is ever given out.
+// SAFETY: as above; callers get only `&T`.
 unsafe impl<T: Sync> Sync for Words<T> {}
 
 impl<T: Send + Sync + 'static> Words<T> {

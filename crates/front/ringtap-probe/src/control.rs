@@ -132,7 +132,7 @@ impl PlanBoard {
     /// Number of changes so far.
     #[inline]
     pub(crate) fn generation(&self) -> u64 {
-        // Pairs with the release in `change`: whoever sees the number finds the change.
+        // Pairs with the release in `change`: a worker that sees the number finds the change.
         self.generation.load(Acquire)
     }
 

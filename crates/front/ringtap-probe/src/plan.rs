@@ -86,7 +86,7 @@ impl ProbePlan {
         }
     }
 
-    /// Refuses what so many workers cannot measure.
+    /// Refuses analyses that this number of workers cannot measure.
     ///
     /// # Errors
     ///

@@ -19,7 +19,7 @@ use read::{ReportRow, ReportTableKind};
 
 /// Most keys of each table; further ones are added to the key `other`.
 const MAX_KEYS: usize = 200_000;
-/// A flow's bytes are spread over at most so many seconds.
+/// Most seconds over which a flow's bytes are spread.
 const LONGEST_S: i64 = 3600;
 
 /// Sums over all flows of a folder.

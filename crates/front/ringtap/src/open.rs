@@ -160,8 +160,8 @@ impl OpenOptions {
     }
 
     /// Lets other processes of this user and of root read the device, too: as members of these groups, at this
-    /// socket of the capture's own hub. The pool has room for so many readers of theirs. Not for a group of a
-    /// running hub, which such processes read themselves.
+    /// socket of the capture's own hub. The pool has room for this number of their readers. Not for a group of a
+    /// running hub, which these processes read themselves.
     pub fn serving(
         self,
         socket: impl Into<PathBuf>,

@@ -49,7 +49,7 @@ impl PeerEvent {
         Ok(PeerEvent(event.0.try_clone()?))
     }
 
-    /// The end that another process sent. Whoever sent it can make [`Signal::signal`] wait.
+    /// The end that another process sent. That process can make [`Signal::signal`] wait.
     ///
     /// # Errors
     ///

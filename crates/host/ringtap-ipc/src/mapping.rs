@@ -181,7 +181,7 @@ impl Mapping {
         // SAFETY: the check above shows that it lies in the mapping.
         let first = unsafe { self.base.add(at) };
         // SAFETY: mapped and aligned (checked above) until the owner is dropped. Readable, and
-        // writable where callers store: they map such memory ReadWrite.
+        // writable where callers store: they map that memory ReadWrite.
         Some(unsafe { Words::from_raw(first.cast(), count, self.owner()) })
     }
 

@@ -125,7 +125,7 @@ impl Receiver {
     ) -> Result<Self, ReceiveError> {
         let mut endpoints = Vec::with_capacity(subscription.endpoints.len());
         let mut lanes_before = 0;
-        // A source's own signal comes with every packet, so it is of no use with a watermark.
+        // A source's own signal comes with every packet, so a watermark excludes it.
         let wakes = match subscription.watermark.packets {
             0 | 1 => subscription
                 .endpoints

@@ -4,7 +4,7 @@
 use std::io;
 use std::thread::JoinHandle;
 
-/// Nice value: on a busy processor the hub's thread gets nine times the time of such a thread.
+/// Nice value: on a busy processor the hub's thread gets nine times the time of a background thread.
 const NICE: i32 = 10;
 
 /// Starts a thread with this lower priority.

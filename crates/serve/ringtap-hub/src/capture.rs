@@ -351,3 +351,6 @@ impl SourceCapture {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

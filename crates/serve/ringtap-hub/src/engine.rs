@@ -242,3 +242,6 @@ impl Engine {
         true
     }
 }
+
+#[cfg(test)]
+mod tests;

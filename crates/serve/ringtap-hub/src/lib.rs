@@ -11,6 +11,9 @@ mod budgets;
 mod capture;
 mod control;
 mod engine;
+#[cfg(test)]
+#[path = "../tests/shared/fed.rs"]
+mod fed;
 mod filter_work;
 pub mod group;
 mod hub;

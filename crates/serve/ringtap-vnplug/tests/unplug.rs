@@ -22,7 +22,7 @@ enum Reports {
     /// Together with the next answer, before it or after it.
     BeforeAnswer,
     AfterAnswer,
-    /// So much later.
+    /// This much later.
     Later(Duration),
     /// Without a request: once a control device is plugged.
     Unasked,

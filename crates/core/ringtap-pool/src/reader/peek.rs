@@ -17,7 +17,7 @@ pub struct Peek {
     /// Lanes without waiting packets get no packet of this time or an earlier one; in nanoseconds
     /// since 1970, 0 if unknown.
     pub horizon_ns: u64,
-    /// Whether so many chunks wait that the reader should take packets now.
+    /// Whether the number of waiting chunks requires that the reader takes packets now.
     pub is_crowded: bool,
     /// Whether no packet waits and none will come.
     pub ended: bool,

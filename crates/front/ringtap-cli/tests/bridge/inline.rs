@@ -39,7 +39,7 @@ fn is_answered(wire: &Wire, should: bool) -> bool {
     answered == 1
 }
 
-/// An example of the Rust library; where it was not built that is said.
+/// An example of the Rust library; prints a note if it was not built.
 fn example(name: &str) -> Option<PathBuf> {
     let program = Path::new(BINARY).with_file_name("examples").join(name);
     if program.exists() {

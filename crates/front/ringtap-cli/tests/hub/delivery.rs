@@ -22,7 +22,7 @@ fn shared_and_private_readers_get_the_same_packets() {
         hub.count("shared", &["--stamps", "udp src port 10003"]),
         hub.count("own", &["--stamps", "udp src port 10003"]),
     ];
-    // As many as a lane of either pool holds, whoever is late.
+    // As many as a lane of either pool holds, even if the hub or a reader is late.
     let sent = hub.send(200_000, 112_000);
     // The copying threads may be behind the source.
     hub.wait_until("private readers have read everything", |status| {

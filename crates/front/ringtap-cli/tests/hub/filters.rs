@@ -21,8 +21,8 @@ fn program(expression: &str) -> Program {
     filter.program().clone()
 }
 
-/// Source ports of what is received, and how many packets of each: so many packets, however long
-/// they take, and whatever else comes within a moment.
+/// Number of received packets by source port: waits for this many packets, and then a moment for
+/// further ones.
 fn ports(receiver: &mut Receiver, packets: u64) -> HashMap<u16, u64> {
     let mut seen = HashMap::new();
     let (deadline, moment) = (Instant::now() + LIMIT, Instant::now() + MOMENT);

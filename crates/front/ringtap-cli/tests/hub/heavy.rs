@@ -19,7 +19,7 @@ use crate::support::{
 
 /// The hub captures with a packet socket: a thread of the hub runs the filters.
 const BY_A_THREAD: &str = "packet:rx0?direction=in&pool=256MiB";
-/// So many attackers, each with the largest filter, make that thread too slow for the packets.
+/// Number of attackers with the largest filter that makes that thread too slow for the packets.
 const ATTACKERS: usize = 16;
 /// More than the kernel's ring holds.
 const PACKETS: u64 = 400_000;

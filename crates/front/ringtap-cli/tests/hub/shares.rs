@@ -30,7 +30,7 @@ impl Paused {
         Paused { receiver, tally }
     }
 
-    /// Reads until it has so many packets of all; fails if a packet is missing.
+    /// Reads until it has this many packets; fails if a packet is missing.
     fn read_to(&mut self, packets: u64) {
         let deadline = Instant::now() + LIMIT;
         let pause = Duration::from_millis(1);

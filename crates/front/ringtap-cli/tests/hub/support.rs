@@ -198,7 +198,7 @@ pub(crate) fn drain(receiver: &mut Receiver, tally: &mut Tally) {
     read(receiver, tally, Duration::from_millis(500));
 }
 
-/// Reads until so many packets were delivered and the hub's account of them is settled.
+/// Reads until this many packets were delivered and the hub's account of them is settled.
 pub(crate) fn read_all(receiver: &mut Receiver, packets: u64) -> Counters {
     let deadline = Instant::now() + LIMIT;
     let mut tally = Tally::new(receiver.lanes());

@@ -84,7 +84,7 @@ fn a_stopped_reader_is_named_by_why_and_by_the_metrics() {
         &["send", "-i", "tx0", "--rate", "50kpps", "-c", "100000"],
     );
     drop(sent.success());
-    // Whoever got all of it got it after the other one's last loss.
+    // The reader without a loss read its last packet after the other reader's last loss.
     let status = status_when(&socket, |status| {
         let mut readers = status.readers.iter();
         readers.any(|one| one.group == "fast" && one.delivered == 100_000)

@@ -79,7 +79,7 @@ impl Capture {
         Self { dump, folder }
     }
 
-    /// Waits for so many packets, and a moment more for those that must not be there.
+    /// Waits for this many packets, and a moment more for those that must not be there.
     pub(crate) fn packets(&self, count: usize) -> Vec<Vec<u8>> {
         let deadline = Instant::now() + LIMIT;
         while self.read().len() < count && Instant::now() < deadline {

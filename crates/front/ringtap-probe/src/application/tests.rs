@@ -95,7 +95,7 @@ fn ip(from: End, to: End) -> etherparse::PacketBuilderStep<etherparse::IpHeaders
     PacketBuilder::ethernet2([1; 6], [2; 6]).ipv4([10, 0, 0, from.0], [10, 0, 0, to.0], 64)
 }
 
-/// A list with its length in front, in so many bytes.
+/// A list after its length, a number of this many bytes.
 fn list(length_bytes: usize, content: &[u8]) -> Vec<u8> {
     let length = content.len().to_be_bytes();
     [&length[length.len() - length_bytes..], content].concat()

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Configurations that are right, and what is said of wrong ones.
+//! Valid configurations, and the errors of wrong ones.
 
 use super::*;
 use crate::control::ProbeCommand;

@@ -13,7 +13,7 @@ use rustix::event::{Timespec, epoll};
 use super::HubDoorbell;
 
 /// Shortest time between two wake-ups by readers: one that signals without end costs the hub a wake-up
-/// per interval, however many such readers there are.
+/// per interval, for any number of these readers.
 pub const DOORBELL_INTERVAL: Duration = Duration::from_micros(100);
 
 /// Most readers whose signals one call takes.

@@ -7,7 +7,7 @@ use ringtap_pool::ids::LaneId;
 
 const GROUP: u32 = 7;
 
-/// Reader that gets the next chunk of lane 0 with 20 chunks, when the readers hold so many.
+/// Reader that gets the next chunk of lane 0 with 20 chunks, when the readers hold these numbers.
 fn chosen(groups: &BuddyGroups, held: &[u32]) -> u32 {
     with_next(held, |next| groups.choose(next).0)
 }

@@ -9,10 +9,7 @@ use ringtap_ipc::subscription::SubscriptionRequest;
 use ringtap_testkit::LIMIT;
 
 use super::*;
-use crate::{Hub, HubOptions};
-
-#[path = "../../tests/shared/fed.rs"]
-mod fed;
+use crate::{Hub, HubOptions, fed};
 
 fn wait_until(what: &str, is_so: impl Fn() -> bool) {
     let start = Instant::now();

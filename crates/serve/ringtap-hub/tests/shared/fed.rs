@@ -12,7 +12,7 @@ use ringtap_pool::distributor::LaneEnds;
 use ringtap_pool::format::Geometry;
 use ringtap_pool::ids::LaneId;
 use ringtap_pool::source::{
-    self, Counts, Facts, LaneCounts, RuleLoader, Source, Status, Unclassified,
+    self, Counts, Facts, LaneCounts, Pause, RuleLoader, Source, Status, Unclassified,
 };
 use ringtap_pool::view::Pool;
 use ringtap_pool::writer::{LaneWriter, PacketMeta};
@@ -29,6 +29,12 @@ pub(crate) struct FedSource {
     pub(crate) loader: Option<Box<dyn RuleLoader>>,
     /// Whether the source signals readers itself.
     pub(crate) wakes_readers: bool,
+    /// Whether the source reports its end.
+    pub(crate) has_ended: bool,
+    /// Number of times that the hub cleared the source's signal.
+    pub(crate) clears: Arc<AtomicU64>,
+    /// Pauses that the hub asked for.
+    pub(crate) pauses: Arc<Mutex<Vec<Pause>>>,
 }
 
 #[derive(Default)]
@@ -71,6 +77,9 @@ impl FedSource {
             counts,
             loader: None,
             wakes_readers: false,
+            has_ended: false,
+            clears: Arc::default(),
+            pauses: Arc::default(),
         };
         (source, feed)
     }
@@ -143,8 +152,15 @@ impl Source for FedSource {
         self.loader.take().unwrap_or(Box::new(Unclassified))
     }
 
+    fn pause(&mut self, _lane: LaneId, pause: Pause) {
+        self.pauses.lock().expect("no panic").push(pause);
+    }
+
     fn status(&mut self) -> Status {
-        Status::Running
+        match self.has_ended {
+            true => Status::Ended,
+            false => Status::Running,
+        }
     }
 
     fn wake_fd(&self) -> BorrowedFd<'_> {
@@ -156,6 +172,7 @@ impl Source for FedSource {
     }
 
     fn clear_wake(&mut self) {
+        self.clears.fetch_add(1, Release);
         self.event.clear();
     }
 

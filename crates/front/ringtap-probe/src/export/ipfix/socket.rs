@@ -35,7 +35,7 @@ enum State {
 pub(super) enum SendOutcome {
     /// As far as the socket can tell, it arrives.
     All,
-    /// So many flows are lost; not necessarily of this message.
+    /// Number of lost flows, not necessarily of this message.
     Lost(u32, ExportError),
 }
 
@@ -88,7 +88,7 @@ impl CollectorSocket {
         }
     }
 
-    /// Sends a message that holds so many flows.
+    /// Sends a message that holds this many flows.
     pub(super) fn send(&mut self, message: &[u8], flows: u32) -> SendOutcome {
         match &mut self.state {
             State::Udp { socket, last } => {

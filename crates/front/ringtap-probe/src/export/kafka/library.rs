@@ -153,7 +153,7 @@ impl KafkaProducer {
         Produced::Done
     }
 
-    /// Runs callbacks, and waits up to so many milliseconds for the first one.
+    /// Runs callbacks; waits at most this many milliseconds for the first one.
     pub(super) fn poll(&self, milliseconds: i32) {
         // SAFETY: the client lives, and its callbacks' memory too.
         unsafe { (self.functions.poll)(self.client, milliseconds) };

@@ -71,7 +71,7 @@ impl<R> RowGroups<R> {
         self.lost
     }
 
-    /// Takes a row that completes so many records; the rows so far are written when they are many.
+    /// Takes a row that completes this many records; the rows so far are written when they are many.
     pub(super) fn push(&mut self, row: R, records: u64) -> Result<(), ExportError> {
         self.begun.get_or_insert_with(Instant::now);
         self.rows.push(row);
