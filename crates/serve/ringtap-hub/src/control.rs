@@ -58,7 +58,7 @@ pub(crate) struct HubControl {
     options: HubOptions,
     engine_event: Event,
     /// Sources to be added when no rules are being loaded.
-    newcomers: Vec<NewSource>,
+    new_sources: Vec<NewSource>,
     inbox: Receiver<Command>,
     /// Questions that wait for the next reading of the figures, and the earliest time of it.
     questions: Vec<Question>,
@@ -96,7 +96,7 @@ impl HubControl {
             bridges: Vec::new(),
             options,
             engine_event,
-            newcomers: Vec::new(),
+            new_sources: Vec::new(),
             inbox,
             questions: Vec::new(),
             next_reading: Instant::now(),
@@ -119,10 +119,10 @@ impl HubControl {
 
     /// Adds the waiting sources; returns whether there were any. The caller then loads the rules into them.
     /// Only for moments at which no rules are being loaded: the loading ends once every source has an outcome.
-    pub(crate) fn add_newcomers(&mut self) -> bool {
-        let newcomers = std::mem::take(&mut self.newcomers);
-        let has_some = !newcomers.is_empty();
-        for NewSource { source, responder } in newcomers {
+    pub(crate) fn add_new_sources(&mut self) -> bool {
+        let new_sources = std::mem::take(&mut self.new_sources);
+        let has_some = !new_sources.is_empty();
+        for NewSource { source, responder } in new_sources {
             let added = self.add_source(source);
             // The answer is dropped if its receiver is gone.
             responder.send(added);
@@ -186,7 +186,7 @@ impl HubControl {
                 responder.send(Ok(self.membership.replace_groups(groups)));
             }
             Command::Limits(limits) => self.set_limits(&limits),
-            Command::AddSource(new) => self.newcomers.push(new),
+            Command::AddSource(new) => self.new_sources.push(new),
             Command::StopSource(at) => {
                 drop(self.engine.call(move |engine| engine.stop_source(at)));
             }

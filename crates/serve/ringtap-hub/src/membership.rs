@@ -29,7 +29,7 @@ const NO_BIT_LEFT: &str = "there are more readers than bits in a packet's mask";
 
 /// A subscription that joins a group.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Newcomer {
+pub(crate) struct NewMember {
     pub(crate) subscription: SubscriptionId,
     /// The user whose filters are limited together; `None` for root and the hub's own user.
     pub(crate) user: Option<u32>,
@@ -197,14 +197,14 @@ impl Membership {
     pub(crate) fn join(
         &mut self,
         name: &str,
-        newcomer: Newcomer,
+        new_member: NewMember,
         own: Program,
     ) -> Result<(), Full> {
-        let Newcomer {
+        let NewMember {
             subscription,
             user,
             delivery,
-        } = newcomer;
+        } = new_member;
         let steps = self.steps_in_source(user);
         let used_bits = self.used_bits;
         let mut free_bits = (0..OWN_BITS).filter(|bit| used_bits & (1 << bit) == 0);

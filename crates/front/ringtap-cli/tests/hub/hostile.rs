@@ -87,7 +87,7 @@ fn endpoint_files(hub: &RunningHub, group: &str) -> EndpointFiles {
 }
 
 #[test]
-fn a_liar_hurts_only_itself() {
+fn a_hostile_reader_harms_only_itself() {
     require_root!();
     let groups = ["-g", "all", "-g", "own:private", "-g", "ids:4:flow"];
     let hub = RunningHub::with("hub-liar", LARGE_POOL, &groups);
@@ -114,7 +114,7 @@ fn a_liar_hurts_only_itself() {
             "{account:?}"
         );
     }
-    hub.wait_until("every liar's subscription is free", |status| {
+    hub.wait_until("every hostile reader's subscription is free", |status| {
         status.readers.is_empty()
     });
     hub.finish();
@@ -162,9 +162,13 @@ fn lie_on_the_socket(hub: &RunningHub, random: &mut Random) {
 }
 
 #[test]
-fn a_reader_that_is_deaf_or_never_stops_ringing_holds_nobody_up() {
+fn a_reader_that_never_answers_or_rings_without_end_delays_nobody() {
     require_root!();
-    let hub = RunningHub::with("hub-deaf", LARGE_POOL, &["-g", "all", "-g", "own:private"]);
+    let hub = RunningHub::with(
+        "hub-unanswered",
+        LARGE_POOL,
+        &["-g", "all", "-g", "own:private"],
+    );
     let honest = [
         hub.count("all", &["--stamps"]),
         hub.count("own", &["--stamps"]),

@@ -9,7 +9,7 @@ use ringtap_testkit::{Running, require_tool};
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
-use crate::house::{LIMIT, command, seen, status_when};
+use crate::served::{LIMIT, command, seen, status_when};
 
 fn group<'a>(status: &'a HubStatus, name: &str) -> &'a GroupStatus {
     let mut groups = status.groups.iter();

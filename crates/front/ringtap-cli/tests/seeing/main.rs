@@ -2,8 +2,8 @@
 //! `status`, `top` and `why`, as their users run them.
 
 mod helping;
-mod house;
 mod monitoring;
+mod served;
 mod stopped;
 mod terminal;
 mod verbs;

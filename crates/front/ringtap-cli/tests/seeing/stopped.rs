@@ -11,7 +11,7 @@ use ringtap_testkit::{Namespace, Running, require_root};
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
-use crate::house::{LIMIT, seen, status_when};
+use crate::served::{LIMIT, seen, status_when};
 
 const BINARY: &str = env!("CARGO_BIN_EXE_ringtap");
 

@@ -6,7 +6,7 @@ use std::{path::Path, process::Command, thread, time::Duration};
 use ringtap_testkit::{Running, require_tool};
 use serde_json::Value;
 
-use crate::house::{House, LIMIT};
+use crate::served::{LIMIT, ServedFile};
 
 const SCRIPT: &str = include_str!("on_terminal.py");
 
@@ -41,7 +41,7 @@ fn outcome(running: Running) -> Value {
 #[test]
 fn top_draws_follows_the_size_and_quits_at_q() {
     require_tool!("python3");
-    let house = House::open();
+    let served = ServedFile::open();
     let steps = [
         "wait:readers",
         "size:120x40",
@@ -50,14 +50,14 @@ fn top_draws_follows_the_size_and_quits_at_q() {
         "wait:below",
         "keys:q",
     ];
-    let end = outcome(top(&house.socket(), &steps));
+    let end = outcome(top(&served.socket(), &steps));
     assert_eq!(end["code"], 0, "{end}");
 }
 
 #[test]
 fn control_c_and_signals_give_the_terminal_back() {
     require_tool!("python3");
-    let house = House::open();
+    let served = ServedFile::open();
     for last in [
         "keys:\\x03",
         "keys:\\x1b",
@@ -65,7 +65,7 @@ fn control_c_and_signals_give_the_terminal_back() {
         "signal:SIGINT",
         "signal:SIGHUP",
     ] {
-        let end = outcome(top(&house.socket(), &["wait:SOURCE", last]));
+        let end = outcome(top(&served.socket(), &["wait:SOURCE", last]));
         assert_eq!(end["code"], 0, "{last}: {end}");
     }
 }
@@ -73,8 +73,8 @@ fn control_c_and_signals_give_the_terminal_back() {
 #[test]
 fn top_ends_with_its_terminal_also_without_a_signal() {
     require_tool!("python3");
-    let house = House::open();
-    let end = top(&house.socket(), &["wait:SOURCE", "close:"])
+    let served = ServedFile::open();
+    let end = top(&served.socket(), &["wait:SOURCE", "close:"])
         .wait(LIMIT * 2)
         .success();
     let value: Value = serde_json::from_str(&end.stdout).expect("the script prints JSON");
@@ -84,17 +84,17 @@ fn top_ends_with_its_terminal_also_without_a_signal() {
 #[test]
 fn a_hub_that_goes_is_said_after_the_terminal_is_given_back() {
     require_tool!("python3");
-    let mut house = House::open();
-    let flag = house.socket().with_extension("drawn");
+    let mut served = ServedFile::open();
+    let flag = served.socket().with_extension("drawn");
     let touch = format!("touch:{}", flag.display());
-    let running = top(&house.socket(), &["wait:SOURCE", &touch]);
+    let running = top(&served.socket(), &["wait:SOURCE", &touch]);
     for _ in 0..LIMIT.as_millis() / 20 {
         if flag.exists() {
             break;
         }
         thread::sleep(Duration::from_millis(20));
     }
-    house.close();
+    served.close();
     let end = outcome(running);
     assert_eq!(end["code"], 1, "{end}");
     let after = end["after"].as_str().expect("text");

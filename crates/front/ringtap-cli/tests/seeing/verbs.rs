@@ -7,12 +7,12 @@ use ringtap_ipc::protocol::HubStatus;
 use ringtap_testkit::Running;
 use serde_json::Value;
 
-use crate::house::{House, LIMIT, command};
+use crate::served::{LIMIT, ServedFile, command};
 
 #[test]
 fn status_is_one_line_of_json_with_everything_in_it() {
-    let house = House::open();
-    let end = house.run(&["status"]).success();
+    let served = ServedFile::open();
+    let end = served.run(&["status"]).success();
     assert_eq!(end.stdout.lines().count(), 1);
     let status: HubStatus = serde_json::from_str(&end.stdout).expect("JSON");
     let value: Value = serde_json::from_str(&end.stdout).expect("JSON");
@@ -25,10 +25,10 @@ fn status_is_one_line_of_json_with_everything_in_it() {
 
 #[test]
 fn status_repeats_and_ends_with_an_error_when_the_hub_does() {
-    let mut house = House::open();
-    let child = Running::start(command(&house.socket(), &["status", "--interval", "0.1"]));
+    let mut served = ServedFile::open();
+    let child = Running::start(command(&served.socket(), &["status", "--interval", "0.1"]));
     child.wait_for_stdout("\n", LIMIT);
-    house.close();
+    served.close();
     let end = child.wait(LIMIT);
     assert_eq!(end.status.code(), Some(1), "{}", end.stderr);
     assert!(end.stderr.starts_with("ringtap: "), "{}", end.stderr);
@@ -42,8 +42,8 @@ fn status_repeats_and_ends_with_an_error_when_the_hub_does() {
 
 #[test]
 fn why_says_that_nothing_was_lost_and_what_it_checked() {
-    let house = House::open();
-    let end = house.run(&["why", "--interval", "0.2"]).success();
+    let served = ServedFile::open();
+    let end = served.run(&["why", "--interval", "0.2"]).success();
     assert!(
         end.stdout.starts_with("Nothing was lost since"),
         "{}",
@@ -53,7 +53,9 @@ fn why_says_that_nothing_was_lost_and_what_it_checked() {
         end.stdout
             .contains("offered = captured + filtered + pool_full + kernel holds")
     );
-    let end = house.run(&["why", "--interval", "0.2", "--json"]).success();
+    let end = served
+        .run(&["why", "--interval", "0.2", "--json"])
+        .success();
     let value: Value = serde_json::from_str(&end.stdout).expect("JSON");
     assert_eq!(value["lost"], false);
     assert_eq!(value["checked"].as_array().map(Vec::len), Some(1));
@@ -75,8 +77,8 @@ fn without_a_hub_every_verb_says_so_and_fails() {
 
 #[test]
 fn top_refuses_to_draw_into_a_pipe() {
-    let house = House::open();
-    let end = house.run(&["top"]);
+    let served = ServedFile::open();
+    let end = served.run(&["top"]);
     assert_eq!(end.status.code(), Some(2));
     assert!(
         end.stderr.contains("standard output is not one"),

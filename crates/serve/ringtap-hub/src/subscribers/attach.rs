@@ -27,7 +27,7 @@ use crate::control::HubControl;
 use crate::engine::NewReader;
 use crate::group::{Delivery, Group};
 use crate::hub::AttachError;
-use crate::membership::{Full, Newcomer, Share, place};
+use crate::membership::{Full, NewMember, Share, place};
 use crate::relay::{self, Relay};
 use crate::signal_thread::SignalThread;
 use crate::sources::SourceHandle;
@@ -50,14 +50,14 @@ impl HubControl {
             .map(|uid| self.budgets.charge(uid, bytes))
             .transpose()?;
         let subscription = self.subscribers.next_id();
-        let newcomer = Newcomer {
+        let new_member = NewMember {
             subscription,
             user,
             delivery,
         };
         let joined = self
             .membership
-            .join(&group.name, newcomer, request.filter.clone());
+            .join(&group.name, new_member, request.filter.clone());
         joined.map_err(|full| refusal(full, &group))?;
         Ok(Joined {
             subscription,

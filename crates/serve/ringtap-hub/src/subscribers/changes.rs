@@ -151,7 +151,7 @@ impl HubControl {
             }
             self.finish_loading();
         }
-        if self.add_newcomers() {
+        if self.add_new_sources() {
             self.changes.outdate();
         }
         self.start_loading() || finishes

@@ -122,10 +122,10 @@ fn a_reader_that_takes_no_answers_is_cut_off() {
     let hub = quiet_hub();
     let listener = Listener::bind(&path).expect("a socket");
     let _server = Server::open(listener, &hub, vec![AccessList::default()]).expect("a thread");
-    let deaf = connect(&path);
-    deaf.send(HELLO, &[]).expect("there is room");
+    let silent = connect(&path);
+    silent.send(HELLO, &[]).expect("there is room");
     let until = Instant::now() + LIMIT;
-    while deaf.send(STATUS, &[]).is_ok() {
+    while silent.send(STATUS, &[]).is_ok() {
         assert!(Instant::now() < until, "the hub goes on answering");
     }
     let honest = connect(&path);

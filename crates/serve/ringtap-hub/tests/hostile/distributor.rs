@@ -23,7 +23,7 @@ const RETURNS_TAIL: u64 = 132;
 const RETURNS: u64 = 192 + 64 + 64 * 8;
 const RETURN_PLACES: u32 = 32;
 
-struct Liar {
+struct HostileReader {
     id: ReaderId,
     file: File,
     tail: u32,
@@ -33,7 +33,7 @@ struct HostileRun {
     writer: LaneWriter,
     distributor: Distributor,
     honest: Honest,
-    liar: Liar,
+    hostile: HostileReader,
 }
 
 struct Honest {
@@ -66,20 +66,20 @@ impl Honest {
     }
 }
 
-fn lie(distributor: &mut Distributor) -> Liar {
+fn add_hostile_reader(distributor: &mut Distributor) -> HostileReader {
     let memory = SharedMemory::create(control_bytes(distributor.geometry()));
     let memory = memory.expect("a little memory");
     let now = distributor.position(LANE);
     let options = ReaderOptions::default();
     let id = distributor.add_reader_at(&options, &memory.region, &[now]);
-    Liar {
+    HostileReader {
         id: id.expect("there is a place"),
         file: File::from(memory.file),
         tail: 0,
     }
 }
 
-impl Liar {
+impl HostileReader {
     fn write(&self, at: u64, bytes: &[u8]) {
         self.file.write_all_at(bytes, at).expect("its own memory");
     }
@@ -103,7 +103,7 @@ impl HostileRun {
         let mut distributor = Distributor::new(pool, vec![ends], Arc::new(NoSignal));
         let added = distributor.add_reader(&ReaderOptions::default());
         let (id, reader) = added.expect("there is a place");
-        let liar = lie(&mut distributor);
+        let hostile = add_hostile_reader(&mut distributor);
         let honest = Honest {
             id,
             reader,
@@ -115,7 +115,7 @@ impl HostileRun {
             writer,
             distributor,
             honest,
-            liar,
+            hostile,
         }
     }
 
@@ -134,15 +134,15 @@ impl HostileRun {
         }
     }
 
-    fn look_at_the_liar(&mut self) {
+    fn look_at_the_hostile_reader(&mut self) {
         self.distributor.arm(Returns::Wanted);
         self.distributor.wake_sleepers(|_| {});
-        let liar = self.liar.id;
+        let hostile = self.hostile.id;
         let _seen = (
-            self.distributor.is_corrupt(liar),
-            self.distributor.held(liar, LANE),
-            self.distributor.oldest_held(liar, LANE),
-            self.distributor.credit(liar, LANE),
+            self.distributor.is_corrupt(hostile),
+            self.distributor.held(hostile, LANE),
+            self.distributor.oldest_held(hostile, LANE),
+            self.distributor.credit(hostile, LANE),
         );
     }
 
@@ -154,14 +154,14 @@ impl HostileRun {
             3 | 4 => {
                 let at = script.below(control / 4) * 4;
                 let at = u64::try_from(at).expect("it fits");
-                self.liar.write(at, &script.word().to_le_bytes()[..4]);
+                self.hostile.write(at, &script.word().to_le_bytes()[..4]);
             }
-            5 => self.liar.give_back(u64::from(script.byte() % 20)),
-            6 => self.liar.give_back(script.word()),
-            7 => self.look_at_the_liar(),
+            5 => self.hostile.give_back(u64::from(script.byte() % 20)),
+            6 => self.hostile.give_back(script.word()),
+            7 => self.look_at_the_hostile_reader(),
             _ => {
-                self.distributor.remove_reader(self.liar.id);
-                self.liar = lie(&mut self.distributor);
+                self.distributor.remove_reader(self.hostile.id);
+                self.hostile = add_hostile_reader(&mut self.distributor);
             }
         }
         self.honest.read();
@@ -169,7 +169,7 @@ impl HostileRun {
 
     /// Removes the lying reader: all its chunks are free again, and every packet is accounted for.
     fn finish(mut self) {
-        self.distributor.remove_reader(self.liar.id);
+        self.distributor.remove_reader(self.hostile.id);
         self.writer.close();
         while self.distributor.step().expect("no lane lied") {
             self.honest.read();

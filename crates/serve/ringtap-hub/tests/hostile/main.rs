@@ -30,7 +30,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
 
     #[test]
-    fn a_liar_in_its_control_region_costs_others_nothing(bytes in vec(any::<u8>(), 0..600)) {
+    fn a_reader_that_corrupts_its_control_region_costs_others_nothing(bytes in vec(any::<u8>(), 0..600)) {
         distributor::run(&bytes);
     }
 }

@@ -14,7 +14,7 @@ use rustix::net::sockopt::{Timeout, set_socket_timeout};
 
 use crate::fed::FedSource;
 
-pub(crate) const HELLO: &[u8] = br#"{"ask":"hello","protocol":1,"name":"liar"}"#;
+pub(crate) const HELLO: &[u8] = br#"{"ask":"hello","protocol":1,"name":"hostile"}"#;
 pub(crate) const ATTACH: &[u8] = br#"{"ask":"attach","group":"all"}"#;
 pub(crate) const STATUS: &[u8] = br#"{"ask":"status"}"#;
 
@@ -55,20 +55,20 @@ pub(crate) fn run(bytes: &[u8]) {
     let listener = Listener::bind(&path).expect("a socket");
     let _server = Server::open(listener, &hub, vec![AccessList::default()]).expect("a thread");
     let (how, lines) = bytes.split_first().unwrap_or((&0, &[]));
-    let liar = connect(&path);
+    let hostile = connect(&path);
     for (bit, message) in [(1, HELLO), (2, ATTACH)] {
         if how & bit != 0 {
-            let _answer = ask(&liar, message);
+            let _answer = ask(&hostile, message);
         }
     }
     for line in lines.split(|byte| *byte == b'\n') {
-        if ask(&liar, line).is_none() {
+        if ask(&hostile, line).is_none() {
             break;
         }
     }
     let other = connect(&path);
     assert!(matches!(ask(&other, HELLO), Some(Reply::Hello { .. })));
-    drop(liar);
+    drop(hostile);
     let until = Instant::now() + LIMIT;
     while let Some(Reply::Status(status)) = ask(&other, STATUS) {
         if status.readers.is_empty() {

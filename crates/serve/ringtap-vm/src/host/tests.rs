@@ -356,7 +356,7 @@ fn what_a_guest_may_not_ask_is_refused() {
 fn a_guest_that_overwrites_its_control_region_spoils_only_its_own_subscription() {
     let feeder = Feeder::new();
     let setup = Setup::new(&feeder);
-    let (_liar, epoch) = setup.subscribed(0, Program::everything());
+    let (_hostile, epoch) = setup.subscribed(0, Program::everything());
     let (mut honest, _) = setup.subscribed(1, Program::everything());
     let mapping = Mapping::new(
         &setup.devices.controls[0].file,

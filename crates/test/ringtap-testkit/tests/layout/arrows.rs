@@ -5,10 +5,10 @@ use std::path::Path;
 
 use cargo_metadata::{DependencyKind, Metadata};
 
-/// The storeys from the ground up, each a folder below `crates/`, and the crates of each in order.
+/// The layers from the lowest, each a folder below `crates/`, and the crates of each in order.
 ///
-/// A crate may use crates of lower storeys, and crates that its own storey lists before it.
-const STOREYS: [(&str, &[&str]); 5] = [
+/// A crate may use crates of lower layers, and crates that its own layer lists before it.
+const LAYERS: [(&str, &[&str]); 5] = [
     (
         "core",
         &["ringtap-filter", "ringtap-packet", "ringtap-pool"],
@@ -55,7 +55,7 @@ const STOREYS: [(&str, &[&str]); 5] = [
 /// For tests only: any crate may have it as a dev-dependency, none otherwise.
 const TEST_CRATE: &str = "ringtap-testkit";
 
-/// The storey that may use nothing that touches files, sockets or clocks, and what it may use.
+/// The layer that may use nothing that touches files, sockets or clocks, and what it may use.
 const PURE: (&str, [&str; 5]) = (
     "core",
     ["thiserror", "serde", "loom", "shuttle", "etherparse"],
@@ -98,10 +98,10 @@ pub(crate) fn crates(metadata: &Metadata) -> Vec<Crate> {
         .collect()
 }
 
-/// The storey of a crate whose manifest lies at `crates/STOREY/CRATE/Cargo.toml`.
+/// The layer of a crate whose manifest lies at `crates/LAYER/CRATE/Cargo.toml`.
 fn folder_of(manifest: &Path) -> String {
-    let storey = manifest.ancestors().nth(2).and_then(Path::file_name);
-    storey.unwrap_or_default().to_string_lossy().into_owned()
+    let layer = manifest.ancestors().nth(2).and_then(Path::file_name);
+    layer.unwrap_or_default().to_string_lossy().into_owned()
 }
 
 pub(crate) fn faults(crates: &[Crate]) -> Vec<String> {
@@ -116,22 +116,22 @@ fn faults_of(one: &Crate) -> Vec<String> {
             one.name
         ));
     }
-    let Some((place, storey)) = place_of(&one.name) else {
+    let Some((place, layer)) = place_of(&one.name) else {
         if one.name != TEST_CRATE {
             faults.push(format!("{}: not in the table of crates", one.name));
         }
         return faults;
     };
-    if one.folder != storey {
+    if one.folder != layer {
         faults.push(format!(
-            "{}: belongs into crates/{storey}/, not {}",
+            "{}: belongs into crates/{layer}/, not {}",
             one.name, one.folder
         ));
     }
     for used in &one.uses {
         match place_of(used) {
             Some((_, "capture"))
-                if storey != "capture" && !NEED_CAPTURE.contains(&one.name.as_str()) =>
+                if layer != "capture" && !NEED_CAPTURE.contains(&one.name.as_str()) =>
             {
                 faults.push(format!(
                     "{}: must build without clang: not {used}",
@@ -143,9 +143,9 @@ fn faults_of(one: &Crate) -> Vec<String> {
             None if used == TEST_CRATE => {
                 faults.push(format!("{}: {used} is for tests only", one.name));
             }
-            None if storey == PURE.0 && !PURE.1.contains(&used.as_str()) => {
+            None if layer == PURE.0 && !PURE.1.contains(&used.as_str()) => {
                 faults.push(format!(
-                    "{}: crates/{storey}/ does no input or output: not {used}",
+                    "{}: crates/{layer}/ does no input or output: not {used}",
                     one.name
                 ));
             }
@@ -153,21 +153,21 @@ fn faults_of(one: &Crate) -> Vec<String> {
         }
     }
     for used in &one.dev_uses {
-        // Tests may drive a neighbour of the same storey, and the crate itself with other features.
-        if place_of(used).is_some_and(|(higher, of)| higher > place && of != storey) {
+        // Tests may drive another crate of the same layer, and the crate itself with other features.
+        if place_of(used).is_some_and(|(higher, of)| higher > place && of != layer) {
             faults.push(format!("{}: its tests may not use {used}", one.name));
         }
     }
     faults
 }
 
-/// The place of a crate in the order from the ground up, and its storey.
+/// The place of a crate in the order from the lowest layer, and its layer.
 fn place_of(name: &str) -> Option<(usize, &'static str)> {
-    let all = STOREYS
+    let all = LAYERS
         .iter()
-        .flat_map(|(storey, crates)| crates.iter().map(move |one| (*one, *storey)));
+        .flat_map(|(layer, crates)| crates.iter().map(move |one| (*one, *layer)));
     let found = all.enumerate().find(|(_, (one, _))| *one == name);
-    found.map(|(place, (_, storey))| (place, storey))
+    found.map(|(place, (_, layer))| (place, layer))
 }
 
 fn has_workspace_lints(manifest: &str) -> bool {
@@ -183,8 +183,8 @@ mod tests {
     use super::*;
 
     fn one(name: &str, uses: &[&str], dev_uses: &[&str]) -> Vec<String> {
-        let storey = place_of(name).map_or("test", |(_, storey)| storey);
-        in_folder(storey, name, uses, dev_uses)
+        let layer = place_of(name).map_or("test", |(_, layer)| layer);
+        in_folder(layer, name, uses, dev_uses)
     }
 
     fn in_folder(folder: &str, name: &str, uses: &[&str], dev_uses: &[&str]) -> Vec<String> {
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn an_arrow_upwards_or_against_the_order_of_a_storey_is_a_fault() {
+    fn an_arrow_upwards_or_against_the_order_of_a_layer_is_a_fault() {
         assert_eq!(one("ringtap-pool", &["ringtap-capture"], &[]).len(), 1);
         assert_eq!(one("ringtap-filter", &["ringtap-pool"], &[]).len(), 1);
         assert_eq!(one("ringtap-capture", &["ringtap-bridge"], &[]).len(), 1);
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn a_crate_that_is_unknown_or_in_another_storeys_folder_is_a_fault() {
+    fn a_crate_that_is_unknown_or_in_another_layers_folder_is_a_fault() {
         assert_eq!(one("ringtap-surprise", &[], &[]).len(), 1);
         assert_eq!(in_folder("host", "ringtap-pool", &[], &[]).len(), 1);
     }

@@ -20,13 +20,13 @@ use tempfile::TempDir;
 const PACKETS: u32 = 50_000;
 
 /// Ends server and hub when dropped.
-pub(crate) struct House {
+pub(crate) struct ServedFile {
     server: Option<Server>,
     hub: Option<Hub>,
     folder: TempDir,
 }
 
-impl House {
+impl ServedFile {
     /// Two hundred packets a second, for longer than any test takes.
     pub(crate) fn open() -> Self {
         let folder = TempDir::new().expect("a folder");
@@ -48,7 +48,7 @@ impl House {
         let (hub, _) = hub.expect("a hub");
         let listener = Listener::bind(&folder.path().join("hub.sock")).expect("a socket");
         let server = Server::open(listener, &hub, access).expect("a server");
-        House {
+        ServedFile {
             server: Some(server),
             hub: Some(hub),
             folder,
