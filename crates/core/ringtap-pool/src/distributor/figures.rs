@@ -18,6 +18,17 @@ impl Distributor {
         self.chunks.leased_to(id.index(), lane.index()).next()
     }
 
+    /// Whether a reader holds a chunk that gets no more packets.
+    pub fn holds_sealed(&self, id: ReaderId) -> bool {
+        let mut oldest =
+            (0..self.lanes.len()).filter_map(|lane| self.chunks.leased_to(id.index(), lane).next());
+        oldest.any(|id| {
+            self.pool
+                .chunk(id)
+                .is_some_and(|chunk| chunk.state().sealed)
+        })
+    }
+
     /// Packets that this reader missed on this lane because it was past its credit.
     ///
     /// Excludes those in the chunk that is being filled.

@@ -8,7 +8,7 @@
 //! - A chunk that was passed on stays this process's until the guest returned it, or its subscription
 //!   ended and the next one began, or the devices are unplugged.
 //! - The guest can spoil only its own reading: nothing that it writes into its control region is used
-//!   without a check.
+//!   without a check, at each packet for it, and each [`RETURN_LOOK`] while it holds a full chunk.
 
 use std::io;
 use std::os::fd::AsFd as _;
@@ -24,7 +24,7 @@ use ringtap_client::{
 use ringtap_filter::{Place, Program};
 use ringtap_ipc::event::Event;
 use ringtap_ipc::subscription::{Subscription, Wanted};
-use ringtap_pool::distributor::{DistributeError, Distributor};
+use ringtap_pool::distributor::Distributor;
 use ringtap_pool::format::Geometry;
 use ringtap_pool::ids::{LaneId, ReaderId};
 use ringtap_pool::memory::Region;
@@ -39,7 +39,7 @@ use crate::messages::{GuestCounters, HostMessage};
 /// The only lane of a part.
 const LANE: LaneId = LaneId(0);
 
-/// Interval between looks for chunks that a guest has not returned.
+/// Interval between looks at the control region of a guest that has not returned all full chunks.
 const RETURN_LOOK: Duration = Duration::from_millis(10);
 
 /// Where a guest reads its packets.
@@ -316,8 +316,8 @@ impl RelayThread {
         match self.receiver.try_next()? {
             Next::Batch(batch) => self.take(batch),
             Next::Empty => {
-                let deadline = self.pool.look_again().map_err(RelayEnd::because)?;
-                Ok(self.receiver.wait(deadline)?)
+                let next_look = self.pool.look()?;
+                Ok(self.receiver.wait(next_look)?)
             }
             Next::Ended => Err(RelayEnd::because("the hub's sources have ended")),
         }
@@ -350,14 +350,9 @@ impl RelayThread {
         };
         moved.map_err(RelayEnd::because)?;
         let guest = &self.place.guest;
-        let (distributor, reader) = self.pool.distributor();
+        let (distributor, _) = self.pool.distributor();
         distributor.wake_sleepers(|_| guest.signal());
-        match distributor.is_corrupt(reader) {
-            false => Ok(()),
-            true => Err(RelayEnd::because(
-                "the guest wrote impossible values into its control region",
-            )),
-        }
+        self.pool.check_guest()
     }
 
     /// Counts the packets of a batch, and copies them if the guest has a pool of its own.
@@ -410,16 +405,29 @@ impl GuestPool {
         }
     }
 
-    /// When to look for returned chunks again although nothing signals them: the hub delivers no more
-    /// than the credit.
-    fn look_again(&mut self) -> Result<Option<Instant>, DistributeError> {
-        match self {
-            GuestPool::Copied(_) => Ok(None),
-            GuestPool::InPlace(pool) => {
-                pool.step()?;
-                let waits = pool.awaits_returns();
-                Ok(waits.then(|| Instant::now() + RETURN_LOOK))
+    /// Takes back the chunks that the guest has returned, and checks its control region. Returns the time of the
+    /// next look, as the guest signals neither returned chunks nor damage.
+    fn look(&mut self) -> Result<Option<Instant>, RelayEnd> {
+        let (stepped, awaits_returns) = match self {
+            GuestPool::Copied(pool) => {
+                let stepped = pool.distributor.step().map(drop);
+                (stepped, pool.distributor.holds_sealed(pool.reader))
             }
+            GuestPool::InPlace(pool) => (pool.step(), pool.awaits_returns()),
+        };
+        stepped.map_err(RelayEnd::because)?;
+        self.check_guest()?;
+        Ok(awaits_returns.then(|| Instant::now() + RETURN_LOOK))
+    }
+
+    /// Checks what the last step read from the guest's control region.
+    fn check_guest(&mut self) -> Result<(), RelayEnd> {
+        let (distributor, reader) = self.distributor();
+        match distributor.is_corrupt(reader) {
+            false => Ok(()),
+            true => Err(RelayEnd::because(
+                "the guest wrote impossible values into its control region",
+            )),
         }
     }
 

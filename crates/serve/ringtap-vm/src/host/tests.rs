@@ -212,6 +212,15 @@ impl Setup {
         (reader.unwrap(), epoch)
     }
 
+    /// Sets each bit of a part's control region.
+    fn overwrite_control(&self, at: usize) {
+        let bytes = to_usize(CONTROL_BYTES);
+        let file = &self.devices.controls[at].file;
+        let mapping = Arc::new(Mapping::new(file, bytes, Access::ReadWrite).unwrap());
+        let words = mapping.words::<AtomicU64>(0, bytes / 8).unwrap();
+        words.iter().for_each(|word| word.store(u64::MAX, Relaxed));
+    }
+
     fn counters(&self) -> GuestCounters {
         match self.ask(9, &statistics()) {
             HostMessage::Counters { counters, .. } => counters,
@@ -358,18 +367,10 @@ fn a_guest_that_overwrites_its_control_region_spoils_only_its_own_subscription()
     let setup = Setup::new(&feeder);
     let (_hostile, epoch) = setup.subscribed(0, Program::everything());
     let (mut honest, _) = setup.subscribed(1, Program::everything());
-    let mapping = Mapping::new(
-        &setup.devices.controls[0].file,
-        to_usize(CONTROL_BYTES),
-        Access::ReadWrite,
-    );
-    let words = Arc::new(mapping.unwrap()).words::<AtomicU64>(0, to_usize(CONTROL_BYTES / 8));
-    let words = words.unwrap();
-    let overwrite = || words.iter().for_each(|word| word.store(u64::MAX, Relaxed));
     let mut written = 0;
     let until = Instant::now() + LIMIT;
     let ended = loop {
-        overwrite();
+        setup.overwrite_control(0);
         feeder.write(10, 1);
         written += 10;
         read(&mut honest, 10, 1);
@@ -394,6 +395,26 @@ fn a_guest_that_overwrites_its_control_region_spoils_only_its_own_subscription()
     let status = feeder.status();
     assert!(status.readers.iter().all(|reader| reader.overrun == 0));
     assert_eq!(status.sources[0].lanes[0].captured, written + 5);
+}
+
+#[test]
+fn a_control_region_that_is_overwritten_after_the_last_packet_is_noticed() {
+    for in_place in [false, true] {
+        let feeder = Feeder::new();
+        let setup = Setup::with(&feeder, in_place);
+        let (_hostile, epoch) = setup.subscribed(0, Program::everything());
+        // More than a chunk holds.
+        feeder.write(100, 1);
+        setup.wait_until_read(100);
+        setup.overwrite_control(0);
+        let HostMessage::Ended {
+            reason, epoch: of, ..
+        } = setup.next(0)
+        else {
+            panic!("the subscription goes on")
+        };
+        assert!(reason.contains("control region") && of == epoch, "{reason}");
+    }
 }
 
 #[test]
