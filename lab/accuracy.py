@@ -2,11 +2,11 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 """Compares the probe's flows of capture files with those of nfpcapd (nfdump) and of `tshark -z conv`.
 
-usage: accuracy.py --ringtap PROGRAM [--every NUMBER] [--also FOLDER]
+usage: accuracy.py --ringtap PROGRAM [--every NUMBER] [--also FOLDER] [--public]
 
-Makes the files of `captures.py`; `--also` adds those of a folder, for instance of Debian's package
-golang-github-google-gopacket-dev or of tcpdump's sources. Packets and bytes of each direction must be
-equal, or a rule of RULES must name the difference.
+Makes the files of `captures.py`; `--also` adds those of a folder, for instance of tcpdump's sources;
+`--public` those of Debian's package golang-github-google-gopacket-dev, which it downloads and does not
+install. Packets and bytes of each direction must be equal, or a rule of RULES must name the difference.
 
 Exit status: 0 if they are, 1 if not, 2 if a tool is missing.
 """
@@ -41,14 +41,33 @@ RULES = [
     ("extension header", "nfpcapd", {"ipv6.hopopts", "ipv6.dstopts", "ipv6.routing"}, "nfpcapd takes an extension header for the protocol"),
     ("SCTP ports", "nfpcapd", {"sctp"}, "nfpcapd has no ports of SCTP"),
     ("first fragment", "tshark ip", {"ipv6.fraghdr"}, "tshark counts only the first fragment of IPv6"),
+    ("PPP", "nfpcapd", {"ppp"}, "nfpcapd does not read PPP frames"),
+    ("MPLS", "tshark tcp/udp", {"mpls"}, "tshark counts packets behind MPLS labels, the probe does not"),
+    ("MPLS", "tshark ip", {"mpls"}, "tshark counts packets behind MPLS labels, the probe does not"),
+    ("cut header", "tshark ip", {"cut IPv6"}, "tshark does not count packets whose IPv6 extension header was cut by the capture"),
     ("cut header", "tshark tcp/udp", {"cut"}, "tshark does not count segments whose TCP header was cut by the capture"),
 ]
 
+#: Name and words of the probe's reason why it does not read a file.
+REFUSALS = [
+    ("mixed links", "the packets before it have"),
+    ("link type", "cannot be analysed"),
+    ("version", "is not supported: convert it"),
+]
+PACKAGE = "golang-github-google-gopacket-dev"
+
+
+class Refused(Exception):
+    """A program does not read a file."""
+
 
 def run(*words, **options):
-    done = subprocess.run(list(map(str, words)), capture_output=True, text=True, **options)
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **options}
+    done = subprocess.run(list(map(str, words)), text=True, errors="replace", **pipes)
     if done.returncode:
-        raise SystemExit(f"{' '.join(map(str, words))}: {done.stderr}")
+        said = (done.stderr or done.stdout).strip().splitlines()
+        error = [line for line in said if "failed" in line] or said[-1:]
+        raise Refused(error[0] if error else f"exit status {done.returncode}")
     return done.stdout
 
 
@@ -82,7 +101,10 @@ def nfpcapd(file):
     """Packets and IP bytes of each direction."""
     sums = defaultdict(lambda: [0, 0])
     with tempfile.TemporaryDirectory() as folder:
-        run("nfpcapd", "-r", file, "-w", folder, "-e", "300,60")
+        words = ["nfpcapd", "-r", file, "-w", folder, "-e", "300,60"]
+        said = run(*words, stderr=subprocess.STDOUT)
+        if stopped := re.search(r"read error: '(.*)'", said):
+            raise Refused(f"stops: {stopped[1]}")
         lines = run("nfdump", "-R", folder, "-q", "-6", "-N", "-o", "fmt:%pr,%sa,%da,%sp,%dp,%pkt,%byt").splitlines()
     for line in lines:
         fields = [field.strip() for field in line.split(",")]
@@ -120,44 +142,61 @@ def tshark(file, kinds):
 
 
 def traits(file):
-    """`fragment`, `tunnel`, `cut`, and the protocols in the file."""
+    """`fragment`, `tunnel`, `cut`, `cut IPv6` (extension headers), and the protocols in the file."""
     found = set()
-    fields = ["-e", "frame.protocols", "-e", "ip.flags.mf", "-e", "ip.frag_offset", "-e", "ipv6.fraghdr.nxt", "-e", "frame.len", "-e", "frame.cap_len"]
+    fields = ["-e", "frame.protocols", "-e", "ip.flags.mf", "-e", "ip.frag_offset", "-e", "ipv6.fraghdr.nxt", "-e", "frame.len", "-e", "frame.cap_len", "-e", "_ws.short"]
     options = ["-o", "ip.defragment:FALSE", "-o", "ipv6.defragment:FALSE"]
     for line in run("tshark", "-n", "-r", file, "-T", "fields", *fields, *options).splitlines():
-        protocols, more, offset, fragment6, length, captured = line.split("\t")
+        protocols, more, offset, fragment6, length, captured, short = line.split("\t")
         words = protocols.split(":")
         found.update(words)
         if "1" in more.split(",") or set(offset.split(",")) - {"0", ""} or fragment6:
             found.add("fragment")
         if length != captured:
             found.add("cut")
+        if "IPv6" in short:
+            found.add("cut IPv6")
         if words.count("ip") + words.count("ipv6") > 1 and "icmp" not in words and "icmpv6" not in words:
             found.add("tunnel")
     return found
 
 
 def differences(ringtap, file):
-    """Per tool: directions that differ, with our numbers and the tool's."""
-    flows, theirs = ours(ringtap, file), nfpcapd(file)
+    """Per tool: directions that differ, with our numbers and the tool's; and tools that do not read the file."""
+    flows, refused = ours(ringtap, file), {}
     told = {"nfpcapd": {}, "tshark tcp/udp": {}, "tshark ip": {}}
-    for key in flows.keys() | theirs.keys():
-        a, b = flows.get(key, [0, 0])[:2], theirs.get(key, [0, 0])
-        if a != b:
-            told["nfpcapd"][key] = (a, b)
+    try:
+        theirs = nfpcapd(file)
+        for key in flows.keys() | theirs.keys():
+            a, b = flows.get(key, [0, 0])[:2], theirs.get(key, [0, 0])
+            if a != b:
+                told["nfpcapd"][key] = (a, b)
+    except Refused as why:
+        refused["nfpcapd"] = str(why)
     with_ports = {key: total for key, total in flows.items() if key[0] in (6, 17)}
     pairs = defaultdict(lambda: [0, 0, 0])
     for (_, a, _, b, _), total in flows.items():
         for at, number in enumerate(total):
             pairs[(0, a, 0, b, 0)][at] += number
     for name, kinds, mine in (("tshark tcp/udp", ["tcp", "udp"], with_ports), ("tshark ip", ["ip", "ipv6"], pairs)):
-        other = tshark(file, kinds)
+        try:
+            other = tshark(file, kinds)
+        except Refused as why:
+            refused[name] = str(why)
+            continue
         for key in mine.keys() | other.keys():
             packets, _, size = mine.get(key, [0, 0, 0])
             want = other.get(key, [0, 0, 1])
             if packets != want[0] or abs(size - want[1]) >= max(want[2], 1):
                 told[name][key] = ([packets, size], want[:2])
-    return told
+    return told, refused
+
+
+def public(folder):
+    """The capture files of PACKAGE."""
+    run("apt-get", "download", "-q", PACKAGE, cwd=folder)
+    run("dpkg-deb", "-x", next(folder.glob("*.deb")), folder)
+    return sorted(file for file in folder.rglob("*.pcap*") if file.is_file())
 
 
 def main():
@@ -165,19 +204,30 @@ def main():
     parser.add_argument("--ringtap", required=True)
     parser.add_argument("--every", type=int, default=1, help="only each so many-th file")
     parser.add_argument("--also", type=Path)
+    parser.add_argument("--public", action="store_true")
     args = parser.parse_args()
     missing = [tool for tool in ("nfpcapd", "nfdump", "tshark") if not shutil.which(tool)]
     if missing:
         print(f"missing: {', '.join(missing)}", file=sys.stderr)
         return 2
-    unexplained, used, equal = 0, Counter(), 0
+    unexplained, refused_without, used, equal = 0, 0, Counter(), 0
     with tempfile.TemporaryDirectory() as folder:
         files = captures.make(Path(folder))[:: args.every]
         files += sorted(file for file in args.also.rglob("*.pcap*") if file.is_file()) if args.also else []
+        if args.public:
+            (Path(folder) / "public").mkdir()
+            files += public(Path(folder) / "public")
         for file in files:
-            told = differences(args.ringtap, file)
+            try:
+                told, refused = differences(args.ringtap, file)
+            except Refused as why:
+                rules = [name for name, words in REFUSALS if words in str(why)]
+                used.update(rules)
+                refused_without += not rules
+                print(f"{file.name}: the probe does not read it: {', '.join(rules) or 'UNEXPLAINED'}: {why}", flush=True)
+                continue
             has = traits(file) if any(told.values()) else set()
-            why = []
+            why = [f"{tool} does not read it: {reason}" for tool, reason in refused.items()]
             for tool, found in told.items():
                 rules = [name for name, of, needs, _ in RULES if of == tool and needs & has]
                 if found and rules:
@@ -187,9 +237,12 @@ def main():
                     unexplained += 1
                     why += [f"{tool}: UNEXPLAINED {dict(list(found.items())[:3])}"]
             equal += not why
-            print(f"{file.name}: {'; '.join(why) or 'equal'}")
-    print(f"{len(files)} files: {equal} equal, {unexplained} differences without a rule, rules used: {dict(used)}")
-    return 1 if unexplained else 0
+            print(f"{file.name}: {'; '.join(why) or 'equal'}", flush=True)
+    print(
+        f"{len(files)} files: {equal} equal, {unexplained} differences and {refused_without} refusals without a rule, "
+        f"rules used: {dict(used)}"
+    )
+    return 1 if unexplained or refused_without else 0
 
 
 if __name__ == "__main__":

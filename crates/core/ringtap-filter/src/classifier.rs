@@ -149,8 +149,7 @@ impl<'a> Hashes<'a> {
             Balance::Flow(headers) => self.flow(headers),
             Balance::Address(headers) => *self.addresses[index(headers)]
                 .get_or_insert_with(|| keys.addresses(data, link, headers)),
-            Balance::Vlan if link == Link::Ethernet => hash::vlan(data),
-            Balance::Vlan => 0,
+            Balance::Vlan => hash::vlan(data, link),
             Balance::RoundRobin => {
                 let mine = *turn;
                 *turn = mine.wrapping_add(1);
@@ -281,14 +280,10 @@ mod tests {
 
     #[test]
     fn links_without_known_addresses_balance_round_robin_only() {
-        let new = |balance| {
-            Classifier::new(
-                &Rules::from(vec![rule(balance, |_| 1)]),
-                LinkType::LINUX_SLL,
-            )
-        };
+        let new =
+            |balance| Classifier::new(&Rules::from(vec![rule(balance, |_| 1)]), LinkType::UNKNOWN);
         let error = new(Balance::Flow(Headers::Outer)).unwrap_err();
-        assert!(error.to_string().contains("Linux cooked v1"), "{error}");
+        assert!(error.to_string().contains("link type 65535"), "{error}");
         assert!(new(Balance::RoundRobin).is_ok());
     }
 }

@@ -34,7 +34,8 @@
 //! # The headers
 //!
 //! 1. *Ethernet*: two MAC addresses, then an ethertype. Up to two VLAN tags (0x8100, 0x88a8,
-//!    0x9100) are passed over, if the ethertype that follows them was captured too.
+//!    0x9100) are passed over, if the ethertype that follows them was captured too. Other [link
+//!    headers](Link) have no MAC addresses here: of packets without IP headers behind them the hash is 0.
 //! 2. *IPv4* (ethertype 0x0800): 20 bytes captured, version 4, header length at least 20.
 //!    *IPv6* (0x86dd): 40 bytes captured, version 6. What breaks these rules is not IP.
 //! 3. *Extension headers of IPv6*: up to four hop-by-hop (0), routing (43) and destination (60)
@@ -84,6 +85,14 @@ pub enum Link {
     Ethernet,
     /// An IP header.
     Ip,
+    /// 16 bytes of Linux's "any" device, the last two an ethertype.
+    LinuxCooked,
+    /// 20 bytes of Linux's "any" device, the first two an ethertype.
+    LinuxCooked2,
+    /// An address family of BSD in four bytes: a loopback interface.
+    Loopback,
+    /// A PPP protocol, behind `ff 03` or not.
+    Ppp,
 }
 
 impl Link {
@@ -92,19 +101,26 @@ impl Link {
     pub fn of(link_type: LinkType) -> Option<Self> {
         /// `LINKTYPE_IPV4` and `LINKTYPE_IPV6`.
         const ONE_VERSION: [u16; 2] = [228, 229];
+        /// `LINKTYPE_NULL` and `LINKTYPE_LOOP`.
+        const LOOPBACK: [u16; 2] = [0, 108];
+        const PPP: LinkType = LinkType(9);
         match link_type {
             LinkType::ETHERNET => Some(Link::Ethernet),
             LinkType::RAW_IP => Some(Link::Ip),
             LinkType(number) if ONE_VERSION.contains(&number) => Some(Link::Ip),
+            LinkType::LINUX_SLL => Some(Link::LinuxCooked),
+            LinkType::LINUX_SLL2 => Some(Link::LinuxCooked2),
+            LinkType(number) if LOOPBACK.contains(&number) => Some(Link::Loopback),
+            PPP => Some(Link::Ppp),
             _ => None,
         }
     }
 }
 
-/// Outermost VLAN number of an Ethernet packet, unhashed; 0 without a tag.
+/// Outermost VLAN number of a packet, unhashed; 0 without a tag.
 #[must_use]
-pub fn vlan(data: &[u8]) -> u32 {
-    headers::vlan(data).unwrap_or(0)
+pub fn vlan(data: &[u8], link: Link) -> u32 {
+    headers::vlan(data, link).unwrap_or(0)
 }
 
 /// IP headers of a packet, or of the packet in its tunnel, by the rules of [the hash](self); `None` for

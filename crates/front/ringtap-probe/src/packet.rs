@@ -71,10 +71,7 @@ impl<'a> Dissected<'a> {
         headers: Headers,
     ) -> Option<Self> {
         let ip = hash::ip(data, link, headers)?;
-        let vlan = match link {
-            Link::Ethernet => u16::try_from(hash::vlan(data)).unwrap_or_default(),
-            Link::Ip => 0,
-        };
+        let vlan = u16::try_from(hash::vlan(data, link)).unwrap_or_default();
         // Of a frame that was cut, the captured bytes before the IP header are all there.
         let before = data.len() - (ip.header_length + ip.payload.len()).min(data.len());
         let ip_bytes = match ip.length {

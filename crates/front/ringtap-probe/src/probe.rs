@@ -62,7 +62,10 @@ impl ExportOptions {
 #[non_exhaustive]
 pub enum ProbeError {
     /// Packets of this link type cannot be analysed.
-    #[error("link type {0} cannot be analysed: the probe needs Ethernet or IP packets")]
+    #[error(
+        "link type {0} cannot be analysed: the probe reads Ethernet (1), IP (101, 228, 229), Linux cooked (113, 276), \
+         loopback (0, 108) and PPP (9)"
+    )]
     LinkType(u16),
     /// The plan does not fit to the number of workers.
     #[error("{0}")]

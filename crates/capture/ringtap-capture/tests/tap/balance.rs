@@ -68,7 +68,7 @@ fn assert_same_as(packet: &Captured, data: &[u8], context: &str) {
         KEYS.flow(data, Link::Ethernet, inner),
         KEYS.addresses(data, Link::Ethernet, outer),
         KEYS.addresses(data, Link::Ethernet, inner),
-        hash::vlan(data),
+        hash::vlan(data, Link::Ethernet),
     ];
     assert_eq!(packet.slot.hash, expected[0], "{context}: {data:02x?}");
     assert_ne!(packet.slot.flags & flag::HASHED, 0);

@@ -84,7 +84,7 @@ impl Ip<'_> {
 pub(super) fn dissect(data: &[u8], link: Link, headers: Headers) -> ParsedPacket<'_> {
     let outer = match link {
         Link::Ethernet => ethernet(data),
-        Link::Ip => ip_by_version(data).map_or(ParsedPacket::TooShort, ParsedPacket::Ip),
+        other => without_macs(data, other).map_or(ParsedPacket::TooShort, ParsedPacket::Ip),
     };
     match &outer {
         ParsedPacket::Ip(ip) if headers == Headers::Inner => inner(ip).unwrap_or(outer),
@@ -92,17 +92,68 @@ pub(super) fn dissect(data: &[u8], link: Link, headers: Headers) -> ParsedPacket
     }
 }
 
-pub(super) fn vlan(data: &[u8]) -> Option<u32> {
-    let is_tagged = TAGS.contains(&u16_at(data, 12)?);
-    let tag = u16_at(data, 14)?;
+pub(super) fn vlan(data: &[u8], link: Link) -> Option<u32> {
+    let (ethertype, at) = link_header(data, link)?;
+    let is_tagged = TAGS.contains(&ethertype);
+    let tag = u16_at(data, at)?;
     is_tagged.then_some(u32::from(tag & 0x0fff))
 }
 
+/// The ethertype that a link header names, and the offset behind it.
+#[inline]
+fn link_header(data: &[u8], link: Link) -> Option<(u16, usize)> {
+    match link {
+        Link::Ethernet => Some((u16_at(data, 12)?, 14)),
+        Link::Ip => match data.first()? >> 4 {
+            4 => Some((IPV4, 0)),
+            6 => Some((IPV6, 0)),
+            _ => None,
+        },
+        Link::LinuxCooked => Some((u16_at(data, 14)?, 16)),
+        Link::LinuxCooked2 => Some((u16_at(data, 0)?, 20)),
+        Link::Loopback => Some((ethertype_of_family(data)?, 4)),
+        Link::Ppp => match *data {
+            [0xff, 3, 0, protocol, ..] => Some((ethertype_of_ppp(protocol)?, 4)),
+            [0, protocol, ..] => Some((ethertype_of_ppp(protocol)?, 2)),
+            _ => None,
+        },
+    }
+}
+
+/// The ethertype of a BSD address family, in the byte order of any machine.
+fn ethertype_of_family(data: &[u8]) -> Option<u16> {
+    match *data.first_chunk()? {
+        [2, 0, 0, 0] | [0, 0, 0, 2] => Some(IPV4),
+        [24 | 28 | 30, 0, 0, 0] | [0, 0, 0, 24 | 28 | 30] => Some(IPV6),
+        _ => None,
+    }
+}
+
+fn ethertype_of_ppp(protocol: u8) -> Option<u16> {
+    match protocol {
+        0x21 => Some(IPV4),
+        0x57 => Some(IPV6),
+        _ => None,
+    }
+}
+
 fn ethernet(data: &[u8]) -> ParsedPacket<'_> {
-    let Some((macs, mut ethertype)) = macs(data).zip(u16_at(data, 12)) else {
+    let Some((macs, ethertype)) = macs(data).zip(u16_at(data, 12)) else {
         return ParsedPacket::TooShort;
     };
-    let mut at = 14;
+    let (ethertype, at) = after_tags(data, ethertype, 14);
+    let ip = data.get(at..).and_then(|rest| ip(rest, ethertype));
+    ip.map_or(ParsedPacket::Ethernet { macs, ethertype }, ParsedPacket::Ip)
+}
+
+fn without_macs(data: &[u8], link: Link) -> Option<Ip<'_>> {
+    let (ethertype, at) = link_header(data, link)?;
+    let (ethertype, at) = after_tags(data, ethertype, at);
+    ip(data.get(at..)?, ethertype)
+}
+
+/// The ethertype behind VLAN tags, and the offset behind it.
+fn after_tags(data: &[u8], mut ethertype: u16, mut at: usize) -> (u16, usize) {
     for _ in 0..MOST_TAGS {
         match u16_at(data, at + 2) {
             Some(next) if TAGS.contains(&ethertype) => ethertype = next,
@@ -110,8 +161,7 @@ fn ethernet(data: &[u8]) -> ParsedPacket<'_> {
         }
         at += 4;
     }
-    let ip = data.get(at..).and_then(|rest| ip(rest, ethertype));
-    ip.map_or(ParsedPacket::Ethernet { macs, ethertype }, ParsedPacket::Ip)
+    (ethertype, at)
 }
 
 fn macs(data: &[u8]) -> Option<(Mac, Mac)> {

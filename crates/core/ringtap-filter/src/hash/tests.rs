@@ -150,8 +150,8 @@ fn tags_are_seen_through_and_named_by_vlan() {
     assert_eq!(outer(&tagged(&[0x81, 0, 0xe0, 7])), UDP_HASH);
     let double = tagged(&[0x88, 0xa8, 0x30, 9, 0x81, 0, 0, 7]);
     assert_eq!(outer(&double), UDP_HASH);
-    assert_eq!(vlan(&double), 9);
-    assert_eq!(vlan(&udp(true)), 0);
+    assert_eq!(vlan(&double, Link::Ethernet), 9);
+    assert_eq!(vlan(&udp(true), Link::Ethernet), 0);
     let three = tagged(&[0x81, 0, 0, 1, 0x81, 0, 0, 2, 0x91, 0, 0, 3]);
     assert_ne!(outer(&three), UDP_HASH);
 }
@@ -218,6 +218,53 @@ fn packets_without_ethernet_have_the_same_hash() {
     assert_eq!(addresses, ADDRESSES_HASH);
 }
 
+/// All link headers but those of Ethernet and IP.
+const LINKS: [Link; 4] = [
+    Link::LinuxCooked,
+    Link::LinuxCooked2,
+    Link::Loopback,
+    Link::Ppp,
+];
+
+#[test]
+fn each_link_header_leads_to_the_same_ip_packet() {
+    let four = ipv4(17, (1, 2), 0, &transport(1000, 53, &[]));
+    let six = ipv6(17, (1, 2), &transport(1000, 53, &[]));
+    let hash = |link: u16, data: &[u8]| {
+        let link = Link::of(LinkType(link)).expect("a link with known addresses");
+        (KEYS.flow(data, link, Headers::Outer), vlan(data, link))
+    };
+    let (hash4, hash6) = (hash(101, &four).0, hash(101, &six).0);
+    let cooked = |protocol: [u8; 2]| [&[0; 14][..], &protocol].concat();
+    let cooked2 = |protocol: [u8; 2]| [&protocol[..], &[0; 18]].concat();
+    let tag = [0x81, 0, 0x20, 7, 8, 0];
+    for (link, header, packet, expected) in [
+        (113, cooked([8, 0]), &four, (hash4, 0)),
+        (113, cooked([0x86, 0xdd]), &six, (hash6, 0)),
+        (113, [&[0; 14][..], &tag].concat(), &four, (hash4, 7)),
+        (113, cooked([8, 6]), &four, (0, 0)),
+        (276, cooked2([8, 0]), &four, (hash4, 0)),
+        (276, cooked2([0x86, 0xdd]), &six, (hash6, 0)),
+        (276, cooked2([8, 6]), &four, (0, 0)),
+        (0, vec![2, 0, 0, 0], &four, (hash4, 0)),
+        (0, vec![0, 0, 0, 2], &four, (hash4, 0)),
+        (0, vec![30, 0, 0, 0], &six, (hash6, 0)),
+        (0, vec![7, 0, 0, 0], &four, (0, 0)),
+        (108, vec![0, 0, 0, 24], &six, (hash6, 0)),
+        (9, vec![0xff, 3, 0, 0x21], &four, (hash4, 0)),
+        (9, vec![0, 0x57], &six, (hash6, 0)),
+        (9, vec![0xc0, 0x21], &four, (0, 0)),
+        (228, vec![], &four, (hash4, 0)),
+    ] {
+        let data = [&header[..], packet].concat();
+        assert_eq!(hash(link, &data), expected, "{link} {header:?}");
+        for short in 0..header.len() + 20 {
+            assert_eq!(hash(link, &data[..short]).0, 0, "{link} {header:?}");
+        }
+    }
+    assert_eq!(Link::of(LinkType(105)), None);
+}
+
 proptest! {
     #[test]
     fn no_packet_panics(
@@ -228,6 +275,9 @@ proptest! {
         let data = [start, rest].concat();
         let data = &data[..cut.min(data.len())];
         let _hash = (inner(data), KEYS.addresses(data, Link::Ip, Headers::Inner));
-        prop_assert!(vlan(data) < 4096);
+        for link in LINKS {
+            let _hash = KEYS.flow(data, link, Headers::Inner);
+            prop_assert!(vlan(data, link) < 4096);
+        }
     }
 }
