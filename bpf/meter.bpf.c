@@ -272,11 +272,23 @@ static __always_inline void rt_count_size(struct rt_meter_lane *lane, const stru
 	lane->sizes[range & (RT_SIZE_RANGES - 1)].bytes += seen->frame_bytes;
 }
 
+/* Loops for each call of the kernel's helper: a call takes as long as several loops. */
+#define RT_LOOPS_TOGETHER 100
+
 /* One loop of the analysis `load`, which the compiler must not leave out. Workers' loops have the same factor
  * (LOOP_FACTOR), by which all compilers multiply in the same way. */
 static long rt_loop(__u32 loop, void *sum)
 {
-	*(volatile __u32 *)sum = *(__u32 *)sum * 1664525 + loop;
+	volatile __u32 *word = sum;
+
+	*word = *word * 1664525 + loop;
+	return 0;
+}
+
+static long rt_loops(__u32 call, void *sum)
+{
+	for (__u32 loop = 0; loop < RT_LOOPS_TOGETHER; loop++)
+		rt_loop(RT_LOOPS_TOGETHER * call + loop, sum);
 	return 0;
 }
 
@@ -295,8 +307,10 @@ static __always_inline int rt_analyse(struct rt_meter_lane *lane, __u32 cpu, str
 		return 1;
 	}
 	rt_count_size(lane, seen);
-	if (config.loops)
-		bpf_loop(config.loops, rt_loop, &seen->sum, 0);
+	if (config.loops) {
+		bpf_loop(config.loops / RT_LOOPS_TOGETHER, rt_loops, &seen->sum, 0);
+		bpf_loop(config.loops % RT_LOOPS_TOGETHER, rt_loop, &seen->sum, 0);
+	}
 	if (config.parts) {
 		control = bpf_map_lookup_elem(&rt_meter_halves, &zero);
 		flow = control ? rt_flow_of(lane, 2 * cpu + (rt_load(control->half) & 1), seen) : 0;

@@ -93,6 +93,16 @@ pub enum CaptureError {
     /// The meter counts all receive queues.
     #[error("{interface}: a meter in the kernel counts all receive queues: leave out \"@\"")]
     MeterQueues { interface: String },
+
+    /// Loops hold up the CPU that receives packets.
+    #[error(
+        "{interface}: {loops} loops for each packet: a meter in the kernel runs at most {most}"
+    )]
+    MeterLoops {
+        interface: String,
+        loops: u32,
+        most: u32,
+    },
     /// Another program detached the capture program, and it cannot stay attached.
     #[error(
         "{interface}: another program detaches the capture program: {reason}; stop that program, \

@@ -33,6 +33,9 @@ use crate::fallback::first_accepted;
 use crate::tap::{Taking, TapOptions, online_cpus};
 use layout::{FlowWords, HalfWords, KEY_WORDS, MeterConfig, MeterLaneWords};
 
+/// Most loops for each packet: more would hold up the CPU that receives packets, and above 2^23 the kernel runs
+/// none.
+pub const MOST_LOOPS: u32 = 100_000;
 /// Ranges of frame lengths: to 64, 127, 255, 511, 1023, 1518 bytes, and longer.
 pub const SIZE_RANGES: usize = 7;
 /// In `retransmissions`: the first segment may be a retransmission, too.
@@ -60,7 +63,7 @@ pub struct MeterWants {
     pub headers: Headers,
     /// Most flows, each direction by itself, between two calls of [`KernelMeter::take`], of all CPUs together.
     pub most_flows: u32,
-    /// Loops for each packet, to measure what analyses may cost.
+    /// Loops for each packet, to measure what analyses may cost; at most [`MOST_LOOPS`].
     pub loops: u32,
 }
 
@@ -171,6 +174,13 @@ impl KernelMeter {
         if !options.queues.is_empty() {
             return Err(CaptureError::MeterQueues {
                 interface: interface.name,
+            });
+        }
+        if wants.loops > MOST_LOOPS {
+            return Err(CaptureError::MeterLoops {
+                interface: interface.name,
+                loops: wants.loops,
+                most: MOST_LOOPS,
             });
         }
         let shape = MeterShape::new(wants.most_flows)

@@ -14,6 +14,19 @@ const BINARY: &str = env!("CARGO_BIN_EXE_ringtap");
 /// Long enough that no time-out divides a flow, however slow the machine is.
 const FLOWS: &str = "[[analysis]]\nkind = \"flows\"\nidle = \"5h\"\nactive = \"10h\"\n";
 
+/// SYNs from random sources.
+fn flood(count: u32) -> Vec<Vec<u8>> {
+    let syn = segment((1, 1024), (2, 443), 1, 0x02, 0);
+    let spoofed = |number: u32| {
+        let mixed = (number ^ number >> 16).wrapping_mul(0x85eb_ca6b);
+        let mixed = (mixed ^ mixed >> 13).wrapping_mul(0xc2b2_ae35);
+        let mut frame = syn.clone();
+        frame[26..30].copy_from_slice(&mixed.to_be_bytes());
+        frame
+    };
+    (1..=count).map(spoofed).collect()
+}
+
 /// An Ethernet frame with a TCP segment between 10.0.0.`from` and 10.0.0.`to`.
 fn segment(from: (u8, u16), to: (u8, u16), sequence: u32, flags: u8, payload: u16) -> Vec<u8> {
     let mut frame = vec![2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 8, 0, 0x45, 0];
@@ -155,6 +168,44 @@ fn a_flood_beyond_the_kernels_room_is_counted_to_the_last_packet() {
         packets("orig_pkts") + packets("resp_pkts") + skipped,
         30_000
     );
+}
+
+#[test]
+fn real_flows_survive_a_flood_of_random_sources() {
+    require_root!();
+    require_tool!("ip");
+    for place in ["workers", "kernel"] {
+        let net = Namespace::with_veth(&format!("probe_flood_{place}"));
+        let folder = TempDir::new().expect("a folder can be made");
+        let config = format!("{FLOWS}most_flows = 1000\nwhere = \"{place}\"\n");
+        let probe = probe(&net, &folder, "flood.toml", &config);
+        // 200 connections, the flood in two halves, and data of each connection before, between and behind.
+        let data: Vec<_> = (1..=200)
+            .map(|port| segment((1, 10_000 + port), (2, 443), 102, 0x10, 50))
+            .collect();
+        let flood = flood(40_000);
+        net.inject("tx0", &connections(200));
+        for half in flood.chunks(20_000) {
+            net.inject("tx0", half);
+            net.inject("tx0", &data);
+        }
+        settle_everywhere();
+        let end = end(probe);
+        let ledger = &objects(&end, "probe")[0];
+        let number = |value: &Value| value.as_u64().expect("a number");
+        assert!(number(&ledger["flows"]["evicted"]) > 38_000, "{ledger}");
+        let records = objects(&end, "flow");
+        let real: Vec<_> = records
+            .iter()
+            .filter(|flow| flow["id.orig_h"] == "10.0.0.1" && number(&flow["id.orig_p"]) > 10_000)
+            .map(|flow| (number(&flow["orig_pkts"]), number(&flow["resp_pkts"])))
+            .collect();
+        assert_eq!(real, [(6, 2); 200], "{place}");
+        let all = records
+            .iter()
+            .map(|flow| number(&flow["orig_pkts"]) + number(&flow["resp_pkts"]));
+        assert_eq!(all.sum::<u64>(), 200 * 8 + 40_000, "{place}");
+    }
 }
 
 #[test]

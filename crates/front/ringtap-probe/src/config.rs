@@ -12,6 +12,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use ringtap::Congestion;
+use ringtap_capture::meter::MOST_LOOPS;
 use serde::Deserialize;
 use toml::Spanned;
 
@@ -28,8 +29,6 @@ const LEAST_KERNEL_IDLE: Duration = Duration::from_secs(2);
 const MOST_KEYS: u32 = 10_000;
 /// Most names of a `dns` result.
 const MOST_NAMES: u32 = 1_000;
-/// Most loops of `load` for each packet.
-const MOST_LOOPS: u32 = 100_000;
 
 /// A checked configuration.
 #[derive(Clone, Debug, PartialEq)]
@@ -157,6 +156,7 @@ impl ProbeConfig {
                 }
                 _ => {
                     plan.analyses.push(place.analysis(table, every)?);
+                    place.refuse_loops(table, &plan)?;
                     plan.analyses
                         .last()
                         .map_or_else(String::new, |one| one.name.clone())
@@ -375,6 +375,21 @@ impl ConfigText<'_> {
             }
         }
         Ok(())
+    }
+
+    /// Refuses more loops of all analyses in the kernel together than one packet may take.
+    fn refuse_loops(&self, table: &AnalysisTable, plan: &ProbePlan) -> Result<(), ConfigError> {
+        let loops = plan.kernel_wants().map_or(0, |wants| wants.loops);
+        if loops <= MOST_LOOPS {
+            return Ok(());
+        }
+        let why = format!(
+            "the kernel's analyses have {loops} loops for each packet so far: at most {MOST_LOOPS} together"
+        );
+        Err(match &table.loops {
+            Some(loops) => self.error("loops", loops, &why),
+            None => self.error("kind", &table.kind, &why),
+        })
     }
 
     fn key_part(&self, table: &AnalysisTable) -> Result<KeyPart, ConfigError> {

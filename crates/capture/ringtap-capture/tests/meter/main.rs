@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The meter in private networks; needs root.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use ringtap_capture::CaptureError;
-use ringtap_capture::meter::{FlowCounts, KernelMeter, KeyParts, MeterWants};
+use ringtap_capture::meter::{FlowCounts, KernelMeter, KeyParts, MOST_LOOPS, MeterWants};
 use ringtap_capture::tap::{Direction, Mode, Taking, Tap, TapOptions};
 use ringtap_filter::Headers;
 use ringtap_pool::source::Source as _;
@@ -197,6 +197,33 @@ fn packets_of_flows_without_room_are_counted() {
     all.extend(take(&mut meter));
     assert_eq!(meter.counters().full, full);
     assert_eq!(packets(&meter, &all) + full, 3004);
+}
+
+#[test]
+fn the_loops_for_a_packet_have_a_limit() {
+    require_root!();
+    require_tool!("ip");
+    let net = Namespace::with_veth("meter_loops");
+    let wants = |loops| MeterWants { loops, ..WANTS };
+    // Above this number the kernel runs none.
+    for loops in [MOST_LOOPS + 1, (1 << 23) + 1] {
+        let refused = attach(&net, Taking::Pass, &wants(loops)).err();
+        let refused = refused.expect("too many loops").to_string();
+        assert!(refused.contains("at most 100000"), "{refused}");
+    }
+    let frames = vec![ethernet(&[], 0x0800, &ipv4(UDP, 1, 2, &udp([1, 2], b""))); 200];
+    let seconds = [0, MOST_LOOPS].map(|loops| {
+        let mut meter = attach(&net, Taking::Pass, &wants(loops)).unwrap();
+        let begun = Instant::now();
+        net.inject("tx0", &frames);
+        settle_everywhere();
+        let seconds = begun.elapsed().as_secs_f64();
+        let all = take(&mut meter);
+        assert_eq!(packets(&meter, &all), 200);
+        seconds
+    });
+    // 20 million loops at no more than 10 GHz.
+    assert!(seconds[1] > 0.002, "{seconds:?}");
 }
 
 #[test]

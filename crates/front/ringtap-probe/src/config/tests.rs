@@ -193,6 +193,92 @@ fn what_is_wrong_is_told_with_its_line_and_key_and_what_is_possible() {
             "[[export]]\nto = \"json:/tmp/x?rotate=5\"",
             "line 2, to: destination \"json:/tmp/x?rotate=5\": \"rotate\" is no setting",
         ),
+        (
+            "[[analysis]]\nkind = \"load\"\nloops = 100001",
+            "line 3, loops: expected a number from 1 to 100000",
+        ),
+        (
+            "[[analysis]]\nkind = \"load\"\nloops = 0",
+            "line 3, loops: expected a number from 1 to 100000",
+        ),
+        (
+            "[[analysis]]\nkind = \"load\"\nwhere = \"kernel\"\nloops = 60000\n[[analysis]]\nkind = \"load\"\nname = \"more\"\nwhere = \"kernel\"\nloops = 40001",
+            "line 9, loops: the kernel's analyses have 100001 loops for each packet so far: at most 100000 together",
+        ),
+        (
+            "[[analysis]]\nkind = \"top\"\nby = \"pair\"\ncount = 10001",
+            "line 4, count: expected a number from 1 to 10000",
+        ),
+        (
+            "[[analysis]]\nkind = \"top\"\nby = \"source/33\"",
+            "line 3, by: expected one of source, destination, pair, port, flow, or a network",
+        ),
+        (
+            "[[analysis]]\nkind = \"flows\"\nmost_flows = 0",
+            "line 3, most_flows: expected a number from 1 to 268435456",
+        ),
+        (
+            "[[analysis]]\nkind = \"flows\"\nactive = \"0s\"",
+            "line 3, active: expected a time above 0",
+        ),
+        (
+            "[[analysis]]\nkind = \"flows\"\nevery = \"5s\"",
+            "line 3, every: means nothing for",
+        ),
+        (
+            "[[analysis]]\nkind = \"sizes\"\nevery = \"5 s\"",
+            "line 3, every: expected a time above 0",
+        ),
+        (
+            "[[analysis]]\nkind = \"flows\"\npayload_bytes = 65537",
+            "line 3, payload_bytes: expected a number from 1 to 65536",
+        ),
+        (
+            "[[analysis]]\nkind = \"flows\"\npayload_mib = 0",
+            "line 3, payload_mib: expected a number from 1 to 1048576",
+        ),
+        (
+            "[[analysis]]\nkind = \"sizes\"\nloops = 5",
+            "line 3, loops: means nothing for",
+        ),
+        (
+            "[[analysis]]\nkind = \"sizes\"\nprocesses = 2",
+            "line 3, processes: means nothing for",
+        ),
+        (
+            "[[analysis]]\nkind = \"sizes\"\nndpi = true",
+            "line 3, ndpi: means nothing for",
+        ),
+        ("[[analysis]]\nkind = \"sizes\"\nenabled = \"no\"", "line 3"),
+        (
+            "[[analysis]]\nkind = \"gaps\"\nwhere = \"kernel\"",
+            "line 3, where: the kernel has flows, top",
+        ),
+        (
+            "[[analysis]]\nkind = \"dns\"\nwhere = \"kernel\"",
+            "line 3, where: the kernel has flows, top",
+        ),
+        (
+            "[kernel]\nflows = 0",
+            "line 2, flows: expected a number from 1 to 16777216",
+        ),
+        (
+            "[[analysis]]\nkind = \"library\"\nlibrary = \"/bin/sh\"\ntimeout = \"1s\"",
+            "line 4, timeout: expected 2s or longer",
+        ),
+        (
+            "[[analysis]]\nkind = \"library\"\nlibrary = \"/bin/sh\"\nwhere = \"kernel\"",
+            "line 4, where: means nothing for",
+        ),
+        (
+            "[[action]]\ndo = \"snapshot\"\nperiod = \"5s\"\nevery = \"5s\"",
+            "line 3, period: means nothing without do = \"period\"",
+        ),
+        (
+            "[[action]]\ndo = \"disable\"\nevery = \"5s\"",
+            "line 2, do: needs analysis = the name of one",
+        ),
+        ("[[analysis]", "line 1"),
     ] {
         assert!(error(text).contains(told), "{text}: {}", error(text));
     }
