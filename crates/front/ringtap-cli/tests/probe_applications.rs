@@ -127,6 +127,79 @@ fn applications_of_real_programs_are_told_as_tshark_tells_them() {
     );
 }
 
+/// A QUIC client: its first packet has the name in a TLS message that only nDPI decrypts.
+const QUIC_CLIENT: &str = "echo 127.0.0.1 quic.example.org > $0 && mount --bind $0 /etc/hosts && \
+    gtlsclient --handshake-timeout=1s quic.example.org 443 https://quic.example.org/";
+/// Takes the datagrams, so that no ICMP message ends the client early.
+const QUIC_SINK: &str = "import socket, sys\n\
+    sink = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)\n\
+    sink.bind((\"127.0.0.1\", 443))\n\
+    print(\"bound\", flush=True)\n\
+    sink.recv(2000)\n\
+    print(\"received\", flush=True)\n\
+    sys.stdin.read()\n";
+
+#[test]
+fn the_server_name_of_quic_is_that_of_tshark_where_ndpi_is_installed() {
+    require_root!();
+    require_tool!("gtlsclient", "tcpdump", "tshark", "python3", "unshare");
+    if let Err(why) = ringtap_probe::application::require_ndpi() {
+        return say_skipped(&why);
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = |name: &str| format!("{}/{name}", folder.path().display());
+    let (file, config) = (path("quic.pcap"), path("ndpi.toml"));
+    let net = Namespace::new("probe_quic");
+    let words = [
+        "-i",
+        "lo",
+        "-Z",
+        "root",
+        "-U",
+        "--immediate-mode",
+        "-w",
+        &file,
+    ];
+    let capture = net.spawn("tcpdump", &words);
+    capture.wait_for_stderr("listening on", LIMIT);
+    let sink = net.spawn("python3", &["-c", QUIC_SINK]);
+    sink.wait_for_stdout("bound", LIMIT);
+    // Nobody answers: the client fails.
+    let words = ["-m", "sh", "-c", QUIC_CLIENT, &path("hosts")];
+    let _failed = net.run("unshare", &words);
+    sink.wait_for_stdout("received", LIMIT);
+    let begun = Instant::now();
+    // The first datagram has at least 1200 bytes.
+    while fs::metadata(&file).expect("the capture").len() < 1200 {
+        assert!(begun.elapsed() < LIMIT, "{}", capture.stderr());
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    capture.interrupt();
+    let _ended = capture.wait(LIMIT).success();
+
+    let mut tshark = Command::new("tshark");
+    let fields = [
+        "-Y",
+        "quic",
+        "-T",
+        "fields",
+        "-e",
+        "tls.handshake.extensions_server_name",
+    ];
+    tshark.args(["-n", "-r", &file]).args(fields);
+    let names = Running::start(tshark).wait(LIMIT).success().stdout;
+    assert_eq!(names.lines().next(), Some("quic.example.org"), "{names}");
+    fs::write(&config, "[[analysis]]\nkind = \"flows\"\nndpi = true\n").expect("a file");
+    let (printed, lines) = probe(&["-r", &file, "--config", &config]);
+    let flow = lines.iter().find(|line| line["id.resp_p"] == 443);
+    let flow = flow.unwrap_or_else(|| panic!("{printed}"));
+    assert_eq!(
+        (&flow["ndpi"], &flow["server_name"]),
+        (&"QUIC".into(), &"quic.example.org".into()),
+        "{flow}"
+    );
+}
+
 /// The lines of a probe, also as objects.
 fn probe(words: &[&str]) -> (String, Vec<Value>) {
     let mut probe = Command::new(BINARY);
