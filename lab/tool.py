@@ -128,9 +128,11 @@ class Tool:
         states = ((task / "stat").read_text().rpartition(")")[2].split()[0] for task in tasks)
         return any(state in "RD" for state in states)
 
-    def wait_idle(self, quiet_seconds: float) -> None:
-        """Waits until it has neither run nor wanted to for so long: then it has read all."""
-        wait_all_idle([self], quiet_seconds)
+    def wait_idle(self, quiet_seconds: float, look_seconds: float = 0.05) -> float:
+        """Waits until it has neither run nor wanted to for so long: then it has read all.
+
+        Gives the seconds from now to the last look, one each `look_seconds`, at which it still ran."""
+        return wait_all_idle([self], quiet_seconds, look_seconds)
 
     def ask_to_end(self) -> None:
         """Asks it to end as a user does; only the first time."""
@@ -156,12 +158,15 @@ class Tool:
         return self.output()
 
 
-def wait_all_idle(tools: list[Tool], quiet_seconds: float) -> None:
-    """Waits until none of them has run or wanted to for so long: then all is read."""
-    end = time.monotonic() + END_SECONDS
-    last, since = [tool.cpu_ns() for tool in tools], time.monotonic()
+def wait_all_idle(tools: list[Tool], quiet_seconds: float, look_seconds: float = 0.05) -> float:
+    """Waits until none of them has run or wanted to for so long: then all is read.
+
+    Gives the seconds from now to the last look at which one still ran."""
+    start = time.monotonic()
+    end = start + END_SECONDS
+    last, since = [tool.cpu_ns() for tool in tools], start
     while time.monotonic() - since < quiet_seconds:
-        time.sleep(min(0.05, quiet_seconds / 4))
+        time.sleep(min(look_seconds, quiet_seconds / 4))
         for tool in tools:
             tool.must_live()
         now = [tool.cpu_ns() for tool in tools]
@@ -174,6 +179,7 @@ def wait_all_idle(tools: list[Tool], quiet_seconds: float) -> None:
             raise ToolError(
                 f"{tools[-1].command}: still busy {END_SECONDS} s after the last packet"
             )
+    return since - start
 
 
 def xdp_attached(device: str = sandbox.CAPTURED) -> bool:
