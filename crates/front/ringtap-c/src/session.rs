@@ -159,6 +159,12 @@ impl Session {
     }
 }
 
+impl Drop for Session {
+    fn drop(&mut self) {
+        self.cursor.publish();
+    }
+}
+
 /// The deadline of a call with this time-out; [`CallError::Value`] below -1.
 pub(crate) fn deadline(timeout_ms: c_int) -> Result<Deadline, CallError> {
     match u64::try_from(timeout_ms) {

@@ -148,6 +148,10 @@ impl PcapCapture {
             }
             let mut reader = locked.try_borrow_mut().map_err(|_| busy())?;
             if count > 0 && (until == ReadUntil::Batch || most == Some(count)) {
+                // After `pcap_loop`, many programs end without `pcap_close`.
+                if until == ReadUntil::Enough {
+                    reader.publish();
+                }
                 // If packets are left, a program that polls finds the descriptor readable.
                 reader.make_readable()?;
                 return Ok(number(until, count));
@@ -296,10 +300,19 @@ impl PcapCapture {
         Ok(c_int::try_from(sent).unwrap_or(c_int::MAX))
     }
 
+    /// Publishes the counters, unless another thread or a callback uses the reader.
+    fn publish(&self) {
+        let locked = self.reader.try_lock();
+        if let Some(Ok(reader)) = locked.as_ref().map(|locked| locked.try_borrow()) {
+            reader.publish();
+        }
+    }
+
     /// Leaves the hub, even if a callback ended by a jump still holds the handle. After a fork, the other
     /// process may still read; then the process that closes the last copy leaves the hub.
     pub(crate) fn leave(&self) {
         if self.forks == helper::forks() && !self.has_left.swap(true, Relaxed) {
+            self.publish();
             self.connection.leave(self.close_timeout);
         }
     }

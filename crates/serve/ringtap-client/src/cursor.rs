@@ -159,6 +159,12 @@ impl Cursor {
         packets
     }
 
+    /// Publishes the counters of the packets taken so far, for a reader that stops within a batch;
+    /// [`Cursor::look`] publishes those of whole batches.
+    pub fn publish(&self) {
+        self.receiver.publish_progress(&self.tally);
+    }
+
     /// Looks for packets, unless some are not yet taken; releases the batch before.
     ///
     /// # Errors
@@ -173,7 +179,7 @@ impl Cursor {
             return Ok(Look::Packets);
         }
         self.pending.finish(&mut self.tally);
-        self.receiver.publish_progress(&self.tally);
+        self.publish();
         if let Some(stop) = stop.filter(|_| !self.listens) {
             self.receiver.listen(stop.fd)?;
             self.listens = true;

@@ -85,6 +85,20 @@ fn the_example_counts_every_packet_and_its_counters_balances() {
 }
 
 #[test]
+fn the_hub_knows_how_many_packets_a_program_took_of_its_last_batch() {
+    let Some(ringtap) = ringtap() else { return };
+    let folder = tempfile::tempdir().expect("a folder");
+    let socket = folder.path().join("hub.sock");
+    let hub = hub(&ringtap, None, &socket, &["-i", "sim:1000pps"]);
+    let stops = build(&crate_folder().join("tests/library/stops.c"));
+    let reader = start(&stops, &socket, &[]);
+    let _ended = reader.wait(LIMIT).success();
+    hub.wait_for_stderr("delivered=3 ", LIMIT);
+    hub.interrupt();
+    let _ended = hub.wait(LIMIT).success();
+}
+
+#[test]
 fn a_hub_that_is_killed_ends_a_poll_loop_with_its_error() {
     require_root!();
     let Some(ringtap) = ringtap() else { return };

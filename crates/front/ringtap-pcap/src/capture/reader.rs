@@ -112,6 +112,11 @@ impl PacketReader {
         }
     }
 
+    /// Tells the hub how many packets were delivered so far.
+    pub(super) fn publish(&self) {
+        self.cursor.publish();
+    }
+
     pub(super) fn look(
         &mut self,
         deadline: Deadline,

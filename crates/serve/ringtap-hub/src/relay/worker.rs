@@ -123,14 +123,7 @@ impl Worker {
                 self.take_filters(wanted);
             }
             let moved = self.step(common);
-            let mut counters = self.counters();
-            let mut before = lock(&common.counters);
-            counters.last_loss_ns = match counters.lost() > before.lost() {
-                true => now_ns(),
-                false => before.last_loss_ns,
-            };
-            *before = counters;
-            drop(before);
+            self.publish(common);
             if moved {
                 self.waiter.found();
                 continue;
@@ -151,6 +144,18 @@ impl Worker {
             self.take_signals();
             self.wake_reader();
         }
+        // A reader that stopped within a batch published its counters when it left.
+        self.publish(common);
+    }
+
+    fn publish(&self, common: &Common) {
+        let mut counters = self.counters();
+        let mut before = lock(&common.counters);
+        counters.last_loss_ns = match counters.lost() > before.lost() {
+            true => now_ns(),
+            false => before.last_loss_ns,
+        };
+        *before = counters;
     }
 
     /// Discards the reader's signals. Pauses if they come too fast, which delays only this reader.
