@@ -37,6 +37,8 @@ struct {
 extern int bpf_xdp_metadata_rx_vlan_tag(const struct xdp_md *ctx, __be16 *vlan_proto,
 					__u16 *vlan_tci) __ksym __weak;
 
+extern int bpf_xdp_metadata_rx_timestamp(const struct xdp_md *ctx, __u64 *timestamp) __ksym __weak;
+
 /* Adds one and returns the sum. In native mode one CPU at a time serves a queue. */
 static __always_inline __u64 rt_count(__u64 *counter)
 {
@@ -52,7 +54,8 @@ static __always_inline int rt_is_wanted(struct xdp_md *ctx, __u32 tag)
 	return !rt_has_rules() || rt_filters(ctx, tag, wire, wire);
 }
 
-static __always_inline int rt_hand_over(struct xdp_md *ctx, __u32 tag)
+/* `nic_time_ns` is the time of the NIC, or 0: the host's is taken. */
+static __always_inline int rt_hand_over(struct xdp_md *ctx, __u32 tag, __u64 nic_time_ns)
 {
 	__u32 queue = ctx->rx_queue_index;
 	struct rt_queue *counts = bpf_map_lookup_elem(&rt_queues, &queue);
@@ -88,7 +91,7 @@ static __always_inline int rt_hand_over(struct xdp_md *ctx, __u32 tag)
 		rt_count(&counts->failed);
 		return XDP_PASS;
 	}
-	stamp->time_ns = bpf_ktime_get_tai_ns();
+	stamp->time_ns = nic_time_ns ? nic_time_ns | RT_XSK_NIC_TIME : bpf_ktime_get_tai_ns();
 	stamp->offered = offered;
 	stamp->filtered = counts->filtered;
 	stamp->tag = tag;
@@ -101,20 +104,23 @@ static __always_inline int rt_hand_over(struct xdp_md *ctx, __u32 tag)
 SEC("xdp.frags")
 int rt_xsk(struct xdp_md *ctx)
 {
-	return rt_hand_over(ctx, 0);
+	return rt_hand_over(ctx, 0, 0);
 }
 
-/* Bound to one device, whose driver reports the VLAN tags that it strips. */
+/* Bound to one device, whose driver reports the VLAN tags that it strips, and time stamps. */
 SEC("xdp.frags")
 int rt_xsk_bound(struct xdp_md *ctx)
 {
+	__u64 time_ns = 0;
 	__be16 proto = 0;
 	__u16 tci = 0;
 	__u32 tag = 0;
 
 	if (!bpf_xdp_metadata_rx_vlan_tag(ctx, &proto, &tci))
 		tag = proto | (__u32)__builtin_bswap16(tci) << 16;
-	return rt_hand_over(ctx, tag);
+	if (xsk_config.nic_time && bpf_xdp_metadata_rx_timestamp(ctx, &time_ns))
+		time_ns = 0;
+	return rt_hand_over(ctx, tag, time_ns);
 }
 
 /* Never called: adds the stamp to the BTF, which a test compares with the Rust view. */

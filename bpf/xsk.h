@@ -11,9 +11,12 @@
 /* Maximum number of receive queues of a source. */
 #define RT_XSK_QUEUES 256
 
+/* Bit of rt_stamp.time_ns: the NIC stamped the packet. */
+#define RT_XSK_NIC_TIME (1ULL << 63)
+
 /* Stamp in front of each packet that a socket gets. */
 struct rt_stamp {
-	__u64 time_ns;	/* atomic time (TAI) */
+	__u64 time_ns;	/* atomic time (TAI); with RT_XSK_NIC_TIME the NIC's time */
 	__u64 offered;	/* rt_queue.offered with this packet */
 	__u32 filtered; /* rt_queue.filtered, its low half */
 	__u32 tag;	/* VLAN tag that the driver had stripped, as on the wire; 0 if none */
@@ -42,7 +45,8 @@ struct rt_queue_control {
 
 /* Set before the program is loaded, then constant for the verifier. */
 struct rt_xsk_config {
-	__u32 shared; /* 1: several CPUs may serve one queue at a time (generic mode) */
+	__u32 shared;	/* 1: several CPUs may serve one queue at a time (generic mode) */
+	__u32 nic_time; /* 1: time stamps of the NIC */
 };
 
 #endif

@@ -37,7 +37,7 @@ use ringtap_capture::xdp::options::{XdpOptions, XdpPlan};
 use ringtap_capture::xdp::program::{QueueAttachment, QueueProgram};
 use ringtap_capture::xdp::setup::explain;
 use ringtap_capture::xdp::socket::{self, BothWays, SocketMemory, SocketSettings, XskSocket};
-use ringtap_device::{Mode, Queues};
+use ringtap_device::{Mode, Queues, StampClock};
 use ringtap_ipc::verdict::VerdictChannel;
 use ringtap_net::confine::limit_source_thread;
 use ringtap_net::interface::{Interface, Promiscuous};
@@ -249,7 +249,7 @@ impl Side {
         Ok(Side {
             monitor: None,
             name: interface.name.clone(),
-            program: Arc::new(QueueProgram::load(hook, interface)?),
+            program: Arc::new(QueueProgram::load(hook, interface, StampClock::Host)?),
             queues,
             sockets: Vec::new(),
             nic: NicLosses::of(interface)?,

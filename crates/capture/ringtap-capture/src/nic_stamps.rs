@@ -46,11 +46,8 @@ fn refusal(
     xdp: Option<XdpFeatures>,
 ) -> Option<&'static str> {
     let options = &device.options;
-    let is_tap = device.kind != Kind::Packet;
+    let is_xdp = device.kind != Kind::Packet;
     Some(match stamps {
-        _ if device.kind == Kind::Xdp => {
-            "AF_XDP has the time stamps of the host only: use tap or packet"
-        }
         NicStamps::None => {
             "the NIC stamps no packets: use stamps=host (`ringtap devices` lists what can stamp)"
         }
@@ -61,10 +58,10 @@ fn refusal(
         NicStamps::All if options.direction.is_some_and(Direction::leaving) => {
             "the NIC stamps received packets only: use direction=in"
         }
-        NicStamps::All if is_tap && matches!(options.mode, Some(Mode::Generic | Mode::Tc)) => {
+        NicStamps::All if is_xdp && matches!(options.mode, Some(Mode::Generic | Mode::Tc)) => {
             "only native XDP has the NIC's stamps: use mode=native, or packet"
         }
-        NicStamps::All if is_tap && !xdp.is_some_and(XdpFeatures::tells_stamps) => {
+        NicStamps::All if is_xdp && !xdp.is_some_and(XdpFeatures::tells_stamps) => {
             "the driver gives XDP no time stamps (kernel 6.3 or later, and few drivers): use packet"
         }
         NicStamps::All => return None,
@@ -98,13 +95,19 @@ mod tests {
             ("tap:e?mode=tc", NicStamps::All, told, "only native XDP"),
             ("tap:e", NicStamps::All, vlan_only, "use packet"),
             ("e", NicStamps::All, None, "use packet"),
-            ("xdp:e", NicStamps::All, told, "use tap or packet"),
+            (
+                "xdp:e?mode=generic",
+                NicStamps::All,
+                told,
+                "only native XDP",
+            ),
+            ("xdp:e", NicStamps::All, vlan_only, "use packet"),
         ] {
             let parsed = device.parse().expect(device);
             let found = refusal(&parsed, stamps, xdp).unwrap_or_default();
             assert!(found.contains(wanted), "{device}: {found}");
         }
-        for device in ["tap:e", "e?direction=in", "packet:e"] {
+        for device in ["tap:e", "xdp:e", "e?direction=in", "packet:e"] {
             let parsed = device.parse().expect(device);
             assert_eq!(refusal(&parsed, NicStamps::All, told), None);
         }

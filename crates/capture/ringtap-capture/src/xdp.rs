@@ -45,6 +45,7 @@ use ringtap_pool::source::{Counts, Facts, LossUpdate, Pause};
 use crate::CaptureError;
 use crate::monitor::{AtRemoval, InterfaceMonitor};
 use crate::nic::SharedLosses;
+use crate::nic_stamps;
 use crate::source::{RulesHook, SourceDriver, ThreadedSource};
 use filters::QueueFilters;
 use layout::state;
@@ -190,6 +191,7 @@ fn facts(options: &XdpOptions, snap_length: u32, hook: &str, notes: Vec<String>)
         snap_length,
         policy: Policy::DropNewest,
         notes,
+        time_from: nic_stamps::time_from(options.stamps),
         offered_from: format!(
             "the packets that the program in front of the sockets saw ({hook}) and the \
              interface's missed packets"

@@ -172,21 +172,30 @@ impl LaneCapture {
 
     #[inline]
     fn meta(&mut self, stamp: &CellStamp, length: usize, who: (u64, Option<u32>)) -> PacketMeta {
-        let time_ns = stamp
-            .time_ns
-            .saturating_add_signed(-clock::tai_minus_utc_ns());
-        self.last_time_ns = self.last_time_ns.max(time_ns);
+        let tag = match stamp.tag {
+            None => 0,
+            Some(_) => flag::VLAN_RESTORED,
+        };
+        let (time_ns, clock) = match stamp.is_nic_time {
+            true => (stamp.time_ns, flag::NIC_TIME),
+            false => (self.host_time_ns(stamp.time_ns), 0),
+        };
         PacketMeta {
-            time_ns: self.last_time_ns,
+            time_ns,
             wire_length: to_u32(length),
-            flags: match stamp.tag {
-                None => 0,
-                Some(_) => flag::VLAN_RESTORED,
-            },
+            flags: tag | clock,
             queue: self.parts.queue,
             mask: who.0,
             hash: who.1,
         }
+    }
+
+    /// The host's time of a packet, which never goes back on a lane.
+    #[inline]
+    fn host_time_ns(&mut self, tai_ns: u64) -> u64 {
+        let time_ns = tai_ns.saturating_add_signed(-clock::tai_minus_utc_ns());
+        self.last_time_ns = self.last_time_ns.max(time_ns);
+        self.last_time_ns
     }
 
     /// Copies a packet whose chunk is sealed or whose offset is not 8-byte aligned.

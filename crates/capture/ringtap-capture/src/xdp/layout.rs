@@ -9,14 +9,19 @@ use std::sync::atomic::{AtomicU32, AtomicU64};
 /// Maximum number of receive queues: `RT_XSK_QUEUES`.
 pub const QUEUES: u16 = crate::queues::MOST;
 
+/// Bit of a stamp's time: `RT_XSK_NIC_TIME`.
+const NIC_TIME: u64 = 1 << 63;
+
 /// Bytes in front of each packet: `struct rt_stamp`.
 pub const STAMP_BYTES: usize = 24;
 
 /// The program's data about a packet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CellStamp {
-    /// TAI time.
+    /// TAI time, or the time of the NIC.
     pub time_ns: u64,
+    /// The NIC stamped the packet.
+    pub is_nic_time: bool,
     /// Packets that the program saw on this queue, including this one.
     pub offered: u64,
     /// Packets that no rule wanted: the low 32 bits.
@@ -32,8 +37,10 @@ impl CellStamp {
         let (words, _) = bytes.as_chunks::<8>();
         let [time, offered, rest] = [words[0], words[1], words[2]];
         let [a, b, c, d, tag @ ..] = rest;
+        let time = u64::from_ne_bytes(time);
         CellStamp {
-            time_ns: u64::from_ne_bytes(time),
+            time_ns: time & !NIC_TIME,
+            is_nic_time: time & NIC_TIME != 0,
             offered: u64::from_ne_bytes(offered),
             filtered: u32::from_ne_bytes([a, b, c, d]),
             tag: (tag != [0; 4]).then_some(tag),
@@ -72,12 +79,15 @@ pub mod state {
 pub struct QueueConfig {
     /// Several CPUs may serve one queue at a time.
     pub shared: bool,
+    /// The program reads the time stamps of the NIC.
+    pub nic_time: bool,
 }
 
 impl QueueConfig {
     /// The settings in the format of the program's read-only data.
     pub fn to_bytes(self) -> Vec<u8> {
-        u32::from(self.shared).to_ne_bytes().to_vec()
+        let words = [self.shared, self.nic_time].map(|on| u32::from(on).to_ne_bytes());
+        words.concat()
     }
 }
 
@@ -97,11 +107,16 @@ mod tests {
             size_of::<QueueControl>(),
             &control,
         );
+        let config = QueueConfig {
+            shared: false,
+            nic_time: true,
+        };
+        assert_eq!(config.to_bytes()[4], 1);
         same(
             "xsk",
             "rt_xsk_config",
-            QueueConfig { shared: false }.to_bytes().len(),
-            &[("shared", 0)],
+            config.to_bytes().len(),
+            &[("shared", 0), ("nic_time", 4)],
         );
     }
 
@@ -120,7 +135,10 @@ mod tests {
         bytes[16] = 3;
         let plain = CellStamp::from_bytes(&bytes);
         assert_eq!((plain.time_ns, plain.offered, plain.filtered), (1, 2, 3));
-        assert_eq!(plain.tag, None);
+        assert_eq!((plain.tag, plain.is_nic_time), (None, false));
+        bytes[7] = 0x80;
+        let of_nic = CellStamp::from_bytes(&bytes);
+        assert_eq!((of_nic.time_ns, of_nic.is_nic_time), (1, true));
         bytes[20..].copy_from_slice(&[0x81, 0, 0, 5]);
         assert_eq!(CellStamp::from_bytes(&bytes).tag, Some([0x81, 0, 0, 5]));
     }
@@ -129,6 +147,7 @@ mod tests {
     fn limits_are_the_headers() {
         let header = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../../bpf/xsk.h"));
         assert!(header.contains(&format!("#define RT_XSK_QUEUES {QUEUES}\n")));
+        assert!(header.contains("#define RT_XSK_NIC_TIME (1ULL << 63)\n"));
         let names = ["RT_XSK_OFF,", "RT_XSK_ON,", "RT_XSK_PAUSED,"];
         let at = names.map(|name| header.find(name).unwrap());
         assert!(at.is_sorted(), "off, on and paused are 0, 1 and 2");

@@ -9,7 +9,7 @@ use ringtap_pool::number::to_u32;
 use ringtap_pool::writer::{Cell, CellLayout};
 
 use crate::CaptureError;
-use ringtap_device::{DeviceSpec, Mode, Queues};
+use ringtap_device::{DeviceSpec, Mode, Queues, StampClock};
 use ringtap_net::interface::Interface;
 
 /// Default pool size, in bytes.
@@ -35,6 +35,8 @@ pub struct XdpOptions {
     pub zero_copy: bool,
     /// Whether the capturing thread polls the driver continuously.
     pub busy_poll: bool,
+    /// Clock of the time stamps.
+    pub stamps: StampClock,
     /// Whether to receive packets for other hosts too.
     pub promiscuous: bool,
     /// Maximum number of bytes captured of a packet; 0 for as many as a chunk holds.
@@ -55,6 +57,7 @@ impl XdpOptions {
             mode: Mode::Auto,
             zero_copy: true,
             busy_poll: false,
+            stamps: StampClock::Host,
             promiscuous: true,
             snap_length: 0,
             pool_bytes: DEFAULT_POOL_BYTES,
@@ -72,6 +75,7 @@ impl XdpOptions {
             mode: asked.mode.unwrap_or(usual.mode),
             zero_copy: asked.zero_copy.unwrap_or(usual.zero_copy),
             busy_poll: asked.busy_poll,
+            stamps: asked.stamps.unwrap_or_default(),
             promiscuous: asked.promiscuous.unwrap_or(usual.promiscuous),
             snap_length: asked.snap_length.unwrap_or(usual.snap_length),
             pool_bytes: asked.pool.map_or(usual.pool_bytes, |size| size.0),

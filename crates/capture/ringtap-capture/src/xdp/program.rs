@@ -11,6 +11,7 @@ use std::sync::atomic::Ordering::Release;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use libbpf_rs::{MapCore as _, MapFlags, MapHandle, Object};
+use ringtap_device::StampClock;
 use ringtap_filter::Program as Filter;
 use ringtap_filter::ebpf::FilterHook;
 use ringtap_net::interface::Interface;
@@ -77,11 +78,16 @@ fn program_name(hook: Hook) -> &'static str {
 }
 
 impl QueueProgram {
-    /// Loads the program for a hook; every queue is off.
-    pub fn load(hook: Hook, interface: &Interface) -> Result<Self, CaptureError> {
+    /// Loads the program for a hook, with this clock of time stamps; every queue is off.
+    pub fn load(
+        hook: Hook,
+        interface: &Interface,
+        stamps: StampClock,
+    ) -> Result<Self, CaptureError> {
         let name = program_name(hook);
         let config = QueueConfig {
             shared: hook == Hook::Generic,
+            nic_time: stamps == StampClock::Nic,
         };
         let object = object::load(OBJECT, |open| {
             object::choose_programs(open, &[name], Some(("rt_xsk_bound", interface.index)));

@@ -7,7 +7,7 @@
 use std::io;
 use std::sync::Arc;
 
-use ringtap_device::Mode;
+use ringtap_device::{Mode, StampClock};
 use ringtap_ipc::event::Event;
 use ringtap_ipc::memfd::SealedPool;
 use ringtap_net::interface::Interface;
@@ -72,15 +72,13 @@ impl XdpSetup {
         conflict::refuse_another_ringtap(interface, Effect::Takes, &[])?;
         conflict::wait_for_another(interface, |_| true)?;
         let mut notes = Vec::new();
-        let hooks = attach::hooks(
-            options.mode,
-            Variants::Xdp,
-            Binding::ToInterface,
-            interface,
-            &mut notes,
-        );
+        let binding = match options.stamps {
+            StampClock::Host => Binding::ToInterface,
+            StampClock::Nic => Binding::Required,
+        };
+        let hooks = attach::hooks(options.mode, Variants::Xdp, binding, interface, &mut notes);
         first_accepted(&hooks, &mut notes, |hook, notes| {
-            let program = QueueProgram::load(hook, interface)?;
+            let program = QueueProgram::load(hook, interface, options.stamps)?;
             let setup = XdpSetup::behind(program, options, interface, &plan, &queues, notes)?;
             // Last: every packet that the program sees finds its socket ready.
             setup.program.attach(interface)?;

@@ -15,4 +15,6 @@ mod queues;
 #[cfg(test)]
 mod rules;
 #[cfg(test)]
+mod stamps;
+#[cfg(test)]
 mod support;
