@@ -48,7 +48,7 @@ _OURS = "--quiet --json --cpu reader={reader_cpu},capture={reader_cpu}"
 _COUNT = "{ringtap} count " + _OURS + " -i "
 _RECORD = "{ringtap} record " + _OURS + " -w {scratch}/ringtap.pcapng -i "
 TASKSET = "taskset -c {reader_cpu} "
-_TCPDUMP = TASKSET + "tcpdump -n -i {dev} -B {ring_kib} -w /dev/null"
+_TCPDUMP = TASKSET + "tcpdump -Z root -n -i {dev} -B {ring_kib} -w /dev/null"
 _DUMPCAP = TASKSET + "dumpcap -q -i {dev} -B {ring_mib} -w "
 _NETSNIFF = (
     "netsniff-ng --in {dev} --out /dev/null --silent --no-sock-mem "
