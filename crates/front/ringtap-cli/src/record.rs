@@ -7,12 +7,14 @@
 //! Invariants
 //! - A closed file is valid and ends after a whole block, even if the disk was full.
 //! - After a kill, a file is valid up to an incomplete last block or frame. At most the buffer is missing:
-//!   256 KiB (compressed: two for each thread), or the packets since the last tick that flushed.
+//!   256 KiB (direct I/O: 1 MiB; compressed: two for each thread), or the packets since the last tick that
+//!   flushed.
 
 mod budget;
 mod closed;
 mod compress;
 mod criterion;
+mod direct;
 mod error;
 mod events;
 mod machine;

@@ -342,3 +342,63 @@ fn a_signal_is_an_event_that_writes_what_came_before() {
     );
     assert!(kept[0] > 0);
 }
+
+#[test]
+fn a_copy_of_a_file_or_pipe_says_what_it_leaves_out() {
+    require_root!();
+    let folder = TempDir::new().expect("a folder");
+    let end = run(
+        &folder,
+        r#"cd "$2"; "$1" record -qr in.pcap -w a.pcapng >/dev/null; echo next >&2
+           "$1" record -qr a.pcapng -w b.pcapng >/dev/null; echo next >&2
+           cat a.pcapng | "$1" record -qr - -w c.pcapng >/dev/null"#,
+    );
+    let notes: Vec<_> = end.stderr.split("next").collect();
+    let says = notes
+        .iter()
+        .map(|note| note.contains("comments, interface names"));
+    assert_eq!(
+        says.collect::<Vec<_>>(),
+        [false, true, true],
+        "{}",
+        end.stderr
+    );
+}
+
+/// Packets that are recorded past the page cache are those of a usual recording, also while files rotate and
+/// signals flush the buffer.
+#[test]
+fn direct_io_writes_the_same_packets() {
+    require_root!();
+    let folder = TempDir::new().expect("a folder");
+    let end = run(
+        &folder,
+        r#"cd "$2"; "$1" record -qr in.pcap --direct-io -w one.pcapng >/dev/null || exit 1
+           "$1" record -qr in.pcap -w two.pcapng >/dev/null || exit 1
+           cmp <(tail -c +300 one.pcapng | head -c 5000000) <(tail -c +300 two.pcapng | head -c 5000000) || exit 2
+           "$1" record -q --json -i sim:20kpps --duration 3 -C 3MB -W 2 --direct-io -w s.pcapng >counters &
+           for turn in 1 2 3 4 5; do sleep 0.4; kill -USR2 $!; kill -USR1 $!; done
+           wait $! || exit 3
+           ls s_*.pcapng | wc -l"#,
+    );
+    let told = format!("{}{}", end.stdout, end.stderr);
+    assert!(end.status.success(), "{told}");
+    assert_eq!(end.stdout.trim(), "2", "{told}");
+    let counters = fs::read_to_string(folder.path().join("counters")).expect("counters");
+    let counters: Value = serde_json::from_str(counters.lines().last().unwrap_or_default())
+        .expect("the counters are the last line");
+    assert_eq!(counters["balanced"], true, "{counters}");
+    for file in fs::read_dir(folder.path()).expect("the folder") {
+        let path = file.expect("a file").path();
+        if path.extension().is_none_or(|name| name != "pcapng") {
+            continue;
+        }
+        let mut reader = FileReader::open(&path.display().to_string()).expect("valid");
+        while reader.next_packet().expect("whole packets").is_some() {}
+        assert!(
+            reader.interfaces()[0].statistics.is_some(),
+            "{}",
+            path.display()
+        );
+    }
+}

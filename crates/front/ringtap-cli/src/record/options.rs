@@ -10,6 +10,7 @@ use ringtap_file::Format;
 use super::budget::{AtLimit, FreeSpace};
 use super::compress::Compression;
 use super::criterion::{Criterion, StopAt};
+use super::output::WriteMode;
 use crate::UsageError;
 
 /// The files to write, and when a new one begins.
@@ -30,6 +31,10 @@ pub(crate) struct FileOptions {
     /// Compress on threads of their own: `zstd` or `gzip`, with a level as in `zstd:9`.
     #[arg(long, value_name = "METHOD")]
     pub(crate) compress: Option<Compression>,
+
+    /// Write past the kernel's page cache: for disks that are the limit, and to leave memory to other programs.
+    #[arg(long)]
+    pub(crate) direct_io: bool,
 
     /// Begin a new file when this one has SIZE bytes, e.g. 100MB or 1GiB.
     #[arg(short = 'C', long, value_name = "SIZE", value_parser = file_size)]
@@ -114,6 +119,14 @@ impl FileOptions {
         self.compress.or_else(|| Compression::of_name(&self.file))
     }
 
+    /// How files are written.
+    pub(super) fn mode(&self) -> WriteMode {
+        match self.direct_io {
+            true => WriteMode::Direct,
+            false => WriteMode::Cached,
+        }
+    }
+
     /// The options with dumpcap's criteria in their places.
     ///
     /// # Errors
@@ -159,6 +172,12 @@ impl FileOptions {
             }
             "-" if io::stdout().is_terminal() => {
                 "-w -: standard output is a terminal: pipe it into a program or give a file name"
+            }
+            "-" if self.direct_io => {
+                "--direct-io: standard output is no file: give a file name with -w"
+            }
+            _ if self.direct_io && self.compression().is_some() => {
+                "--direct-io is for disks that are too slow for the packets: leave it out with compression"
             }
             _ if self.compress.is_some_and(is_other) => {
                 "--compress and the ending of the file's name contradict each other"
@@ -309,6 +328,22 @@ mod tests {
             assert!(parse(&["-w", "a", "--compress", wrong]).is_err(), "{wrong}");
         }
         assert!(parse(&["-w", "a.gz", "--compress", "zstd"]).is_err());
+    }
+
+    #[test]
+    fn direct_io_needs_a_file_without_compression() {
+        assert_eq!(
+            parse(&["-w", "a", "--direct-io"]).unwrap().mode(),
+            WriteMode::Direct
+        );
+        for wrong in [
+            &["-w", "-"][..],
+            &["-w", "a.gz"],
+            &["-w", "a", "--compress", "zstd"],
+        ] {
+            let message = parse(&[wrong, &["--direct-io"]].concat()).unwrap_err();
+            assert!(message.contains("--direct-io"), "{message}");
+        }
     }
 
     #[test]

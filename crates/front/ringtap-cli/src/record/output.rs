@@ -2,13 +2,15 @@
 //! One open file with a buffer of whole blocks; handles full disks.
 //!
 //! Invariants
-//! - The buffer starts and ends between blocks, and so does the file after each flush.
+//! - The buffer ends between blocks, and so does the file after each flush.
+//! - Without direct I/O, the buffer starts between blocks too. With it, the buffer starts at a multiple of
+//!   [`ALIGNMENT`] in the file and in memory.
 //! - A compressed file consists of whole frames, each of a buffer.
 //! - After an error, a regular file is truncated to whole blocks, and nothing more is written.
 
 use std::{
     fs::File,
-    io::{self, Write},
+    io::{self, Write as _},
     mem,
     os::{fd::AsFd, unix::fs::OpenOptionsExt as _},
 };
@@ -20,13 +22,20 @@ use ringtap_file::Format;
 use ringtap_file::write::{WholeBlocks, classic, whole_blocks};
 
 use super::compress::Compressor;
+use super::direct::{ALIGNMENT, DirectFile};
 use super::error::WriteError;
 
 /// Fits into the second-level cache; larger and smaller buffers are slower.
 pub(super) const BUFFER_BYTES: usize = 256 * 1024;
 
+/// With direct I/O each write waits for the disk. In bytes.
+const DIRECT_BUFFER_BYTES: usize = 1024 * 1024;
+
 /// Destination of the bytes.
-pub(super) trait Medium: Write + Send {
+pub(super) trait Medium: Send {
+    /// Writes bytes that belong at `offset` of a file; returns their number. A pipe has no offset.
+    fn write_at(&mut self, bytes: &[u8], offset: u64) -> io::Result<usize>;
+
     /// Truncates the file to `size_bytes`.
     fn cut(&mut self, size_bytes: u64) -> io::Result<()>;
 
@@ -37,6 +46,10 @@ pub(super) trait Medium: Write + Send {
 }
 
 impl Medium for File {
+    fn write_at(&mut self, bytes: &[u8], _: u64) -> io::Result<usize> {
+        self.write(bytes)
+    }
+
     fn cut(&mut self, size_bytes: u64) -> io::Result<()> {
         match self.metadata()?.is_file() {
             true => self.set_len(size_bytes),
@@ -48,17 +61,11 @@ impl Medium for File {
 /// Standard output: written bytes cannot be removed.
 struct StdoutPipe(File);
 
-impl Write for StdoutPipe {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+impl Medium for StdoutPipe {
+    fn write_at(&mut self, bytes: &[u8], _: u64) -> io::Result<usize> {
         self.0.write(bytes)
     }
 
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
-impl Medium for StdoutPipe {
     fn cut(&mut self, _: u64) -> io::Result<()> {
         Err(io::Error::from(io::ErrorKind::Unsupported))
     }
@@ -71,16 +78,34 @@ impl Medium for StdoutPipe {
     }
 }
 
+/// How a file is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum WriteMode {
+    /// Through the kernel's page cache.
+    Cached,
+    /// Past the page cache.
+    Direct,
+}
+
 /// A file or pipe, and the blocks that are not written to it yet.
 pub(super) struct Output {
     name: String,
     medium: Box<dyn Medium>,
+    mode: WriteMode,
     buffer: Vec<u8>,
+    /// Unused bytes at the start of the buffer, which align the rest.
+    base: usize,
+    /// Offset of the rest in the file.
+    offset: u64,
+    /// Bytes of the rest that are in the file already, and will be written again.
+    in_file: usize,
+    /// Blocks that end within the first bytes of the rest and are not counted yet.
+    uncounted: WholeBlocks,
     format: Format,
     /// The file's header is in the file or on its way.
     has_header: bool,
     compressor: Option<Compressor>,
-    /// Bytes and packets in the file.
+    /// Bytes of whole blocks in the file, and their packets.
     size_bytes: u64,
     packets: u64,
     wire_bytes: u64,
@@ -89,22 +114,24 @@ pub(super) struct Output {
 
 impl Output {
     /// Creates the file `name`, replacing an old one; `-` is standard output.
-    pub(super) fn create(name: &str) -> Result<Self, WriteError> {
+    pub(super) fn create(name: &str, mode: WriteMode) -> Result<Self, WriteError> {
         if name == "-" {
             return Self::standard_output();
         }
         // Packets are for nobody but the user that recorded them.
-        let created = File::options()
-            .write(true)
-            .create(true)
-            .truncate(true)
-            .mode(0o600)
-            .open(name);
-        let file = created.map_err(|cause| WriteError::Create {
+        let mut options = File::options();
+        options.write(true).create(true).truncate(true).mode(0o600);
+        let medium = match mode {
+            WriteMode::Cached => options.open(name).map(|file| Box::new(file) as Box<_>),
+            WriteMode::Direct => {
+                DirectFile::open(&mut options, name).map(|file| Box::new(file) as Box<_>)
+            }
+        };
+        let medium = medium.map_err(|cause| WriteError::Create {
             file: name.to_owned(),
             cause,
         })?;
-        Ok(Self::new(name, Box::new(file)))
+        Ok(Self::new(name, medium, mode))
     }
 
     fn standard_output() -> Result<Self, WriteError> {
@@ -115,14 +142,24 @@ impl Output {
             file: name.to_owned(),
             cause,
         })?;
-        Ok(Self::new(name, Box::new(StdoutPipe(File::from(pipe)))))
+        let pipe = Box::new(StdoutPipe(File::from(pipe)));
+        Ok(Self::new(name, pipe, WriteMode::Cached))
     }
 
-    pub(super) fn new(name: &str, medium: Box<dyn Medium>) -> Self {
+    pub(super) fn new(name: &str, medium: Box<dyn Medium>, mode: WriteMode) -> Self {
+        let mut buffer = Vec::with_capacity(match mode {
+            WriteMode::Cached => BUFFER_BYTES,
+            WriteMode::Direct => DIRECT_BUFFER_BYTES + ALIGNMENT,
+        });
         Self {
             name: name.to_owned(),
             medium,
-            buffer: Vec::with_capacity(BUFFER_BYTES),
+            base: align(&mut buffer, mode),
+            mode,
+            buffer,
+            offset: 0,
+            in_file: 0,
+            uncounted: WholeBlocks::default(),
             format: Format::Pcapng,
             has_header: false,
             compressor: None,
@@ -162,21 +199,26 @@ impl Output {
     #[inline]
     pub(super) fn size_bytes(&self) -> u64 {
         match self.compressor {
-            None => self.size_bytes + to_u64(self.buffer.len()),
+            None => self.offset + to_u64(self.buffer.len() - self.base),
             Some(_) => self.size_bytes,
         }
     }
 
     /// Whether everything has been written.
     pub(super) fn is_flushed(&self) -> bool {
-        self.buffer.is_empty() && self.compressor.as_ref().is_none_or(Compressor::is_empty)
+        let is_written = self.buffer.len() == self.base + self.in_file;
+        is_written && self.compressor.as_ref().is_none_or(Compressor::is_empty)
     }
 
     /// The buffer, with room for `room` more bytes; append only whole blocks.
     #[inline]
     pub(super) fn buffer(&mut self, room: usize) -> Result<&mut Vec<u8>, WriteError> {
-        if self.buffer.len() + room > BUFFER_BYTES {
-            self.pass_on()?;
+        match self.mode {
+            WriteMode::Cached if self.buffer.len() + room > BUFFER_BYTES => self.pass_on()?,
+            WriteMode::Direct if self.buffer.len() + room > DIRECT_BUFFER_BYTES => {
+                self.write(aligned(self.buffer.len() - self.base))?;
+            }
+            _ => {}
         }
         Ok(&mut self.buffer)
     }
@@ -188,28 +230,57 @@ impl Output {
         Ok(())
     }
 
-    /// Empties the buffer, into the file or into the compressor.
+    /// Writes the buffer into the file or into the compressor.
     fn pass_on(&mut self) -> Result<(), WriteError> {
-        if self.failed {
-            return Err(self.fail(0, io::Error::other("an earlier write failed")));
+        match self.compressor {
+            Some(_) => self.compress(),
+            None => self.write(self.buffer.len() - self.base),
         }
-        if self.compressor.is_some() {
-            return self.compress();
-        }
-        let written = write_all(&mut *self.medium, &self.buffer);
-        match written {
-            Ok(()) => self.settle(self.buffer.len()),
-            Err((done, cause)) => return Err(self.fail(done, cause)),
-        };
+    }
+
+    /// Writes this many bytes of the buffer to the file. Direct I/O writes only whole parts of
+    /// [`ALIGNMENT`] bytes past the page cache; the buffer keeps the rest, which is written again.
+    fn write(&mut self, bytes: usize) -> Result<(), WriteError> {
+        self.require_no_failure()?;
+        let part = &self.buffer[self.base..self.base + bytes];
+        write_all(&mut *self.medium, part, self.offset)
+            .map_err(|(done, cause)| self.fail(done, cause))?;
+        self.count(bytes);
+        self.in_file = bytes;
+        self.drain(match self.mode {
+            WriteMode::Cached => bytes,
+            WriteMode::Direct => aligned(bytes),
+        });
         Ok(())
+    }
+
+    /// Removes written bytes from the front of the buffer.
+    fn drain(&mut self, bytes: usize) {
+        let rest = self.whole(self.uncounted.end, self.buffer.len() - self.base);
+        self.uncounted.packets += rest.packets;
+        self.uncounted.wire_bytes += rest.wire_bytes;
+        let rest = self.buffer.split_off(self.base + bytes);
+        self.base = align(&mut self.buffer, self.mode);
+        self.buffer.extend_from_slice(&rest);
+        self.uncounted.end = rest.len();
+        self.in_file -= bytes;
+        self.offset += to_u64(bytes);
+    }
+
+    fn require_no_failure(&mut self) -> Result<(), WriteError> {
+        match self.failed {
+            true => Err(self.fail(0, io::Error::other("an earlier write failed"))),
+            false => Ok(()),
+        }
     }
 
     /// Gives the buffer to the compressor, after writing a frame if too many are on their way.
     fn compress(&mut self) -> Result<(), WriteError> {
+        self.require_no_failure()?;
         while self.compressor.as_ref().is_some_and(Compressor::is_full) {
             self.write_frame()?;
         }
-        let holds = self.whole(self.buffer.len());
+        let holds = self.whole(0, self.buffer.len());
         let Some(compressor) = self.compressor.as_mut().filter(|_| !self.buffer.is_empty()) else {
             return Ok(());
         };
@@ -227,7 +298,8 @@ impl Output {
             return Ok(false);
         };
         let (frame, holds) = frame.map_err(|cause| self.fail(0, cause))?;
-        write_all(&mut *self.medium, &frame).map_err(|(done, cause)| self.fail(done, cause))?;
+        write_all(&mut *self.medium, &frame, self.size_bytes)
+            .map_err(|(done, cause)| self.fail(done, cause))?;
         self.size_bytes += to_u64(frame.len());
         self.packets += holds.packets;
         self.wire_bytes += holds.wire_bytes;
@@ -239,10 +311,11 @@ impl Output {
         (self.packets, self.wire_bytes)
     }
 
-    /// The whole blocks in the first `limit` bytes of the buffer.
-    fn whole(&self, limit: usize) -> WholeBlocks {
+    /// The whole blocks between two offsets in the buffer, the first one that of a block.
+    fn whole(&self, from: usize, limit: usize) -> WholeBlocks {
+        let (bytes, limit) = (&self.buffer[self.base + from..], limit - from);
         if self.format == Format::Pcapng {
-            return whole_blocks(&self.buffer, limit);
+            return whole_blocks(bytes, limit);
         }
         let header = match self.has_header {
             true => 0,
@@ -251,42 +324,51 @@ impl Output {
         if limit < header {
             return WholeBlocks::default();
         }
-        let packets = classic::whole_packets(&self.buffer[header..], limit - header);
+        let packets = classic::whole_packets(&bytes[header..], limit - header);
         WholeBlocks {
             end: header + packets.end,
             ..packets
         }
     }
 
-    /// Empties the buffer, and counts the packets in its first `done` bytes as written.
-    fn settle(&mut self, done: usize) -> usize {
-        let whole = self.whole(done);
-        self.has_header |= whole.end > 0;
-        self.size_bytes += to_u64(whole.end);
-        self.packets += whole.packets;
-        self.wire_bytes += whole.wire_bytes;
-        self.buffer.clear();
-        whole.end
+    /// Counts the blocks that end within the first `done` bytes of the buffer as written.
+    fn count(&mut self, done: usize) {
+        if done < self.uncounted.end {
+            return;
+        }
+        let more = self.whole(self.uncounted.end, done);
+        let end = self.uncounted.end + more.end;
+        self.has_header |= end > 0;
+        self.size_bytes = self.offset + to_u64(end);
+        self.packets += self.uncounted.packets + more.packets;
+        self.wire_bytes += self.uncounted.wire_bytes + more.wire_bytes;
+        self.uncounted = WholeBlocks {
+            end,
+            ..WholeBlocks::default()
+        };
     }
 
     /// Truncates the file to whole blocks after `done` bytes of the buffer, or of a frame, were written;
     /// drops the rest.
     #[cold]
     fn fail(&mut self, done: usize, cause: io::Error) -> WriteError {
-        let end = match self.compressor {
-            None => self.settle(done),
-            Some(_) => {
-                self.buffer.clear();
-                0
+        let is_whole = match self.compressor {
+            None => {
+                self.count(done);
+                self.size_bytes == self.offset + to_u64(done)
             }
+            Some(_) => done == 0,
         };
+        self.buffer.truncate(self.base);
+        self.uncounted = WholeBlocks::default();
+        (self.in_file, self.offset) = (0, self.size_bytes);
         self.failed = true;
         let file = self.name.clone();
         let (size_bytes, packets) = (self.size_bytes, self.packets);
         if cause.kind() == io::ErrorKind::BrokenPipe {
             return WriteError::Closed { file, packets };
         }
-        let clean = end == done || self.medium.cut(size_bytes).is_ok();
+        let clean = is_whole || self.medium.cut(size_bytes).is_ok();
         if clean && size_bytes == 0 {
             return WriteError::Begin { file, cause };
         }
@@ -307,11 +389,11 @@ impl Output {
     }
 }
 
-/// Writes all bytes; an error says how many were written before.
-fn write_all(medium: &mut dyn Medium, bytes: &[u8]) -> Result<(), (usize, io::Error)> {
+/// Writes all bytes from `offset` on; an error says how many were written before.
+fn write_all(medium: &mut dyn Medium, bytes: &[u8], offset: u64) -> Result<(), (usize, io::Error)> {
     let mut done = 0;
     while done < bytes.len() {
-        match medium.write(&bytes[done..]) {
+        match medium.write_at(&bytes[done..], offset + to_u64(done)) {
             Ok(0) => return Err((done, io::ErrorKind::WriteZero.into())),
             Ok(count) => done += count,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -319,6 +401,20 @@ fn write_all(medium: &mut dyn Medium, bytes: &[u8]) -> Result<(), (usize, io::Er
         }
     }
     Ok(())
+}
+
+/// The largest multiple of [`ALIGNMENT`] in this number of bytes.
+fn aligned(bytes: usize) -> usize {
+    bytes - bytes % ALIGNMENT
+}
+
+/// Empties a buffer, up to bytes that align the following ones for direct I/O; returns their number.
+fn align(buffer: &mut Vec<u8>, mode: WriteMode) -> usize {
+    buffer.clear();
+    if mode == WriteMode::Direct {
+        buffer.resize(buffer.as_ptr().align_offset(ALIGNMENT), 0);
+    }
+    buffer.len()
 }
 
 impl Drop for Output {

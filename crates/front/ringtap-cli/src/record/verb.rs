@@ -141,16 +141,23 @@ fn require_another(read: &str, written: &str) -> Result<()> {
 
 /// What the files of this format do not keep, and what of the file that is read.
 fn losses(read: Option<&str>, format: Format) -> Vec<&'static str> {
-    let is_file = |file: &&str| fs::metadata(file).is_ok_and(|it| it.is_file());
-    let input = read
-        .filter(is_file)
-        .and_then(|file| FileReader::open(file).ok());
+    let is_file = |file: &str| fs::metadata(file).is_ok_and(|it| it.is_file());
+    let is_pcapng = |file: &str| {
+        let input = FileReader::open(file);
+        input.is_ok_and(|input| input.format() == Format::Pcapng)
+    };
     let mut losses = Vec::new();
-    if input.is_some_and(|input| input.format() == Format::Pcapng) {
-        losses.push(
+    match read {
+        // The capture reads a pipe already, which cannot be read twice.
+        Some(file) if !is_file(file) => losses.push(
+            "packets, times and directions are copied; comments, interface names and secrets of a pcapng \
+             input are not: `editcap` and `mergecap` keep them",
+        ),
+        Some(file) if is_pcapng(file) => losses.push(
             "packets, times and directions are copied; comments, interface names and secrets of the file \
              are not: `editcap` and `mergecap` keep them",
-        );
+        ),
+        _ => {}
     }
     if format == Format::Pcap {
         losses.push("pcap files have neither counters nor directions: pcapng has");

@@ -97,7 +97,7 @@ impl Writer {
         if !ring.has_room(0, NextFile::Follows)? {
             return Err(WriteError::Budget { file: name });
         }
-        let mut output = Output::create(&name)?;
+        let mut output = Output::create(&name, options.mode())?;
         output.begin(format, compressor);
         let mut writer = Self {
             options: options.clone(),
@@ -219,7 +219,7 @@ impl Writer {
         self.ring.close(self.output.size_bytes());
         let name = self.names.next(now_ns)?;
         self.ring.begin(&name)?;
-        let next = Output::create(&name)?;
+        let next = Output::create(&name, self.options.mode())?;
         self.written.size_bytes += self.output.size_bytes();
         self.closed = self.in_files();
         let compressor = self.output.take_compressor();

@@ -3,7 +3,7 @@
 
 use std::{
     env, fs,
-    io::{self, Write},
+    io::{self, Write as _},
     process::Command,
     sync::{Arc, Mutex},
     thread,
@@ -20,7 +20,7 @@ use super::super::{
     compress::{Compression, Compressor},
     error::WriteError,
     origin,
-    output::{Medium, Output},
+    output::{Medium, Output, WriteMode},
     writer::append,
 };
 use super::{Kept, START_NS, interface, packets, read};
@@ -46,27 +46,25 @@ impl Disk {
     }
 }
 
-impl Write for Disk {
-    fn write(&mut self, new: &[u8]) -> io::Result<usize> {
+impl Medium for Disk {
+    fn write_at(&mut self, new: &[u8], offset: u64) -> io::Result<usize> {
         self.calls += 1;
         if self.calls % 3 == 1 {
             return Err(io::ErrorKind::Interrupted.into());
         }
         let mut bytes = self.bytes.lock().unwrap();
-        let count = new.len().min(self.step).min(self.room - bytes.len());
+        let offset = usize::try_from(offset).unwrap();
+        assert!(offset <= bytes.len(), "a gap in the file");
+        let count = new.len().min(self.step).min(self.room - offset);
         if count == 0 {
             return Err(io::ErrorKind::StorageFull.into());
         }
-        bytes.extend_from_slice(&new[..count]);
+        let again = count.min(bytes.len() - offset);
+        bytes[offset..offset + again].copy_from_slice(&new[..again]);
+        bytes.extend_from_slice(&new[again..count]);
         Ok(count)
     }
 
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
-impl Medium for Disk {
     fn cut(&mut self, size_bytes: u64) -> io::Result<()> {
         let size = usize::try_from(size_bytes).unwrap();
         self.bytes.lock().unwrap().truncate(size);
@@ -75,7 +73,7 @@ impl Medium for Disk {
 }
 
 fn fill(disk: &Disk, packets: &[Kept]) -> Result<(), WriteError> {
-    fill_as(disk, packets, Format::Pcapng, None)
+    fill_as(disk, packets, Format::Pcapng, None, WriteMode::Cached)
 }
 
 fn fill_as(
@@ -83,8 +81,9 @@ fn fill_as(
     packets: &[Kept],
     format: Format,
     compression: Option<Compression>,
+    mode: WriteMode,
 ) -> Result<(), WriteError> {
-    let mut output = Output::new("disk", Box::new(disk.clone()));
+    let mut output = Output::new("disk", Box::new(disk.clone()), mode);
     output.begin(
         format,
         compression.map(|method| Compressor::start(method).unwrap()),
@@ -99,7 +98,8 @@ fn fill_as(
     }
     for (number, packet) in packets.iter().enumerate() {
         append(output.buffer(2_000)?, &packet.packet(), format);
-        if number % 5 == 4 {
+        // Less often later, so that the larger buffer of direct I/O is full at times.
+        if number < 50 && number % 5 == 4 {
             output.flush()?;
         }
     }
@@ -124,46 +124,63 @@ fn a_disk_that_is_full_at_any_byte_leaves_whole_packets_and_a_true_count() {
         (Format::Pcapng, Some(Compression::Gzip(1))),
         (Format::Pcap, Some(Compression::Zstd(1))),
     ] {
-        let whole = Disk::new(1 << 20, 1 << 20);
-        fill_as(&whole, &sent, format, compression).unwrap();
-        let needed = whole.bytes.lock().unwrap().len();
-        for room in 0..needed {
-            let disk = Disk::new(room, 33);
-            let error = fill_as(&disk, &sent, format, compression).unwrap_err();
-            let bytes = disk.bytes.lock().unwrap().clone();
-            assert!(whole.bytes.lock().unwrap().starts_with(&bytes));
-            let (size_bytes, packets) = match error {
-                WriteError::Begin { .. } => (0, 0),
-                WriteError::Write {
-                    size_bytes,
-                    packets,
-                    ..
-                } => (size_bytes, packets),
-                other => panic!("{room}: {other}"),
-            };
-            assert_eq!(size_bytes, u64::try_from(bytes.len()).unwrap());
-            if bytes.is_empty() {
-                continue;
-            }
-            let mut file = tempfile::NamedTempFile::new().unwrap();
-            file.write_all(&bytes).unwrap();
-            let mut reader = FileReader::open(file.path().to_str().unwrap()).unwrap();
-            let mut found = 0;
-            while reader.next_packet().unwrap().is_some() {
-                found += 1;
-            }
-            assert_eq!(
-                found, packets,
-                "a disk of {room} bytes, {format:?}, {compression:?}"
-            );
+        let fill = |disk: &Disk| fill_as(disk, &sent, format, compression, WriteMode::Cached);
+        is_exact_on_full_disks(&fill, 1, 33);
+    }
+}
+
+/// The buffer of 1 MiB is full twice; flushes before leave ends of blocks in it.
+#[test]
+fn a_disk_that_is_full_leaves_whole_packets_with_direct_io() {
+    let sent = packets(3_500, 1_500);
+    for format in [Format::Pcapng, Format::Pcap] {
+        let fill = |disk: &Disk| fill_as(disk, &sent, format, None, WriteMode::Direct);
+        is_exact_on_full_disks(&fill, 9_973, 100_003);
+    }
+}
+
+/// Fills disks whose sizes differ by `stride` bytes, which take `step` bytes at once.
+fn is_exact_on_full_disks(
+    fill: &dyn Fn(&Disk) -> Result<(), WriteError>,
+    stride: usize,
+    step: usize,
+) {
+    let whole = Disk::new(1 << 22, 1 << 22);
+    fill(&whole).unwrap();
+    let needed = whole.bytes.lock().unwrap().len();
+    for room in (0..needed).step_by(stride) {
+        let disk = Disk::new(room, step);
+        let error = fill(&disk).unwrap_err();
+        let bytes = disk.bytes.lock().unwrap().clone();
+        assert!(whole.bytes.lock().unwrap().starts_with(&bytes));
+        let (size_bytes, packets) = match error {
+            WriteError::Begin { .. } => (0, 0),
+            WriteError::Write {
+                size_bytes,
+                packets,
+                ..
+            } => (size_bytes, packets),
+            other => panic!("{room}: {other}"),
+        };
+        assert_eq!(size_bytes, u64::try_from(bytes.len()).unwrap());
+        if bytes.is_empty() {
+            continue;
         }
+        let mut file = tempfile::NamedTempFile::new().unwrap();
+        file.write_all(&bytes).unwrap();
+        let mut reader = FileReader::open(file.path().to_str().unwrap()).unwrap();
+        let mut found = 0;
+        while reader.next_packet().unwrap().is_some() {
+            found += 1;
+        }
+        assert_eq!(found, packets, "a disk of {room} bytes");
     }
 }
 
 #[test]
 fn nothing_is_written_after_a_failure() {
     let disk = Disk::new(500, 500);
-    let mut output = Output::new("disk", Box::new(disk.clone()));
+    let mut output = Output::new("disk", Box::new(disk.clone()), WriteMode::Cached);
     write::section(output.buffer(0).unwrap(), &origin());
     write::interface(output.buffer(0).unwrap(), &interface(), None);
     output.flush().unwrap();
@@ -182,9 +199,10 @@ fn nothing_is_written_after_a_failure() {
 const FOLDER: &str = "RINGTAP_TEST_FOLDER";
 
 /// Records to the folder until an error.
-fn record_for_ever(folder: &str, packets: &[Kept]) -> WriteError {
+fn record_for_ever(folder: &str, packets: &[Kept], direct_io: bool) -> WriteError {
     let options = FileOptions {
         file: format!("{folder}/full.pcapng"),
+        direct_io,
         ..FileOptions::default()
     };
     let mut writer = Writer::create(&options, origin(), vec![interface()], START_NS).unwrap();
@@ -219,9 +237,27 @@ fn again(test: &str, folder: &TempDir, script: &str) -> Running {
 
 #[test]
 fn a_full_tmpfs_keeps_a_valid_file() {
+    let mount = format!("mount -t tmpfs -o size=700k tmpfs \"${FOLDER}\"");
+    a_full_disk_keeps_a_valid_file("a_full_tmpfs_keeps_a_valid_file", &mount, false);
+}
+
+#[test]
+fn a_full_ext4_keeps_a_valid_file_with_direct_io() {
+    let mount = format!(
+        "truncate -s 8M \"${FOLDER}/disk\"; mkfs.ext4 -qF \"${FOLDER}/disk\"; \
+         mount -o loop \"${FOLDER}/disk\" \"${FOLDER}\""
+    );
+    a_full_disk_keeps_a_valid_file(
+        "a_full_ext4_keeps_a_valid_file_with_direct_io",
+        &mount,
+        true,
+    );
+}
+
+fn a_full_disk_keeps_a_valid_file(test: &str, mount: &str, direct_io: bool) {
     if let Ok(folder) = env::var(FOLDER) {
         let sent = packets(50, 1_500);
-        let error = record_for_ever(&folder, &sent);
+        let error = record_for_ever(&folder, &sent, direct_io);
         let message = error.to_string();
         let WriteError::Write {
             size_bytes,
@@ -243,8 +279,8 @@ fn a_full_tmpfs_keeps_a_valid_file() {
     }
     require_root!();
     let folder = TempDir::new().unwrap();
-    let script = format!("mount -t tmpfs -o size=700k tmpfs \"${FOLDER}\"; exec \"$@\"");
-    let child = again("a_full_tmpfs_keeps_a_valid_file", &folder, &script);
+    let script = format!("{mount}; exec \"$@\"");
+    let child = again(test, &folder, &script);
     let finished = child.wait(Duration::from_secs(60));
     assert!(
         finished.status.success(),
@@ -260,11 +296,33 @@ fn a_full_tmpfs_keeps_a_valid_file() {
 }
 
 #[test]
+fn a_file_system_without_direct_io_is_refused_with_advice() {
+    if let Ok(folder) = env::var(FOLDER) {
+        let options = FileOptions {
+            file: format!("{folder}/full.pcapng"),
+            direct_io: true,
+            ..FileOptions::default()
+        };
+        let refused = Writer::create(&options, origin(), vec![interface()], START_NS);
+        println!("REFUSED: {}", refused.err().unwrap());
+        return;
+    }
+    require_root!();
+    let folder = TempDir::new().unwrap();
+    let script = format!("mount -t ramfs ramfs \"${FOLDER}\"; exec \"$@\"");
+    let test = "a_file_system_without_direct_io_is_refused_with_advice";
+    let told = again(test, &folder, &script).wait(Duration::from_secs(60));
+    let told = told.success().stdout;
+    let advice = "cannot be created: the file system has no direct I/O: leave out --direct-io";
+    assert!(told.contains(advice), "{told}");
+}
+
+#[test]
 fn a_killed_recorder_leaves_whole_packets_up_to_the_last_block() {
     let sent = packets(50, 1_500);
     if let Ok(folder) = env::var(FOLDER) {
         // The end of the test kills this process; a full tmpfs also ends it.
-        let _ = record_for_ever(&folder, &sent);
+        let _ = record_for_ever(&folder, &sent, false);
         thread::sleep(Duration::from_secs(60));
         return;
     }
