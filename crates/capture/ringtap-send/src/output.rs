@@ -84,6 +84,13 @@ impl SendOutput {
                  slowly: `--method packet` sends evenly",
             );
         }
+        if !interface.has_carrier {
+            shared.say(format!(
+                "{} has no carrier, perhaps because its other end is down: the kernel drops packets and \
+                 reports them as sent",
+                interface.name
+            ));
+        }
         Ok(Self {
             backend,
             before: SendCounters::default(),

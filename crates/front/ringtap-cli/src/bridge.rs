@@ -149,6 +149,13 @@ impl BridgeArgs {
         };
         let bytes = self.pool.map_or(DEFAULT_POOL_BYTES, |size| size.0);
         let inline = self.inline_options()?;
+        ensure!(
+            self.one != self.other,
+            UsageError(format!(
+                "a bridge of {} with itself: name two interfaces",
+                self.one
+            ))
+        );
         Ok(BridgeOptions {
             interfaces: [self.one.clone(), self.other.clone()],
             passing,
@@ -378,8 +385,7 @@ fn say_last(
         ),
     ] {
         let note = if number == 0 { "" } else { note };
-        let line = format!("  {name:<20} {:>16}  {note}", grouped(number));
-        print::line(line.trim_end())?;
+        print::line(report::counter(name, number, note))?;
     }
     print::line(format_args!("  {}", counters.balance()))?;
     Ok(counters)

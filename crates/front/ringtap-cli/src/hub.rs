@@ -27,6 +27,7 @@ use ringtap_hub::{Congestion, Group, Hub, HubOptions};
 use ringtap_ipc::protocol::{HubStatus, SourceState, SourceStatus};
 use ringtap_ipc::socket::Listener;
 use ringtap_net::interface::Interface;
+use ringtap_net::rights::{Purpose, Rights};
 use ringtap_pool::distributor::Policy;
 use ringtap_pool::source::{Facts, Source};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -212,6 +213,7 @@ pub(crate) fn run(args: &HubArgs) -> Result<ExitCode> {
         Some(_) => keeps.start_early(|| reload::catch(interrupted)),
     }?;
     let path = config.socket.clone().unwrap_or_else(default_socket);
+    require_rights(&config.devices)?;
     raise_descriptor_limit();
     let listener = Listener::bind(&path)?;
     let interfaces = || {
@@ -277,6 +279,24 @@ fn stop_after(duration: Option<Duration>, ended: &Sender<()>) -> Result<()> {
     std::thread::Builder::new()
         .spawn(wait)
         .context("cannot start a thread")?;
+    Ok(())
+}
+
+/// Fails if this process lacks the rights of a device. Checked before the socket is made: a user without
+/// rights may mostly not write into its folder either.
+fn require_rights(devices: &[Device]) -> Result<()> {
+    let rights = Rights::of_this_process();
+    for Device { spec, .. } in devices {
+        let checked = match spec.kind {
+            Kind::Tap => rights.require(Purpose::Tap),
+            Kind::Xdp => rights.require(Purpose::Xdp),
+            Kind::Packet => rights.require(Purpose::Packet),
+            // A packet socket may replace the tap.
+            Kind::Auto if rights.require(Purpose::Packet).is_err() => rights.require(Purpose::Tap),
+            _ => Ok(()),
+        };
+        checked.with_context(|| spec.name.clone())?;
+    }
     Ok(())
 }
 

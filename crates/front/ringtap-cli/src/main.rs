@@ -134,14 +134,16 @@ const INSTEAD: [(&str, &str); 7] = [
 
 /// The command line; clap's error names what to use instead of a flag of tcpdump.
 fn arguments() -> Cli {
-    Cli::try_parse().unwrap_or_else(|error| {
-        let _unread = error.print();
+    Cli::try_parse().unwrap_or_else(|mut error| {
         if let Some(ContextValue::String(flag)) = error.get(ContextKind::InvalidArg) {
             let is_meant = |known: &str| flag.len() == 2 && known.contains(&flag[1..]);
             if let Some((_, instead)) = INSTEAD.iter().find(|(known, _)| is_meant(known)) {
-                print::note(format_args!("  tip: {instead}"));
+                // In place of clap's own tip, which takes the flag for a value.
+                let tip = ContextValue::StyledStrs(vec![(*instead).into()]);
+                error.insert(ContextKind::Suggested, tip);
             }
         }
+        let _unread = error.print();
         std::process::exit(error.exit_code())
     })
 }

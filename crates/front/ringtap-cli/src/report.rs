@@ -106,6 +106,25 @@ pub(crate) fn live_line(now: &Counters, before: &Counters, interval: Duration) -
     line
 }
 
+/// Columns before the note of a counter, and columns of a line.
+const NOTE_COLUMN: usize = 41;
+const COLUMNS: usize = 100;
+
+/// A counter with a note, which further lines continue where it is long.
+pub(crate) fn counter(name: &str, number: u64, note: &str) -> String {
+    let mut text = format!("  {name:<20} {:>16} ", grouped(number));
+    let mut column = NOTE_COLUMN - 1;
+    for word in note.split_whitespace() {
+        if column > NOTE_COLUMN && column + 1 + word.len() > COLUMNS {
+            let _infallible = write!(text, "\n{:column$}", "", column = NOTE_COLUMN - 1);
+            column = NOTE_COLUMN - 1;
+        }
+        let _infallible = write!(text, " {word}");
+        column += 1 + word.len();
+    }
+    text.trim_end().to_owned()
+}
+
 /// All counters, one per line.
 pub(crate) fn counters(title: &str, offered_from: &str, counters: &Counters) -> String {
     let dropped = counters.dropped;
@@ -156,8 +175,7 @@ pub(crate) fn counters(title: &str, offered_from: &str, counters: &Counters) -> 
         } else {
             note
         };
-        let line = format!("  {name:<20} {:>16}  {note}", grouped(number));
-        text.push_str(line.trim_end());
+        text.push_str(&counter(name, number, note));
         text.push('\n');
     }
     let equation = "offered = delivered + filtered + other_members + dropped.*";
@@ -232,6 +250,29 @@ mod tests {
         assert_eq!(names.join(" "), promised);
         assert_eq!(value["balanced"], true);
         assert_eq!(value["dropped"]["overrun"], 4);
+    }
+
+    #[test]
+    fn a_long_note_goes_on_in_its_column() {
+        let note = "the packets that the program in front of the sockets saw (native XDP) and the interface's \
+                    missed packets";
+        let text = counter("offered", 1_000, note);
+        let lines: Vec<_> = text.lines().collect();
+        assert_eq!(lines.len(), 2, "{text}");
+        assert!(lines.iter().all(|line| line.len() <= 100), "{text}");
+        assert_eq!(lines[0].find("the packets"), Some(NOTE_COLUMN), "{text}");
+        let indent = lines[1].len() - lines[1].trim_start().len();
+        assert_eq!(indent, NOTE_COLUMN, "{text}");
+        let words = text
+            .split_whitespace()
+            .skip(2)
+            .collect::<Vec<_>>()
+            .join(" ");
+        assert_eq!(words, note);
+        assert_eq!(
+            counter("filtered", 0, "").trim_end(),
+            counter("filtered", 0, "")
+        );
     }
 
     #[test]

@@ -141,3 +141,19 @@ fn flags_of_other_tools_are_taken_or_answered_with_what_to_use() {
     let end = ringtap(&["exec", "--json", "--", "true"]);
     assert_eq!(end.status.code(), Some(2), "{}", end.stderr);
 }
+
+#[test]
+fn a_flag_of_tcpdump_has_one_tip() {
+    for (flag, instead) in [
+        ("-n", "leave -n out"),
+        ("-x", "does not dissect"),
+        ("-J", "lists the time stamp types"),
+    ] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_ringtap"));
+        command.args(["count", "-i", "lo", flag]);
+        let end = Running::start(command).wait(LIMIT);
+        assert_eq!(end.status.code(), Some(2), "{}", end.stderr);
+        assert_eq!(end.stderr.matches("tip:").count(), 1, "{}", end.stderr);
+        assert!(end.stderr.contains(instead), "{}", end.stderr);
+    }
+}

@@ -38,6 +38,8 @@ impl RunningBridge {
         socket: &Path,
         keeps: &Confinement,
     ) -> Result<Self> {
+        let compiled = groups.iter().map(|group| group.compile(&ethernet()));
+        let compiled = compiled.collect::<Result<_>>()?;
         let listener = match groups.is_empty() {
             true => None,
             false => {
@@ -61,8 +63,6 @@ impl RunningBridge {
         for source in &sources {
             print::notes(&source.facts().notes);
         }
-        let compiled = groups.iter().map(|group| group.compile(&ethernet()));
-        let compiled = compiled.collect::<Result<_>>()?;
         let (hub, _) = Hub::start(sources, compiled, HubOptions::default(), Vec::new())?;
         if let Some(listener) = listener {
             let access = groups::access(groups);

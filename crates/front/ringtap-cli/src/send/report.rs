@@ -88,9 +88,13 @@ impl Report {
             Some(why) => format!("{} refused ({why})", grouped(now.refused)),
         };
         format!(
-            "{}: {} packets sent, {refused}, {} bytes in {:.3} s by {}: {} packets/s, {} L1",
+            "{}: {} {} sent, {refused}, {} bytes in {:.3} s by {}: {} packets/s, {} L1",
             self.device,
             grouped(now.sent),
+            match now.sent {
+                1 => "packet",
+                _ => "packets",
+            },
             grouped(now.bytes),
             seconds(now.elapsed_ns),
             match now.method {
@@ -142,6 +146,22 @@ fn seconds(ns: u64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn one_packet_is_not_several() {
+        let report = Report::new("eth0".to_owned(), false);
+        let summary = |sent| {
+            let mut counters = SendCounters::default();
+            counters.sent = sent;
+            report.summary(counters, &SendRates { pps: 0.0, bps: 0.0 })
+        };
+        assert!(
+            summary(1).starts_with("eth0: 1 packet sent"),
+            "{}",
+            summary(1)
+        );
+        assert!(summary(2).starts_with("eth0: 2 packets sent"));
+    }
 
     #[test]
     fn rates_are_those_between_two_moments() {

@@ -22,6 +22,8 @@ fn what_cannot_be_bridged_is_refused_with_what_to_do() {
     require_tool!("ip", "ethtool");
     let wire = Wire::new("bridge-no", 1500, Ends::Napi);
     let net = &wire.middle;
+    let end = net.run(BINARY, &["bridge", "a1", "a1"]);
+    assert_eq!(end.status.code(), Some(2), "{}", end.stderr);
     let text = refused(net, &["bridge", "a1", "a1"]);
     assert!(text.contains("a bridge of a1 with itself"), "{text}");
     let text = refused(net, &["bridge", "a1", "b2"]);

@@ -30,6 +30,24 @@ fn refusal(hub: &RunningHub, request: &SubscriptionRequest) -> String {
 }
 
 #[test]
+fn a_user_without_rights_is_told_of_them_before_the_socket() {
+    require_root!();
+    let program = PublicProgram::copy_of(BINARY);
+    for device in ["lo", "tap:lo", "packet:lo", "xdp:lo"] {
+        let mut hub = program.as_nobody();
+        hub.args(["hub", "-i", device, "--socket", "/nonexistent/hub.sock"]);
+        let end = Running::start(hub).wait(LIMIT);
+        assert_eq!(end.status.code(), Some(1), "{}", end.stderr);
+        let is_of_rights = end.stderr.contains("source needs CAP_");
+        assert!(
+            is_of_rights && !end.stderr.contains("/nonexistent"),
+            "{}",
+            end.stderr
+        );
+    }
+}
+
+#[test]
 fn more_than_is_allowed_is_refused_with_both_numbers() {
     require_root!();
     let text = "[[group]]\nname = \"small\"\ncredit = 4\nwatermark = 10\nmembers = 1\n";

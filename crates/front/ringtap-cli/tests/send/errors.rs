@@ -225,6 +225,18 @@ fn without_rights_the_capability_is_named() {
 }
 
 #[test]
+fn a_sender_without_a_carrier_says_that_packets_are_dropped() {
+    require_root!();
+    let net = Namespace::with_veth("send_carrier");
+    let args = ["send", "-q", "-i", "tx0", "-c", "5", "--method", "packet"];
+    let told = net.run(RINGTAP, &args).success().stderr;
+    assert!(!told.contains("carrier"), "{told}");
+    net.ip(&["link", "set", "rx0", "down"]);
+    let told = net.run(RINGTAP, &args).success().stderr;
+    assert!(told.contains("tx0 has no carrier"), "{told}");
+}
+
+#[test]
 fn a_killed_sender_leaves_nothing_behind() {
     require_root!();
     require_tool!("ethtool", "bpftool");
