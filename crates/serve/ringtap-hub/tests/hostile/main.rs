@@ -12,6 +12,10 @@ mod server;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::string::string_regex;
+use ringtap_hub::access::AccessList;
+use ringtap_hub::server::Server;
+use ringtap_ipc::protocol::Reply;
+use ringtap_ipc::socket::Listener;
 
 /// Messages that are almost valid.
 fn near() -> impl Strategy<Value = String> {
@@ -47,4 +51,22 @@ proptest! {
         bytes.extend(messages.join("\n").as_bytes());
         server::run(&bytes);
     }
+}
+
+#[test]
+fn a_reader_has_the_name_of_its_hello_without_control_characters() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("hub.sock");
+    let hub = server::quiet_hub();
+    let listener = Listener::bind(&path).expect("a socket");
+    let _server = Server::open(listener, &hub, vec![AccessList::default()]).expect("a thread");
+    let reader = server::connect(&path);
+    let hello = br#"{"ask":"hello","protocol":1,"name":"red\u001b[31m"}"#;
+    server::ask(&reader, hello).expect("an answer to hello");
+    server::ask(&reader, server::ATTACH).expect("an answer to attach");
+    let Some(Reply::Status(status)) = server::ask(&reader, server::STATUS) else {
+        panic!("the hub tells no status");
+    };
+    let names: Vec<_> = status.readers.iter().map(|reader| reader.name.as_str()).collect();
+    assert_eq!(names, ["red[31m"]);
 }
