@@ -26,6 +26,8 @@ END_SECONDS = 30.0
 LOOK_SECONDS = 0.005
 #: A program that runs no longer than this between two looks reads no packets.
 IDLE_NS = 200_000
+#: One that runs for no more than this part of the time has caught up.
+BUSY_PART = 0.2
 
 _numbers = itertools.count()
 
@@ -131,7 +133,7 @@ class Tool:
     def wait_idle(self, quiet_seconds: float, look_seconds: float = 0.05) -> float:
         """Waits until it has neither run nor wanted to for so long: then it has read all.
 
-        Gives the seconds from now to the last look, one each `look_seconds`, at which it still ran."""
+        Gives the seconds from now to the last look, one each `look_seconds`, at which it still read."""
         return wait_all_idle([self], quiet_seconds, look_seconds)
 
     def ask_to_end(self) -> None:
@@ -161,8 +163,9 @@ class Tool:
 def wait_all_idle(tools: list[Tool], quiet_seconds: float, look_seconds: float = 0.05) -> float:
     """Waits until none of them has run or wanted to for so long: then all is read.
 
-    Gives the seconds from now to the last look at which one still ran."""
-    start = time.monotonic()
+    Gives the seconds from now to the last look before which one ran for more than BUSY_PART of the time: a
+    reader that has caught up still looks for packets."""
+    looked = busy_until = start = time.monotonic()
     end = start + END_SECONDS
     last, since = [tool.cpu_ns() for tool in tools], start
     while time.monotonic() - since < quiet_seconds:
@@ -172,6 +175,9 @@ def wait_all_idle(tools: list[Tool], quiet_seconds: float, look_seconds: float =
         now = [tool.cpu_ns() for tool in tools]
         # Its own clock-driven line a second is no reading of packets.
         ran = any(after - before > IDLE_NS for after, before in zip(now, last))
+        seconds, looked = time.monotonic() - looked, time.monotonic()
+        if any(after - before > BUSY_PART * seconds * 1e9 for after, before in zip(now, last)):
+            busy_until = looked
         if ran or any(tool.wants_to_run() for tool in tools):
             since = time.monotonic()
         last = now
@@ -179,7 +185,7 @@ def wait_all_idle(tools: list[Tool], quiet_seconds: float, look_seconds: float =
             raise ToolError(
                 f"{tools[-1].command}: still busy {END_SECONDS} s after the last packet"
             )
-    return since - start
+    return busy_until - start
 
 
 def xdp_attached(device: str = sandbox.CAPTURED) -> bool:

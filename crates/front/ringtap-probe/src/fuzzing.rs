@@ -16,9 +16,18 @@ const IPV4: [u8; 20] = [
     0x45, 0, 0, 0, 0, 0, 0, 0, 64, 0, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2,
 ];
 
+/// Links of whole frames without Ethernet.
+const LINKS: [Link; 5] = [
+    Link::Ip,
+    Link::LinuxCooked,
+    Link::LinuxCooked2,
+    Link::Loopback,
+    Link::Ppp,
+];
+
 /// Meters packets made of `input`.
 ///
-/// The first byte chooses whole frames, DNS datagrams, or a TCP stream to a port; then each packet has
+/// The first byte chooses whole frames and their link, DNS datagrams, or a TCP stream to a port; then each packet has
 /// its length in front.
 ///
 /// # Panics
@@ -51,10 +60,10 @@ pub fn meter(input: &[u8]) {
             _ => segment(is_back, sequence, mode, data),
         };
         sequence = sequence.wrapping_add(u32::from(length));
-        let link = if mode % 4 == 0 {
-            Link::Ethernet
-        } else {
-            Link::Ip
+        let link = match (mode % 4, mode >> 2) {
+            (0, _) => Link::Ethernet,
+            (1, link) => LINKS[usize::from(link) % LINKS.len()],
+            _ => Link::Ip,
         };
         let wire = u32::try_from(frame.len()).unwrap_or(u32::MAX);
         let time_ns = 1_700_000_000_000_000_000 + packets * 1_000_000;
