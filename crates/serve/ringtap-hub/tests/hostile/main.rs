@@ -67,6 +67,10 @@ fn a_reader_has_the_name_of_its_hello_without_control_characters() {
     let Some(Reply::Status(status)) = server::ask(&reader, server::STATUS) else {
         panic!("the hub tells no status");
     };
-    let names: Vec<_> = status.readers.iter().map(|reader| reader.name.as_str()).collect();
+    let names: Vec<_> = status
+        .readers
+        .iter()
+        .map(|reader| reader.name.as_str())
+        .collect();
     assert_eq!(names, ["red[31m"]);
 }
