@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Shared and private delivery, many readers, files, waits.
 
+use std::collections::BTreeSet;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -61,6 +62,40 @@ fn a_recorder_at_a_hub_writes_a_whole_file() {
     command.args(["-M", "-c"]).arg(&file);
     let told = Running::start(command).wait(LIMIT).success().stdout;
     assert!(told.contains(&sent.to_string()), "{sent} packets: {told}");
+    hub.finish();
+}
+
+/// Each flow is in one file, and the files together have every packet.
+#[test]
+fn recorders_of_one_group_divide_the_flows_among_their_files() {
+    require_root!();
+    let hub = RunningHub::new("hub-parts", &["rec:2:flow"]);
+    let files = [hub.path("1.pcapng"), hub.path("2.pcapng")];
+    let recorders = files.each_ref().map(|file| {
+        let mut command = Command::new(BINARY);
+        command.args(["record", "-q", "-i", &hub.device("rec"), "-w"]);
+        command.arg(file).arg("udp");
+        Running::start(command)
+    });
+    hub.wait_until("both attach", |status| status.readers.len() == 2);
+    let sent = hub.send(100_000, 100_000);
+    for recorder in recorders {
+        recorder.interrupt();
+        let _ended = recorder.wait(LIMIT).success();
+    }
+    let ports = files.map(|file| {
+        let mut reader = FileReader::open(file.to_str().expect("UTF-8")).expect("a file");
+        let mut ports = Vec::new();
+        while let Some(packet) = reader.next_packet().expect("a packet") {
+            ports.push([packet.data[34], packet.data[35]]);
+        }
+        ports
+    });
+    let packets: usize = ports.iter().map(Vec::len).sum();
+    assert_eq!(u64::try_from(packets), Ok(sent));
+    let [one, other] = ports.map(|ports| ports.into_iter().collect::<BTreeSet<_>>());
+    assert!(one.is_disjoint(&other), "{one:?} {other:?}");
+    assert!(!one.is_empty() && !other.is_empty());
     hub.finish();
 }
 
