@@ -2,6 +2,7 @@
 //! A hub on a veth pair, and a virtual machine with Ringtap, a shell and tcpdump.
 
 use std::cell::Cell;
+use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -368,16 +369,37 @@ impl GuestAndHub {
         }
     }
 
-    /// Waits until the guest reads; `false` if its kernel does not come back from an unplug, so that the
-    /// process of the machine ends.
-    pub(crate) fn is_read(&self, vm: &mut Running) -> bool {
+    /// Waits until the guest reads, so that the hub has this many readers; `false` if its kernel does not come back
+    /// from an unplug, so that the process of the machine ends.
+    pub(crate) fn is_read(&self, vm: &mut Running, readers: usize) -> bool {
         self.until("the guest reads", |status| match status.readers.len() {
-            1 => Some(true),
+            now if now == readers => Some(true),
             _ => (!vm.is_running()).then(|| {
                 say_skipped(HANGS);
                 false
             }),
         })
+    }
+
+    /// Number of the hub's readers.
+    pub(crate) fn readers(&self) -> usize {
+        self.status().readers.len()
+    }
+
+    pub(crate) fn hub_pid(&self) -> u32 {
+        self.hub.pid()
+    }
+
+    /// Processes whose command lines have the folder of this hub's sockets.
+    pub(crate) fn processes(&self) -> BTreeSet<u32> {
+        let folder = self.folder.path().to_str().unwrap();
+        let processes = fs::read_dir("/proc").unwrap();
+        let numbers = processes.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
+        let is_ours = |pid: &u32| {
+            let words = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+            String::from_utf8_lossy(&words).contains(folder)
+        };
+        numbers.filter(is_ours).collect()
     }
 
     pub(crate) fn wait_for_readers(&self, readers: usize) {

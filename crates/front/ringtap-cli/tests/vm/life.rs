@@ -60,7 +60,7 @@ fn a_reader_in_a_guest_outlives_rounds_of_attach_detach_and_kills_under_traffic(
         if round % 5 == 1 {
             // At some time of the plugging.
             std::thread::sleep(Duration::from_millis(to_u64(round) * 37 % 500));
-        } else if !host.is_read(&mut vm) {
+        } else if !host.is_read(&mut vm, 1) {
             return host.finish_hub();
         }
         if round % 5 == 3 {
@@ -83,7 +83,7 @@ fn a_reader_in_a_guest_outlives_rounds_of_attach_detach_and_kills_under_traffic(
         host.wait_for_readers(0);
     }
     let mut vm = host.attach();
-    if !host.is_read(&mut vm) {
+    if !host.is_read(&mut vm, 1) {
         return host.finish_hub();
     }
     traffic.interrupt();

@@ -4,6 +4,7 @@
 
 mod hostile;
 mod in_place;
+mod kills;
 mod kit;
 mod libvirt;
 mod life;
