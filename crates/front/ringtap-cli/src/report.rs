@@ -71,6 +71,14 @@ pub(crate) fn grouped(number: u64) -> String {
     text
 }
 
+/// `1 packet`, `12,345 packets`.
+pub(crate) fn packets(number: u64) -> String {
+    match number {
+        1 => "1 packet".to_owned(),
+        _ => format!("{} packets", grouped(number)),
+    }
+}
+
 /// One line with the changes in an interval.
 pub(crate) fn live_line(now: &Counters, before: &Counters, interval: Duration) -> String {
     let seconds = interval.as_secs_f64();

@@ -334,9 +334,9 @@ fn summary(written: &WrittenFiles) -> String {
         packets,
         size_bytes,
     } = written;
-    let (packets, megabytes) = (grouped(*packets), report::as_f64(*size_bytes) / 1e6);
+    let (packets, megabytes) = (report::packets(*packets), report::as_f64(*size_bytes) / 1e6);
     match files {
-        1 => format!("{packets} packets, {megabytes:.1} MB in {file}"),
-        _ => format!("{packets} packets, {megabytes:.1} MB in {files} files, the last is {file}"),
+        1 => format!("{packets}, {megabytes:.1} MB in {file}"),
+        _ => format!("{packets}, {megabytes:.1} MB in {files} files, the last is {file}"),
     }
 }

@@ -7,7 +7,7 @@ use ringtap_ipc::time::now_ns;
 use ringtap_send::{Method, SendCounters};
 use serde::Serialize;
 
-use crate::report::{as_f64, bits_per_second, grouped, rounded};
+use crate::report::{as_f64, bits_per_second, grouped, packets, rounded};
 
 /// Prints how the counters grow.
 pub(super) struct Report {
@@ -88,13 +88,9 @@ impl Report {
             Some(why) => format!("{} refused ({why})", grouped(now.refused)),
         };
         format!(
-            "{}: {} {} sent, {refused}, {} bytes in {:.3} s by {}: {} packets/s, {} L1",
+            "{}: {} sent, {refused}, {} bytes in {:.3} s by {}: {} packets/s, {} L1",
             self.device,
-            grouped(now.sent),
-            match now.sent {
-                1 => "packet",
-                _ => "packets",
-            },
+            packets(now.sent),
             grouped(now.bytes),
             seconds(now.elapsed_ns),
             match now.method {

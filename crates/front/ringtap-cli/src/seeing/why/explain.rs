@@ -8,9 +8,9 @@
 use ringtap_ipc::protocol::{BridgeStatus, HubStatus, ReaderStatus, SourceState, SourceStatus};
 use serde::Serialize;
 
-use super::words::{a_second, ago, packets, percent, share};
+use super::words::{a_second, ago, percent, share};
 use super::{advice, groups};
-use crate::report::grouped;
+use crate::report::{grouped, packets};
 use crate::seeing::change::{StatusChange, total};
 
 /// Kind of the finding that packets passed while a program was detached.

@@ -6,8 +6,8 @@ use std::cmp::Reverse;
 use ringtap_ipc::protocol::{GroupStatus, ReaderStatus};
 
 use super::explain::Finding;
-use super::words::{a_second, packets};
-use crate::report::grouped;
+use super::words::a_second;
+use crate::report::{grouped, packets};
 use crate::seeing::change::StatusChange;
 
 /// Most members named in one sentence.

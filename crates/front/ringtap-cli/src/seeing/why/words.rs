@@ -5,14 +5,6 @@ use jiff::Timestamp;
 
 use crate::report::{as_f64, grouped, rounded};
 
-/// `1 packet`, `12,345 packets`.
-pub(super) fn packets(number: u64) -> String {
-    match number {
-        1 => "1 packet".to_owned(),
-        _ => format!("{} packets", grouped(number)),
-    }
-}
-
 /// A part as a fraction of `whole`; 0 if `whole` is 0.
 pub(super) fn share(part: u64, whole: u64) -> f64 {
     match whole {
