@@ -100,7 +100,7 @@ test-fleet: build ## three probes, a Kafka broker and a Spark job (about 2 minut
 	@scripts/prepare test
 	@$(if $(SUDO),sudo -E) scripts/fleet $(BINARY)
 
-recipes-test: build ## the recipes with Suricata, Podman and Prometheus, as far as they are installed (1 minute, needs root)
+recipes-test: build ## the recipes with Suricata, Podman, Docker and Prometheus, as far as they are installed (1 minute, needs root)
 	@echo "recipes-test: programs in a private network; about a minute"
 	@$(SUDO) python3 lab/recipes.py --ringtap $(BINARY)
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""Runs the recipes of docs/recipes.md that need large programs: Suricata, Podman, Prometheus.
+"""Runs the recipes of docs/recipes.md that need large programs: Suricata, Podman, Docker, Prometheus.
 
 Exit status: 0 if every recipe whose program is installed worked, 1 if one failed, 2 if nothing could be run.
 
@@ -121,21 +121,24 @@ def suricata(ringtap: Path, processes: int) -> str:
     return f"{version}: {PACKETS:,} packets, {FLOWS} flows, each whole in one member; 1 alert"
 
 
-def container(ringtap: Path) -> str:
-    """A reader in a container without a network or a right."""
+def container_root() -> Path:
+    """The root of a container, whose programs are this machine's."""
     # The sandbox's /sys has no control groups.
-    groups = Path("/sys/fs/cgroup")
-    said("mount", "-t", "cgroup2", "cgroup2", groups)
+    if not os.path.ismount("/sys/fs/cgroup"):
+        said("mount", "-t", "cgroup2", "cgroup2", "/sys/fs/cgroup")
     root = sandbox.SCRATCH / "root"
     for folder in ("usr", "run", "proc", "sys", "dev", "tmp", "etc", "lib", "lib64"):
-        (root / folder).mkdir(parents=True)
+        (root / folder).mkdir(parents=True, exist_ok=True)
+    return root
+
+
+def container(ringtap: Path, run: str, image: str) -> None:
+    """A reader in a container without a network or a right."""
+    folders = {"/usr": "/usr", "/usr/lib": "/lib", "/usr/lib64": "/lib64", ringtap: "/ringtap"}
+    mounts = " ".join(f"-v {here}:{there}:ro" for here, there in folders.items())
+    run = f"{run} --network none --cap-drop all {mounts} -v /run/ringtap:/run/ringtap {image}"
     with Tool(f"{ringtap} hub -i {sandbox.CAPTURED} -g rec") as hub:
         hub.wait_ready("ringtap: hub of", "nothing")
-        folders = {"/usr": "/usr", "/usr/lib": "/lib", "/usr/lib64": "/lib64", ringtap: "/ringtap"}
-        mounts = " ".join(f"-v {here}:{there}:ro" for here, there in folders.items())
-        rights = "--network none --cap-drop all --ulimit nofile=1000:1000 --ulimit nproc=1000:1000"
-        podman = f"podman --root {root}-images --runroot {root}-state run --rm --cgroups disabled"
-        run = f"{podman} {rights} {mounts} -v /run/ringtap:/run/ringtap --rootfs {root}"
         with Tool(f"{run} /ringtap count -q --json -i hub:rec -c {PACKETS}") as reader:
             wait_for("the container attaches", lambda: reader.must_live() or len(readers(ringtap)) == 1)
             send(ringtap)
@@ -143,7 +146,34 @@ def container(ringtap: Path) -> str:
             counted = json.loads(reader.output().strip().splitlines()[-1])
         hub.end()
     expect("packets", counted["delivered"], PACKETS)
+
+
+def podman(ringtap: Path) -> str:
+    """A container of Podman."""
+    root = container_root()
+    limits = "--ulimit nofile=1000:1000 --ulimit nproc=1000:1000"
+    run = f"podman --root {root}-images --runroot {root}-state run --rm --cgroups disabled {limits}"
+    container(ringtap, run, f"--rootfs {root}")
     return f"{said('podman', '--version').strip()}: {PACKETS:,} packets"
+
+
+def docker(ringtap: Path) -> str:
+    """A container of a Docker server that lives in the sandbox."""
+    root = container_root()
+    folders = f"--data-root {root}-docker --exec-root /run/docker --pidfile /run/docker.pid"
+    network = "--bridge none --iptables=false --ip6tables=false"
+    client = "docker -H unix:///run/docker.sock"
+    server = f"dockerd -H unix:///run/docker.sock {folders} {network} --storage-driver vfs"
+    with Tool(server) as daemon:
+        running = lambda: subprocess.run([*client.split(), "version"], capture_output=True, check=False)  # noqa: E731
+        wait_for("the Docker server", lambda: daemon.must_live() or running().returncode == 0)
+        archive = sandbox.SCRATCH / "root.tar"
+        said("tar", "-C", root, "-cf", archive, ".")
+        said(*client.split(), "import", archive, "ringtap-reader")
+        container(ringtap, f"{client} run --rm", "ringtap-reader")
+        version = said(*client.split(), "version", "--format", "{{.Server.Version}}").strip()
+        daemon.end()
+    return f"Docker {version}: {PACKETS:,} packets"
 
 
 def prometheus(ringtap: Path) -> str:
@@ -193,7 +223,8 @@ def firing() -> set[str]:
 RECIPES: list[tuple[str, str, Callable[[Path], str]]] = [
     ("Suricata, a process per member", "suricata", lambda ringtap: suricata(ringtap, MEMBERS)),
     ("Suricata, a thread per member", "suricata", lambda ringtap: suricata(ringtap, 1)),
-    ("a container", "podman", container),
+    ("a container of Podman", "podman", podman),
+    ("a container of Docker", "dockerd", docker),
     ("an alarm on loss", "prometheus", prometheus),
 ]
 
