@@ -32,7 +32,7 @@ ROOT = Path(__file__).resolve().parent.parent
 #: The paper's rates, packets a second.
 RATES = [50_000 + 72_500 * step for step in range(21)]
 SECONDS, QUIET_SECONDS, SIZE, FLOWS = 0.6, 0.2, 64, 64
-#: The end of the workers' work is known to this.
+#: Interval between looks at whether the workers still work: the error of the time at which they end.
 LOOK_SECONDS = 0.005
 #: Small, so that little waits when the sender ends.
 POOL = "2MiB"

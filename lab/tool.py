@@ -26,7 +26,7 @@ END_SECONDS = 30.0
 LOOK_SECONDS = 0.005
 #: A program that runs no longer than this between two looks reads no packets.
 IDLE_NS = 200_000
-#: One that runs for no more than this part of the time has caught up.
+#: A program that runs for no more than this part of the time between two looks has caught up.
 BUSY_PART = 0.2
 
 _numbers = itertools.count()

@@ -93,13 +93,14 @@ pub(super) struct Output {
     medium: Box<dyn Medium>,
     mode: WriteMode,
     buffer: Vec<u8>,
-    /// Unused bytes at the start of the buffer, which align the rest.
+    /// Unused bytes at the start of the buffer, so that the first used one is aligned for direct I/O.
     base: usize,
-    /// Offset of the rest in the file.
+    /// Offset in the file of the first used byte.
     offset: u64,
-    /// Bytes of the rest that are in the file already, and will be written again.
+    /// How many of the used bytes are in the file already; the next write repeats them.
     in_file: usize,
-    /// Blocks that end within the first bytes of the rest and are not counted yet.
+    /// Blocks of which the buffer has at most the last part, because direct I/O wrote what was before it. They
+    /// end at `end` of the used bytes, and count as written when these bytes are in the file.
     uncounted: WholeBlocks,
     format: Format,
     /// The file's header is in the file or on its way.
@@ -242,6 +243,9 @@ impl Output {
     /// [`ALIGNMENT`] bytes past the page cache; the buffer keeps the rest, which is written again.
     fn write(&mut self, bytes: usize) -> Result<(), WriteError> {
         self.require_no_failure()?;
+        if bytes <= self.in_file {
+            return Ok(());
+        }
         let part = &self.buffer[self.base..self.base + bytes];
         write_all(&mut *self.medium, part, self.offset)
             .map_err(|(done, cause)| self.fail(done, cause))?;
