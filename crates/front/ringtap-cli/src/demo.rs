@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `ringtap demo`: a sender, a hub and four readers in a private network, for some seconds.
+//! `ringtap demo`: a sender, a hub, four readers and a probe in a private network, for some seconds.
 //!
 //! Invariants
 //! - The process enters the private network before it starts a thread. So it changes nothing on the
 //!   machine and leaves nothing behind, even after a kill.
 
 mod places;
+mod probe;
 mod readers;
 mod table;
 mod words;
@@ -53,8 +54,8 @@ const TICK: Duration = Duration::from_millis(50);
 const SETTLE: Duration = Duration::from_millis(100);
 
 /// Shows a hub in a private network: a sender, one capture, a reader that counts, one that
-/// records a flow, and a group of two that share half of the flows. Needs no root; with it, it
-/// shows more.
+/// records a flow, a group of two that share half of the flows, and a probe that makes flow
+/// records. Needs no root; with it, it shows more.
 #[derive(Args, Debug)]
 pub(crate) struct DemoArgs {
     /// File for the recorded packets, overwritten. Without it: ringtap-demo.pcapng in the current
@@ -108,8 +109,8 @@ pub(crate) fn run(args: &DemoArgs) -> Result<ExitCode> {
     })
 }
 
-/// Starts a hub with three groups (all packets, one flow, half of the flows for two members) and
-/// subscribes the four readers.
+/// Starts a hub with four groups (all packets, one flow, half of the flows for two members, all
+/// packets for the probe) and subscribes the five readers.
 fn start_hub(source: Box<dyn Source>) -> Result<(Hub, Vec<Capture>)> {
     let group = |name: &str, filter: &str| -> Result<Group> {
         Ok(Group {
@@ -123,12 +124,18 @@ fn start_hub(source: Box<dyn Source>) -> Result<(Hub, Vec<Capture>)> {
         most_members: 2,
         ..group("half", HALF)?
     };
-    let groups = vec![Group::new("all"), group("flow", FILTER)?, half];
+    let groups = vec![
+        Group::new("all"),
+        group("flow", FILTER)?,
+        half,
+        Group::new("probe"),
+    ];
     let subscriptions = [
         ("all", "count"),
         ("flow", "record"),
         ("half", "1"),
         ("half", "2"),
+        ("probe", "probe"),
     ];
     let requests = subscriptions
         .map(|(group, name)| SubscriptionRequest::new(group, name))

@@ -264,17 +264,18 @@ impl Write for ProbeOutput {
     }
 }
 
-fn ledger_text(ledger: &ProbeLedger) -> String {
+/// What the probe analysed, skipped, recorded and exported.
+pub(crate) fn ledger_text(ledger: &ProbeLedger) -> String {
     let number = report::grouped;
     let flows = &ledger.flows;
     let mut text = format!(
-        "  analysed {} of {} packets, and {} not captured because the workers were behind; skipped {} not IP, {} \
-         not sampled\n  {} flow records, {} of them evicted",
+        "  analysed {} of {} packets; skipped {} not IP, {} not sampled\n  not captured: {} packets, because the \
+         workers were behind\n  {} flow records, {} of them evicted",
         number(ledger.analysed),
         number(ledger.captured),
-        number(ledger.not_captured),
         number(ledger.not_ip + ledger.disabled),
         number(flows.not_sampled),
+        number(ledger.not_captured),
         number(flows.records),
         number(flows.evicted),
     );

@@ -27,13 +27,20 @@ fn demo(folder: &Path, args: &[&str]) -> Command {
 fn assert_complete(end: &Finished, file: &Path) {
     let shown = format!("stdout: {}\nstderr: {}", end.stdout, end.stderr);
     assert!(end.status.success(), "{}\n{shown}", end.status);
-    assert_eq!(end.stdout.matches("  balanced: ").count(), 4, "{shown}");
+    assert_eq!(end.stdout.matches("  balanced: ").count(), 5, "{shown}");
     let delivered = numbers_after(&end.stdout, "  delivered ");
-    let [counted, recorded, one, other] = delivered[..] else {
-        panic!("four counters wanted\n{shown}");
+    let [counted, recorded, one, other, probed] = delivered[..] else {
+        panic!("five counters wanted\n{shown}");
     };
     assert!(one > 0 && other > 0 && one + other < counted, "{shown}");
     assert!(counted > recorded && recorded > 0, "{shown}");
+    assert_eq!(
+        numbers_after(&end.stdout, "  analysed "),
+        [probed],
+        "{shown}"
+    );
+    let flows = end.stdout.matches("\n    udp 198.18.").count();
+    assert_eq!(flows, 3, "the three largest flows are shown\n{shown}");
     let name = file.display().to_string();
     assert!(end.stdout.contains(&name), "{name} is not named\n{shown}");
     if tool_exists("capinfos") {

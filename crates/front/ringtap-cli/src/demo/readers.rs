@@ -10,6 +10,7 @@ use ringtap_ipc::time::now_ns;
 
 use super::FILTER;
 use super::places::DemoCpus;
+use super::probe::{self, ProbeResult, RunningProbe};
 use crate::affinity;
 use crate::print::line as say;
 use crate::reading::{Reading, ReadingArgs};
@@ -39,12 +40,14 @@ pub(super) struct RunningReaders<'scope, 'a> {
     counter: Done<'scope, CountingReader<'a>>,
     recorder: Done<'scope, Recorder<'a>>,
     members: [Done<'scope, CountingReader<'a>>; 2],
+    probe: RunningProbe<'scope>,
 }
 
 pub(super) struct DemoOutcome {
     pub(super) counted: Counters,
     pub(super) recorded: Counters,
     pub(super) members: [Counters; 2],
+    pub(super) probe: ProbeResult,
     pub(super) file: WrittenFiles,
 }
 
@@ -55,9 +58,9 @@ pub(super) fn start_all<'scope, 'a: 'scope>(
     captures: Vec<Capture>,
     (places, file): (&DemoCpus, &str),
 ) -> Result<RunningReaders<'scope, 'a>> {
-    let captures: Result<[Capture; 4], _> = captures.try_into();
-    let Ok([first, second, third, fourth]) = captures else {
-        bail!("the hub did not give four subscriptions");
+    let captures: Result<[Capture; 5], _> = captures.try_into();
+    let Ok([first, second, third, fourth, fifth]) = captures else {
+        bail!("the hub did not give five subscriptions");
     };
     let options = FileOptions {
         file: file.to_owned(),
@@ -79,6 +82,7 @@ pub(super) fn start_all<'scope, 'a: 'scope>(
             count(third, "member 1", places.counter),
             count(fourth, "member 2", places.recorder),
         ],
+        probe: probe::start(scope, fifth, places.recorder),
     })
 }
 
@@ -97,7 +101,10 @@ impl RunningReaders<'_, '_> {
     /// Whether a reader has ended already.
     pub(super) fn is_any_over(&self) -> bool {
         let members = self.members.iter().any(ScopedJoinHandle::is_finished);
-        members || self.counter.is_finished() || self.recorder.is_finished()
+        members
+            || self.counter.is_finished()
+            || self.recorder.is_finished()
+            || self.probe.is_finished()
     }
 
     /// Waits for all readers, prints their counters and closes the file.
@@ -116,6 +123,7 @@ impl RunningReaders<'_, '_> {
             counted,
             recorded,
             members,
+            probe: self.probe.join()?,
             file,
         })
     }
@@ -141,5 +149,6 @@ impl DemoOutcome {
             .iter()
             .all(|counters| counters.balance().holds() && counters.delivered > 0)
             && self.file.packets == self.recorded.delivered
+            && self.probe.is_good()
     }
 }

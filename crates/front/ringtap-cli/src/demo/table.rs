@@ -14,12 +14,13 @@ use crate::seeing::change::total;
 
 pub(super) const INTERVAL: Duration = Duration::from_secs(1);
 
-const COLUMNS: [(&str, usize); 6] = [
+const COLUMNS: [(&str, usize); 7] = [
     ("second", 8),
-    ("sent/s", 12),
-    ("counted/s", 12),
-    ("recorded/s", 12),
+    ("sent/s", 11),
+    ("counted/s", 11),
+    ("recorded/s", 11),
     ("group of 2/s", 13),
+    ("probe/s", 11),
     ("lost", 8),
 ];
 
@@ -27,7 +28,7 @@ const COLUMNS: [(&str, usize); 6] = [
 pub(super) struct Table<'a> {
     hub: &'a Handle,
     begun: Instant,
-    last: (Instant, [u64; 5]),
+    last: (Instant, [u64; 6]),
 }
 
 impl<'a> Table<'a> {
@@ -39,7 +40,7 @@ impl<'a> Table<'a> {
         Ok(Table {
             hub,
             begun: now,
-            last: (now, [0; 5]),
+            last: (now, [0; 6]),
         })
     }
 
@@ -56,11 +57,12 @@ impl<'a> Table<'a> {
             group("all"),
             group("flow"),
             group("half"),
+            group("probe"),
             lost(&status),
         ];
         let (then, before) = self.last;
         let seconds = (now - then).as_secs_f64();
-        let [sent, counted, recorded, shared, lost] =
+        let [sent, counted, recorded, shared, probed, lost] =
             std::array::from_fn(|at| figures[at].saturating_sub(before[at]));
         let rate = |packets| grouped(rounded(as_f64(packets) / seconds));
         print([
@@ -69,6 +71,7 @@ impl<'a> Table<'a> {
             rate(counted),
             rate(recorded),
             rate(shared),
+            rate(probed),
             grouped(lost),
         ])?;
         self.last = (now, figures);
@@ -84,7 +87,7 @@ impl<'a> Table<'a> {
     }
 }
 
-fn print(cells: [String; 6]) -> Result<()> {
+fn print(cells: [String; 7]) -> Result<()> {
     let cells = cells.iter().zip(COLUMNS);
     let cells = cells.map(|(text, (_, width))| format!("{text:>width$}"));
     say(cells.collect::<Vec<_>>().join(" "))

@@ -27,6 +27,7 @@ pub(super) fn begin(standing: Standing, device: &str, seconds: u64, file: &str) 
          reader 2  records one flow of {FLOWS}, \"{FILTER}\",\n          \
          to {file}; all of them would be 150 MB a second\n\
          group     two readers that share \"{HALF}\" by flow\n\
+         probe     makes a record of each flow\n\
          the hub captures once; each reader's filter runs in the capture and says which packets \
          are its own"
     ))
