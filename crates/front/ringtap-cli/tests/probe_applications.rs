@@ -3,9 +3,10 @@
 
 use std::fs;
 use std::process::Command;
-use std::time::{Duration, Instant};
 
-use ringtap_testkit::{LIMIT, Namespace, Running, require_root, require_tool, say_skipped};
+use ringtap_testkit::{
+    LIMIT, LoCapture, Namespace, Running, require_root, require_tool, say_skipped,
+};
 use serde_json::Value;
 
 const BINARY: &str = env!("CARGO_BIN_EXE_ringtap");
@@ -27,28 +28,11 @@ fn applications_of_real_programs_are_told_as_tshark_tells_them() {
             &["-K", "lo", "tso", "off", "gso", "off", "gro", "off"],
         )
         .success();
-    let words = [
-        "-i",
-        "lo",
-        "-Z",
-        "root",
-        "-U",
-        "--immediate-mode",
-        "-w",
-        &file,
-    ];
-    let capture = net.spawn("tcpdump", &words);
-    capture.wait_for_stderr("listening on", LIMIT);
+    let capture = LoCapture::start(&net, &file);
     let _talked = net
         .run("python3", &["-c", SCRIPT, "talk", &path("")])
         .success();
-    let begun = Instant::now();
-    while !contains(&fs::read(&file).expect("the capture"), b"GET /the-last ") {
-        assert!(begun.elapsed() < LIMIT, "{}", capture.stderr());
-        std::thread::sleep(Duration::from_millis(50));
-    }
-    capture.interrupt();
-    let _ended = capture.wait(LIMIT).success();
+    capture.finish_when(|bytes| contains(bytes, b"GET /the-last "));
 
     let mut tshark = Command::new("python3");
     tshark.args(["-c", SCRIPT, "read", &file]);
@@ -150,32 +134,15 @@ fn the_server_name_of_quic_is_that_of_tshark_where_ndpi_is_installed() {
     let path = |name: &str| format!("{}/{name}", folder.path().display());
     let (file, config) = (path("quic.pcap"), path("ndpi.toml"));
     let net = Namespace::new("probe_quic");
-    let words = [
-        "-i",
-        "lo",
-        "-Z",
-        "root",
-        "-U",
-        "--immediate-mode",
-        "-w",
-        &file,
-    ];
-    let capture = net.spawn("tcpdump", &words);
-    capture.wait_for_stderr("listening on", LIMIT);
+    let capture = LoCapture::start(&net, &file);
     let sink = net.spawn("python3", &["-c", QUIC_SINK]);
     sink.wait_for_stdout("bound", LIMIT);
     // Nobody answers: the client fails.
     let words = ["-m", "sh", "-c", QUIC_CLIENT, &path("hosts")];
     let _failed = net.run("unshare", &words);
     sink.wait_for_stdout("received", LIMIT);
-    let begun = Instant::now();
     // The first datagram has at least 1200 bytes.
-    while fs::metadata(&file).expect("the capture").len() < 1200 {
-        assert!(begun.elapsed() < LIMIT, "{}", capture.stderr());
-        std::thread::sleep(Duration::from_millis(50));
-    }
-    capture.interrupt();
-    let _ended = capture.wait(LIMIT).success();
+    capture.finish_when(|bytes| bytes.len() >= 1200);
 
     let mut tshark = Command::new("tshark");
     let fields = [

@@ -4,9 +4,8 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::process::Command;
-use std::time::{Duration, Instant};
 
-use ringtap_testkit::{Finished, LIMIT, Namespace, Running, require_root, require_tool};
+use ringtap_testkit::{Finished, LIMIT, LoCapture, Namespace, Running, require_root, require_tool};
 use serde_json::Value;
 
 const BINARY: &str = env!("CARGO_BIN_EXE_ringtap");
@@ -70,18 +69,7 @@ struct Message {
 /// Captures the talk of `dig`, glibc and `dnsmasq`.
 fn talk(file: &str, resolver: &str) {
     let net = Namespace::new("probe_dns");
-    let words = [
-        "-i",
-        "lo",
-        "-Z",
-        "root",
-        "-U",
-        "--immediate-mode",
-        "-w",
-        file,
-    ];
-    let capture = net.spawn("tcpdump", &words);
-    capture.wait_for_stderr("listening on", LIMIT);
+    let capture = LoCapture::start(&net, file);
     let server = net.spawn("dnsmasq", SERVER);
     server.wait_for_stderr("started", LIMIT);
     for question in QUESTIONS {
@@ -93,17 +81,10 @@ fn talk(file: &str, resolver: &str) {
     assert!(answer.stdout.contains("192.0.2.1"), "{}", answer.stdout);
     let words = ["@127.0.0.1", "+tries=1", "the-last.example.org", "A"];
     let _answer = net.run("dig", &words).success();
-    let begun = Instant::now();
-    let last = b"\x08the-last";
     // The question, and its answer.
-    while count(&fs::read(file).expect("the capture"), last) < 2 {
-        assert!(begun.elapsed() < LIMIT, "{}", capture.stderr());
-        std::thread::sleep(Duration::from_millis(50));
-    }
+    capture.finish_when(|bytes| count(bytes, b"\x08the-last") >= 2);
     server.interrupt();
     let _ended: Finished = server.wait(LIMIT);
-    capture.interrupt();
-    let _ended = capture.wait(LIMIT).success();
 }
 
 fn count(bytes: &[u8], part: &[u8]) -> usize {

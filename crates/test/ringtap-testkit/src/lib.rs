@@ -35,6 +35,7 @@ mod public;
 mod running;
 mod script;
 mod settle;
+mod talk;
 mod wire;
 
 /// Time limit for each step of a test; only a failing test on a busy machine takes so long.
@@ -52,4 +53,5 @@ pub use public::{NOBODY, PublicProgram};
 pub use running::{Finished, Running};
 pub use script::Script;
 pub use settle::{sending_cpu, settle, settle_everywhere};
+pub use talk::LoCapture;
 pub use wire::{Ends, Wire};
