@@ -6,7 +6,7 @@
 #ifndef RINGTAP_FLOW_H
 #define RINGTAP_FLOW_H
 
-#include "headers.h"
+#include "tunnel.h"
 #include "splice.h"
 
 /* Selects the hash; the lowest bit is the hook. */
@@ -88,7 +88,8 @@ static __noinline __u32 rt_hash(void *ctx, __u64 how, __u64 tag, __u64 captured,
 
 	if (!rt_ethernet(&view, &at, 1, &outer))
 		return 0;
-	rt_ip(&view, at, outer.last, &outer);
+	type = rt_labels(&view, &at, outer.last);
+	rt_ip(&view, at, type, &outer);
 	if (!(how & RT_OF_INNER))
 		return rt_hash_of(&view, &outer, how);
 	type = rt_tunnel(&view, &outer, &at);
@@ -97,7 +98,7 @@ static __noinline __u32 rt_hash(void *ctx, __u64 how, __u64 tag, __u64 captured,
 	if (type == RT_ETHERNET) {
 		if (!rt_ethernet(&view, &at, 0, &inner))
 			return rt_hash_of(&view, &outer, how);
-		type = inner.last;
+		type = rt_labels(&view, &at, inner.last);
 	}
 	if (rt_ip(&view, at, type, &inner) || inner.words)
 		return rt_hash_of(&view, &inner, how);

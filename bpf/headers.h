@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Dual MIT/GPL */
 /*
- * Headers of a packet: Ethernet, VLAN tags, IP, and one tunnel. ringtap_filter::hash specifies the
- * rules; a test compares the two.
+ * Headers of a packet: Ethernet, VLAN tags, MPLS, PPPoE and IP. ringtap_filter::hash specifies the rules;
+ * a test compares the two.
  */
 #ifndef RINGTAP_HEADERS_H
 #define RINGTAP_HEADERS_H
@@ -23,11 +23,14 @@ enum rt_hook {
 #define RT_MOST_BYTES 256 /* of a packet at rt_view.bytes; as many lie behind them */
 
 #define RT_MOST_TAGS 2
+#define RT_MOST_LABELS 4
 #define RT_MOST_EXTENSIONS 4
 
-#define RT_ETHERNET 0x6558 /* GRE protocol type */
 #define RT_IPV4 0x0800
 #define RT_IPV6 0x86dd
+#define RT_MPLS 0x8847
+#define RT_MPLS_MULTICAST 0x8848
+#define RT_PPPOE 0x8864 /* a session's packets */
 
 #define RT_HOP_BY_HOP 0
 #define RT_TCP 6
@@ -37,9 +40,6 @@ enum rt_hook {
 #define RT_GRE 47
 #define RT_DESTINATION 60
 #define RT_SCTP 132
-
-#define RT_VXLAN_PORT 4789
-#define RT_GTP_PORT 2152
 
 /* Whether an ethertype, in network order, begins a VLAN tag. */
 static __always_inline int rt_is_vlan(__u32 type)
@@ -161,6 +161,55 @@ static __always_inline int rt_ethernet(const struct rt_view *view, __u64 *at, in
 	return 1;
 }
 
+/* Ethertype of an IP packet, by its first byte; 0 if it is neither IPv4 nor IPv6. */
+static __always_inline __u32 rt_version(const struct rt_view *view, __u64 at)
+{
+	__u8 version;
+
+	if (!rt_read(view, at, &version, 1))
+		return 0;
+	version >>= 4;
+	return version == 4 ? RT_IPV4 : version == 6 ? RT_IPV6 : 0;
+}
+
+/* Skips MPLS labels: advances `at`, returns the ethertype of what follows; 0 if that is not IP. */
+static __always_inline __u32 rt_mpls(const struct rt_view *view, __u64 *at)
+{
+	for (int i = 0; i < RT_MOST_LABELS; i++) {
+		__u8 label[4] __attribute__((aligned(4)));
+
+		if (!rt_read(view, *at, label, sizeof(label)))
+			return 0;
+		*at += sizeof(label);
+		if (label[2] & 1)
+			return rt_version(view, *at);
+	}
+	return 0;
+}
+
+/* Skips a PPPoE session header: advances `at`, returns the ethertype of what follows; 0 if that is not IP. */
+static __always_inline __u32 rt_pppoe(const struct rt_view *view, __u64 *at)
+{
+	__u8 head[8] __attribute__((aligned(8)));
+
+	if (!rt_read(view, *at, head, sizeof(head)) || head[0] != 0x11 || head[1] || head[6])
+		return 0;
+	*at += sizeof(head);
+	return head[7] == 0x21 ? RT_IPV4 : head[7] == 0x57 ? RT_IPV6 : 0;
+}
+
+/* Ethertype of the packet at `at`, or behind MPLS labels or a PPPoE header, to which `at` advances. */
+static __always_inline __u32 rt_labels(const struct rt_view *view, __u64 *at, __u32 type)
+{
+	if (type == RT_MPLS || type == RT_MPLS_MULTICAST)
+		type = rt_mpls(view, at);
+	else if (type == RT_PPPOE)
+		type = rt_pppoe(view, at);
+	rt_forget(type, view->length);
+	rt_forget(*at, view->length);
+	return type;
+}
+
 static __always_inline void rt_ports(const struct rt_view *view, struct rt_found *found)
 {
 	__be32 ports;
@@ -269,89 +318,6 @@ static __always_inline int rt_ip(const struct rt_view *view, __u64 at, __u32 typ
 		rt_forget(found->total, view->length);
 	}
 	return is_ip;
-}
-
-/* Skips the extensions of GTP-U; returns 0 if there are too many. */
-static __always_inline int rt_gtp_extensions(const struct rt_view *view, __u64 *at, __u8 next)
-{
-	for (int i = 0; i < RT_MOST_EXTENSIONS; i++) {
-		__u8 units;
-		__u64 length;
-
-		if (!next)
-			return 1;
-		if (!rt_read(view, *at, &units, 1) || !units)
-			return 0;
-		length = 4 * units;
-		if (!rt_read(view, *at + length - 1, &next, 1))
-			return 0;
-		*at += length;
-	}
-	return !next;
-}
-
-/* Skips a GTP-U header: advances `at`, returns the ethertype of the payload; 0 if unknown. */
-static __always_inline __u32 rt_gtp(const struct rt_view *view, __u64 *at)
-{
-	__u8 head[8] __attribute__((aligned(8))), options[4] __attribute__((aligned(4))), version;
-
-	if (!rt_read(view, *at, head, sizeof(head)) || (head[0] & 0xf0) != 0x30 || head[1] != 255)
-		return 0;
-	*at += sizeof(head);
-	if (head[0] & 0x07) {
-		if (!rt_read(view, *at, options, sizeof(options)))
-			return 0;
-		*at += sizeof(options);
-		if (head[0] & 0x04 && !rt_gtp_extensions(view, at, options[3]))
-			return 0;
-	}
-	if (!rt_read(view, *at, &version, 1))
-		return 0;
-	version >>= 4;
-	return version == 4 ? RT_IPV4 : version == 6 ? RT_IPV6 : 0;
-}
-
-static __always_inline __u32 rt_gre(const struct rt_view *view, __u64 *at)
-{
-	__be16 head[2] __attribute__((aligned(4)));
-	__u32 flags;
-
-	if (!rt_read(view, *at, head, sizeof(head)))
-		return 0;
-	flags = bpf_ntohs(head[0]);
-	if (flags & 0x4007)
-		return 0;
-	*at += sizeof(head) + 4 * ((flags >> 15 & 1) + (flags >> 13 & 1) + (flags >> 12 & 1));
-	return bpf_ntohs(head[1]);
-}
-
-static __always_inline __u32 rt_vxlan(const struct rt_view *view, __u64 *at)
-{
-	__u8 head[8] __attribute__((aligned(8)));
-
-	if (!rt_read(view, *at, head, sizeof(head)) || !(head[0] & 0x08))
-		return 0;
-	*at += sizeof(head);
-	return RT_ETHERNET;
-}
-
-/* Ethertype of a tunnel's payload, and its offset; 0 if the packet is no tunnel's. */
-static __always_inline __u32 rt_tunnel(const struct rt_view *view, const struct rt_found *outer,
-				       __u64 *at)
-{
-	__u32 port = outer->ports & 0xffff;
-
-	if (!outer->is_ip || !outer->payload)
-		return 0;
-	*at = outer->payload;
-	if (outer->last == RT_GRE)
-		return rt_gre(view, at);
-	if (outer->last != RT_UDP)
-		return 0;
-	*at += 8;
-	if (port == RT_VXLAN_PORT)
-		return rt_vxlan(view, at);
-	return port == RT_GTP_PORT ? rt_gtp(view, at) : 0;
 }
 
 #endif

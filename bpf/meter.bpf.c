@@ -101,14 +101,16 @@ static __always_inline int rt_look(const struct rt_view *view, struct rt_seen *s
 
 	if (!rt_ethernet(view, &at, 1, &outer))
 		return 0;
-	if (!rt_ip(view, at, outer.last, &outer))
+	type = rt_labels(view, &at, outer.last);
+	if (!rt_ip(view, at, type, &outer))
 		return 0;
 	found = outer;
 	type = config.inner ? rt_tunnel(view, &outer, &at) : 0;
 	rt_forget(type, view->length);
 	rt_forget(at, view->length);
 	if (type == RT_ETHERNET && rt_ethernet(view, &at, 0, &inner)) {
-		if (!rt_ip(view, at, inner.last, &inner))
+		type = rt_labels(view, &at, inner.last);
+		if (!rt_ip(view, at, type, &inner))
 			return 0;
 		found = inner;
 	} else if (type && type != RT_ETHERNET && rt_ip(view, at, type, &inner)) {

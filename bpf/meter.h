@@ -6,7 +6,7 @@
 #ifndef RINGTAP_METER_H
 #define RINGTAP_METER_H
 
-#include "headers.h"
+#include "tunnel.h"
 
 /* Parts of a packet's key that count; the others are 0. */
 #define RT_KEY_SOURCE 1

@@ -42,8 +42,6 @@ RULES = [
     ("SCTP ports", "nfpcapd", {"sctp"}, "nfpcapd has no ports of SCTP"),
     ("first fragment", "tshark ip", {"ipv6.fraghdr"}, "tshark counts only the first fragment of IPv6"),
     ("PPP", "nfpcapd", {"ppp"}, "nfpcapd does not read PPP frames"),
-    ("MPLS", "tshark tcp/udp", {"mpls"}, "tshark counts packets behind MPLS labels, the probe does not"),
-    ("MPLS", "tshark ip", {"mpls"}, "tshark counts packets behind MPLS labels, the probe does not"),
     ("cut header", "tshark ip", {"cut IPv6"}, "tshark does not count packets whose IPv6 extension header was cut by the capture"),
     ("cut header", "tshark tcp/udp", {"cut"}, "tshark does not count segments whose TCP header was cut by the capture"),
 ]

@@ -14,7 +14,7 @@ from pathlib import Path
 from scapy.all import (
     ARP, BOOTP, GRE, ICMP, IP, IPv6, TCP, UDP, VXLAN, Dot1Q, Dot3, Ether, IPOption_Timestamp, LLC,
     ICMPv6EchoReply, ICMPv6EchoRequest, ICMPv6ND_NS, IPv6ExtHdrDestOpt, IPv6ExtHdrFragment,
-    IPv6ExtHdrHopByHop, IPv6ExtHdrRouting, RawPcapNgWriter, Raw, RawPcapWriter, SCTP, fragment, fragment6,
+    IPv6ExtHdrHopByHop, IPv6ExtHdrRouting, PPPoE, RawPcapNgWriter, Raw, RawPcapWriter, SCTP, fragment, fragment6,
 )
 
 LINKTYPE_ETHERNET, LINKTYPE_RAW = 1, 101
@@ -29,6 +29,12 @@ def ether(vlans=(), tpid=0x8100):
     for vlan in vlans:
         head /= Dot1Q(vlan=vlan)
     return head
+
+
+def labels(*numbers):
+    """Ethernet with MPLS labels."""
+    words = [number << 12 | (number == numbers[-1]) << 8 | 64 for number in numbers]
+    return Ether(src=MACS[0], dst=MACS[1], type=0x8847) / Raw(b"".join(word.to_bytes(4) for word in words))
 
 
 def ip(source, destination, **fields):
@@ -127,6 +133,8 @@ def captures():
         "vlan-double": connection(head=ether([7, 9])), "vlan-provider": connection(head=ether([7, 9], 0x88A8)),
         "vlan-zero": connection(head=ether([0])), "ipv6-tcp": connection(a6, b6), "ipv6-udp": [udp(a6, b6, 33), udp(b6, a6, 44)],
         "ipv6-vlan": connection(a6, b6, head=ether([5])),
+        "mpls": connection(head=labels(16)), "mpls-ipv6-3-labels": connection(a6, b6, head=labels(16, 17, 18)),
+        "pppoe": connection(head=ether() / PPPoE() / Raw(b"\0\x21")), "pppoe-ipv6": connection(a6, b6, head=ether() / PPPoE() / Raw(b"\0\x57")),
         "ipv6-hop-by-hop": [ether() / ip(a6, b6) / IPv6ExtHdrHopByHop() / UDP(sport=1, dport=2) / Raw(b"h" * 8)] * 2,
         "ipv6-destination": [ether() / ip(a6, b6) / IPv6ExtHdrDestOpt() / UDP(sport=1, dport=2) / Raw(b"h" * 8)] * 2,
         "ipv6-routing": [ether() / ip(a6, b6) / IPv6ExtHdrRouting(addresses=[]) / UDP(sport=1, dport=2) / Raw(b"h" * 8)],

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The symmetric flow hash: packets of both directions of a connection have the same hash.
 //!
-//! `bpf/headers.h` and `bpf/flow.h` compute the same hashes in the kernel. All arithmetic wraps, after
+//! `bpf/headers.h`, `bpf/tunnel.h` and `bpf/flow.h` compute the same hashes in the kernel. All arithmetic wraps, after
 //! 32 bits unless stated; packet fields are big-endian numbers; a field is present only if all of its bytes
 //! were captured.
 //!
@@ -36,6 +36,10 @@
 //! 1. *Ethernet*: two MAC addresses, then an ethertype. Up to two VLAN tags (0x8100, 0x88a8,
 //!    0x9100) are passed over, if the ethertype that follows them was captured too. Other [link
 //!    headers](Link) have no MAC addresses here: of packets without IP headers behind them the hash is 0.
+//!    Behind the tags, two more headers are passed over if they lead to IP: up to four *MPLS* labels
+//!    (0x8847, 0x8848) of 4 bytes, of which only the last has bit 0x01 in its third byte; then IPv4 or IPv6,
+//!    by the version in the first byte. A *PPPoE* session header (0x8864): 0x11, 0, four bytes, then the
+//!    protocol: 0x0021 IPv4, 0x0057 IPv6.
 //! 2. *IPv4* (ethertype 0x0800): 20 bytes captured, version 4, header length at least 20.
 //!    *IPv6* (0x86dd): 40 bytes captured, version 6. What breaks these rules is not IP.
 //! 3. *Extension headers of IPv6*: up to four hop-by-hop (0), routing (43) and destination (60)

@@ -108,6 +108,8 @@ fn each_packet_is_in_the_counts_of_its_flow() {
         packet[6] = 0x20;
         packet
     };
+    let labels = [0, 1, 0, 64, 0, 2, 1, 64];
+    let labelled = [&labels[..], &ipv4(UDP, 1, 2, &udp([3, 4], b"mpls"))].concat();
     let frames = [
         ethernet(&[], 0x0800, &ipv4(TCP, 1, 2, &tcp(there, 10, SYN, 0))),
         ethernet(&[], 0x0800, &ipv4(TCP, 2, 1, &tcp(back, 90, SYN | ACK, 0))),
@@ -128,13 +130,14 @@ fn each_packet_is_in_the_counts_of_its_flow() {
         ethernet(&[], 0x0800, &ipv4(UDP, 1, 2, &udp([9, 4789], &vxlan))),
         ethernet(&[], 0x0800, &ipv4(1, 1, 2, &[0, 0, 0, 0])),
         ethernet(&[], 0x0800, &fragment),
+        ethernet(&[], 0x8847, &labelled),
         ethernet(&[], 0x0806, &[0; 28]),
     ];
     net.inject("tx0", &frames);
     let all = take(&mut meter);
-    assert_eq!(packets(&meter, &all), 11);
-    assert_eq!((meter.counters().seen, meter.counters().not_ip), (12, 1));
-    let [one, other, tagged, six, inner, echo, part] = &all[..] else {
+    assert_eq!(packets(&meter, &all), 12);
+    assert_eq!((meter.counters().seen, meter.counters().not_ip), (13, 1));
+    let [one, other, tagged, six, inner, echo, part, mpls] = &all[..] else {
         panic!("{all:#?}")
     };
     let v4 = |last: u32| [10 << 24 | last, 0, 0, 0];
@@ -168,8 +171,12 @@ fn each_packet_is_in_the_counts_of_its_flow() {
     );
     assert_eq!((part.protocol, part.ports), (UDP, (0, 0)));
     assert_eq!(
+        (mpls.ports, mpls.bytes, mpls.payload_bytes),
+        ((3, 4), 32, 4)
+    );
+    assert_eq!(
         meter.counters().sizes.map(|(packets, _)| packets)[..4],
-        [8, 1, 2, 0]
+        [9, 1, 2, 0]
     );
     assert!(take(&mut meter).is_empty());
 }

@@ -78,10 +78,22 @@ impl Maker {
             bytes.extend(self.one_of(&[[0x81, 0], [0x88, 0xa8], [0x91, 0]]));
             bytes.extend([self.byte() & 0xe1, self.byte() & 7]);
         }
-        match self.below(8) {
+        match self.below(10) {
             0 => {
                 bytes.extend([0x88, 0xb5]);
                 bytes.extend(self.bytes(30));
+            }
+            8 => {
+                bytes.extend(self.one_of(&[[0x88, 0x47], [0x88, 0x48]]));
+                bytes.extend([0, 1, 0, 64].repeat(self.one_of(&[0, 0, 1, 3, 4])));
+                bytes.extend([0, 2, self.one_of(&[1, 1, 0xff, 0]), 64]);
+                bytes.extend(self.ip(depth).1);
+            }
+            9 => {
+                let (protocol, ip) = self.ip(depth);
+                bytes.extend([0x88, 0x64, self.one_of(&[0x11, 0x11, 0x12]), 0, 0, 5, 0, 30]);
+                bytes.extend([self.one_of(&[0, 0, 0xc0]), protocol]);
+                bytes.extend(ip);
             }
             1..=4 => {
                 bytes.extend([8, 0]);
@@ -93,6 +105,14 @@ impl Maker {
             }
         }
         bytes
+    }
+
+    /// An IP packet, and its protocol of PPP.
+    fn ip(&mut self, depth: u32) -> (u8, Vec<u8>) {
+        match self.below(3) {
+            0 => (0x57, self.ipv6(depth)),
+            _ => (0x21, self.ipv4(depth)),
+        }
     }
 
     fn ipv4(&mut self, depth: u32) -> Vec<u8> {

@@ -3,7 +3,7 @@
 //!
 //! Invariants
 //! - No byte outside the captured bytes is read, whatever lengths the packet claims.
-//! - Every walk is bounded: two tags, four extension headers, one tunnel.
+//! - Every walk is bounded: two tags, four labels, four extension headers, one tunnel.
 
 use super::Link;
 use crate::Headers;
@@ -11,6 +11,8 @@ use crate::Headers;
 const TAGS: [u16; 3] = [0x8100, 0x88a8, 0x9100];
 const IPV4: u16 = 0x0800;
 const IPV6: u16 = 0x86dd;
+const MPLS: [u16; 2] = [0x8847, 0x8848];
+const PPPOE_SESSION: u16 = 0x8864;
 const TRANSPARENT_ETHERNET: u16 = 0x6558;
 
 const HOP_BY_HOP: u8 = 0;
@@ -26,6 +28,7 @@ const VXLAN_PORT: u16 = 4789;
 const GTP_PORT: u16 = 2152;
 
 const MOST_TAGS: usize = 2;
+const MOST_LABELS: usize = 4;
 const MOST_EXTENSIONS: usize = 4;
 
 /// Upper 16 and lower 32 bits.
@@ -104,19 +107,24 @@ pub(super) fn vlan(data: &[u8], link: Link) -> Option<u32> {
 fn link_header(data: &[u8], link: Link) -> Option<(u16, usize)> {
     match link {
         Link::Ethernet => Some((u16_at(data, 12)?, 14)),
-        Link::Ip => match data.first()? >> 4 {
-            4 => Some((IPV4, 0)),
-            6 => Some((IPV6, 0)),
-            _ => None,
-        },
+        Link::Ip => Some((ethertype_of_version(data)?, 0)),
         Link::LinuxCooked => Some((u16_at(data, 14)?, 16)),
         Link::LinuxCooked2 => Some((u16_at(data, 0)?, 20)),
         Link::Loopback => Some((ethertype_of_family(data)?, 4)),
         Link::Ppp => match *data {
-            [0xff, 3, 0, protocol, ..] => Some((ethertype_of_ppp(protocol)?, 4)),
-            [0, protocol, ..] => Some((ethertype_of_ppp(protocol)?, 2)),
+            [0xff, 3, high, low, ..] => Some((ethertype_of_ppp([high, low])?, 4)),
+            [high, low, ..] => Some((ethertype_of_ppp([high, low])?, 2)),
             _ => None,
         },
+    }
+}
+
+/// The ethertype of an IP packet, by its first byte.
+fn ethertype_of_version(data: &[u8]) -> Option<u16> {
+    match data.first()? >> 4 {
+        4 => Some(IPV4),
+        6 => Some(IPV6),
+        _ => None,
     }
 }
 
@@ -129,10 +137,11 @@ fn ethertype_of_family(data: &[u8]) -> Option<u16> {
     }
 }
 
-fn ethertype_of_ppp(protocol: u8) -> Option<u16> {
-    match protocol {
-        0x21 => Some(IPV4),
-        0x57 => Some(IPV6),
+fn ethertype_of_ppp(protocol: [u8; 2]) -> Option<u16> {
+    match u16::from_be_bytes(protocol) {
+        0x0021 => Some(IPV4),
+        0x0057 => Some(IPV6),
+        0x0281 => Some(MPLS[0]),
         _ => None,
     }
 }
@@ -142,14 +151,41 @@ fn ethernet(data: &[u8]) -> ParsedPacket<'_> {
         return ParsedPacket::TooShort;
     };
     let (ethertype, at) = after_tags(data, ethertype, 14);
-    let ip = data.get(at..).and_then(|rest| ip(rest, ethertype));
+    let ip = ip_or_labels(data, ethertype, at);
     ip.map_or(ParsedPacket::Ethernet { macs, ethertype }, ParsedPacket::Ip)
 }
 
 fn without_macs(data: &[u8], link: Link) -> Option<Ip<'_>> {
     let (ethertype, at) = link_header(data, link)?;
     let (ethertype, at) = after_tags(data, ethertype, at);
-    ip(data.get(at..)?, ethertype)
+    ip_or_labels(data, ethertype, at)
+}
+
+/// The IP packet at an offset, or behind MPLS labels or a PPPoE header there.
+fn ip_or_labels(data: &[u8], ethertype: u16, at: usize) -> Option<Ip<'_>> {
+    let rest = data.get(at..)?;
+    let (ethertype, length) = match ethertype {
+        PPPOE_SESSION => after_pppoe(rest)?,
+        kind if MPLS.contains(&kind) => after_labels(rest)?,
+        kind => (kind, 0),
+    };
+    ip(&rest[length..], ethertype)
+}
+
+/// The ethertype of the packet behind MPLS labels, and their length.
+fn after_labels(data: &[u8]) -> Option<(u16, usize)> {
+    let is_last = |label: &[u8; 4]| label[2] & 1 != 0;
+    let mut labels = data.as_chunks().0.iter().take(MOST_LABELS);
+    let length = 4 * (1 + labels.position(is_last)?);
+    Some((ethertype_of_version(&data[length..])?, length))
+}
+
+/// The ethertype of the packet behind a PPPoE session header, and the header's length.
+fn after_pppoe(data: &[u8]) -> Option<(u16, usize)> {
+    match *data {
+        [0x11, 0, _, _, _, _, high, low, ..] => Some((ethertype_of_ppp([high, low])?, 8)),
+        _ => None,
+    }
 }
 
 /// The ethertype behind VLAN tags, and the offset behind it.
@@ -178,11 +214,7 @@ fn ip(data: &[u8], ethertype: u16) -> Option<Ip<'_>> {
 }
 
 fn ip_by_version(data: &[u8]) -> Option<Ip<'_>> {
-    match data.first()? >> 4 {
-        4 => ipv4(data),
-        6 => ipv6(data),
-        _ => None,
-    }
+    ip(data, ethertype_of_version(data)?)
 }
 
 fn ipv4(data: &[u8]) -> Option<Ip<'_>> {

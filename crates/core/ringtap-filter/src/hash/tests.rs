@@ -157,6 +157,41 @@ fn tags_are_seen_through_and_named_by_vlan() {
 }
 
 #[test]
+fn ip_is_found_behind_mpls_labels_and_pppoe_headers() {
+    let ip = ipv4(17, (1, 2), 0, &transport(1000, 53, &[]));
+    let ip6 = ipv6(6, (2, 1), &transport(50000, 443, &[]));
+    let behind = |ethertype, header: &[u8], ip: &[u8]| ethernet(ethertype, &[header, ip].concat());
+    let (label, last) = ([0, 1, 0, 64], [0, 2, 1, 64]);
+    let labels = |count: usize| [label.repeat(count - 1), last.to_vec()].concat();
+    let pppoe = |protocol| [0x11, 0, 0, 5, 0, 30, 0, protocol];
+    assert_eq!(outer(&behind(0x8847, &last, &ip)), UDP_HASH);
+    assert_eq!(outer(&behind(0x8848, &labels(4), &ip6)), TCP6_HASH);
+    assert_eq!(outer(&behind(0x8864, &pppoe(0x21), &ip)), UDP_HASH);
+    assert_eq!(outer(&behind(0x8864, &pppoe(0x57), &ip6)), TCP6_HASH);
+    let tag = [0, 7, 0x88, 0x47];
+    let tagged = behind(0x8100, &[&tag[..], &last].concat(), &ip);
+    assert_eq!(
+        (outer(&tagged), vlan(&tagged, Link::Ethernet)),
+        (UDP_HASH, 7)
+    );
+    // Without IP, MAC addresses and ethertype are hashed.
+    for (ethertype, header, inside) in [
+        (0x8847, &labels(5)[..], &ip[..]),
+        (0x8847, &last, &[0; 60]),
+        (0x8847, &last, &ip[..19]),
+        (0x8864, &pppoe(0xc0), &ip),
+        (0x8864, &[0x12, 0, 0, 5, 0, 30, 0, 0x21], &ip),
+    ] {
+        let packet = behind(ethertype, header, inside);
+        assert_eq!(
+            outer(&packet),
+            outer(&ethernet(ethertype, &[])),
+            "{packet:x?}"
+        );
+    }
+}
+
+#[test]
 fn extension_headers_are_passed_over() {
     let ports = transport(443, 50000, &[]);
     let plain = ethernet(0x86dd, &ipv6(6, (1, 2), &ports));
@@ -253,6 +288,7 @@ fn each_link_header_leads_to_the_same_ip_packet() {
         (108, vec![0, 0, 0, 24], &six, (hash6, 0)),
         (9, vec![0xff, 3, 0, 0x21], &four, (hash4, 0)),
         (9, vec![0, 0x57], &six, (hash6, 0)),
+        (9, vec![2, 0x81, 0, 2, 1, 64], &six, (hash6, 0)),
         (9, vec![0xc0, 0x21], &four, (0, 0)),
         (228, vec![], &four, (hash4, 0)),
     ] {
