@@ -181,13 +181,14 @@ static __always_inline struct rt_meter_flow *rt_flow_of(struct rt_meter_lane *la
 							const struct rt_seen *seen)
 {
 	__u32 bucket = area * config.buckets + rt_bucket_of(&seen->key);
-	struct rt_meter_bucket *chain = bpf_map_lookup_elem(&rt_meter_buckets, &bucket);
+	__u32 pair = bucket / 2, at, first, *chain;
+	struct rt_meter_buckets *both = bpf_map_lookup_elem(&rt_meter_buckets, &pair);
 	struct rt_meter_flow *flow;
-	__u32 at, first;
 
-	if (!chain)
+	if (!both)
 		return 0;
-	at = first = chain->first;
+	chain = &both->first[bucket & 1];
+	at = first = *chain;
 	for (int i = 0; at && i < RT_CHAIN; i++) {
 		__u32 index = area * config.flows + at - 1;
 
@@ -207,7 +208,7 @@ static __always_inline struct rt_meter_flow *rt_flow_of(struct rt_meter_lane *la
 		return flow;
 	}
 	flow->next = first;
-	chain->first = lane->count[area & 1];
+	*chain = lane->count[area & 1];
 	return flow;
 }
 

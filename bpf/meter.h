@@ -64,10 +64,9 @@ struct rt_meter_control {
 	__u32 reserved;
 };
 
-/* First flow of a bucket, plus 1; 0 if none. */
-struct rt_meter_bucket {
-	__u32 first;
-	__u32 reserved;
+/* First flow of each of two buckets, plus 1; 0 if none. An array has 8 bytes for a smaller value. */
+struct rt_meter_buckets {
+	__u32 first[2];
 };
 
 /* State and counters of one CPU. User space writes only `count` of the half that is not in use. */
@@ -111,7 +110,7 @@ struct {
 	__uint(map_flags, BPF_F_MMAPABLE);
 	__uint(max_entries, 1);
 	__type(key, __u32);
-	__type(value, struct rt_meter_bucket);
+	__type(value, struct rt_meter_buckets);
 } rt_meter_buckets SEC(".maps");
 
 struct {

@@ -15,7 +15,7 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
-use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 use std::time::Duration;
 
 use libbpf_rs::{Object, RingBuffer};
@@ -128,7 +128,7 @@ pub struct KernelMeter {
     links: Vec<OwnedFd>,
     lanes: Words<MeterLaneWords>,
     halves: Words<HalfWords>,
-    buckets: Words<AtomicU64>,
+    buckets: Words<AtomicU32>,
     flows: Words<FlowWords>,
     wakes: RingBuffer<'static>,
     shape: MeterShape,
@@ -336,7 +336,8 @@ impl MeterShape {
             lanes,
             cpus,
             flows,
-            buckets: (2 * flows).next_power_of_two(),
+            // Few, so that they stay in the caches; a full room has one or two flows in a bucket.
+            buckets: flows.next_power_of_two(),
         })
     }
 

@@ -11,7 +11,7 @@ use crate::analysis::{AnalysisKind, AnalysisPlace, AnalysisPlan, GapScope, KeyPa
 use crate::flows::FlowOptions;
 use crate::library::LibraryPlan;
 
-/// Flows and keys that the kernel has room for; 144 bytes for each, twice.
+/// Flows and keys that the kernel has room for; 132 bytes for each, twice.
 const USUAL_KERNEL_FLOWS: u32 = 1 << 18;
 
 /// Marks at which the capture skips packets because workers are behind, unless the configuration has others.

@@ -116,8 +116,8 @@ mod tests {
         same("meter", "rt_meter_control", size_of::<HalfWords>(), &half);
         same(
             "meter",
-            "rt_meter_bucket",
-            size_of::<AtomicU64>(),
+            "rt_meter_buckets",
+            size_of::<[AtomicU32; 2]>(),
             &[("first", 0)],
         );
     }

@@ -101,7 +101,7 @@ impl MeterShape {
 
     fn map_bytes(self) -> u64 {
         u64::from(self.all_flows()) * size_of::<FlowWords>() as u64
-            + u64::from(self.all_buckets()) * size_of::<u64>() as u64
+            + u64::from(self.all_buckets()) * size_of::<u32>() as u64
     }
 
     fn size_maps(self, open: &mut libbpf_rs::OpenObject) -> libbpf_rs::Result<()> {
@@ -109,7 +109,7 @@ impl MeterShape {
             let name = map.name().to_string_lossy().into_owned();
             let entries = match name.as_str() {
                 "rt_meter_lanes" => self.lanes,
-                "rt_meter_buckets" => self.all_buckets(),
+                "rt_meter_buckets" => self.all_buckets() / 2,
                 "rt_meter_flows" => self.all_flows(),
                 "rt_meter_wakes" => WAKES_BYTES,
                 _ => continue,
