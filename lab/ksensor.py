@@ -6,6 +6,9 @@ An analysis of 1,000 or 25,000 loops for each packet, on one core or two, at 21 
 the kernel, and an Adviser on libpcap (lab/adviser.c). Each figure is a file of its own, so that figures
 can be measured one by one. Prints the tables of all that are there; with --page writes them.
 
+--repeat measures one point of each line many times instead, each time beside a fixed loop of Python on
+each of the figure's cores, and prints the spread: what of a fall in a figure is the machine's.
+
 Exit status: 0 if every trial's account balanced, 1 if not. What did not hold is part of the tables.
 """
 
@@ -15,6 +18,7 @@ import argparse
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +28,7 @@ import machine
 import parse
 import sandbox
 from contenders import READER_CPU, SENDER_CPU, Programs
+from figures import spread
 from preflight import unable
 from tool import Tool, ToolError
 from trial import Traffic, send
@@ -37,6 +42,8 @@ LOOK_SECONDS = 0.005
 #: Small, so that little waits when the sender ends.
 POOL = "2MiB"
 LINES = ("workers", "kernel", "libpcap")
+#: A fixed amount of work, and the seconds that it took.
+CALIBRATION = "import time; begun = time.perf_counter()\nfor _ in range(6_000_000): pass\nprint(time.perf_counter() - begun)"
 
 
 @dataclass(frozen=True)
@@ -150,8 +157,36 @@ def measure(figure: Figure, programs: Programs, results: Path) -> int:
     return faults
 
 
-def measure_all(figures: list[Figure], programs: Programs, results: Path) -> int:
-    """The figures, inside the sandbox; gives the exit status."""
+def calibrate(cpu: int) -> float:
+    """Runs the fixed loop on a CPU; gives loops a second."""
+    words = ["taskset", "-c", str(cpu), sys.executable, "-c", CALIBRATION]
+    done = subprocess.run(words, capture_output=True, text=True, check=True)
+    return 6_000_000 / float(done.stdout)
+
+
+def repeat(figure: Figure, rate: int, lines: list[str], times: int, programs: Programs) -> int:
+    """The same point again and again; gives the number of faults."""
+    found: dict[str, list[float]] = {}
+    faults = 0
+    for _ in range(times):
+        for line in lines:
+            point = trial(line, figure, rate, programs)
+            faults += not point["balanced"]
+            found.setdefault(line, []).append(point["analysed"])
+        for cpu in (SENDER_CPU, READER_CPU):
+            found.setdefault(f"loop on CPU {cpu}", []).append(calibrate(cpu))
+    print(f"{figure.title}, {rate:,} offered, {times} times, a second:")
+    for name, each in found.items():
+        of = spread(each)
+        print(
+            f"{name:<15} median {of['median']:>12,.0f} most {of['max']:>12,.0f} least {of['min']:>12,.0f}"
+            f" = {of['min'] / of['max']:.2f} of the most; all: {' '.join(f'{one:,.0f}' for one in each)}"
+        )
+    return faults
+
+
+def inside(work: Callable[[], int]) -> int:
+    """Prepares the sandbox and works in it; gives the exit status."""
     sandbox.make_veth()
     # A receive queue for each sending CPU.
     subprocess.run(["ethtool", "-L", sandbox.CAPTURED, "rx", "2", "tx", "2"], check=True)
@@ -159,7 +194,7 @@ def measure_all(figures: list[Figure], programs: Programs, results: Path) -> int
     adviser = sandbox.SCRATCH / "adviser"
     build = ["cc", "-O2", "-Wall", "-Wextra", "-o", adviser, ROOT / "lab/adviser.c", "-lpcap"]
     subprocess.run(build, check=True)
-    return min(1, sum(measure(figure, programs, results) for figure in figures))
+    return min(1, work())
 
 
 def main() -> int:
@@ -167,6 +202,9 @@ def main() -> int:
     parser.add_argument("--ringtap", type=Path, default=ROOT / "target/release/ringtap")
     parser.add_argument("--results", type=Path, default=ROOT / "bench/results/ksensor")
     parser.add_argument("--figure", type=int, action="append", help="6 to 9; default: all")
+    parser.add_argument("--repeat", type=int, metavar="TIMES", help="one point of one figure, many times")
+    parser.add_argument("--rate", type=int, default=RATES[-1], help="of the point; default: %(default)s")
+    parser.add_argument("--line", choices=LINES, action="append", help="of the point; default: all")
     parser.add_argument("--show", action="store_true", help="measure nothing")
     parser.add_argument("--plots", type=Path, help="folder for PNG and SVG")
     parser.add_argument("--page", type=Path, help="Markdown file to write the tables to")
@@ -178,7 +216,16 @@ def main() -> int:
             print(f"ksensor: {why}", file=sys.stderr)
             return 2
         asked = [one for one in FIGURES if one.number in (arguments.figure or range(6, 10))]
-        status = sandbox.run_inside(lambda: measure_all(asked, programs, results))
+        lines = arguments.line or list(LINES)
+
+        def work() -> int:
+            if arguments.repeat:
+                return repeat(asked[0], arguments.rate, lines, arguments.repeat, programs)
+            return sum(measure(figure, programs, results) for figure in asked)
+
+        status = sandbox.run_inside(lambda: inside(work))
+    if arguments.repeat:
+        return status
     files = {figure.title: results / f"figure{figure.number}.json" for figure in FIGURES}
     found = {title: json.loads(file.read_text()) for title, file in files.items() if file.exists()}
     text = ksensor_report.page(found)
