@@ -74,11 +74,11 @@ def key_of(protocol, source, source_port, destination, destination_port):
     return (protocol, source, source_port if has_ports else 0, destination, destination_port if has_ports else 0)
 
 
-def ours(ringtap, file):
+def ours(ringtap, file, settings=""):
     """Packets, IP bytes and frame bytes of each direction."""
     sums = defaultdict(lambda: [0, 0, 0])
     with tempfile.NamedTemporaryFile("w", suffix=".toml") as config:
-        config.write(CONFIG)
+        config.write(CONFIG + settings)
         config.flush()
         lines = run(ringtap, "probe", "-r", file, "--json", "--workers", 1, "--config", config.name).splitlines()
     for flow in map(json.loads, lines):
@@ -162,7 +162,11 @@ def traits(file):
 def differences(ringtap, file):
     """Per tool: directions that differ, with our numbers and the tool's; and tools that do not read the file."""
     flows, refused = ours(ringtap, file), {}
-    told = {"nfpcapd": {}, "tshark tcp/udp": {}, "tshark ip": {}}
+    told = {"headers only": {}, "nfpcapd": {}, "tshark tcp/udp": {}, "tshark ip": {}}
+    headers = ours(ringtap, file, "payload_bytes = 0\n")
+    for key in flows.keys() | headers.keys():
+        if flows.get(key) != headers.get(key):
+            told["headers only"][key] = (flows.get(key), headers.get(key))
     try:
         theirs = nfpcapd(file)
         for key in flows.keys() | theirs.keys():

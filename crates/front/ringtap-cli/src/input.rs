@@ -10,8 +10,15 @@ use ringtap::{Balance, Capture, Headers, OpenOptions};
 use ringtap_capture::CaptureError;
 use ringtap_capture::meter::{KernelMeter, MeterWants};
 use ringtap_capture::tap::TapOptions;
-use ringtap_device::{DeviceSpec, Direction, Kind, Mode, Options, Size, Speed, StampClock};
+use ringtap_device::{
+    ChunkOptions, DeviceSpec, Direction, Kind, Mode, Options, Size, Speed, StampClock,
+};
 use ringtap_net::interface::Interface;
+
+/// First bytes of a packet that hold all headers, as in the kernel's analyses (`RT_MOST_BYTES`).
+const HEADER_BYTES: u32 = 256;
+/// Pool between a file and workers that only read headers and count: it stays in the caches.
+const FILE_POOL: Size = Size(8 << 20);
 
 /// Where packets come from.
 #[derive(Args, Debug, Clone)]
@@ -124,17 +131,29 @@ impl InputArgs {
         Ok(self.options(options).open_device(&self.named()?)?)
     }
 
-    /// As [`InputArgs::open`], for several threads between which the flows are divided.
+    /// As [`InputArgs::open`], for several threads between which the flows are divided. Of a file, workers
+    /// without need for payload get the headers only.
     pub(crate) fn open_workers(
         &self,
         options: OpenOptions,
         workers: NonZeroU32,
         headers: Headers,
+        needs_payload: bool,
     ) -> Result<Vec<Capture>> {
         let balance = Balance::Flow(headers);
+        let mut device = self.named()?.with_flags(&self.flags())?;
+        if device.kind == Kind::Pcap {
+            let own = &mut device.options;
+            if !needs_payload {
+                own.snap_length.get_or_insert(HEADER_BYTES);
+            }
+            if own.chunks == ChunkOptions::default() {
+                own.pool.get_or_insert(FILE_POOL);
+            }
+        }
         Ok(self
             .options(options)
-            .open_workers(&self.named()?, workers, balance)?)
+            .open_workers(&device, workers, balance)?)
     }
 
     /// Attaches a meter in the kernel to the interface.

@@ -156,7 +156,9 @@ pub(crate) fn run(args: &ProbeArgs) -> Result<ExitCode> {
                 Some(libraries) => libraries.served(options, &plan, workers.get()),
                 None => options,
             };
-            args.input.open_workers(options, workers, plan.headers)?
+            let payload = plan.needs_payload();
+            args.input
+                .open_workers(options, workers, plan.headers, payload)?
         }
         false => {
             keeps.enter()?;

@@ -132,6 +132,56 @@ fn any_number_of_workers_gives_the_same_flows_of_a_file() {
     );
 }
 
+/// A frame in a VXLAN tunnel.
+fn tunnelled(frame: &[u8]) -> Vec<u8> {
+    let length = u16::try_from(8 + 8 + frame.len()).expect("small");
+    let mut outer = vec![2, 0, 0, 0, 0, 4, 2, 0, 0, 0, 0, 3, 8, 0, 0x45, 0];
+    outer.extend((20 + length).to_be_bytes());
+    outer.extend([0, 0, 0x40, 0, 64, 17, 0, 0, 10, 9, 0, 1, 10, 9, 0, 2]);
+    outer.extend([0xc0, 0, 0x12, 0xb5]);
+    outer.extend(length.to_be_bytes());
+    outer.extend([0, 0, 8, 0, 0, 0, 0, 0, 5, 0]);
+    [&outer, frame].concat()
+}
+
+#[test]
+fn analyses_of_headers_give_the_same_flows_of_a_file_and_refuse_payload_later() {
+    let folder = TempDir::new().expect("a folder can be made");
+    let mut frames: Vec<_> = connections(200).iter().map(|one| tunnelled(one)).collect();
+    frames.extend((0..200).map(|port| tunnelled(&segment((1, port), (2, 80), ACK, 1300))));
+    let file = file(&folder, &frames);
+    let config = folder.path().join("probe.toml");
+    let configure = |payload_bytes: u32| {
+        let text = format!("[[analysis]]\nkind = \"flows\"\npayload_bytes = {payload_bytes}\n");
+        std::fs::write(&config, text).expect("a file of the test");
+    };
+    let start = |words: &[&str]| {
+        let mut command = Command::new(BINARY);
+        command.args(["probe", "-r", &file, "--json", "--workers", "1", "--config"]);
+        command.arg(&config).args(words);
+        Running::start(command)
+    };
+    let flows = [0, 1000].map(|payload_bytes| {
+        configure(payload_bytes);
+        let end = start(&[]).wait(LIMIT).success();
+        let mut flows = objects(&end, "flow");
+        flows.sort_by_key(|flow| (flow["id.resp_p"].as_u64(), flow["id.orig_p"].as_u64()));
+        flows
+    });
+    assert_eq!((flows[0].len(), &flows[0]), (400, &flows[1]));
+    assert_eq!(sum(&flows[0], "orig_bytes"), 200 * 100 + 200 * 1300);
+    configure(0);
+    let socket = folder.path().join("ctl").display().to_string();
+    let running = start(&["--control", &socket, "--speed", "1pps"]);
+    running.wait_for_stderr("ringtap: probe of", LIMIT);
+    configure(1000);
+    let mut reload = Command::new(BINARY);
+    reload.args(["probe", "ctl", "--control", &socket, "reload"]);
+    let refused = Running::start(reload).wait(LIMIT);
+    let why = "analyses of payload need a restart of the probe";
+    assert!(refused.stderr.contains(why), "{}", refused.stderr);
+}
+
 fn probe(net: &Namespace, extra: &[&str]) -> Running {
     let words = [
         &[

@@ -129,6 +129,20 @@ impl AnalysisKind {
         }
     }
 
+    /// Whether the analysis reads payload of packets.
+    pub(crate) fn needs_payload(self) -> bool {
+        match self {
+            AnalysisKind::Flows(options) => options.payload_bytes > 0 || options.ndpi,
+            AnalysisKind::Dns { .. } => true,
+            AnalysisKind::Top { .. }
+            | AnalysisKind::Sizes
+            | AnalysisKind::Cardinality { .. }
+            | AnalysisKind::RoundTrips
+            | AnalysisKind::Gaps { .. }
+            | AnalysisKind::Load { .. } => false,
+        }
+    }
+
     /// Loops for each packet.
     pub(crate) fn loops(self) -> u32 {
         match self {

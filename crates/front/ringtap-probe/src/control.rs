@@ -370,6 +370,10 @@ impl ProbeControl {
             let why = "what the kernel counts changes with a restart of the probe".to_owned();
             return Err(CommandError::Config(why));
         }
+        if !self.0.is_live && plan.needs_payload() && !configured.0.needs_payload() {
+            let why = "analyses of payload need a restart of the probe, which reads only headers of its file";
+            return Err(CommandError::Config(why.to_owned()));
+        }
         if plan.congestion != configured.0.congestion {
             notes.push("congestion: unchanged: it changes with a restart of the probe".into());
         }

@@ -26,6 +26,10 @@ use table::{FlowIndex, FlowTable};
 const ENDS_OF_PACKET: usize = 4;
 /// Nanoseconds for which a closed flow still takes late packets.
 const LINGER_NS: u64 = 2_000_000_000;
+/// Longest tick, by which flows are ordered: 2^29 ns, about half a second.
+const MOST_TICK_BITS: u32 = 29;
+/// The same as a part of the idle time-out.
+const TICKS_OF_IDLE: u64 = 16;
 
 /// Settings of flow metering.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -106,11 +110,18 @@ fn nanoseconds(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
+fn tick_bits(idle: Duration) -> u32 {
+    let most_ns = (nanoseconds(idle) / TICKS_OF_IDLE).max(1);
+    most_ns.ilog2().min(MOST_TICK_BITS)
+}
+
 /// Meters flows of one worker.
 pub(crate) struct FlowMeter {
     options: FlowOptions,
     active_ns: u64,
     idle_ns: u64,
+    /// A tick has 2 to the power of this many nanoseconds. Flows end by time at most one tick late.
+    tick_bits: u32,
     table: FlowTable,
     fragments: FragmentPorts,
     payload: PayloadInspector,
@@ -125,6 +136,7 @@ impl FlowMeter {
         FlowMeter {
             active_ns: nanoseconds(options.active),
             idle_ns: nanoseconds(options.idle),
+            tick_bits: tick_bits(options.idle),
             table: FlowTable::new(options.most_flows),
             fragments: FragmentPorts::new(),
             payload: PayloadInspector::new(&options),
@@ -157,6 +169,7 @@ impl FlowMeter {
         if fits {
             self.active_ns = nanoseconds(options.active);
             self.idle_ns = nanoseconds(options.idle);
+            self.tick_bits = tick_bits(options.idle);
             self.options = options;
             self.payload.change(&options);
         }
@@ -164,9 +177,8 @@ impl FlowMeter {
     }
 
     /// Brings the flows of the next [`PACKETS_TOGETHER`] packets into the cache.
-    pub(crate) fn warm<'a>(&self, keys: impl Iterator<Item = &'a PacketKey>) {
-        self.table
-            .warm(keys.map(|key| low_half(self.secret.hash(key))));
+    pub(crate) fn warm(&self, hashes: impl Iterator<Item = u64>) {
+        self.table.warm(hashes.map(low_half));
     }
 
     /// Counts a packet; appends records of flows that ended.
@@ -176,7 +188,8 @@ impl FlowMeter {
             self.fragments.complete(packet, fragment, &self.secret);
         }
         let flags = packet.tcp.map_or(0, |tcp| tcp.flags);
-        if let Some(flow) = self.place(&packet.key, packet.time_ns, flags, 1, records) {
+        let first = (packet.time_ns, flags);
+        if let Some(flow) = self.place(&packet.key, packet.hash, first, 1, records) {
             let entry = self.table.at(flow);
             let state = entry.count(packet);
             if self.payload.wants(packet, &entry.texts) {
@@ -191,13 +204,17 @@ impl FlowMeter {
     /// Adds counts of one direction each, in the order of their first packets.
     pub(crate) fn parts(&mut self, parts: &[FlowPart], records: &mut Vec<Record>) {
         for together in parts.chunks(PACKETS_TOGETHER) {
-            self.warm(together.iter().map(|part| &part.key));
-            for part in together {
+            let mut hashes = [0; PACKETS_TOGETHER];
+            for (hash, part) in hashes.iter_mut().zip(together) {
+                *hash = self.secret.hash(&part.key);
+            }
+            self.warm(hashes.iter().copied().take(together.len()));
+            for (part, hash) in together.iter().zip(hashes) {
                 let OneWay {
                     packets, first_ns, ..
                 } = part.counts;
-                let flags = part.first_flags;
-                if let Some(flow) = self.place(&part.key, first_ns, flags, packets, records) {
+                let first = (first_ns, part.first_flags);
+                if let Some(flow) = self.place(&part.key, hash, first, packets, records) {
                     let state = self.table.at(flow).add(part);
                     self.table.touch(flow, state);
                     self.expire(ENDS_OF_PACKET, records);
@@ -214,18 +231,17 @@ impl FlowMeter {
         }
     }
 
-    /// The flow of `packets` packets whose first has this key, time and TCP flags; `None` if sampling
-    /// leaves it out.
+    /// The flow of `packets` packets with this key and its hash, whose first has this time and these TCP
+    /// flags; `None` if sampling leaves it out.
     #[inline]
     fn place(
         &mut self,
         key: &PacketKey,
-        time_ns: u64,
-        flags: u8,
+        hash: u64,
+        (time_ns, flags): (u64, u8),
         packets: u64,
         records: &mut Vec<Record>,
     ) -> Option<FlowIndex> {
-        let hash = self.secret.hash(key);
         if !(hash >> 32).is_multiple_of(self.options.sampling.max(1).into()) {
             self.counters.not_sampled += packets;
             return None;
@@ -256,7 +272,7 @@ impl FlowMeter {
     ///
     /// Returns whether all flows whose time is over have ended.
     pub(crate) fn tick(&mut self, now_ns: u64, most: usize, records: &mut Vec<Record>) -> bool {
-        self.now_ns = self.now_ns.max(now_ns);
+        self.set_time(self.now_ns.max(now_ns));
         self.payload.expire(self.now_ns, records);
         self.expire(most, records)
     }
@@ -285,7 +301,13 @@ impl FlowMeter {
             self.finish(records);
             self.now_ns = time_ns;
         }
-        self.now_ns = self.now_ns.max(time_ns);
+        self.set_time(self.now_ns.max(time_ns));
+    }
+
+    #[inline]
+    fn set_time(&mut self, now_ns: u64) {
+        self.now_ns = now_ns;
+        self.table.set_tick(low_half(now_ns >> self.tick_bits));
     }
 
     /// Whether a known flow goes on with this packet; ends its record or part if not.

@@ -37,6 +37,7 @@ pub fn meter(input: &[u8]) {
     let Some((&mode, mut rest)) = input.split_first() else {
         return;
     };
+    let secret = Secret::random();
     let mut meter = FlowMeter::new(
         FlowOptions {
             most_flows: 16,
@@ -46,7 +47,7 @@ pub fn meter(input: &[u8]) {
             payload_memory: MEMORY.into(),
             ..FlowOptions::default()
         },
-        Secret::random(),
+        secret,
     );
     let (mut records, mut packets, mut sequence) = (Vec::new(), 0_u64, 0_u32);
     while let Some((&length, after)) = rest.split_first() {
@@ -67,7 +68,8 @@ pub fn meter(input: &[u8]) {
         };
         let wire = u32::try_from(frame.len()).unwrap_or(u32::MAX);
         let time_ns = 1_700_000_000_000_000_000 + packets * 1_000_000;
-        if let Some(mut packet) = Dissected::new(time_ns, &frame, wire, link, Headers::Inner) {
+        let headers = Headers::Inner;
+        if let Some(mut packet) = Dissected::new(time_ns, &frame, wire, link, headers, &secret) {
             packets += 1;
             meter.packet(&mut packet, &mut records);
         }

@@ -29,6 +29,8 @@ pub(crate) const ACK: u8 = 0x10;
 pub(crate) struct Dissected<'a> {
     pub(crate) time_ns: u64,
     pub(crate) key: PacketKey,
+    /// Hash of the key.
+    pub(crate) hash: u64,
     /// Length of the frame on the wire.
     pub(crate) frame_bytes: u32,
     /// Length of the IP headers and all behind them.
@@ -69,6 +71,7 @@ impl<'a> Dissected<'a> {
         frame_bytes: u32,
         link: Link,
         headers: Headers,
+        secret: &Secret,
     ) -> Option<Self> {
         let ip = hash::ip(data, link, headers)?;
         let vlan = u16::try_from(hash::vlan(data, link)).unwrap_or_default();
@@ -81,9 +84,11 @@ impl<'a> Dissected<'a> {
         let (header_bytes, tcp) = transport(&ip);
         let headers_bytes = ip.header_length + header_bytes;
         let carries = matches!(ip.protocol, TCP | UDP);
+        let key = PacketKey::new(&ip, vlan);
         Some(Dissected {
             time_ns,
-            key: PacketKey::new(&ip, vlan),
+            key,
+            hash: secret.hash(&key),
             frame_bytes,
             ip_bytes,
             payload_bytes: match carries {
@@ -215,6 +220,7 @@ impl Secret {
     }
 
     /// Hash of a key; the same for both directions.
+    #[inline]
     pub(crate) fn hash(&self, key: &PacketKey) -> u64 {
         let end = |address: [u64; 2], port: u16| {
             let upper = fold(address[0] ^ self.0[0], u64::from(port) ^ self.0[1]);

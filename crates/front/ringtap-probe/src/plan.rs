@@ -111,6 +111,14 @@ impl ProbePlan {
         !self.libraries.is_empty() || analyses.any(|one| one.place == AnalysisPlace::Workers)
     }
 
+    /// Whether workers or libraries have an analysis of payload, also one that is switched off.
+    pub fn needs_payload(&self) -> bool {
+        let mut analyses = self.analyses.iter();
+        let in_workers = |one: &AnalysisPlan| one.place == AnalysisPlace::Workers;
+        !self.libraries.is_empty()
+            || analyses.any(|one| in_workers(one) && one.kind.needs_payload())
+    }
+
     /// What the kernel has to count for its analyses, also for those that are switched off; `None` if it has
     /// none.
     pub fn kernel_wants(&self) -> Option<MeterWants> {

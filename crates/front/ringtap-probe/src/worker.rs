@@ -231,15 +231,14 @@ impl ProbeWorker {
     #[inline(never)]
     fn batch(&mut self, capture: &mut Capture, batch: &Batch) -> Result<(), ringtap::Error> {
         let (mut captured, mut not_ip) = (0, 0);
-        let (link, headers) = (self.setup.link, self.headers);
+        let (link, headers, secret) = (self.setup.link, self.headers, self.setup.secret);
         let mut together = Vec::with_capacity(PACKETS_TOGETHER);
         for packet in capture.packets(batch) {
             let packet = packet.map_err(|error| *error)?;
             let slot = packet.slot();
             captured += 1;
-            let dissected =
-                Dissected::new(slot.time_ns, packet.data, slot.wire_length, link, headers);
-            match dissected {
+            let (data, wire_length) = (packet.data, slot.wire_length);
+            match Dissected::new(slot.time_ns, data, wire_length, link, headers, &secret) {
                 Some(dissected) => together.push(dissected),
                 None => not_ip += 1,
             }
@@ -257,7 +256,7 @@ impl ProbeWorker {
 
     fn packets(&mut self, packets: &mut Vec<Dissected>) {
         for flows in &self.flows {
-            flows.meter.warm(packets.iter().map(|packet| &packet.key));
+            flows.meter.warm(packets.iter().map(|packet| packet.hash));
         }
         packets.iter_mut().for_each(|packet| self.packet(packet));
         packets.clear();

@@ -247,6 +247,7 @@ mod tests {
         Dissected {
             time_ns,
             key: if backward { key.reversed() } else { key },
+            hash: 0,
             frame_bytes: 60,
             ip_bytes: 40,
             payload_bytes: 0,

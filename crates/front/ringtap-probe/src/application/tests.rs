@@ -24,14 +24,17 @@ const RESOLVER: End = (3, 53);
 
 struct Inspected {
     meter: FlowMeter,
+    secret: Secret,
     records: Vec<Record>,
     now_ns: u64,
 }
 
 impl Inspected {
     fn new(options: FlowOptions) -> Self {
+        let secret = Secret::random();
         Inspected {
-            meter: FlowMeter::new(options, Secret::random()),
+            meter: FlowMeter::new(options, secret),
+            secret,
             records: Vec::new(),
             now_ns: START,
         }
@@ -40,7 +43,8 @@ impl Inspected {
     fn frame(&mut self, builder: etherparse::PacketBuilderStep<impl Final>, payload: &[u8]) {
         let frame = Final::finish(builder, payload);
         let wire = u32::try_from(frame.len()).expect("small");
-        let packet = Dissected::new(self.now_ns, &frame, wire, Link::Ethernet, Headers::Inner);
+        let (link, headers) = (Link::Ethernet, Headers::Inner);
+        let packet = Dissected::new(self.now_ns, &frame, wire, link, headers, &self.secret);
         self.meter
             .packet(&mut packet.expect("IP"), &mut self.records);
         self.now_ns += MS;

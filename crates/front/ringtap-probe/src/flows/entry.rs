@@ -21,27 +21,30 @@ pub(super) enum FlowState {
     Closed,
 }
 
-/// Counts of one flow, its place in the table's lists, and what TCP needs.
+/// Counts of one flow, its place in the table's lists, and what TCP needs: four cache lines.
 #[derive(Debug)]
+#[repr(C, align(64))]
 pub(super) struct FlowEntry {
     pub(super) key: PacketKey,
-    /// From and to the originator.
-    pub(super) ways: [OneWay; 2],
-    /// Next expected sequence number of each direction.
-    expected: [u32; 2],
-    handshake_ns: Option<std::num::NonZeroU64>,
-    first_payload_ns: u64,
-    pub(super) texts: FlowTexts,
-    part: u32,
     pub(super) hash: u32,
     /// Next flow in the same bucket, or next free entry.
     pub(super) next: u32,
     /// The next newer and the next older flow in the list of flows with this state.
     pub(super) newer: u32,
     pub(super) older: u32,
+    /// The tick in which the flow was put into that list.
+    pub(super) listed: u32,
     pub(super) state: FlowState,
     /// TCP flags of both directions' FIN, one bit each.
     finished: u8,
+    part: u16,
+    /// From and to the originator; each is a cache line.
+    pub(super) ways: [OneWay; 2],
+    /// Next expected sequence number of each direction.
+    expected: [u32; 2],
+    handshake_ns: Option<std::num::NonZeroU64>,
+    pub(super) first_payload_ns: u64,
+    pub(super) texts: FlowTexts,
 }
 
 impl FlowEntry {
@@ -54,18 +57,19 @@ impl FlowEntry {
                 true => key.reversed(),
                 false => *key,
             },
+            hash,
+            next: nobody,
+            newer: nobody,
+            older: nobody,
+            listed: 0,
+            state: FlowState::Tentative,
+            finished: 0,
+            part: 0,
             ways: [OneWay::default(); 2],
             expected: [0; 2],
             handshake_ns: None,
             first_payload_ns: 0,
             texts: FlowTexts::default(),
-            part: 0,
-            hash,
-            next: nobody,
-            newer: nobody,
-            older: nobody,
-            state: FlowState::Tentative,
-            finished: 0,
         }
     }
 
@@ -228,7 +232,7 @@ impl FlowEntry {
             handshake_ns: self.handshake_ns.map(Into::into),
             first_payload_ns: Some(self.first_payload_ns).filter(|time| *time > 0),
             end,
-            part: self.part,
+            part: self.part.into(),
             sampling,
             details: self.texts.details(),
         }

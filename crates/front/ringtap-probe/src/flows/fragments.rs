@@ -48,6 +48,7 @@ impl FragmentPorts {
             && packet.time_ns.saturating_sub(datagram.time_ns) < LIFETIME_NS
         {
             packet.key.ports = datagram.ports;
+            packet.hash = secret.hash(&packet.key);
         }
     }
 }

@@ -4,6 +4,8 @@
 //! Invariants
 //! - Every entry in use is in one bucket's chain and in the list of its state.
 //! - Memory is taken as flows come, and never more than for the highest number of flows.
+//! - A list is in the order of the ticks of its flows' last packets; within a tick, flows have no order. So
+//!   most packets of a busy flow change no list, whose neighbours are seldom in the caches.
 
 use super::entry::{FlowEntry, FlowState};
 use crate::application::FlowTexts;
@@ -26,9 +28,11 @@ pub(super) struct FlowTable {
     free: u32,
     most: u32,
     lists: [AgeList; 3],
+    /// The present tick.
+    tick: u32,
 }
 
-/// Flows of one state by the time of their last packet.
+/// Flows of one state by the tick of their last packet.
 #[derive(Clone, Copy)]
 struct AgeList {
     newest: u32,
@@ -51,7 +55,14 @@ impl FlowTable {
             free: NOBODY,
             most,
             lists: [empty; 3],
+            tick: 0,
         }
+    }
+
+    /// Starts another tick, or goes on with the present one.
+    #[inline]
+    pub(super) fn set_tick(&mut self, tick: u32) {
+        self.tick = tick;
     }
 
     /// Number of flows.
@@ -92,8 +103,12 @@ impl FlowTable {
             let Some(entry) = entry(flow) else {
                 return [NOBODY; 2];
             };
-            read ^= entry.key.source[1] ^ entry.ways[0].packets ^ entry.ways[1].packets;
-            [entry.newer, entry.older]
+            let ways = entry.ways[0].packets ^ entry.ways[1].packets;
+            read ^= entry.key.source[1] ^ ways ^ entry.first_payload_ns;
+            match entry.listed == self.tick {
+                true => [NOBODY; 2],
+                false => [entry.newer, entry.older],
+            }
         });
         for flow in beside.into_iter().flatten() {
             read ^= entry(flow).map_or(0, |entry| entry.older.into());
@@ -128,11 +143,11 @@ impl FlowTable {
         &mut self.entries[at as usize]
     }
 
-    /// Marks a flow as the newest of its state, which may have changed.
+    /// Marks a flow as one of the newest of its state, which may have changed.
     #[inline]
     pub(super) fn touch(&mut self, FlowIndex(at): FlowIndex, state: FlowState) {
         let entry = &self.entries[at as usize];
-        if entry.newer == NOBODY && entry.state == state {
+        if entry.listed == self.tick && entry.state == state {
             return;
         }
         self.unlink(at);
@@ -140,7 +155,7 @@ impl FlowTable {
         self.push_newest(at);
     }
 
-    /// The flow of this state whose last packet is the oldest.
+    /// The flow of this state whose last packet is the oldest, or another one with its last packet in that tick.
     #[inline]
     pub(super) fn oldest(&self, state: FlowState) -> Option<FlowIndex> {
         let oldest = self.lists[state as usize].oldest;
@@ -208,6 +223,6 @@ impl FlowTable {
             self.entries[before as usize].newer = at;
         }
         let entry = &mut self.entries[at as usize];
-        (entry.newer, entry.older) = (NOBODY, before);
+        (entry.newer, entry.older, entry.listed) = (NOBODY, before, self.tick);
     }
 }

@@ -36,7 +36,8 @@ impl Metered {
 
     fn frame(&mut self, time_ns: u64, frame: &[u8]) {
         let wire = u32::try_from(frame.len()).expect("small");
-        let packet = Dissected::new(time_ns, frame, wire, Link::Ethernet, Headers::Inner);
+        let (link, secret) = (Link::Ethernet, &self.meter.secret);
+        let packet = Dissected::new(time_ns, frame, wire, link, Headers::Inner, secret);
         let mut packet = packet.expect("IP");
         self.meter.packet(&mut packet, &mut self.records);
     }
@@ -260,6 +261,23 @@ fn a_step_back_of_the_clock_ends_all_flows_and_metering_goes_on() {
     }
     let packets: Vec<_> = metered.flows().iter().map(FlowRecord::packets).collect();
     assert_eq!(packets, [1, 10]);
+}
+
+#[test]
+fn a_busy_flow_holds_up_no_idle_one() {
+    let mut metered = Metered::new(FlowOptions::default());
+    let connections = [CLIENT, (CLIENT.0, 40_001)];
+    for client in connections {
+        metered.tcp(START, client, SERVER, ACK, 1, 1);
+        metered.tcp(START, SERVER, client, ACK, 1, 1);
+    }
+    for number in 1..=6100 {
+        metered.tcp(START + number * 10 * MS, CLIENT, SERVER, ACK, 1, 1);
+    }
+    // 61 seconds: the idle time-out, and less than two ticks.
+    assert_eq!(metered.records.len(), 1);
+    let packets: Vec<_> = metered.flows().iter().map(FlowRecord::packets).collect();
+    assert_eq!(packets, [2, 6102]);
 }
 
 /// A sequence of numbers without pattern, the same in every run.
