@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use ringtap_testkit::{Namespace, Running, require_root, require_tool};
 
+use crate::same::{build, run};
 use crate::support::{
     LIMIT, Record, Tags, assert_same, exec, frames, hub, prefix, records, whole_records,
 };
@@ -158,32 +159,37 @@ fn tcpdump_stops_after_its_count() {
     assert!(end.stderr.contains("7 packets captured"), "{}", end.stderr);
 }
 
-/// The batch that tcpdump stops within has all 300 packets.
 #[test]
 fn the_hub_knows_how_many_packets_a_program_took_of_its_last_batch() {
     require_root!();
-    require_tool!("tcpdump");
     let Some(prefix) = prefix() else { return };
+    let built = build("stops");
     let net = Namespace::with_veth("pcap_last_batch");
     let folder = open_folder();
     let socket = folder.path().join("hub.sock");
     let hub = hub(&net, prefix, &socket, &["-i", "tap:rx0?direction=in"]);
-    for (number, device) in ["hub:all", "hub:all?private"].into_iter().enumerate() {
-        let words = ["tcpdump", "-nlc", "3", "-i", device];
-        let mut command = exec(&net, prefix, &words);
-        command.env("RINGTAP_SOCKET", &socket);
-        let dump = begun(&net, Running::start(command), "listening on");
-        net.inject("tx0", &frames(SENT, Tags::None));
-        let told = dump.wait(LIMIT).success().stderr;
-        assert!(told.contains("3 packets captured"), "{told}");
+    let cases = [
+        ("hub:all", "loop"),
+        ("hub:all?private", "loop"),
+        ("hub:all", "next"),
+    ];
+    for (number, (device, case)) in cases.into_iter().enumerate() {
+        let mut program = exec(&net, prefix, &[text(&built)]);
+        program.env("RINGTAP_SOCKET", &socket);
+        run(&net, program, device, case);
         let begun = Instant::now();
         while hub.stderr().matches(" left ").count() <= number {
             assert!(begun.elapsed() < LIMIT, "{}", hub.stderr());
             pause(20);
         }
+        let told = hub.stderr();
+        assert_eq!(
+            told.matches("delivered=3 ").count(),
+            number + 1,
+            "{case}: {told}"
+        );
     }
-    let told = hub.stderr();
-    assert_eq!(told.matches("delivered=3 ").count(), 2, "{told}");
+    let _built = fs::remove_file(built);
 }
 
 #[test]
