@@ -387,6 +387,6 @@ fn say_last(
         let note = if number == 0 { "" } else { note };
         print::line(report::counter(name, number, note))?;
     }
-    print::line(format_args!("  {}", counters.balance()))?;
+    print::line(format_args!("  {}", report::balance(&counters)))?;
     Ok(counters)
 }

@@ -109,9 +109,19 @@ pub(crate) fn live_line(now: &Counters, before: &Counters, interval: Duration) -
         let _infallible = write!(line, " ({total} so far)");
     }
     if !now.balance().holds() {
-        let _infallible = write!(line, "  {}", now.balance());
+        let _infallible = write!(line, "  {}", balance(now));
     }
     line
+}
+
+/// Both sides of the equation.
+pub(crate) fn balance(counters: &Counters) -> String {
+    let text = counters.balance().to_string();
+    let words = text.split(' ');
+    let words: Vec<_> = words
+        .map(|word| word.parse().map_or_else(|_| word.to_owned(), grouped))
+        .collect();
+    words.join(" ")
 }
 
 /// Columns before the note of a counter, and columns of a line.
@@ -187,7 +197,7 @@ pub(crate) fn counters(title: &str, offered_from: &str, counters: &Counters) -> 
         text.push('\n');
     }
     let equation = "offered = delivered + filtered + other_members + dropped.*";
-    let _infallible = write!(text, "  {}\n  ({equation})", counters.balance());
+    let _infallible = write!(text, "  {}\n  ({equation})", balance(counters));
     text
 }
 
@@ -286,11 +296,12 @@ mod tests {
     #[test]
     fn an_unbalanced_counters_says_so() {
         let counters = Counters {
-            offered: 2,
-            delivered: 1,
+            offered: 1_234_567,
+            delivered: 1_000,
             ..Counters::default()
         };
-        assert!(super::counters("x", "y", &counters).contains("NOT balanced"));
+        let equation = "NOT balanced: 1,234,567 offered, 1,000 accounted for, 1,233,567 missing";
+        assert!(super::counters("x", "y", &counters).contains(equation));
         assert!(crate::reading::require_balance(&counters).is_err());
     }
 }
