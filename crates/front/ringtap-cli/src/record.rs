@@ -7,7 +7,7 @@
 //! Invariants
 //! - A closed file is valid and ends after a whole block, even if the disk was full.
 //! - After a kill, a file is valid up to an incomplete last block or frame. At most the buffer is missing:
-//!   256 KiB (direct I/O: 1 MiB; compressed: two for each thread), or the packets since the last tick that
+//!   256 KiB (direct I/O: five of 1 MiB; compressed: two for each thread), or the packets since the last tick that
 //!   flushed.
 
 mod budget;
@@ -18,6 +18,7 @@ mod direct;
 mod error;
 mod events;
 mod machine;
+mod medium;
 mod names;
 mod options;
 mod output;

@@ -1,13 +1,21 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The recorder's counters where not all that it took reaches a file.
 
-use std::{fs, path::Path, process::Command};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
 
 use ringtap_file::FileReader;
-use ringtap_testkit::{Finished, LIMIT, Running, require_root};
+use ringtap_testkit::{Finished, LIMIT, Namespace, Running, require_root, require_tool};
+use rustix::process::Signal;
 use serde_json::Value;
 use tempfile::TempDir;
 
+const BINARY: &str = env!("CARGO_BIN_EXE_ringtap");
 const PACKETS: u32 = 5_000;
 const PACKET_BYTES: u32 = 1_000;
 
@@ -40,48 +48,36 @@ fn run(folder: &TempDir, script: &str) -> Finished {
         script,
         "bash",
     ]);
-    command
-        .arg(env!("CARGO_BIN_EXE_ringtap"))
-        .arg(folder.path());
+    command.arg(BINARY).arg(folder.path());
     Running::start(command).wait(LIMIT)
 }
 
 #[test]
 fn a_full_disk_counts_as_delivered_what_the_file_holds() {
     require_root!();
-    let folder = TempDir::new().expect("a folder");
-    let end = run(
-        &folder,
-        r#"mkdir "$2/full"; mount -t tmpfs -o size=700k tmpfs "$2/full" || exit 99
-           "$1" record -r "$2/in.pcap" -w "$2/full/out.pcapng" --json --quiet; status=$?
-           cp "$2/full/out.pcapng" "$2/"; exit $status"#,
-    );
-    assert_eq!(end.status.code(), Some(1), "{}", end.stderr);
-    let counters = end.stdout.lines().last().unwrap_or_default();
-    let counters: Value = serde_json::from_str(counters).expect("the counters are the last line");
-    let mut reader = FileReader::open(&folder.path().join("out.pcapng").display().to_string())
-        .expect("the file is valid");
-    let mut kept = 0;
-    while reader.next_packet().expect("whole packets").is_some() {
-        kept += 1;
+    let tmpfs = r#"mount -t tmpfs -o size=700k tmpfs "$2/full""#;
+    let ext4 = r#"truncate -s 5M "$2/disk" && mkfs.ext4 -qF "$2/disk" && mount -o loop "$2/disk" "$2/full""#;
+    for (mount, flag) in [(tmpfs, ""), (ext4, "--direct-io")] {
+        let folder = TempDir::new().expect("a folder");
+        let script = format!(
+            r#"mkdir "$2/full"; {mount} || exit 99
+               "$1" record -r "$2/in.pcap" -w "$2/full/out.pcapng" --json --quiet {flag}; status=$?
+               cp "$2/full/out.pcapng" "$2/"; exit $status"#
+        );
+        let end = run(&folder, &script);
+        let counters = require_true_counters(&folder, &end);
+        let lost = counters["dropped"]["not_written"].as_u64();
+        assert!(lost > Some(0), "{counters}");
+        assert!(
+            end.stdout.contains("lost in the write buffer"),
+            "{}",
+            end.stderr
+        );
     }
-    assert!(kept > 0 && kept < PACKETS, "{kept}");
-    assert_eq!(counters["delivered"], kept, "{counters}");
-    assert_eq!(counters["bytes"], kept * PACKET_BYTES, "{counters}");
-    assert!(
-        counters["dropped"]["not_written"].as_u64() > Some(0),
-        "{counters}"
-    );
-    assert_eq!(counters["balanced"], true, "{counters}");
-    assert!(
-        end.stdout.contains("lost in the write buffer"),
-        "{}",
-        end.stderr
-    );
 }
 
-/// The counters are exactly those of the packets in the files below the folder.
-fn require_true_counters(folder: &TempDir, end: &Finished) {
+/// The counters are exactly those of the packets in the files below the folder; returns them.
+fn require_true_counters(folder: &TempDir, end: &Finished) -> Value {
     assert_eq!(end.status.code(), Some(1), "{}", end.stderr);
     let counters = end.stdout.lines().last().unwrap_or_default();
     let counters: Value = serde_json::from_str(counters).expect("the counters are the last line");
@@ -102,6 +98,7 @@ fn require_true_counters(folder: &TempDir, end: &Finished) {
     assert_eq!(counters["delivered"], kept, "{counters} {}", end.stderr);
     assert_eq!(counters["bytes"], kept * PACKET_BYTES, "{counters}");
     assert_eq!(counters["balanced"], true, "{counters}");
+    counters
 }
 
 #[test]
@@ -123,7 +120,7 @@ fn without_a_next_file_the_packets_of_the_last_one_are_counted() {
                "$1" record -r "$2/in.pcap" -w "$2/few/out.pcapng" -C 100kB --json --quiet; status=$?
                cp "$2/few"/* "$2/"; exit $status"#
         );
-        require_true_counters(&folder, &run(&folder, &script));
+        let _counters = require_true_counters(&folder, &run(&folder, &script));
     }
 }
 
@@ -174,7 +171,7 @@ fn signals_begin_the_next_file_and_write_what_waits_and_each_file_gets_its_comma
     let path = |name: &str| folder.path().join(name).display().to_string();
     let (file, done) = (path("t.pcapng"), path("done"));
     let command_text = format!("echo >>{done}");
-    let mut command = Command::new(env!("CARGO_BIN_EXE_ringtap"));
+    let mut command = Command::new(BINARY);
     command.args([
         "record",
         "-q",
@@ -197,15 +194,15 @@ fn signals_begin_the_next_file_and_write_what_waits_and_each_file_gets_its_comma
         names
     };
     let until = |what: &str, is_so: &dyn Fn() -> bool| {
-        let start = std::time::Instant::now();
+        let start = Instant::now();
         while !is_so() {
             assert!(start.elapsed() < LIMIT, "{what}: {:?}", files());
-            std::thread::sleep(std::time::Duration::from_millis(20));
+            sleep(Duration::from_millis(20));
         }
     };
     until("the first file", &|| files().len() == 1);
-    recorder.signal(rustix::process::Signal::USR2);
-    recorder.signal(rustix::process::Signal::USR1);
+    recorder.signal(Signal::USR2);
+    recorder.signal(Signal::USR1);
     until("the second file", &|| files().len() == 2);
     until("the command for the first file", &|| {
         fs::read_to_string(&done).is_ok_and(|text| text.trim() == files()[0])
@@ -226,7 +223,7 @@ fn packets_in(folder: &Path, ending: &str) -> Vec<u64> {
     let mut names: Vec<_> = files.map(|file| file.expect("a file").path()).collect();
     names.retain(|name| name.display().to_string().ends_with(ending));
     names.sort();
-    let count = |name: &std::path::PathBuf| {
+    let count = |name: &PathBuf| {
         let mut reader = FileReader::open(&name.display().to_string()).expect("the file is valid");
         let mut count = 0;
         while reader.next_packet().expect("whole packets").is_some() {
@@ -240,7 +237,7 @@ fn packets_in(folder: &Path, ending: &str) -> Vec<u64> {
 #[test]
 fn criteria_of_dumpcap_end_files_and_the_recording() {
     let folder = TempDir::new().expect("a folder");
-    let mut command = Command::new(env!("CARGO_BIN_EXE_ringtap"));
+    let mut command = Command::new(BINARY);
     command.args([
         "record",
         "-q",
@@ -292,7 +289,7 @@ fn a_ring_leaves_the_space_on_disk_that_it_was_told_to() {
 fn a_signal_is_an_event_that_writes_what_came_before() {
     let folder = TempDir::new().expect("a folder");
     let file = folder.path().join("t.pcapng");
-    let mut command = Command::new(env!("CARGO_BIN_EXE_ringtap"));
+    let mut command = Command::new(BINARY);
     command.args([
         "record",
         "-q",
@@ -307,16 +304,16 @@ fn a_signal_is_an_event_that_writes_what_came_before() {
     let recorder = Running::start(command);
     let size = || fs::metadata(&file).map_or(0, |file| file.len());
     let until = |is_so: &dyn Fn() -> bool| {
-        let start = std::time::Instant::now();
+        let start = Instant::now();
         while !is_so() {
             assert!(start.elapsed() < LIMIT, "{} bytes", size());
-            std::thread::sleep(std::time::Duration::from_millis(20));
+            sleep(Duration::from_millis(20));
         }
     };
     until(&|| size() > 0);
     let head = size();
     until(&|| {
-        recorder.signal(rustix::process::Signal::USR1);
+        recorder.signal(Signal::USR1);
         size() > head
     });
     recorder.interrupt();
@@ -363,6 +360,61 @@ fn a_copy_of_a_file_or_pipe_says_what_it_leaves_out() {
         "{}",
         end.stderr
     );
+}
+
+/// By time, by number, by size, and by signals.
+#[test]
+fn direct_io_begins_files_under_traffic_and_they_have_all_packets() {
+    require_root!();
+    require_tool!("capinfos", "tcpdump");
+    let net = Namespace::with_veth("record-direct");
+    let traffic = "send -q -i tx0 --size 1000 --rate 20kpps -c 40000";
+    for criterion in ["-G 1", "-b packets:7000", "-b filesize:5000", "-C 1GB"] {
+        let folder = TempDir::new().expect("a folder");
+        let path = folder.path().join("t.pcapng").display().to_string();
+        let words =
+            format!("record -q --json -i tap:rx0?direction=in --direct-io {criterion} -w {path}");
+        let mut recorder = net.command(BINARY);
+        recorder.args(words.split(' '));
+        let recorder = Running::start(recorder);
+        let begun = Instant::now();
+        while fs::read_dir(folder.path()).expect("the folder").count() == 0 {
+            assert!(begun.elapsed() < LIMIT, "{}", recorder.stderr());
+            sleep(Duration::from_millis(20));
+        }
+        let mut sender = net.command(BINARY);
+        sender.args(traffic.split(' '));
+        let mut sender = Running::start(sender);
+        while sender.is_running() {
+            sleep(Duration::from_millis(300));
+            if criterion == "-C 1GB" {
+                recorder.signal(Signal::USR2);
+                recorder.signal(Signal::USR1);
+            }
+        }
+        recorder.interrupt();
+        let end = recorder.wait(LIMIT).success();
+        let counters = end.stdout.lines().last().unwrap_or_default();
+        let counters: Value = serde_json::from_str(counters).expect("the counters");
+        let told = format!("{criterion}: {counters}");
+        let packets = packets_in(folder.path(), ".pcapng");
+        assert!(packets.len() > 2, "{told} {packets:?}");
+        assert_eq!(counters["delivered"], packets.iter().sum::<u64>(), "{told}");
+        assert_eq!(counters["balanced"], true, "{told}");
+        // What other programs find in the files, in the order of their names.
+        let found = net.run(
+            "bash",
+            &["-c", r#"cd "$1"; set -e; for file in *; do
+                 tcpdump -qnr "$file" 2>/dev/null | wc -l; capinfos -McT "$file" | tail -1 | cut -f2; done"#,
+              "bash", &folder.path().display().to_string()],
+        );
+        let found = found.success().stdout;
+        let twice: Vec<_> = packets
+            .iter()
+            .flat_map(|count| [count.to_string(), count.to_string()])
+            .collect();
+        assert_eq!(found.lines().collect::<Vec<_>>(), twice, "{told}");
+    }
 }
 
 /// Packets that are recorded past the page cache are those of a usual recording, also while files rotate and

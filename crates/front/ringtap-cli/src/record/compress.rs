@@ -13,8 +13,9 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 
 use flate2::write::GzEncoder;
-use ringtap_file::write::WholeBlocks;
 use zstd::zstd_safe::CParameter;
+
+use super::output::PacketTotals;
 
 /// Buffers that a thread holds: one to compress, one that waits.
 const BUFFERS_PER_THREAD: usize = 2;
@@ -87,8 +88,8 @@ pub(super) struct Compressor {
     workers: Vec<CompressThread>,
     /// Number of the next buffer; buffer n goes through worker n modulo their number.
     next: usize,
-    /// What the buffers on their way hold, oldest first.
-    pending: VecDeque<WholeBlocks>,
+    /// For each buffer on its way, oldest first, the packets up to its end.
+    pending: VecDeque<PacketTotals>,
     spare: Option<Vec<u8>>,
 }
 
@@ -115,25 +116,25 @@ impl Compressor {
         self.pending.is_empty()
     }
 
-    /// Sends a buffer to its thread; returns an empty one.
-    pub(super) fn submit(&mut self, buffer: Vec<u8>, holds: WholeBlocks) -> io::Result<Vec<u8>> {
+    /// Sends a buffer to its thread, with the packets up to its end; returns an empty one.
+    pub(super) fn submit(&mut self, buffer: Vec<u8>, totals: PacketTotals) -> io::Result<Vec<u8>> {
         let worker = &self.workers[self.next % self.workers.len()];
         let capacity = buffer.capacity();
         worker.buffers.send(buffer).map_err(|_| ended())?;
         self.next += 1;
-        self.pending.push_back(holds);
+        self.pending.push_back(totals);
         let spare = self.spare.take();
         Ok(spare.unwrap_or_else(|| Vec::with_capacity(capacity)))
     }
 
     /// Waits for the oldest frame; `None` if no buffer is on its way.
-    pub(super) fn take(&mut self) -> Option<io::Result<(Vec<u8>, WholeBlocks)>> {
+    pub(super) fn take(&mut self) -> Option<io::Result<(Vec<u8>, PacketTotals)>> {
         let worker = self.next.wrapping_sub(self.pending.len()) % self.workers.len();
-        let holds = self.pending.pop_front()?;
+        let totals = self.pending.pop_front()?;
         let frame = self.workers[worker].frames.recv();
         Some(frame.unwrap_or_else(|_| Err(ended())).map(|frame| {
             self.spare = Some(frame.buffer);
-            (frame.bytes, holds)
+            (frame.bytes, totals)
         }))
     }
 }

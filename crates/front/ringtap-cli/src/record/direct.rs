@@ -1,28 +1,39 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `--direct-io`: a file written past the kernel's page cache.
+//! `--direct-io`: files written past the kernel's page cache, by a thread, so that the recorder fills the next
+//! buffer while the disk works.
 //!
 //! Invariants
 //! - Every byte of the file is one of the recording: nothing is padded.
+//! - Parts are written in their order. After an error the thread writes nothing more.
+//! - At most [`PARTS`] parts are on their way.
 
 use std::fs::{File, OpenOptions};
 use std::io;
+use std::ops::Range;
 use std::os::unix::fs::{FileExt, OpenOptionsExt as _};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread;
 
 use ringtap_pool::number::to_u64;
 use rustix::fs::{OFlags, fcntl_setfl};
 
-use super::output::Medium;
+use super::medium::{Medium, write_all};
+use super::output::FileContent;
 
 /// Direct I/O needs addresses, offsets and lengths that are multiples of the disk's block size, at most this
 /// many bytes.
 pub(super) const ALIGNMENT: usize = 4096;
 
+/// Size of a buffer in bytes. Parts of a quarter reach two thirds of the disk's rate; larger ones, and several
+/// threads, are not faster.
+pub(super) const PART_BYTES: usize = 1024 * 1024;
+
+/// Most parts that are written or wait for that.
+const PARTS: usize = 4;
+
 /// A file that is written past the page cache where address, offset and length allow it.
-pub(super) struct DirectFile {
-    file: File,
-    /// Writes go past the page cache now.
-    is_direct: bool,
-}
+pub(super) struct DirectFile(File);
 
 impl DirectFile {
     /// Opens a file with these options.
@@ -37,42 +48,28 @@ impl DirectFile {
         if !file.metadata()?.is_file() {
             return Err(io::Error::other("--direct-io needs a regular file"));
         }
-        Ok(DirectFile {
-            file,
-            is_direct: true,
-        })
-    }
-
-    fn set_direct(&mut self, on: bool) -> io::Result<()> {
-        if self.is_direct != on {
-            let flags = match on {
-                true => OFlags::DIRECT,
-                false => OFlags::empty(),
-            };
-            fcntl_setfl(&self.file, flags)?;
-            self.is_direct = on;
-        }
-        Ok(())
+        Ok(DirectFile(file))
     }
 }
 
 impl Medium for DirectFile {
     /// Writes whole parts of [`ALIGNMENT`] bytes past the page cache; through it the rest, which the kernel
     /// keeps consistent with later direct writes.
-    fn write_at(&mut self, bytes: &[u8], offset: u64) -> io::Result<usize> {
-        let whole = &bytes[..bytes.len() - bytes.len() % ALIGNMENT];
+    fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<usize> {
+        let whole = &bytes[..aligned(bytes.len())];
         let is_aligned = bytes.as_ptr().addr().is_multiple_of(ALIGNMENT)
             && offset.is_multiple_of(to_u64(ALIGNMENT));
-        if whole.is_empty() || !is_aligned {
-            self.set_direct(false)?;
-            return FileExt::write_at(&self.file, bytes, offset);
+        if is_aligned && !whole.is_empty() {
+            return FileExt::write_at(&self.0, whole, offset).map_err(explained);
         }
-        self.set_direct(true)?;
-        FileExt::write_at(&self.file, whole, offset).map_err(explained)
+        fcntl_setfl(&self.0, OFlags::empty())?;
+        let written = FileExt::write_at(&self.0, bytes, offset);
+        fcntl_setfl(&self.0, OFlags::DIRECT)?;
+        written
     }
 
-    fn cut(&mut self, size_bytes: u64) -> io::Result<()> {
-        self.file.set_len(size_bytes)
+    fn cut(&self, size_bytes: u64) -> io::Result<()> {
+        self.0.set_len(size_bytes)
     }
 }
 
@@ -83,5 +80,140 @@ fn explained(error: io::Error) -> io::Error {
             io::Error::other("the file system has no direct I/O: leave out --direct-io")
         }
         _ => error,
+    }
+}
+
+/// The largest multiple of [`ALIGNMENT`] in this number of bytes.
+pub(super) fn aligned(bytes: usize) -> usize {
+    bytes - bytes % ALIGNMENT
+}
+
+/// Empties a buffer, up to bytes that align the following ones for direct I/O; returns their number.
+pub(super) fn align(buffer: &mut Vec<u8>) -> usize {
+    buffer.clear();
+    buffer.resize(buffer.as_ptr().align_offset(ALIGNMENT), 0);
+    buffer.len()
+}
+
+/// Part of a file.
+pub(super) struct FilePart {
+    pub(super) medium: Arc<dyn Medium>,
+    pub(super) buffer: Vec<u8>,
+    /// The part in the buffer.
+    pub(super) range: Range<usize>,
+    /// Offset of the part in the file.
+    pub(super) offset: u64,
+    /// What the file holds at least when the part is written.
+    pub(super) holds: FileContent,
+}
+
+/// The thread that writes, with the ends of its two channels.
+pub(super) struct WriteThread {
+    parts: Sender<FilePart>,
+    written: Receiver<(FilePart, io::Result<()>)>,
+    /// Number of parts on their way.
+    pending: usize,
+    spare: Vec<Vec<u8>>,
+}
+
+impl WriteThread {
+    pub(super) fn start() -> io::Result<Self> {
+        let (parts, to_do) = channel::<FilePart>();
+        let (done, written) = channel();
+        let work = move || {
+            for part in to_do {
+                let bytes = &part.buffer[part.range.clone()];
+                let result = write_all(&*part.medium, bytes, part.offset);
+                let has_failed = result.is_err();
+                let result = result.map_err(|(_, cause)| cause);
+                if done.send((part, result)).is_err() || has_failed {
+                    break;
+                }
+            }
+        };
+        thread::Builder::new().name("write".into()).spawn(work)?;
+        Ok(Self {
+            parts,
+            written,
+            pending: 0,
+            spare: Vec::new(),
+        })
+    }
+
+    /// Whether a part has to be taken before the next one.
+    pub(super) fn is_full(&self) -> bool {
+        self.pending >= PARTS
+    }
+
+    /// Whether no part is on its way.
+    pub(super) fn is_empty(&self) -> bool {
+        self.pending == 0
+    }
+
+    /// A buffer for the next part.
+    pub(super) fn buffer(&mut self) -> Vec<u8> {
+        let spare = self.spare.pop();
+        spare.unwrap_or_else(|| Vec::with_capacity(PART_BYTES + ALIGNMENT))
+    }
+
+    /// Sends a part to the thread.
+    pub(super) fn submit(&mut self, part: FilePart) -> io::Result<()> {
+        self.pending += 1;
+        self.parts.send(part).map_err(|_| ended())
+    }
+
+    /// Waits until the oldest part is written; `None` if no part is on its way.
+    pub(super) fn take(&mut self) -> Option<io::Result<FileContent>> {
+        self.pending = self.pending.checked_sub(1)?;
+        Some(match self.written.recv() {
+            Ok((part, result)) => {
+                self.spare.push(part.buffer);
+                result.map(|()| part.holds)
+            }
+            Err(_) => Err(ended()),
+        })
+    }
+}
+
+fn ended() -> io::Error {
+    io::Error::other("the writing thread has ended")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use ringtap_file::Format;
+
+    use super::super::output::{Output, WriteMode};
+    use super::*;
+
+    struct SlowDisk;
+
+    impl Medium for SlowDisk {
+        fn write_at(&self, bytes: &[u8], _: u64) -> io::Result<usize> {
+            thread::sleep(Duration::from_millis(10));
+            Ok(bytes.len())
+        }
+
+        fn cut(&self, _: u64) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_recorder_waits_for_a_slow_disk_and_needs_no_more_memory() {
+        let mut output = Output::new("disk", Arc::new(SlowDisk));
+        let thread = WriteThread::start().unwrap();
+        output.begin(Format::Pcapng, WriteMode::Direct(thread));
+        for _ in 0..20 * 1024 {
+            let buffer = output.buffer(1024).unwrap();
+            buffer.extend_from_slice(&[0; 1024]);
+        }
+        output.flush().unwrap();
+        let WriteMode::Direct(thread) = output.take_mode() else {
+            panic!("another mode");
+        };
+        assert!(thread.spare.len() <= PARTS, "{}", thread.spare.len());
     }
 }

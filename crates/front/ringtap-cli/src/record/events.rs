@@ -19,7 +19,7 @@ use ringtap_pool::number::to_u64;
 use serde_json::json;
 
 use super::error::WriteError;
-use super::output::BUFFER_BYTES;
+use super::output::{BUFFER_BYTES, PacketTotals};
 use super::writer::{FileNext, Writer, append};
 use crate::print;
 use crate::reading::{Extra, seconds};
@@ -73,8 +73,7 @@ struct Segment {
     bytes: Vec<u8>,
     first_ns: u64,
     last_ns: u64,
-    packets: u64,
-    wire_bytes: u64,
+    totals: PacketTotals,
 }
 
 /// Decides which packets of a recording are written.
@@ -92,8 +91,8 @@ pub(crate) struct Events {
     /// Whether memory, not time, ended the window.
     is_short: bool,
     events: u64,
-    /// Packets that were dropped, and their bytes on the wire.
-    left_out: (u64, u64),
+    /// Packets that were dropped.
+    left_out: PacketTotals,
 }
 
 impl Events {
@@ -115,7 +114,7 @@ impl Events {
             until_ns: None,
             is_short: false,
             events: 0,
-            left_out: (0, 0),
+            left_out: PacketTotals::default(),
         }
     }
 
@@ -157,7 +156,7 @@ impl Events {
         }
         self.held_bytes = 0;
         for segment in self.segments.drain(..) {
-            writer.append(&segment.bytes, segment.packets)?;
+            writer.append(&segment.bytes, segment.totals)?;
         }
         Ok(())
     }
@@ -173,8 +172,7 @@ impl Events {
                 bytes: Vec::new(),
                 first_ns: packet.time_ns,
                 last_ns: packet.time_ns,
-                packets: 0,
-                wire_bytes: 0,
+                totals: PacketTotals::default(),
             });
         }
         if let Some(last) = self.segments.back_mut() {
@@ -182,8 +180,10 @@ impl Events {
             append(&mut last.bytes, packet, format);
             self.held_bytes += to_u64(last.bytes.len() - before);
             last.last_ns = last.last_ns.max(packet.time_ns);
-            last.packets += 1;
-            last.wire_bytes += u64::from(packet.wire_length);
+            last.totals += PacketTotals {
+                packets: 1,
+                wire_bytes: packet.wire_length.into(),
+            };
         }
         self.drop_old();
     }
@@ -198,23 +198,21 @@ impl Events {
             }
             self.is_short = !is_old;
             self.held_bytes -= to_u64(oldest.bytes.len());
-            self.left_out.0 += oldest.packets;
-            self.left_out.1 += oldest.wire_bytes;
+            self.left_out += oldest.totals;
             self.segments.pop_front();
         }
     }
 
-    /// Packets that no event wanted, those still held included, and their bytes on the wire.
-    pub(super) fn left_out(&self) -> (u64, u64) {
-        let held = self.segments.iter();
-        held.fold(self.left_out, |(packets, bytes), segment| {
-            (packets + segment.packets, bytes + segment.wire_bytes)
-        })
+    /// Packets that no event wanted, those still held included.
+    pub(super) fn left_out(&self) -> PacketTotals {
+        let mut all = self.left_out;
+        self.segments.iter().for_each(|held| all += held.totals);
+        all
     }
 
     /// The figures for the final report.
     pub(super) fn report(&self) -> Extra {
-        let (packets, _) = self.left_out();
+        let PacketTotals { packets, .. } = self.left_out();
         let text = format!(
             "{} events; {} packets outside of them were not written",
             grouped(self.events),

@@ -10,7 +10,6 @@ use ringtap_file::Format;
 use super::budget::{AtLimit, FreeSpace};
 use super::compress::Compression;
 use super::criterion::{Criterion, StopAt};
-use super::output::WriteMode;
 use crate::UsageError;
 
 /// The files to write, and when a new one begins.
@@ -117,14 +116,6 @@ impl FileOptions {
     /// How files are compressed, by --compress or the file's name.
     pub(crate) fn compression(&self) -> Option<Compression> {
         self.compress.or_else(|| Compression::of_name(&self.file))
-    }
-
-    /// How files are written.
-    pub(super) fn mode(&self) -> WriteMode {
-        match self.direct_io {
-            true => WriteMode::Direct,
-            false => WriteMode::Cached,
-        }
     }
 
     /// The options with dumpcap's criteria in their places.
@@ -332,10 +323,7 @@ mod tests {
 
     #[test]
     fn direct_io_needs_a_file_without_compression() {
-        assert_eq!(
-            parse(&["-w", "a", "--direct-io"]).unwrap().mode(),
-            WriteMode::Direct
-        );
+        assert!(parse(&["-w", "a", "--direct-io"]).unwrap().direct_io);
         for wrong in [
             &["-w", "-"][..],
             &["-w", "a.gz"],

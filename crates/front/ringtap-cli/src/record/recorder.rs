@@ -135,11 +135,15 @@ impl<'a> Recorder<'a> {
 
     /// The final counters after an error that closed the files.
     fn finish_short(&mut self) -> Result<(Counters, WrittenFiles)> {
-        let (packets, wire_bytes) = self.writer.in_files();
+        let mut kept = self.writer.in_files();
         // Packets outside of events were delivered, and left out on purpose.
-        let (others, other_bytes) = self.events.as_ref().map_or((0, 0), Events::left_out);
-        let (packets, wire_bytes) = (packets + others, wire_bytes + other_bytes);
-        let lost = self.reading.capture.keep_written(packets, wire_bytes);
+        kept += self
+            .events
+            .as_ref()
+            .map(Events::left_out)
+            .unwrap_or_default();
+        let capture = &mut self.reading.capture;
+        let lost = capture.keep_written(kept.packets, kept.wire_bytes);
         let told = match lost {
             0 => Vec::new(),
             _ => {

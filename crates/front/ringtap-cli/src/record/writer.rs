@@ -12,11 +12,10 @@ use ringtap_file::{FileInterface, Format, Statistics};
 use ringtap_filter::LinkType;
 
 use super::{
-    compress::Compressor,
     error::WriteError,
     names::Names,
     options::FileOptions,
-    output::Output,
+    output::{Output, PacketTotals, WriteMode},
     ring::{FilesOnDisk, NextFile},
 };
 use crate::print;
@@ -62,8 +61,8 @@ pub(crate) struct Writer {
     output: Output,
     /// `size_bytes` counts closed files only.
     written: WrittenFiles,
-    /// Packets in closed files, and their bytes on the wire.
-    closed: (u64, u64),
+    /// Packets in closed files.
+    closed: PacketTotals,
     opened_ns: u64,
     flushed_ns: u64,
 }
@@ -86,8 +85,7 @@ impl Writer {
         if format == Format::Pcap {
             require_one_link_type(&options.file, &interfaces)?;
         }
-        let compressor = options.compression().map(Compressor::start).transpose();
-        let compressor = compressor.map_err(|cause| WriteError::Create {
+        let mode = WriteMode::start(options).map_err(|cause| WriteError::Create {
             file: options.file.clone(),
             cause,
         })?;
@@ -97,8 +95,8 @@ impl Writer {
         if !ring.has_room(0, NextFile::Follows)? {
             return Err(WriteError::Budget { file: name });
         }
-        let mut output = Output::create(&name, options.mode())?;
-        output.begin(format, compressor);
+        let mut output = Output::create(&name, &mode)?;
+        output.begin(format, mode);
         let mut writer = Self {
             options: options.clone(),
             format,
@@ -115,7 +113,7 @@ impl Writer {
             ring,
             output,
             written: WrittenFiles::default(),
-            closed: (0, 0),
+            closed: PacketTotals::default(),
             opened_ns: now_ns,
             flushed_ns: now_ns,
         };
@@ -142,8 +140,10 @@ impl Writer {
     pub(crate) fn packet(&mut self, packet: &FilePacket<'_>) -> Result<FileNext, WriteError> {
         let buffer = self.output.buffer(write::packet_room(packet.data.len()))?;
         append(buffer, packet, self.format);
-        self.written.packets += 1;
-        self.packets += 1;
+        self.count(PacketTotals {
+            packets: 1,
+            wire_bytes: packet.wire_length.into(),
+        });
         if self.output.size_bytes() >= self.most_bytes || self.packets >= self.most_packets {
             return Ok(self.full());
         }
@@ -151,12 +151,18 @@ impl Writer {
     }
 
     /// Appends packets that are in the form of the file already.
-    pub(super) fn append(&mut self, packets: &[u8], count: u64) -> Result<(), WriteError> {
-        let buffer = self.output.buffer(packets.len())?;
-        buffer.extend_from_slice(packets);
-        self.written.packets += count;
-        self.packets += count;
+    pub(super) fn append(&mut self, bytes: &[u8], holds: PacketTotals) -> Result<(), WriteError> {
+        let buffer = self.output.buffer(bytes.len())?;
+        buffer.extend_from_slice(bytes);
+        self.count(holds);
         Ok(())
+    }
+
+    #[inline]
+    fn count(&mut self, more: PacketTotals) {
+        self.output.count(more);
+        self.written.packets += more.packets;
+        self.packets += more.packets;
     }
 
     /// What follows a full file.
@@ -219,12 +225,12 @@ impl Writer {
         self.ring.close(self.output.size_bytes());
         let name = self.names.next(now_ns)?;
         self.ring.begin(&name)?;
-        let next = Output::create(&name, self.options.mode())?;
+        let next = Output::create(&name, self.output.mode())?;
         self.written.size_bytes += self.output.size_bytes();
         self.closed = self.in_files();
-        let compressor = self.output.take_compressor();
+        let mode = self.output.take_mode();
         self.output = next;
-        self.output.begin(self.format, compressor);
+        self.output.begin(self.format, mode);
         self.begin(now_ns)?;
         Ok(FileNext::Continue)
     }
@@ -263,10 +269,11 @@ impl Writer {
         }
     }
 
-    /// Packets in files, without the buffer, and their bytes on the wire.
-    pub(crate) fn in_files(&self) -> (u64, u64) {
-        let (packets, wire_bytes) = self.output.in_file();
-        (self.closed.0 + packets, self.closed.1 + wire_bytes)
+    /// Packets in files, without those in memory.
+    pub(super) fn in_files(&self) -> PacketTotals {
+        let mut all = self.closed;
+        all += self.output.in_file();
+        all
     }
 
     fn begin(&mut self, now_ns: u64) -> Result<(), WriteError> {

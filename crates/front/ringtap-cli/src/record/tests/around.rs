@@ -6,7 +6,7 @@ use std::time::Duration;
 use ringtap_filter::{LinkType, text::Filter};
 use tempfile::TempDir;
 
-use super::super::{Events, FileOptions, Writer, origin};
+use super::super::{Events, FileOptions, Writer, origin, output::PacketTotals};
 use super::{Kept, START_NS, file, interface, packets, read, statistics};
 
 const SECOND_NS: u64 = 1_000_000_000;
@@ -33,7 +33,10 @@ fn record(folder: &TempDir, most_bytes: u64, sent: &[Kept]) -> (Vec<Kept>, u64) 
     }
     writer.finish(&[statistics()]).unwrap();
     let kept = read(&options.file);
-    let (left_out, wire_bytes) = events.left_out();
+    let PacketTotals {
+        packets: left_out,
+        wire_bytes,
+    } = events.left_out();
     let all: u64 = sent
         .iter()
         .map(|packet| u64::from(packet.wire_length))

@@ -5,7 +5,10 @@ use std::{
     env, fs,
     io::{self, Write as _},
     process::Command,
-    sync::{Arc, Mutex},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicU32, Ordering::Relaxed},
+    },
     thread,
     time::Duration,
 };
@@ -18,9 +21,11 @@ use tempfile::TempDir;
 use super::super::{
     FileOptions, Writer,
     compress::{Compression, Compressor},
+    direct::WriteThread,
     error::WriteError,
+    medium::Medium,
     origin,
-    output::{Medium, Output, WriteMode},
+    output::{Output, PacketTotals, WriteMode},
     writer::append,
 };
 use super::{Kept, START_NS, interface, packets, read};
@@ -31,12 +36,12 @@ struct Disk {
     bytes: Arc<Mutex<Vec<u8>>>,
     room: usize,
     step: usize,
-    calls: u32,
+    calls: Arc<AtomicU32>,
 }
 
 impl Disk {
     fn new(room: usize, step: usize) -> Self {
-        let (bytes, calls) = (Arc::default(), 0);
+        let (bytes, calls) = (Arc::default(), Arc::default());
         Self {
             bytes,
             room,
@@ -47,9 +52,8 @@ impl Disk {
 }
 
 impl Medium for Disk {
-    fn write_at(&mut self, new: &[u8], offset: u64) -> io::Result<usize> {
-        self.calls += 1;
-        if self.calls % 3 == 1 {
+    fn write_at(&self, new: &[u8], offset: u64) -> io::Result<usize> {
+        if self.calls.fetch_add(1, Relaxed).is_multiple_of(3) {
             return Err(io::ErrorKind::Interrupted.into());
         }
         let mut bytes = self.bytes.lock().unwrap();
@@ -65,7 +69,7 @@ impl Medium for Disk {
         Ok(count)
     }
 
-    fn cut(&mut self, size_bytes: u64) -> io::Result<()> {
+    fn cut(&self, size_bytes: u64) -> io::Result<()> {
         let size = usize::try_from(size_bytes).unwrap();
         self.bytes.lock().unwrap().truncate(size);
         Ok(())
@@ -73,21 +77,17 @@ impl Medium for Disk {
 }
 
 fn fill(disk: &Disk, packets: &[Kept]) -> Result<(), WriteError> {
-    fill_as(disk, packets, Format::Pcapng, None, WriteMode::Cached)
+    fill_as(disk, packets, Format::Pcapng, WriteMode::Cached)
 }
 
 fn fill_as(
     disk: &Disk,
     packets: &[Kept],
     format: Format,
-    compression: Option<Compression>,
     mode: WriteMode,
 ) -> Result<(), WriteError> {
-    let mut output = Output::new("disk", Box::new(disk.clone()), mode);
-    output.begin(
-        format,
-        compression.map(|method| Compressor::start(method).unwrap()),
-    );
+    let mut output = Output::new("disk", Arc::new(disk.clone()));
+    output.begin(format, mode);
     let buffer = output.buffer(0)?;
     match format {
         Format::Pcap => classic::file_header(buffer, interface().link_type),
@@ -98,6 +98,10 @@ fn fill_as(
     }
     for (number, packet) in packets.iter().enumerate() {
         append(output.buffer(2_000)?, &packet.packet(), format);
+        output.count(PacketTotals {
+            packets: 1,
+            wire_bytes: packet.wire_length.into(),
+        });
         // Less often later, so that the larger buffer of direct I/O is full at times.
         if number < 50 && number % 5 == 4 {
             output.flush()?;
@@ -124,7 +128,11 @@ fn a_disk_that_is_full_at_any_byte_leaves_whole_packets_and_a_true_count() {
         (Format::Pcapng, Some(Compression::Gzip(1))),
         (Format::Pcap, Some(Compression::Zstd(1))),
     ] {
-        let fill = |disk: &Disk| fill_as(disk, &sent, format, compression, WriteMode::Cached);
+        let mode = || match compression {
+            Some(method) => WriteMode::Compressed(Compressor::start(method).unwrap()),
+            None => WriteMode::Cached,
+        };
+        let fill = |disk: &Disk| fill_as(disk, &sent, format, mode());
         is_exact_on_full_disks(&fill, 1, 33);
     }
 }
@@ -134,7 +142,8 @@ fn a_disk_that_is_full_at_any_byte_leaves_whole_packets_and_a_true_count() {
 fn a_disk_that_is_full_leaves_whole_packets_with_direct_io() {
     let sent = packets(3_500, 1_500);
     for format in [Format::Pcapng, Format::Pcap] {
-        let fill = |disk: &Disk| fill_as(disk, &sent, format, None, WriteMode::Direct);
+        let mode = || WriteMode::Direct(WriteThread::start().unwrap());
+        let fill = |disk: &Disk| fill_as(disk, &sent, format, mode());
         is_exact_on_full_disks(&fill, 9_973, 100_003);
     }
 }
@@ -180,7 +189,7 @@ fn is_exact_on_full_disks(
 #[test]
 fn nothing_is_written_after_a_failure() {
     let disk = Disk::new(500, 500);
-    let mut output = Output::new("disk", Box::new(disk.clone()), WriteMode::Cached);
+    let mut output = Output::new("disk", Arc::new(disk.clone()));
     write::section(output.buffer(0).unwrap(), &origin());
     write::interface(output.buffer(0).unwrap(), &interface(), None);
     output.flush().unwrap();
@@ -193,6 +202,64 @@ fn nothing_is_written_after_a_failure() {
     assert!(output.flush().is_err(), "the loss is told again");
     drop(output);
     assert_eq!(disk.bytes.lock().unwrap().len(), size);
+}
+
+/// A slow disk whose second write fails.
+#[derive(Default)]
+struct ErrorOnce {
+    bytes: Mutex<Vec<u8>>,
+    calls: AtomicU32,
+}
+
+impl Medium for ErrorOnce {
+    fn write_at(&self, new: &[u8], offset: u64) -> io::Result<usize> {
+        thread::sleep(Duration::from_millis(20));
+        if self.calls.fetch_add(1, Relaxed) == 1 {
+            return Err(io::Error::other("a bad sector"));
+        }
+        let mut bytes = self.bytes.lock().unwrap();
+        let offset = usize::try_from(offset).unwrap();
+        bytes.resize(offset, 0);
+        bytes.extend_from_slice(new);
+        Ok(new.len())
+    }
+
+    fn cut(&self, size_bytes: u64) -> io::Result<()> {
+        let size = usize::try_from(size_bytes).unwrap();
+        self.bytes.lock().unwrap().truncate(size);
+        Ok(())
+    }
+}
+
+/// The parts after the one with the error are in the thread already.
+#[test]
+fn the_thread_of_direct_io_writes_nothing_after_a_failure() {
+    let disk = Arc::new(ErrorOnce::default());
+    let mut output = Output::new("disk", Arc::clone(&disk) as _);
+    output.begin(
+        Format::Pcapng,
+        WriteMode::Direct(WriteThread::start().unwrap()),
+    );
+    write::section(output.buffer(0).unwrap(), &origin());
+    write::interface(output.buffer(0).unwrap(), &interface(), None);
+    let mut append = |packet: &Kept| -> Result<(), WriteError> {
+        write::packet(output.buffer(2_000)?, &packet.packet());
+        Ok(())
+    };
+    let failed = packets(7_000, 1_500).iter().try_for_each(&mut append);
+    let failed = failed.and_then(|()| output.flush()).unwrap_err();
+    assert!(failed.to_string().contains("a bad sector"), "{failed}");
+    drop(output);
+    // Until the thread has dropped its parts.
+    while Arc::strong_count(&disk) > 1 {
+        thread::sleep(Duration::from_millis(1));
+    }
+    let kept = disk.bytes.lock().unwrap().len();
+    match failed {
+        WriteError::Begin { .. } => assert_eq!(kept, 0),
+        WriteError::Write { size_bytes, .. } => assert_eq!(kept as u64, size_bytes),
+        other => panic!("{other}"),
+    }
 }
 
 /// Folder for the child process of a test; the child runs the same test.
