@@ -121,12 +121,17 @@ impl WriteThread {
         let (parts, to_do) = channel::<FilePart>();
         let (done, written) = channel();
         let work = move || {
+            let mut has_failed = false;
             for part in to_do {
                 let bytes = &part.buffer[part.range.clone()];
-                let result = write_all(&*part.medium, bytes, part.offset);
-                let has_failed = result.is_err();
-                let result = result.map_err(|(_, cause)| cause);
-                if done.send((part, result)).is_err() || has_failed {
+                let result = match has_failed {
+                    true => Err(ended()),
+                    false => {
+                        write_all(&*part.medium, bytes, part.offset).map_err(|(_, cause)| cause)
+                    }
+                };
+                has_failed |= result.is_err();
+                if done.send((part, result)).is_err() {
                     break;
                 }
             }
@@ -187,6 +192,35 @@ mod tests {
 
     use super::super::output::{Output, WriteMode};
     use super::*;
+
+    struct FullDisk;
+
+    impl Medium for FullDisk {
+        fn write_at(&self, _: &[u8], _: u64) -> io::Result<usize> {
+            Err(io::ErrorKind::StorageFull.into())
+        }
+
+        fn cut(&self, _: u64) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn an_error_is_reported_whenever_the_recorder_learns_of_it() {
+        let mut output = Output::new("disk", Arc::new(FullDisk));
+        let thread = WriteThread::start().unwrap();
+        output.begin(Format::Pcapng, WriteMode::Direct(thread));
+        let error = loop {
+            match output.buffer(PART_BYTES / 2) {
+                Ok(buffer) => buffer.resize(buffer.len() + PART_BYTES / 2, 0),
+                Err(error) => break error,
+            }
+            // The thread has failed before it gets the next part.
+            thread::sleep(Duration::from_millis(20));
+        };
+        let text = error.to_string();
+        assert!(text.contains("no storage space"), "{text}");
+    }
 
     struct SlowDisk;
 
