@@ -198,7 +198,7 @@ static __always_inline __u32 rt_pppoe(const struct rt_view *view, __u64 *at)
 	return head[7] == 0x21 ? RT_IPV4 : head[7] == 0x57 ? RT_IPV6 : 0;
 }
 
-/* Ethertype of the packet at `at`, or behind MPLS labels or a PPPoE header, to which `at` advances. */
+/* Skips MPLS labels or a PPPoE session header, if `type` names them; returns the ethertype at the new `at`. */
 static __always_inline __u32 rt_labels(const struct rt_view *view, __u64 *at, __u32 type)
 {
 	if (type == RT_MPLS || type == RT_MPLS_MULTICAST)

@@ -64,7 +64,7 @@ struct rt_meter_control {
 	__u32 reserved;
 };
 
-/* First flow of each of two buckets, plus 1; 0 if none. An array has 8 bytes for a smaller value. */
+/* Two buckets, as arrays round values up to 8 bytes. Each is the number of its first flow, plus 1; 0 if none. */
 struct rt_meter_buckets {
 	__u32 first[2];
 };

@@ -322,7 +322,6 @@ def inside(work: Callable[[], int]) -> int:
 def measure(ringtap: Path, plans: list[Plan], pool: str, seed: int) -> int:
     """All phases with one hub, inside the sandbox; gives the exit status."""
     sandbox.make_veth()
-    subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
     tool.READY_SECONDS = tool.END_SECONDS = PATIENCE_SECONDS
     setup = Setup(ringtap, pool)
     phases = []

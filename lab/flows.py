@@ -104,7 +104,6 @@ def seconds(run: Run) -> float:
 
 def run(run: Run) -> dict:
     """Gives, live and by file, every round of every program and the spread."""
-    subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
     rows: dict[str, list[dict]] = {one.name: [] for one in LIVE}
     for number in range(run.settings.crowd_rounds):
         for one in LIVE:

@@ -6,8 +6,8 @@ An analysis of 1,000 or 25,000 loops for each packet, on one core or two, at 21 
 the kernel, and an Adviser on libpcap (lab/adviser.c). Each figure is a file of its own, so that figures
 can be measured one by one. Prints the tables of all that are there; with --page writes them.
 
---repeat measures one point of each line many times instead, each time beside a fixed loop of Python on
-each of the figure's cores, and prints the spread: what of a fall in a figure is the machine's.
+--repeat measures one point of each line many times instead, and each time a fixed loop of Python on both
+cores. It prints the spreads: how much of a fall in a figure may be the machine's noise.
 
 Exit status: 0 if every trial's account balanced, 1 if not. What did not hold is part of the tables.
 """
@@ -42,8 +42,9 @@ LOOK_SECONDS = 0.005
 #: Small, so that little waits when the sender ends.
 POOL = "2MiB"
 LINES = ("workers", "kernel", "libpcap")
-#: A fixed amount of work, and the seconds that it took.
-CALIBRATION = "import time; begun = time.perf_counter()\nfor _ in range(6_000_000): pass\nprint(time.perf_counter() - begun)"
+#: A fixed amount of work; the program prints the seconds that it took.
+LOOPS = 6_000_000
+CALIBRATION = f"import time; begun = time.perf_counter()\nfor _ in range({LOOPS}): pass\nprint(time.perf_counter() - begun)"
 
 
 @dataclass(frozen=True)
@@ -161,7 +162,7 @@ def calibrate(cpu: int) -> float:
     """Runs the fixed loop on a CPU; gives loops a second."""
     words = ["taskset", "-c", str(cpu), sys.executable, "-c", CALIBRATION]
     done = subprocess.run(words, capture_output=True, text=True, check=True)
-    return 6_000_000 / float(done.stdout)
+    return LOOPS / float(done.stdout)
 
 
 def repeat(figure: Figure, rate: int, lines: list[str], times: int, programs: Programs) -> int:

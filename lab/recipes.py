@@ -233,7 +233,6 @@ def run(ringtap: Path) -> int:
     """Everything inside the sandbox; gives the exit status."""
     # The hub's own folder is in /run.
     subprocess.run(["mount", "-t", "tmpfs", "tmpfs", "/run"], check=True)
-    subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
     sandbox.make_veth()
     return run_installed(ringtap)
 

@@ -105,13 +105,14 @@ def _private_mounts() -> None:
 
 
 def make_veth() -> None:
-    """The veth pair, up, without anything that talks by itself."""
+    """The veth pair and lo, up, without anything that talks by itself."""
     for scope in ("all", "default"):
         path = Path(f"/proc/sys/net/ipv6/conf/{scope}/disable_ipv6")
         if path.exists():
             # IPv6 announces itself on new devices: packets that nobody sent would be counted.
             path.write_text("1")
     commands = [
+        "ip link set lo up",
         f"ip link add {SENDER} type veth peer name {CAPTURED}",
         f"ip link set {SENDER} up",
         f"ip link set {CAPTURED} up",

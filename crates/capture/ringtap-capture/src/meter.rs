@@ -336,7 +336,7 @@ impl MeterShape {
             lanes,
             cpus,
             flows,
-            // Few, so that they stay in the caches; a full room has one or two flows in a bucket.
+            // One to two flows in a bucket when all room is taken: more buckets would not stay in the caches.
             buckets: flows.next_power_of_two(),
         })
     }

@@ -6,7 +6,7 @@ use std::num::NonZeroU32;
 use crate::UsageError;
 use anyhow::Result;
 use clap::Args;
-use ringtap::{Balance, Capture, Headers, OpenOptions};
+use ringtap::{Balance, Capture, OpenOptions};
 use ringtap_capture::CaptureError;
 use ringtap_capture::meter::{KernelMeter, MeterWants};
 use ringtap_capture::tap::TapOptions;
@@ -14,10 +14,11 @@ use ringtap_device::{
     ChunkOptions, DeviceSpec, Direction, Kind, Mode, Options, Size, Speed, StampClock,
 };
 use ringtap_net::interface::Interface;
+use ringtap_probe::ProbePlan;
 
-/// First bytes of a packet that hold all headers, as in the kernel's analyses (`RT_MOST_BYTES`).
+/// Bytes at the start of a packet in which all headers are expected, as by the kernel's analyses (`RT_MOST_BYTES`).
 const HEADER_BYTES: u32 = 256;
-/// Pool between a file and workers that only read headers and count: it stays in the caches.
+/// Size of the pool between a file and the workers of a probe: it stays in the caches.
 const FILE_POOL: Size = Size(8 << 20);
 
 /// Where packets come from.
@@ -131,29 +132,27 @@ impl InputArgs {
         Ok(self.options(options).open_device(&self.named()?)?)
     }
 
-    /// As [`InputArgs::open`], for several threads between which the flows are divided. Of a file, workers
-    /// without need for payload get the headers only.
+    /// As [`InputArgs::open`], for the workers of a probe, between which the flows are divided. Workers that
+    /// read no payload get only the headers of a file's packets.
     pub(crate) fn open_workers(
         &self,
         options: OpenOptions,
         workers: NonZeroU32,
-        headers: Headers,
-        needs_payload: bool,
+        plan: &ProbePlan,
     ) -> Result<Vec<Capture>> {
-        let balance = Balance::Flow(headers);
+        let balance = Balance::Flow(plan.headers);
         let mut device = self.named()?.with_flags(&self.flags())?;
         if device.kind == Kind::Pcap {
             let own = &mut device.options;
-            if !needs_payload {
+            if !plan.needs_payload() {
                 own.snap_length.get_or_insert(HEADER_BYTES);
             }
             if own.chunks == ChunkOptions::default() {
                 own.pool.get_or_insert(FILE_POOL);
             }
         }
-        Ok(self
-            .options(options)
-            .open_workers(&device, workers, balance)?)
+        let options = options.filter(self.filter_text());
+        Ok(options.open_workers(&device, workers, balance)?)
     }
 
     /// Attaches a meter in the kernel to the interface.

@@ -156,9 +156,7 @@ pub(crate) fn run(args: &ProbeArgs) -> Result<ExitCode> {
                 Some(libraries) => libraries.served(options, &plan, workers.get()),
                 None => options,
             };
-            let payload = plan.needs_payload();
-            args.input
-                .open_workers(options, workers, plan.headers, payload)?
+            args.input.open_workers(options, workers, &plan)?
         }
         false => {
             keeps.enter()?;

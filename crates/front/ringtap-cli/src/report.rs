@@ -114,7 +114,7 @@ pub(crate) fn live_line(now: &Counters, before: &Counters, interval: Duration) -
     line
 }
 
-/// Both sides of the equation.
+/// Both sides of the counters' equation, with grouped numbers.
 pub(crate) fn balance(counters: &Counters) -> String {
     let text = counters.balance().to_string();
     let words = text.split(' ');

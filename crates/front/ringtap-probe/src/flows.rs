@@ -26,9 +26,9 @@ use table::{FlowIndex, FlowTable};
 const ENDS_OF_PACKET: usize = 4;
 /// Nanoseconds for which a closed flow still takes late packets.
 const LINGER_NS: u64 = 2_000_000_000;
-/// Longest tick, by which flows are ordered: 2^29 ns, about half a second.
+/// Longest tick, the unit of time by which flows are ordered: 2^29 ns, about half a second.
 const MOST_TICK_BITS: u32 = 29;
-/// The same as a part of the idle time-out.
+/// Least number of ticks in the idle time-out.
 const TICKS_OF_IDLE: u64 = 16;
 
 /// Settings of flow metering.
@@ -120,7 +120,7 @@ pub(crate) struct FlowMeter {
     options: FlowOptions,
     active_ns: u64,
     idle_ns: u64,
-    /// A tick has 2 to the power of this many nanoseconds. Flows end by time at most one tick late.
+    /// Length of a tick: 2 to this power, in nanoseconds. Time-outs end a flow at most one tick late.
     tick_bits: u32,
     table: FlowTable,
     fragments: FragmentPorts,

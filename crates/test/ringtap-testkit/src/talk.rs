@@ -45,7 +45,7 @@ impl LoCapture {
     ///
     /// # Panics
     ///
-    /// When that does not come.
+    /// When the file does not have it within [`LIMIT`].
     pub fn finish_when(self, is_complete: impl Fn(&[u8]) -> bool) {
         let begun = Instant::now();
         while !is_complete(&fs::read(&self.file).expect("tcpdump made the file")) {

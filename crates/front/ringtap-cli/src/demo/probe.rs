@@ -18,10 +18,9 @@ use crate::{affinity, probe, report};
 /// Flow records that are printed.
 const SHOWN: usize = 3;
 
-/// What the flow records say, in the fixed space of a few of them.
+/// Packets of all flow records, and the largest records.
 #[derive(Default)]
 pub(super) struct FlowSummary {
-    pub(super) records: u64,
     /// Packets of all records.
     pub(super) packets: u64,
     /// The records with the most packets, the largest first.
@@ -30,7 +29,6 @@ pub(super) struct FlowSummary {
 
 impl FlowSummary {
     fn add(&mut self, flow: &FlowRecord) {
-        self.records += 1;
         self.packets += packets(flow);
         self.largest.push(flow.clone());
         self.largest
@@ -122,7 +120,7 @@ impl RunningProbe<'_> {
         let ended = self.thread.join();
         let ended = ended.map_err(|_panic| anyhow!("the thread of the probe has ended"))?;
         let mut outcome = ended.context("the probe")?;
-        // The records are counted below.
+        // The only exporter is [`SummaryExporter`], of which users need no account.
         outcome.ledger.exporters.clear();
         let mut summary = self
             .summary

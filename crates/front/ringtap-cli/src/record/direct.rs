@@ -29,7 +29,7 @@ pub(super) const ALIGNMENT: usize = 4096;
 /// threads, are not faster.
 pub(super) const PART_BYTES: usize = 1024 * 1024;
 
-/// Most parts that are written or wait for that.
+/// Most parts that the thread writes or that wait for it.
 const PARTS: usize = 4;
 
 /// A file that is written past the page cache where address, offset and length allow it.
@@ -103,7 +103,7 @@ pub(super) struct FilePart {
     pub(super) range: Range<usize>,
     /// Offset of the part in the file.
     pub(super) offset: u64,
-    /// What the file holds at least when the part is written.
+    /// Whole blocks that are in the file for certain once the part is written.
     pub(super) holds: FileContent,
 }
 
@@ -193,11 +193,12 @@ mod tests {
     use super::super::output::{Output, WriteMode};
     use super::*;
 
-    struct FullDisk;
+    /// A disk that answers each write of this number of bytes so.
+    struct FakeDisk(fn(usize) -> io::Result<usize>);
 
-    impl Medium for FullDisk {
-        fn write_at(&self, _: &[u8], _: u64) -> io::Result<usize> {
-            Err(io::ErrorKind::StorageFull.into())
+    impl Medium for FakeDisk {
+        fn write_at(&self, bytes: &[u8], _: u64) -> io::Result<usize> {
+            (self.0)(bytes.len())
         }
 
         fn cut(&self, _: u64) -> io::Result<()> {
@@ -207,7 +208,8 @@ mod tests {
 
     #[test]
     fn an_error_is_reported_whenever_the_recorder_learns_of_it() {
-        let mut output = Output::new("disk", Arc::new(FullDisk));
+        let full = FakeDisk(|_| Err(io::ErrorKind::StorageFull.into()));
+        let mut output = Output::new("disk", Arc::new(full));
         let thread = WriteThread::start().unwrap();
         output.begin(Format::Pcapng, WriteMode::Direct(thread));
         let error = loop {
@@ -222,22 +224,13 @@ mod tests {
         assert!(text.contains("no storage space"), "{text}");
     }
 
-    struct SlowDisk;
-
-    impl Medium for SlowDisk {
-        fn write_at(&self, bytes: &[u8], _: u64) -> io::Result<usize> {
-            thread::sleep(Duration::from_millis(10));
-            Ok(bytes.len())
-        }
-
-        fn cut(&self, _: u64) -> io::Result<()> {
-            Ok(())
-        }
-    }
-
     #[test]
     fn a_recorder_waits_for_a_slow_disk_and_needs_no_more_memory() {
-        let mut output = Output::new("disk", Arc::new(SlowDisk));
+        let slow = FakeDisk(|bytes| {
+            thread::sleep(Duration::from_millis(10));
+            Ok(bytes)
+        });
+        let mut output = Output::new("disk", Arc::new(slow));
         let thread = WriteThread::start().unwrap();
         output.begin(Format::Pcapng, WriteMode::Direct(thread));
         for _ in 0..20 * 1024 {

@@ -167,7 +167,7 @@ impl Output {
 
     /// The threads, for the next file; this one has to be flushed before.
     pub(super) fn take_mode(&mut self) -> WriteMode {
-        // Bytes that direct I/O would write again are not for the page cache.
+        // All of it is in the file; direct I/O kept the last bytes to write them again with those that follow.
         self.buffer.clear();
         (self.base, self.in_file) = (0, 0);
         mem::replace(&mut self.mode, WriteMode::Cached)

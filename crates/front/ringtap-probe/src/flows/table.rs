@@ -4,8 +4,9 @@
 //! Invariants
 //! - Every entry in use is in one bucket's chain and in the list of its state.
 //! - Memory is taken as flows come, and never more than for the highest number of flows.
-//! - A list is in the order of the ticks of its flows' last packets; within a tick, flows have no order. So
-//!   most packets of a busy flow change no list, whose neighbours are seldom in the caches.
+//! - Each list is ordered by the tick of a flow's last packet; flows with the same tick have no order. So a
+//!   packet moves its flow in the list at most once in a tick: moving changes two other flows as well, which
+//!   are seldom in the caches.
 
 use super::entry::{FlowEntry, FlowState};
 use crate::application::FlowTexts;
@@ -155,7 +156,7 @@ impl FlowTable {
         self.push_newest(at);
     }
 
-    /// The flow of this state whose last packet is the oldest, or another one with its last packet in that tick.
+    /// A flow of this state whose last packet is in the oldest tick.
     #[inline]
     pub(super) fn oldest(&self, state: FlowState) -> Option<FlowIndex> {
         let oldest = self.lists[state as usize].oldest;
