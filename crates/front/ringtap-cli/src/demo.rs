@@ -57,6 +57,7 @@ const SETTLE: Duration = Duration::from_millis(100);
 /// records a flow, a group of two that share half of the flows, and a probe that makes flow
 /// records. Needs no root; with it, it shows more.
 #[derive(Args, Debug)]
+#[command(after_help = EXAMPLES)]
 pub(crate) struct DemoArgs {
     /// File for the recorded packets, overwritten. Without it: ringtap-demo.pcapng in the current
     /// folder, or in that for temporary files where the current one cannot be written.
@@ -67,6 +68,12 @@ pub(crate) struct DemoArgs {
     #[arg(long, value_name = "SECONDS", default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=15))]
     seconds: u64,
 }
+
+const EXAMPLES: &str = "\
+Examples:
+  ringtap demo
+  ringtap demo --seconds 10 -w /tmp/demo.pcapng
+  ringtap count -r ringtap-demo.pcapng        what one of its readers recorded";
 
 pub(crate) fn run(args: &DemoArgs) -> Result<ExitCode> {
     let standing = private::enter().context("no private network")?;

@@ -14,6 +14,7 @@ use crate::seeing::HubSocketArgs;
 
 /// Lists interfaces with driver, queues and XDP, and the groups of a running hub.
 #[derive(Args, Debug)]
+#[command(after_help = EXAMPLES)]
 pub(crate) struct DevicesArgs {
     #[command(flatten)]
     hub: HubSocketArgs,
@@ -22,6 +23,11 @@ pub(crate) struct DevicesArgs {
     #[arg(long)]
     json: bool,
 }
+
+const EXAMPLES: &str = "\
+Examples:
+  ringtap devices
+  ringtap devices --json | jq -r 'select(.state == \"up\") | .device'";
 
 /// One device.
 #[derive(Debug, Serialize)]

@@ -87,7 +87,7 @@ enum Verb {
     Doctor(doctor::DoctorArgs),
     /// List what can stand after -i: interfaces, and groups of a running hub.
     Devices(devices::DevicesArgs),
-    /// Show a hub in a private network: a sender, one capture, four readers, their counters.
+    /// Show a hub in a private network: a sender, one capture, five readers, their counters.
     Demo(demo::DemoArgs),
     /// Open a device for a program that reads through libringtap-pcap.
     #[command(hide = true)]
@@ -230,5 +230,17 @@ mod tests {
     #[test]
     fn the_command_line_does_not_contradict_itself() {
         super::Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn the_help_of_each_verb_has_examples() {
+        let command = super::Cli::command();
+        let verbs = command.get_subcommands().filter(|verb| !verb.is_hide_set());
+        let help = |verb: &clap::Command| verb.get_after_help().unwrap_or_default().to_string();
+        let without: Vec<_> = verbs
+            .filter(|verb| !help(verb).contains("Examples:"))
+            .map(clap::Command::get_name)
+            .collect();
+        assert_eq!(without, [""; 0]);
     }
 }

@@ -11,6 +11,7 @@ use ringtap_probe::report::FlowReport;
 use crate::print;
 
 #[derive(Args, Debug)]
+#[command(after_help = EXAMPLES)]
 pub(crate) struct ReportArgs {
     /// Results of `ringtap probe`: the folder of `--export parquet:FOLDER`, or a file or folder of JSON lines.
     results: PathBuf,
@@ -19,6 +20,12 @@ pub(crate) struct ReportArgs {
     #[arg(short, long, value_name = "FILE", default_value = "report.html")]
     output: PathBuf,
 }
+
+const EXAMPLES: &str = "\
+Examples:
+  ringtap probe -i eth0 --export parquet:results, then
+  ringtap report results                      report.html and three CSV files
+  ringtap report flows.jsonl -o monday.html   from JSON lines";
 
 pub(crate) fn run(args: &ReportArgs) -> Result<ExitCode> {
     let report = FlowReport::read(&args.results)?;

@@ -229,6 +229,7 @@ fn any_options(kind: Kind) -> impl Strategy<Value = Options> {
     let reads = !kind.names_a_group();
     let directions = prop::sample::select(vec![Direction::In, Direction::Out, Direction::InOut]);
     let modes = prop::sample::select(vec![Mode::Auto, Mode::Native, Mode::Generic, Mode::Tc]);
+    let clocks = prop::sample::select(vec![StampClock::Host, StampClock::Nic]);
     let speeds = prop_oneof![
         Just(Speed::Top),
         (0.001_f64..1e9).prop_map(|factor| Speed::Recorded { factor }),
@@ -240,25 +241,37 @@ fn any_options(kind: Kind) -> impl Strategy<Value = Options> {
         (prop::option::of(1_u32..=262_144), any::<Option<u64>>()),
         (prop::option::of(12_u32..=19), prop::option::of(speeds)),
         (prop::option::of(".{1,20}"), any::<bool>()),
-        (any::<Option<u32>>(), any::<Option<u32>>()),
+        (
+            any::<Option<u32>>(),
+            any::<Option<u32>>(),
+            any::<Option<u32>>(),
+        ),
+        (prop::option::of(clocks), any::<bool>()),
     )
-        .prop_map(move |(tap, interface, sizes, rest, hub, wake)| Options {
-            exclusive: taps && tap.0,
-            mode: tap.1.filter(|_| taps || xdp),
-            zero_copy: interface.1.filter(|_| xdp),
-            busy_poll: xdp && tap.0,
-            direction: interface.0.filter(|_| live && !xdp),
-            promiscuous: interface.1.filter(|_| live),
-            snap_length: sizes.0.filter(|_| reads),
-            pool: sizes.1.map(Size).filter(|_| reads),
-            chunk: rest.0.map(|power| Size(1 << power)).filter(|_| reads),
-            speed: rest.1.filter(|_| kind == Kind::Pcap),
-            socket: hub.0.filter(|_| at_hub),
-            private: at_hub && hub.1,
-            watermark: wake.0.filter(|number| at_hub && *number > 0),
-            limit_ms: wake.1.filter(|number| at_hub && *number > 0),
-            ..Options::default()
-        })
+        .prop_map(
+            move |(tap, interface, sizes, rest, hub, wake, live_only)| Options {
+                exclusive: taps && tap.0,
+                mode: tap.1.filter(|_| taps || xdp),
+                zero_copy: interface.1.filter(|_| xdp),
+                busy_poll: xdp && tap.0,
+                direction: interface.0.filter(|_| live && !xdp),
+                promiscuous: interface.1.filter(|_| live),
+                snap_length: sizes.0.filter(|_| reads),
+                pool: sizes.1.map(Size).filter(|_| reads),
+                chunk: rest.0.map(|power| Size(1 << power)).filter(|_| reads),
+                speed: rest.1.filter(|_| kind == Kind::Pcap),
+                socket: hub.0.filter(|_| at_hub),
+                private: at_hub && hub.1,
+                watermark: wake.0.filter(|number| at_hub && *number > 0),
+                limit_ms: wake.1.filter(|number| at_hub && *number > 0),
+                distance_us: wake.2.filter(|number| at_hub && *number > 0),
+                stamps: live_only.0.filter(|_| live),
+                wait: (taps || kind == Kind::Packet) && live_only.1,
+                // Only the simulated NIC has them: `any_sim`.
+                chunks: ChunkOptions::default(),
+                sim: SimAsked::default(),
+            },
+        )
 }
 
 /// What may be asked of a simulated NIC.

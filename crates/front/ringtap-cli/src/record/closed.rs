@@ -3,7 +3,7 @@
 //!
 //! Invariants
 //! - The recorder does not wait for the command while it records: it writes names into a pipe, and a name
-//!   for which the pipe has no room is left out, with a note.
+//!   for which the pipe has no room is left out. A note names the first; the rest are counted.
 //! - The shell that runs the commands starts before the process gives up its rights, because a confined
 //!   process starts no program.
 
@@ -21,7 +21,11 @@ use crate::print;
 const SCRIPT: &str = r#"while IFS= read -r file; do eval "$1 \"\$file\"" </dev/null; done"#;
 
 /// The shell that runs the commands.
-pub(crate) struct ClosedFiles(Child);
+pub(crate) struct ClosedFiles {
+    shell: Child,
+    /// Number of files for which the command was not run.
+    skipped: u64,
+}
 
 impl ClosedFiles {
     /// Starts the shell, as this user if one is given.
@@ -40,16 +44,23 @@ impl ClosedFiles {
         if let Some(names) = &child.stdin {
             fcntl_setfl(names, OFlags::NONBLOCK).context("-z")?;
         }
-        Ok(ClosedFiles(child))
+        Ok(ClosedFiles {
+            shell: child,
+            skipped: 0,
+        })
     }
 
     /// Runs the command for this file, after those of earlier files.
     pub(crate) fn add(&mut self, file: &str) {
-        let Some(names) = &mut self.0.stdin else {
+        let Some(names) = &mut self.shell.stdin else {
             return;
         };
         // Shorter than PIPE_BUF, so that the pipe takes it whole or not at all.
-        if names.write_all(format!("{file}\n").as_bytes()).is_err() {
+        if names.write_all(format!("{file}\n").as_bytes()).is_ok() {
+            return;
+        }
+        self.skipped += 1;
+        if self.skipped == 1 {
             print::note(format_args!(
                 "ringtap: -z: the command is not run for {file}: it is too far behind, or its shell has ended"
             ));
@@ -58,8 +69,14 @@ impl ClosedFiles {
 
     /// Waits until the commands for all files have ended.
     pub(crate) fn finish(&mut self) {
-        drop(self.0.stdin.take());
-        let _status = self.0.wait();
+        drop(self.shell.stdin.take());
+        let _status = self.shell.wait();
+        if self.skipped > 1 {
+            print::note(format_args!(
+                "ringtap: -z: the command was not run for {} files",
+                self.skipped
+            ));
+        }
     }
 }
 
@@ -90,7 +107,8 @@ mod tests {
         for _ in 0..1000 {
             closed.add(&name);
         }
-        closed.0.kill().unwrap();
+        assert!(closed.skipped > 900, "{}", closed.skipped);
+        closed.shell.kill().unwrap();
         closed.finish();
     }
 }

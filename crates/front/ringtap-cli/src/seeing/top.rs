@@ -55,6 +55,10 @@ pub(crate) struct TopArgs {
 }
 
 const HELP: &str = "\
+Examples:
+  ringtap top                                the hub of this machine
+  ringtap top --interval 5 --socket ids.sock  another hub, averages over five seconds
+
 Keys:
   q, Esc, Ctrl-C           quit
   s                        sort readers by loss, rate, lag, name
