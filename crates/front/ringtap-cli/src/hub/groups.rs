@@ -330,9 +330,6 @@ mod tests {
     }
 
     #[test]
-    fn marks_out_of_order_are_refused() {}
-
-    #[test]
     fn a_policy_says_what_it_keeps() {
         assert_eq!(policy("sample:8").unwrap(), Policy::Sample { one_in: 8 });
         assert!(policy("sample:0").is_err() && policy("sample").is_err());
