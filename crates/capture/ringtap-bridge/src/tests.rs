@@ -3,7 +3,7 @@
 
 use super::*;
 use ringtap_filter::LinkType;
-use ringtap_net::interface::{InterfaceCounters, Offloads};
+use ringtap_net::interface::{Offloads, Stats64};
 
 fn interface(name: &str) -> Interface {
     Interface {
@@ -20,7 +20,7 @@ fn interface(name: &str) -> Interface {
         largest_merged_bytes: 65_536,
         rx_queue_count: 1,
         offloads: Offloads::default(),
-        counters: InterfaceCounters::default(),
+        counters: Stats64::default(),
     }
 }
 

@@ -8,7 +8,7 @@ use rustix::io::Errno;
 use ringtap_file::ReadError;
 use ringtap_net::interface::InterfaceError;
 use ringtap_net::kernel::TooOld;
-use ringtap_net::rights::Capability;
+use ringtap_net::rights::RightsError;
 
 use ringtap_packet::TrafficError;
 
@@ -81,11 +81,8 @@ impl SendError {
 #[non_exhaustive]
 pub enum NoLiveFrames {
     /// The process may not load eBPF programs.
-    #[error("live frames need {}: run with sudo, or give the program the capabilities", list(.missing))]
-    NoRights { missing: Vec<Capability> },
-    /// The process is in a user namespace.
-    #[error("live frames need eBPF programs, which no process inside a user namespace may load")]
-    UserNamespace,
+    #[error(transparent)]
+    Rights(RightsError),
     /// The kernel lacks live frames.
     #[error("sending live frames {0}")]
     KernelTooOld(TooOld),
@@ -117,11 +114,6 @@ pub enum NoLiveFrames {
         action: &'static str,
         source: io::Error,
     },
-}
-
-fn list(capabilities: &[Capability]) -> String {
-    let names: Vec<_> = capabilities.iter().map(Capability::to_string).collect();
-    names.join(", ")
 }
 
 /// The name of an error number, such as `ENXIO`, with its meaning for sending.

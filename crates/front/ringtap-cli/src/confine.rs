@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Result, ensure};
 use clap::Args;
-use ringtap::{Capability, Confinement, User, WHILE_CAPTURING};
+use ringtap::{CapabilitySet, Confinement, User, WHILE_CAPTURING};
 use ringtap_device::Kind;
 
 use crate::UsageError;
@@ -45,11 +45,12 @@ impl UserArgs {
             UsageError(ONLY_ROOT.to_owned())
         );
         let captures = devices.into_iter().any(Kind::names_an_interface);
-        let keeps = if captures { WHILE_CAPTURING } else { &[] };
-        let keeps = Confinement::keeping(keeps.iter().copied()).becoming(self.user.clone());
-        Ok(match cpu.moves_interrupts() {
-            true => keeps.and(Capability::SysNice),
-            false => keeps,
+        let mut keeps = CapabilitySet::empty();
+        keeps.set(WHILE_CAPTURING, captures);
+        keeps.set(CapabilitySet::SYS_NICE, cpu.moves_interrupts());
+        Ok(Confinement {
+            user: self.user.clone(),
+            ..Confinement::keeping(keeps)
         })
     }
 
@@ -63,12 +64,10 @@ impl UserArgs {
         let mut keeps = self.keeping(device, cpu)?;
         if self.user.is_none() {
             // Root may record into a folder of another user, the next file as well as the first.
-            keeps = keeps.and(Capability::DacOverride);
+            keeps.keeps |= CapabilitySet::DAC_OVERRIDE;
         }
-        Ok(match folders(file) {
-            Some(folders) => keeps.writing_below(folders),
-            None => keeps,
-        })
+        keeps.writes_below = folders(file);
+        Ok(keeps)
     }
 }
 

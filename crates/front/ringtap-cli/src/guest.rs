@@ -8,7 +8,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result, ensure};
 use clap::Args;
-use ringtap::{Capability, Confinement};
+use ringtap::{CapabilitySet, Confinement};
 use ringtap_client::{Connection, HOST_FOLDER};
 use ringtap_device::Size;
 use ringtap_hub::Limits;
@@ -68,7 +68,7 @@ pub(crate) fn run(args: &GuestArgs) -> Result<ExitCode> {
     make_folder(&args.folder)?;
     let limits = Limits::default();
     // Mapping a device that is plugged later takes both.
-    let keeps = Confinement::keeping([Capability::SysAdmin, Capability::SysRawIo]);
+    let keeps = Confinement::keeping(CapabilitySet::SYS_ADMIN | CapabilitySet::SYS_RAWIO);
     let _log = keeps.start_early(|| log::to_stderr(&limits, LevelFilter::INFO));
     let mut agent = Agent::new(AgentOptions {
         folder: args.folder.clone(),

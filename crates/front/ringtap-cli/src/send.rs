@@ -12,7 +12,7 @@ use std::{
 
 use anyhow::Result;
 use clap::ValueEnum;
-use ringtap::Confinement;
+use ringtap::{CapabilitySet, Confinement};
 use ringtap_send::{Method, Qdisc, Sender, SenderOptions};
 
 use crate::interrupt;
@@ -114,7 +114,7 @@ pub(crate) fn run(args: SendArgs) -> Result<ExitCode> {
     }
     let sender = Sender::start(options)?;
     // The sending thread has opened everything, and keeps what it needs.
-    Confinement::default().enter()?;
+    Confinement::keeping(CapabilitySet::empty()).enter()?;
     let stopper = sender.stopper();
     interrupt::on_interrupt(move || stopper.stop())?;
     let mut report = Report::new(args.interface, args.json);

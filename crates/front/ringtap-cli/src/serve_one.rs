@@ -73,7 +73,7 @@ fn start(device: &DeviceSpec, socket: &Socket) -> Result<Hub> {
     }
     let source = ringtap_capture::open(device)?;
     print::notes(&source.facts().notes);
-    Confinement::keeping(WHILE_CAPTURING.iter().copied()).enter()?;
+    Confinement::keeping(WHILE_CAPTURING).enter()?;
     let uids = vec![Peer::of(socket)?.uid];
     let group = Group {
         access: AccessList {

@@ -19,7 +19,7 @@ pub use ringtap_filter::{Balance, Headers};
 pub use ringtap_hub::Congestion;
 pub use ringtap_ipc::protocol::Snapshot;
 pub use ringtap_net::confine::{Confinement, User};
-pub use ringtap_net::rights::{Capability, WHILE_CAPTURING};
+pub use ringtap_net::rights::{CapabilitySet, WHILE_CAPTURING};
 pub use ringtap_pool::counters::{CounterBalance, Counters, Dropped};
 pub use ringtap_pool::format::{Slot, flag};
 pub use ringtap_pool::ids::LaneId;

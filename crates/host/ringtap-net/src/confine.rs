@@ -25,23 +25,31 @@ use rustix::thread::{
     set_capabilities, set_capabilities_secure_bits, set_keep_capabilities, set_no_new_privs,
 };
 
-use crate::rights::{Capability, WHILE_CAPTURING};
+use crate::rights::WHILE_CAPTURING;
 
 /// What a process keeps once it has opened the devices that it captures from.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Confinement {
-    keeps: Vec<Capability>,
-    user: Option<User>,
-    writes_below: Option<Vec<PathBuf>>,
-    starts_programs: bool,
+    /// Capabilities to keep, as far as the process has them.
+    pub keeps: CapabilitySet,
+    /// The user that the process becomes.
+    pub user: Option<User>,
+    /// Folders below which the process writes and creates files, and nowhere else, where the kernel has
+    /// Landlock; `None`: everywhere.
+    pub writes_below: Option<Vec<PathBuf>>,
+    /// Keep all system calls, so that the process can start programs, which then confine themselves.
+    pub starts_programs: bool,
 }
 
 /// A user that a process becomes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct User {
-    name: String,
-    uid: Uid,
-    gid: Gid,
+    /// Name of the user.
+    pub name: String,
+    /// User id.
+    pub uid: u32,
+    /// Id of the user's group.
+    pub gid: u32,
 }
 
 /// Why a process cannot give up rights.
@@ -69,52 +77,21 @@ impl FromStr for User {
         let found = found.ok_or_else(|| ConfineError::NoUser { name: name.into() })?;
         Ok(User {
             name: found.name,
-            uid: found.uid,
-            gid: found.gid,
+            uid: found.uid.as_raw(),
+            gid: found.gid.as_raw(),
         })
     }
 }
 
 impl Confinement {
-    /// Keeps these capabilities, as far as the process has them, and no other.
+    /// Keeps these capabilities, and nothing else that a running capture does not need.
     #[must_use]
-    pub fn keeping(capabilities: impl IntoIterator<Item = Capability>) -> Self {
+    pub fn keeping(keeps: CapabilitySet) -> Self {
         Confinement {
-            keeps: capabilities.into_iter().collect(),
-            ..Confinement::default()
-        }
-    }
-
-    /// Keeps this capability, too.
-    #[must_use]
-    pub fn and(mut self, capability: Capability) -> Self {
-        self.keeps.push(capability);
-        self
-    }
-
-    /// Becomes this user, too.
-    #[must_use]
-    pub fn becoming(self, user: Option<User>) -> Self {
-        Confinement { user, ..self }
-    }
-
-    /// Keeps all system calls, so that the process can start programs, which then confine themselves.
-    #[must_use]
-    pub fn starting_programs(self) -> Self {
-        let starts_programs = true;
-        Confinement {
-            starts_programs,
-            ..self
-        }
-    }
-
-    /// Writes and creates files below these folders only, where the kernel has Landlock.
-    #[must_use]
-    pub fn writing_below(self, folders: Vec<PathBuf>) -> Self {
-        let writes_below = Some(folders);
-        Confinement {
-            writes_below,
-            ..self
+            keeps,
+            user: None,
+            writes_below: None,
+            starts_programs: false,
         }
     }
 
@@ -124,7 +101,7 @@ impl Confinement {
         let limited = || {
             // All threads become another user together, which takes the right to.
             if self.user.is_none() {
-                let _keeps_them = limit_thread(&self.keeps);
+                let _keeps_them = limit_thread(self.keeps);
             }
             work()
         };
@@ -142,7 +119,7 @@ impl Confinement {
         if let Some(user) = &self.user {
             user.enter()?;
         }
-        limit_thread(&self.keeps).map_err(refused("capabilities"))?;
+        limit_thread(self.keeps).map_err(refused("capabilities"))?;
         if !self.starts_programs {
             syscalls::forbid()?;
         }
@@ -154,35 +131,18 @@ impl Confinement {
 }
 
 impl User {
-    /// Name of the user.
-    #[must_use]
-    pub fn name(&self) -> &str {
-        &self.name
-    }
-
-    /// User id.
-    #[must_use]
-    pub fn uid(&self) -> u32 {
-        self.uid.as_raw()
-    }
-
-    /// Id of the user's group.
-    #[must_use]
-    pub fn gid(&self) -> u32 {
-        self.gid.as_raw()
-    }
-
     /// Makes every thread of the process run as this user. The calling thread keeps its capabilities.
     fn enter(&self) -> Result<(), ConfineError> {
-        if Uid::current() == self.uid && Uid::effective() == self.uid {
+        let (uid, gid) = (Uid::from_raw(self.uid), Gid::from_raw(self.gid));
+        if Uid::current() == uid && Uid::effective() == uid {
             return Ok(());
         }
         let become_user = || -> io::Result<()> {
             let name = CString::new(self.name.as_str())?;
             set_keep_capabilities(true)?;
-            nix::unistd::initgroups(&name, self.gid)?;
-            nix::unistd::setresgid(self.gid, self.gid, self.gid)?;
-            nix::unistd::setresuid(self.uid, self.uid, self.uid)?;
+            nix::unistd::initgroups(&name, gid)?;
+            nix::unistd::setresgid(gid, gid, gid)?;
+            nix::unistd::setresuid(uid, uid, uid)?;
             Ok(set_keep_capabilities(false)?)
         };
         become_user().map_err(|cause| ConfineError::Become {
@@ -193,16 +153,8 @@ impl User {
 }
 
 /// Takes all capabilities but these from the calling thread and from threads that it starts later.
-pub fn limit_thread(keeps: &[Capability]) -> io::Result<()> {
-    let held = capabilities(None)?.permitted;
-    let kept = kept_of(keeps, held);
-    let sets = CapabilitySets {
-        effective: kept,
-        permitted: kept,
-        inheritable: CapabilitySet::empty(),
-    };
-    // The kernel removes ambient capabilities that are not in both other sets.
-    set_capabilities(None, sets)?;
+pub fn limit_thread(keeps: CapabilitySet) -> io::Result<()> {
+    keep_only(|held| kept_of(keeps, held))?;
     Ok(set_no_new_privs(true)?)
 }
 
@@ -216,28 +168,33 @@ pub fn limit_source_thread() {
         let bits = capabilities_secure_bits()? | CapabilitiesSecureBits::NO_SETUID_FIXUP;
         // Only a process that may become another user can and must do this.
         let _no_other_user = set_capabilities_secure_bits(bits);
-        let held = capabilities(None)?.permitted;
         let become_user = CapabilitySet::SETUID | CapabilitySet::SETGID;
-        let kept = kept_of(WHILE_CAPTURING, held) | held & become_user;
-        let sets = CapabilitySets {
-            effective: kept,
-            permitted: kept,
-            inheritable: CapabilitySet::empty(),
-        };
-        Ok(set_capabilities(None, sets)?)
+        keep_only(|held| kept_of(WHILE_CAPTURING, held) | held & become_user)
     };
     let _keeps_them = limit();
 }
 
+/// Takes all capabilities from the calling thread but those that `choose` returns, which gets those that
+/// it has.
+fn keep_only(choose: impl FnOnce(CapabilitySet) -> CapabilitySet) -> io::Result<()> {
+    let kept = choose(capabilities(None)?.permitted);
+    let sets = CapabilitySets {
+        effective: kept,
+        permitted: kept,
+        inheritable: CapabilitySet::empty(),
+    };
+    // The kernel removes ambient capabilities that are not in both other sets.
+    Ok(set_capabilities(None, sets)?)
+}
+
 /// Those of the held capabilities that stay.
-fn kept_of(keeps: &[Capability], held: CapabilitySet) -> CapabilitySet {
-    let asked: CapabilitySet = keeps.iter().map(|one| one.bit()).collect();
-    let lacks =
-        |capability: CapabilitySet| asked.contains(capability) && !held.contains(capability);
+fn kept_of(asked: CapabilitySet, held: CapabilitySet) -> CapabilitySet {
     // CAP_SYS_ADMIN includes these two.
-    let stands_in = match lacks(CapabilitySet::BPF) || lacks(CapabilitySet::PERFMON) {
-        true => CapabilitySet::SYS_ADMIN,
-        false => CapabilitySet::empty(),
+    let programs = CapabilitySet::BPF | CapabilitySet::PERFMON;
+    let lacking = (asked & programs) - held;
+    let stands_in = match lacking.is_empty() {
+        true => CapabilitySet::empty(),
+        false => CapabilitySet::SYS_ADMIN,
     };
     (asked | stands_in) & held
 }
@@ -273,17 +230,23 @@ mod tests {
     #[test]
     fn only_what_is_asked_for_and_held_stays() {
         let held = CapabilitySet::BPF | CapabilitySet::PERFMON | CapabilitySet::SYS_ADMIN;
-        let asked = [Capability::Bpf, Capability::Perfmon, Capability::NetAdmin];
-        let kept = kept_of(&asked, held);
+        let asked = CapabilitySet::BPF | CapabilitySet::PERFMON | CapabilitySet::NET_ADMIN;
+        let kept = kept_of(asked, held);
         assert_eq!(kept, CapabilitySet::BPF | CapabilitySet::PERFMON);
-        assert_eq!(kept_of(&[], held), CapabilitySet::empty());
+        assert_eq!(
+            kept_of(CapabilitySet::empty(), held),
+            CapabilitySet::empty()
+        );
     }
 
     #[test]
     fn an_administrator_without_cap_bpf_stays_one() {
         let held = CapabilitySet::SYS_ADMIN | CapabilitySet::SYS_PTRACE;
-        assert_eq!(kept_of(&[Capability::Bpf], held), CapabilitySet::SYS_ADMIN);
-        assert_eq!(kept_of(&[Capability::NetRaw], held), CapabilitySet::empty());
+        assert_eq!(kept_of(CapabilitySet::BPF, held), CapabilitySet::SYS_ADMIN);
+        assert_eq!(
+            kept_of(CapabilitySet::NET_RAW, held),
+            CapabilitySet::empty()
+        );
     }
 
     #[test]
@@ -295,7 +258,7 @@ mod tests {
     #[test]
     fn a_limited_thread_has_no_capability_and_its_children_have_none() {
         let sets = std::thread::spawn(|| {
-            limit_thread(&[]).unwrap();
+            limit_thread(CapabilitySet::empty()).unwrap();
             std::thread::spawn(|| capabilities(None).unwrap())
                 .join()
                 .unwrap()

@@ -5,18 +5,20 @@
 #![deny(unsafe_code)]
 
 mod ethtool;
-mod netlink;
 mod veth;
 mod watch;
 
 use std::io;
 use std::net::Ipv4Addr;
 
-use netlink_packet_route::link::{LinkAttribute, LinkFlags, LinkInfo, LinkMessage, Prop, Stats64};
+use netlink_packet_route::link::{LinkAttribute, LinkFlags, LinkInfo, LinkMessage, Prop};
 
 use ringtap_filter::LinkType;
 
+use crate::netlink;
+
 pub use crate::packet_socket::Promiscuous;
+pub use netlink_packet_route::link::Stats64;
 pub use veth::add_veth;
 pub use watch::{Arrival, InterfaceChange, Watch};
 
@@ -52,7 +54,7 @@ pub struct Interface {
     /// Receive offloads, which change packets before capture.
     pub offloads: Offloads,
     /// Counters since the interface exists.
-    pub counters: InterfaceCounters,
+    pub counters: Stats64,
 }
 
 /// Receive offloads; `None` if unknown.
@@ -77,37 +79,6 @@ pub enum NicStamps {
     Ptp,
     /// All.
     All,
-}
-
-/// Counters of the interface, in 64 bits.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-#[non_exhaustive]
-pub struct InterfaceCounters {
-    /// Packets received.
-    pub rx_packets: u64,
-    /// Bytes received.
-    pub rx_bytes: u64,
-    /// Packets received and then dropped: no buffer, or no protocol for them.
-    pub rx_dropped: u64,
-    /// Packets that the NIC dropped because its buffers were full.
-    pub rx_missed: u64,
-    /// Packets lost by an overflow of the receive FIFO.
-    pub rx_fifo: u64,
-    /// Packets sent.
-    pub tx_packets: u64,
-    /// Packets dropped on the way out.
-    pub tx_dropped: u64,
-}
-
-impl InterfaceCounters {
-    /// Packets that the NIC lost before the kernel got them: the counter `dropped.nic`.
-    ///
-    /// `rx_dropped` is not part of it: it also counts packets that capture has already seen.
-    /// Drivers may report one loss as missed and as FIFO overrun, so the larger one counts.
-    #[must_use]
-    pub fn lost_by_nic(&self) -> u64 {
-        self.rx_missed.max(self.rx_fifo)
-    }
 }
 
 /// Reason why an interface cannot be queried, watched or changed.
@@ -267,7 +238,7 @@ impl Interface {
             largest_merged_bytes: LARGEST_IP_PACKET,
             rx_queue_count: 1,
             offloads: ethtool::offloads(&name),
-            counters: counters_of(link),
+            counters: Stats64::default(),
             name,
         };
         for attribute in &link.attributes {
@@ -278,6 +249,7 @@ impl Interface {
                     interface.largest_merged_bytes = interface.largest_merged_bytes.max(*bytes);
                 }
                 LinkAttribute::NumRxQueues(count) => interface.rx_queue_count = *count,
+                LinkAttribute::Stats64(stats) => interface.counters = *stats,
                 LinkAttribute::LinkInfo(infos) => interface.kind = kind_of(infos),
                 _ => {}
             }
@@ -321,31 +293,6 @@ fn kind_of(infos: &[LinkInfo]) -> Option<String> {
         LinkInfo::Kind(kind) => Some(kind.to_string()),
         _ => None,
     })
-}
-
-fn counters_of(link: &LinkMessage) -> InterfaceCounters {
-    let stats = link
-        .attributes
-        .iter()
-        .find_map(|attribute| match attribute {
-            LinkAttribute::Stats64(stats) => Some(*stats),
-            _ => None,
-        });
-    InterfaceCounters::from(stats.unwrap_or_default())
-}
-
-impl From<Stats64> for InterfaceCounters {
-    fn from(stats: Stats64) -> Self {
-        Self {
-            rx_packets: stats.rx_packets,
-            rx_bytes: stats.rx_bytes,
-            rx_dropped: stats.rx_dropped,
-            rx_missed: stats.rx_missed_errors,
-            rx_fifo: stats.rx_fifo_errors,
-            tx_packets: stats.tx_packets,
-            tx_dropped: stats.tx_dropped,
-        }
-    }
 }
 
 fn suggest(near: &[String], existing: &[String]) -> String {

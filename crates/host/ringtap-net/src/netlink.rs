@@ -1,21 +1,22 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Netlink requests: the socket, a driver's XDP features, and losses of a NIC.
+//! Netlink requests: the socket, links, a driver's XDP features, and losses of a NIC.
 
 mod generic;
 
 use std::io;
 
 use netlink_packet_core::{
-    NLM_F_REQUEST, NetlinkDeserializable, NetlinkHeader, NetlinkMessage, NetlinkPayload,
-    NetlinkSerializable,
+    NLM_F_DUMP, NLM_F_REQUEST, NetlinkDeserializable, NetlinkHeader, NetlinkMessage,
+    NetlinkPayload, NetlinkSerializable,
 };
 use netlink_packet_route::{
     RouteNetlinkMessage,
+    link::{LinkMessage, Stats64},
     stats::{StatsAttribute, StatsFilterMask, StatsMessage},
 };
 use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_ROUTE};
 
-use crate::interface::InterfaceCounters;
+use crate::interface::InterfaceError;
 pub use generic::{XdpFeatures, xdp_features};
 
 /// Opens a netlink socket of the current network namespace.
@@ -98,6 +99,46 @@ pub(crate) fn parse<M: NetlinkDeserializable>(
     })
 }
 
+/// All links of this namespace, in the order of their indexes.
+pub(crate) fn links() -> Result<Vec<LinkMessage>, InterfaceError> {
+    let mut links = Vec::new();
+    let all = RouteNetlinkMessage::GetLink(LinkMessage::default());
+    ask(all, NLM_F_DUMP, |link| {
+        links.push(link);
+        None::<()>
+    })
+    .map_err(InterfaceError::kernel("listing the network interfaces"))?;
+    links.sort_by_key(|link| link.header.index);
+    Ok(links)
+}
+
+/// The link of this index, if there is one.
+pub(crate) fn link(index: u32) -> Result<Option<LinkMessage>, InterfaceError> {
+    let mut message = LinkMessage::default();
+    message.header.index = index;
+    match ask(RouteNetlinkMessage::GetLink(message), 0, Some) {
+        Err(error) if error.raw_os_error() == Some(libc::ENODEV) => Ok(None),
+        found => found.map_err(InterfaceError::kernel("asking for a network interface")),
+    }
+}
+
+/// Sends a command; `flags` must ask for an acknowledgement.
+pub(crate) fn command(message: RouteNetlinkMessage, flags: u16) -> io::Result<()> {
+    ask(message, flags, |_| None::<()>).map(drop)
+}
+
+fn ask<V>(
+    message: RouteNetlinkMessage,
+    flags: u16,
+    mut take: impl FnMut(LinkMessage) -> Option<V>,
+) -> io::Result<Option<V>> {
+    let socket = open(NETLINK_ROUTE)?;
+    request(&socket, message, flags, |answer| match answer {
+        RouteNetlinkMessage::NewLink(link) => take(link),
+        _ => None,
+    })
+}
+
 /// Reads the losses of a NIC, in the network namespace where it was made, from any thread.
 #[derive(Debug)]
 pub struct Losses {
@@ -116,9 +157,13 @@ impl Losses {
         Ok(Losses { socket, interface })
     }
 
-    /// Packets that the NIC lost since it came up; see [`InterfaceCounters::lost_by_nic`].
+    /// Packets that the NIC lost since it came up, before the kernel got them: `dropped.nic`.
+    ///
+    /// `rx_dropped` is not part of it: it also counts packets that capture has already seen.
+    /// Drivers may report one loss as missed and as FIFO overrun, so the larger one counts.
     pub fn now(&self) -> Option<u64> {
-        Some(self.counters()?.lost_by_nic())
+        let counters = self.counters()?;
+        Some(counters.rx_missed_errors.max(counters.rx_fifo_errors))
     }
 
     /// Packets that the interface received.
@@ -131,13 +176,13 @@ impl Losses {
         Some(self.counters()?.tx_dropped)
     }
 
-    fn counters(&self) -> Option<InterfaceCounters> {
+    fn counters(&self) -> Option<Stats64> {
         let mut message = StatsMessage::default();
         message.header.ifindex = self.interface;
         message.header.filter_mask = StatsFilterMask::Link64;
         let message = RouteNetlinkMessage::GetStats(message);
         let link_stats = |attribute| match attribute {
-            StatsAttribute::Link64(stats) => Some(InterfaceCounters::from(stats)),
+            StatsAttribute::Link64(stats) => Some(stats),
             _ => None,
         };
         let counters = request(&self.socket, message, 0, |answer| match answer {

@@ -7,7 +7,8 @@ use std::{
     os::fd::{AsRawFd, OwnedFd},
 };
 
-use rustix::net::{AddressFamily, SocketFlags, SocketType, netdevice, socket_with};
+use nix::net::if_::if_nametoindex;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 
 use crate::interface::InterfaceError;
 
@@ -39,13 +40,7 @@ pub fn open(ifindex: u32) -> io::Result<OwnedFd> {
 ///
 /// As [`open`], and if there is no such interface.
 pub fn open_by_name(interface: &str) -> io::Result<OwnedFd> {
-    let any = socket_with(
-        AddressFamily::INET,
-        SocketType::DGRAM,
-        SocketFlags::CLOEXEC,
-        None,
-    )?;
-    let ifindex = netdevice::name_to_index(any, interface).map_err(|errno| {
+    let ifindex = if_nametoindex(interface).map_err(|errno| {
         let cause = io::Error::from(errno);
         io::Error::new(cause.kind(), format!("finding the interface: {cause}"))
     })?;

@@ -15,10 +15,10 @@ use std::{fs, io, path::Path};
 use rustix::{
     io::Errno,
     process::{getegid, geteuid},
-    thread::{UnshareFlags, unshare_unsafe},
+    thread::{CapabilitySet, UnshareFlags, unshare_unsafe},
 };
 
-use crate::rights::{Capability, Purpose, Rights};
+use crate::rights::{Purpose, Rights};
 
 /// Rights of the process in its private network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,7 +77,7 @@ pub fn enter() -> Result<Standing, PrivateError> {
     }
     let rights = Rights::of_this_process();
     let standing = match rights.require(Purpose::Tap) {
-        Ok(()) if rights.has(Capability::SysAdmin) => {
+        Ok(()) if rights.has(CapabilitySet::SYS_ADMIN) => {
             unshare(UnshareFlags::NEWNET)
                 .map_err(PrivateError::kernel("making a network namespace"))?;
             Standing::AsBefore

@@ -3,93 +3,25 @@
 
 use std::{fmt, fs};
 
-use rustix::thread::CapabilitySet;
-
-/// A Linux capability that a source may need.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-#[non_exhaustive]
-pub enum Capability {
-    /// Packet sockets.
-    NetRaw,
-    /// Attaching programs to interfaces.
-    NetAdmin,
-    /// Loading BPF programs and making maps.
-    Bpf,
-    /// BPF programs with pointer arithmetic.
-    Perfmon,
-    /// Administration; includes BPF and PERFMON.
-    SysAdmin,
-    /// Memory beyond RLIMIT_MEMLOCK.
-    IpcLock,
-    /// Files of any owner and mode.
-    DacOverride,
-    /// CPUs of the kernel's threads.
-    SysNice,
-    /// Physical memory, for devices of a virtual machine's host.
-    SysRawIo,
-}
-
-impl Capability {
-    const ALL: [Self; 9] = [
-        Self::NetRaw,
-        Self::NetAdmin,
-        Self::Bpf,
-        Self::Perfmon,
-        Self::SysAdmin,
-        Self::IpcLock,
-        Self::DacOverride,
-        Self::SysNice,
-        Self::SysRawIo,
-    ];
-
-    /// Name in the notation of setcap(8).
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::NetRaw => "cap_net_raw",
-            Self::NetAdmin => "cap_net_admin",
-            Self::Bpf => "cap_bpf",
-            Self::Perfmon => "cap_perfmon",
-            Self::SysAdmin => "cap_sys_admin",
-            Self::IpcLock => "cap_ipc_lock",
-            Self::DacOverride => "cap_dac_override",
-            Self::SysNice => "cap_sys_nice",
-            Self::SysRawIo => "cap_sys_rawio",
-        }
-    }
-
-    pub(crate) fn bit(self) -> CapabilitySet {
-        match self {
-            Self::NetRaw => CapabilitySet::NET_RAW,
-            Self::NetAdmin => CapabilitySet::NET_ADMIN,
-            Self::Bpf => CapabilitySet::BPF,
-            Self::Perfmon => CapabilitySet::PERFMON,
-            Self::SysAdmin => CapabilitySet::SYS_ADMIN,
-            Self::IpcLock => CapabilitySet::IPC_LOCK,
-            Self::DacOverride => CapabilitySet::DAC_OVERRIDE,
-            Self::SysNice => CapabilitySet::SYS_NICE,
-            Self::SysRawIo => CapabilitySet::SYS_RAWIO,
-        }
-    }
-}
-
-impl fmt::Display for Capability {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.name().to_uppercase())
-    }
-}
+pub use rustix::thread::CapabilitySet;
 
 /// What a capture on an interface needs while it runs: to load programs for new filters, and to
 /// attach again after a change of the interface.
-pub const WHILE_CAPTURING: &[Capability] = &[
-    Capability::Bpf,
-    Capability::NetAdmin,
-    Capability::Perfmon,
-    Capability::NetRaw,
-    Capability::IpcLock,
-];
+pub const WHILE_CAPTURING: CapabilitySet = CapabilitySet::BPF
+    .union(CapabilitySet::NET_ADMIN)
+    .union(CapabilitySet::PERFMON)
+    .union(CapabilitySet::NET_RAW)
+    .union(CapabilitySet::IPC_LOCK);
 
-/// A source that needs rights.
+/// Names of capabilities such as `CAP_BPF`, the newest first.
+fn names(capabilities: CapabilitySet) -> Vec<String> {
+    let names = capabilities.iter_names();
+    let mut names: Vec<_> = names.map(|(name, _)| format!("CAP_{name}")).collect();
+    names.reverse();
+    names
+}
+
+/// A use of the network that needs rights.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Purpose {
     /// XDP and tc programs that write into the pool.
@@ -98,17 +30,18 @@ pub enum Purpose {
     Xdp,
     /// A packet socket.
     Packet,
+    /// Sending by XDP live frames.
+    LiveFrames,
 }
 
 impl Purpose {
-    /// The capabilities that the source needs.
-    #[must_use]
-    pub fn needs(self) -> &'static [Capability] {
-        use Capability::{Bpf, NetAdmin, NetRaw, Perfmon};
+    /// The capabilities that it needs.
+    fn needs(self) -> CapabilitySet {
+        let programs = CapabilitySet::BPF | CapabilitySet::NET_ADMIN;
         match self {
-            Self::Tap => &[Bpf, NetAdmin, Perfmon],
-            Self::Xdp => &[Bpf, NetAdmin, NetRaw],
-            Self::Packet => &[NetRaw],
+            Self::Tap | Self::LiveFrames => programs | CapabilitySet::PERFMON,
+            Self::Xdp => programs | CapabilitySet::NET_RAW,
+            Self::Packet => CapabilitySet::NET_RAW,
         }
     }
 }
@@ -116,9 +49,10 @@ impl Purpose {
 impl fmt::Display for Purpose {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Tap => "tap",
-            Self::Xdp => "xdp",
-            Self::Packet => "packet",
+            Self::Tap => "the tap source",
+            Self::Xdp => "the xdp source",
+            Self::Packet => "the packet source",
+            Self::LiveFrames => "sending live frames",
         })
     }
 }
@@ -126,25 +60,26 @@ impl fmt::Display for Purpose {
 /// The rights of this process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rights {
-    held: Vec<Capability>,
+    held: CapabilitySet,
     in_initial_namespace: bool,
 }
 
-/// The process lacks rights that a source needs.
+/// The process lacks rights for a purpose.
 #[expect(missing_docs, reason = "messages show what each field means")]
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RightsError {
     /// The process lacks capabilities.
-    #[error("{}", advise(*.purpose, .missing))]
+    #[error("{}", advise(*.purpose, *.missing))]
     Missing {
         purpose: Purpose,
-        missing: Vec<Capability>,
+        missing: CapabilitySet,
     },
     /// The process is in a user namespace, where it cannot load BPF programs.
     #[error(
-        "the {purpose} source loads BPF programs, which no process inside a user namespace may do: \
-         run outside of it (with sudo), or use packet:INTERFACE"
+        "{purpose} takes BPF programs, which no process inside a user namespace may load: run \
+         outside of it (with sudo){}",
+        if *.purpose == Purpose::LiveFrames { "" } else { ", or use packet:INTERFACE" }
     )]
     UserNamespace { purpose: Purpose },
 }
@@ -154,61 +89,51 @@ impl Rights {
     #[must_use]
     pub fn of_this_process() -> Self {
         let effective = rustix::thread::capabilities(None).map(|sets| sets.effective);
-        let effective = effective.unwrap_or(CapabilitySet::empty());
-        let held = Capability::ALL.into_iter();
         Self {
-            held: held.filter(|one| effective.contains(one.bit())).collect(),
+            held: effective.unwrap_or(CapabilitySet::empty()),
             in_initial_namespace: in_initial_user_namespace(),
         }
     }
 
-    /// Whether the process has the capability, itself or by `CAP_SYS_ADMIN`.
+    /// Whether the process has the capabilities, themselves or by `CAP_SYS_ADMIN`.
     #[must_use]
-    pub fn has(&self, capability: Capability) -> bool {
-        let implied = matches!(capability, Capability::Bpf | Capability::Perfmon);
-        self.held.contains(&capability) || implied && self.held.contains(&Capability::SysAdmin)
+    pub fn has(&self, capabilities: CapabilitySet) -> bool {
+        self.lacks(capabilities).is_empty()
     }
 
-    /// Whether the process is in the machine's initial user namespace; elsewhere it cannot load BPF.
-    #[must_use]
-    pub fn in_initial_namespace(&self) -> bool {
-        self.in_initial_namespace
+    fn lacks(&self, needed: CapabilitySet) -> CapabilitySet {
+        let implied = match self.held.contains(CapabilitySet::SYS_ADMIN) {
+            true => CapabilitySet::BPF | CapabilitySet::PERFMON,
+            false => CapabilitySet::empty(),
+        };
+        needed - self.held - implied
     }
 
-    /// Capabilities that a source needs and this process lacks.
-    #[must_use]
-    pub fn missing_for(&self, purpose: Purpose) -> Vec<Capability> {
-        let needed = purpose.needs().iter().copied();
-        needed.filter(|one| !self.has(*one)).collect()
-    }
-
-    /// Fails if the process lacks rights that the source needs.
+    /// Fails if the process lacks rights that the purpose needs.
     ///
     /// # Errors
     ///
     /// - [`RightsError::Missing`]: names the capabilities, and the command that grants them.
     /// - [`RightsError::UserNamespace`]: BPF inside a user namespace.
     pub fn require(&self, purpose: Purpose) -> Result<(), RightsError> {
-        let missing = self.missing_for(purpose);
+        let missing = self.lacks(purpose.needs());
         if !missing.is_empty() {
             return Err(RightsError::Missing { purpose, missing });
         }
-        if purpose.needs().contains(&Capability::Bpf) && !self.in_initial_namespace {
+        if purpose.needs().contains(CapabilitySet::BPF) && !self.in_initial_namespace {
             return Err(RightsError::UserNamespace { purpose });
         }
         Ok(())
     }
 }
 
-fn advise(purpose: Purpose, missing: &[Capability]) -> String {
-    let list: Vec<_> = missing.iter().map(ToString::to_string).collect();
-    let names: Vec<_> = purpose.needs().iter().map(|one| one.name()).collect();
+fn advise(purpose: Purpose, missing: CapabilitySet) -> String {
     let program = std::env::current_exe();
     let program = program.map_or_else(|_| "PROGRAM".into(), |path| path.display().to_string());
     format!(
-        "the {purpose} source needs {}: run it with sudo, or once `sudo setcap {}+ep {program}`",
-        list.join(" and "),
-        names.join(","),
+        "{purpose} needs {}: run it with sudo, or once `sudo setcap {}+ep {program}`",
+        names(missing).join(" and "),
+        names(purpose.needs()).join(",").to_lowercase(),
     )
 }
 
@@ -224,45 +149,50 @@ fn in_initial_user_namespace() -> bool {
 mod tests {
     use super::*;
 
-    fn rights(held: &[Capability], in_initial_namespace: bool) -> Rights {
+    fn rights(held: CapabilitySet, in_initial_namespace: bool) -> Rights {
         Rights {
-            held: held.to_vec(),
+            held,
             in_initial_namespace,
         }
     }
 
     #[test]
     fn packet_needs_net_raw_only_and_works_in_a_user_namespace() {
-        let error = rights(&[], true).require(Purpose::Packet).unwrap_err();
+        let none = rights(CapabilitySet::empty(), true);
+        let error = none.require(Purpose::Packet).unwrap_err();
         let text = error.to_string();
         assert!(text.starts_with("the packet source needs CAP_NET_RAW: run it with sudo"));
         assert!(text.contains("setcap cap_net_raw+ep "), "{text}");
-        let inside = rights(&[Capability::NetRaw], false);
+        let inside = rights(CapabilitySet::NET_RAW, false);
         assert_eq!(inside.require(Purpose::Packet), Ok(()));
     }
 
     #[test]
     fn bpf_is_refused_inside_a_user_namespace() {
         let purpose = Purpose::Tap;
-        let all = rights(&Capability::ALL, false);
+        let all = rights(CapabilitySet::all(), false);
         assert_eq!(
             all.require(purpose),
             Err(RightsError::UserNamespace { purpose })
         );
-        assert_eq!(rights(&Capability::ALL, true).require(purpose), Ok(()));
+        assert_eq!(rights(CapabilitySet::all(), true).require(purpose), Ok(()));
     }
 
     #[test]
     fn sys_admin_includes_bpf_and_perfmon_but_not_net_admin() {
-        let missing = rights(&[Capability::SysAdmin], true).missing_for(Purpose::Tap);
-        assert_eq!(missing, [Capability::NetAdmin]);
+        let missing = CapabilitySet::NET_ADMIN;
+        let purpose = Purpose::Tap;
+        assert_eq!(
+            rights(CapabilitySet::SYS_ADMIN, true).require(purpose),
+            Err(RightsError::Missing { purpose, missing })
+        );
     }
 
     #[test]
     fn the_own_rights_can_be_read() {
         let rights = Rights::of_this_process();
-        if rustix::process::geteuid().is_root() && rights.in_initial_namespace() {
-            assert!(rights.has(Capability::NetRaw));
+        if rustix::process::geteuid().is_root() && rights.in_initial_namespace {
+            assert!(rights.has(CapabilitySet::NET_RAW));
         }
     }
 }

@@ -28,7 +28,8 @@ fn a_confined_process_starts_no_program_and_writes_only_where_it_said() {
     fs::create_dir(&own).expect("the folder is ours");
     // In a thread: the test itself must be able to remove its folder.
     let confined = || {
-        let confinement = Confinement::default().writing_below(vec![own.clone()]);
+        let mut confinement = Confinement::keeping(CapabilitySet::empty());
+        confinement.writes_below = Some(vec![own.clone()]);
         confinement.enter().expect("rights can be given up");
         let held = rustix::thread::capabilities(None).expect("the own capabilities");
         assert_eq!(held.permitted, CapabilitySet::empty());

@@ -11,9 +11,10 @@ use std::{
 
 use ringtap_pool::number::to_u16;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with, sockopt};
+use rustix::thread::CapabilitySet;
 
 use ringtap_filter::Instruction;
-use ringtap_net::rights::{Capability, Purpose, RightsError};
+use ringtap_net::rights::{Purpose, RightsError};
 
 use super::{options::RingLayout, system};
 use crate::CaptureError;
@@ -44,7 +45,7 @@ impl PacketSocket {
             Err(rustix::io::Errno::PERM | rustix::io::Errno::ACCESS) => {
                 Err(CaptureError::Rights(RightsError::Missing {
                     purpose: Purpose::Packet,
-                    missing: vec![Capability::NetRaw],
+                    missing: CapabilitySet::NET_RAW,
                 }))
             }
             Err(error) => Err(system("opening a packet socket")(error.into())),

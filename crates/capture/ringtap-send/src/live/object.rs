@@ -8,7 +8,7 @@ use libbpf_rs::{ErrorKind, Link, Object};
 use super::super::error::NoLiveFrames;
 use ringtap_bpf::object::{self, ObjectFile};
 use ringtap_net::kernel::{self, Feature};
-use ringtap_net::rights::{Capability, Rights};
+use ringtap_net::rights::{Purpose, Rights};
 
 /// The compiled `bpf/send.bpf.c`.
 static OBJECT: &ObjectFile<[u8]> =
@@ -60,14 +60,8 @@ fn lacking_rights(error: &libbpf_rs::Error) -> Option<NoLiveFrames> {
     if error.kind() != ErrorKind::PermissionDenied {
         return None;
     }
-    let rights = Rights::of_this_process();
-    let needed = [Capability::Bpf, Capability::NetAdmin, Capability::Perfmon];
-    let missing: Vec<_> = needed.into_iter().filter(|one| !rights.has(*one)).collect();
-    match missing.is_empty() {
-        false => Some(NoLiveFrames::NoRights { missing }),
-        true if !rights.in_initial_namespace() => Some(NoLiveFrames::UserNamespace),
-        true => None,
-    }
+    let rights = Rights::of_this_process().require(Purpose::LiveFrames);
+    rights.err().map(NoLiveFrames::Rights)
 }
 
 /// Makes the error of a call that the kernel refused.

@@ -6,8 +6,9 @@ use std::path::Path;
 use std::thread;
 
 use ringtap_net::kernel::{Feature, Version};
-use ringtap_net::rights::{Capability, Purpose, Rights};
+use ringtap_net::rights::{Purpose, Rights};
 use rustix::process::{Resource, getrlimit};
+use rustix::thread::CapabilitySet;
 
 use super::{Diagnosis, Remedy};
 
@@ -129,7 +130,7 @@ fn limits(rights: &Rights) -> Vec<Diagnosis> {
         all.push(Diagnosis::note("limits", found, why));
     }
     let locked = getrlimit(Resource::Memlock).current;
-    if !enough(locked, LOCKED) && !rights.has(Capability::IpcLock) {
+    if !enough(locked, LOCKED) && !rights.has(CapabilitySet::IPC_LOCK) {
         let found = format!("{} KiB of locked memory", locked.unwrap_or_default() / 1024);
         let why = "`xdp` locks its pool: `ulimit -l unlimited`, or CAP_IPC_LOCK";
         all.push(Diagnosis::note("limits", found, why));

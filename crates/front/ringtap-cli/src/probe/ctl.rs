@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use clap::Subcommand;
-use ringtap::User;
 use ringtap_ipc::socket::{Listener, STANDARD_FOLDER, standard_folder_of};
 use ringtap_probe::config::{ExportPlan, ProbeConfig};
 use ringtap_probe::ctl::{SOCKET, default_path, send};
@@ -73,7 +72,7 @@ pub(super) fn folder(user: &UserArgs) -> Result<Option<PathBuf>> {
     if !rustix::process::geteuid().is_root() {
         return Ok(None);
     }
-    let Some(uid) = user.user().map(User::uid) else {
+    let Some(uid) = user.user().map(|user| user.uid) else {
         return Ok(Some(STANDARD_FOLDER.into()));
     };
     let own = standard_folder_of(&format!("probe-{uid}"), uid);
@@ -88,7 +87,7 @@ pub(super) fn listener(
     user: &UserArgs,
 ) -> Result<Option<Listener>> {
     let own = rustix::process::geteuid().as_raw();
-    let uid = user.user().map_or(own, User::uid);
+    let uid = user.user().map_or(own, |user| user.uid);
     let bind = |path: &Path| Ok(Listener::bind(path)?.for_user(uid)?);
     if let Some(path) = named {
         return bind(path).map(Some);

@@ -9,7 +9,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
-use ringtap::{Balance, Confinement, OpenOptions, User};
+use ringtap::{Balance, CapabilitySet, Confinement, OpenOptions, User};
 use ringtap_device::Kind;
 use ringtap_ipc::socket::Socket;
 use ringtap_probe::ProbePlan;
@@ -45,8 +45,12 @@ pub(crate) fn run(args: &LibrariesArgs) -> Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     // The processes give up the right to start programs themselves.
-    let keeps = Confinement::keeping([]).becoming(args.user.clone());
-    keeps.starting_programs().enter()?;
+    let keeps = Confinement {
+        user: args.user.clone(),
+        starts_programs: true,
+        ..Confinement::keeping(CapabilitySet::empty())
+    };
+    keeps.enter()?;
     // Without rights, the folder of the program may be closed; this link leads to the file itself.
     library::serve(socket, Path::new("/proc/self/exe"), &["probe-libraries"])?;
     Ok(ExitCode::SUCCESS)
@@ -76,7 +80,7 @@ impl Libraries {
         }
         let mut words = vec!["probe-libraries".to_owned()];
         if let Some(user) = user.user() {
-            words.extend(["--user".to_owned(), user.name().to_owned()]);
+            words.extend(["--user".to_owned(), user.name.clone()]);
         }
         let program = env::current_exe().context("cannot find the path of the ringtap program")?;
         Ok(Some(Libraries {

@@ -38,7 +38,7 @@ impl ClosedFiles {
             .stdout(Stdio::null())
             .process_group(0);
         if let Some(user) = user {
-            shell.uid(user.uid()).gid(user.gid());
+            shell.uid(user.uid).gid(user.gid);
         }
         let child = shell.spawn().context("-z: cannot start a shell")?;
         if let Some(names) = &child.stdin {

@@ -8,7 +8,7 @@
 use std::io;
 use std::time::{Duration, Instant};
 
-use ringtap::{Batch, Capture, Confinement, Next, OpenOptions};
+use ringtap::{Batch, CapabilitySet, Capture, Confinement, Next, OpenOptions};
 use ringtap_ipc::socket::Socket;
 use ringtap_ipc::time::now_ns;
 use rustix::process::{Signal, set_parent_process_death_signal};
@@ -42,7 +42,7 @@ pub fn run(setup: &ProcessSetup, socket: &Socket) -> io::Result<()> {
         .name(format!("{} {}", setup.name, setup.worker))
         .filter(&setup.filter)
         .socket(&setup.socket)
-        .confined(Confinement::keeping([]));
+        .confined(Confinement::keeping(CapabilitySet::empty()));
     let capture = options.open(&format!("hub:{}", setup.group));
     let mut capture = match capture {
         Ok(capture) => capture,

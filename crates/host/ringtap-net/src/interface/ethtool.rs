@@ -27,122 +27,45 @@ const GET_STAMPING: libc::c_ulong = 0x89b1;
 /// `HWTSTAMP_FILTER_ALL`.
 const STAMP_ALL: u32 = 1;
 
-/// `struct ethtool_value`.
-#[repr(C)]
-struct Value {
-    command: u32,
-    data: u32,
-}
-
-/// `struct ethtool_drvinfo`.
-#[repr(C)]
-struct DriverInfo {
-    command: u32,
-    driver: [u8; 32],
-    rest: [u8; 160],
-}
-
-/// `struct ethtool_channels`.
-#[repr(C)]
-struct Channels {
-    command: u32,
-    most: [u32; 4],
-    receiving: u32,
-    sending: u32,
-    other: u32,
-    both_ways: u32,
-}
-
-/// `struct ethtool_ts_info`.
-#[repr(C)]
-struct StampInfo {
-    command: u32,
-    sources: u32,
-    clock: i32,
-    sending: [u32; 4],
-    filters: u32,
-    reserved: [u32; 3],
-}
-
-/// `struct hwtstamp_config`.
-#[repr(C)]
-struct Stamping {
-    flags: u32,
-    sending: u32,
-    receiving: u32,
-}
-
-/// Structures that the kernel fills in place.
-///
-/// # Safety
-///
-/// The type is the one that ethtool's ABI gives for every command it is used with, and any bytes
-/// are a valid value of it.
-unsafe trait Query {}
-
-// SAFETY: GET_FLAGS and GET_GRO fill a `struct ethtool_value`; two integers take any bytes.
-unsafe impl Query for Value {}
-// SAFETY: GET_CHANNELS fills a `struct ethtool_channels`; nine integers take any bytes.
-unsafe impl Query for Channels {}
-// SAFETY: GET_DRIVER_INFO fills a `struct ethtool_drvinfo` of 196 bytes; integers take any bytes.
-unsafe impl Query for DriverInfo {}
-// SAFETY: GET_STAMPS fills a `struct ethtool_ts_info` of 44 bytes; integers take any bytes.
-unsafe impl Query for StampInfo {}
-// SAFETY: SIOCSHWTSTAMP and SIOCGHWTSTAMP fill a `struct hwtstamp_config`; three integers.
-unsafe impl Query for Stamping {}
-
-const _: () = assert!(size_of::<Value>() == 8 && size_of::<DriverInfo>() == 196);
-const _: () = assert!(size_of::<StampInfo>() == 44 && size_of::<Stamping>() == 12);
+/// Words of the answer: more than the 49 of the largest structure, `struct ethtool_drvinfo`.
+const WORDS: usize = 64;
 
 /// The driver's name.
 pub(super) fn driver(interface: &str) -> Option<String> {
-    let mut info = DriverInfo {
-        command: GET_DRIVER_INFO,
-        driver: [0; 32],
-        rest: [0; 160],
-    };
-    ask(interface, &mut info).ok()?;
-    let name = info.driver.split(|byte| *byte == 0).next()?;
-    let name = std::str::from_utf8(name).ok()?;
+    let info = ask(interface, GET_DRIVER_INFO).ok()?;
+    // `driver` of `struct ethtool_drvinfo`.
+    let name: Vec<u8> = info[1..9]
+        .iter()
+        .flat_map(|word| word.to_ne_bytes())
+        .collect();
+    let name = std::str::from_utf8(name.split(|byte| *byte == 0).next()?).ok()?;
     (!name.is_empty()).then(|| name.to_owned())
 }
 
 /// Receive queues in use.
 pub(super) fn receive_queues(interface: &str) -> Option<u32> {
-    let mut channels = Channels {
-        command: GET_CHANNELS,
-        most: [0; 4],
-        receiving: 0,
-        sending: 0,
-        other: 0,
-        both_ways: 0,
-    };
-    ask(interface, &mut channels).ok()?;
-    Some(channels.receiving + channels.both_ways).filter(|count| *count > 0)
+    let channels = ask(interface, GET_CHANNELS).ok()?;
+    // `rx_count` and `combined_count` of `struct ethtool_channels`.
+    Some(channels[5] + channels[8]).filter(|count| *count > 0)
 }
 
 /// Receive offloads.
 pub(super) fn offloads(interface: &str) -> Offloads {
-    let flags = value(interface, GET_FLAGS);
+    // `data` of `struct ethtool_value`.
+    let value = |command| Some(ask(interface, command).ok()?[1]);
+    let flags = value(GET_FLAGS);
     Offloads {
         rx_vlan: flags.map(|flags| flags & FLAG_RX_VLAN != 0),
-        gro: value(interface, GET_GRO).map(|on| on != 0),
+        gro: value(GET_GRO).map(|on| on != 0),
         lro: flags.map(|flags| flags & FLAG_LRO != 0),
     }
 }
 
 /// Received packets that the NIC can stamp.
 pub(super) fn nic_stamps(interface: &str) -> NicStamps {
-    let mut info = StampInfo {
-        command: GET_STAMPS,
-        sources: 0,
-        clock: -1,
-        sending: [0; 4],
-        filters: 0,
-        reserved: [0; 3],
-    };
-    match ask(interface, &mut info) {
-        Ok(()) => stamps_of(info.sources, info.filters),
+    match ask(interface, GET_STAMPS) {
+        // `so_timestamping` and `rx_filters` of `struct ethtool_ts_info`.
+        Ok(info) => stamps_of(info[1], info[7]),
         Err(_) => NicStamps::None,
     }
 }
@@ -158,36 +81,30 @@ fn stamps_of(sources: u32, filters: u32) -> NicStamps {
 
 /// Makes the NIC stamp every received packet; keeps its setting for sent packets.
 pub(super) fn stamp_received(interface: &str) -> io::Result<()> {
-    let mut stamping = Stamping {
-        flags: 0,
-        sending: 0,
-        receiving: 0,
-    };
-    // Old drivers do not answer.
+    // `struct hwtstamp_config`: its third word is `rx_filter`. Old drivers do not answer.
+    let mut stamping = [0; WORDS];
     let _unknown = send(interface, GET_STAMPING, &mut stamping);
-    if stamping.receiving == STAMP_ALL {
+    if stamping[2] == STAMP_ALL {
         return Ok(());
     }
-    stamping.receiving = STAMP_ALL;
+    stamping[2] = STAMP_ALL;
     send(interface, SET_STAMPING, &mut stamping)?;
     // The driver answers with what it does.
-    match stamping.receiving {
+    match stamping[2] {
         STAMP_ALL => Ok(()),
         _ => Err(io::ErrorKind::Unsupported.into()),
     }
 }
 
-fn value(interface: &str, command: u32) -> Option<u32> {
-    let mut value = Value { command, data: 0 };
-    ask(interface, &mut value).ok()?;
-    Some(value.data)
+/// The answer to a command of ethtool: a structure whose first word is the command.
+fn ask(interface: &str, command: u32) -> io::Result<[u32; WORDS]> {
+    let mut answer = [0; WORDS];
+    answer[0] = command;
+    send(interface, libc::SIOCETHTOOL, &mut answer)?;
+    Ok(answer)
 }
 
-fn ask<Q: Query>(interface: &str, query: &mut Q) -> io::Result<()> {
-    send(interface, libc::SIOCETHTOOL, query)
-}
-
-fn send<Q: Query>(interface: &str, number: libc::c_ulong, query: &mut Q) -> io::Result<()> {
+fn send(interface: &str, number: libc::c_ulong, words: &mut [u32; WORDS]) -> io::Result<()> {
     let socket: OwnedFd = socket_with(
         AddressFamily::INET,
         SocketType::DGRAM,
@@ -204,11 +121,11 @@ fn send<Q: Query>(interface: &str, number: libc::c_ulong, query: &mut Q) -> io::
     let mut request = libc::ifreq {
         ifr_name: name,
         ifr_ifru: libc::__c_anonymous_ifr_ifru {
-            ifru_data: std::ptr::from_mut(query).cast(),
+            ifru_data: words.as_mut_ptr().cast(),
         },
     };
-    // SAFETY: the request and the query that it points to live until the call returns, and
-    // `Query` promises that the kernel writes no more than the query holds.
+    // SAFETY: the request and the words that it points to live until the call returns. The kernel
+    // reads and writes the structure of the command, none of which has more bytes than the words.
     let outcome = unsafe { libc::ioctl(socket.as_raw_fd(), number, &raw mut request) };
     match outcome {
         0 => Ok(()),

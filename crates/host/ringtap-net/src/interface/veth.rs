@@ -7,7 +7,8 @@ use netlink_packet_route::{
     link::{InfoData, InfoKind, InfoVeth, LinkAttribute, LinkFlags, LinkInfo, LinkMessage},
 };
 
-use super::{InterfaceError, netlink};
+use super::InterfaceError;
+use crate::netlink;
 
 /// Adds a veth pair to this network namespace; both ends are up, neither answers ARP.
 ///

@@ -22,8 +22,8 @@ use netlink_packet_route::{
 use netlink_sys::{Socket, protocols::NETLINK_ROUTE};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use super::{Interface, InterfaceError, name_of, netlink};
-use crate::netlink::{open, parse, receive};
+use super::{Interface, InterfaceError, name_of};
+use crate::netlink::{self, open, parse, receive};
 
 /// `RTNLGRP_LINK`.
 const GROUP_LINK: u32 = 1;
