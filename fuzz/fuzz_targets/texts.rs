@@ -9,7 +9,7 @@ use libfuzzer_sys::fuzz_target;
 use ringtap_device::DeviceSpec;
 use ringtap_filter::{
     LinkType,
-    text::{Filter, FilterError},
+    text::{self, FilterError},
 };
 
 const WORDS: [&str; 44] = [
@@ -41,7 +41,7 @@ fn device(text: &str) {
 }
 
 fn filter(text: &str) {
-    match Filter::compile(text, LinkType::ETHERNET, 65535) {
+    match text::compile(text, LinkType::ETHERNET, 65535) {
         Ok(filter) => {
             let packet: Vec<_> = (0..=255).collect();
             let _ = filter.matches(&packet, 1000);

@@ -14,7 +14,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use ringtap_capture::tap::{Direction, Mode, Taking, Tap, TapOptions};
-use ringtap_filter::{LinkType, Place, Rule, Rules, text::Filter};
+use ringtap_filter::{LinkType, Place, Rule, Rules, text};
 use ringtap_pool::distributor::{Distributor, ReaderOptions};
 use ringtap_pool::reader::{NextBatch, Reader};
 use ringtap_pool::source::{LaneCounts, Source, SourceError};
@@ -81,10 +81,9 @@ fn run() -> Result<(), SourceError> {
 }
 
 fn rule(filter: &str, number: u32) -> Result<Rule, SourceError> {
-    let filter = Filter::compile(filter, LinkType(1), 65_535)?;
     let member = 1_u64.checked_shl(number).ok_or("at most 64 filters")?;
     Ok(Rule {
-        filter: filter.program().clone(),
+        filter: text::compile(filter, LinkType(1), 65_535)?,
         ..Rule::everything(member)
     })
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Packet filters: text or classic BPF in; eBPF, a user-space classifier and the flow hash out.
 //!
-//! Does no input or output and no system calls. With the feature `libpcap`, [`text::Filter`]
+//! Does no input or output and no system calls. With the feature `libpcap`, [`text::compile`]
 //! compiles the pcap-filter language with libpcap.
 #![deny(unsafe_code)]
 

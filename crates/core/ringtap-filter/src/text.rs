@@ -1,9 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A packet filter in pcap-filter syntax: libpcap compiles it once, a safe interpreter runs it.
-//!
-//! Invariants
-//! - A `Filter` holds a checked program: `matches` always ends and never panics, for any packet.
-//! - Loads see the captured bytes; `len`, `less` and `greater` see the length on the wire.
+//! Compiles filters in pcap-filter syntax with libpcap.
 #![deny(unsafe_code)]
 
 mod libpcap;
@@ -12,20 +8,8 @@ mod position;
 use std::net::Ipv4Addr;
 use std::ops::Range;
 
-use crate::{Program, ProgramError};
+use crate::{LinkType, Program, ProgramError, caret};
 use libpcap::Optimizer;
-
-use crate::{LinkType, caret};
-
-pub use crate::Instruction;
-
-/// A compiled filter. The empty expression matches every packet.
-#[derive(Debug, Clone)]
-pub struct Filter {
-    expression: String,
-    link_type: LinkType,
-    program: Program,
-}
 
 /// Why an expression cannot be compiled.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -49,98 +33,53 @@ pub enum FilterError {
     Program { expression: String, at: usize },
 }
 
-impl Filter {
-    /// Compiles `expression` for packets of `link_type`, cut to `snap_length` bytes.
-    ///
-    /// Looks up host names once, at this time.
-    ///
-    /// # Errors
-    ///
-    /// - [`FilterError::Refused`]: libpcap's message and, if known, the position.
-    pub fn compile(
-        expression: &str,
-        link_type: LinkType,
-        snap_length: u32,
-    ) -> Result<Self, FilterError> {
-        // `PCAP_NETMASK_UNKNOWN`.
-        Self::with_netmask(expression, link_type, snap_length, Ipv4Addr::BROADCAST)
-    }
+/// Compiles `expression` for packets of `link_type`, cut to `snap_length` bytes. The empty expression
+/// matches every packet.
+///
+/// Looks up host names once, at this time. For `protochain`, libpcap's program jumps back (a `ja` with
+/// a negative `k`), which the kernel refuses.
+///
+/// # Errors
+///
+/// - [`FilterError::Refused`]: libpcap's message and, if known, the position.
+pub fn compile(
+    expression: &str,
+    link_type: LinkType,
+    snap_length: u32,
+) -> Result<Program, FilterError> {
+    // `PCAP_NETMASK_UNKNOWN`.
+    compile_with_netmask(expression, link_type, snap_length, Ipv4Addr::BROADCAST)
+}
 
-    /// As [`Filter::compile`], for packets of an interface with this netmask, which `ip broadcast`
-    /// needs. 0.0.0.0 stands for no network: only 0.0.0.0 and 255.255.255.255 are broadcast addresses.
-    ///
-    /// # Errors
-    ///
-    /// As [`Filter::compile`], which refuses `ip broadcast`.
-    pub fn with_netmask(
-        expression: &str,
-        link_type: LinkType,
-        snap_length: u32,
-        netmask: Ipv4Addr,
-    ) -> Result<Self, FilterError> {
-        if let Some(position) = expression.find('\0') {
-            return Err(FilterError::Nul { position });
-        }
-        let expression = expression.trim();
-        // In host order: libpcap compares with words of the packet, although its manual says otherwise.
-        let netmask = netmask.to_bits();
-        let compile = |text: &str, optimizer| {
-            libpcap::compile(text, link_type.dlt(), snap_length, netmask, optimizer)
-        };
-        let parses = |text: &str| compile(text, Optimizer::Off).is_ok();
-        let compiled = compile(expression, Optimizer::On);
-        let instructions = compiled.map_err(|message| FilterError::Refused {
-            expression: expression.to_owned(),
-            place: position::find(expression, &message, parses),
-            message,
-        })?;
-        let program = Program::new(&instructions)
-            .map_err(|error| unusable(expression, instructions.len(), &error))?;
-        Ok(Self {
-            expression: expression.to_owned(),
-            link_type,
-            program,
-        })
+/// As [`compile`], for packets of an interface with this netmask, which `ip broadcast` needs. 0.0.0.0
+/// stands for no network: only 0.0.0.0 and 255.255.255.255 are broadcast addresses.
+///
+/// # Errors
+///
+/// As for [`compile`], which refuses `ip broadcast`.
+pub fn compile_with_netmask(
+    expression: &str,
+    link_type: LinkType,
+    snap_length: u32,
+    netmask: Ipv4Addr,
+) -> Result<Program, FilterError> {
+    if let Some(position) = expression.find('\0') {
+        return Err(FilterError::Nul { position });
     }
-
-    /// Whether the filter matches a packet of `wire_length` bytes with captured bytes `data`.
-    #[inline]
-    #[must_use]
-    pub fn matches(&self, data: &[u8], wire_length: u32) -> bool {
-        self.program.matches(data, wire_length)
-    }
-
-    /// The classic BPF program from libpcap.
-    ///
-    /// For `protochain`, libpcap jumps back (a `ja` with a negative `k`), which the kernel refuses.
-    #[must_use]
-    pub fn instructions(&self) -> &[Instruction] {
-        self.program.instructions()
-    }
-
-    /// The checked program; copies share it.
-    #[must_use]
-    pub fn program(&self) -> &Program {
-        &self.program
-    }
-
-    /// Whether the filter matches every packet, so that running it is unnecessary.
-    #[must_use]
-    pub fn takes_everything(&self) -> bool {
-        self.program.takes_everything()
-    }
-
-    /// The compiled expression, without surrounding spaces.
-    #[must_use]
-    pub fn expression(&self) -> &str {
-        &self.expression
-    }
-
-    /// Link type of the packets.
-    #[must_use]
-    pub fn link_type(&self) -> LinkType {
-        self.link_type
-    }
+    let expression = expression.trim();
+    // In host order: libpcap compares with words of the packet, although its manual says otherwise.
+    let netmask = netmask.to_bits();
+    let compile = |text: &str, optimizer| {
+        libpcap::compile(text, link_type.dlt(), snap_length, netmask, optimizer)
+    };
+    let parses = |text: &str| compile(text, Optimizer::Off).is_ok();
+    let compiled = compile(expression, Optimizer::On);
+    let instructions = compiled.map_err(|message| FilterError::Refused {
+        expression: expression.to_owned(),
+        place: position::find(expression, &message, parses),
+        message,
+    })?;
+    Program::new(&instructions).map_err(|error| unusable(expression, instructions.len(), &error))
 }
 
 /// The error for a program from libpcap that fails the check.

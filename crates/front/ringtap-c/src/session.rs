@@ -10,9 +10,7 @@ use ringtap_client::{
     Connection, Cursor, CursorPacket, Deadline, Look, PacketVerdict, Receiver, SubscriptionRequest,
     Verdict, VerdictSender,
 };
-use ringtap_filter::LinkType;
-use ringtap_filter::Program;
-use ringtap_filter::text::Filter;
+use ringtap_filter::{LinkType, Program, text};
 use ringtap_pool::counters::Counters;
 use ringtap_pool::ids::LaneId;
 
@@ -179,9 +177,8 @@ pub(crate) fn deadline(timeout_ms: c_int) -> Result<Deadline, CallError> {
     }
 }
 
-fn compile(text: &str, link_type: LinkType) -> Result<Program, CallError> {
-    let filter = Filter::compile(text, link_type, SNAP_BYTES)?;
-    Ok(filter.program().clone())
+fn compile(filter: &str, link_type: LinkType) -> Result<Program, CallError> {
+    Ok(text::compile(filter, link_type, SNAP_BYTES)?)
 }
 
 fn c_text(text: &str) -> CString {

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use ringtap_client::{Connection, Receiver, SubscriptionRequest};
 use ringtap_filter::LinkType;
-use ringtap_filter::text::Filter;
+use ringtap_filter::text;
 use ringtap_testkit::{Finished, LIMIT, NOBODY, Namespace, PublicProgram, Running, require_root};
 use rustix::process::Signal;
 use serde_json::Value;
@@ -143,9 +143,9 @@ fn a_hub_that_became_another_user_loads_new_filters_and_ends_in_good_order() {
     let request = SubscriptionRequest::new("all", "test");
     let (subscription, connection) = Connection::attach(&socket, &request).expect("a subscription");
     let mut receiver = Receiver::new(subscription, connection).expect("a receiver");
-    let nothing = Filter::compile("host 192.0.2.254", LinkType(1), 65_535).expect("a filter");
+    let nothing = text::compile("host 192.0.2.254", LinkType(1), 65_535).expect("a filter");
     receiver
-        .set_filter(nothing.program())
+        .set_filter(&nothing)
         .expect("the hub may load programs");
     send(&net, "1000");
     let asking = Connection::open(&socket, "test").expect("the hub is there");

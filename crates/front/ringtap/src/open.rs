@@ -9,8 +9,7 @@ use std::time::Duration;
 
 use ringtap_client::{Receiver, SubscriptionRequest, Watermark, default_socket, host_socket};
 use ringtap_device::{DeviceSpec, Kind, Options};
-use ringtap_filter::text::Filter;
-use ringtap_filter::{Balance, LinkType, Program};
+use ringtap_filter::{Balance, LinkType, Program, text};
 use ringtap_hub::access::AccessList;
 use ringtap_hub::server::Server;
 use ringtap_hub::{Congestion, Group, Hub, HubError, HubOptions};
@@ -330,8 +329,7 @@ impl OpenOptions {
         });
         let request = self.request(&device.name, &device.options);
         let compile = |link_type| -> Result<_, Error> {
-            let filter = Filter::compile(&self.filter, link_type, SNAP_BYTES)?;
-            Ok(filter.program().clone())
+            Ok(text::compile(&self.filter, link_type, SNAP_BYTES)?)
         };
         let (receiver, _connection) = Receiver::subscribe(&socket, request, compile)?;
         self.confine()?;
@@ -350,8 +348,7 @@ pub fn compile(filter: &str, facts: &Facts) -> Result<Program, Error> {
         true => netmask(facts),
         false => Ipv4Addr::BROADCAST,
     };
-    let filter = Filter::with_netmask(filter, link_type, facts.snap_length, netmask)?;
-    Ok(filter.program().clone())
+    Ok(text::compile_with_netmask(filter, link_type, facts.snap_length, netmask)?)
 }
 
 /// The netmask for `ip broadcast`: none for files and for interfaces without an IPv4 address, as

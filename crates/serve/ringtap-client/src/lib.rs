@@ -14,7 +14,7 @@
 //! use ringtap_filter::{Instruction, Program};
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! // Classic BPF, as `tcpdump -ddd ip` prints it; `Filter::compile` of `ringtap-filter` compiles
+//! // Classic BPF, as `tcpdump -ddd ip` prints it; `text::compile` of `ringtap-filter` compiles
 //! // text.
 //! let ip = [(40, 0, 0, 12), (21, 0, 1, 2048), (6, 0, 0, 262_144), (6, 0, 0, 0)];
 //! let ip = ip.map(|(code, jump_true, jump_false, k)| Instruction {

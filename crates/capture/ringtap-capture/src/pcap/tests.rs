@@ -14,8 +14,7 @@ use ringtap_pool::wake::NoSignal;
 use tempfile::TempDir;
 
 use super::*;
-use ringtap_filter::text::Filter;
-use ringtap_filter::{LinkType, Rule, Rules};
+use ringtap_filter::{LinkType, Rule, Rules, text};
 
 /// A hand-made pcap file with nanosecond time stamps.
 fn pcap_file(frames: &[Vec<u8>]) -> Vec<u8> {
@@ -213,9 +212,8 @@ fn what_no_rule_wants_is_counted_and_not_captured() {
     while source.counts().lanes[0].captured < 100 {
         std::thread::sleep(std::time::Duration::from_millis(1));
     }
-    let odd = Filter::compile("len = 61", LinkType::ETHERNET, 65535).unwrap();
     let mut rule = Rule::everything(2);
-    rule.filter = odd.program().clone();
+    rule.filter = text::compile("len = 61", LinkType::ETHERNET, 65535).unwrap();
     source.classify(&Rules::from(vec![rule])).unwrap();
     to.write_all(&all[first.len()..]).unwrap();
     drop(to);

@@ -4,7 +4,7 @@
 use std::ffi::c_uint;
 
 use ringtap_filter::{Instruction, Program, ebpf::FilterHook};
-use ringtap_filter::{LinkType, text::Filter};
+use ringtap_filter::{LinkType, text};
 
 use crate::kernel::Kernel;
 use crate::{dice::Dice, grammar, packets};
@@ -36,8 +36,7 @@ fn cases(dice: &mut Dice, count: usize) -> Vec<Case> {
     let mut cases = Vec::new();
     for _ in 0..count * 20 {
         let expression = grammar::expression(dice);
-        if let Ok(filter) = Filter::compile(&expression, LinkType::ETHERNET, 65535) {
-            let program = filter.program().clone();
+        if let Ok(program) = text::compile(&expression, LinkType::ETHERNET, 65535) {
             cases.push(Case {
                 expression,
                 program,

@@ -16,11 +16,8 @@ mod random;
 mod shapes;
 
 use ringtap_filter::Program;
-use ringtap_filter::{LinkType, text::Filter};
+use ringtap_filter::{LinkType, text};
 
 fn program(expression: &str) -> Program {
-    match Filter::compile(expression, LinkType::ETHERNET, 65535) {
-        Ok(filter) => filter.program().clone(),
-        Err(error) => panic!("{error}"),
-    }
+    text::compile(expression, LinkType::ETHERNET, 65535).unwrap_or_else(|error| panic!("{error}"))
 }

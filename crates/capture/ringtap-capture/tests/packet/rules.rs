@@ -9,7 +9,7 @@ use std::{
 
 use ringtap_capture::packet::PacketOptions;
 use ringtap_filter::hash::{HashKeys, HashSeed, Link};
-use ringtap_filter::{Balance, Headers, LinkType, Place, Rule, Rules, text::Filter};
+use ringtap_filter::{Balance, Headers, LinkType, Place, Rule, Rules, text};
 use ringtap_pool::{format::flag, source::Source};
 use ringtap_testkit::{Namespace, require_root};
 
@@ -17,10 +17,9 @@ use crate::{capture::Capture, frame, options};
 
 /// Packets that pass the filter get these bits.
 fn rule(expression: &str, balance: Balance, members: u64) -> Rule {
-    let compiled = Filter::compile(expression, LinkType::ETHERNET, 65535);
-    let filter = compiled.expect("a filter");
+    let compiled = text::compile(expression, LinkType::ETHERNET, 65535);
     Rule {
-        filter: filter.program().clone(),
+        filter: compiled.expect("a filter"),
         balance,
         ..Rule::everything(members)
     }

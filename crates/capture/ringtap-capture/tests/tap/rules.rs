@@ -4,7 +4,7 @@
 use std::time::Instant;
 
 use ringtap_capture::tap::{Direction, Mode, Taking, Tap, TapOptions};
-use ringtap_filter::{Balance, LinkType, Place, Program, Rule, Rules, text::Filter};
+use ringtap_filter::{Balance, LinkType, Place, Program, Rule, Rules, text};
 use ringtap_pool::ids::LaneId;
 use ringtap_pool::source::{LaneCounts, Pause, Source};
 use ringtap_testkit::{LIMIT, Namespace, require_root, require_tool};
@@ -17,8 +17,7 @@ pub(crate) const HOOKS: [Mode; 3] = [Mode::Native, Mode::Generic, Mode::Tc];
 
 /// Compiles a filter in pcap-filter syntax.
 pub(crate) fn program(expression: &str) -> Program {
-    let filter = Filter::compile(expression, LinkType(1), 65_535).unwrap();
-    filter.program().clone()
+    text::compile(expression, LinkType(1), 65_535).unwrap()
 }
 
 /// A rule that gives packets that pass the filter to these members.
@@ -122,9 +121,9 @@ const FILTERS: [&str; 24] = [
 ];
 
 /// Expected mask: one bit for each filter that the captured bytes pass.
-fn expected_mask(filters: &[Filter], data: &[u8], wire_length: u32) -> u64 {
+fn expected_mask(filters: &[Program], data: &[u8], wire_length: u32) -> u64 {
     let bit =
-        |(number, filter): (u32, &Filter)| u64::from(filter.matches(data, wire_length)) << number;
+        |(number, filter): (u32, &Program)| u64::from(filter.matches(data, wire_length)) << number;
     (0..).zip(filters).map(bit).sum()
 }
 
@@ -133,7 +132,7 @@ fn expected_mask(filters: &[Filter], data: &[u8], wire_length: u32) -> u64 {
 fn compare(net: &Namespace, options: &TapOptions, sent: &[Vec<u8>]) -> Vec<usize> {
     let filters: Vec<_> = FILTERS
         .iter()
-        .map(|it| Filter::compile(it, LinkType(1), 65_535).unwrap())
+        .map(|it| program(it))
         .collect();
     let mut tap = attach(net, options);
     let rules = (0..).zip(FILTERS).map(|(number, it)| rule(it, 1 << number));

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use ringtap_capture::xdp::XdpOptions;
 use ringtap_device::Mode;
 use ringtap_filter::{
-    Balance, BucketMasks, Instruction, LinkType, Program, Rule, Rules, text::Filter,
+    Balance, BucketMasks, Instruction, LinkType, Program, Rule, Rules, text,
 };
 use ringtap_pool::ids::LaneId;
 use ringtap_pool::source::{Pause, Source};
@@ -16,9 +16,8 @@ use ringtap_testkit::{LIMIT, Namespace, require_root, require_tool};
 use crate::support::{Captured, finish, frame, open, options, own};
 
 fn rule(filter: &str, bit: u32) -> Rule {
-    let filter = Filter::compile(filter, LinkType::ETHERNET, 262_144).unwrap();
     Rule {
-        filter: filter.program().clone(),
+        filter: text::compile(filter, LinkType::ETHERNET, 262_144).unwrap(),
         balance: Balance::Everyone,
         members: BucketMasks::same(1 << bit),
     }

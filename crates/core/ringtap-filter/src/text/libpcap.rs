@@ -7,7 +7,7 @@ use std::{
     ptr::NonNull,
 };
 
-use super::Instruction;
+use crate::Instruction;
 
 /// Link types whose header is an address family (`NULL`, `LOOP`, `ENC`). Systems number IPv6
 /// differently, and libpcap compares with all of their numbers only for files.

@@ -4,6 +4,7 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::Instruction;
 
 /// Ethernet, IPv4, UDP 1000 → 53, four bytes of data.
 const UDP: [u8; 46] = [
@@ -11,12 +12,12 @@ const UDP: [u8; 46] = [
     1, 10, 0, 0, 2, 3, 0xe8, 0, 53, 0, 12, 0, 0, 1, 2, 3, 4,
 ];
 
-pub(crate) fn filter(expression: &str) -> Filter {
-    Filter::compile(expression, LinkType::ETHERNET, 65535).unwrap()
+pub(crate) fn filter(expression: &str) -> Program {
+    compile(expression, LinkType::ETHERNET, 65535).unwrap()
 }
 
 fn refused(expression: &str) -> (String, Option<String>) {
-    match Filter::compile(expression, LinkType::ETHERNET, 65535) {
+    match compile(expression, LinkType::ETHERNET, 65535) {
         Err(FilterError::Refused {
             expression,
             message,
@@ -115,7 +116,7 @@ fn a_contradiction_is_refused_without_blaming_a_word() {
 
 #[test]
 fn a_refusal_shows_libpcaps_words_and_a_caret() {
-    let error = Filter::compile("tcp prt 80", LinkType::ETHERNET, 0).unwrap_err();
+    let error = compile("tcp prt 80", LinkType::ETHERNET, 0).unwrap_err();
     let text = error.to_string();
     assert!(text.starts_with("bad filter: "), "{text}");
     assert!(text.ends_with("\n  tcp prt 80\n      ^^^"), "{text}");
@@ -123,7 +124,7 @@ fn a_refusal_shows_libpcaps_words_and_a_caret() {
 
 #[test]
 fn an_interface_is_refused_with_what_to_do_instead() {
-    let error = Filter::compile("tcp and ifindex 3", LinkType::ETHERNET, 65_535);
+    let error = compile("tcp and ifindex 3", LinkType::ETHERNET, 65_535);
     let message = error.expect_err("no packet has it").to_string();
     assert!(message.contains("name it as the device"), "{message}");
     assert!(message.contains("character 9"), "{message}");
@@ -138,7 +139,7 @@ fn a_direction_is_refused_with_what_to_do_instead() {
 
 #[test]
 fn a_nul_is_refused() {
-    let error = Filter::compile("tcp\0", LinkType::ETHERNET, 0).unwrap_err();
+    let error = compile("tcp\0", LinkType::ETHERNET, 0).unwrap_err();
     assert_eq!(error, FilterError::Nul { position: 3 });
 }
 
@@ -208,7 +209,7 @@ proptest! {
         let filter = filter(EXPRESSIONS[number]);
         let wire_length = u32::try_from(packet.len()).unwrap() + more;
         let theirs = libpcap::interpret(filter.instructions(), &packet, wire_length);
-        prop_assert_eq!(filter.program().run(&packet, wire_length), theirs);
+        prop_assert_eq!(filter.run(&packet, wire_length), theirs);
     }
 
     #[test]

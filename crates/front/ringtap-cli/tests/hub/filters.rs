@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use ringtap_client::{Next, Receiver};
 use ringtap_filter::LinkType;
 use ringtap_filter::Program;
-use ringtap_filter::text::Filter;
+use ringtap_filter::text;
 use ringtap_packet::stamp;
 use ringtap_testkit::require_root;
 
@@ -17,8 +17,7 @@ const CHANGES: u16 = 60;
 const MOMENT: Duration = Duration::from_millis(30);
 
 fn program(expression: &str) -> Program {
-    let filter = Filter::compile(expression, LinkType(1), 262_144).expect("it is a filter");
-    filter.program().clone()
+    text::compile(expression, LinkType(1), 262_144).expect("it is a filter")
 }
 
 /// Number of received packets by source port: waits for this many packets, and then a moment for

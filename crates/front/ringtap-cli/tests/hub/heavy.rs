@@ -61,12 +61,12 @@ fn comparisons(last: u64) -> Program {
 }
 
 fn protochain() -> Program {
-    let filter = ringtap_filter::text::Filter::compile(
+    let filter = ringtap_filter::text::compile(
         "ip protochain 99",
         ringtap_filter::LinkType::ETHERNET,
         65_535,
     );
-    filter.expect("it is a filter").program().clone()
+    filter.expect("it is a filter")
 }
 
 /// The most that one reader may ask of a packet, in many readers, and loops.

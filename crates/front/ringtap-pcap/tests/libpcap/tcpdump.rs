@@ -6,7 +6,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use ringtap_filter::LinkType;
-use ringtap_filter::text::Filter;
+use ringtap_filter::text;
 use ringtap_testkit::{Namespace, Running, require_root, require_tool};
 
 use crate::programs::watched;
@@ -77,7 +77,7 @@ fn the_same_as_libpcap(name: &str, device: &str, filters: &[&[&str]]) {
         let sent = frames(300, tags);
         net.inject("tx0", &sent);
         // Another check compares the packets.
-        let filter_of_libpcap = Filter::compile(expression(filter), LinkType::ETHERNET, 65_535);
+        let filter_of_libpcap = text::compile(expression(filter), LinkType::ETHERNET, 65_535);
         let filter_of_libpcap = filter_of_libpcap.expect("a filter");
         let length = |frame: &[u8]| u32::try_from(frame.len()).expect("a frame");
         let taken = sent

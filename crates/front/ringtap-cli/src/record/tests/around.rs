@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use ringtap_filter::{LinkType, text::Filter};
+use ringtap_filter::{LinkType, text};
 use tempfile::TempDir;
 
 use super::super::{Events, FileOptions, Writer, origin, output::PacketTotals};
@@ -23,9 +23,9 @@ fn seconds(count: usize, events: &[usize]) -> Vec<Kept> {
 
 /// Records around packets longer than 5,000 bytes; returns what was written and what was left out.
 fn record(folder: &TempDir, most_bytes: u64, sent: &[Kept]) -> (Vec<Kept>, u64) {
-    let filter = Filter::compile("greater 5000", LinkType::ETHERNET, 65_535).unwrap();
+    let filter = text::compile("greater 5000", LinkType::ETHERNET, 65_535).unwrap();
     let times = [10, 5].map(Duration::from_secs);
-    let mut events = Events::new(Some(filter.program().clone()), times, most_bytes);
+    let mut events = Events::new(Some(filter), times, most_bytes);
     let options: FileOptions = file(folder, "a.pcapng");
     let mut writer = Writer::create(&options, origin(), vec![interface()], START_NS).unwrap();
     for packet in sent {
