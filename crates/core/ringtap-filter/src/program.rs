@@ -18,7 +18,7 @@ mod work;
 
 use std::sync::Arc;
 
-pub(crate) use machine::jump;
+pub(crate) use machine::{is_outside, jump, targets};
 
 /// One classic BPF instruction, laid out as the kernel's `struct sock_filter`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -32,6 +32,19 @@ pub struct Instruction {
     pub jump_false: u8,
     /// The constant, offset or scratch word.
     pub k: u32,
+}
+
+impl Instruction {
+    /// An instruction; both jumps are 0 unless it is a conditional jump.
+    #[must_use]
+    pub const fn new(code: u16, jump_true: u8, jump_false: u8, k: u32) -> Self {
+        Instruction {
+            code,
+            jump_true,
+            jump_false,
+            k,
+        }
+    }
 }
 
 /// Number of scratch memory words.
@@ -94,14 +107,8 @@ impl Program {
     }
 
     fn returning(bytes: u32) -> Self {
-        let give = Instruction {
-            code: code::RETURN_CONSTANT,
-            jump_true: 0,
-            jump_false: 0,
-            k: bytes,
-        };
         Self {
-            instructions: Arc::new([give]),
+            instructions: Arc::new([Instruction::new(code::RETURN_CONSTANT, 0, 0, bytes)]),
             most_steps: Some(1),
         }
     }
@@ -175,12 +182,8 @@ impl Program {
 impl From<u64> for Instruction {
     fn from(entry: u64) -> Self {
         let [c0, c1, jump_true, jump_false, k @ ..] = entry.to_le_bytes();
-        Self {
-            code: u16::from_le_bytes([c0, c1]),
-            jump_true,
-            jump_false,
-            k: u32::from_le_bytes(k),
-        }
+        let (code, k) = (u16::from_le_bytes([c0, c1]), u32::from_le_bytes(k));
+        Self::new(code, jump_true, jump_false, k)
     }
 }
 

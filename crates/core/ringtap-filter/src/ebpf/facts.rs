@@ -2,10 +2,7 @@
 //! Facts that hold before each instruction of a classic program, on every path to it.
 
 use crate::Program;
-use crate::program::{Instruction, SCRATCH_WORDS, code::*, jump};
-
-/// Larger than any packet: a load from here on rejects.
-const OUTSIDE_EVERY_PACKET: u32 = 0x7fff_0000;
+use crate::program::{Instruction, SCRATCH_WORDS, code::*, targets};
 
 /// Facts before an instruction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -113,11 +110,6 @@ impl LoadFacts {
     }
 }
 
-/// Whether the instruction rejects every packet.
-pub(super) fn is_outside(instruction: &Instruction) -> bool {
-    packet_load(instruction.code).is_some() && instruction.k >= OUTSIDE_EVERY_PACKET
-}
-
 fn after(before: LoadFacts, instruction: &Instruction) -> LoadFacts {
     let captured = match packet_load(instruction.code) {
         Some(load) => instruction.k.saturating_add(load.bytes.into()),
@@ -132,22 +124,6 @@ fn after(before: LoadFacts, instruction: &Instruction) -> LoadFacts {
         captured: before.captured.max(captured),
         header,
     }
-}
-
-/// Next instructions; none after a return.
-fn targets(at: usize, instruction: &Instruction) -> impl Iterator<Item = usize> {
-    let next = at + 1;
-    let (first, second) = match instruction.code {
-        RETURN_CONSTANT | RETURN_A => (None, None),
-        JA => (jump(at, instruction.k), None),
-        code if code & CLASS == CLASS_JMP => {
-            let to = |skip: u8| Some(next + usize::from(skip));
-            (to(instruction.jump_true), to(instruction.jump_false))
-        }
-        _ if is_outside(instruction) => (None, None),
-        _ => (Some(next), None),
-    };
-    first.into_iter().chain(second)
 }
 
 fn word(instruction: &Instruction) -> u32 {

@@ -8,14 +8,14 @@
 use std::collections::BTreeMap;
 
 use super::assembler::{Assembler, Label};
-use super::facts::{self, LoadFacts, Needed, Written, is_outside};
+use super::facts::{self, LoadFacts, Needed, Written};
 use super::frame::{A, Frame, X};
 use super::insn::*;
 use super::kept::{Kept, Key};
 use super::load::{self, Field, Offset, Slow};
 use crate::Program;
 use crate::program::code::packet_load;
-use crate::program::{Instruction, code, jump as jump_target};
+use crate::program::{Instruction, code, is_outside, jump as jump_target};
 
 /// A filter and its facts.
 pub(super) struct FilterFacts<'a> {
@@ -251,11 +251,7 @@ impl<'a> Translator<'a> {
             return;
         }
         let field = Field {
-            size: match load.bytes {
-                1 => AccessSize::Byte,
-                2 => AccessSize::Half,
-                _ => AccessSize::Word,
-            },
+            size: AccessSize::of(load.bytes),
             offset: match load.is_indexed {
                 true => Offset::From(X, k),
                 false => Offset::Fixed(k),

@@ -58,12 +58,6 @@ pub(super) struct Frame {
     window: Label,
 }
 
-/// Offsets of a context's fields.
-struct Context {
-    data: i16,
-    data_end: i16,
-}
-
 impl Frame {
     pub(super) fn new(to: &mut Assembler, hook: FilterHook, filters: &[Program]) -> Self {
         let instructions = filters.iter().flat_map(Program::instructions);
@@ -100,16 +94,11 @@ impl Frame {
         }
     }
 
-    fn context(&self) -> Context {
+    /// Offset of the packet's address in the context; the address of its end follows.
+    fn data(&self) -> i16 {
         match self.hook {
-            FilterHook::Xdp => Context {
-                data: 0,
-                data_end: 4,
-            },
-            FilterHook::Tc => Context {
-                data: 76,
-                data_end: 80,
-            },
+            FilterHook::Xdp => 0,
+            FilterHook::Tc => 76,
         }
     }
 
@@ -132,8 +121,8 @@ impl Frame {
         let zero = With::Constant(0);
         to.branch(Width::W32, Cond::NotEqual, R2, zero, self.window);
         to.branch(Width::W32, Cond::Less, R4, prefix, self.window);
-        to.load(AccessSize::Word, PACKET, R1, self.context().data);
-        to.load(AccessSize::Word, R4, R1, self.context().data_end);
+        to.load(AccessSize::Word, PACKET, R1, self.data());
+        to.load(AccessSize::Word, R4, R1, self.data() + 4);
         to.alu64(Op::Mov, R3, With::Reg(PACKET));
         to.alu64(Op::Add, R3, prefix);
         to.branch(Width::W64, Cond::Greater, R3, With::Reg(R4), self.window);
@@ -215,19 +204,9 @@ impl Frame {
         }
     }
 
-    /// Number of stack slots for saving A and X, besides kept fields.
-    pub(super) fn saved_places(&self, kept: usize) -> usize {
-        self.kept_places() - kept
-    }
-
     /// Saves a register in a stack slot.
     pub(super) fn save(&self, to: &mut Assembler, place: usize, register: Reg) {
         to.store(AccessSize::Double, FRAME, self.kept(place), register);
-    }
-
-    /// Restores a saved register.
-    pub(super) fn restore(&self, to: &mut Assembler, place: usize, register: Reg) {
-        to.load(AccessSize::Double, register, FRAME, self.kept(place));
     }
 
     pub(super) fn load_wire_length(&self, to: &mut Assembler, register: Reg) {
@@ -246,7 +225,7 @@ impl Frame {
         to.store_constant(AccessSize::Double, FRAME, scratch(word), 0);
     }
 
-    /// Maximum number of kept fields.
+    /// Number of stack slots for kept fields, and for saving A and X.
     pub(super) fn kept_places(&self) -> usize {
         WORD_COUNT - self.scratch_words
     }
@@ -266,6 +245,7 @@ impl Frame {
         to.store(AccessSize::Word, FRAME, at + 4, MASK);
     }
 
+    /// Loads a kept field or a saved register.
     pub(super) fn load_kept(&self, to: &mut Assembler, register: Reg, place: usize) {
         to.load(AccessSize::Double, register, FRAME, self.kept(place));
     }

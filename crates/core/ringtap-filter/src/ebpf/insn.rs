@@ -31,6 +31,15 @@ pub(super) enum AccessSize {
 }
 
 impl AccessSize {
+    /// The size of a load of this many bytes; classic BPF has no larger ones than words.
+    pub(super) fn of(bytes: u8) -> Self {
+        match bytes {
+            1 => AccessSize::Byte,
+            2 => AccessSize::Half,
+            _ => AccessSize::Word,
+        }
+    }
+
     pub(super) fn bytes(self) -> u8 {
         match self {
             AccessSize::Byte => 1,

@@ -90,11 +90,7 @@ impl Kept {
             for &(place, key) in of_header {
                 let next = to.label();
                 let field = Field {
-                    size: match key.bytes {
-                        1 => AccessSize::Byte,
-                        2 => AccessSize::Half,
-                        _ => AccessSize::Word,
-                    },
+                    size: AccessSize::of(key.bytes),
                     offset: Offset::From(X, key.offset),
                     into: A,
                 };

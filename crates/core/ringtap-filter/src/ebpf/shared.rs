@@ -15,13 +15,13 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use super::assembler::{Assembler, Label};
-use super::facts::{Needed, Written, is_outside};
+use super::facts::{Needed, Written};
 use super::filter::{self, FilterFacts, Step, Translator, condition, operand};
 use super::frame::{A, Frame, X};
 use super::insn::{Cond, Width};
 use super::kept::Kept;
 use super::load::{self, Slow};
-use crate::program::{Instruction, code};
+use crate::program::{Instruction, code, is_outside};
 
 /// A filter and its next instruction.
 #[derive(Clone, Copy)]
@@ -175,15 +175,15 @@ impl<'a> GroupEmitter<'a> {
 
     /// Whether A and X can be saved once more.
     fn can_save(&self, path: Path) -> bool {
-        path.saved + 4 <= self.frame.saved_places(self.kept.count())
+        self.kept.count() + path.saved + 4 <= self.frame.kept_places()
     }
 
     fn restore(&mut self, restored: Restored) {
         if let Some(place) = restored.a {
-            self.frame.restore(self.to, place, A);
+            self.frame.load_kept(self.to, A, place);
         }
         if let Some(place) = restored.x {
-            self.frame.restore(self.to, place, X);
+            self.frame.load_kept(self.to, X, place);
         }
     }
 

@@ -14,16 +14,7 @@ use super::{Instruction, Program, jump};
 /// Instructions before an indexed load that match packets in which it fails.
 const GUARD: usize = 7;
 
-const fn instruction(code: u16, jump_true: u8, jump_false: u8, k: u32) -> Instruction {
-    Instruction {
-        code,
-        jump_true,
-        jump_false,
-        k,
-    }
-}
-
-const MATCH: Instruction = instruction(RETURN_CONSTANT, 0, 0, u32::MAX);
+const MATCH: Instruction = Instruction::new(RETURN_CONSTANT, 0, 0, u32::MAX);
 
 impl Program {
     /// A program that matches what any of these matches, and rarely more, for packets of which at most
@@ -66,8 +57,8 @@ fn join(programs: &[&Program], snap_length: u32) -> Option<Program> {
         return None;
     }
     let mut joined = vec![
-        instruction(LD_LEN, 0, 0, 0),
-        instruction(JGE | CLASS_JMP, 1, 0, least),
+        Instruction::new(LD_LEN, 0, 0, 0),
+        Instruction::new(JGE | CLASS_JMP, 1, 0, least),
         MATCH,
     ];
     for program in others {
@@ -103,23 +94,23 @@ fn append(joined: &mut Vec<Instruction>, program: &[Instruction], snap_length: u
             let load = packet_load(one.code)?;
             let behind = one.k.checked_add(load.bytes.into())?;
             joined.extend([
-                instruction(TXA, 0, 0, 0),
-                instruction(JGT | CLASS_JMP, 0, 1, snap_length.checked_sub(behind)?),
+                Instruction::new(TXA, 0, 0, 0),
+                Instruction::new(JGT | CLASS_JMP, 0, 1, snap_length.checked_sub(behind)?),
                 MATCH,
-                instruction(LD_LEN, 0, 0, 0),
-                instruction(SUB | CLASS_ALU, 0, 0, behind),
-                instruction(JGE | CLASS_JMP | SOURCE_X, 1, 0, 0),
+                Instruction::new(LD_LEN, 0, 0, 0),
+                Instruction::new(SUB | CLASS_ALU, 0, 0, behind),
+                Instruction::new(JGE | CLASS_JMP | SOURCE_X, 1, 0, 0),
                 MATCH,
             ]);
         }
         joined.push(match one.code {
             RETURN_CONSTANT if one.k == 0 => {
-                instruction(JA, 0, 0, u32::try_from(end - place - 1).ok()?)
+                Instruction::new(JA, 0, 0, u32::try_from(end - place - 1).ok()?)
             }
-            JA => instruction(JA, 0, 0, u32::try_from(skip_to(jump(at, one.k)?)?).ok()?),
+            JA => Instruction::new(JA, 0, 0, u32::try_from(skip_to(jump(at, one.k)?)?).ok()?),
             code if code & CLASS == CLASS_JMP => {
                 let skip = |skip: u8| u8::try_from(skip_to(at + 1 + usize::from(skip))?).ok();
-                instruction(code, skip(one.jump_true)?, skip(one.jump_false)?, one.k)
+                Instruction::new(code, skip(one.jump_true)?, skip(one.jump_false)?, one.k)
             }
             _ => *one,
         });
@@ -136,7 +127,9 @@ mod tests {
     fn given(entries: &[(u16, u8, u8, u32)]) -> Program {
         let instructions: Vec<_> = entries
             .iter()
-            .map(|(code, jump_true, jump_false, k)| instruction(*code, *jump_true, *jump_false, *k))
+            .map(|(code, jump_true, jump_false, k)| {
+                Instruction::new(*code, *jump_true, *jump_false, *k)
+            })
             .collect();
         Program::new(&instructions).unwrap()
     }

@@ -29,12 +29,9 @@ impl Program {
         let mut both = Vec::with_capacity(length);
         for (at, instruction) in first.iter().enumerate() {
             both.push(match *instruction {
-                taken if taken.code == code::RETURN_CONSTANT && taken.k != 0 => Instruction {
-                    code: JA,
-                    jump_true: 0,
-                    jump_false: 0,
-                    k: u32::try_from(first.len() - at - 1).ok()?,
-                },
+                taken if taken.code == code::RETURN_CONSTANT && taken.k != 0 => {
+                    Instruction::new(JA, 0, 0, u32::try_from(first.len() - at - 1).ok()?)
+                }
                 other
                     if other.code & CLASS == RETURN_CLASS
                         && other.code != code::RETURN_CONSTANT =>
@@ -53,12 +50,7 @@ impl Program {
     /// writes them: alone it finds 0 there.
     pub(super) fn clears(&self) -> Vec<Instruction> {
         let (a, x, words) = self.reads_first();
-        let instruction = |code, k| Instruction {
-            code,
-            jump_true: 0,
-            jump_false: 0,
-            k,
-        };
+        let instruction = |code, k| Instruction::new(code, 0, 0, k);
         let mut clears = Vec::new();
         if a || !words.is_empty() {
             clears.push(instruction(LD_IMM, 0));
@@ -92,12 +84,7 @@ mod tests {
     use super::*;
 
     fn longer_than(bytes: u32) -> Program {
-        let instruction = |code, jump_false, k| Instruction {
-            code,
-            jump_true: 0,
-            jump_false,
-            k,
-        };
+        let instruction = |code, jump_false, k| Instruction::new(code, 0, jump_false, k);
         let length = [
             instruction(0x80, 0, 0),
             instruction(0x25, 1, bytes),
@@ -119,12 +106,7 @@ mod tests {
 
     #[test]
     fn the_second_program_finds_registers_and_scratch_words_cleared() {
-        let instruction = |code, jump_true, k| Instruction {
-            code,
-            jump_true,
-            jump_false: 0,
-            k,
-        };
+        let instruction = |code, jump_true, k| Instruction::new(code, jump_true, 0, k);
         let leaves = Program::new(&[
             instruction(0x00, 0, 7),
             instruction(0x02, 0, 3),
@@ -152,12 +134,7 @@ mod tests {
 
     #[test]
     fn a_computed_result_and_too_many_instructions_cannot_be_joined() {
-        let instruction = |code, k| Instruction {
-            code,
-            jump_true: 0,
-            jump_false: 0,
-            k,
-        };
+        let instruction = |code, k| Instruction::new(code, 0, 0, k);
         let length = Program::new(&[instruction(0x80, 0), instruction(0x16, 0)]).unwrap();
         assert_eq!(length.and(&longer_than(9)), None);
         assert!(longer_than(9).and(&length).is_some());

@@ -10,6 +10,9 @@
 use super::code::*;
 use super::{Instruction, MAX_ROUNDS, ProgramError, SCRATCH_WORDS};
 
+/// Larger than any packet: a load from here on rejects.
+const OUTSIDE_EVERY_PACKET: u32 = 0x7fff_0000;
+
 /// Checks whether `run` can run the program.
 pub(super) fn check(program: &[Instruction]) -> Result<(), ProgramError> {
     let count = program.len();
@@ -36,6 +39,27 @@ pub(super) fn check(program: &[Instruction]) -> Result<(), ProgramError> {
 pub(crate) fn jump(at: usize, k: u32) -> Option<usize> {
     let skip = isize::try_from(k.cast_signed()).ok()?;
     at.checked_add(1)?.checked_add_signed(skip)
+}
+
+/// Whether the instruction rejects every packet.
+pub(crate) fn is_outside(instruction: &Instruction) -> bool {
+    packet_load(instruction.code).is_some() && instruction.k >= OUTSIDE_EVERY_PACKET
+}
+
+/// Places of the next instructions, each once; none behind the end of the program's run.
+pub(crate) fn targets(at: usize, instruction: &Instruction) -> impl Iterator<Item = usize> {
+    let next = at + 1;
+    let (first, second) = match instruction.code {
+        RETURN_CONSTANT | RETURN_A => (None, None),
+        JA => (jump(at, instruction.k), None),
+        code if code & CLASS == CLASS_JMP => {
+            let to = |skip: u8| Some(next + usize::from(skip));
+            (to(instruction.jump_true), to(instruction.jump_false))
+        }
+        _ if is_outside(instruction) => (None, None),
+        _ => (Some(next), None),
+    };
+    first.into_iter().chain(second.filter(|_| second != first))
 }
 
 fn is_valid(instruction: &Instruction, following: usize) -> bool {

@@ -6,7 +6,7 @@
 //! - Loops do not overlap, and a round of a loop has at most [`MOST_OF_A_ROUND`] instructions.
 
 use super::code::*;
-use super::machine::jump;
+use super::machine::{jump, targets};
 use super::{Instruction, ProgramError};
 
 /// Maximum length of a loop, in instructions; the loop of `ip6 protochain` has 28.
@@ -19,17 +19,8 @@ pub(super) fn most_steps(program: &[Instruction]) -> Result<Option<u32>, Program
     }
     let mut from = vec![0_u32; program.len()];
     for (at, instruction) in program.iter().enumerate().rev() {
-        let steps = |to: usize| from.get(to).copied().unwrap_or(0);
-        let behind = |skip: u8| steps(at + 1 + usize::from(skip));
-        let rest = match instruction.code {
-            RETURN_CONSTANT | RETURN_A => 0,
-            JA => jump(at, instruction.k).map_or(0, steps),
-            code if code & CLASS == CLASS_JMP => {
-                behind(instruction.jump_true).max(behind(instruction.jump_false))
-            }
-            _ => behind(0),
-        };
-        from[at] = rest + 1;
+        let rest = targets(at, instruction).filter_map(|to| from.get(to));
+        from[at] = 1 + rest.max().copied().unwrap_or(0);
     }
     Ok(from.first().copied())
 }
@@ -44,21 +35,10 @@ pub(super) fn steps_of_all_paths(program: &[Instruction]) -> u64 {
     for (at, instruction) in program.iter().enumerate() {
         let here = paths[at];
         steps = steps.saturating_add(here);
-        let mut go = |to: Option<usize>| {
-            if let Some(there) = to.and_then(|to| paths.get_mut(to)) {
+        for to in targets(at, instruction) {
+            if let Some(there) = paths.get_mut(to) {
                 *there = there.saturating_add(here);
             }
-        };
-        match instruction.code {
-            RETURN_CONSTANT | RETURN_A => {}
-            JA => go(jump(at, instruction.k)),
-            code if code & CLASS == CLASS_JMP => {
-                go(Some(at + 1 + usize::from(instruction.jump_true)));
-                if instruction.jump_false != instruction.jump_true {
-                    go(Some(at + 1 + usize::from(instruction.jump_false)));
-                }
-            }
-            _ => go(Some(at + 1)),
         }
     }
     steps
