@@ -7,17 +7,24 @@
 //! - A shape's frame has zeros in the varying fields (source address, source port, checksums,
 //!   stamp). Its sums cover the frame in this state; varying values are added.
 
-use std::{net::IpAddr, num::NonZeroU64};
+use std::{
+    net::{IpAddr, Ipv4Addr, Ipv6Addr},
+    num::NonZeroU64,
+};
 
-use etherparse::TcpHeader;
+use etherparse::{
+    IpHeaders, Ipv4Header, Ipv6Header, PacketBuilder, PacketBuilderStep, TcpHeader, VlanId,
+};
 
 use crate::{
     address::MacAddress,
-    checksum, headers,
+    checksum,
     stamp::{STAMP_BYTES, Stamp},
     traffic::WIRE_OVERHEAD_BYTES,
     traffic::{FCS_BYTES, Traffic, TrafficError, TransportProtocol},
 };
+
+const TTL: u8 = 64;
 
 /// Packets of one size.
 #[derive(Clone, Debug)]
@@ -184,7 +191,7 @@ fn low_bits(address: IpAddr) -> u32 {
     }
 }
 
-fn offsets(traffic: &Traffic) -> Offsets {
+pub(crate) fn offsets(traffic: &Traffic) -> Offsets {
     let ip = 14 + 4 * traffic.vlans.len();
     let (ip_sum, address, transport) = match traffic.source {
         IpAddr::V4(_) => (Some(ip + 10), ip + 12, ip + 20),
@@ -204,17 +211,60 @@ fn offsets(traffic: &Traffic) -> Offsets {
     }
 }
 
+/// Headers from Ethernet to IP, with zeros in the low bits of the source address; etherparse writes
+/// lengths and checksums.
+fn headers(
+    traffic: &Traffic,
+    own_mac: MacAddress,
+) -> Result<PacketBuilderStep<IpHeaders>, TrafficError> {
+    let ip = match (traffic.source, traffic.destination) {
+        (IpAddr::V4(_), IpAddr::V4(to)) => {
+            let header = Ipv4Header {
+                time_to_live: TTL,
+                dont_fragment: true,
+                source: Ipv4Addr::UNSPECIFIED.octets(),
+                destination: to.octets(),
+                ..Ipv4Header::default()
+            };
+            IpHeaders::Ipv4(header, Default::default())
+        }
+        (IpAddr::V6(from), IpAddr::V6(to)) => {
+            let header = Ipv6Header {
+                hop_limit: TTL,
+                source: Ipv6Addr::from_bits(from.to_bits() >> 32 << 32).octets(),
+                destination: to.octets(),
+                ..Ipv6Header::default()
+            };
+            IpHeaders::Ipv6(header, Default::default())
+        }
+        (from, to) => return Err(TrafficError::Families { from, to }),
+    };
+    let from = traffic.source_mac.unwrap_or(own_mac);
+    let ethernet = PacketBuilder::ethernet2(from.0, traffic.destination_mac.0);
+    let vlan = |id| VlanId::try_new(id).map_err(|_| TrafficError::Vlan { id });
+    Ok(match *traffic.vlans {
+        [] => ethernet.ip(ip),
+        [only] => ethernet.single_vlan(vlan(only)?).ip(ip),
+        [outer, inner] => ethernet.double_vlan(vlan(outer)?, vlan(inner)?).ip(ip),
+        _ => {
+            let count = traffic.vlans.len();
+            return Err(TrafficError::VlanCount { count });
+        }
+    })
+}
+
 fn shape(
     traffic: &Traffic,
     own_mac: MacAddress,
     length: usize,
     at: &Offsets,
 ) -> Result<Shape, TrafficError> {
-    let from = (traffic.source_mac.unwrap_or(own_mac), traffic.source);
-    let to = (traffic.destination_mac, traffic.destination);
-    let headers = headers::ip_frame(from, to, &traffic.vlans)?;
+    let headers = headers(traffic, own_mac)?;
     let places = 0..length - at.payload;
-    let payload: Vec<_> = places.map(|place| place.to_le_bytes()[0]).collect();
+    let mut payload: Vec<_> = places.map(|place| place.to_le_bytes()[0]).collect();
+    if at.stamp.is_some() {
+        payload[..STAMP_BYTES].fill(0);
+    }
     let mut frame = Vec::with_capacity(length);
     match traffic.transport {
         TransportProtocol::Udp => {
@@ -234,29 +284,15 @@ fn shape(
     .map_err(|_| TrafficError::TooLarge {
         size_bytes: traffic.largest_size_bytes(),
     })?;
-    let ip = 14 + 4 * traffic.vlans.len();
-    let addresses = match traffic.source {
-        IpAddr::V4(_) => ip + 12..ip + 20,
-        IpAddr::V6(_) => ip + 8..ip + 40,
+    // A checksum is the complement of the sum; the field itself becomes zero.
+    let mut take_sum = |at: usize| {
+        let field = [frame[at], frame[at + 1]];
+        put(&mut frame, at, &[0; 2]);
+        u32::from(!u16::from_be_bytes(field))
     };
-    put(&mut frame, at.address, &[0; 4]);
-    put(&mut frame, at.transport_sum, &[0; 2]);
-    if let Some(sum) = at.ip_sum {
-        put(&mut frame, sum, &[0; 2]);
-    }
-    if let Some(stamp) = at.stamp {
-        put(&mut frame, stamp, &[0; STAMP_BYTES]);
-    }
-    let protocol = match traffic.transport {
-        TransportProtocol::Udp => 17,
-        TransportProtocol::Tcp => 6,
-    };
-    // The 16-bit sum takes the length unchanged, since it is below 65536.
-    let segment = (length - at.port).to_be_bytes();
-    let pseudo = checksum::sum(&frame[addresses]) + protocol + checksum::sum(&segment);
     Ok(Shape {
-        ip_sum: checksum::sum(&frame[ip..at.port]),
-        transport_sum: pseudo + checksum::sum(&frame[at.port..]),
+        ip_sum: at.ip_sum.map_or(0, &mut take_sum),
+        transport_sum: take_sum(at.transport_sum),
         frame,
     })
 }

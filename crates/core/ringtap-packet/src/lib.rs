@@ -7,7 +7,6 @@
 mod address;
 pub mod checksum;
 mod frames;
-mod headers;
 pub mod stamp;
 mod traffic;
 

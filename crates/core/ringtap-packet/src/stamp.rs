@@ -4,15 +4,13 @@
 //! A stamp is the first 18 bytes of the UDP or TCP payload, in network byte order: the letters `RT`,
 //! the packet's number from 0 (u64), and its creation time in nanoseconds since 1970 (u64).
 
+use ringtap_filter::Headers;
+use ringtap_filter::hash::{self, Fragment, Link};
+
 /// Bytes of a stamp.
 pub const STAMP_BYTES: usize = 18;
 
-/// The first two bytes of a stamp.
-pub const MAGIC: u16 = u16::from_be_bytes(*b"RT");
-
-const ETHERTYPE_IPV4: u16 = 0x0800;
-const ETHERTYPE_IPV6: u16 = 0x86dd;
-const VLAN_TAGS: [u16; 3] = [0x8100, 0x88a8, 0x9100];
+const MAGIC: [u8; 2] = *b"RT";
 const TCP: u8 = 6;
 const UDP: u8 = 17;
 
@@ -30,7 +28,7 @@ impl Stamp {
     #[must_use]
     pub fn to_bytes(self) -> [u8; STAMP_BYTES] {
         let mut bytes = [0; STAMP_BYTES];
-        bytes[..2].copy_from_slice(&MAGIC.to_be_bytes());
+        bytes[..2].copy_from_slice(&MAGIC);
         bytes[2..10].copy_from_slice(&self.sequence.to_be_bytes());
         bytes[10..].copy_from_slice(&self.time_ns.to_be_bytes());
         bytes
@@ -39,49 +37,24 @@ impl Stamp {
 
 /// Reads the stamp of a packet that starts with its Ethernet header; `None` without one.
 ///
-/// Skips any number of VLAN tags; reads UDP and TCP over IPv4 and IPv6 (without extension headers,
-/// which the sender never writes). Only these bytes need to be captured.
+/// Reads UDP and TCP behind the headers that [`hash`] passes over. Only these bytes need to be captured.
 #[must_use]
 pub fn parse(packet: &[u8]) -> Option<Stamp> {
-    let mut at = 12;
-    while VLAN_TAGS.contains(&u16_at(packet, at)?) {
-        at += 4;
-    }
-    let ip = at + 2;
-    let (protocol, transport) = match u16_at(packet, at)? {
-        ETHERTYPE_IPV4 => {
-            let header = usize::from(packet.get(ip)? & 0xf) * 4;
-            let fragment_offset = u16_at(packet, ip + 6)? & 0x1fff;
-            if fragment_offset != 0 {
-                return None;
-            }
-            (*packet.get(ip + 9)?, ip + header)
-        }
-        ETHERTYPE_IPV6 => (*packet.get(ip + 6)?, ip + 40),
+    let ip = hash::ip(packet, Link::Ethernet, Headers::Outer)?;
+    let is_later = |fragment: Fragment| !fragment.is_first;
+    let header = match ip.protocol {
+        _ if ip.fragment.is_some_and(is_later) => return None,
+        UDP => 8,
+        TCP => usize::from(ip.payload.get(12)? >> 4) * 4,
         _ => return None,
     };
-    let payload = match protocol {
-        UDP => transport + 8,
-        TCP => transport + usize::from(packet.get(transport + 12)? >> 4) * 4,
-        _ => return None,
-    };
-    if u16_at(packet, payload)? != MAGIC {
-        return None;
-    }
-    Some(Stamp {
-        sequence: u64_at(packet, payload + 2)?,
-        time_ns: u64_at(packet, payload + 10)?,
+    let (magic, rest) = ip.payload.get(header..)?.split_first_chunk()?;
+    let (sequence, rest) = rest.split_first_chunk()?;
+    let (time, _) = rest.split_first_chunk()?;
+    (*magic == MAGIC).then_some(Stamp {
+        sequence: u64::from_be_bytes(*sequence),
+        time_ns: u64::from_be_bytes(*time),
     })
-}
-
-fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
-    let field = bytes.get(at..)?.first_chunk()?;
-    Some(u16::from_be_bytes(*field))
-}
-
-fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
-    let field = bytes.get(at..)?.first_chunk()?;
-    Some(u64::from_be_bytes(*field))
 }
 
 #[cfg(test)]
@@ -105,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stamp_is_found_behind_any_number_of_vlan_tags() {
+    fn a_stamp_is_found_behind_up_to_two_vlan_tags() {
         for tags in [
             &[][..],
             &[0x81, 0, 0, 5],

@@ -6,7 +6,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use crate::{address::MacAddress, stamp::STAMP_BYTES};
+use crate::{address::MacAddress, frames, stamp::STAMP_BYTES};
 
 /// The frame check sequence, which the device appends.
 pub const FCS_BYTES: u32 = 4;
@@ -134,24 +134,12 @@ impl Traffic {
         (network(0), network(1))
     }
 
-    /// Bytes before the payload.
-    #[must_use]
-    pub fn header_bytes(&self) -> u32 {
-        let tags = self.vlans.iter().map(|_| 4).sum::<u32>();
-        let ip = if self.source.is_ipv6() { 40 } else { 20 };
-        let transport = match self.transport {
-            TransportProtocol::Udp => 8,
-            TransportProtocol::Tcp => 20,
-        };
-        14 + tags + ip + transport
-    }
-
     /// Smallest packet size that holds headers and stamp, on the wire.
     #[must_use]
     pub fn least_size_bytes(&self) -> u32 {
         let stamp = if self.stamp { STAMP_BYTES } else { 0 };
-        let stamp = u32::try_from(stamp).unwrap_or(0);
-        (self.header_bytes() + stamp + FCS_BYTES).max(SMALLEST_BYTES)
+        let used = u32::try_from(frames::offsets(self).payload + stamp).unwrap_or(u32::MAX);
+        used.saturating_add(FCS_BYTES).max(SMALLEST_BYTES)
     }
 
     /// Packet sizes on the wire, in the order in which they repeat.
