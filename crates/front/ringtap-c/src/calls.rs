@@ -51,7 +51,8 @@ unsafe fn text<'a>(text: *const c_char, what: &'static str) -> Result<Option<&'a
         return Ok(None);
     };
     let text = std::str::from_utf8(bytes);
-    text.map(Some).map_err(|_| CallError::NotText(what))
+    text.map(Some)
+        .map_err(|_| CallError::argument(format!("{what} is not UTF-8 text")))
 }
 
 /// The caller's options; `None` for NULL.
@@ -64,15 +65,13 @@ unsafe fn read_options(options: *const COptions) -> Result<Option<COptions>, Cal
         return Ok(None);
     }
     // SAFETY: not null; the caller guarantees at least the first member.
-    let size = unsafe { size_of_struct(options.cast(), "options") }?;
-    if !(size_of::<COptions>()..=MOST_STRUCT_BYTES).contains(&size) {
-        let what = "options";
-        return Err(CallError::Size { what, size });
-    }
+    let size = unsafe { size_of_struct(options, "options") }?;
     // SAFETY: the caller guarantees the size that was just checked.
     let whole = unsafe { std::slice::from_raw_parts(options.cast::<u8>(), size) };
     if whole[size_of::<COptions>()..].iter().any(|byte| *byte != 0) {
-        return Err(CallError::NewOptions);
+        return Err(CallError::argument(
+            "options from a newer ringtap.h than this library: update the library",
+        ));
     }
     // SAFETY: as above; every bit pattern is a value of this structure.
     Ok(Some(unsafe { options.read() }))
@@ -87,12 +86,12 @@ pub unsafe extern "C" fn ringtap_open(
 ) -> c_int {
     handles::guarded(|| {
         if handle.is_null() {
-            return Err(CallError::Null("handle"));
+            return Err(CallError::null("handle"));
         }
         // SAFETY: not null; a place for a handle, by the header.
         unsafe { handle.write(std::ptr::null_mut()) };
         // SAFETY: NULL or a text, by the header; it is copied before the call ends.
-        let group = unsafe { text(group, "group") }?.ok_or(CallError::Null("group"))?;
+        let group = unsafe { text(group, "group") }?.ok_or_else(|| CallError::null("group"))?;
         // SAFETY: as above.
         let socket = unsafe { bytes(socket) };
         // SAFETY: NULL or a structure of the size in it, by the header.
@@ -129,11 +128,10 @@ unsafe fn request<'a>(
         return Ok((request, ""));
     };
     if options.flags & !OPEN_PRIVATE != 0 {
-        return Err(CallError::Value {
-            what: "flags",
-            value: options.flags.into(),
-            want: "only the bits RINGTAP_OPEN_* are known",
-        });
+        return Err(CallError::argument(format!(
+            "flags {} is invalid: only the bits RINGTAP_OPEN_* are known",
+            options.flags
+        )));
     }
     // SAFETY: the caller's guarantee.
     if let Some(name) = unsafe { text(options.name, "name") }? {
@@ -163,7 +161,7 @@ fn receive(
 ) -> c_int {
     handles::with(handle, |session| {
         if out.is_null() {
-            return Err(CallError::Null("packet"));
+            return Err(CallError::null("packet"));
         }
         let (packets, code) = match session.look(deadline(timeout_ms)?)? {
             Look::Empty => (std::ptr::null(), 0),
@@ -186,7 +184,7 @@ pub unsafe extern "C" fn ringtap_next(
     timeout_ms: c_int,
 ) -> c_int {
     receive(handle, packet, timeout_ms, |session| {
-        let packet = session.take_one();
+        let packet = session.cursor.take_one();
         (packet.map_or(std::ptr::null(), std::ptr::from_ref), 1)
     })
 }
@@ -198,14 +196,14 @@ pub unsafe extern "C" fn ringtap_next_batch(
     timeout_ms: c_int,
 ) -> c_int {
     receive(handle, packets, timeout_ms, |session| {
-        let packets = session.take_all();
+        let packets = session.cursor.take_all();
         (packets.as_ptr(), packets.len())
     })
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ringtap_fd(handle: *mut CHandle) -> c_int {
-    handles::with(handle, Session::descriptor)
+    handles::with(handle, |session| Ok(session.cursor.descriptor()?))
 }
 
 #[unsafe(no_mangle)]
@@ -235,11 +233,9 @@ pub unsafe extern "C" fn ringtap_verdict(
             PASS => Verdict::Pass,
             DROP => Verdict::Drop,
             other => {
-                return Err(CallError::Value {
-                    what: "verdict",
-                    value: other.into(),
-                    want: "expected RINGTAP_PASS or RINGTAP_DROP",
-                });
+                return Err(CallError::argument(format!(
+                    "verdict {other} is invalid: expected RINGTAP_PASS or RINGTAP_DROP"
+                )));
             }
         };
         session.decide(lane, sequence, verdict)?;
@@ -249,7 +245,10 @@ pub unsafe extern "C" fn ringtap_verdict(
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ringtap_send_verdicts(handle: *mut CHandle) -> c_int {
-    handles::with(handle, |session| session.send_verdicts().map(|()| OK))
+    handles::with(handle, |session| {
+        session.verdicts()?.send();
+        Ok(OK)
+    })
 }
 
 #[unsafe(no_mangle)]
@@ -259,8 +258,7 @@ pub unsafe extern "C" fn ringtap_statistics(
 ) -> c_int {
     handles::with(handle, |session| {
         // SAFETY: NULL or a structure of the size in it, by the header.
-        let size = unsafe { size_of_struct(statistics.cast(), "statistics") }?;
-        require(size, size_of::<CStatistics>(), "statistics")?;
+        let size = unsafe { size_of_struct(statistics, "statistics") }?;
         let (counters, ended) = session.counters()?;
         let filled = CStatistics {
             size,
@@ -292,12 +290,9 @@ pub unsafe extern "C" fn ringtap_source(
 ) -> c_int {
     handles::with(handle, |session| {
         // SAFETY: NULL or a structure of the size in it, by the header.
-        let size = unsafe { size_of_struct(source.cast(), "source") }?;
-        require(size, size_of::<CSource>(), "source")?;
-        let Some(found) = usize::try_from(index)
-            .ok()
-            .and_then(|at| session.source(at))
-        else {
+        let size = unsafe { size_of_struct(source, "source") }?;
+        let index = usize::try_from(index).unwrap_or(usize::MAX);
+        let Some(found) = session.sources.get(index) else {
             return Ok(0);
         };
         let filled = CSource {
@@ -319,34 +314,40 @@ pub unsafe extern "C" fn ringtap_source(
 pub unsafe extern "C" fn ringtap_last_gap(handle: *mut CHandle, gap: *mut CLastGap) -> c_int {
     handles::with(handle, |session| {
         // SAFETY: NULL or a structure of the size in it, by the header.
-        let size = unsafe { size_of_struct(gap.cast(), "gap") }?;
-        require(size, size_of::<CLastGap>(), "gap")?;
-        let Some(last) = session.last_gap() else {
+        let size = unsafe { size_of_struct(gap, "gap") }?;
+        let Some((last, lane, number)) = session.cursor.last_gap() else {
             return Ok(0);
         };
+        let filled = CLastGap {
+            size,
+            sequence: last.sequence,
+            duration_ns: last.duration_ns,
+            after: last.after,
+            lane: lane.0,
+            number,
+        };
         // SAFETY: not null and large enough, just checked.
-        unsafe { gap.write(CLastGap { size, ..last }) };
+        unsafe { gap.write(filled) };
         Ok(1)
     })
 }
 
-/// The first member of the caller's structure, its size.
+/// The first member of the caller's structure, its size, which is at least that of `T`.
 ///
 /// # Safety
 ///
-/// `first` is NULL or points to the structure.
-unsafe fn size_of_struct(first: *const usize, what: &'static str) -> Result<usize, CallError> {
-    if first.is_null() {
-        return Err(CallError::Null(what));
+/// `structure` is NULL or points to a structure whose first member is its size.
+unsafe fn size_of_struct<T>(structure: *const T, what: &str) -> Result<usize, CallError> {
+    if structure.is_null() {
+        return Err(CallError::null(what));
     }
     // SAFETY: not null; the caller guarantees the rest.
-    Ok(unsafe { first.read() })
-}
-
-fn require(size: usize, least: usize, what: &'static str) -> Result<(), CallError> {
-    match (least..=MOST_STRUCT_BYTES).contains(&size) {
-        true => Ok(()),
-        false => Err(CallError::Size { what, size }),
+    let size = unsafe { structure.cast::<usize>().read() };
+    match (size_of::<T>()..=MOST_STRUCT_BYTES).contains(&size) {
+        true => Ok(size),
+        false => Err(CallError::argument(format!(
+            "{what}: invalid `size` {size}: set it to the sizeof of the structure first"
+        ))),
     }
 }
 

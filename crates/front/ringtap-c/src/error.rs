@@ -13,20 +13,9 @@ use crate::types;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub(crate) enum CallError {
-    #[error("{0} is NULL")]
-    Null(&'static str),
-    #[error("{0} is not UTF-8 text")]
-    NotText(&'static str),
-    #[error("{what}: invalid `size` {size}: set it to the sizeof of the structure first")]
-    Size { what: &'static str, size: usize },
-    #[error("{what} {value} is invalid: {want}")]
-    Value {
-        what: &'static str,
-        value: i64,
-        want: &'static str,
-    },
-    #[error("options from a newer ringtap.h than this library: update the library")]
-    NewOptions,
+    /// An invalid argument, and what is expected.
+    #[error("{0}")]
+    Argument(String),
     #[error("this is no open handle: it was closed already, or never opened")]
     Handle,
     #[error("another thread is using this handle: use a handle in one thread at a time")]
@@ -41,8 +30,6 @@ pub(crate) enum CallError {
     Control(#[from] ControlError),
     #[error(transparent)]
     Filter(#[from] FilterError),
-    #[error("this is no inline reader: call ringtap_inline() first")]
-    NotInline,
     #[error(transparent)]
     Verdict(#[from] VerdictError),
     #[error("the system refused a descriptor: {0}")]
@@ -52,15 +39,18 @@ pub(crate) enum CallError {
 }
 
 impl CallError {
+    pub(crate) fn argument(text: impl Into<String>) -> Self {
+        CallError::Argument(text.into())
+    }
+
+    pub(crate) fn null(what: &str) -> Self {
+        CallError::Argument(format!("{what} is NULL"))
+    }
+
     /// The error's number in `ringtap.h`.
     pub(crate) fn code(&self) -> c_int {
         match self {
-            CallError::Null(_)
-            | CallError::NotText(_)
-            | CallError::Size { .. }
-            | CallError::Value { .. }
-            | CallError::NotInline
-            | CallError::NewOptions => types::ERROR_ARGUMENT,
+            CallError::Argument(_) => types::ERROR_ARGUMENT,
             CallError::Handle => types::ERROR_HANDLE,
             CallError::Busy => types::ERROR_BUSY,
             CallError::TooManyHandles(_) | CallError::System(_) => types::ERROR_SYSTEM,

@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use ringtap_client::{Connection, Control as _};
 
 use crate::error::CallError;
-use crate::session::Session;
+use crate::session::{Session, c_text};
 use crate::types::CHandle;
 
 /// Most handles of a process; a hub allows fewer connections.
@@ -101,7 +101,7 @@ pub(crate) fn add(session: Session) -> Result<*mut CHandle, CallError> {
             continue;
         }
         let generation = (inside.generation + 1) & MOST_GENERATION;
-        *lock(&place.stop) = Some((generation, session.connection()));
+        *lock(&place.stop) = Some((generation, Arc::clone(&session.connection)));
         *inside = Inside {
             generation,
             session: Some(Box::new(session)),
@@ -133,7 +133,7 @@ pub(crate) fn with(
                 }),
         };
         Ok(outcome.unwrap_or_else(|error| {
-            inside.error = Some(c_text(&error));
+            inside.error = Some(c_text(&error.to_string()));
             error.code()
         }))
         .inspect(|code| {
@@ -149,7 +149,7 @@ pub(crate) fn guarded(work: impl FnOnce() -> Result<c_int, CallError>) -> c_int 
     let outcome = catch_unwind(AssertUnwindSafe(work))
         .unwrap_or_else(|panic| Err(CallError::Internal(text_of(&*panic))));
     outcome.unwrap_or_else(|error| {
-        let text = c_text(&error);
+        let text = c_text(&error.to_string());
         // Fails in a thread that is ending.
         let _ending = WITHOUT_HANDLE.try_with(|kept| *kept.borrow_mut() = Some(text));
         error.code()
@@ -192,11 +192,6 @@ pub(crate) fn error(handle: *const CHandle) -> *const std::ffi::c_char {
             .unwrap_or(NOTHING.as_ptr()),
     }));
     looked.unwrap_or(NOTHING.as_ptr())
-}
-
-fn c_text(error: &CallError) -> CString {
-    let text = error.to_string().replace('\0', " ");
-    CString::new(text).unwrap_or_default()
 }
 
 fn text_of(panic: &(dyn Any + Send)) -> String {

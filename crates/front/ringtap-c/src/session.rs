@@ -7,15 +7,14 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ringtap_client::{
-    Connection, Cursor, CursorPacket, Deadline, Look, PacketVerdict, Receiver, SubscriptionRequest,
-    Verdict, VerdictSender,
+    Connection, Cursor, Deadline, Look, PacketVerdict, Receiver, SubscriptionRequest, Verdict,
+    VerdictSender,
 };
 use ringtap_filter::{LinkType, Program, text};
 use ringtap_pool::counters::Counters;
 use ringtap_pool::ids::LaneId;
 
 use crate::error::CallError;
-use crate::types::CLastGap;
 
 /// Snap length for filters: larger than any packet, in bytes.
 const SNAP_BYTES: u32 = 262_144;
@@ -31,9 +30,9 @@ pub(crate) struct SourceText {
 }
 
 pub(crate) struct Session {
-    cursor: Cursor,
-    connection: Arc<Connection>,
-    sources: Vec<SourceText>,
+    pub(crate) cursor: Cursor,
+    pub(crate) connection: Arc<Connection>,
+    pub(crate) sources: Vec<SourceText>,
     /// Sends the verdicts of an inline reader.
     verdicts: Option<VerdictSender>,
 }
@@ -64,46 +63,10 @@ impl Session {
         })
     }
 
-    pub(crate) fn connection(&self) -> Arc<Connection> {
-        Arc::clone(&self.connection)
-    }
-
-    pub(crate) fn source(&self, index: usize) -> Option<&SourceText> {
-        self.sources.get(index)
-    }
-
-    /// Takes the next packet that [`Session::look`] found.
-    pub(crate) fn take_one(&mut self) -> Option<&CursorPacket> {
-        self.cursor.take_one()
-    }
-
-    /// Takes all packets that [`Session::look`] found.
-    pub(crate) fn take_all(&mut self) -> &[CursorPacket] {
-        self.cursor.take_all()
-    }
-
     /// Looks for packets; releases packets taken before, and sends the verdicts.
     pub(crate) fn look(&mut self, deadline: Deadline) -> Result<Look, CallError> {
         self.verdicts.iter().for_each(VerdictSender::send);
         Ok(self.cursor.look(deadline, None)?)
-    }
-
-    /// The last capture gap before the packets taken so far; `None` without one.
-    pub(crate) fn last_gap(&self) -> Option<CLastGap> {
-        let (gap, lane, number) = self.cursor.last_gap()?;
-        Some(CLastGap {
-            size: 0,
-            sequence: gap.sequence,
-            duration_ns: gap.duration_ns,
-            after: gap.after,
-            lane: lane.0,
-            number,
-        })
-    }
-
-    /// Descriptor that becomes readable when the program must call.
-    pub(crate) fn descriptor(&mut self) -> Result<c_int, CallError> {
-        Ok(self.cursor.descriptor()?)
     }
 
     pub(crate) fn set_filter(&mut self, text: &str) -> Result<(), CallError> {
@@ -117,6 +80,13 @@ impl Session {
         Ok(())
     }
 
+    /// The verdicts of an inline reader.
+    pub(crate) fn verdicts(&mut self) -> Result<&mut VerdictSender, CallError> {
+        let missing =
+            || CallError::argument("this is no inline reader: call ringtap_inline() first");
+        self.verdicts.as_mut().ok_or_else(missing)
+    }
+
     /// Gives a verdict on a packet.
     pub(crate) fn decide(
         &mut self,
@@ -126,26 +96,17 @@ impl Session {
     ) -> Result<(), CallError> {
         let lanes = self.sources.last();
         let lanes = lanes.map_or(0, |source| source.first_lane + source.lanes);
-        let verdicts = self.verdicts.as_mut().ok_or(CallError::NotInline)?;
+        let verdicts = self.verdicts()?;
         if lane >= lanes {
-            return Err(CallError::Value {
-                what: "lane",
-                value: lane.into(),
-                want: "expected that of a packet of this handle",
-            });
+            return Err(CallError::argument(format!(
+                "lane {lane} is invalid: expected that of a packet of this handle"
+            )));
         }
         verdicts.push(PacketVerdict {
             lane: LaneId(lane),
             sequence,
             verdict,
         })?;
-        Ok(())
-    }
-
-    /// Wakes the bridge, so that it takes the verdicts.
-    pub(crate) fn send_verdicts(&self) -> Result<(), CallError> {
-        let verdicts = self.verdicts.as_ref().ok_or(CallError::NotInline)?;
-        verdicts.send();
         Ok(())
     }
 
@@ -163,17 +124,15 @@ impl Drop for Session {
     }
 }
 
-/// The deadline of a call with this time-out; [`CallError::Value`] below -1.
+/// The deadline of a call with this time-out; an error below -1.
 pub(crate) fn deadline(timeout_ms: c_int) -> Result<Deadline, CallError> {
     match u64::try_from(timeout_ms) {
         Ok(0) => Ok(Deadline::Now),
         Ok(ms) => Ok(Deadline::At(Instant::now() + Duration::from_millis(ms))),
         Err(_) if timeout_ms == -1 => Ok(Deadline::Never),
-        Err(_) => Err(CallError::Value {
-            what: "timeout_ms",
-            value: timeout_ms.into(),
-            want: "-1 waits for ever, 0 not at all",
-        }),
+        Err(_) => Err(CallError::argument(format!(
+            "timeout_ms {timeout_ms} is invalid: -1 waits for ever, 0 not at all"
+        ))),
     }
 }
 
@@ -181,6 +140,7 @@ fn compile(filter: &str, link_type: LinkType) -> Result<Program, CallError> {
     Ok(text::compile(filter, link_type, SNAP_BYTES)?)
 }
 
-fn c_text(text: &str) -> CString {
+/// The text for C; C takes no NUL in it.
+pub(crate) fn c_text(text: &str) -> CString {
     CString::new(text.replace('\0', " ")).unwrap_or_default()
 }

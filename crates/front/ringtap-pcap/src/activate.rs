@@ -12,6 +12,8 @@ use std::time::Duration;
 
 use ringtap_client::{Connection, SubscriptionRequest, Watermark, default_socket, host_socket};
 use ringtap_device::{DeviceSpec, Kind, Options, Size, StampClock};
+use ringtap_filter::LinkType;
+use ringtap_net::interface::Interface;
 
 use crate::abi::{ERROR_IFACE_NOT_UP, ERROR_NO_SUCH_DEVICE, ERROR_PERM_DENIED};
 use crate::abi::{
@@ -72,8 +74,9 @@ fn interface(name: &str, settings: &PcapSettings) -> Result<PcapCapture, Option<
     if let Some(unsupported) = settings.unsupported() {
         return Err(Some(unsupported.to_owned()));
     }
-    // For these interfaces, libpcap has better error messages.
-    if route::is_up(name) != Some(true) || !route::has_known_type(name) {
+    // For other interfaces, libpcap has better error messages.
+    let is_known = |link| matches!(link, LinkType::ETHERNET | LinkType::RAW_IP);
+    if !Interface::find(name).is_ok_and(|found| found.is_up && is_known(found.link_type)) {
         return Err(None);
     }
     match through_hub(name, settings) {
@@ -119,12 +122,14 @@ fn ringtap_device(
 
 /// libpcap's status number for a capture process that could not open a device.
 fn status(device: &DeviceSpec, otherwise: c_int) -> c_int {
-    match route::is_up(&device.name) {
-        _ if !device.kind.names_an_interface() => otherwise,
-        None => ERROR_NO_SUCH_DEVICE,
-        Some(false) => ERROR_IFACE_NOT_UP,
-        Some(true) if !rustix::process::geteuid().is_root() => ERROR_PERM_DENIED,
-        Some(true) => otherwise,
+    if !device.kind.names_an_interface() {
+        return otherwise;
+    }
+    match Interface::find(&device.name) {
+        Err(_) => ERROR_NO_SUCH_DEVICE,
+        Ok(found) if !found.is_up => ERROR_IFACE_NOT_UP,
+        Ok(_) if !rustix::process::geteuid().is_root() => ERROR_PERM_DENIED,
+        Ok(_) => otherwise,
     }
 }
 

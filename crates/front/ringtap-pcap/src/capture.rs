@@ -150,14 +150,16 @@ impl PcapCapture {
             if count > 0 && (until == ReadUntil::Batch || most == Some(count)) {
                 // After `pcap_loop`, many programs end without `pcap_close`.
                 if until == ReadUntil::Enough {
-                    reader.publish();
+                    reader.cursor.publish();
                 }
                 // If packets are left, a program that polls finds the descriptor readable.
-                reader.make_readable()?;
+                reader.cursor.make_readable()?;
                 return Ok(number(until, count));
             }
             let limits = *limits.get_or_insert_with(|| self.wait_limits(until, &reader));
-            let found = reader.look(self.deadline(until, limits), handle.stop());
+            let found = reader
+                .cursor
+                .look(self.deadline(until, limits), handle.stop());
             drop(reader);
             if handle.take_break() {
                 return Ok(ERROR_BREAK);
@@ -243,7 +245,7 @@ impl PcapCapture {
     pub(crate) fn descriptor(&self) -> Result<c_int, LibpcapError> {
         let locked = self.reader.try_lock().ok_or_else(busy)?;
         let mut reader = locked.try_borrow_mut().map_err(|_| busy())?;
-        Ok(reader.descriptor()?)
+        Ok(reader.cursor.descriptor()?)
     }
 
     /// Changes the filter, in the kernel where the source can. Packets read after this returns pass the
@@ -304,7 +306,7 @@ impl PcapCapture {
     fn publish(&self) {
         let locked = self.reader.try_lock();
         if let Some(Ok(reader)) = locked.as_ref().map(|locked| locked.try_borrow()) {
-            reader.publish();
+            reader.cursor.publish();
         }
     }
 

@@ -10,13 +10,6 @@ use ringtap_ipc::protocol::{HubStatus, SourceState};
 use crate::error::LibpcapError;
 use crate::real::trusted_variable;
 
-/// Prefixes of Ringtap's devices.
-const PREFIXES: [&str; 7] = ["hub:", "tap:", "packet:", "xdp:", "pcap:", "sim:", "host:"];
-/// The kernel's types of interfaces whose packets have an Ethernet header or are bare IP.
-const KNOWN_TYPES: [u32; 7] = [1, 772, 65534, 768, 769, 776, 778];
-/// `IFF_UP`.
-const UP: u32 = 1;
-
 /// The reader of a device.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Route {
@@ -67,31 +60,12 @@ pub(crate) fn via() -> Option<String> {
 
 /// Whether this is the name of a Ringtap device.
 pub(crate) fn has_prefix(name: &str) -> bool {
-    PREFIXES.iter().any(|prefix| name.starts_with(prefix))
+    let word = name.split_once(':').map(|(word, _)| word);
+    word.is_some_and(|word| Kind::PREFIXED.iter().any(|kind| kind.prefix() == word))
 }
 
 fn is_interface(name: &str) -> bool {
     !name.contains('/') && Path::new("/sys/class/net").join(name).exists()
-}
-
-/// A number from an interface's attributes in sysfs.
-fn attribute(interface: &str, attribute: &str) -> Option<u32> {
-    let path = Path::new("/sys/class/net").join(interface).join(attribute);
-    let text = std::fs::read_to_string(path).ok()?;
-    match text.trim().strip_prefix("0x") {
-        Some(hex) => u32::from_str_radix(hex, 16).ok(),
-        None => text.trim().parse().ok(),
-    }
-}
-
-/// Whether an interface is up; `None` if there is none.
-pub(crate) fn is_up(interface: &str) -> Option<bool> {
-    Some(attribute(interface, "flags")? & UP != 0)
-}
-
-/// Whether Ringtap knows the link type of this interface.
-pub(crate) fn has_known_type(interface: &str) -> bool {
-    attribute(interface, "type").is_some_and(|kind| KNOWN_TYPES.contains(&kind))
 }
 
 /// The group of the machine's hub whose readers get exactly the packets of `interface`; `None` without

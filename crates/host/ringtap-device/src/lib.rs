@@ -52,7 +52,7 @@ pub enum Kind {
 
 impl Kind {
     /// Every kind that has a prefix.
-    const PREFIXED: [Self; 7] = [
+    pub const PREFIXED: [Self; 7] = [
         Self::Tap,
         Self::Xdp,
         Self::Packet,

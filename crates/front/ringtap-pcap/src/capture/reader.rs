@@ -10,7 +10,7 @@
 use std::ffi::c_int;
 use std::time::Duration;
 
-use ringtap_client::{Cursor, Deadline, Look, ORDER_WINDOW, ReceiveError, Receiver, Stop};
+use ringtap_client::{Cursor, ORDER_WINDOW, Receiver};
 use ringtap_filter::Program;
 use ringtap_ipc::event::sleep_until_readable;
 use ringtap_ipc::subscription::Wanted;
@@ -32,7 +32,7 @@ pub(super) struct NewFilter {
 
 /// Reads the packets of one capture.
 pub(super) struct PacketReader {
-    cursor: Cursor,
+    pub(super) cursor: Cursor,
     /// Program that returns the bytes to keep of a packet; absent if no packet is cut.
     cut: Option<Program>,
     snap_bytes: u32,
@@ -112,28 +112,10 @@ impl PacketReader {
         }
     }
 
-    /// Tells the hub how many packets were delivered so far.
-    pub(super) fn publish(&self) {
-        self.cursor.publish();
-    }
-
-    pub(super) fn look(
-        &mut self,
-        deadline: Deadline,
-        stop: Option<Stop<'_>>,
-    ) -> Result<Look, ReceiveError> {
-        self.cursor.look(deadline, stop)
-    }
-
     /// Applies a new filter to all packets that are not delivered yet.
     pub(super) fn adopt(&mut self, new: NewFilter) {
         self.cursor.adopt(&new.filter, &new.wanted);
         self.cut = new.cut;
-    }
-
-    /// Descriptor that becomes readable when there may be packets.
-    pub(super) fn descriptor(&mut self) -> Result<c_int, ReceiveError> {
-        self.cursor.descriptor()
     }
 
     /// Whether the descriptor is in use, and readable.
@@ -141,11 +123,6 @@ impl PacketReader {
         let fd = self.cursor.watched();
         let readable = fd.map(|fd| sleep_until_readable(&[fd], Some(Duration::ZERO)));
         matches!(readable, Some(Ok(true)))
-    }
-
-    /// Makes the descriptor readable, if it is in use.
-    pub(super) fn make_readable(&mut self) -> Result<(), ReceiveError> {
-        self.cursor.make_readable()
     }
 }
 
