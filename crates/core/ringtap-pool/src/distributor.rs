@@ -157,7 +157,7 @@ impl Distributor {
             sealed_to: 0,
             begins_at: 0,
             in_use: 0,
-            budget: LaneBudget::Unlimited,
+            budget: LaneBudget::UNLIMITED,
         };
         let lanes = lanes.into_iter().map(lane).collect();
         Distributor {

@@ -267,11 +267,6 @@ impl Geometry {
         self.chunk_offset(last).0 + u64::from(self.chunk_size)
     }
 
-    /// Maximum number of slots in a chunk, with empty payloads.
-    pub fn max_slots(&self) -> u32 {
-        (self.chunk_size - narrow(CHUNK_HEADER_SIZE)) / narrow(SLOT_SIZE)
-    }
-
     /// Size of the largest packet that fits into a chunk, in bytes.
     pub fn max_payload(&self) -> u32 {
         self.chunk_size - narrow(CHUNK_HEADER_SIZE + SLOT_SIZE)

@@ -3,6 +3,8 @@
 
 use std::fmt;
 
+use crate::number::to_u32;
+
 /// Number of a chunk in its pool. Chunk 0 holds the region header, so packets never live there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ChunkId(pub u32);
@@ -29,7 +31,7 @@ impl ChunkId {
 impl LaneId {
     /// The lane of an entry in a table with one entry a lane.
     pub fn at(index: usize) -> Self {
-        LaneId(narrow(index))
+        LaneId(to_u32(index))
     }
 
     /// This number as an index into a table with one entry a lane.
@@ -41,7 +43,7 @@ impl LaneId {
 impl ReaderId {
     /// The reader of an entry in a table with one entry a reader.
     pub fn at(index: usize) -> Self {
-        ReaderId(narrow(index))
+        ReaderId(to_u32(index))
     }
 
     /// This number as an index into a table with one entry a reader.
@@ -54,11 +56,6 @@ impl ReaderId {
 pub(crate) const fn widen(value: u32) -> usize {
     const { assert!(usize::BITS >= u32::BITS) };
     value as usize
-}
-
-/// An index as a number, saturated: no table has an entry of the largest number.
-fn narrow(index: usize) -> u32 {
-    u32::try_from(index).unwrap_or(u32::MAX)
 }
 
 impl fmt::Display for ChunkId {

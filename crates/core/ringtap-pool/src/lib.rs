@@ -24,8 +24,6 @@ pub mod control;
 #[cfg(not(loom))]
 pub mod distributor;
 #[cfg(not(loom))]
-pub mod free;
-#[cfg(not(loom))]
 pub mod passed;
 #[cfg(not(loom))]
 pub mod private;

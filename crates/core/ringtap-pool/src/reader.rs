@@ -23,8 +23,8 @@ use crate::sync::Ordering::*;
 use crate::view::Pool;
 use crate::wake::{Level, Signal};
 pub use batch::{ChunkBatch, ChunkPackets, Packet};
-pub(crate) use delivery::{DeliveryEntry, MOST_MISSED, MissedPackets};
-use lane::{Held, MissedCounts, ReaderLane};
+pub(crate) use delivery::DeliveryEntry;
+use lane::{Held, ReaderLane};
 use lease::{Lease, LeaseHome};
 pub use peek::Peek;
 
@@ -228,21 +228,15 @@ impl Reader {
                     cut,
                 });
             }
-            DeliveryEntry::Missed {
-                lane,
-                packets,
-                which,
-            } => {
-                let mut missed = MissedCounts::default();
-                match which {
-                    MissedPackets::Lost => missed.lost = packets,
-                    MissedPackets::OtherMembers => missed.other_members = packets,
-                }
-                let known = self.lanes.get_mut(lane.index());
-                known.ok_or(RecvError::BadLane(lane))?.miss(missed);
-            }
+            DeliveryEntry::Lost { lane, packets } => self.lane(lane)?.miss(packets, 0),
+            DeliveryEntry::OtherMembers { lane, packets } => self.lane(lane)?.miss(0, packets),
         }
         Ok(())
+    }
+
+    fn lane(&mut self, lane: LaneId) -> Result<&mut ReaderLane, RecvError> {
+        let known = self.lanes.get_mut(lane.index());
+        known.ok_or(RecvError::BadLane(lane))
     }
 
     /// Finds the next slots of a lane; moves past chunks that are read to their end.

@@ -10,12 +10,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::distributor::{LaneEnds, Policy};
 use crate::format::Geometry;
-use crate::free::FreeChunks;
 use crate::ids::{ChunkId, LaneId};
+use crate::number::to_u32;
 use crate::queue;
 use crate::view::Pool;
 use crate::wake::{Signal, WakeWord};
-use crate::writer::{LaneWriter, LaneWriterParts};
+use crate::writer::LaneWriter;
 
 /// Why a source failed; the message tells the user what to do.
 pub type SourceError = Box<dyn Error + Send + Sync>;
@@ -245,36 +245,28 @@ impl RuleLoader for Unclassified {
 ///
 /// # Safety
 ///
-/// As for [`LaneWriter::new`]: the pool is writable, and `chunks` belong to no other lane.
+/// The pool's region must be mapped writable. Until the writer is dropped, no other code may write into
+/// these chunks, which belong to no other lane.
 pub unsafe fn lane(
     pool: &Pool,
     lane: LaneId,
     chunks: Vec<ChunkId>,
     signal: Arc<dyn Signal>,
 ) -> (LaneWriter, LaneEnds) {
-    let count = u32::try_from(chunks.len()).unwrap_or(u32::MAX);
+    let count = to_u32(chunks.len());
     let (open, opened) = queue::pair(count);
     let (recycle, recycled) = queue::pair(count);
     let wake = WakeWord::on_heap();
-    let free = FreeChunks::new(chunks, recycled, *pool.geometry());
-    let parts = LaneWriterParts {
-        lane,
-        opened: open,
-        free,
+    let ends = LaneEnds {
+        opened,
+        recycle,
         wake: wake.clone(),
-        signal,
+        chunks: count,
     };
+    let queues = (open, recycled);
     // SAFETY: the caller's promise.
-    let writer = unsafe { LaneWriter::new(pool.clone(), parts) };
-    (
-        writer,
-        LaneEnds {
-            opened,
-            recycle,
-            wake,
-            chunks: count,
-        },
-    )
+    let writer = unsafe { LaneWriter::new(pool.clone(), lane, chunks, queues, wake, signal) };
+    (writer, ends)
 }
 
 /// The chunks of one lane when all lanes share a pool evenly, highest first, so that the lowest is

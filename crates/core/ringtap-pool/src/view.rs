@@ -310,7 +310,6 @@ mod tests {
         let chunk = pool.chunk(ChunkId(1)).unwrap();
         assert_eq!(chunk.first_time_ns(), None);
         let most = to_u32((4096 - CHUNK_HEADER_SIZE) / SLOT_SIZE);
-        assert_eq!(geometry.max_slots(), most);
         chunk
             .0
             .word32(format::chunk::STATE)

@@ -7,18 +7,19 @@
 //! - Every packet is either captured (and has a sequence number) or counted as `pool_full`.
 
 mod cells;
+mod free;
 mod open;
 
 use std::sync::Arc;
 
-use crate::free::FreeChunks;
 use crate::ids::{ChunkId, LaneId, widen};
-use crate::queue::{Producer, PushError};
+use crate::queue::{Consumer, Producer, PushError};
 use crate::reader::CaptureGap;
 use crate::sync::{AtomicU64, Ordering::*};
 use crate::view::Pool;
 use crate::wake::{Level, Signal, WakeWord};
 pub use cells::{Cell, CellLayout};
+use free::FreeChunks;
 use open::{ChunkHeader, Open};
 
 /// Metadata of a packet.
@@ -107,36 +108,23 @@ pub struct LaneWriter {
     signal: Arc<dyn Signal>,
 }
 
-/// Parts of a [`LaneWriter`].
-pub struct LaneWriterParts {
-    /// The lane's number.
-    pub lane: LaneId,
-    /// The capture queue, which gets every opened chunk.
-    pub opened: Producer,
-    /// The lane's own chunks.
-    pub free: FreeChunks,
-    /// Word in which the other side announces a sleep.
-    pub wake: WakeWord,
-    /// Wakes the other side.
-    pub signal: Arc<dyn Signal>,
-}
-
 impl LaneWriter {
-    /// Creates the writing end of a lane.
+    /// Creates the writing end of a lane with these chunks, and with its ends of the capture queue and the
+    /// recycle queue. `signal` wakes the other side, which announces its sleep in `wake`.
     ///
     /// # Safety
     ///
     /// The pool's region must be mapped writable. Until this writer is dropped, no other code may
-    /// write into the chunks of `parts.free` or into those recycled to it.
-    pub unsafe fn new(pool: Pool, parts: LaneWriterParts) -> Self {
-        let LaneWriterParts {
-            lane,
-            opened,
-            free,
-            wake,
-            signal,
-        } = parts;
-        let geometry = pool.geometry();
+    /// write into these chunks or into those recycled to it.
+    pub(crate) unsafe fn new(
+        pool: Pool,
+        lane: LaneId,
+        chunks: Vec<ChunkId>,
+        (opened, recycled): (Producer, Consumer),
+        wake: WakeWord,
+        signal: Arc<dyn Signal>,
+    ) -> Self {
+        let geometry = *pool.geometry();
         LaneWriter {
             limit: widen(geometry.snap_length.min(geometry.max_payload())),
             end: geometry.chunk_bytes(),
@@ -144,7 +132,7 @@ impl LaneWriter {
             pool,
             lane,
             opened,
-            free,
+            free: FreeChunks::new(chunks, recycled, geometry),
             open: None,
             chunk_sequence: 0,
             sequence: 0,
@@ -297,11 +285,7 @@ impl LaneWriter {
     fn change_chunk(&mut self) -> bool {
         let had_open = self.open.is_some();
         self.seal();
-        let opened = match self.free.take() {
-            Ok(Some(id)) => self.open_chunk(id),
-            // A corrupt recycling side cannot return chunks: treat it as if none were free.
-            Ok(None) | Err(_) => false,
-        };
+        let opened = self.free.take().is_some_and(|id| self.open_chunk(id));
         // A writer that retries without a change wakes no sleeper.
         if (had_open || opened) && self.wake.take(Level::Chunk) {
             self.signal.signal();

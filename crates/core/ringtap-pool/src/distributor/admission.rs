@@ -19,6 +19,7 @@ use super::Distributor;
 use super::chunks::SharedUse;
 use super::entry::{Entry, Policy};
 use crate::ids::{ChunkId, LaneId, ReaderId};
+use crate::number::to_u32;
 
 /// Largest number of chunks of one lane that only its writer uses.
 const MOST_RESERVE: u32 = 64;
@@ -56,15 +57,8 @@ pub(super) struct Room {
 
 /// Division of one lane's chunks between its readers.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum LaneBudget {
-    /// Only its credit limits a reader.
-    Unlimited,
-    Limited(Limited),
-}
-
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Limited {
-    /// Guarantee of each of the first readers.
+pub(super) struct LaneBudget {
+    /// Guarantee of each of the first readers; 0 if only credits limit readers.
     full: u32,
     /// Chunks reserved for guarantees.
     for_guarantees: u32,
@@ -77,73 +71,53 @@ pub(super) struct Limited {
 }
 
 impl LaneBudget {
+    /// No guarantees: only its credit limits a reader.
+    pub(super) const UNLIMITED: Self = LaneBudget {
+        full: 0,
+        for_guarantees: 0,
+        guaranteed: 0,
+        shared: u32::MAX,
+        shared_held: 0,
+    };
+
     /// The budget of a lane for `readers` readers with a full guarantee; no limits for one reader.
     pub(super) fn new(chunks: u32, readers: u32) -> Self {
         if readers <= 1 {
-            return LaneBudget::Unlimited;
+            return LaneBudget::UNLIMITED;
         }
         let leasable = chunks - reserve(chunks);
         let for_guarantees = leasable / 2;
         // A quarter of the guarantees remains for readers that come later.
         let each = u64::from(leasable) * 3 / 8 / u64::from(readers);
-        LaneBudget::Limited(Limited {
-            full: u32::try_from(each).unwrap_or(u32::MAX).max(LEAST),
+        LaneBudget {
+            full: to_u32(each).max(LEAST),
             for_guarantees,
             guaranteed: 0,
             shared: leasable - for_guarantees,
             shared_held: 0,
-        })
+        }
     }
 
     /// Number of shared chunks below which an owner may take a further one.
     pub(super) fn threshold(&self) -> u32 {
-        match self {
-            LaneBudget::Unlimited => u32::MAX,
-            LaneBudget::Limited(one) => {
-                ALPHA.saturating_mul(one.shared.saturating_sub(one.shared_held))
-            }
-        }
+        ALPHA.saturating_mul(self.shared.saturating_sub(self.shared_held))
     }
 
     /// Largest number of chunks that one reader holds while no other reader needs the shared half.
     pub(super) fn most_for_one(&self) -> u32 {
-        match self {
-            LaneBudget::Unlimited => u32::MAX,
-            LaneBudget::Limited(one) => one.full + one.shared - one.shared / (ALPHA + 1),
-        }
-    }
-
-    /// Guarantee of each of the first readers.
-    pub(super) fn full_guarantee(&self) -> u32 {
-        match self {
-            LaneBudget::Unlimited => 0,
-            LaneBudget::Limited(one) => one.full,
-        }
+        self.full + self.shared - self.shared / (ALPHA + 1)
     }
 
     /// Counts a chunk that a reader holds beyond its guarantee, unless another reader does.
     pub(super) fn take_shared(&mut self, takes: SharedUse) {
-        if let LaneBudget::Limited(one) = self {
-            one.shared_held += u32::from(takes.of_lane);
-        }
+        self.shared_held += u32::from(takes.of_lane);
     }
 
     /// Counts a chunk as free that no reader holds beyond its guarantee any more.
     pub(super) fn free_shared(&mut self, frees: SharedUse) {
-        if let LaneBudget::Limited(one) = self {
-            one.shared_held -= u32::from(frees.of_lane);
-        }
+        self.shared_held -= u32::from(frees.of_lane);
     }
 
-    /// Takes back a guarantee of a reader that left.
-    fn free_guarantee(&mut self, chunks: u32) {
-        if let LaneBudget::Limited(one) = self {
-            one.guaranteed -= chunks;
-        }
-    }
-}
-
-impl Limited {
     /// Raises a guarantee towards `wanted`, as far as chunks are left for guarantees.
     fn raise(&mut self, guarantee: &mut u32, wanted: u32) {
         let left = self.for_guarantees - self.guaranteed;
@@ -178,7 +152,7 @@ impl Distributor {
     pub fn full_guarantee(&self, lane: LaneId) -> u32 {
         self.lanes
             .get(lane.index())
-            .map_or(0, |lane| lane.budget.full_guarantee())
+            .map_or(0, |lane| lane.budget.full)
     }
 
     /// What a reader may take of a lane's shared half, if that had `threshold` before any reader took
@@ -202,10 +176,7 @@ impl Distributor {
     /// ones a user has at most as many as it leaves to others.
     pub(super) fn assign_guarantees(&mut self) {
         for (at, lane) in self.lanes.iter_mut().enumerate() {
-            let LaneBudget::Limited(budget) = &mut lane.budget else {
-                continue;
-            };
-            let full = budget.full;
+            let full = lane.budget.full;
             let mut places = self.guaranteed_readers;
             let mut of_owner = vec![0_u32; self.owners.len()];
             let (with_full, others): (Vec<_>, Vec<_>) = self
@@ -229,7 +200,7 @@ impl Distributor {
                     of_owner[owner] += 1;
                     places = places.saturating_sub(1);
                 }
-                budget.raise(guarantee, wanted);
+                lane.budget.raise(guarantee, wanted);
             }
         }
     }
@@ -237,7 +208,7 @@ impl Distributor {
     /// Makes the guarantees of a reader that left available to others.
     pub(super) fn free_guarantees(&mut self, entry: &Entry) {
         for (lane, account) in self.lanes.iter_mut().zip(&entry.lanes) {
-            lane.budget.free_guarantee(account.guarantee);
+            lane.budget.guaranteed -= account.guarantee;
         }
         self.assign_guarantees();
     }

@@ -11,7 +11,7 @@ use crate::control::ControlRegion;
 use crate::ids::{ChunkId, LaneId};
 use crate::number::to_u32;
 use crate::queue::{Consumer, Producer};
-use crate::reader::{DeliveryEntry, MOST_MISSED, MissedPackets};
+use crate::reader::DeliveryEntry;
 use crate::sync::Ordering::Relaxed;
 
 /// What happens to packets for a reader past its credit.
@@ -165,11 +165,6 @@ impl Account {
             _ => self.sealed_to,
         }
     }
-
-    /// Takes the missed packets that the next delivery reports.
-    pub(super) fn take_unreported(&mut self) -> Missing {
-        std::mem::take(&mut self.unreported)
-    }
 }
 
 pub(super) struct Entry {
@@ -285,8 +280,7 @@ impl Entry {
         cut: bool,
         part: Part,
     ) -> bool {
-        let missed = self.lanes[lane].take_unreported();
-        let reported = self.report(lane, missed);
+        let reported = self.report_missed(lane);
         // The queue has room for every chunk of the pool: only a corrupt reader causes a failure.
         let delivery = DeliveryEntry::Chunk { chunk, from, cut };
         if !reported || self.deliveries.push(delivery.to_entry()).is_err() {
@@ -298,21 +292,14 @@ impl Entry {
     }
 
     /// Reports missed packets to the reader; returns `false` if its queue is corrupt.
-    fn report(&mut self, lane: usize, missed: Missing) -> bool {
-        let lane = LaneId::at(lane);
-        let reports = [
-            (missed.packets, MissedPackets::Lost),
-            (missed.other_members, MissedPackets::OtherMembers),
-        ];
-        reports.into_iter().all(|(packets, which)| {
-            let packets = packets.min(MOST_MISSED);
-            let report = DeliveryEntry::Missed {
-                lane,
-                packets,
-                which,
-            };
-            packets == 0 || self.deliveries.push(report.to_entry()).is_ok()
-        })
+    fn report_missed(&mut self, lane: usize) -> bool {
+        let missed = std::mem::take(&mut self.lanes[lane].unreported);
+        let (lane, packets) = (LaneId::at(lane), missed.packets);
+        let lost = (packets > 0).then_some(DeliveryEntry::Lost { lane, packets });
+        let packets = missed.other_members;
+        let others = (packets > 0).then_some(DeliveryEntry::OtherMembers { lane, packets });
+        let mut reports = lost.into_iter().chain(others);
+        reports.all(|report| self.deliveries.push(report.to_entry()).is_ok())
     }
 
     /// Adds missed packets of a lane.

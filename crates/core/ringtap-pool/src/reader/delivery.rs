@@ -13,52 +13,34 @@ pub(crate) enum DeliveryEntry {
         from: u32,
         cut: bool,
     },
-    /// Missing packets of a lane, just before the lane's next chunk.
-    Missed {
-        lane: LaneId,
-        packets: u64,
-        which: MissedPackets,
-    },
-}
-
-/// Kind of missing packets.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum MissedPackets {
-    /// Packets that the reader wanted: its losses.
-    Lost,
-    /// Packets for other members of the reader's group.
-    OtherMembers,
+    /// Packets of a lane that the reader wanted and lost, just before the lane's next chunk.
+    Lost { lane: LaneId, packets: u64 },
+    /// Packets for other members of the reader's group, just before the lane's next chunk.
+    OtherMembers { lane: LaneId, packets: u64 },
 }
 
 const MISSED: u64 = 1 << 63;
 /// Flag of a chunk entry.
 const CUT: u64 = 1 << 62;
-/// Flag of a missed entry.
+/// Flag of an entry of missed packets.
 const OTHER_MEMBERS: u64 = 1 << 62;
 const LANE_BITS: u32 = 14;
 const COUNT_BITS: u32 = 48;
 
-/// Maximum number of packets in one [`DeliveryEntry::Missed`].
-pub(crate) const MOST_MISSED: u64 = (1 << COUNT_BITS) - 1;
+/// Maximum number of missed packets in one entry; a larger number is cut to it.
+const MOST_MISSED: u64 = (1 << COUNT_BITS) - 1;
 
 impl DeliveryEntry {
     pub(crate) fn to_entry(self) -> u64 {
+        let missed = |lane: LaneId, packets: u64| {
+            MISSED | u64::from(lane.0) << COUNT_BITS | packets.min(MOST_MISSED)
+        };
         match self {
             DeliveryEntry::Chunk { chunk, from, cut } => {
                 u64::from(chunk.0) | (u64::from(from) << 32) | if cut { CUT } else { 0 }
             }
-            DeliveryEntry::Missed {
-                lane,
-                packets,
-                which,
-            } => {
-                let which = match which {
-                    MissedPackets::Lost => 0,
-                    MissedPackets::OtherMembers => OTHER_MEMBERS,
-                };
-                let lane = u64::from(lane.0) << COUNT_BITS;
-                MISSED | which | lane | packets.min(MOST_MISSED)
-            }
+            DeliveryEntry::Lost { lane, packets } => missed(lane, packets),
+            DeliveryEntry::OtherMembers { lane, packets } => OTHER_MEMBERS | missed(lane, packets),
         }
     }
 
@@ -71,13 +53,11 @@ impl DeliveryEntry {
                 cut: entry & CUT != 0,
             };
         }
-        DeliveryEntry::Missed {
-            lane: LaneId(low(entry >> COUNT_BITS) & ((1 << LANE_BITS) - 1)),
-            packets: entry & MOST_MISSED,
-            which: match entry & OTHER_MEMBERS {
-                0 => MissedPackets::Lost,
-                _ => MissedPackets::OtherMembers,
-            },
+        let lane = LaneId(low(entry >> COUNT_BITS) & ((1 << LANE_BITS) - 1));
+        let packets = entry & MOST_MISSED;
+        match entry & OTHER_MEMBERS {
+            0 => DeliveryEntry::Lost { lane, packets },
+            _ => DeliveryEntry::OtherMembers { lane, packets },
         }
     }
 }
@@ -97,12 +77,11 @@ mod tests {
             };
             assert_eq!(DeliveryEntry::from_entry(delivery.to_entry()), delivery);
         }
-        for which in [MissedPackets::Lost, MissedPackets::OtherMembers] {
-            let missed = DeliveryEntry::Missed {
-                lane: LaneId(9_999),
-                packets: MOST_MISSED,
-                which,
-            };
+        let (lane, packets) = (LaneId(9_999), MOST_MISSED);
+        for missed in [
+            DeliveryEntry::Lost { lane, packets },
+            DeliveryEntry::OtherMembers { lane, packets },
+        ] {
             assert_eq!(DeliveryEntry::from_entry(missed.to_entry()), missed);
         }
     }

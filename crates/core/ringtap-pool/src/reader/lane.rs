@@ -96,8 +96,12 @@ impl ReaderLane {
         }
     }
 
-    /// Adds packets missed before the next chunk.
-    pub(super) fn miss(&mut self, missed: MissedCounts) {
+    /// Adds packets missed before the next chunk: lost ones, and those for other members.
+    pub(super) fn miss(&mut self, lost: u64, other_members: u64) {
+        let missed = MissedCounts {
+            lost,
+            other_members,
+        };
         self.behind.missed_since.add(missed);
     }
 

@@ -99,8 +99,7 @@ impl LaneWriter {
     ///
     /// The caller opens it with [`LaneWriter::open`] before the first packet gets a slot.
     pub fn take_free(&mut self) -> Option<ChunkId> {
-        // A corrupt recycling side cannot return chunks: treat it as if none were free.
-        self.free.take().ok().flatten()
+        self.free.take()
     }
 
     /// Seals the open chunk, and opens a chunk from [`LaneWriter::take_free`].

@@ -10,62 +10,48 @@
 
 use crate::format::Geometry;
 use crate::ids::{ChunkId, widen};
-use crate::queue::{Consumer, PeerCorrupt};
+use crate::queue::Consumer;
 
 /// Entries taken from the recycle queue at one time, to limit the time of a chunk change.
 const BATCH: usize = 64;
 
 /// The stack of free chunks of one lane.
-pub struct FreeChunks {
+pub(super) struct FreeChunks {
     stack: Vec<ChunkId>,
     recycled: Consumer,
     geometry: Geometry,
     /// Chunks that were taken and not returned, one bit each.
     out: Vec<u64>,
-    refused: u64,
 }
 
 impl FreeChunks {
     /// Starts with these chunks; the last one is used first.
-    pub fn new(chunks: Vec<ChunkId>, recycled: Consumer, geometry: Geometry) -> Self {
+    pub(super) fn new(chunks: Vec<ChunkId>, recycled: Consumer, geometry: Geometry) -> Self {
         FreeChunks {
             stack: chunks,
             recycled,
             geometry,
             out: vec![0; widen(geometry.chunk_count).div_ceil(64)],
-            refused: 0,
         }
-    }
-
-    /// Number of refused recycled numbers, which only a corrupt peer sends.
-    pub fn refused(&self) -> u64 {
-        self.refused
     }
 
     /// Takes the chunk that was freed last; `None` when all are in use.
     ///
-    /// Refuses and counts recycled numbers of chunks that are not in use.
-    ///
-    /// # Errors
-    ///
-    /// [`PeerCorrupt`]: the recycling side wrote an impossible index.
-    pub fn take(&mut self) -> Result<Option<ChunkId>, PeerCorrupt> {
+    /// A corrupt recycling side returns no chunk: the writer ignores numbers of chunks that are not in use,
+    /// and a queue with an impossible index.
+    pub(super) fn take(&mut self) -> Option<ChunkId> {
         for _ in 0..BATCH {
-            let Some(entry) = self.recycled.pop()? else {
+            let Ok(Some(entry)) = self.recycled.pop() else {
                 break;
             };
             let id = u32::try_from(entry).map(ChunkId).ok();
-            match id.filter(|id| self.geometry.holds(*id) && self.come_back(*id)) {
-                Some(id) => self.stack.push(id),
-                None => self.refused += 1,
-            }
+            let id = id.filter(|id| self.geometry.holds(*id) && self.come_back(*id));
+            self.stack.extend(id);
         }
-        let taken = self.stack.pop();
-        if let Some(id) = taken {
-            let (word, bit) = Self::place(id);
-            self.out[word] |= bit;
-        }
-        Ok(taken)
+        let id = self.stack.pop()?;
+        let (word, bit) = Self::place(id);
+        self.out[word] |= bit;
+        Some(id)
     }
 
     /// Marks a chunk as returned; `false` if it was not in use.
@@ -96,7 +82,7 @@ mod tests {
     }
 
     fn all(free: &mut FreeChunks) -> Vec<ChunkId> {
-        std::iter::from_fn(|| free.take().unwrap()).collect()
+        std::iter::from_fn(|| free.take()).collect()
     }
 
     #[test]
@@ -112,12 +98,11 @@ mod tests {
     #[test]
     fn recycled_chunks_that_are_not_out_are_refused() {
         let (mut free, mut recycle) = stack();
-        assert_eq!(free.take(), Ok(Some(ChunkId(7))));
+        assert_eq!(free.take(), Some(ChunkId(7)));
         // Outside the pool, of another lane, still free, and returned before.
         for entry in [0, 10, u64::MAX, 3, 5, 7, 7] {
             recycle.push(entry).unwrap();
         }
         assert_eq!(all(&mut free), [7, 5, 2, 1].map(ChunkId));
-        assert_eq!(free.refused(), 6);
     }
 }
