@@ -348,7 +348,12 @@ pub fn compile(filter: &str, facts: &Facts) -> Result<Program, Error> {
         true => netmask(facts),
         false => Ipv4Addr::BROADCAST,
     };
-    Ok(text::compile_with_netmask(filter, link_type, facts.snap_length, netmask)?)
+    Ok(text::compile_with_netmask(
+        filter,
+        link_type,
+        facts.snap_length,
+        netmask,
+    )?)
 }
 
 /// The netmask for `ip broadcast`: none for files and for interfaces without an IPv4 address, as

@@ -130,10 +130,7 @@ fn expected_mask(filters: &[Program], data: &[u8], wire_length: u32) -> u64 {
 /// Sends `sent` through a tap with all filters and compares each packet's mask; returns the number of
 /// packets for each filter.
 fn compare(net: &Namespace, options: &TapOptions, sent: &[Vec<u8>]) -> Vec<usize> {
-    let filters: Vec<_> = FILTERS
-        .iter()
-        .map(|it| program(it))
-        .collect();
+    let filters: Vec<_> = FILTERS.iter().map(|it| program(it)).collect();
     let mut tap = attach(net, options);
     let rules = (0..).zip(FILTERS).map(|(number, it)| rule(it, 1 << number));
     // A rule for packets that no filter takes.

@@ -6,9 +6,7 @@ use std::time::{Duration, Instant};
 
 use ringtap_capture::xdp::XdpOptions;
 use ringtap_device::Mode;
-use ringtap_filter::{
-    Balance, BucketMasks, Instruction, LinkType, Program, Rule, Rules, text,
-};
+use ringtap_filter::{Balance, BucketMasks, Instruction, LinkType, Program, Rule, Rules, text};
 use ringtap_pool::ids::LaneId;
 use ringtap_pool::source::{Pause, Source};
 use ringtap_testkit::{LIMIT, Namespace, require_root, require_tool};

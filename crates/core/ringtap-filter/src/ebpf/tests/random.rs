@@ -118,7 +118,7 @@ fn random_programs_have_the_verdict_of_the_classic_interpreter() {
 #[test]
 fn filters_that_libpcap_compiles_have_the_verdict_of_the_classic_interpreter() {
     use crate::text::tests::{EXPRESSIONS, filter, packets};
-    let filters = EXPRESSIONS.map(|text| filter(text));
+    let filters = EXPRESSIONS.map(filter);
     let alone = filters.iter().map(|one| Case::new(vec![one.clone()]));
     let mut cases: Vec<_> = alone.flatten().collect();
     // All but `protochain`, which loops.
