@@ -13,7 +13,6 @@
 use std::ffi::{CStr, OsStr, c_char, c_int};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::PathBuf;
-use std::time::Duration;
 
 use ringtap_client::{CursorPacket, Look, SubscriptionRequest, Verdict, Watermark};
 
@@ -140,9 +139,12 @@ unsafe fn request<'a>(
     // SAFETY: the caller's guarantee.
     let filter = unsafe { text(options.filter, "filter") }?.unwrap_or("");
     let given = |value: u32| Some(value).filter(|value| *value != 0);
-    let time_limit = given(options.time_limit_ms).map(|ms| Duration::from_millis(ms.into()));
     request.credit_chunks = given(options.credit_chunks);
-    request.watermark = Watermark::or_default(given(options.watermark_packets), time_limit, None);
+    request.watermark = Watermark::or_default(
+        given(options.watermark_packets),
+        given(options.time_limit_ms),
+        None,
+    );
     request.private = options.flags & OPEN_PRIVATE != 0;
     Ok((request, filter))
 }

@@ -88,7 +88,7 @@ fn of_receive(error: &ReceiveError) -> c_int {
 
 fn of_control(error: &ControlError) -> c_int {
     match error {
-        ControlError::Refused { .. } => types::ERROR_REFUSED,
+        ControlError::Refused(_) => types::ERROR_REFUSED,
         _ => types::ERROR_HUB_LEFT,
     }
 }

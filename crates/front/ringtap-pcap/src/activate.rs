@@ -137,13 +137,9 @@ fn status(device: &DeviceSpec, otherwise: c_int) -> c_int {
 fn at_hub(device: &DeviceSpec, settings: &PcapSettings) -> Result<PcapCapture, LibpcapError> {
     let options = &device.options;
     let socket = options.socket.as_ref().map(PathBuf::from);
-    let time_limit = options.limit_ms.map(|ms| Duration::from_millis(ms.into()));
-    let distance = options
-        .distance_us
-        .map(|us| Duration::from_micros(us.into()));
     let request = SubscriptionRequest {
         private: options.private,
-        watermark: Watermark::or_default(options.watermark, time_limit, distance),
+        watermark: Watermark::or_default(options.watermark, options.limit_ms, options.distance_us),
         ..SubscriptionRequest::new(&device.name, program_name())
     };
     let socket = socket.unwrap_or_else(|| match device.kind {

@@ -37,7 +37,7 @@ impl From<ConnectError> for LibpcapError {
             {
                 ERROR_PERM_DENIED
             }
-            ConnectError::Control(ControlError::Refused { code, .. }) => match code {
+            ConnectError::Control(ControlError::Refused(refused)) => match refused.code {
                 Refusal::NoGroup => ERROR_NO_SUCH_DEVICE,
                 Refusal::NotAllowed => ERROR_PERM_DENIED,
                 _ => ERROR,

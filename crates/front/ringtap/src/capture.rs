@@ -278,11 +278,7 @@ impl Control for LocalControl {
     }
 
     fn set_filter(&self, filter: &Program) -> Result<Vec<Wanted>, ControlError> {
-        let changed = self.hub.set_filter(self.subscription, filter.clone());
-        changed.map_err(|error| ControlError::Refused {
-            code: error.code(),
-            message: error.to_string(),
-        })
+        Ok(self.hub.set_filter(self.subscription, filter.clone())?)
     }
 
     fn stop(&self) {

@@ -5,7 +5,8 @@ use ringtap_capture::CaptureError;
 use ringtap_client::{ConnectError, ControlError, ReceiveError};
 use ringtap_device::DeviceError;
 use ringtap_filter::text::FilterError;
-use ringtap_hub::{AttachError, HubError};
+use ringtap_hub::HubError;
+use ringtap_ipc::protocol::Refused;
 use ringtap_ipc::socket::ListenError;
 use ringtap_net::confine::ConfineError;
 
@@ -36,7 +37,7 @@ pub enum Error {
     Listen(#[from] ListenError),
     /// The capture's own hub refused the subscription.
     #[error(transparent)]
-    Attach(#[from] AttachError),
+    Attach(#[from] Refused),
     /// The capture cannot read any more.
     #[error(transparent)]
     Receive(#[from] ReceiveError),

@@ -13,9 +13,11 @@ use ringtap_filter::{Balance, LinkType, Program, text};
 use ringtap_hub::access::AccessList;
 use ringtap_hub::server::Server;
 use ringtap_hub::{Congestion, Group, Hub, HubError, HubOptions};
+use ringtap_ipc::protocol::{Refusal, Refused};
 use ringtap_ipc::socket::Listener;
 use ringtap_net::confine::Confinement;
 use ringtap_pool::distributor::Policy;
+use ringtap_pool::number::to_u32;
 use ringtap_pool::source::Facts;
 
 use crate::capture::OwnHub;
@@ -45,8 +47,8 @@ pub struct OpenOptions {
     name: Option<String>,
     credit_chunks: Option<u32>,
     watermark_packets: Option<u32>,
-    time_limit: Option<Duration>,
-    distance: Option<Duration>,
+    time_limit_ms: Option<u32>,
+    distance_us: Option<u32>,
     private: bool,
     socket: Option<PathBuf>,
     in_order: Option<Duration>,
@@ -108,7 +110,7 @@ impl OpenOptions {
     pub fn watermark(self, packets: u32, time_limit: Duration) -> Self {
         OpenOptions {
             watermark_packets: Some(packets),
-            time_limit: Some(time_limit),
+            time_limit_ms: Some(to_u32(time_limit.as_micros().div_ceil(1000))),
             ..self
         }
     }
@@ -116,8 +118,11 @@ impl OpenOptions {
     /// While packets come fast, pauses for this long after the reader has caught up with the capture,
     /// which a reader that follows closely slows down. Zero: no pauses. By default 100 µs.
     pub fn distance(self, pause: Duration) -> Self {
-        let distance = Some(pause);
-        OpenOptions { distance, ..self }
+        let distance_us = Some(to_u32(pause.as_micros()));
+        OpenOptions {
+            distance_us,
+            ..self
+        }
     }
 
     /// Asks the hub for a private pool, which holds only packets that pass the reader's filter.
@@ -199,7 +204,8 @@ impl OpenOptions {
             kind if kind.names_a_group() => self.subscribe(&device)?,
             _ => {
                 let mut one = self.start(&device, NonZeroU32::MIN, Balance::Everyone)?;
-                one.pop().ok_or(ringtap_hub::AttachError::Ending)?
+                one.pop()
+                    .ok_or_else(|| Refused::new(Refusal::Failed, "the hub is ending"))?
             }
         };
         Ok(match self.in_order {
@@ -214,17 +220,13 @@ impl OpenOptions {
     }
 
     fn request(&self, group: &str, device: &Options) -> SubscriptionRequest {
-        let limit = device.limit_ms.map(|ms| Duration::from_millis(ms.into()));
-        let distance = device
-            .distance_us
-            .map(|us| Duration::from_micros(us.into()));
         SubscriptionRequest {
             credit_chunks: self.credit_chunks,
             private: self.private || device.private,
             watermark: Watermark::or_default(
                 self.watermark_packets.or(device.watermark),
-                self.time_limit.or(limit),
-                self.distance.or(distance),
+                self.time_limit_ms.or(device.limit_ms),
+                self.distance_us.or(device.distance_us),
             ),
             ..SubscriptionRequest::new(group, self.name.as_deref().unwrap_or("ringtap"))
         }

@@ -24,7 +24,7 @@ use rustix::net::{
     socketpair, sockopt,
 };
 
-use crate::event::{Event, PeerEvent};
+use crate::event::Event;
 pub use watch::{DOORBELL_INTERVAL, DoorbellWatch};
 
 /// Most reads of one call that empties a doorbell: the other end may refill it all the time.
@@ -58,7 +58,7 @@ pub fn doorbell() -> io::Result<(HubDoorbell, ReaderDoorbell)> {
     // From now on the kernel refuses what the reader sends.
     shutdown(&to_reader, Shutdown::Read)?;
     let from_reader = Event::new()?;
-    let hub = PeerEvent::of(&from_reader)?;
+    let hub = from_reader.clone();
     Ok((
         HubDoorbell {
             to_reader,
@@ -90,7 +90,7 @@ impl Signal for HubDoorbell {
 /// A reader's end of a doorbell between processes of one host.
 pub struct ReaderDoorbell {
     news: OwnedFd,
-    hub: PeerEvent,
+    hub: Event,
 }
 
 impl ReaderDoorbell {
@@ -106,7 +106,7 @@ impl ReaderDoorbell {
             let text = "a descriptor that is no doorbell";
             return Err(io::Error::new(io::ErrorKind::InvalidData, text));
         }
-        let hub = PeerEvent::from_peer(hub)?;
+        let hub = Event::from_peer(hub)?;
         Ok(ReaderDoorbell { news, hub })
     }
 }

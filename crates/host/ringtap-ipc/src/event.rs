@@ -10,7 +10,7 @@ use ringtap_pool::wake::Signal;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::{Errno, ReadWriteFlags};
 
-/// An eventfd that this process both signals and sleeps on; clones are the same event.
+/// An eventfd; clones are the same event. The process that made it sleeps on it, and others may signal it.
 #[derive(Clone)]
 pub struct Event(Arc<OwnedFd>);
 
@@ -25,6 +25,22 @@ impl Event {
         Ok(Event(Arc::new(fd)))
     }
 
+    /// The event of another process, to be signalled. That process can make [`Signal::signal`] wait.
+    ///
+    /// # Errors
+    ///
+    /// [`io::ErrorKind::InvalidData`] for files, pipes and sockets.
+    pub fn from_peer(fd: OwnedFd) -> io::Result<Self> {
+        // An eventfd's inode has no file type.
+        match rustix::fs::fstat(&fd)?.st_mode & 0o170_000 {
+            0 => Ok(Event(Arc::new(fd))),
+            _ => Err(io::Error::new(
+                io::ErrorKind::InvalidData,
+                "a descriptor that is no eventfd",
+            )),
+        }
+    }
+
     /// Discards the signals so far.
     pub fn clear(&self) {
         let mut count = [0; 8];
@@ -33,49 +49,6 @@ impl Event {
         // signal the read fails and changes nothing. The offset stands for "none".
         let _unsignalled =
             rustix::io::preadv2(&self.0, &mut into, u64::MAX, ReadWriteFlags::NOWAIT);
-    }
-}
-
-/// The signalling end of another process's [`Event`].
-pub struct PeerEvent(OwnedFd);
-
-impl PeerEvent {
-    /// An end that another process can use.
-    ///
-    /// # Errors
-    ///
-    /// The system's, when no descriptor is free.
-    pub fn of(event: &Event) -> io::Result<Self> {
-        Ok(PeerEvent(event.0.try_clone()?))
-    }
-
-    /// The end that another process sent. That process can make [`Signal::signal`] wait.
-    ///
-    /// # Errors
-    ///
-    /// [`io::ErrorKind::InvalidData`] for files, pipes and sockets.
-    pub fn from_peer(fd: OwnedFd) -> io::Result<Self> {
-        // An eventfd's inode has no file type.
-        match rustix::fs::fstat(&fd)?.st_mode & 0o170_000 {
-            0 => Ok(PeerEvent(fd)),
-            _ => Err(io::Error::new(
-                io::ErrorKind::InvalidData,
-                "a descriptor that is no eventfd",
-            )),
-        }
-    }
-}
-
-impl Signal for PeerEvent {
-    fn signal(&self) {
-        // Fails only if the count is full, so that the sleeper is awake already.
-        let _full = rustix::io::write(&self.0, &1_u64.to_ne_bytes());
-    }
-}
-
-impl AsFd for PeerEvent {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
     }
 }
 

@@ -8,8 +8,9 @@
 
 mod snapshot;
 mod status;
-mod subscribed;
 pub mod wire;
+
+use std::io;
 
 use ringtap_filter::Program;
 use serde::{Deserialize, Serialize};
@@ -19,9 +20,8 @@ pub use status::{
     BridgeStatus, CongestionStatus, DepartedStatus, GroupStatus, HubStatus, LaneStatus,
     ReaderStatus, SourceState, SourceStatus,
 };
-pub use subscribed::{Attached, AttachedEndpoint, AttachedError};
 
-use crate::subscription::{SubscriptionRequest, Wanted};
+use crate::subscription::{Attached, SubscriptionRequest, Wanted};
 
 /// Version of the protocol; hub and reader must have the same.
 pub const VERSION: u32 = 1;
@@ -103,12 +103,32 @@ pub enum Reply {
     /// To `status`.
     Status(Box<HubStatus>),
     /// To a request that the hub refuses.
-    Refused {
-        /// The kind of refusal.
-        code: Refusal,
-        /// The reason, for the user.
-        message: String,
-    },
+    Refused(Refused),
+}
+
+/// Why the hub refuses a request: the answer of a hub in this process and of one in another.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+#[error("{message}")]
+pub struct Refused {
+    /// The kind of refusal.
+    pub code: Refusal,
+    /// The reason, for the user.
+    pub message: String,
+}
+
+impl Refused {
+    /// A refusal of this kind for this reason.
+    pub fn new(code: Refusal, message: impl Into<String>) -> Self {
+        let message = message.into();
+        Refused { code, message }
+    }
+}
+
+impl From<io::Error> for Refused {
+    fn from(error: io::Error) -> Self {
+        let message = format!("the hub lacks memory or descriptors: {error}");
+        Refused::new(Refusal::Failed, message)
+    }
 }
 
 /// Kind of a refusal.

@@ -2,19 +2,25 @@
 //! A reader's subscription: the request, and the hub's answer.
 //!
 //! A hub in this process and one in another process use the same types; the serde form is that of
-//! the hub protocol.
+//! the hub protocol. To another process, the answer is a message and descriptors.
+//!
+//! Invariants
+//! - The reader checks every descriptor: a faulty hub can make it fail, not misbehave.
 
-use std::os::fd::OwnedFd;
+use std::io;
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::sync::Arc;
-use std::time::Duration;
 
 use ringtap_filter::{Place, Program};
 use ringtap_pool::memory::Region;
+use ringtap_pool::number::{to_u64, to_usize};
+use ringtap_pool::reader::Packet;
 use ringtap_pool::source::Facts;
-use ringtap_pool::view::Pool;
+use ringtap_pool::view::{Pool, PoolError};
 use serde::{Deserialize, Serialize};
 
-use crate::doorbell::Doorbell;
+use crate::doorbell::{Doorbell, ReaderDoorbell};
+use crate::mapping::{Access, Mapping};
 use crate::protocol::wire;
 
 /// Number of a subscription at its hub, never used twice.
@@ -68,26 +74,25 @@ impl SubscriptionRequest {
 pub struct Watermark {
     /// Number of waiting packets at which the reader is woken.
     pub packets: u32,
-    /// Longest wait of the first packet until the reader is woken.
-    #[serde(rename = "time_limit_ms", with = "wire::milliseconds")]
-    pub time_limit: Duration,
-    /// While packets come fast, the pause of the reader after it has caught up with the writer.
-    #[serde(rename = "distance_us", with = "wire::microseconds")]
-    pub distance: Duration,
+    /// Longest wait of the first packet until the reader is woken, in milliseconds.
+    pub time_limit_ms: u32,
+    /// While packets come fast, the pause of the reader after it has caught up with the writer, in
+    /// microseconds.
+    pub distance_us: u32,
 }
 
 impl Watermark {
     /// A watermark with defaults for absent values.
     pub fn or_default(
         packets: Option<u32>,
-        time_limit: Option<Duration>,
-        distance: Option<Duration>,
+        time_limit_ms: Option<u32>,
+        distance_us: Option<u32>,
     ) -> Self {
         let default = Watermark::default();
         Watermark {
             packets: packets.unwrap_or(default.packets),
-            time_limit: time_limit.unwrap_or(default.time_limit),
-            distance: distance.unwrap_or(default.distance),
+            time_limit_ms: time_limit_ms.unwrap_or(default.time_limit_ms),
+            distance_us: distance_us.unwrap_or(default.distance_us),
         }
     }
 }
@@ -96,8 +101,8 @@ impl Default for Watermark {
     fn default() -> Self {
         Watermark {
             packets: 1,
-            time_limit: Duration::from_millis(10),
-            distance: Duration::from_micros(100),
+            time_limit_ms: 10,
+            distance_us: 100,
         }
     }
 }
@@ -157,3 +162,173 @@ pub struct Wanted {
     /// earlier packets itself.
     pub from: Vec<u64>,
 }
+
+/// Recipient of a packet, as far as one reader knows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Recipient {
+    /// This reader.
+    ThisReader,
+    /// Another member of this reader's balanced group.
+    OtherMember,
+    /// No member of the group: the packet does not pass the filter.
+    NoMember,
+}
+
+impl Wanted {
+    /// First sequence of a lane from which on the mask alone decides.
+    #[inline]
+    pub fn classified_from(&self, lane: usize) -> u64 {
+        match &self.place {
+            _ if self.filter.takes_everything() => 0,
+            Place::Source => self.from.get(lane).copied().unwrap_or(0),
+            Place::Reader(_) => u64::MAX,
+        }
+    }
+
+    /// Recipient of a packet of a lane with this [`Wanted::classified_from`].
+    #[inline(always)]
+    pub fn recipient(&self, packet: &Packet<'_>, classified_from: u64) -> Recipient {
+        let mask = packet.slot().mask;
+        if mask & self.mask == 0 {
+            return match mask & self.group {
+                0 => Recipient::NoMember,
+                _ => Recipient::OtherMember,
+            };
+        }
+        let is_ours = packet.sequence >= classified_from
+            || self.filter.matches(packet.data, packet.slot().wire_length);
+        match is_ours {
+            true => Recipient::ThisReader,
+            false => Recipient::NoMember,
+        }
+    }
+}
+
+/// The answer to `attach`, without its descriptors.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Attached {
+    /// See [`Subscription::id`].
+    pub reader: SubscriptionId,
+    /// See [`Subscription::watermark`].
+    pub watermark: Watermark,
+    /// See [`Subscription::endpoints`].
+    pub endpoints: Vec<AttachedEndpoint>,
+}
+
+/// An [`Endpoint`] without its memory.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AttachedEndpoint {
+    /// Description of the source, with the reader's policy.
+    #[serde(flatten)]
+    pub facts: Facts,
+    /// Epoch of the pool, as in the region header.
+    pub epoch: u64,
+    /// Bytes of the pool to map.
+    pub pool_bytes: u64,
+    /// Bytes of the control region to map.
+    pub control_bytes: u64,
+    /// A descriptor of the source's own signal accompanies the message.
+    #[serde(default)]
+    pub wakes: bool,
+    /// Which packets belong to the reader.
+    pub wanted: Wanted,
+}
+
+/// Why a message and its descriptors are not a valid subscription.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum AttachedError {
+    /// Too few descriptors.
+    #[error("the hub sent too few descriptors")]
+    Missing,
+    /// The first two descriptors are not a doorbell.
+    #[error("the hub's doorbell cannot be used: {0}")]
+    Doorbell(io::Error),
+    /// A descriptor cannot be mapped.
+    #[error("the hub's memory cannot be read: {0}")]
+    Mapping(io::Error),
+    /// A mapping is not a valid pool.
+    #[error("the hub's memory cannot be read: {0}")]
+    Pool(#[from] PoolError),
+}
+
+impl Attached {
+    /// The message and descriptors for a subscription; `None` if another process cannot map one of the
+    /// pools.
+    pub fn of(subscription: &Subscription) -> Option<(Self, Vec<BorrowedFd<'_>>)> {
+        let mut fds = subscription.doorbell.descriptors().to_vec();
+        let mut endpoints = Vec::new();
+        for endpoint in &subscription.endpoints {
+            let files = endpoint.files.as_ref()?;
+            fds.extend([files.pool.as_fd(), files.control.as_fd()]);
+            endpoints.push(AttachedEndpoint {
+                facts: endpoint.facts.clone(),
+                epoch: endpoint.pool.epoch(),
+                pool_bytes: endpoint.pool.geometry().region_bytes(),
+                control_bytes: to_u64(endpoint.control.bytes()),
+                wakes: endpoint.wake.is_some(),
+                wanted: endpoint.wanted.clone(),
+            });
+        }
+        let wakes = subscription
+            .endpoints
+            .iter()
+            .filter_map(|e| e.wake.as_ref());
+        fds.extend(wakes.map(|wake| wake.as_fd()));
+        let message = Attached {
+            reader: subscription.id,
+            watermark: subscription.watermark,
+            endpoints,
+        };
+        Some((message, fds))
+    }
+
+    /// Maps the memory that the hub sent.
+    ///
+    /// # Errors
+    ///
+    /// Every [`AttachedError`].
+    pub fn open(self, fds: Vec<OwnedFd>) -> Result<Subscription, AttachedError> {
+        let mut fds = fds.into_iter();
+        let mut next = || fds.next().ok_or(AttachedError::Missing);
+        let doorbell =
+            ReaderDoorbell::from_peer(next()?, next()?).map_err(AttachedError::Doorbell)?;
+        let mut endpoints = Vec::with_capacity(self.endpoints.len());
+        let mut wakes = Vec::with_capacity(self.endpoints.len());
+        for message in self.endpoints {
+            wakes.push(message.wakes);
+            endpoints.push(message.open(next()?, next()?)?);
+        }
+        for (endpoint, _) in endpoints.iter_mut().zip(wakes).filter(|(_, wakes)| *wakes) {
+            endpoint.wake = Some(Arc::new(next()?));
+        }
+        Ok(Subscription {
+            id: self.reader,
+            endpoints,
+            doorbell: Arc::new(doorbell),
+            watermark: self.watermark,
+        })
+    }
+}
+
+impl AttachedEndpoint {
+    fn open(self, pool: OwnedFd, control: OwnedFd) -> Result<Endpoint, AttachedError> {
+        let map = |file: &OwnedFd, bytes: u64, access| {
+            let mapping = Mapping::of_peer(file, to_usize(bytes), access);
+            mapping.map(Arc::new).map_err(AttachedError::Mapping)
+        };
+        let mapped = map(&pool, self.pool_bytes, Access::Read)?;
+        let region = map(&control, self.control_bytes, Access::ReadWrite)?.region();
+        Ok(Endpoint {
+            facts: self.facts,
+            pool: Pool::open(mapped.region(), self.epoch)?,
+            control: region,
+            wake: None,
+            wanted: self.wanted,
+            files: Some(EndpointFiles { pool, control }),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests;

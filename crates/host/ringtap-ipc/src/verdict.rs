@@ -21,7 +21,7 @@ use ringtap_pool::number::to_u32;
 use ringtap_pool::queue::{Consumer, Parts, PeerCorrupt, Producer, PushError};
 use ringtap_pool::wake::{Signal as _, WakeFlag};
 
-use crate::event::{Event, PeerEvent};
+use crate::event::Event;
 use crate::mapping::{Access, Mapping};
 use crate::memfd::SharedMemory;
 
@@ -122,7 +122,7 @@ pub struct VerdictEnds {
     /// The queue's memory.
     pub memory: OwnedFd,
     /// Signals the bridge.
-    pub doorbell: PeerEvent,
+    pub doorbell: Event,
 }
 
 /// The place of a bridge's inline reader, which ends when this is dropped.
@@ -143,7 +143,7 @@ impl Drop for InlineMembership {
 pub struct VerdictSender {
     queue: Producer,
     asleep: Words<WakeFlag>,
-    doorbell: PeerEvent,
+    doorbell: Event,
 }
 
 /// Why the reader cannot give a verdict.
@@ -169,7 +169,7 @@ impl VerdictSender {
         Ok(VerdictSender {
             queue: Producer::new(parts),
             asleep,
-            doorbell: PeerEvent::from_peer(doorbell)?,
+            doorbell: Event::from_peer(doorbell)?,
         })
     }
 
@@ -318,7 +318,7 @@ impl VerdictChannel {
         let memory = SharedMemory::create(BYTES)?;
         let (parts, asleep) = map(&memory.file)?;
         let doorbell = Event::new()?;
-        let signals = PeerEvent::of(&doorbell)?;
+        let signals = doorbell.clone();
         let has_left = Arc::new(AtomicBool::new(false));
         state.is_taken = true;
         state.arrived = Some(VerdictQueue {

@@ -4,20 +4,9 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use ringtap_filter::{Place, Program};
-use ringtap_ipc::subscription::Wanted;
+use ringtap_ipc::subscription::{Recipient, Wanted};
 use ringtap_pool::ids::{ChunkId, LaneId};
 use ringtap_pool::reader::{self, CaptureGap, Gap, Packet, RecvError};
-
-/// Tells one endpoint's packets for this reader from those for other readers.
-pub(crate) struct PacketClassifier {
-    mask: u64,
-    group: u64,
-    /// Classify every packet here; otherwise only packets that the source did not classify.
-    always: bool,
-    filter: Option<Program>,
-    from: Vec<u64>,
-}
 
 /// Consecutive packets of one lane, in place.
 ///
@@ -27,7 +16,8 @@ pub(crate) struct PacketClassifier {
 /// which count as overrun.
 pub struct Batch {
     pub(crate) inner: reader::ChunkBatch,
-    pub(crate) classifier: Arc<PacketClassifier>,
+    /// Which packets are for this reader.
+    pub(crate) wanted: Arc<Wanted>,
     /// Number of lanes of the endpoints before this one.
     pub(crate) lanes_before: u32,
     /// All packets are for other readers, so no slot need be read. Computed once: later the chunk may
@@ -44,17 +34,6 @@ pub struct ReceivedPacket<'a> {
     pub recipient: Recipient,
 }
 
-/// Recipient of a packet, as far as one reader knows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Recipient {
-    /// This reader.
-    ThisReader,
-    /// Another member of this reader's balanced group.
-    OtherMember,
-    /// No member of the group: the packet does not pass the filter.
-    NoMember,
-}
-
 impl ReceivedPacket<'_> {
     /// Whether the packet is for this reader.
     #[inline]
@@ -66,68 +45,22 @@ impl ReceivedPacket<'_> {
 /// Iterator over the packets of a [`Batch`].
 pub struct Packets<'a> {
     inner: reader::ChunkPackets<'a>,
-    classifier: &'a PacketClassifier,
-    from: u64,
+    wanted: &'a Wanted,
+    classified_from: u64,
 }
 
-impl PacketClassifier {
-    pub(crate) fn new(wanted: &Wanted) -> Self {
-        let filter = Some(&wanted.filter).filter(|filter| !filter.takes_everything());
-        PacketClassifier {
-            mask: wanted.mask,
-            group: wanted.group,
-            always: wanted.place != Place::Source,
-            filter: filter.cloned(),
-            from: wanted.from.clone(),
-        }
-    }
-
-    /// A batch whose packets are classified.
+impl Batch {
+    /// A batch of a source with `lanes_before` lanes of other sources before its own.
     #[inline]
-    pub(crate) fn classify(
-        self: &Arc<Self>,
-        inner: reader::ChunkBatch,
-        lanes_before: u32,
-    ) -> Batch {
+    pub(crate) fn new(inner: reader::ChunkBatch, wanted: &Arc<Wanted>, lanes_before: u32) -> Self {
         Batch {
-            is_for_others: inner.wanted() & self.mask == 0,
+            is_for_others: inner.wanted() & wanted.mask == 0,
             inner,
-            classifier: Arc::clone(self),
+            wanted: Arc::clone(wanted),
             lanes_before,
         }
     }
 
-    /// First sequence of a lane that the source classified for this reader.
-    #[inline]
-    fn classifies_from(&self, lane: usize) -> u64 {
-        match self.filter {
-            None => 0,
-            Some(_) => self.from.get(lane).copied().unwrap_or(0),
-        }
-    }
-
-    #[inline(always)]
-    fn recipient(&self, packet: &Packet<'_>, from: u64) -> Recipient {
-        let mask = packet.slot().mask;
-        if mask & self.mask == 0 {
-            return match mask & self.group {
-                0 => Recipient::NoMember,
-                _ => Recipient::OtherMember,
-            };
-        }
-        match &self.filter {
-            Some(filter)
-                if (self.always || packet.sequence < from)
-                    && !filter.matches(packet.data, packet.slot().wire_length) =>
-            {
-                Recipient::NoMember
-            }
-            _ => Recipient::ThisReader,
-        }
-    }
-}
-
-impl Batch {
     /// The lane, counted over all sources.
     pub fn lane(&self) -> LaneId {
         LaneId(self.lanes_before + self.inner.lane().0)
@@ -170,13 +103,9 @@ impl Batch {
 
     /// Number of packets among these sequences that are for other members of the group.
     pub(crate) fn count_other_members(&self, sequences: Range<u64>) -> u64 {
-        match self.classifier.group {
+        match self.wanted.group {
             0 => 0,
-            group => {
-                self.inner
-                    .count_masks(sequences, self.classifier.mask, group)
-                    .1
-            }
+            group => self.inner.count_masks(sequences, self.wanted.mask, group).1,
         }
     }
 
@@ -189,8 +118,8 @@ impl Batch {
                 true => self.inner.no_packets(),
                 false => self.inner.packets(),
             },
-            classifier: &self.classifier,
-            from: self.classifier.classifies_from(lane),
+            wanted: &self.wanted,
+            classified_from: self.wanted.classified_from(lane),
         }
     }
 }
@@ -204,7 +133,7 @@ impl<'a> Iterator for Packets<'a> {
             Ok(packet) => packet,
             Err(error) => return Some(Err(error)),
         };
-        let recipient = self.classifier.recipient(&packet, self.from);
+        let recipient = self.wanted.recipient(&packet, self.classified_from);
         Some(Ok(ReceivedPacket { packet, recipient }))
     }
 

@@ -16,10 +16,10 @@ use ringtap_filter::{LinkType, Program};
 use ringtap_ipc::doorbell::Doorbell;
 use ringtap_ipc::event::{has_left, sleep_until_readable};
 use ringtap_ipc::protocol::{
-    AttachedError, HubStatus, ReaderStatus, Reply, Request, Snapshot, VERSION, decode, encode,
+    HubStatus, ReaderStatus, Reply, Request, Snapshot, VERSION, decode, encode,
 };
 use ringtap_ipc::socket::Socket;
-use ringtap_ipc::subscription::{Subscription, SubscriptionRequest, Wanted};
+use ringtap_ipc::subscription::{AttachedError, Subscription, SubscriptionRequest, Wanted};
 use ringtap_ipc::transport::{MOST_BYTES, Transport};
 use ringtap_ipc::verdict::VerdictSender;
 
@@ -299,7 +299,7 @@ impl Connection {
             return Err(ControlError::Gone("it closed the connection".into()));
         }
         match decode(bytes) {
-            Ok(Reply::Refused { code, message }) => Err(ControlError::Refused { code, message }),
+            Ok(Reply::Refused(refused)) => Err(refused.into()),
             Ok(reply) => Ok((reply, fds)),
             Err(error) => Err(ControlError::Gone(error.to_string())),
         }

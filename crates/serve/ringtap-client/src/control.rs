@@ -4,7 +4,7 @@
 use std::os::fd::BorrowedFd;
 
 use ringtap_filter::Program;
-use ringtap_ipc::protocol::{Refusal, Snapshot};
+use ringtap_ipc::protocol::{Refused, Snapshot};
 use ringtap_ipc::subscription::Wanted;
 
 /// Why the hub did not carry out a command.
@@ -24,13 +24,8 @@ pub enum ControlError {
         seconds: u64,
     },
     /// The hub refused the command.
-    #[error("{message}")]
-    Refused {
-        /// Kind of the refusal.
-        code: Refusal,
-        /// Text for the user.
-        message: String,
-    },
+    #[error(transparent)]
+    Refused(#[from] Refused),
 }
 
 /// Sends a reader's commands to its hub.

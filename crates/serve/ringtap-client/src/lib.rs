@@ -70,14 +70,13 @@ mod tally;
 #[cfg(test)]
 mod tests;
 
-pub use classified::{Batch, Packets, ReceivedPacket, Recipient};
+pub use classified::{Batch, Packets, ReceivedPacket};
 pub use connection::{ConnectError, Connection, HOST_FOLDER, default_socket, host_socket};
 pub use control::{Control, ControlError};
 pub use cursor::{Cursor, CursorPacket, Deadline, Look, Stop};
 pub use merge::{ORDER_WINDOW, Order};
 pub use pending::AFTER_GAP;
 pub use receiver::{Next, ReceiveError, Receiver};
-pub use ringtap_ipc::protocol::AttachedError;
-pub use ringtap_ipc::subscription::{SubscriptionRequest, Watermark};
+pub use ringtap_ipc::subscription::{AttachedError, Recipient, SubscriptionRequest, Watermark};
 pub use ringtap_ipc::verdict::{PacketVerdict, Verdict, VerdictError, VerdictSender};
 pub use tally::{LaneTally, Tally};

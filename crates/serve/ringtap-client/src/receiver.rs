@@ -24,7 +24,7 @@ use ringtap_pool::reader::{self, Reader, RecvError};
 use ringtap_pool::source::Facts;
 use ringtap_pool::wake::Signal;
 
-use crate::classified::{Batch, PacketClassifier};
+use crate::classified::Batch;
 use crate::connection::{ConnectError, Connection};
 use crate::control::{Control, ControlError};
 use crate::merge::{Hold, Merge, Order, Turn};
@@ -85,9 +85,30 @@ impl Signal for HubSignal {
 struct OpenEndpoint {
     facts: Facts,
     reader: Reader,
-    classifier: Arc<PacketClassifier>,
+    wanted: Arc<Wanted>,
     lanes_before: u32,
+    /// See [`Receiver::take_horizon_ns`].
+    horizon_ns: Option<u64>,
     ended: bool,
+}
+
+impl OpenEndpoint {
+    #[inline]
+    fn batch(&self, inner: reader::ChunkBatch) -> Batch {
+        Batch::new(inner, &self.wanted, self.lanes_before)
+    }
+
+    /// Looks once more for packets, to find all up to the source's horizon.
+    #[cold]
+    fn look_up_to_horizon(&mut self) -> Result<Option<Batch>, RecvError> {
+        let horizon_ns = self.reader.horizon_ns();
+        match self.reader.try_next()? {
+            reader::NextBatch::Batch(inner) => return Ok(Some(self.batch(inner))),
+            reader::NextBatch::Empty => self.horizon_ns = Some(horizon_ns),
+            reader::NextBatch::Ended => self.ended = true,
+        }
+        Ok(None)
+    }
 }
 
 /// Receives the packets of a subscription.
@@ -107,6 +128,8 @@ pub struct Receiver {
     holds: Option<Hold>,
     /// Number of looks for packets since then.
     held_looks: u32,
+    /// See [`Receiver::follow_horizons`].
+    follows_horizons: bool,
     /// Wakes the hub.
     hub: Arc<dyn Signal>,
     /// The reader has noticed that the hub is gone.
@@ -144,9 +167,10 @@ impl Receiver {
             let policy = endpoint.facts.policy;
             endpoints.push(OpenEndpoint {
                 reader: Reader::open(endpoint.pool, &endpoint.control, policy, hub)?,
-                classifier: Arc::new(PacketClassifier::new(&endpoint.wanted)),
+                wanted: Arc::new(endpoint.wanted),
                 facts: endpoint.facts,
                 lanes_before,
+                horizon_ns: None,
                 ended: false,
             });
             lanes_before += lanes;
@@ -159,8 +183,9 @@ impl Receiver {
         if let Some(connection) = control.connection() {
             waiter.listen(Beside::HangUp(connection))?;
         }
+        let distance = Duration::from_micros(subscription.watermark.distance_us.into());
         Ok(Receiver {
-            distance: Distance::new(subscription.watermark.distance),
+            distance: Distance::new(distance),
             waiter,
             turn: 0,
             watermark: subscription.watermark,
@@ -169,6 +194,7 @@ impl Receiver {
             merge: None,
             holds: None,
             held_looks: 0,
+            follows_horizons: false,
             hub,
             hub_left: false,
             endpoints,
@@ -265,7 +291,7 @@ impl Receiver {
     /// Applies the hub's answer to a filter set through [`Control`].
     pub fn adopt(&mut self, wanted: &[Wanted]) {
         for (endpoint, wanted) in self.endpoints.iter_mut().zip(wanted) {
-            endpoint.classifier = Arc::new(PacketClassifier::new(wanted));
+            endpoint.wanted = Arc::new(wanted.clone());
         }
     }
 
@@ -332,9 +358,12 @@ impl Receiver {
             let endpoint = &mut self.endpoints[at];
             match endpoint.reader.try_next()? {
                 reader::NextBatch::Batch(batch) => {
-                    return Ok(Some(
-                        endpoint.classifier.classify(batch, endpoint.lanes_before),
-                    ));
+                    return Ok(Some(endpoint.batch(batch)));
+                }
+                reader::NextBatch::Empty if self.follows_horizons => {
+                    if let Some(batch) = endpoint.look_up_to_horizon()? {
+                        return Ok(Some(batch));
+                    }
                 }
                 reader::NextBatch::Empty => {}
                 reader::NextBatch::Ended => endpoint.ended = true,
@@ -365,9 +394,7 @@ impl Receiver {
                         .flatten()
                         .map(|packet| packet.slot().time_ns),
                 );
-                return Ok(Some(
-                    endpoint.classifier.classify(batch, endpoint.lanes_before),
-                ));
+                return Ok(Some(endpoint.batch(batch)));
             }
             Turn::Hold(hold) => {
                 self.holds = Some(hold);
@@ -400,6 +427,25 @@ impl Receiver {
             merge: Some(Merge::new(window)),
             ..self
         }
+    }
+
+    /// Finds out from now on up to which time the packets of each source have been received. For a
+    /// receiver that passes them on, in the order of each lane.
+    pub fn follow_horizons(&mut self) {
+        let endpoints = self.endpoints.iter();
+        endpoints.for_each(|endpoint| endpoint.reader.merge_by_time());
+        self.follows_horizons = true;
+    }
+
+    /// Time up to which every packet of a source has been received, in nanoseconds since 1970, or 0 if
+    /// the source does not know it; `None` if the receiver has not found out since the last call.
+    pub fn take_horizon_ns(&mut self, source: usize) -> Option<u64> {
+        self.endpoints.get_mut(source)?.horizon_ns.take()
+    }
+
+    /// Whether every packet of a source has been received, and none will come.
+    pub fn has_ended(&self, source: usize) -> bool {
+        self.endpoints.get(source).is_some_and(|one| one.ended)
     }
 
     /// How well time-stamp order was kept, if the reader asked for it.
@@ -462,7 +508,8 @@ impl Receiver {
             return Ok(None);
         }
         let since = *self.gathers_since.get_or_insert_with(Instant::now);
-        let left = self.watermark.time_limit.saturating_sub(since.elapsed());
+        let limit = Duration::from_millis(self.watermark.time_limit_ms.into());
+        let left = limit.saturating_sub(since.elapsed());
         let enough = waiting >= u64::from(self.watermark.packets) || left.is_zero();
         // From here on the reader takes packets until none waits.
         self.flows |= enough || self.hub_left || self.is_over();

@@ -9,11 +9,12 @@
 use std::ops::Range;
 
 use ringtap_ipc::protocol::{LaneSnapshot, Snapshot, SourceSnapshot};
+use ringtap_ipc::subscription::Recipient;
 use ringtap_pool::counters::{Counters, Dropped};
 use ringtap_pool::ids::LaneId;
 use ringtap_pool::number::to_u64;
 
-use crate::classified::{Batch, ReceivedPacket, Recipient};
+use crate::classified::{Batch, ReceivedPacket};
 
 /// A reader's counts on one lane.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -185,6 +186,29 @@ impl Tally {
             .collect()
     }
 
+    /// The hub's counters of a lane for a reader behind this one, which gets copies of its packets.
+    /// `copied`: those of the lane's packets for which its pool had room.
+    pub fn of_copies(&self, lane: LaneId, counts: &LaneSnapshot, copied: u64) -> LaneSnapshot {
+        let tally = self.0.get(lane.index()).copied().unwrap_or_default();
+        let position = tally.position.max(counts.start);
+        // Packets that were not read yet were not offered to that reader yet.
+        let unread = counts.position.saturating_sub(position);
+        LaneSnapshot {
+            start: 0,
+            position: copied,
+            offered: counts.offered.saturating_sub(unread),
+            filtered: counts.filtered.saturating_add(tally.filtered),
+            other_members: tally.other_members,
+            pool_full: counts.pool_full,
+            kernel: counts.kernel,
+            missed_sequences: 0,
+            missed_packets: tally
+                .missed
+                .saturating_add(tally.delivered.saturating_sub(copied)),
+            missed_other_members: 0,
+        }
+    }
+
     /// The counters as far as the reader knows them, for use after the hub has left. Losses before the
     /// reader are missing.
     pub fn alone(&self) -> Counters {
@@ -269,6 +293,40 @@ mod tests {
         let mut tally = Tally::new(1);
         (0..packets).for_each(|sequence| tally.0[0].delivered(sequence, 64));
         tally
+    }
+
+    #[test]
+    fn a_reader_of_copies_is_offered_the_packets_that_were_read() {
+        let mut tally = Tally::new(1);
+        tally.0[0] = LaneTally {
+            delivered: 22,
+            filtered: 12,
+            other_members: 5,
+            missed: 1,
+            position: 140,
+            ..LaneTally::default()
+        };
+        let inner = LaneSnapshot {
+            start: 100,
+            position: 150,
+            offered: 54,
+            filtered: 1,
+            pool_full: 2,
+            kernel: 1,
+            missed_sequences: 9,
+            missed_packets: 9,
+            ..LaneSnapshot::default()
+        };
+        let lane = tally.of_copies(LaneId(0), &inner, 20);
+        assert_eq!((lane.start, lane.position), (0, 20));
+        assert_eq!(lane.offered, 44, "ten packets are still to be looked at");
+        assert_eq!((lane.filtered, lane.other_members), (13, 5));
+        assert_eq!((lane.missed_sequences, lane.missed_packets), (0, 3));
+        let settled = lane.position + lane.filtered + lane.other_members;
+        assert_eq!(
+            lane.offered,
+            settled + lane.missed_packets + lane.pool_full + lane.kernel
+        );
     }
 
     #[test]

@@ -14,7 +14,7 @@ use ringtap_pool::view::Pool;
 use ringtap_pool::wake::NoSignal;
 use ringtap_pool::writer::{LaneWriter, PacketMeta};
 
-use crate::classified::{Batch, PacketClassifier};
+use crate::classified::Batch;
 use crate::pending::Pending;
 use crate::tally::Tally;
 
@@ -30,7 +30,7 @@ struct OneReader {
     writer: LaneWriter,
     distributor: Distributor,
     reader: reader::Reader,
-    classifier: Arc<PacketClassifier>,
+    wanted: Arc<Wanted>,
 }
 
 /// A reader with bit 1 of the group with bit 4.
@@ -42,18 +42,18 @@ fn one_reader() -> OneReader {
     let (writer, ends) = unsafe { source::lane(&pool, LaneId(0), chunks, Arc::new(NoSignal)) };
     let mut distributor = Distributor::new(pool, vec![ends], Arc::new(NoSignal));
     let (_, reader) = distributor.add_reader(&ReaderOptions::default()).unwrap();
-    let classifier = PacketClassifier::new(&Wanted {
+    let wanted = Wanted {
         mask: 1,
         group: 4,
         place: Place::Source,
         filter: Program::everything(),
         from: vec![0],
-    });
+    };
     OneReader {
         writer,
         distributor,
         reader,
-        classifier: Arc::new(classifier),
+        wanted: Arc::new(wanted),
     }
 }
 
@@ -67,7 +67,7 @@ impl OneReader {
         let reader::NextBatch::Batch(inner) = self.reader.try_next().unwrap() else {
             panic!("packets were published");
         };
-        self.classifier.classify(inner, 0)
+        Batch::new(inner, &self.wanted, 0)
     }
 }
 
@@ -149,13 +149,13 @@ fn the_first_packet_for_this_reader_after_a_capture_gap_says_so() {
 fn the_reader_runs_its_filter_only_on_packets_from_before_its_rules() {
     let ours = |place| {
         let mut fixture = one_reader();
-        fixture.classifier = Arc::new(PacketClassifier::new(&Wanted {
+        fixture.wanted = Arc::new(Wanted {
             mask: 1,
             group: 0,
             place,
             filter: Program::from_entries(&[6]).unwrap(),
             from: vec![2],
-        }));
+        });
         (0..4).for_each(|_| fixture.write(1));
         let batch = fixture.batch();
         let packets = batch.packets().map(|packet| packet.unwrap().is_ours());

@@ -13,6 +13,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ringtap_ipc::memfd::Reclaimable;
+use ringtap_ipc::protocol::{Refusal, Refused};
 
 use crate::limits::Limits;
 
@@ -23,10 +24,9 @@ struct Usage {
     private_bytes: u64,
 }
 
-/// Subscriptions and private memory of all ordinary users, and their limits.
-#[derive(Clone, Debug)]
+/// Subscriptions and private memory of all ordinary users.
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Budgets {
-    limits: Limits,
     users: Arc<Mutex<HashMap<u32, Usage>>>,
 }
 
@@ -38,74 +38,39 @@ pub(crate) struct Charge {
     private_bytes: u64,
 }
 
-/// Why a user gets no subscription.
-#[derive(Debug, PartialEq, Eq, thiserror::Error)]
-pub enum OverBudget {
-    /// The user has too many subscriptions.
-    #[error(
-        "user {uid} has {have} subscriptions, counting ended ones whose memory is in use \
-         (limits.subscriptions_per_user): end one"
-    )]
-    Subscriptions {
-        /// The user.
-        uid: u32,
-        /// Number of its subscriptions.
-        have: u32,
-    },
-    /// The private pools of the user would be too large.
-    #[error(
-        "private delivery: user {uid} has {have} bytes of private pools, and {asked} more exceed \
-         limits.{key}: end a private reader, or use a smaller private_pool"
-    )]
-    PrivateMemory {
-        /// The user.
-        uid: u32,
-        /// Bytes of its private pools.
-        have: u64,
-        /// Bytes that it asks for.
-        asked: u64,
-        /// The limit that it would exceed.
-        key: &'static str,
-    },
-}
-
 impl Budgets {
-    pub(crate) fn new(limits: &Limits) -> Self {
-        Budgets {
-            limits: *limits,
-            users: Arc::default(),
-        }
-    }
-
-    /// Replaces the limits for charges from now on.
-    pub(crate) fn set_limits(&mut self, limits: &Limits) {
-        self.limits = *limits;
-    }
-
     /// Charges a user for a subscription with this private memory.
-    pub(crate) fn charge(&self, uid: u32, private_bytes: u64) -> Result<Charge, OverBudget> {
+    pub(crate) fn charge(
+        &self,
+        limits: &Limits,
+        uid: u32,
+        private_bytes: u64,
+    ) -> Result<Charge, Refused> {
+        let too_much = |why| Err(Refused::new(Refusal::TooMuch, why));
         let mut users = lock(&self.users);
         let own = users.get(&uid).copied().unwrap_or_default();
-        if own.subscriptions >= self.limits.subscriptions_per_user.get() {
-            let have = own.subscriptions;
-            return Err(OverBudget::Subscriptions { uid, have });
+        let have = own.subscriptions;
+        if have >= limits.subscriptions_per_user.get() {
+            return too_much(format!(
+                "user {uid} has {have} subscriptions, counting ended ones whose memory is in use \
+                 (limits.subscriptions_per_user): end one"
+            ));
         }
         let all: u64 = users.values().map(|usage| usage.private_bytes).sum();
-        let left = self.limits.private_memory.0.saturating_sub(all);
+        let left = limits.private_memory.0.saturating_sub(all);
         let want = own.private_bytes.saturating_add(private_bytes);
-        let key = match want {
+        let exceeded = match want {
             _ if private_bytes == 0 => None,
-            want if want > self.limits.private_memory_per_user.0 => Some("private_memory_per_user"),
+            want if want > limits.private_memory_per_user.0 => Some("private_memory_per_user"),
             want if want > left => Some("private_memory"),
             _ => None,
         };
-        if let Some(key) = key {
-            return Err(OverBudget::PrivateMemory {
-                uid,
-                have: own.private_bytes,
-                asked: private_bytes,
-                key,
-            });
+        if let Some(key) = exceeded {
+            return too_much(format!(
+                "private delivery: user {uid} has {} bytes of private pools, and {private_bytes} more \
+                 exceed limits.{key}: end a private reader, or use a smaller private_pool",
+                own.private_bytes
+            ));
         }
         let usage = users.entry(uid).or_default();
         usage.subscriptions += 1;
@@ -168,10 +133,10 @@ mod tests {
     const POOL: u64 = 32 << 20;
 
     /// Charges a user until it is refused.
-    fn fill(budgets: &Budgets, uid: u32, bytes: u64) -> (Vec<Charge>, OverBudget) {
+    fn fill(budgets: &Budgets, uid: u32, bytes: u64) -> (Vec<Charge>, Refused) {
         let mut charges = Vec::new();
         loop {
-            match budgets.charge(uid, bytes) {
+            match budgets.charge(&Limits::default(), uid, bytes) {
                 Ok(charge) => charges.push(charge),
                 Err(refusal) => return (charges, refusal),
             }
@@ -180,7 +145,7 @@ mod tests {
 
     #[test]
     fn a_user_has_its_limits_and_gets_back_what_is_free_again() {
-        let budgets = Budgets::new(&Limits::default());
+        let budgets = Budgets::default();
         let (mut private, refusal) = fill(&budgets, 1, POOL);
         assert_eq!(private.len(), 8);
         assert!(
@@ -198,20 +163,20 @@ mod tests {
             "{refusal}"
         );
         private.pop();
-        assert!(budgets.charge(1, POOL).is_ok());
+        assert!(budgets.charge(&Limits::default(), 1, POOL).is_ok());
         drop((private, shared));
         assert!(lock(&budgets.users).is_empty());
     }
 
     #[test]
     fn a_few_users_leave_private_memory_for_another() {
-        let budgets = Budgets::new(&Limits::default());
+        let budgets = Budgets::default();
         let hogs: Vec<_> = (1..5).map(|uid| fill(&budgets, uid, POOL)).collect();
         assert!(
             hogs[3].1.to_string().contains("limits.private_memory:"),
             "{}",
             hogs[3].1
         );
-        assert!(budgets.charge(5, POOL).is_ok());
+        assert!(budgets.charge(&Limits::default(), 5, POOL).is_ok());
     }
 }

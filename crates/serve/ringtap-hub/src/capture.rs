@@ -78,13 +78,18 @@ pub(crate) struct SourceCapture {
 pub(crate) struct Beginning {
     /// The source's counters at the subscription's first packet, per lane.
     pub(crate) counts: Counts,
-    /// Sequence of the subscription's first packet, per lane.
-    pub(crate) starts: Vec<u64>,
     /// Sequence of the first packet that the rules classified, per lane. Before, every packet has every
     /// bit.
     pub(crate) classified: Vec<u64>,
     /// A lane on which the reader's guarantee is less than a full one, with both.
     pub(crate) scarce: Option<[u32; 2]>,
+}
+
+impl Beginning {
+    /// Sequence of the subscription's first packet, per lane.
+    pub(crate) fn starts(&self) -> impl Iterator<Item = u64> {
+        self.counts.lanes.iter().map(|lane| lane.captured)
+    }
 }
 
 impl SourceCapture {
@@ -307,7 +312,6 @@ impl SourceCapture {
                 Ok(id) => {
                     let beginning = Beginning {
                         counts,
-                        starts,
                         classified,
                         scarce: self.scarce(id),
                     };

@@ -2,31 +2,30 @@
 //! The control thread: groups, subscriptions, rules, and the answers to questions.
 //!
 //! Invariants
-//! - The hub's thread does for a command only what must happen between two chunks: it links and unlinks
+//! - The hub's thread does for a request only what must happen between two chunks: it links and unlinks
 //!   readers, and reads its figures.
 //! - One reading of the figures answers all questions that wait. The readings take at most a fiftieth of
 //!   the hub thread's time, and are [`LEAST_INTERVAL`] apart.
 
 use std::io;
-use std::num::NonZeroU32;
 use std::os::fd::AsFd as _;
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, Sender, TryRecvError};
+use std::sync::mpsc::{self, Receiver, Sender, TryRecvError};
 use std::time::{Duration, Instant};
 
 use ringtap_ipc::doorbell::DoorbellWatch;
 use ringtap_ipc::event::{Event, sleep_until_readable};
-use ringtap_ipc::protocol::BridgeStatus;
+use ringtap_ipc::protocol::{BridgeStatus, HubStatus, Refusal, Refused, Snapshot};
+use ringtap_ipc::subscription::SubscriptionId;
 use ringtap_ipc::time::now_ns;
 use ringtap_pool::source::Source;
 use ringtap_pool::wake::Signal;
 
 use crate::budgets::Budgets;
 use crate::capture::SourceCapture;
-use crate::engine::{Engine, EngineThread};
-use crate::filter_work::FilterLimits;
+use crate::engine::{Engine, EngineThread, Figures};
 use crate::group::Group;
-use crate::hub::{AttachError, Command, HubOptions, NewSource, Question, random_seed};
+use crate::hub::{HubOptions, random_seed};
 use crate::limits::Limits;
 use crate::membership::Membership;
 use crate::sources::SourceHandle;
@@ -39,6 +38,11 @@ const INTERVAL: u32 = 50;
 /// Longest duration of a reading that counts; a longer one was interrupted.
 const LONGEST: Duration = Duration::from_millis(5);
 
+/// Work for the control thread.
+pub(crate) type ControlWork = Box<dyn FnOnce(&mut HubControl) + Send>;
+/// Answers from the figures.
+type Question = Box<dyn FnOnce(&HubControl, &Figures) + Send>;
+
 pub(crate) struct HubControl {
     pub(crate) engine: EngineThread,
     pub(crate) sources: Vec<SourceHandle>,
@@ -46,9 +50,9 @@ pub(crate) struct HubControl {
     pub(crate) subscribers: Subscribers,
     pub(crate) changes: Changes,
     pub(crate) budgets: Budgets,
-    /// Most percent of a processor's time for waking one reader of another user.
-    pub(crate) wake_percent: NonZeroU32,
-    /// Signalled by commands, loaded rules, ended relays and ended sources.
+    /// The limits now; those in `options` are from the start.
+    pub(crate) limits: Limits,
+    /// Signalled by new work, loaded rules, ended relays and ended sources.
     pub(crate) event: Event,
     /// Doorbells of all readers.
     pub(crate) doorbells: Arc<DoorbellWatch>,
@@ -58,13 +62,15 @@ pub(crate) struct HubControl {
     options: HubOptions,
     engine_event: Event,
     /// Sources to be added when no rules are being loaded.
-    new_sources: Vec<NewSource>,
-    inbox: Receiver<Command>,
+    pub(crate) new_sources: Vec<(Box<dyn Source>, Responder<()>)>,
+    inbox: Receiver<ControlWork>,
+    /// The hub ends.
+    pub(crate) is_ending: bool,
     /// Questions that wait for the next reading of the figures, and the earliest time of it.
     questions: Vec<Question>,
     next_reading: Instant,
     /// Receives a message when every source has ended and no reader is left.
-    over: Option<Sender<()>>,
+    pub(crate) over: Option<Sender<()>>,
 }
 
 impl HubControl {
@@ -72,7 +78,7 @@ impl HubControl {
         sources: Vec<Box<dyn Source>>,
         groups: Vec<Group>,
         options: HubOptions,
-        inbox: Receiver<Command>,
+        inbox: Receiver<ControlWork>,
         event: Event,
     ) -> io::Result<Self> {
         let engine_event = Event::new()?;
@@ -83,13 +89,13 @@ impl HubControl {
             sources: Vec::new(),
             membership: Membership::new(
                 groups,
-                FilterLimits::of(&options.limits),
+                options.limits,
                 options.hash_seed.unwrap_or_else(random_seed),
             ),
             subscribers: Subscribers::default(),
             changes: Changes::default(),
-            budgets: Budgets::new(&options.limits),
-            wake_percent: options.limits.wake_percent_per_reader,
+            budgets: Budgets::default(),
+            limits: options.limits,
             event,
             doorbells,
             started_ns: now_ns(),
@@ -98,6 +104,7 @@ impl HubControl {
             engine_event,
             new_sources: Vec::new(),
             inbox,
+            is_ending: false,
             questions: Vec::new(),
             next_reading: Instant::now(),
             over: None,
@@ -108,7 +115,7 @@ impl HubControl {
         Ok(control)
     }
 
-    fn add_source(&mut self, mut source: Box<dyn Source>) -> Result<(), AttachError> {
+    fn add_source(&mut self, mut source: Box<dyn Source>) -> Result<(), Refused> {
         let handle = SourceHandle::new(&mut *source, Arc::new(self.event.clone()))?;
         let signal: Arc<dyn Signal> = Arc::new(self.engine_event.clone());
         let capture = SourceCapture::new(source, &self.options, signal);
@@ -122,7 +129,7 @@ impl HubControl {
     pub(crate) fn add_new_sources(&mut self) -> bool {
         let new_sources = std::mem::take(&mut self.new_sources);
         let has_some = !new_sources.is_empty();
-        for NewSource { source, responder } in new_sources {
+        for (source, responder) in new_sources {
             let added = self.add_source(source);
             // The answer is dropped if its receiver is gone.
             responder.send(added);
@@ -130,10 +137,9 @@ impl HubControl {
         has_some
     }
 
-    fn set_limits(&mut self, limits: &Limits) {
-        self.membership.set_limits(FilterLimits::of(limits));
-        self.budgets.set_limits(limits);
-        self.wake_percent = limits.wake_percent_per_reader;
+    pub(crate) fn set_limits(&mut self, limits: &Limits) {
+        self.limits = *limits;
+        self.membership.limits = *limits;
     }
 
     /// Starts the hub's thread: from now on chunks move.
@@ -147,7 +153,7 @@ impl HubControl {
     }
 
     pub(crate) fn run(mut self) {
-        while self.take_commands() {
+        while self.take_work() {
             self.finish_relays();
             while self.update_rules() {}
             self.answer();
@@ -161,39 +167,31 @@ impl HubControl {
         }
     }
 
-    /// Takes all waiting commands; `false` after the last one.
-    fn take_commands(&mut self) -> bool {
-        loop {
+    /// Does all waiting work; `false` if the hub ends.
+    fn take_work(&mut self) -> bool {
+        while !self.is_ending {
             match self.inbox.try_recv() {
-                Ok(Command::Quit) | Err(TryRecvError::Disconnected) => return false,
-                Ok(command) => self.handle(command),
+                Ok(work) => work(self),
+                Err(TryRecvError::Disconnected) => self.is_ending = true,
                 Err(TryRecvError::Empty) => return true,
             }
         }
+        false
     }
 
-    fn handle(&mut self, command: Command) {
-        match command {
-            // Changes that wait together are loaded together.
-            Command::Change(change) => self.changes.push(change),
-            Command::Credit(subscriber, chunks, responder) => {
-                // An answer is dropped if its receiver is gone.
-                responder.send(self.set_credit(subscriber, chunks));
-            }
-            Command::Leave(subscriber) => self.leave(subscriber),
-            Command::Bridges(ways) => self.bridges = ways,
-            Command::Groups(groups, responder) => {
-                responder.send(Ok(self.membership.replace_groups(groups)));
-            }
-            Command::Limits(limits) => self.set_limits(&limits),
-            Command::AddSource(new) => self.new_sources.push(new),
-            Command::StopSource(at) => {
-                drop(self.engine.call(move |engine| engine.stop_source(at)));
-            }
-            Command::Ask(question) => self.questions.push(question),
-            Command::WhenOver(over) => self.over = Some(over),
-            Command::Stop | Command::Quit => drop(self.engine.call(Engine::stop)),
-        }
+    /// Asks for a subscriber's counters since its start.
+    pub(crate) fn ask_snapshot(&mut self, id: SubscriptionId, responder: Responder<Snapshot>) {
+        self.questions.push(Box::new(move |control, figures| {
+            let snapshot = control.snapshot(id, figures);
+            responder.send(snapshot.ok_or_else(not_subscribed));
+        }));
+    }
+
+    /// Asks for the counters of the whole hub.
+    pub(crate) fn ask_status(&mut self, responder: Responder<HubStatus>) {
+        self.questions.push(Box::new(move |control, figures| {
+            responder.send(Ok(control.status(figures)));
+        }));
     }
 
     /// Answers all questions, if the figures may be read again.
@@ -213,15 +211,7 @@ impl HubControl {
         let pause = (figures.took.min(LONGEST) * INTERVAL).max(LEAST_INTERVAL);
         self.next_reading = Instant::now() + pause;
         for question in questions {
-            match question {
-                Question::Snapshot(subscriber, responder) => {
-                    let snapshot = self.snapshot(subscriber, &figures);
-                    responder.send(snapshot.ok_or(AttachError::NotSubscribed));
-                }
-                Question::Status(responder) => {
-                    responder.send(Ok(self.status(&figures)));
-                }
-            }
+            question(self, &figures);
         }
     }
 
@@ -238,4 +228,46 @@ impl HubControl {
             let _gone = over.send(());
         }
     }
+}
+
+/// Sends one answer, at once or later, to the thread that asked.
+pub(crate) struct Responder<T> {
+    answer: Option<Sender<Result<T, Refused>>>,
+    /// Signalled when the answer is there, or when none will come.
+    event: Option<Event>,
+}
+
+impl<T> Responder<T> {
+    /// A responder that signals this event after the answer; absent: for a thread that waits only for
+    /// the answer.
+    pub(crate) fn new(event: Option<Event>) -> (Self, Receiver<Result<T, Refused>>) {
+        let (answer, receiver) = mpsc::channel();
+        let answer = Some(answer);
+        (Responder { answer, event }, receiver)
+    }
+
+    /// Sends the answer; returns whether the receiver still exists.
+    pub(crate) fn send(mut self, answer: Result<T, Refused>) -> bool {
+        let to = self.answer.take();
+        to.is_some_and(|to| to.send(answer).is_ok())
+    }
+}
+
+impl<T> Drop for Responder<T> {
+    fn drop(&mut self) {
+        // Without an answer the receiver finds the channel closed.
+        drop(self.answer.take());
+        if let Some(event) = &self.event {
+            event.signal();
+        }
+    }
+}
+
+/// The refusal of every request once the hub ends.
+pub(crate) fn ending() -> Refused {
+    Refused::new(Refusal::Failed, "the hub is ending")
+}
+
+pub(crate) fn not_subscribed() -> Refused {
+    Refused::new(Refusal::BadRequest, "this reader has no subscription")
 }

@@ -4,6 +4,7 @@
 use std::str::FromStr;
 
 use ringtap_filter::{Balance, Headers, Program};
+use ringtap_ipc::protocol::{Refusal, Refused};
 use ringtap_pool::distributor::Policy;
 
 use crate::access::AccessList;
@@ -115,6 +116,15 @@ impl Group {
             ..group.clone()
         };
         terms(self) == terms(other)
+    }
+
+    /// The refusal of a request for more than this group allows.
+    pub(crate) fn too_much(&self, what: &str, asked: u32, allowed: u32) -> Refused {
+        let group = &self.name;
+        Refused::new(
+            Refusal::TooMuch,
+            format!("{what}: {asked} is more than the {allowed} that group \"{group}\" allows"),
+        )
     }
 
     /// A group of this name that gives every packet to every member.

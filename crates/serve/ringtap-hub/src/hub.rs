@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A hub's handle: sends commands of the hub's owner and server to the control thread.
+//! A hub's handle: sends work of the hub's owner and server to the control thread.
 
 use std::hash::{BuildHasher, RandomState};
 use std::io;
@@ -11,18 +11,15 @@ use std::thread::JoinHandle;
 use ringtap_filter::Program;
 use ringtap_filter::hash::HashSeed;
 use ringtap_ipc::event::Event;
-use ringtap_ipc::protocol::{BridgeStatus, HubStatus, Refusal, Snapshot};
+use ringtap_ipc::protocol::{BridgeStatus, HubStatus, Refused, Snapshot};
 use ringtap_ipc::subscription::{Subscription, SubscriptionId, SubscriptionRequest, Wanted};
-use ringtap_pool::distributor::AddReaderError;
 use ringtap_pool::source::Source;
 use ringtap_pool::wake::Signal;
 
-use crate::budgets::OverBudget;
-use crate::control::HubControl;
-use crate::filter_work::{FilterLimits, TooMuchWork};
+use crate::control::{ControlWork, HubControl, Responder, ending};
+use crate::engine::Engine;
 use crate::group::{Congestion, Delivery, Group};
-use crate::limits::Limits;
-use crate::responder::Responder;
+use crate::limits::{Limits, TooMuchWork};
 use crate::subscribers::Change;
 
 /// A running hub, which ends when this is dropped.
@@ -31,10 +28,10 @@ pub struct Hub {
     thread: Option<JoinHandle<()>>,
 }
 
-/// Sends commands to a hub, from any thread.
+/// Sends work to a hub, from any thread.
 #[derive(Clone)]
 pub struct Handle {
-    commands: Sender<Command>,
+    work: Sender<ControlWork>,
     event: Event,
     facts: Arc<RwLock<HubFacts>>,
 }
@@ -80,34 +77,6 @@ impl HubOptions {
     }
 }
 
-/// A command to the control thread.
-pub(crate) enum Command {
-    Change(Change),
-    Credit(SubscriptionId, u32, Responder<Result<(), AttachError>>),
-    Leave(SubscriptionId),
-    Bridges(Vec<BridgeStatus>),
-    Groups(Vec<Group>, Responder<Result<Vec<String>, AttachError>>),
-    Limits(Limits),
-    AddSource(NewSource),
-    StopSource(usize),
-    Ask(Question),
-    WhenOver(Sender<()>),
-    Stop,
-    Quit,
-}
-
-/// A source to be added.
-pub(crate) struct NewSource {
-    pub(crate) source: Box<dyn Source>,
-    pub(crate) responder: Responder<Result<(), AttachError>>,
-}
-
-/// A question about the hub's figures.
-pub(crate) enum Question {
-    Snapshot(SubscriptionId, Responder<Result<Snapshot, AttachError>>),
-    Status(Responder<Result<HubStatus, AttachError>>),
-}
-
 /// Why a hub cannot start.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -128,104 +97,19 @@ pub enum HubError {
     System(#[from] io::Error),
 }
 
-/// Why the hub refused a reader's request.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum AttachError {
-    /// The hub has no group of this name.
-    #[error("there is no group \"{group}\" here; the groups are: {known}")]
-    NoGroup {
-        /// The requested group.
-        group: String,
-        /// The groups of the hub.
-        known: String,
-    },
-    /// The user may not attach to the group.
-    #[error(
-        "user {uid} may not attach to group \"{group}\": add it to the group's users (`-g \
-         {group}:users={uid}`, or `users` in hub.toml)"
-    )]
-    NotAllowed {
-        /// The group.
-        group: String,
-        /// The user.
-        uid: u32,
-    },
-    /// The reader asked for more than the group allows.
-    #[error("{what}: {asked} is more than the {allowed} that group \"{group}\" allows")]
-    TooMuch {
-        /// What the reader asked for.
-        what: &'static str,
-        /// The group.
-        group: String,
-        /// The requested number.
-        asked: u64,
-        /// The largest number that the group allows.
-        allowed: u64,
-    },
-    /// The reader's filter cannot be combined with the group's.
-    #[error("the filter is too long together with that of group \"{0}\"")]
-    Filter(String),
-    /// The hub would run the filter for a private reader, and it is too much work.
-    #[error(
-        "the hub does not run this filter for private delivery: {0}; shared delivery lets the reader \
-         run it"
-    )]
-    FilterWork(String),
-    /// A source refused the rules.
-    #[error("{device}: {reason}")]
-    Source {
-        /// The source.
-        device: String,
-        /// The source's error.
-        reason: String,
-    },
-    /// A distributor refused the reader.
-    #[error(transparent)]
-    Place(#[from] AddReaderError),
-    /// The reader's user would take more than its share.
-    #[error(transparent)]
-    Budget(#[from] OverBudget),
-    /// The reader has no subscription.
-    #[error("this reader has no subscription")]
-    NotSubscribed,
-    /// The system refused memory or a descriptor.
-    #[error("the hub lacks memory or descriptors: {0}")]
-    System(#[from] io::Error),
-    /// The hub is ending.
-    #[error("the hub is ending")]
-    Ending,
-}
-
-impl AttachError {
-    /// The error's code in the protocol.
-    pub fn code(&self) -> Refusal {
-        match self {
-            AttachError::NoGroup { .. } => Refusal::NoGroup,
-            AttachError::NotAllowed { .. } => Refusal::NotAllowed,
-            AttachError::TooMuch { .. } | AttachError::Budget(_) | AttachError::Place(_) => {
-                Refusal::TooMuch
-            }
-            AttachError::Filter(_) | AttachError::FilterWork(_) => Refusal::BadFilter,
-            AttachError::NotSubscribed => Refusal::BadRequest,
-            _ => Refusal::Failed,
-        }
-    }
-}
-
 impl Hub {
     /// Starts a hub on sources that capture already. The hub serves these requests before it moves any
     /// packet, so that their readers can start with the first captured packet.
     ///
     /// # Errors
     ///
-    /// Every [`HubError`]; an [`AttachError`] for each refused request.
+    /// Every [`HubError`]; a [`Refused`] for each refused request.
     pub fn start(
         sources: Vec<Box<dyn Source>>,
         groups: Vec<Group>,
         options: HubOptions,
         requests: Vec<SubscriptionRequest>,
-    ) -> Result<(Self, Vec<Result<Subscription, AttachError>>), HubError> {
+    ) -> Result<(Self, Vec<Result<Subscription, Refused>>), HubError> {
         check_names(&groups)?;
         check_filters(&groups, &options.limits)?;
         let has_map = sources.iter().any(|source| source.pool_is_map());
@@ -236,7 +120,7 @@ impl Hub {
             has_map,
             link_types: link_types.collect(),
         };
-        let (commands, inbox) = mpsc::channel();
+        let (work, inbox) = mpsc::channel();
         let mut control = HubControl::new(sources, groups, options, inbox, event.clone())?;
         let subscriptions = control.attach_at_start(requests);
         let control = control.start_engine()?;
@@ -245,7 +129,7 @@ impl Hub {
             .spawn(move || control.run())?;
         let hub = Hub {
             handle: Handle {
-                commands,
+                work,
                 event,
                 facts: Arc::new(RwLock::new(facts)),
             },
@@ -254,7 +138,7 @@ impl Hub {
         Ok((hub, subscriptions))
     }
 
-    /// Sends commands to this hub.
+    /// Sends work to this hub.
     pub fn handle(&self) -> &Handle {
         &self.handle
     }
@@ -262,7 +146,6 @@ impl Hub {
 
 /// Refuses groups' filters that are too much work. Readers of shared delivery run loops themselves.
 fn check_filters(groups: &[Group], limits: &Limits) -> Result<(), HubError> {
-    let limits = FilterLimits::of(limits);
     for group in groups {
         let reason = match limits.check_alone(&group.filter) {
             Ok(_) => continue,
@@ -315,34 +198,40 @@ impl Handle {
     ///
     /// # Errors
     ///
-    /// [`AttachError::System`], [`AttachError::Ending`]; the hub has no further source then.
-    pub fn add_source(&self, source: Box<dyn Source>) -> Result<(), AttachError> {
+    /// The system's, or the hub is ending; the hub has no further source then.
+    pub fn add_source(&self, source: Box<dyn Source>) -> Result<(), Refused> {
         let (link_type, is_map) = (source.facts().link_type, source.pool_is_map());
         // Before any reader can get the pool.
         self.set_facts(|facts| facts.has_map |= is_map);
-        self.ask(|responder| Command::AddSource(NewSource { source, responder }))?;
+        self.ask(move |control, responder| control.new_sources.push((source, responder)))?;
         self.set_facts(|facts| facts.link_types.push(link_type));
         Ok(())
     }
 
     /// Stops the source with this index. Readers get the packets that it captured.
     pub fn stop_source(&self, source: usize) {
-        self.send(Command::StopSource(source));
+        self.send(move |control| {
+            drop(
+                control
+                    .engine
+                    .call(move |engine| engine.stop_source(source)),
+            )
+        });
     }
 
     /// Replaces the limits, for what readers ask from now on; all but `guaranteed_readers`.
     pub fn set_limits(&self, limits: Limits) {
         self.set_facts(|facts| facts.limits = limits);
-        self.send(Command::Limits(limits));
+        self.send(move |control| control.set_limits(&limits));
     }
 
     /// Attaches a reader to a group; waits until its rules are in force at every source.
     ///
     /// # Errors
     ///
-    /// Every [`AttachError`].
-    pub fn attach(&self, request: SubscriptionRequest) -> Result<Subscription, AttachError> {
-        self.ask(|responder| Command::Change(Change::attach(request, responder)))
+    /// Every [`Refused`].
+    pub fn attach(&self, request: SubscriptionRequest) -> Result<Subscription, Refused> {
+        self.ask(|control, responder| control.changes.push(Change::attach(request, responder)))
     }
 
     /// Changes a subscription's own filter and waits until the rules are in force at every source;
@@ -350,18 +239,14 @@ impl Handle {
     ///
     /// # Errors
     ///
-    /// Every [`AttachError`]; the old filter stays in force then.
-    pub fn set_filter(
-        &self,
-        subscription: SubscriptionId,
-        filter: Program,
-    ) -> Result<Vec<Wanted>, AttachError> {
-        self.ask(|responder| {
-            Command::Change(Change::Filter {
-                id: subscription,
+    /// Every [`Refused`]; the old filter stays in force then.
+    pub fn set_filter(&self, id: SubscriptionId, filter: Program) -> Result<Vec<Wanted>, Refused> {
+        self.ask(move |control, responder| {
+            control.changes.push(Change::Filter {
+                id,
                 filter,
                 responder,
-            })
+            });
         })
     }
 
@@ -369,19 +254,21 @@ impl Handle {
     ///
     /// # Errors
     ///
-    /// [`AttachError::TooMuch`], [`AttachError::NotSubscribed`].
-    pub fn set_credit(&self, subscription: SubscriptionId, chunks: u32) -> Result<(), AttachError> {
-        self.ask(|responder| Command::Credit(subscription, chunks, responder))
+    /// [`Refusal::TooMuch`](ringtap_ipc::protocol::Refusal::TooMuch), or the reader has no subscription.
+    pub fn set_credit(&self, subscription: SubscriptionId, chunks: u32) -> Result<(), Refused> {
+        self.ask(move |control, responder| {
+            responder.send(control.set_credit(subscription, chunks));
+        })
     }
 
     /// Ends a subscription; the hub takes back all chunks that its reader holds.
     pub fn leave(&self, subscription: SubscriptionId) {
-        self.send(Command::Leave(subscription));
+        self.send(move |control| control.leave(subscription));
     }
 
     /// Sets the counters of the bridge that the hub belongs to, for its status.
     pub fn set_bridges(&self, ways: Vec<BridgeStatus>) {
-        self.send(Command::Bridges(ways));
+        self.send(|control| control.bridges = ways);
     }
 
     /// Replaces the hub's groups. Attached readers stay; new ones find the new groups. Returns what the hub
@@ -393,52 +280,53 @@ impl Handle {
     pub fn replace_groups(&self, groups: Vec<Group>) -> Result<Vec<String>, HubError> {
         check_names(&groups)?;
         check_filters(&groups, &self.limits())?;
-        let notes = self.ask(|responder| Command::Groups(groups, responder));
+        let notes = self.ask(|control, responder| {
+            responder.send(Ok(control.membership.replace_groups(groups)));
+        });
         notes.map_err(|error| HubError::System(io::Error::other(error)))
     }
 
     /// A subscription's counters now, final once the source has ended; `None` for an unknown one.
     pub fn snapshot(&self, subscription: SubscriptionId) -> Option<Snapshot> {
-        self.ask(|responder| Command::Ask(Question::Snapshot(subscription, responder)))
+        self.ask(move |control, responder| control.ask_snapshot(subscription, responder))
             .ok()
     }
 
     /// The counters of the whole hub; `None` if the hub has ended.
     pub fn status(&self) -> Option<HubStatus> {
-        self.ask(|responder| Command::Ask(Question::Status(responder)))
-            .ok()
+        self.ask(HubControl::ask_status).ok()
     }
 
     /// Sends to `over` once every source has ended and no reader is left.
     pub fn when_over(&self, over: Sender<()>) {
-        self.send(Command::WhenOver(over));
+        self.send(|control| control.over = Some(over));
     }
 
     /// Stops all sources; readers then receive the rest and the end.
     pub fn stop(&self) {
-        self.send(Command::Stop);
+        self.send(|control| drop(control.engine.call(Engine::stop)));
     }
 
-    /// Sends a command to the control thread.
-    pub(crate) fn send(&self, command: Command) {
-        // A hub that has ended drops the command with its responder, which ends the wait.
-        let _gone = self.commands.send(command);
+    /// Lets the control thread do this work.
+    pub(crate) fn send(&self, work: impl FnOnce(&mut HubControl) + Send + 'static) {
+        // A hub that has ended drops the work with its responder, which ends the wait.
+        let _gone = self.work.send(Box::new(work));
         self.event.signal();
     }
 
-    fn ask<T>(
+    fn ask<T: Send + 'static>(
         &self,
-        command: impl FnOnce(Responder<Result<T, AttachError>>) -> Command,
-    ) -> Result<T, AttachError> {
-        let (responder, answer) = Responder::new();
-        self.send(command(responder));
-        answer.recv().unwrap_or(Err(AttachError::Ending))
+        work: impl FnOnce(&mut HubControl, Responder<T>) + Send + 'static,
+    ) -> Result<T, Refused> {
+        let (responder, answer) = Responder::new(None);
+        self.send(move |control| work(control, responder));
+        answer.recv().unwrap_or_else(|_| Err(ending()))
     }
 }
 
 impl Drop for Hub {
     fn drop(&mut self) {
-        self.handle.send(Command::Quit);
+        self.handle.send(|control| control.is_ending = true);
         if let Some(thread) = self.thread.take() {
             let _panicked = thread.join();
         }

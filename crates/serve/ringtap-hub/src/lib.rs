@@ -14,7 +14,6 @@ mod engine;
 #[cfg(test)]
 #[path = "../tests/shared/fed.rs"]
 mod fed;
-mod filter_work;
 pub mod group;
 mod hub;
 pub mod limits;
@@ -23,14 +22,12 @@ mod membership;
 mod phase;
 pub mod rate;
 mod relay;
-mod responder;
 pub mod server;
 mod signal_thread;
 mod sources;
 mod subscribers;
 
-pub use budgets::OverBudget;
 pub use capture::SOURCE_NOTES;
 pub use group::{Congestion, CongestionError, Delivery, Group};
-pub use hub::{AttachError, Handle, Hub, HubError, HubOptions};
+pub use hub::{Handle, Hub, HubError, HubOptions};
 pub use limits::Limits;

@@ -16,31 +16,27 @@
 
 use ringtap_filter::hash::HashSeed;
 use ringtap_filter::{BUCKETS, Balance, BucketMasks, Place, Program, Rule, Rules};
-use ringtap_ipc::subscription::SubscriptionId;
+use ringtap_ipc::protocol::{Refusal, Refused};
+use ringtap_ipc::subscription::{SubscriptionId, Wanted};
 use ringtap_pool::number::{to_u32, to_usize};
 
-use crate::filter_work::{FilterLimits, FilterSteps, TooMuchWork};
+use crate::control::not_subscribed;
 use crate::group::{Delivery, Division, Group};
+use crate::limits::{FilterSteps, Limits, TooMuchWork};
 
 /// Bits that belong to one subscription each; the one after them is shared.
 const OWN_BITS: u32 = 63;
 const NOT_IN_SOURCE: &str = "a member of a balanced group runs its own filter itself";
 const NO_BIT_LEFT: &str = "there are more readers than bits in a packet's mask";
 
-/// A subscription that joins a group.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct NewMember {
-    pub(crate) subscription: SubscriptionId,
-    /// The user whose filters are limited together; `None` for root and the hub's own user.
-    pub(crate) user: Option<u32>,
-    pub(crate) delivery: Delivery,
-}
-
-struct Member {
+/// A member of a group.
+pub(crate) struct Member {
     subscription: SubscriptionId,
+    /// The user whose filters are limited together; `None` for root and the hub's own user.
     user: Option<u32>,
     /// `None`: the subscription shares the last bit.
     bit: Option<u32>,
+    /// The subscription's own filter.
     own: Program,
     /// The hub runs the filter for this subscription where the source does not.
     is_private: bool,
@@ -66,7 +62,8 @@ struct GroupMembers {
 pub(crate) struct Membership {
     groups: Vec<GroupMembers>,
     used_bits: u64,
-    limits: FilterLimits,
+    /// For filters that come from now on.
+    pub(crate) limits: Limits,
     /// Seed of the hashes that divide packets.
     pub(crate) seed: HashSeed,
 }
@@ -84,15 +81,21 @@ pub(crate) struct Share {
     pub(crate) rule: Result<usize, String>,
 }
 
-/// Why a subscription is refused.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Full {
-    NoGroup,
-    Members(u32),
-    NoBit,
-    BitsOfUser(u32),
-    Filter,
-    Work(TooMuchWork),
+impl Share {
+    /// The packets of a source for the subscription. The source reported these places for its rules, and
+    /// classifies by them from these sequences on.
+    pub(crate) fn wanted(&self, places: &[Place], from: Vec<u64>) -> Wanted {
+        Wanted {
+            mask: self.mask,
+            group: self.group,
+            place: match &self.rule {
+                Ok(rule) => places.get(*rule).cloned().unwrap_or(Place::Source),
+                Err(why) => Place::Reader(why.clone()),
+            },
+            filter: self.filter.clone(),
+            from,
+        }
+    }
 }
 
 impl GroupMembers {
@@ -109,18 +112,13 @@ impl GroupMembers {
 }
 
 impl Membership {
-    pub(crate) fn new(groups: Vec<Group>, limits: FilterLimits, seed: HashSeed) -> Self {
+    pub(crate) fn new(groups: Vec<Group>, limits: Limits, seed: HashSeed) -> Self {
         Membership {
             groups: groups.into_iter().map(GroupMembers::empty).collect(),
             used_bits: 0,
             limits,
             seed,
         }
-    }
-
-    /// Replaces the limits for filters that come from now on.
-    pub(crate) fn set_limits(&mut self, limits: FilterLimits) {
-        self.limits = limits;
     }
 
     /// Number of groups, with those that were removed.
@@ -194,17 +192,8 @@ impl Membership {
     }
 
     /// Makes a subscription a member of a group.
-    pub(crate) fn join(
-        &mut self,
-        name: &str,
-        new_member: NewMember,
-        own: Program,
-    ) -> Result<(), Full> {
-        let NewMember {
-            subscription,
-            user,
-            delivery,
-        } = new_member;
+    pub(crate) fn join(&mut self, name: &str, mut member: Member) -> Result<(), Refused> {
+        let user = member.user;
         let steps = self.steps_in_source(user);
         let used_bits = self.used_bits;
         let mut free_bits = (0..OWN_BITS).filter(|bit| used_bits & (1 << bit) == 0);
@@ -213,9 +202,10 @@ impl Membership {
         let of_user = to_u32(members.filter(of_user).count());
         // A few users together leave bits for others.
         let left = to_u32(free_bits.clone().count());
-        let may_have_bit = user.is_none() || of_user < self.limits.bits.min(2 * left);
+        let may_have_bit =
+            user.is_none() || of_user < self.limits.mask_bits_per_user.get().min(2 * left);
         let one = self.groups.iter_mut().find(|one| one.group.name == name);
-        let one = one.ok_or(Full::NoGroup)?;
+        let one = one.ok_or_else(not_subscribed)?;
         let bit = match one.members.first() {
             Some(buddy) if one.group.division == Division::Lanes => buddy.bit,
             _ if may_have_bit => free_bits.next(),
@@ -226,30 +216,26 @@ impl Membership {
             known => known,
         };
         let staying = one.members.iter().filter(|member| !member.has_left).count();
-        if staying >= to_usize(one.group.most_members) {
-            return Err(Full::Members(one.group.most_members));
+        let most = one.group.most_members;
+        if staying >= to_usize(most) {
+            return Err(one.group.too_much("readers", most + 1, most));
         }
         if one.is_balanced() && !may_have_bit {
-            return Err(Full::BitsOfUser(of_user));
+            let what = "the user's readers with a bit of their own (limits.mask_bits_per_user)";
+            return Err(one.group.too_much(what, of_user + 1, of_user));
         }
         if one.is_balanced() && (bit.is_none() || group_bit.is_none()) {
-            return Err(Full::NoBit);
+            return Err(one.group.too_much("readers of balanced groups", 64, 63));
         }
-        let is_private = [delivery, one.group.delivery].contains(&Delivery::Private);
-        let not_in_source = one.admit(&self.limits, steps, &own, is_private)?;
+        let is_private = member.is_private || one.group.delivery == Delivery::Private;
+        member.is_private = is_private;
+        member.not_in_source = one.admit(&self.limits, steps, &member.own, is_private)?;
+        member.bit = bit;
         one.bit = group_bit;
         for bit in [bit, group_bit].into_iter().flatten() {
             self.used_bits |= 1 << bit;
         }
-        one.members.push(Member {
-            subscription,
-            user,
-            bit,
-            own,
-            is_private,
-            not_in_source,
-            has_left: false,
-        });
+        one.members.push(member);
         one.share_out();
         Ok(())
     }
@@ -305,23 +291,23 @@ impl Membership {
         &mut self,
         subscription: SubscriptionId,
         own: Program,
-    ) -> Result<Program, Full> {
-        let member = self.member_mut(subscription).ok_or(Full::NoGroup)?;
+    ) -> Result<Program, Refused> {
+        let member = self.member_mut(subscription).ok_or_else(not_subscribed)?;
         let before = std::mem::replace(&mut member.own, Program::everything());
         let reason = member.not_in_source.take();
         let (user, is_private) = (member.user, member.is_private);
         let others = self.steps_in_source(user);
-        let (group, _) = self.member(subscription).ok_or(Full::NoGroup)?;
+        let (group, _) = self.member(subscription).ok_or_else(not_subscribed)?;
         let admitted = group.admit(&self.limits, others, &own, is_private);
-        let member = self.member_mut(subscription).ok_or(Full::NoGroup)?;
+        let member = self.member_mut(subscription).ok_or_else(not_subscribed)?;
         match admitted {
             Ok(reason) => {
                 (member.own, member.not_in_source) = (own, reason);
                 Ok(before)
             }
-            Err(full) => {
+            Err(refused) => {
                 (member.own, member.not_in_source) = (before, reason);
-                Err(full)
+                Err(refused)
             }
         }
     }
@@ -353,7 +339,7 @@ impl Membership {
         Rules {
             each,
             seed: self.seed,
-            verifier: self.limits.verifier,
+            verifier: self.limits.verifier(),
         }
     }
 
@@ -416,6 +402,23 @@ impl Membership {
 }
 
 impl Member {
+    pub(crate) fn new(
+        subscription: SubscriptionId,
+        user: Option<u32>,
+        own: Program,
+        delivery: Delivery,
+    ) -> Self {
+        Member {
+            subscription,
+            user,
+            bit: None,
+            own,
+            is_private: delivery == Delivery::Private,
+            not_in_source: None,
+            has_left: false,
+        }
+    }
+
     fn mask(&self) -> u64 {
         1 << self.bit.unwrap_or(OWN_BITS)
     }
@@ -449,14 +452,25 @@ impl GroupMembers {
     /// reason.
     fn admit(
         &self,
-        limits: &FilterLimits,
+        limits: &Limits,
         others: FilterSteps,
         own: &Program,
         is_private: bool,
-    ) -> Result<Option<TooMuchWork>, Full> {
-        let both = self.group.filter.and(own).ok_or(Full::Filter)?;
+    ) -> Result<Option<TooMuchWork>, Refused> {
+        let bad = |why| Refused::new(Refusal::BadFilter, why);
+        let both = self.group.filter.and(own).ok_or_else(|| {
+            let group = &self.group.name;
+            bad(format!(
+                "the filter is too long together with that of group \"{group}\""
+            ))
+        })?;
         if is_private {
-            limits.check_alone(&both).map_err(Full::Work)?;
+            limits.check_alone(&both).map_err(|work| {
+                bad(format!(
+                    "the hub does not run this filter for private delivery: {work}; shared delivery lets \
+                     the reader run it"
+                ))
+            })?;
         }
         if own.takes_everything() || !self.gives_rules() {
             return Ok(None);
@@ -560,14 +574,6 @@ fn spread(bucket: usize) -> usize {
     /// Odd, and the number of buckets divided by the golden ratio.
     const STEP: usize = 1267;
     bucket * STEP % BUCKETS
-}
-
-/// Where a subscription's filter runs, given the places that a source reported for its rules.
-pub(crate) fn place(share: &Share, places: &[Place]) -> Place {
-    match &share.rule {
-        Ok(rule) => places.get(*rule).cloned().unwrap_or(Place::Source),
-        Err(why) => Place::Reader(why.clone()),
-    }
 }
 
 #[cfg(test)]

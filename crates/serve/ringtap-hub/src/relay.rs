@@ -8,7 +8,6 @@
 //! - The hub never waits for the thread: the hub asks it to end, and the thread signals its end.
 
 mod counters;
-mod private_pool;
 mod worker;
 
 use std::io;
@@ -21,15 +20,21 @@ use std::sync::{Arc, Mutex, PoisonError};
 use ringtap_filter::Place;
 use ringtap_ipc::doorbell::HubDoorbell;
 use ringtap_ipc::event::Event;
+use ringtap_ipc::memfd::{Reclaimable, SealedPool, SharedMemory};
 use ringtap_ipc::protocol::{ReaderStatus, SourceSnapshot};
-use ringtap_ipc::subscription::{Subscription, Wanted};
+use ringtap_ipc::subscription::{Endpoint, EndpointFiles, Subscription, Wanted};
+use ringtap_pool::control::control_bytes;
+use ringtap_pool::distributor::Policy;
+use ringtap_pool::format::Geometry;
+use ringtap_pool::number::{to_u32, to_u64};
+use ringtap_pool::private::PrivatePool;
+use ringtap_pool::source::Facts;
 use ringtap_pool::wake::Signal as _;
 
 use crate::background;
 use crate::budgets::{Charge, ReaderMemory};
 use crate::group::Group;
 use counters::RelayCounters;
-pub(crate) use private_pool::bytes;
 use worker::Worker;
 
 /// State that the relay's thread and the hub share.
@@ -140,6 +145,65 @@ pub(crate) fn all_classified(wanted: &Wanted) -> Wanted {
         filter: wanted.filter.clone(),
         from: vec![0; wanted.from.len()],
     }
+}
+
+/// Makes the private pool for the packets of `endpoint`, and returns the memory to free at its end.
+fn make_pool(
+    endpoint: &Endpoint,
+    pool_bytes: u64,
+    for_other_user: bool,
+) -> io::Result<(PrivatePool, Endpoint, Vec<Reclaimable>)> {
+    let geometry = sizes(endpoint.pool.geometry(), pool_bytes)?;
+    let mut reclaimable = Vec::new();
+    let pool = match for_other_user {
+        true => {
+            let (pool, memory) = SealedPool::for_other_user(geometry)?;
+            reclaimable.push(memory);
+            pool
+        }
+        false => SealedPool::create(geometry)?,
+    };
+    let memory = SharedMemory::create(control_bytes(pool.readable.geometry()))?;
+    reclaimable.push(memory.reclaimable()?);
+    // SAFETY: the only writable mapping of the pool, made just now.
+    let private =
+        unsafe { PrivatePool::new(&pool.writable, pool.readable.clone(), &memory.region) };
+    let private = private.map_err(io::Error::other)?;
+    let outer = Endpoint {
+        facts: Facts {
+            policy: Policy::DropNewest,
+            ..endpoint.facts.clone()
+        },
+        wanted: all_classified(&endpoint.wanted),
+        files: Some(EndpointFiles {
+            pool: pool.file.try_clone()?,
+            control: memory.file,
+        }),
+        pool: pool.readable,
+        control: memory.region,
+        wake: None,
+    };
+    Ok((private, outer, reclaimable))
+}
+
+/// Bytes of a private pool for a source's pool of this geometry, with its control region.
+pub(crate) fn bytes(inner: &Geometry, pool_bytes: u64) -> io::Result<u64> {
+    let geometry = sizes(inner, pool_bytes)?;
+    Ok(geometry.region_bytes() + to_u64(control_bytes(&geometry)))
+}
+
+/// Geometry of a pool with as many lanes and chunks as large as the source's.
+fn sizes(inner: &Geometry, pool_bytes: u64) -> io::Result<Geometry> {
+    let chunks = pool_bytes / u64::from(inner.chunk_size);
+    let chunks = to_u32(chunks);
+    let least = inner.lane_count.saturating_mul(4).saturating_add(1);
+    Geometry::contiguous(
+        inner.chunk_size,
+        chunks.max(least),
+        inner.lane_count,
+        inner.snap_length,
+    )
+    .map_err(io::Error::other)
 }
 
 /// Locks a value that no thread leaves in an invalid state.

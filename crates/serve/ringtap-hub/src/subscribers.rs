@@ -23,16 +23,6 @@ use crate::group::Delivery;
 use crate::relay::Relay;
 use departed::Departed;
 
-/// A subscriber's reader at one source.
-pub(crate) struct SourceReader {
-    /// The source's counters when the subscription started.
-    pub(crate) baseline: Counts,
-    /// Sequence of the subscription's first packet, per lane.
-    pub(crate) starts: Vec<u64>,
-    /// Keeps the control region mapped until the hub's thread has removed the reader.
-    _control: Region,
-}
-
 /// The hub's side of a subscription.
 pub(crate) struct Subscriber {
     pub(crate) group: String,
@@ -41,8 +31,10 @@ pub(crate) struct Subscriber {
     pub(crate) delivery: Delivery,
     pub(crate) place: Place,
     pub(crate) attached_ns: u64,
-    /// One for each source that the hub had when the reader attached.
-    pub(crate) source_readers: Vec<SourceReader>,
+    /// Counters when the subscription started, of each source that the hub had then.
+    pub(crate) baselines: Vec<Counts>,
+    /// Keeps the control regions mapped until the hub's thread has removed the readers.
+    _controls: Vec<Region>,
     /// Wakes the reader.
     pub(crate) doorbell: Arc<HubDoorbell>,
     pub(crate) relay: Option<Relay>,

@@ -13,7 +13,7 @@ use ringtap_hub::server::{refuse, serve_one};
 use ringtap_hub::{Group, Hub, HubOptions};
 use ringtap_ipc::event::{Event, sleep_until_readable};
 use ringtap_ipc::peer::Peer;
-use ringtap_ipc::protocol::{HubStatus, Refusal, Reply, Request, VERSION, decode, encode};
+use ringtap_ipc::protocol::{HubStatus, Refusal, Refused, Reply, Request, VERSION, decode, encode};
 use ringtap_ipc::subscription::SubscriptionRequest;
 use ringtap_ipc::transport::{MOST_BYTES, Transport};
 use ringtap_pool::wake::Signal as _;
@@ -178,8 +178,8 @@ fn a_refused_reader_reads_why() {
     let (reader, server) = MemoryEnd::pair();
     reader.send(b"{}", &[]).expect("it is in memory");
     refuse(&server, "not here");
-    let Some((Reply::Refused { code, message }, _)) = reply(&reader) else {
+    let Some((Reply::Refused(refused), _)) = reply(&reader) else {
         panic!("no refusal");
     };
-    assert_eq!((code, &*message), (Refusal::TooMuch, "not here"));
+    assert_eq!(refused, Refused::new(Refusal::TooMuch, "not here"));
 }

@@ -206,7 +206,7 @@ fn a_watermark_gathers_packets_and_a_limit_ends_the_wait() {
     let mut receiver = hub.attach(&SubscriptionRequest {
         watermark: Watermark {
             packets: 1000,
-            time_limit: limit,
+            time_limit_ms: 1000,
             ..Watermark::default()
         },
         ..request("all")

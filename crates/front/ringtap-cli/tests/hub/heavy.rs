@@ -6,7 +6,7 @@ use std::os::unix::fs::PermissionsExt as _;
 
 use ringtap_client::{ConnectError, Connection, Receiver, SubscriptionRequest};
 use ringtap_filter::Program;
-use ringtap_ipc::protocol::{Reply, decode};
+use ringtap_ipc::protocol::{Refused, Reply, decode};
 use ringtap_ipc::socket::Socket;
 use ringtap_ipc::transport::{MOST_BYTES, Transport as _};
 use ringtap_testkit::{NOBODY, require_root};
@@ -167,7 +167,7 @@ fn filters_that_a_private_reader_would_have_the_hub_run_are_refused_by_name() {
         let (bytes, _) = socket.receive(&mut buffer).expect("it answers");
         if message != hello {
             let reply = decode::<Reply>(bytes).expect("a reply");
-            let Reply::Refused { message, .. } = reply else {
+            let Reply::Refused(Refused { message, .. }) = reply else {
                 panic!("{reply:?}")
             };
             assert!(message.contains("jumps back"), "{message}");

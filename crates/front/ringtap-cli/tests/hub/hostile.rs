@@ -7,9 +7,10 @@ use std::sync::atomic::{AtomicU16, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use ringtap_ipc::mapping::{Access, Mapping, fill};
-use ringtap_ipc::protocol::{Attached, AttachedEndpoint, Reply, Request, decode, encode};
+use ringtap_ipc::protocol::{Reply, Request, decode, encode};
 use ringtap_ipc::socket::Socket;
 use ringtap_ipc::subscription::SubscriptionRequest;
+use ringtap_ipc::subscription::{Attached, AttachedEndpoint};
 use ringtap_ipc::transport::{MOST_BYTES, Transport as _};
 use ringtap_testkit::require_root;
 use rustix::fs::{SealFlags, fcntl_add_seals, ftruncate};

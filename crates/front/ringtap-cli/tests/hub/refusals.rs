@@ -93,7 +93,7 @@ fn ask(socket: &Socket, message: &[u8]) -> Reply {
 
 fn code(reply: &Reply) -> Refusal {
     match reply {
-        Reply::Refused { code, .. } => *code,
+        Reply::Refused(refused) => refused.code,
         other => panic!("granted: {other:?}"),
     }
 }

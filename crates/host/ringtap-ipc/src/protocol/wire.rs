@@ -54,35 +54,3 @@ pub(crate) mod place {
         Ok(reason.map_or(Place::Source, Place::Reader))
     }
 }
-
-/// A duration in milliseconds, up to 49 days.
-pub(crate) mod milliseconds {
-    use std::time::Duration;
-
-    use ringtap_pool::number::to_u32;
-    use serde::{Deserialize, Deserializer, Serialize, Serializer};
-
-    pub(crate) fn serialize<S: Serializer>(duration: &Duration, to: S) -> Result<S::Ok, S::Error> {
-        to_u32(duration.as_millis()).serialize(to)
-    }
-
-    pub(crate) fn deserialize<'a, D: Deserializer<'a>>(from: D) -> Result<Duration, D::Error> {
-        Ok(Duration::from_millis(u32::deserialize(from)?.into()))
-    }
-}
-
-/// A duration in microseconds, up to 71 minutes.
-pub(crate) mod microseconds {
-    use std::time::Duration;
-
-    use ringtap_pool::number::to_u32;
-    use serde::{Deserialize, Deserializer, Serialize, Serializer};
-
-    pub(crate) fn serialize<S: Serializer>(duration: &Duration, to: S) -> Result<S::Ok, S::Error> {
-        to_u32(duration.as_micros()).serialize(to)
-    }
-
-    pub(crate) fn deserialize<'a, D: Deserializer<'a>>(from: D) -> Result<Duration, D::Error> {
-        Ok(Duration::from_micros(u32::deserialize(from)?.into()))
-    }
-}

@@ -9,11 +9,9 @@ use std::time::{Duration, Instant};
 use ringtap_client::{Connection, Next, Receiver, SubscriptionRequest, Tally, Watermark};
 use ringtap_filter::{Place, Program};
 use ringtap_ipc::doorbell::{Doorbell as _, doorbell};
-use ringtap_ipc::protocol::{
-    Attached, AttachedEndpoint, LaneSnapshot, Reply, Snapshot, SourceSnapshot, encode,
-};
+use ringtap_ipc::protocol::{LaneSnapshot, Reply, Snapshot, SourceSnapshot, encode};
 use ringtap_ipc::socket::{Listener, Socket};
-use ringtap_ipc::subscription::{SubscriptionId, Wanted};
+use ringtap_ipc::subscription::{Attached, AttachedEndpoint, SubscriptionId, Wanted};
 use ringtap_ipc::transport::{MOST_BYTES, Transport as _};
 use ringtap_pool::distributor::Policy;
 use ringtap_pool::format::FIRST_EPOCH;

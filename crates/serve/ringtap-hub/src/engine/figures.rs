@@ -13,7 +13,7 @@ use ringtap_ipc::time::now_ns;
 use ringtap_pool::distributor::Missing;
 use ringtap_pool::ids::{LaneId, ReaderId};
 use ringtap_pool::number::to_u64;
-use ringtap_pool::source::{Counts, LaneCounts};
+use ringtap_pool::source::LaneCounts;
 
 use super::Engine;
 use super::links::ReaderLink;
@@ -31,7 +31,7 @@ pub(crate) struct Figures {
 
 pub(crate) struct SourceFigures {
     pub(crate) status: SourceStatus,
-    pub(crate) counts: Counts,
+    /// Every chunk is delivered and settled.
     pub(crate) ended: bool,
     /// Per group.
     pub(crate) buddies: Vec<BuddyCounts>,
@@ -169,7 +169,6 @@ fn of_source(capture: &mut SourceCapture, groups: u32) -> SourceFigures {
     };
     SourceFigures {
         status,
-        counts,
         ended: capture.stage == Stage::Ended,
         buddies: (0..groups)
             .map(|group| capture.buddies.counts(group))

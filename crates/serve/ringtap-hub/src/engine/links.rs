@@ -49,15 +49,13 @@ pub(crate) struct NewReader {
 
 /// The readers of one subscription.
 pub(super) struct ReaderLink {
+    new: NewReader,
     /// One for each source that the hub had when the reader attached; likewise below.
     pub(super) readers: Vec<ReaderId>,
     /// Sequence of the subscription's first packet, per source and lane.
     starts: Vec<Vec<u64>>,
-    wake: Arc<dyn Signal>,
-    has_source_signals: bool,
     /// The reader's signal is due.
     is_called: bool,
-    watermark: Watermark,
     /// Since when packets wait for a reader that sleeps below its watermark.
     waits_since: Option<Instant>,
     /// Packets lost at the last check, and the time of the last loss.
@@ -74,17 +72,17 @@ pub(super) struct ReaderLinks {
 impl Engine {
     /// Adds a reader at every source, or at none.
     pub(crate) fn link(&mut self, new: NewReader) -> Result<Vec<Beginning>, AddReaderError> {
+        let id = new.id;
         let mut link = ReaderLink {
+            new,
             readers: Vec::new(),
             starts: Vec::new(),
-            wake: new.wake,
-            has_source_signals: new.has_source_signals,
             is_called: false,
-            watermark: new.watermark,
             waits_since: None,
             lost: 0,
             last_loss_ns: 0,
         };
+        let new = &link.new;
         let mut beginnings = Vec::new();
         for (capture, control) in self.captures.iter_mut().zip(&new.controls) {
             if let Some(share) = new.options.chunk_share {
@@ -101,7 +99,7 @@ impl Engine {
             match capture.add_reader(&options, control, new.from_the_first) {
                 Ok((reader, beginning)) => {
                     link.readers.push(reader);
-                    link.starts.push(beginning.starts.clone());
+                    link.starts.push(beginning.starts().collect());
                     beginnings.push(beginning);
                 }
                 Err(error) => {
@@ -110,7 +108,7 @@ impl Engine {
                 }
             }
         }
-        self.links.all.insert(new.id, link);
+        self.links.all.insert(id, link);
         Ok(beginnings)
     }
 
@@ -171,13 +169,13 @@ impl ReaderLinks {
         let mut look_after = |time: Duration| {
             look_again = Some(look_again.map_or(time, |other| other.min(time)));
         };
-        let low = |link: &&mut ReaderLink| link.watermark.packets > 1;
+        let low = |link: &&mut ReaderLink| link.new.watermark.packets > 1;
         for link in self.all.values_mut().filter(low) {
             if let Some(left) = link.still_waits(captures, now) {
                 look_after((left / 4).max(LOOK).min(left));
             }
         }
-        let all_have_signals = self.all.values().all(|link| link.has_source_signals);
+        let all_have_signals = self.all.values().all(|link| link.new.has_source_signals);
         let without = sleepers == Sleepers::WithoutSourceSignal && all_have_signals;
         for (at, capture) in captures.iter_mut().enumerate() {
             if without && capture.wakes_readers {
@@ -198,7 +196,7 @@ impl ReaderLinks {
             }
         }
         for link in self.all.values_mut().filter(|link| link.is_called) {
-            link.wake.signal();
+            link.new.wake.signal();
             link.is_called = false;
         }
         look_again
@@ -227,10 +225,10 @@ impl ReaderLink {
         };
         self.waits_since = since;
         let left = since.map(|since| {
-            let limit = self.watermark.time_limit;
+            let limit = Duration::from_millis(self.new.watermark.time_limit_ms.into());
             limit.saturating_sub(now.saturating_duration_since(since))
         });
-        let enough = waiting >= u64::from(self.watermark.packets);
+        let enough = waiting >= u64::from(self.new.watermark.packets);
         let left = left.filter(|left| !enough && !left.is_zero());
         for (capture, reader) in captures.iter_mut().zip(&self.readers) {
             capture.distributor.defer(*reader, left.is_some());

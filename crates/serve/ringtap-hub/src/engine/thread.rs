@@ -6,10 +6,11 @@ use std::sync::mpsc::{self, Sender};
 use std::thread::JoinHandle;
 
 use ringtap_ipc::event::Event;
+use ringtap_ipc::protocol::Refused;
 use ringtap_pool::wake::Signal as _;
 
 use super::{Engine, EngineWork};
-use crate::hub::AttachError;
+use crate::control::ending;
 
 /// The hub's thread, which ends when this is dropped.
 pub(crate) enum EngineThread {
@@ -53,11 +54,11 @@ impl EngineThread {
     ///
     /// # Errors
     ///
-    /// [`AttachError::Ending`] if the thread has ended.
+    /// The refusal of a hub that is [`ending`] if the thread has ended.
     pub(crate) fn call<T: Send + 'static>(
         &mut self,
         work: impl FnOnce(&mut Engine) -> T + Send + 'static,
-    ) -> Result<T, AttachError> {
+    ) -> Result<T, Refused> {
         let running = match self {
             EngineThread::NotStarted(engine) => return Ok(work(engine)),
             EngineThread::Running(running) => running,
@@ -67,7 +68,7 @@ impl EngineThread {
         // A thread that has ended drops the work, which ends the wait.
         let _gone = running.work.as_ref().map(|thread| thread.send(work));
         running.event.signal();
-        from.recv().map_err(|_| AttachError::Ending)
+        from.recv().map_err(|_| ending())
     }
 }
 

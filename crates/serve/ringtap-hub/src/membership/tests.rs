@@ -26,16 +26,21 @@ fn longer_than(bytes: u32) -> Program {
     .unwrap()
 }
 
-fn new_member(subscription: u64) -> NewMember {
-    NewMember {
-        subscription: SubscriptionId(subscription),
-        user: None,
-        delivery: Delivery::Shared,
-    }
+fn member(subscription: u64, own: Program) -> Member {
+    Member::new(SubscriptionId(subscription), None, own, Delivery::Shared)
 }
 
-fn limits() -> FilterLimits {
-    FilterLimits::of(&Limits::default())
+fn member_of(subscription: u64, uid: u32, own: Program) -> Member {
+    Member::new(
+        SubscriptionId(subscription),
+        Some(uid),
+        own,
+        Delivery::Shared,
+    )
+}
+
+fn limits() -> Limits {
+    Limits::default()
 }
 
 fn membership() -> Membership {
@@ -55,7 +60,7 @@ fn the_limits_of_the_verifiers_work_are_those_of_the_hub() {
         ..Limits::default()
     };
     let groups = vec![Group::new("all")];
-    let membership = Membership::new(groups, FilterLimits::of(&limits), HashSeed(0));
+    let membership = Membership::new(groups, limits, HashSeed(0));
     let verifier = membership.rules().verifier;
     assert_eq!((verifier.path_steps, verifier.steps), (7, 1));
 }
@@ -76,13 +81,11 @@ fn owned(membership: &Membership, subscription: u64) -> usize {
 fn readers_without_a_filter_share_one_rule() {
     let mut membership = membership();
     membership
-        .join("all", new_member(1), Program::everything())
+        .join("all", member(1, Program::everything()))
         .unwrap();
+    membership.join("all", member(2, longer_than(100))).unwrap();
     membership
-        .join("all", new_member(2), longer_than(100))
-        .unwrap();
-    membership
-        .join("all", new_member(3), Program::everything())
+        .join("all", member(3, Program::everything()))
         .unwrap();
     let rules = membership.rules().each;
     assert_eq!(rules.len(), 2);
@@ -98,7 +101,7 @@ fn a_group_is_shared_out_evenly_whoever_comes_and_goes() {
     let mut membership = membership();
     for subscription in 1..=3 {
         membership
-            .join("ids", new_member(subscription), Program::everything())
+            .join("ids", member(subscription, Program::everything()))
             .unwrap();
     }
     let shares: Vec<_> = (1..=3)
@@ -123,7 +126,7 @@ fn with_any_number_of_members_none_has_three_percent_more_than_the_mean() {
     let mut membership = Membership::new(vec![group], limits(), HashSeed(0));
     // One bit is the group's.
     for members in 1..=62 {
-        let joined = membership.join("ids", new_member(members), Program::everything());
+        let joined = membership.join("ids", member(members, Program::everything()));
         joined.unwrap();
         let shares = (1..=members).map(|member| membership.buckets_of(SubscriptionId(member)));
         let most = u64::from(shares.max().unwrap());
@@ -139,7 +142,7 @@ fn all_packets_of_a_balanced_group_have_its_bit_until_it_is_empty() {
     let mut membership = membership();
     let join = |membership: &mut Membership, subscription| {
         let subscription = SubscriptionId(subscription);
-        let joined = membership.join("ids", new_member(subscription.0), Program::everything());
+        let joined = membership.join("ids", member(subscription.0, Program::everything()));
         joined.unwrap();
         membership.share(subscription).unwrap()
     };
@@ -164,18 +167,19 @@ fn a_group_that_is_full_or_unknown_is_refused() {
     let mut membership = membership();
     for subscription in 1..=4 {
         membership
-            .join("ids", new_member(subscription), Program::everything())
+            .join("ids", member(subscription, Program::everything()))
             .unwrap();
     }
-    let more = membership.join("ids", new_member(5), Program::everything());
-    assert_eq!(more, Err(Full::Members(4)));
+    let more = membership.join("ids", member(5, Program::everything()));
+    let expected = "readers: 5 is more than the 4 that group \"ids\" allows";
+    assert_eq!(more, Err(Refused::new(Refusal::TooMuch, expected)));
     membership.begin_to_leave(SubscriptionId(2));
-    let more = membership.join("ids", new_member(5), Program::everything());
+    let more = membership.join("ids", member(5, Program::everything()));
     assert_eq!(more, Ok(()), "a member that leaves takes nobody's place");
     let mask = |subscription| membership.share(SubscriptionId(subscription)).unwrap().mask;
     assert_ne!(mask(2), mask(5), "its relay still reads");
-    let unknown = membership.join("web", new_member(5), Program::everything());
-    assert_eq!(unknown, Err(Full::NoGroup));
+    let unknown = membership.join("web", member(5, Program::everything()));
+    assert_eq!(unknown, Err(not_subscribed()));
 }
 
 #[test]
@@ -183,7 +187,7 @@ fn the_hundredth_reader_runs_its_filter_itself() {
     let mut membership = membership();
     for subscription in 0..100 {
         membership
-            .join("all", new_member(subscription), longer_than(64))
+            .join("all", member(subscription, longer_than(64)))
             .unwrap();
     }
     assert_eq!(membership.rules().each.len(), 64);
@@ -193,7 +197,7 @@ fn the_hundredth_reader_runs_its_filter_itself() {
     assert_eq!(membership.share(SubscriptionId(62)).unwrap().rule, Ok(62));
     membership.leave(SubscriptionId(5));
     membership
-        .join("all", new_member(100), Program::everything())
+        .join("all", member(100, Program::everything()))
         .unwrap();
     assert_eq!(
         membership.share(SubscriptionId(100)).unwrap().mask,
@@ -207,15 +211,13 @@ fn the_first_reader_without_a_bit_of_its_own_costs_nobody_anything() {
     let mut membership = membership();
     for subscription in 0..64 {
         membership
-            .join("all", new_member(subscription), longer_than(64))
+            .join("all", member(subscription, longer_than(64)))
             .unwrap();
     }
     let rules = membership.rules().each;
     assert_eq!(rules.len(), 64);
     assert!(rules.iter().all(|rule| !rule.filter.takes_everything()));
-    membership
-        .join("all", new_member(64), longer_than(64))
-        .unwrap();
+    membership.join("all", member(64, longer_than(64))).unwrap();
     let rules = membership.rules().each;
     assert!(
         rules[63].filter.takes_everything(),
@@ -231,9 +233,7 @@ fn an_empty_hub_wants_nothing() {
 #[test]
 fn a_members_own_filter_in_a_balanced_group_is_its_own_affair() {
     let mut membership = membership();
-    membership
-        .join("ids", new_member(1), longer_than(64))
-        .unwrap();
+    membership.join("ids", member(1, longer_than(64))).unwrap();
     assert_eq!(
         membership.share(SubscriptionId(1)).unwrap().rule,
         Err(NOT_IN_SOURCE.to_owned())
@@ -262,7 +262,7 @@ fn reason(membership: &Membership, subscription: u64) -> Option<String> {
 fn filters_with_too_much_work_run_in_their_readers() {
     let mut membership = membership();
     for (subscription, filter) in [(1, looping()), (2, of_steps(513)), (3, of_steps(512))] {
-        let joined = membership.join("all", new_member(subscription), filter);
+        let joined = membership.join("all", member(subscription, filter));
         joined.unwrap();
     }
     assert!(reason(&membership, 1).unwrap().contains("protochain"));
@@ -274,13 +274,11 @@ fn filters_with_too_much_work_run_in_their_readers() {
     assert_eq!(rules[0].members.of(0), 0b011);
     // With all that the source may run; the one after it is too much.
     for subscription in 4..=10 {
-        let joined = membership.join("all", new_member(subscription), of_steps(511));
+        let joined = membership.join("all", member(subscription, of_steps(511)));
         joined.unwrap();
         assert_eq!(reason(&membership, subscription), None, "{subscription}");
     }
-    membership
-        .join("all", new_member(11), of_steps(20))
-        .unwrap();
+    membership.join("all", member(11, of_steps(20))).unwrap();
     let why = reason(&membership, 11).unwrap();
     assert!(why.contains("source_filter_steps"), "{why}");
     // A change is admitted like a new member, without the filter that it replaces.
@@ -299,12 +297,8 @@ fn filters_with_too_much_work_run_in_their_readers() {
 #[test]
 fn one_user_takes_a_share_of_the_work_and_leaves_the_rest_to_others() {
     let mut membership = membership();
-    let of_user = |subscription, uid| NewMember {
-        user: Some(uid),
-        ..new_member(subscription)
-    };
     for subscription in 1..=5 {
-        let joined = membership.join("all", of_user(subscription, 65_534), of_steps(120));
+        let joined = membership.join("all", member_of(subscription, 65_534, of_steps(120)));
         joined.unwrap();
     }
     let greedy: Vec<_> = (1..=5).map(|one| reason(&membership, one)).collect();
@@ -312,7 +306,7 @@ fn one_user_takes_a_share_of_the_work_and_leaves_the_rest_to_others() {
     let why = greedy[4].as_ref().unwrap();
     assert!(why.contains("user_filter_steps"), "{why}");
     membership
-        .join("all", of_user(6, 1000), of_steps(500))
+        .join("all", member_of(6, 1000, of_steps(500)))
         .unwrap();
     assert_eq!(reason(&membership, 6), None);
 }
@@ -320,19 +314,15 @@ fn one_user_takes_a_share_of_the_work_and_leaves_the_rest_to_others() {
 #[test]
 fn private_delivery_of_too_much_work_is_refused() {
     let mut membership = membership();
-    let private = |subscription| NewMember {
-        delivery: Delivery::Private,
-        ..new_member(subscription)
-    };
+    let private = |own| Member::new(SubscriptionId(1), None, own, Delivery::Private);
     for (filter, told) in [(looping(), "protochain"), (of_steps(600), "filter_steps")] {
-        let refused = membership.join("all", private(1), filter.clone());
-        let Err(Full::Work(work)) = refused else {
-            panic!("{refused:?}")
-        };
-        assert!(work.to_string().contains(told), "{work}");
-        membership.join("all", private(1), of_steps(9)).unwrap();
+        let refused = membership.join("all", private(filter.clone()));
+        let refused = refused.unwrap_err();
+        assert_eq!(refused.code, Refusal::BadFilter);
+        assert!(refused.message.contains(told), "{refused}");
+        membership.join("all", private(of_steps(9))).unwrap();
         let changed = membership.set_filter(SubscriptionId(1), filter);
-        assert!(matches!(changed, Err(Full::Work(_))), "{changed:?}");
+        assert_eq!(changed.unwrap_err(), refused);
         let kept = membership.share(SubscriptionId(1)).unwrap();
         assert_eq!((kept.filter, kept.rule), (of_steps(9), Ok(0)));
         membership.leave(SubscriptionId(1));
@@ -342,18 +332,18 @@ fn private_delivery_of_too_much_work_is_refused() {
 #[test]
 fn one_user_cannot_take_the_bits_of_others() {
     let mut membership = membership();
-    let of_user = |subscription, uid| NewMember {
-        user: Some(uid),
-        ..new_member(subscription)
-    };
     for subscription in 0..64 {
-        let joined = membership.join("all", of_user(subscription, 1000), longer_than(9));
+        let joined = membership.join("all", member_of(subscription, 1000, longer_than(9)));
         assert_eq!(joined, Ok(()));
     }
-    let refused = membership.join("ids", of_user(64, 1000), Program::everything());
-    assert_eq!(refused, Err(Full::BitsOfUser(42)));
+    let refused = membership.join("ids", member_of(64, 1000, Program::everything()));
+    let refused = refused.unwrap_err().to_string();
+    assert!(
+        refused.contains("mask_bits_per_user): 43 is more than the 42"),
+        "{refused}"
+    );
     for subscription in 65..69 {
-        let joined = membership.join("ids", of_user(subscription, 1001), Program::everything());
+        let joined = membership.join("ids", member_of(subscription, 1001, Program::everything()));
         assert_eq!(joined, Ok(()));
     }
 }
@@ -366,7 +356,7 @@ fn of_four(balance: Balance, buckets: impl Iterator<Item = usize>) -> Vec<usize>
     };
     let mut membership = Membership::new(vec![group], limits(), HashSeed(0));
     for subscription in 1..=4 {
-        let joined = membership.join("ids", new_member(subscription), Program::everything());
+        let joined = membership.join("ids", member(subscription, Program::everything()));
         joined.unwrap();
     }
     let masks = masks(&membership);
@@ -413,7 +403,7 @@ fn a_reload_changes_what_readers_do_not_notice_and_names_the_rest() {
     let groups = vec![Group::new("all"), Group::new("old"), lanes.clone()];
     let mut membership = Membership::new(groups, limits(), HashSeed(0));
     membership
-        .join("all", new_member(1), Program::everything())
+        .join("all", member(1, Program::everything()))
         .unwrap();
     let more_credit = Group {
         credit_chunks: Some(5),

@@ -1,55 +1,71 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The relay's thread: reads in place, copies packets that pass the filter, wakes its reader.
+//! The relay's thread: receives in place, copies packets that pass the filter, wakes its reader.
 
 use std::io;
+use std::ops::Range;
 use std::os::fd::AsFd as _;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
-use ringtap_filter::Place;
-use ringtap_ipc::distance::Distance;
-use ringtap_ipc::doorbell::{DOORBELL_INTERVAL, DoorbellWatch, HubDoorbell, doorbell};
+use ringtap_client::{Batch, Control, ControlError, Next, Receiver, Tally};
+use ringtap_filter::Program;
+use ringtap_ipc::doorbell::{DOORBELL_INTERVAL, Doorbell, DoorbellWatch, HubDoorbell, doorbell};
 use ringtap_ipc::memfd::Reclaimable;
+use ringtap_ipc::protocol::Snapshot;
 use ringtap_ipc::subscription::{Subscription, Wanted, Watermark};
 use ringtap_ipc::time::now_ns;
-use ringtap_ipc::waiter::{Beside, Waiter};
 use ringtap_pool::distributor::{Policy, Returns};
 use ringtap_pool::ids::LaneId;
-use ringtap_pool::number::to_u64;
 use ringtap_pool::private::PrivatePool;
-use ringtap_pool::reader::{ChunkBatch, NextBatch, Packet, Reader};
-use ringtap_pool::wake::Signal;
+use ringtap_pool::wake::Signal as _;
 
-use super::counters::{RelayCounters, RelayEndpointCounters, RelayLaneCounters};
-use super::private_pool;
-use super::{Common, lock};
+use super::counters::RelayCounters;
+use super::{Common, lock, make_pool};
 use crate::group::Group;
 
-/// Copies the packets of one source into a private pool.
-struct Pipe {
-    reader: Reader,
-    distance: Distance,
-    /// Wakes the hub.
-    hub: Arc<dyn Signal>,
+/// Private pool for the packets of one source.
+struct CopyPool {
+    /// The source's lanes, counted over all sources.
+    lanes: Range<u32>,
+    private: PrivatePool,
+    /// A packet waits for room in the pool.
+    waits: bool,
     /// The source's horizon at the last look.
     horizon_ns: u64,
-    wanted: Wanted,
-    /// A packet waits for room in the private pool.
-    waits: bool,
-    private: PrivatePool,
-    counters: RelayEndpointCounters,
     ended: bool,
 }
 
 pub(super) struct Worker {
-    pipes: Vec<Pipe>,
-    waiter: Waiter,
+    receiver: Receiver,
+    tally: Tally,
+    pools: Vec<CopyPool>,
+    /// Packets in the private pools, per lane of all sources.
+    copied: Vec<u64>,
+    /// A source cannot be read.
+    is_broken: bool,
+    /// Wakes the hub.
+    hub: Arc<dyn Doorbell>,
     /// Wakes the reader of the private pools.
     reader: HubDoorbell,
     /// Notices the reader's signals, and when the last one came.
     doorbells: DoorbellWatch,
     last_doorbell: Instant,
+}
+
+/// The hub itself stops the relay and changes its filter.
+struct NoCommands;
+
+impl Control for NoCommands {
+    fn snapshot(&self) -> Result<Snapshot, ControlError> {
+        Err(ControlError::Gone("a relay asks for no counters".into()))
+    }
+
+    fn set_filter(&self, _: &Program) -> Result<Vec<Wanted>, ControlError> {
+        Err(ControlError::Gone("a relay changes no filter".into()))
+    }
+
+    fn stop(&self) {}
 }
 
 impl Worker {
@@ -61,58 +77,48 @@ impl Worker {
         let (reader, readers_doorbell) = doorbell()?;
         let doorbells = DoorbellWatch::new()?;
         doorbells.add(&reader)?;
-        let (mut pipes, mut endpoints) = (Vec::new(), Vec::new());
+        let (mut pools, mut endpoints) = (Vec::new(), Vec::new());
         let mut memory = Vec::new();
-        let wakes = inner
-            .endpoints
-            .iter()
-            .filter_map(|endpoint| endpoint.wake.clone());
-        let wakes = wakes.collect();
-        for endpoint in inner.endpoints {
+        let mut lanes = 0..0;
+        for endpoint in &inner.endpoints {
             let (private, outer, reclaimable) =
-                private_pool::make(&endpoint, group.private_pool_bytes, for_other_user)?;
+                make_pool(endpoint, group.private_pool_bytes, for_other_user)?;
             memory.extend(reclaimable);
-            let hub: Arc<dyn Signal> = inner.doorbell.clone();
-            let policy = endpoint.facts.policy;
-            let signal = Arc::clone(&hub);
-            let source = Reader::open(endpoint.pool, &endpoint.control, policy, signal);
-            let source = source.map_err(io::Error::other)?;
-            let start = |position: &u64| RelayLaneCounters {
-                position: *position,
-                ..RelayLaneCounters::default()
-            };
-            let counters = RelayEndpointCounters {
-                lanes: source.starts().iter().map(start).collect(),
-                ended: false,
-            };
-            pipes.push(Pipe {
-                reader: source,
-                distance: Distance::new(Watermark::default().distance),
-                hub,
-                horizon_ns: 0,
-                wanted: endpoint.wanted,
-                waits: policy == Policy::Block,
+            lanes = lanes.end..lanes.end + endpoint.pool.geometry().lane_count;
+            pools.push(CopyPool {
+                lanes: lanes.clone(),
                 private,
-                counters,
+                waits: endpoint.facts.policy == Policy::Block,
+                horizon_ns: 0,
                 ended: false,
             });
             endpoints.push(outer);
         }
-        let sleepers = pipes.iter().map(|pipe| pipe.reader.sleeper()).collect();
-        let waiter = Waiter::new(sleepers, inner.doorbell, wakes)?;
-        waiter.listen(Beside::Event(doorbells.as_fd()))?;
-        let worker = Worker {
-            waiter,
-            reader,
-            doorbells,
-            last_doorbell: Instant::now(),
-            pipes,
-        };
         let subscription = Subscription {
             id: inner.id,
             endpoints,
             doorbell: Arc::new(readers_doorbell),
             watermark: inner.watermark,
+        };
+        let hub = Arc::clone(&inner.doorbell);
+        let inner = Subscription {
+            watermark: Watermark::default(),
+            ..inner
+        };
+        let receiver = Receiver::new(inner, Arc::new(NoCommands)).map_err(io::Error::other)?;
+        receiver
+            .listen(doorbells.as_fd())
+            .map_err(io::Error::other)?;
+        let worker = Worker {
+            tally: Tally::new(receiver.lanes()),
+            copied: (0..receiver.lanes()).map(|_| 0).collect(),
+            receiver,
+            pools,
+            is_broken: false,
+            hub,
+            reader,
+            doorbells,
+            last_doorbell: Instant::now(),
         };
         Ok((worker, subscription, memory))
     }
@@ -120,29 +126,24 @@ impl Worker {
     pub(super) fn run(mut self, common: &Common) {
         while !common.stop.load(Relaxed) {
             if let Some(wanted) = lock(&common.wanted).take() {
-                self.take_filters(wanted);
+                self.receiver.adopt(&wanted);
             }
             let moved = self.step(common);
             self.publish(common);
             if moved {
-                self.waiter.found();
                 continue;
             }
-            let pauses = self.pipes.iter().filter_map(|pipe| pipe.distance.left());
-            if let Some(pause) = pauses.min() {
-                self.wake_reader();
-                std::thread::sleep(pause);
-                continue;
+            for pool in &mut self.pools {
+                pool.private.distributor.arm(Returns::WhenDry);
             }
-            for pipe in &mut self.pipes {
-                pipe.private.distributor.arm(Returns::WhenDry);
-            }
-            if let Err(error) = self.waiter.wait(None) {
-                tracing::error!("private delivery ended: cannot wait for packets: {error}");
+            if let Err(error) = self.receiver.wait(None) {
+                tracing::error!("private delivery ended: {error}");
                 return;
             }
             self.take_signals();
-            self.wake_reader();
+            for pool in &mut self.pools {
+                pool.wake_reader(&self.reader);
+            }
         }
         // A reader that stopped within a batch published its counters when it left.
         self.publish(common);
@@ -169,45 +170,99 @@ impl Worker {
         }
     }
 
-    fn take_filters(&mut self, wanted: Vec<Wanted>) {
-        for (pipe, wanted) in self.pipes.iter_mut().zip(wanted) {
-            pipe.wanted = wanted;
-        }
-    }
-
-    /// Copies one batch of each source; returns whether there was a batch.
+    /// Copies one batch; returns whether there was one.
     fn step(&mut self, common: &Common) -> bool {
-        let mut moved = false;
-        for pipe in &mut self.pipes {
-            moved |= pipe.step(common);
-        }
-        if moved {
-            self.wake_reader();
-        }
+        let next = match self.is_broken {
+            false => self.receiver.try_next(),
+            true => Ok(Next::Ended),
+        };
+        let moved = match next {
+            Ok(Next::Batch(batch)) => {
+                self.copy(&batch, common);
+                true
+            }
+            Ok(Next::Empty | Next::Ended) => false,
+            Err(error) => {
+                tracing::error!("private delivery ended: its source cannot be read: {error}");
+                self.is_broken = true;
+                false
+            }
+        };
+        self.follow_sources();
         moved
     }
 
-    fn wake_reader(&mut self) {
-        for pipe in &mut self.pipes {
-            let _moved = pipe.private.distributor.step();
-            pipe.private
-                .distributor
-                .wake_sleepers(|_| self.reader.signal());
-            if pipe.ended {
+    /// Gives the private readers the horizons and ends of their sources.
+    fn follow_sources(&mut self) {
+        for (at, pool) in self.pools.iter_mut().enumerate() {
+            if pool.private.distributor.wants_horizon() {
+                self.receiver.follow_horizons();
+            }
+            if let Some(horizon_ns) = self.receiver.take_horizon_ns(at) {
+                pool.pass_horizon(horizon_ns, &*self.hub);
+            }
+            if !pool.ended && (self.is_broken || self.receiver.has_ended(at)) {
+                pool.ended = true;
+                pool.private.end();
                 self.reader.signal();
             }
         }
     }
 
+    /// Copies a batch, and wakes the reader.
+    fn copy(&mut self, batch: &Batch, common: &Common) {
+        let of_all = batch.lane();
+        let mut pools = self.pools.iter_mut();
+        let Some(pool) = pools.find(|pool| pool.lanes.contains(&of_all.0)) else {
+            return;
+        };
+        let lane = LaneId(of_all.0 - pool.lanes.start);
+        let private = &mut pool.private;
+        if let Some(gap) = batch.capture_gap() {
+            private.writers[lane.index()].capture_gap(gap.after, gap.duration_ns);
+        }
+        if let Some(gap) = batch.gap() {
+            private
+                .distributor
+                .charge(private.reader, lane, gap.packets);
+        }
+        self.tally.begin(batch);
+        let tally = self.tally.at(of_all);
+        for received in batch.packets().map_while(Result::ok) {
+            if received.is_ours() {
+                let bytes = received.packet.data.len();
+                while pool.waits && !has_room(private, lane, bytes) {
+                    if common.stop.load(Relaxed) {
+                        return;
+                    }
+                }
+                self.copied[of_all.index()] += u64::from(private.put(lane, &received.packet));
+            }
+            tally.count(&received);
+        }
+        private.writers[lane.index()].publish();
+        pool.wake_reader(&self.reader);
+    }
+
     pub(super) fn counters(&self) -> RelayCounters {
-        let mut counters = RelayCounters::default();
-        for pipe in &self.pipes {
-            counters.endpoints.push(pipe.counters.clone());
+        let mut counters = RelayCounters {
+            tally: self.tally.clone(),
+            copied: self.copied.clone(),
+            sources: Vec::with_capacity(self.pools.len()),
+            delivered: 0,
+            filtered: 0,
+            bytes: 0,
+            held: 0,
+            corrupt: false,
+            last_loss_ns: 0,
+        };
+        for pool in &self.pools {
+            counters.sources.push((pool.lanes.clone(), pool.ended));
             let PrivatePool {
                 distributor,
                 reader,
                 writers,
-            } = &pipe.private;
+            } = &pool.private;
             if let Some(progress) = distributor.progress(*reader) {
                 counters.delivered += progress.delivered.load(Relaxed);
                 counters.filtered += progress.filtered.load(Relaxed);
@@ -223,138 +278,27 @@ impl Worker {
     }
 }
 
-impl Pipe {
-    fn step(&mut self, common: &Common) -> bool {
-        if self.distance.left().is_some() {
-            return false;
+impl CopyPool {
+    /// Wakes the reader if it sleeps, and packets or the end wait for it.
+    fn wake_reader(&mut self, reader: &HubDoorbell) {
+        let _moved = self.private.distributor.step();
+        self.private.distributor.wake_sleepers(|_| reader.signal());
+        if self.ended {
+            reader.signal();
         }
-        let merges = self.private.distributor.wants_horizon();
-        if merges {
-            self.reader.merge_by_time();
-        }
-        let horizon_ns = self.reader.horizon_ns();
-        let batch = match self.reader.try_next() {
-            Ok(NextBatch::Batch(batch)) => batch,
-            Ok(NextBatch::Empty) => {
-                self.distance.end();
-                if merges {
-                    self.pass_horizon(horizon_ns);
-                }
-                return false;
-            }
-            Ok(NextBatch::Ended) => {
-                return end(&mut self.private, &mut self.ended, &mut self.counters);
-            }
-            Err(error) => {
-                tracing::error!("private delivery ended: its source cannot be read: {error}");
-                return end(&mut self.private, &mut self.ended, &mut self.counters);
-            }
-        };
-        self.distance.took(batch.len(), batch.is_open());
-        let lane = batch.lane();
-        if let Some(gap) = batch.capture_gap() {
-            self.private.writers[lane.index()].capture_gap(gap.after, gap.duration_ns);
-        }
-        let counters = &mut self.counters.lanes[lane.index()];
-        if let Some(gap) = batch.gap() {
-            let others = gap.other_members;
-            counters.filtered += gap.sequences.saturating_sub(gap.packets + others);
-            counters.other_members += others;
-            counters.lost += gap.packets;
-            self.private
-                .distributor
-                .charge(self.private.reader, lane, gap.packets);
-        }
-        let classifier = RelayClassifier {
-            wanted: &self.wanted,
-            from: self.wanted.from.get(lane.index()).copied().unwrap_or(0),
-        };
-        copy(
-            &batch,
-            &classifier,
-            &mut self.private,
-            counters,
-            self.waits.then_some(common),
-        );
-        true
     }
-}
 
-impl Pipe {
     /// Gives the private reader the source's horizon: everything up to it has been copied.
-    fn pass_horizon(&mut self, horizon_ns: u64) {
+    fn pass_horizon(&mut self, horizon_ns: u64, hub: &dyn Doorbell) {
         if self.private.distributor.step().is_ok() {
             self.private.distributor.set_horizon(horizon_ns);
         }
         // The hub sleeps, and the private reader may wait for a later one.
         if horizon_ns > 0 && horizon_ns == self.horizon_ns {
-            self.hub.signal();
+            hub.signal();
         }
         self.horizon_ns = horizon_ns;
     }
-}
-
-struct RelayClassifier<'a> {
-    wanted: &'a Wanted,
-    from: u64,
-}
-
-impl RelayClassifier<'_> {
-    fn wants(&self, packet: &Packet<'_>) -> bool {
-        if packet.slot().mask & self.wanted.mask == 0 {
-            return false;
-        }
-        let is_classified = self.wanted.place == Place::Source && packet.sequence >= self.from;
-        is_classified
-            || self
-                .wanted
-                .filter
-                .matches(packet.data, packet.slot().wire_length)
-    }
-}
-
-/// Copies a batch. With `waits`, waits for room for each packet, or until the relay is stopped.
-fn copy(
-    batch: &ChunkBatch,
-    classifier: &RelayClassifier<'_>,
-    private: &mut PrivatePool,
-    counters: &mut RelayLaneCounters,
-    waits: Option<&Common>,
-) {
-    let lane = batch.lane();
-    let Wanted { mask, group, .. } = *classifier.wanted;
-    if batch.wanted() & mask == 0 {
-        let packets = to_u64(batch.len());
-        let all = batch.first_sequence()..batch.first_sequence() + packets;
-        counters.position = all.end;
-        let (_, other_members) = batch.count_masks(all, mask, group);
-        counters.other_members += other_members;
-        counters.filtered += packets - other_members;
-        return;
-    }
-    for packet in batch.packets().map_while(Result::ok) {
-        counters.position = packet.sequence + 1;
-        if !classifier.wants(&packet) {
-            let bits = packet.slot().mask;
-            match bits & mask == 0 && bits & group != 0 {
-                true => counters.other_members += 1,
-                false => counters.filtered += 1,
-            }
-            continue;
-        }
-        while let Some(common) = waits.filter(|_| !has_room(private, lane, packet.data.len())) {
-            if common.stop.load(Relaxed) {
-                return;
-            }
-        }
-        if private.put(lane, &packet) {
-            counters.copied += 1;
-        } else {
-            counters.lost += 1;
-            counters.full += 1;
-        }
-    }
-    private.writers[lane.index()].publish();
 }
 
 /// Whether the pool has room for a packet of this size; first takes back returned chunks.
@@ -367,15 +311,4 @@ fn has_room(private: &mut PrivatePool, lane: LaneId, bytes: usize) -> bool {
     let _moved = private.distributor.step();
     std::thread::sleep(std::time::Duration::from_micros(200));
     private.writers[lane.index()].has_room(bytes)
-}
-
-/// Marks the end for the reader; `false` if the end was marked before.
-fn end(private: &mut PrivatePool, ended: &mut bool, counters: &mut RelayEndpointCounters) -> bool {
-    if *ended {
-        return false;
-    }
-    *ended = true;
-    private.end();
-    counters.ended = true;
-    true
 }

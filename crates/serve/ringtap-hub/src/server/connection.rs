@@ -9,16 +9,16 @@ use std::time::{Duration, Instant};
 use ringtap_filter::Program;
 use ringtap_ipc::event::Event;
 use ringtap_ipc::peer::Peer;
-use ringtap_ipc::protocol::{self, Attached, Refusal, Reply, Request, decode, encode};
-use ringtap_ipc::subscription::{Subscription, SubscriptionId, SubscriptionRequest};
+use ringtap_ipc::protocol::{self, Refusal, Refused, Reply, Request, decode, encode};
+use ringtap_ipc::subscription::{Attached, Subscription, SubscriptionId, SubscriptionRequest};
 use ringtap_ipc::transport::Transport;
 use ringtap_ipc::verdict::{InlineError, InlineMembership, VerdictChannel, VerdictEnds};
 
 use super::admission::UserClass;
 use super::status_page::status_page;
-use crate::hub::{AttachError, Command, Handle, Question};
+use crate::control::{HubControl, Responder, ending, not_subscribed};
+use crate::hub::Handle;
 use crate::limits::Limits;
-use crate::responder::Responder;
 use crate::subscribers::Change;
 
 /// Longest name that a reader may give itself, in bytes.
@@ -86,18 +86,19 @@ impl From<Reply> for Answer {
     }
 }
 
-fn refused(code: Refusal, message: impl Into<String>) -> Answer {
-    refused_reply(code, message).into()
+impl From<Refused> for Answer {
+    fn from(refused: Refused) -> Self {
+        Reply::Refused(refused).into()
+    }
 }
 
-fn refused_reply(code: Refusal, message: impl Into<String>) -> Reply {
-    let message = message.into();
-    Reply::Refused { code, message }
+fn refused(code: Refusal, message: impl Into<String>) -> Answer {
+    Refused::new(code, message).into()
 }
 
 /// Tells a reader why the hub refuses its connection.
 pub(super) fn refuse_connection(transport: &dyn Transport, message: &str) {
-    let reply = refused_reply(Refusal::TooMuch, message);
+    let reply = Reply::Refused(Refused::new(Refusal::TooMuch, message));
     // A reader that does not receive the reason finds the connection closed.
     let _closed = transport.send(&encode(&reply), &[]);
 }
@@ -258,11 +259,13 @@ impl ClientConnection {
             Request::Attach(attach) => self.attach(attach),
             Request::Filter { program } => self.filter(program),
             Request::Credit { chunks } => self.subscribed().map(|id| {
-                let credit = |responder| Command::Credit(id, chunks, responder);
+                let credit = move |control: &mut HubControl, responder: Responder<()>| {
+                    responder.send(control.set_credit(id, chunks));
+                };
                 self.later(false, credit, |_, ()| Ok(Reply::Done.into()))
             }),
             Request::Statistics => self.subscribed().map(|id| {
-                let ask = |responder| Command::Ask(Question::Snapshot(id, responder));
+                let ask = move |control: &mut HubControl, to| control.ask_snapshot(id, to);
                 self.later(false, ask, |_, snapshot| {
                     Ok(Reply::Statistics(snapshot).into())
                 })
@@ -276,23 +279,23 @@ impl ClientConnection {
         None
     }
 
-    /// Sends a command to the control thread, and lets `finish` make the answer to the reader. The
-    /// sources load new rules for a command that is a change.
+    /// Sends work to the control thread, and lets `finish` make the answer to the reader. The sources load
+    /// new rules for work that is a change.
     fn later<T: Send + 'static>(
         &self,
         is_change: bool,
-        command: impl FnOnce(Responder<Result<T, AttachError>>) -> Command,
+        work: impl FnOnce(&mut HubControl, Responder<T>) + Send + 'static,
         finish: impl Fn(&mut ClientConnection, T) -> Result<Answer, Answer> + Send + 'static,
     ) -> Waiting {
-        let (responder, answer) = Responder::with_event(self.answered.clone());
-        self.hub.send(command(responder));
+        let (responder, answer) = Responder::new(Some(self.answered.clone()));
+        self.hub.send(move |control| work(control, responder));
         let finish = move |connection: &mut ClientConnection| {
             let answer = match answer.try_recv() {
                 Err(TryRecvError::Empty) => return None,
-                Err(TryRecvError::Disconnected) => Err(AttachError::Ending),
+                Err(TryRecvError::Disconnected) => Err(ending()),
                 Ok(answer) => answer,
             };
-            let answer = answer.map_err(|error| refusal(&error));
+            let answer = answer.map_err(Answer::from);
             let answer = answer.and_then(|answer| finish(connection, answer));
             Some(answer.unwrap_or_else(|refusal| refusal))
         };
@@ -303,8 +306,7 @@ impl ClientConnection {
     }
 
     fn subscribed(&self) -> Result<SubscriptionId, Answer> {
-        self.subscription
-            .ok_or_else(|| refusal(&AttachError::NotSubscribed))
+        self.subscription.ok_or_else(|| not_subscribed().into())
     }
 
     fn detach(&mut self) -> Answer {
@@ -352,12 +354,12 @@ impl ClientConnection {
             ..request
         });
         let peer = self.peer.clone();
-        let attach = |responder| {
-            Command::Change(Change::Attach {
+        let attach = |control: &mut HubControl, responder| {
+            control.changes.push(Change::Attach {
                 request,
                 peer,
                 responder,
-            })
+            });
         };
         Ok(self.later(true, attach, move |connection, subscription| {
             connection.filters = filters;
@@ -429,12 +431,12 @@ impl ClientConnection {
         if self.inline.is_some() && filters {
             return Err(refused(Refusal::BadRequest, NO_FILTER));
         }
-        let change = |responder| {
-            Command::Change(Change::Filter {
+        let change = move |control: &mut HubControl, responder| {
+            control.changes.push(Change::Filter {
                 id,
                 filter,
                 responder,
-            })
+            });
         };
         Ok(self.later(true, change, move |connection, wanted| {
             connection.filters = filters;
@@ -450,9 +452,8 @@ impl ClientConnection {
             );
             return Err(refused(Refusal::NotAllowed, message));
         }
-        let ask = |responder| Command::Ask(Question::Status(responder));
         let page = move |_: &mut ClientConnection, status| Ok(status_page(status, after).into());
-        Ok(self.later(false, ask, page))
+        Ok(self.later(false, HubControl::ask_status, page))
     }
 }
 
@@ -466,8 +467,4 @@ impl Drop for ClientConnection {
     fn drop(&mut self) {
         self.leave();
     }
-}
-
-fn refusal(error: &AttachError) -> Answer {
-    refused(error.code(), error.to_string())
 }

@@ -4,7 +4,7 @@
 //! Invariants
 //! - A page fits into a message, and the server keeps nothing between two pages.
 
-use ringtap_ipc::protocol::{HubStatus, Refusal, Reply, encode};
+use ringtap_ipc::protocol::{HubStatus, Refusal, Refused, Reply, encode};
 use ringtap_ipc::transport::MOST_BYTES;
 
 /// Error text: sources and groups alone exceed a message.
@@ -35,10 +35,7 @@ pub(super) fn status_page(status: HubStatus, after: u64) -> Reply {
         page.readers_after = match readers.last() {
             Some(last) => Some(last.reader),
             None => {
-                return Reply::Refused {
-                    code: Refusal::Failed,
-                    message: TOO_LONG.to_owned(),
-                };
+                return Reply::Refused(Refused::new(Refusal::Failed, TOO_LONG));
             }
         };
     }
@@ -101,6 +98,6 @@ mod tests {
     fn a_status_that_cannot_be_divided_is_refused() {
         let mut all = status(1);
         all.groups[0].filter = "x".repeat(MOST_BYTES);
-        assert!(matches!(status_page(all, 0), Reply::Refused { .. }));
+        assert!(matches!(status_page(all, 0), Reply::Refused(_)));
     }
 }

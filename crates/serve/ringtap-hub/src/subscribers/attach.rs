@@ -11,6 +11,7 @@ use ringtap_filter::{Place, Program};
 use ringtap_ipc::doorbell::doorbell;
 use ringtap_ipc::memfd::SharedMemory;
 use ringtap_ipc::peer::Peer;
+use ringtap_ipc::protocol::{Refusal, Refused};
 use ringtap_ipc::subscription::{
     Endpoint, EndpointFiles, Subscription, SubscriptionId, SubscriptionRequest, Wanted,
 };
@@ -20,14 +21,12 @@ use ringtap_pool::distributor::{Policy, ReaderOptions};
 use ringtap_pool::source::Facts;
 use ringtap_pool::wake::Signal;
 
-use super::changes::Joined;
-use super::{SourceReader, Subscriber};
-use crate::budgets::ReaderMemory;
-use crate::control::HubControl;
+use super::Subscriber;
+use crate::budgets::{Charge, ReaderMemory};
+use crate::control::{HubControl, not_subscribed};
 use crate::engine::NewReader;
 use crate::group::{Delivery, Group};
-use crate::hub::AttachError;
-use crate::membership::{Full, NewMember, Share, place};
+use crate::membership::{Member, Share};
 use crate::relay::{self, Relay};
 use crate::signal_thread::SignalThread;
 use crate::sources::SourceHandle;
@@ -36,37 +35,28 @@ use crate::sources::SourceHandle;
 const ORDINARY_FRAME_BYTES: u32 = 1514;
 
 impl HubControl {
-    /// Makes a reader a member of a group, if its user may attach.
+    /// Makes a reader a member of a group, if its user may attach; returns the charge for its subscription,
+    /// which ends with the member.
     pub(super) fn join(
         &mut self,
         request: &SubscriptionRequest,
         peer: &Peer,
-    ) -> Result<Joined, AttachError> {
+    ) -> Result<(SubscriptionId, Option<Charge>), Refused> {
         let group = self.permitted(request, peer)?;
         let user = ordinary_user(peer);
-        let delivery = delivery(request, &group);
-        let bytes = self.private_bytes(delivery, &group)?;
+        let delivery = delivery(request, group);
+        let bytes = self.private_bytes(delivery, group)?;
         let charge = user
-            .map(|uid| self.budgets.charge(uid, bytes))
+            .map(|uid| self.budgets.charge(&self.limits, uid, bytes))
             .transpose()?;
-        let subscription = self.subscribers.next_id();
-        let new_member = NewMember {
-            subscription,
-            user,
-            delivery,
-        };
-        let joined = self
-            .membership
-            .join(&group.name, new_member, request.filter.clone());
-        joined.map_err(|full| refusal(full, &group))?;
-        Ok(Joined {
-            subscription,
-            charge,
-        })
+        let id = self.subscribers.next_id();
+        let member = Member::new(id, user, request.filter.clone(), delivery);
+        self.membership.join(&request.group, member)?;
+        Ok((id, charge))
     }
 
     /// Bytes of the private pools for a reader, if it has any.
-    fn private_bytes(&self, delivery: Delivery, group: &Group) -> Result<u64, AttachError> {
+    fn private_bytes(&self, delivery: Delivery, group: &Group) -> Result<u64, Refused> {
         if delivery == Delivery::Shared {
             return Ok(0);
         }
@@ -77,48 +67,43 @@ impl HubControl {
         Ok(sum)
     }
 
-    fn permitted(&self, request: &SubscriptionRequest, peer: &Peer) -> Result<Group, AttachError> {
+    fn permitted(&self, request: &SubscriptionRequest, peer: &Peer) -> Result<&Group, Refused> {
+        let name = &request.group;
         let mut groups = self.membership.open_groups();
-        let Some(group) = groups.find(|group| group.name == request.group) else {
+        let Some(group) = groups.find(|group| group.name == *name) else {
             let names = self.membership.open_groups().map(|group| &*group.name);
-            let names: Vec<_> = names.collect();
-            return Err(AttachError::NoGroup {
-                group: request.group.clone(),
-                known: names.join(", "),
-            });
+            let known = names.collect::<Vec<_>>().join(", ");
+            let message = format!("there is no group \"{name}\" here; the groups are: {known}");
+            return Err(Refused::new(Refusal::NoGroup, message));
         };
-        let us = Peer::this_process();
+        let (us, uid) = (Peer::this_process(), peer.uid);
         if *peer != us && !group.access.allows(peer, us.uid) {
-            return Err(AttachError::NotAllowed {
-                group: group.name.clone(),
-                uid: peer.uid,
-            });
+            let message = format!(
+                "user {uid} may not attach to group \"{name}\": add it to the group's users (`-g \
+                 {name}:users={uid}`, or `users` in hub.toml)"
+            );
+            return Err(Refused::new(Refusal::NotAllowed, message));
         }
         let allowed = group.most_watermark_packets;
         let packets = request.watermark.packets;
         if packets > allowed {
-            return Err(too_much("watermark", group, packets, allowed));
+            return Err(group.too_much("watermark", packets, allowed));
         }
-        if let (Some(asked), Some(allowed)) = (request.credit_chunks, group.credit_chunks)
-            && asked > allowed
-        {
-            return Err(too_much("credit", group, asked, allowed));
-        }
-        Ok(group.clone())
+        check_credit(group, request.credit_chunks)?;
+        Ok(group)
     }
 
     /// Creates the endpoints of a new member whose rules are in force.
     pub(super) fn take(
         &mut self,
-        joined: Joined,
+        (id, charge): (SubscriptionId, Option<Charge>),
         request: &SubscriptionRequest,
         peer: Peer,
         share: &Share,
         places: &[Vec<Place>],
-    ) -> Result<Subscription, AttachError> {
+    ) -> Result<Subscription, Refused> {
         let group = self.membership.group(&request.group).cloned();
-        let group = &group.ok_or(AttachError::NotSubscribed)?;
-        let id = joined.subscription;
+        let group = &group.ok_or_else(not_subscribed)?;
         let (doorbell, readers_doorbell) = doorbell()?;
         self.doorbells.add(&doorbell)?;
         let doorbell = Arc::new(doorbell);
@@ -140,54 +125,52 @@ impl HubControl {
         // hub itself make the hub's thread and the sources' interrupts do that work. A relay is of the hub.
         let is_foreign = options.user.is_some() && delivery == Delivery::Shared;
         let wake: Arc<dyn Signal> = match is_foreign {
-            true => Arc::new(SignalThread::start(doorbell.clone(), self.wake_percent)?),
+            true => {
+                let percent = self.limits.wake_percent_per_reader;
+                Arc::new(SignalThread::start(doorbell.clone(), percent)?)
+            }
             false => doorbell.clone(),
         };
+        let controls: Vec<_> = memory.iter().map(|memory| memory.region.clone()).collect();
         let reader = NewReader {
             id,
             options,
-            controls: memory.iter().map(|memory| memory.region.clone()).collect(),
+            controls: controls.clone(),
             wake,
             has_source_signals: !is_foreign,
             watermark: request.watermark,
             offload_percent: group.offload_percent,
             from_the_first: request.from_the_first,
         };
-        let beginnings = self.engine.call(move |engine| engine.link(reader))??;
+        let linked = self.engine.call(move |engine| engine.link(reader))?;
+        let beginnings =
+            linked.map_err(|error| Refused::new(Refusal::TooMuch, error.to_string()))?;
         let mut subscriber = Subscriber {
             group: group.name.clone(),
             name: request.name.clone(),
             peer,
             delivery,
-            place: places
-                .first()
-                .map_or(Place::Source, |first| place(share, first)),
+            place: Place::Source,
             attached_ns: now_ns(),
-            source_readers: Vec::new(),
+            baselines: Vec::new(),
+            _controls: controls,
             doorbell,
             relay: None,
             memory: ReaderMemory {
                 memory: Vec::new(),
-                charge: joined.charge,
+                charge,
             },
         };
         let mut endpoints = Vec::new();
         for (at, (memory, beginning)) in memory.into_iter().zip(beginnings).enumerate() {
             self.sources[at].warn_if_scarce(beginning.scarce);
             subscriber.memory.memory.push(memory.reclaimable()?);
-            subscriber.source_readers.push(SourceReader {
-                baseline: beginning.counts,
-                starts: beginning.starts,
-                _control: memory.region.clone(),
-            });
-            let wanted = Wanted {
-                mask: share.mask,
-                group: share.group,
-                place: place(share, &places[at]),
-                filter: share.filter.clone(),
-                from: beginning.classified,
-            };
-            let mut endpoint = endpoint(&self.sources[at], group, share, wanted, memory);
+            subscriber.baselines.push(beginning.counts);
+            let wanted = share.wanted(&places[at], beginning.classified);
+            if at == 0 {
+                subscriber.place = wanted.place.clone();
+            }
+            let mut endpoint = endpoint(&self.sources[at], group, wanted, memory);
             endpoint.wake = endpoint.wake.filter(|_| !is_foreign);
             endpoints.push(endpoint);
         }
@@ -275,12 +258,11 @@ impl HubControl {
         &mut self,
         id: SubscriptionId,
         filter: Program,
-    ) -> Result<Program, AttachError> {
-        let subscriber = self.subscribers.all.get(&id);
-        let group = subscriber.and_then(|one| self.membership.group(&one.group).cloned());
-        let group = group.ok_or(AttachError::NotSubscribed)?;
-        let before = self.membership.set_filter(id, filter);
-        before.map_err(|full| refusal(full, &group))
+    ) -> Result<Program, Refused> {
+        if !self.subscribers.all.contains_key(&id) {
+            return Err(not_subscribed());
+        }
+        self.membership.set_filter(id, filter)
     }
 
     /// The packets of a subscription once the rules with its new filter are in force; `from`: sequences
@@ -291,18 +273,13 @@ impl HubControl {
         share: &Share,
         places: &[Vec<Place>],
         from: &[Vec<u64>],
-    ) -> Result<Vec<Wanted>, AttachError> {
+    ) -> Result<Vec<Wanted>, Refused> {
         let subscriber = self.subscribers.all.get_mut(&id);
-        let subscriber = subscriber.ok_or(AttachError::NotSubscribed)?;
-        let wanted = places.iter().zip(from).map(|(places, from)| Wanted {
-            mask: share.mask,
-            group: share.group,
-            place: place(share, places),
-            filter: share.filter.clone(),
-            from: from.clone(),
-        });
+        let subscriber = subscriber.ok_or_else(not_subscribed)?;
+        let sources = places.iter().zip(from);
+        let wanted = sources.map(|(places, from)| share.wanted(places, from.clone()));
         // The reader knows the sources that the hub had when it attached.
-        let wanted: Vec<_> = wanted.take(subscriber.source_readers.len()).collect();
+        let wanted: Vec<_> = wanted.take(subscriber.baselines.len()).collect();
         subscriber.place = wanted
             .first()
             .map_or(Place::Source, |wanted| wanted.place.clone());
@@ -315,19 +292,22 @@ impl HubControl {
     }
 
     /// Changes how many chunks of a lane a subscriber may hold.
-    pub(crate) fn set_credit(
-        &mut self,
-        id: SubscriptionId,
-        chunks: u32,
-    ) -> Result<(), AttachError> {
+    pub(crate) fn set_credit(&mut self, id: SubscriptionId, chunks: u32) -> Result<(), Refused> {
         let subscriber = self.subscribers.all.get(&id);
         let group = subscriber.and_then(|one| self.membership.group(&one.group));
-        let group = group.ok_or(AttachError::NotSubscribed)?;
-        if let Some(allowed) = group.credit_chunks.filter(|allowed| chunks > *allowed) {
-            return Err(too_much("credit", group, chunks, allowed));
-        }
+        check_credit(group.ok_or_else(not_subscribed)?, Some(chunks))?;
         self.engine
             .call(move |engine| engine.set_credit(id, chunks))
+    }
+}
+
+/// Refuses more credit than the group allows.
+fn check_credit(group: &Group, asked: Option<u32>) -> Result<(), Refused> {
+    match (asked, group.credit_chunks) {
+        (Some(asked), Some(allowed)) if asked > allowed => {
+            Err(group.too_much("credit", asked, allowed))
+        }
+        _ => Ok(()),
     }
 }
 
@@ -335,14 +315,11 @@ impl HubControl {
 fn endpoint(
     source: &SourceHandle,
     group: &Group,
-    share: &Share,
     wanted: Wanted,
     control: SharedMemory,
 ) -> Endpoint {
     let mut facts = source.facts.clone();
-    facts
-        .notes
-        .extend(filter_note(&facts, &wanted.place, share));
+    facts.notes.extend(filter_note(&facts, &wanted));
     if facts.policy != Policy::Block {
         facts.policy = group.policy;
     }
@@ -373,13 +350,13 @@ fn delivery(request: &SubscriptionRequest, group: &Group) -> Delivery {
 }
 
 /// A note for a reader that runs its filter itself.
-fn filter_note(facts: &Facts, place: &Place, share: &Share) -> Option<String> {
-    let Place::Reader(reason) = place else {
+fn filter_note(facts: &Facts, wanted: &Wanted) -> Option<String> {
+    let Place::Reader(reason) = &wanted.place else {
         return None;
     };
     let snap_length = facts.snap_length;
     match snap_length < ORDINARY_FRAME_BYTES {
-        _ if share.filter.takes_everything() => None,
+        _ if wanted.filter.takes_everything() => None,
         true => Some(format!(
             "the filter sees only the first {snap_length} bytes of each packet: {reason}"
         )),
@@ -388,30 +365,5 @@ fn filter_note(facts: &Facts, place: &Place, share: &Share) -> Option<String> {
         false => Some(format!(
             "the reader runs the filter, not the capture: {reason}"
         )),
-    }
-}
-
-fn too_much(what: &'static str, group: &Group, asked: u32, allowed: u32) -> AttachError {
-    AttachError::TooMuch {
-        what,
-        group: group.name.clone(),
-        asked: asked.into(),
-        allowed: allowed.into(),
-    }
-}
-
-fn refusal(full: Full, group: &Group) -> AttachError {
-    match full {
-        Full::NoGroup => AttachError::NotSubscribed,
-        Full::Members(allowed) => too_much("readers", group, allowed + 1, allowed),
-        Full::BitsOfUser(allowed) => too_much(
-            "the user's readers with a bit of their own (limits.mask_bits_per_user)",
-            group,
-            allowed + 1,
-            allowed,
-        ),
-        Full::NoBit => too_much("readers of balanced groups", group, 64, 63),
-        Full::Filter => AttachError::Filter(group.name.clone()),
-        Full::Work(work) => AttachError::FilterWork(work.to_string()),
     }
 }

@@ -17,13 +17,12 @@ use std::os::fd::AsFd as _;
 use ringtap_filter::{Place, Program};
 use ringtap_ipc::event::sleep_until_readable;
 use ringtap_ipc::peer::Peer;
+use ringtap_ipc::protocol::{Refusal, Refused};
 use ringtap_ipc::subscription::{Subscription, SubscriptionId, SubscriptionRequest, Wanted};
 
 use crate::budgets::Charge;
-use crate::control::HubControl;
-use crate::hub::AttachError;
+use crate::control::{HubControl, Responder, ending, not_subscribed};
 use crate::membership::Share;
-use crate::responder::Responder;
 use crate::sources::SourceHandle;
 
 /// A change of the rules, with the responder for its request.
@@ -32,22 +31,19 @@ pub(crate) enum Change {
         request: Box<SubscriptionRequest>,
         /// The reader's process.
         peer: Peer,
-        responder: Responder<Result<Subscription, AttachError>>,
+        responder: Responder<Subscription>,
     },
     /// Another filter of a subscription.
     Filter {
         id: SubscriptionId,
         filter: Program,
-        responder: Responder<Result<Vec<Wanted>, AttachError>>,
+        responder: Responder<Vec<Wanted>>,
     },
 }
 
 impl Change {
     /// A new subscription for a reader in this process.
-    pub(crate) fn attach(
-        request: SubscriptionRequest,
-        responder: Responder<Result<Subscription, AttachError>>,
-    ) -> Self {
+    pub(crate) fn attach(request: SubscriptionRequest, responder: Responder<Subscription>) -> Self {
         Change::Attach {
             request: Box::new(request),
             peer: Peer::this_process(),
@@ -56,7 +52,7 @@ impl Change {
     }
 
     /// Answers the request with the reason of the refusal.
-    fn refuse(self, error: AttachError) {
+    fn refuse(self, error: Refused) {
         // A reader that left needs no answer.
         match self {
             Change::Attach { responder, .. } => drop(responder.send(Err(error))),
@@ -65,17 +61,13 @@ impl Change {
     }
 }
 
-/// A new member of a group, and the charge for its subscription, which ends with the member.
-pub(super) struct Joined {
-    pub(super) subscription: SubscriptionId,
-    pub(super) charge: Option<Charge>,
-}
-
 /// A change in the set of rules that is being loaded; the membership contains it.
 struct Applied {
     change: Change,
     /// The new or changed subscription.
-    member: Joined,
+    id: SubscriptionId,
+    /// The charge for a new subscription.
+    charge: Option<Charge>,
     /// The filter before the change.
     before: Option<Program>,
     /// The packets that the subscription gets under this set of rules.
@@ -115,11 +107,11 @@ impl HubControl {
     pub(crate) fn attach_at_start(
         &mut self,
         requests: Vec<SubscriptionRequest>,
-    ) -> Vec<Result<Subscription, AttachError>> {
+    ) -> Vec<Result<Subscription, Refused>> {
         let answers: Vec<_> = requests
             .into_iter()
             .map(|request| {
-                let (responder, answer) = Responder::new();
+                let (responder, answer) = Responder::new(None);
                 self.changes.push(Change::attach(request, responder));
                 answer
             })
@@ -137,7 +129,7 @@ impl HubControl {
         }
         let answers = answers.iter();
         answers
-            .map(|answer| answer.recv().unwrap_or(Err(AttachError::Ending)))
+            .map(|answer| answer.recv().unwrap_or_else(|_| Err(ending())))
             .collect()
     }
 
@@ -176,7 +168,7 @@ impl HubControl {
         self.changes.are_outdated = false;
         // A share is valid for this set only: later sets number their rules differently.
         for one in &mut applied {
-            one.share = self.membership.share(one.member.subscription);
+            one.share = self.membership.share(one.id);
         }
         let rules = self.membership.rules();
         self.changes.rule_count = rules.each.len();
@@ -191,26 +183,24 @@ impl HubControl {
     fn apply(&mut self, change: Change) -> Option<Applied> {
         let applied = match &change {
             Change::Attach { request, peer, .. } => {
-                self.join(request, peer).map(|member| (member, None))
+                let joined = self.join(request, peer);
+                joined.map(|(id, charge)| (id, charge, None))
             }
             Change::Filter { id, filter, .. } => {
-                let member = Joined {
-                    subscription: *id,
-                    charge: None,
-                };
                 let before = self.replace_filter(*id, filter.clone());
-                before.map(|before| (member, Some(before)))
+                before.map(|before| (*id, None, Some(before)))
             }
         };
         match applied {
-            Ok((member, before)) => Some(Applied {
+            Ok((id, charge, before)) => Some(Applied {
                 change,
-                member,
+                id,
+                charge,
                 before,
                 share: None,
             }),
-            Err(error) => {
-                change.refuse(error);
+            Err(refused) => {
+                change.refuse(refused);
                 None
             }
         }
@@ -235,16 +225,14 @@ impl HubControl {
     }
 
     /// Where each rule's filter runs in each source, or why a source refuses the rules.
-    fn outcome(&mut self) -> Result<Vec<Vec<Place>>, AttachError> {
+    fn outcome(&mut self) -> Result<Vec<Vec<Place>>, Refused> {
         let mut places = Vec::new();
         for (at, source) in self.sources.iter_mut().enumerate() {
             places.push(match source.take_outcome() {
                 Some(Ok(places)) => places,
                 Some(Err(error)) if self.engine.call(move |one| one.is_running(at))? => {
-                    return Err(AttachError::Source {
-                        device: source.facts.device.clone(),
-                        reason: error.to_string(),
-                    });
+                    let message = format!("{}: {error}", source.facts.device);
+                    return Err(Refused::new(Refusal::Failed, message));
                 }
                 // This source captures no more; the other sources go on.
                 _ => {
@@ -258,9 +246,10 @@ impl HubControl {
 
     /// Completes a change whose rules are in force at every source.
     fn carry_out(&mut self, applied: Applied, places: &[Vec<Place>], from: &[Vec<u64>]) {
-        let Applied { member, change, .. } = applied;
-        let id = member.subscription;
-        let share = applied.share.ok_or(AttachError::NotSubscribed);
+        let Applied {
+            change, id, charge, ..
+        } = applied;
+        let share = applied.share.ok_or_else(not_subscribed);
         match change {
             Change::Attach {
                 request,
@@ -268,7 +257,7 @@ impl HubControl {
                 responder,
             } => {
                 let subscription =
-                    share.and_then(|share| self.take(member, &request, peer, &share, places));
+                    share.and_then(|share| self.take((id, charge), &request, peer, &share, places));
                 let is_attached = subscription.is_ok();
                 // A reader that left meanwhile needs no subscription.
                 if !responder.send(subscription) || !is_attached {
@@ -283,7 +272,7 @@ impl HubControl {
     }
 
     /// Undoes the changes of a refused set; refuses the change if it was the only one.
-    fn undo(&mut self, applied: Vec<Applied>, error: AttachError) {
+    fn undo(&mut self, applied: Vec<Applied>, error: Refused) {
         if applied.is_empty() {
             tracing::error!("new rules, for no reader that waits, are not in force: {error}");
             return;
@@ -295,13 +284,12 @@ impl HubControl {
         for one in applied.into_iter().rev() {
             let has_left = match (&one.change, one.before) {
                 (Change::Attach { .. }, _) => {
-                    self.membership.leave(one.member.subscription);
+                    self.membership.leave(one.id);
                     false
                 }
-                (Change::Filter { .. }, Some(before)) => self
-                    .membership
-                    .set_filter(one.member.subscription, before)
-                    .is_err(),
+                (Change::Filter { .. }, Some(before)) => {
+                    self.membership.set_filter(one.id, before).is_err()
+                }
                 _ => false,
             };
             if is_alone {

@@ -4,14 +4,14 @@
 use ringtap_filter::Place;
 use ringtap_ipc::peer::Peer;
 use ringtap_ipc::protocol::{
-    GroupStatus, HubStatus, LaneSnapshot, ReaderStatus, Snapshot, SourceSnapshot,
+    GroupStatus, HubStatus, LaneSnapshot, LaneStatus, ReaderStatus, Snapshot, SourceSnapshot,
 };
 use ringtap_ipc::subscription::SubscriptionId;
 use ringtap_pool::distributor::Missing;
 use ringtap_pool::number::{to_u32, to_usize};
-use ringtap_pool::source::LaneCounts;
+use ringtap_pool::source::Counts;
 
-use super::{SourceReader, Subscriber};
+use super::Subscriber;
 use crate::control::HubControl;
 use crate::engine::{Figures, SourceFigures};
 use crate::group::{Group, division_word, policy_word};
@@ -21,10 +21,10 @@ impl HubControl {
     pub(crate) fn snapshot(&self, id: SubscriptionId, figures: &Figures) -> Option<Snapshot> {
         let subscriber = self.subscribers.all.get(&id)?;
         let missed = &figures.readers.get(&id)?.missed;
-        let readers = subscriber.source_readers.iter().zip(missed);
+        let readers = subscriber.baselines.iter().zip(missed);
         let sources = readers.zip(&figures.sources).enumerate();
-        let sources = sources.map(|(at, ((reader, missed), source))| {
-            let snapshot = of_endpoint(reader, missed, source);
+        let sources = sources.map(|(at, ((baseline, missed), source))| {
+            let snapshot = of_endpoint(baseline, missed, source);
             match &subscriber.relay {
                 Some(relay) => relay.as_private(at, snapshot),
                 None => snapshot,
@@ -113,17 +113,14 @@ impl HubControl {
     }
 }
 
-fn of_endpoint(
-    reader: &SourceReader,
-    missed: &[Missing],
-    source: &SourceFigures,
-) -> SourceSnapshot {
-    let (before, now) = (&reader.baseline, &source.counts);
-    let lane = |(at, now): (usize, &LaneCounts)| {
+/// A source's counters since those `before`, with what a reader missed per lane.
+fn of_endpoint(before: &Counts, missed: &[Missing], source: &SourceFigures) -> SourceSnapshot {
+    let now = &source.status;
+    let lane = |(at, now): (usize, &LaneStatus)| {
         let then = before.lanes.get(at).copied().unwrap_or_default();
         let missed = missed.get(at).copied().unwrap_or_default();
         LaneSnapshot {
-            start: reader.starts.get(at).copied().unwrap_or(0),
+            start: then.captured,
             position: now.captured,
             offered: now.offered - then.offered,
             filtered: now.filtered - then.filtered,
@@ -140,7 +137,7 @@ fn of_endpoint(
         nic: now.nic.saturating_sub(before.nic),
         kernel: now.kernel.saturating_sub(before.kernel),
         ended: source.ended,
-        failure: source.status.failure.clone(),
-        is_removed: source.status.is_removed,
+        failure: now.failure.clone(),
+        is_removed: now.is_removed,
     }
 }

@@ -17,7 +17,7 @@ use ringtap_hub::access::AccessList;
 use ringtap_hub::server::Server;
 use ringtap_hub::{Group, Handle, Hub, HubOptions};
 use ringtap_ipc::event::sleep_until_readable;
-use ringtap_ipc::protocol::{HubStatus, Refusal, Reply, decode};
+use ringtap_ipc::protocol::{HubStatus, Refusal, Refused, Reply, decode};
 use ringtap_ipc::socket::{Listener, Socket};
 use ringtap_ipc::subscription::{Subscription, SubscriptionRequest};
 use ringtap_ipc::transport::{MOST_BYTES, Transport as _};
@@ -249,7 +249,7 @@ fn a_refusal_is_for_the_reader_whose_change_is_refused() {
             is_attached(0) && is_attached(1) && is_attached(3),
             "{answers:?}"
         );
-        let Reply::Refused { code, message } = &answers[2] else {
+        let Reply::Refused(Refused { code, message }) = &answers[2] else {
             panic!("{answers:?}")
         };
         assert_eq!(

@@ -34,8 +34,8 @@ const LAYERS: [(&str, &[&str]); 5] = [
     (
         "serve",
         &[
-            "ringtap-hub",
             "ringtap-client",
+            "ringtap-hub",
             "ringtap-vnplug",
             "ringtap-vm",
         ],
