@@ -9,7 +9,7 @@ pub mod conflict;
 mod error;
 pub mod link;
 pub mod map;
-pub mod namespace;
+mod namespace;
 pub mod object;
 pub mod program;
 mod refusal;
@@ -20,11 +20,6 @@ use std::time::Duration;
 
 pub use error::BpfError;
 use rustix::thread::{MembarrierCommand, membarrier};
-
-/// `RT_NO_RULES` of `bpf/splice.h`: a changed copy has the number of rules there.
-pub const MARK_RULES: u64 = 0x5254_5f52_554c_4553;
-/// `RT_FILTERS` of `bpf/splice.h`: a changed copy has the filters there.
-pub const MARK_FILTERS: u64 = 0x5254_5f46_494c_5453;
 
 /// Waits until all running programs and driver polling rounds have ended.
 ///

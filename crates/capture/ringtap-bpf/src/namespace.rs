@@ -17,16 +17,16 @@ const HERE: &str = "/proc/thread-self/ns/net";
 
 /// A network namespace.
 #[derive(Debug)]
-pub struct NetworkNamespace(File);
+pub(crate) struct NetworkNamespace(File);
 
 impl NetworkNamespace {
     /// The namespace of the calling thread.
-    pub fn here() -> io::Result<Self> {
+    pub(crate) fn here() -> io::Result<Self> {
         File::open(HERE).map(NetworkNamespace)
     }
 
     /// Runs `work` in the namespace: on this thread if it is there, else on a new thread.
-    pub fn run<R: Send>(&self, work: impl FnOnce() -> R + Send) -> io::Result<R> {
+    pub(crate) fn run<R: Send>(&self, work: impl FnOnce() -> R + Send) -> io::Result<R> {
         let (here, there) = (fs::metadata(HERE)?, self.0.metadata()?);
         if (here.dev(), here.ino()) == (there.dev(), there.ino()) {
             return Ok(work());

@@ -10,10 +10,20 @@ use std::os::fd::{FromRawFd, OwnedFd};
 
 use libbpf_rs::libbpf_sys::{
     self, BPF_F_XDP_DEV_BOUND_ONLY, BPF_F_XDP_HAS_FRAGS, BPF_PROG_TYPE_SCHED_CLS,
-    BPF_PROG_TYPE_XDP, BPF_TCX_INGRESS, BPF_XDP,
+    BPF_PROG_TYPE_XDP, BPF_XDP,
 };
+use ringtap_filter::Program as Filter;
+use ringtap_filter::ebpf::{FilterHook, TranslateError};
 
-use crate::splice::RawInsn;
+use crate::namespace::NetworkNamespace;
+use crate::object;
+use crate::splice::{Code, RawInsn, SpliceError};
+use libbpf_rs::Object;
+
+/// `RT_NO_RULES` of `bpf/splice.h`: a changed copy has the needs of the rules there.
+const MARK_RULES: u64 = 0x5254_5f52_554c_4553;
+/// `RT_FILTERS` of `bpf/splice.h`: a changed copy has the filters there.
+const MARK_FILTERS: u64 = 0x5254_5f46_494c_5453;
 
 /// The license of `bpf/*.bpf.c`.
 const LICENSE: &std::ffi::CStr = c"Dual MIT/GPL";
@@ -21,31 +31,42 @@ const LICENSE: &std::ffi::CStr = c"Dual MIT/GPL";
 const REASONS_ONLY: u32 = 4;
 const LOG_BYTES: usize = 64 << 10;
 
-/// Why the kernel does not load a copy.
-#[derive(Debug)]
-pub struct LoadRefusal {
-    /// The kernel's error.
-    pub error: io::Error,
-    /// The verifier's log; empty if it was not reached.
-    pub log: String,
+/// Why a changed copy of a program is not loaded.
+#[derive(Debug, thiserror::Error)]
+pub enum NotLoaded {
+    /// The kernel cannot run this program; a different one may load.
+    #[error("{0}")]
+    Refused(String),
+    /// A resource is missing: the same program may load later.
+    #[error("{0}")]
+    Unavailable(String),
 }
 
-impl LoadRefusal {
-    /// Whether the kernel refuses this program; otherwise it lacks memory or another resource.
-    pub fn is_of_the_program(&self) -> bool {
-        match self.error.raw_os_error() {
-            Some(libc::ENOMEM) => false,
-            Some(libc::E2BIG) => true,
-            _ => !self.log.is_empty(),
-        }
+impl From<SpliceError> for NotLoaded {
+    fn from(error: SpliceError) -> Self {
+        NotLoaded::Refused(error.to_string())
     }
+}
 
-    /// The verifier's reason, and the error.
-    pub fn reason(&self) -> String {
+impl From<TranslateError> for NotLoaded {
+    fn from(error: TranslateError) -> Self {
+        NotLoaded::Refused(error.to_string())
+    }
+}
+
+impl NotLoaded {
+    /// The kernel's error with the reason in the verifier's log, which is empty if it was not reached.
+    fn by_kernel(error: &io::Error, log: &str) -> Self {
         let is_word = |line: &&str| !line.trim().is_empty() && !is_statistics(line);
-        match self.log.lines().rfind(is_word) {
-            Some(line) => format!("{} ({})", line.trim(), self.error),
-            None => self.error.to_string(),
+        let reason = match log.lines().rfind(is_word) {
+            Some(line) => format!("{} ({error})", line.trim()),
+            None => error.to_string(),
+        };
+        match error.raw_os_error() {
+            Some(libc::ENOMEM) => NotLoaded::Unavailable(reason),
+            Some(libc::E2BIG) => NotLoaded::Refused(reason),
+            _ if log.is_empty() => NotLoaded::Unavailable(reason),
+            _ => NotLoaded::Refused(reason),
         }
     }
 }
@@ -57,6 +78,7 @@ fn is_statistics(line: &str) -> bool {
 }
 
 /// Name, type and hook of a program that is loaded from instructions.
+#[derive(Clone, Copy, Debug)]
 pub struct ProgramKind {
     name: &'static str,
     kind: u32,
@@ -79,11 +101,6 @@ impl ProgramKind {
         }
     }
 
-    /// A traffic control program for arriving packets.
-    pub fn tc_ingress(name: &'static str) -> Self {
-        ProgramKind::tc(name, BPF_TCX_INGRESS)
-    }
-
     /// A traffic control program for this hook: `BPF_TCX_INGRESS` or `BPF_TCX_EGRESS`.
     pub fn tc(name: &'static str, hook: u32) -> Self {
         ProgramKind {
@@ -93,6 +110,64 @@ impl ProgramKind {
             flags: 0,
             interface: 0,
         }
+    }
+
+    /// The program's context, for filters in it.
+    pub fn context(self) -> FilterHook {
+        match self.kind {
+            BPF_PROG_TYPE_XDP => FilterHook::Xdp,
+            _ => FilterHook::Tc,
+        }
+    }
+}
+
+/// A program as first loaded, from which changed copies are made.
+pub struct OriginalProgram {
+    kind: ProgramKind,
+    code: Code,
+    /// Of the interface, whose index the copies have.
+    namespace: NetworkNamespace,
+}
+
+impl OriginalProgram {
+    /// The program of this kind and name in a loaded object; for the calling thread's namespace.
+    ///
+    /// # Errors
+    ///
+    /// There is no program of this name, it cannot be split, or no descriptor is free.
+    pub fn of(object: &Object, kind: ProgramKind) -> io::Result<Self> {
+        let code = Code::parse(&object::insns(object, kind.name)?);
+        Ok(OriginalProgram {
+            kind,
+            code: code.map_err(io::Error::other)?,
+            namespace: NetworkNamespace::here()?,
+        })
+    }
+
+    /// The program's context, for filters in it.
+    pub fn context(&self) -> FilterHook {
+        self.kind.context()
+    }
+
+    /// Loads a copy that runs these filters and knows the needs of the rules (`RT_NO_RULES`); `change`
+    /// makes further changes. It can take seconds.
+    pub fn load_copy(
+        &self,
+        needs: u32,
+        filters: &[Filter],
+        change: impl FnOnce(&mut Code) -> Result<(), NotLoaded>,
+    ) -> Result<OwnedFd, NotLoaded> {
+        let mut code = self.code.clone();
+        code.set_number(MARK_RULES, needs.into())?;
+        code.set_function(MARK_FILTERS, Code::of_filters(filters, self.context())?)?;
+        change(&mut code)?;
+        let insns = code.to_insns()?;
+        let loaded = self.namespace.run(|| load(self.kind, &insns));
+        let loaded = loaded.map_err(|error| {
+            let action = "the interface's network namespace cannot be entered";
+            NotLoaded::Unavailable(format!("{action}: {error}"))
+        })?;
+        Ok(loaded?.program)
     }
 }
 
@@ -105,11 +180,8 @@ pub struct LoadedProgram {
 }
 
 /// Loads `insns` as a program of this kind.
-pub fn load(kind: &ProgramKind, insns: &[RawInsn]) -> Result<LoadedProgram, LoadRefusal> {
-    let plain = |error: io::Error| LoadRefusal {
-        error,
-        log: String::new(),
-    };
+pub fn load(kind: ProgramKind, insns: &[RawInsn]) -> Result<LoadedProgram, NotLoaded> {
+    let plain = |error: io::Error| NotLoaded::by_kernel(&error, "");
     let name = CString::new(kind.name).map_err(|error| plain(error.into()))?;
     let mut log = vec![0_u8; LOG_BYTES];
     let size = |bytes: usize| libbpf_sys::size_t::try_from(bytes).map_err(io::Error::other);
@@ -140,7 +212,7 @@ pub fn load(kind: &ProgramKind, insns: &[RawInsn]) -> Result<LoadedProgram, Load
     let log = String::from_utf8_lossy(log).into_owned();
     if fd < 0 {
         let error = io::Error::from_raw_os_error(-fd);
-        return Err(LoadRefusal { error, log });
+        return Err(NotLoaded::by_kernel(&error, &log));
     }
     Ok(LoadedProgram {
         // SAFETY: just made, and nobody else owns it.

@@ -7,6 +7,11 @@
 //! - Function 0 is the program's entry; every call names an existing function.
 //! - Jumps stay inside their function, as the verifier requires, so functions can be moved whole.
 
+use ringtap_filter::Program as Filter;
+use ringtap_filter::ebpf::{self, FilterHook, TranslateError};
+
+use crate::program::NotLoaded;
+
 /// One instruction as the kernel reads it: opcode, registers, offset and constant, from the
 /// lowest byte up.
 pub type RawInsn = u64;
@@ -28,6 +33,15 @@ pub enum SpliceError {
     NoMark { mark: u64 },
     #[error("the program is too long for a call from its start to its end")]
     TooLong,
+}
+
+/// Translates filters for a hook.
+pub(crate) fn translate(
+    filters: &[Filter],
+    hook: FilterHook,
+) -> Result<Vec<RawInsn>, TranslateError> {
+    let insns = ebpf::classify(filters, hook)?;
+    Ok(insns.into_iter().map(|insn| insn.0).collect())
 }
 
 /// A program split into functions.
@@ -103,6 +117,11 @@ impl Code {
         Ok(Code {
             functions: functions.collect::<Result<_, _>>()?,
         })
+    }
+
+    /// A function with the results of these filters, a bit each.
+    pub fn of_filters(filters: &[Filter], hook: FilterHook) -> Result<Self, NotLoaded> {
+        Ok(Code::parse(&translate(filters, hook)?)?)
     }
 
     /// A function that calls the program whose number is its second argument, with its first

@@ -9,11 +9,12 @@
 
 use std::collections::{HashMap, VecDeque};
 
-use ringtap_filter::ebpf::{self, FilterHook, TranslateError};
+use libbpf_rs::libbpf_sys::BPF_TCX_INGRESS;
+use ringtap_filter::ebpf::FilterHook;
 use ringtap_filter::{Program as Filter, VerifierLimits};
 
-use crate::program::{self, LoadRefusal, ProgramKind};
-use crate::splice::RawInsn;
+use crate::program::{self, NotLoaded, ProgramKind};
+use crate::splice::{RawInsn, translate};
 
 /// Budget of all filters of a program; the rest of the kernel's limit is for the capture program.
 const MOST_TOGETHER: FilterCost = FilterCost {
@@ -33,44 +34,12 @@ pub struct FilterCost {
     insns: usize,
 }
 
-/// Why a filter does not run in the kernel.
-#[derive(Debug, thiserror::Error)]
-#[allow(missing_docs, reason = "the messages describe the variants")]
-pub enum TrialError {
-    #[error(transparent)]
-    Translate(#[from] TranslateError),
-    #[error("{}", .0.reason())]
-    Refused(LoadRefusal),
-    #[error(
-        "all ways through the filter have {steps} instructions together, more than the \
-         {limit} allowed (filter_path_steps in [limits])"
-    )]
-    ManyPaths { steps: u64, limit: u32 },
-    #[error(
-        "the verifier follows {steps} instructions of the filter, more than the {limit} allowed \
-         (filter_verifier_steps in [limits])"
-    )]
-    TooHard { steps: u32, limit: u32 },
-}
-
 /// Results of trials: the cost, or the reason why the filter is left out.
 #[derive(Default)]
 pub struct Trials {
     known: HashMap<Filter, Result<FilterCost, String>>,
     /// Oldest first.
     order: VecDeque<Filter>,
-}
-
-impl TrialError {
-    /// Whether a different filter may load; otherwise a resource is missing.
-    pub fn is_of_the_program(&self) -> bool {
-        match self {
-            TrialError::Translate(_)
-            | TrialError::ManyPaths { .. }
-            | TrialError::TooHard { .. } => true,
-            TrialError::Refused(refusal) => refusal.is_of_the_program(),
-        }
-    }
 }
 
 impl FilterCost {
@@ -106,14 +75,14 @@ impl Trials {
         filter: &Filter,
         hooks: &[FilterHook],
         limits: VerifierLimits,
-    ) -> Result<Result<FilterCost, String>, TrialError> {
+    ) -> Result<Result<FilterCost, String>, NotLoaded> {
         if let Some(known) = self.known.get(filter) {
             return Ok(known.clone());
         }
         let result = match try_alone(filter, hooks, limits) {
             Ok(cost) => Ok(cost),
-            Err(error) if error.is_of_the_program() => Err(error.to_string()),
-            Err(error) => return Err(error),
+            Err(NotLoaded::Refused(reason)) => Err(reason),
+            Err(unavailable) => return Err(unavailable),
         };
         self.remember(filter, result.clone());
         Ok(result)
@@ -136,22 +105,19 @@ impl Trials {
     }
 }
 
-/// Translates filters for a hook.
-pub fn translate(filters: &[Filter], hook: FilterHook) -> Result<Vec<RawInsn>, TranslateError> {
-    let insns = ebpf::classify(filters, hook)?;
-    Ok(insns.into_iter().map(|insn| insn.0).collect())
-}
-
 /// Verifies one filter alone, within its budget, for each hook.
 fn try_alone(
     filter: &Filter,
     hooks: &[FilterHook],
     limits: VerifierLimits,
-) -> Result<FilterCost, TrialError> {
+) -> Result<FilterCost, NotLoaded> {
     let steps = filter.steps_of_all_paths().unwrap_or(0);
     let limit = limits.path_steps;
     if steps > limit.into() {
-        return Err(TrialError::ManyPaths { steps, limit });
+        return Err(NotLoaded::Refused(format!(
+            "all ways through the filter have {steps} instructions together, more than the {limit} \
+             allowed (filter_path_steps in [limits])"
+        )));
     }
     let mut cost = FilterCost::default();
     for hook in hooks {
@@ -159,13 +125,15 @@ fn try_alone(
         insns.extend(translate(std::slice::from_ref(filter), *hook)?);
         let kind = match hook {
             FilterHook::Xdp => ProgramKind::xdp("rt_filter", None),
-            FilterHook::Tc => ProgramKind::tc_ingress("rt_filter"),
+            FilterHook::Tc => ProgramKind::tc("rt_filter", BPF_TCX_INGRESS),
         };
-        let loaded = program::load(&kind, &insns).map_err(TrialError::Refused)?;
-        let steps = loaded.verifier_steps;
+        let steps = program::load(kind, &insns)?.verifier_steps;
         let limit = limits.steps;
         if steps > limit {
-            return Err(TrialError::TooHard { steps, limit });
+            return Err(NotLoaded::Refused(format!(
+                "the verifier follows {steps} instructions of the filter, more than the {limit} \
+                 allowed (filter_verifier_steps in [limits])"
+            )));
         }
         let insns = insns.len();
         cost = cost.max(FilterCost { steps, insns });

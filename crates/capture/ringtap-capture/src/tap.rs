@@ -32,7 +32,6 @@ use layout::LaneWords;
 use object::Loaded;
 pub use options::{DEFAULT_CHUNK_SIZE, DEFAULT_POOL_BYTES, Taking, TapOptions};
 use programs::Links;
-pub use rules::RulesError;
 use rules::TapRules;
 
 use crate::CaptureError;

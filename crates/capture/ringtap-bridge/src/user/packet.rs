@@ -110,7 +110,7 @@ impl BridgeWorker {
         match (lies_in_pool, pieces) {
             (true, [piece]) => {
                 let length = to_usize(piece.length);
-                match capture.parts.cells.locate(piece.address) {
+                match capture.cells.locate(piece.address) {
                     Some(place) => capture.note(place, length, stamp),
                     None => capture.lose(),
                 }

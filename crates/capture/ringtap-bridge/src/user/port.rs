@@ -49,15 +49,15 @@ impl BridgePort {
         let mut held = self.filled;
         let mut least = CELLS;
         if let Some(capture) = self.capture.as_mut().filter(|_| !self.is_closed) {
-            let each = capture.parts.cells.per_chunk();
+            let each = capture.cells.per_chunk();
             let most = CELLS.saturating_sub(self.filled);
-            while capture.parts.cells.held() + each <= most && self.fill.room() >= each {
+            while capture.cells.held() + each <= most && self.fill.room() >= each {
                 let Some(id) = capture.next_chunk() else {
                     break;
                 };
-                self.fill.push(capture.parts.cells.hand_over(id));
+                self.fill.push(capture.cells.hand_over(id));
             }
-            held += capture.parts.cells.held();
+            held += capture.cells.held();
             least = LEAST;
         }
         let wanted = least.saturating_sub(held).min(self.fill.room());
@@ -76,12 +76,12 @@ impl BridgePort {
     pub(super) fn take(&mut self, pieces: &[RingPiece]) {
         for piece in pieces {
             let capture = self.capture.as_mut();
-            let place = capture
-                .and_then(|capture| Some((capture.parts.cells.locate(piece.address)?, capture)));
+            let place =
+                capture.and_then(|capture| Some((capture.cells.locate(piece.address)?, capture)));
             match place {
                 Some((place, capture)) => {
-                    capture.parts.cells.came_back(place.chunk);
-                    capture.parts.cells.keep(place.chunk);
+                    capture.cells.came_back(place.chunk);
+                    capture.cells.keep(place.chunk);
                 }
                 None => self.filled = self.filled.saturating_sub(1),
             }
@@ -91,9 +91,9 @@ impl BridgePort {
     /// Ends the use of a cell of this port's lane.
     pub(super) fn release(&mut self, address: u64) {
         if let Some(capture) = &mut self.capture
-            && let Some(place) = capture.parts.cells.locate(address)
+            && let Some(place) = capture.cells.locate(address)
         {
-            capture.parts.cells.release(place.chunk);
+            capture.cells.release(place.chunk);
         }
     }
 

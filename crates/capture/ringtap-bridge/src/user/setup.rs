@@ -13,8 +13,8 @@ use ringtap_capture::CaptureError;
 use ringtap_capture::nic::SharedLosses;
 use ringtap_capture::source::SourceSetup;
 use ringtap_capture::xdp::QueueLane;
-use ringtap_capture::xdp::capture::{self, LaneCapture};
-use ringtap_capture::xdp::cells::{CellShare, Cells};
+use ringtap_capture::xdp::capture::LaneCapture;
+use ringtap_capture::xdp::cells::CellShare;
 use ringtap_capture::xdp::socket::{BothWays, XskSocket};
 use ringtap_capture::xdp::statistics::LaneStatistics;
 use ringtap_filter::Rules;
@@ -89,19 +89,12 @@ impl BridgeSetup {
         for (new, (port, queue)) in setup.lanes(None).into_iter().zip(ports.zip(&side.queues)) {
             let share = CellShare::of(&plan.geometry, new.id, base);
             self.memory.add_lane(&share);
-            let mut writer = new.writer;
-            writer.divide(plan.layout);
             let capture = |stop| -> io::Result<_> {
                 let counters = side.program.counters.clone();
                 let socket = Arc::clone(&port.socket);
                 let statistics = LaneStatistics::new(socket, stop, counters, *queue);
-                let capture = LaneCapture::new(capture::CaptureParts {
-                    cells: Cells::new(plan.layout, share),
-                    writer,
-                    classifier: new.classifier,
-                    statistics: Arc::clone(&statistics),
-                    queue: *queue,
-                })?;
+                let own = Arc::clone(&statistics);
+                let capture = LaneCapture::new(new, plan.layout, share, own, *queue)?;
                 Ok((capture, statistics))
             };
             let made = Event::new().and_then(capture);

@@ -5,7 +5,6 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use ringtap_filter::classifier::Classification;
 use ringtap_pool::format::flag;
 use ringtap_pool::number::to_u16;
 use ringtap_pool::writer::{LaneWriter, PacketMeta};
@@ -26,60 +25,8 @@ pub(super) struct FileWriter {
     reader: FileReader,
     lane: FileLane,
     link_type: Option<LinkType>,
-    /// The first packet, until rules can classify it.
-    held: Option<HeldPacket>,
-}
-
-/// A packet of a file, apart from the reader's buffer.
-struct HeldPacket {
-    time_ns: u64,
-    wire_length: u32,
-    is_out: bool,
-    interface: u32,
-    data: Vec<u8>,
-}
-
-/// A packet of a file.
-struct ReplayedPacket<'a> {
-    time_ns: u64,
-    wire_length: u32,
-    is_out: bool,
-    interface: u32,
-    data: &'a [u8],
-}
-
-impl<'a> ReplayedPacket<'a> {
-    fn of(packet: &RawPacket<'a>) -> Self {
-        ReplayedPacket {
-            time_ns: packet.time_ns,
-            wire_length: packet.wire_length,
-            is_out: packet.direction() == PacketDirection::Outbound,
-            interface: packet.interface,
-            data: packet.data,
-        }
-    }
-
-    fn hold(&self) -> HeldPacket {
-        HeldPacket {
-            time_ns: self.time_ns,
-            wire_length: self.wire_length,
-            is_out: self.is_out,
-            interface: self.interface,
-            data: self.data.to_vec(),
-        }
-    }
-}
-
-impl HeldPacket {
-    fn borrow(&self) -> ReplayedPacket<'_> {
-        ReplayedPacket {
-            time_ns: self.time_ns,
-            wire_length: self.wire_length,
-            is_out: self.is_out,
-            interface: self.interface,
-            data: &self.data,
-        }
-    }
+    /// The first packet and its bytes, until rules can classify it.
+    held: Option<(PacketMeta, Vec<u8>)>,
 }
 
 /// The writing side, apart from the reader whose buffer a packet borrows.
@@ -147,8 +94,8 @@ impl FileWriter {
 
     /// Writes the remaining packets until the file ends or the source is stopped.
     pub(super) fn write_all(&mut self) -> Result<(), CaptureError> {
-        if let Some(held) = self.held.take()
-            && !(self.lane.wait_for_rules() && self.lane.write(&held.borrow()))
+        if let Some((meta, data)) = self.held.take()
+            && !(self.lane.wait_for_rules() && self.lane.write(meta, &data))
         {
             return Ok(());
         }
@@ -171,12 +118,12 @@ impl FileWriter {
                 first,
             });
         }
-        let packet = ReplayedPacket::of(&packet);
+        let meta = unclassified(&packet);
         if start == FileStart::WithRules {
-            self.held = Some(packet.hold());
+            self.held = Some((meta, packet.data.to_vec()));
             return Ok(true);
         }
-        Ok(self.lane.write(&packet))
+        Ok(self.lane.write(meta, packet.data))
     }
 }
 
@@ -195,8 +142,8 @@ impl FileLane {
     }
 
     /// Writes a packet when it is due and there is room; returns `false` if stopped before.
-    fn write(&mut self, packet: &ReplayedPacket<'_>) -> bool {
-        if self.pace.wait(packet.time_ns) == PaceTurn::Stopped || !self.classify_and_stage(packet) {
+    fn write(&mut self, meta: PacketMeta, data: &[u8]) -> bool {
+        if self.pace.wait(meta.time_ns) == PaceTurn::Stopped || !self.stage_wanted(meta, data) {
             return false;
         }
         self.offered += 1;
@@ -207,17 +154,16 @@ impl FileLane {
         true
     }
 
-    /// Stages a packet that a rule wants; returns `false` if stopped while there was no room.
-    fn classify_and_stage(&mut self, packet: &ReplayedPacket<'_>) -> bool {
-        let data = packet.data;
+    /// Stages a packet if a rule wants it; returns `false` if stopped while there was no room.
+    fn stage_wanted(&mut self, mut meta: PacketMeta, data: &[u8]) -> bool {
         self.classifier.begin();
         let mut edition = self.classifier.edition();
-        let mut verdict = self.classifier.classify(data, packet.wire_length);
+        let mut verdict = self.classifier.classify(data, meta.wire_length);
         while let Some(wanted) = verdict {
-            if self.writer.has_room(packet.data.len()) {
-                let meta = meta(packet, wanted);
+            if self.writer.has_room(data.len()) {
+                (meta.mask, meta.hash) = (wanted.mask, wanted.hash);
                 // There is room, so this succeeds; the lane counts a failure.
-                let _counted = self.writer.stage(&meta, [packet.data]);
+                let _counted = self.writer.stage(&meta, [data]);
                 return true;
             }
             // A lane without room has published all staged packets: the batch can end.
@@ -229,21 +175,24 @@ impl FileLane {
             self.classifier.begin();
             if self.classifier.edition() != edition {
                 edition = self.classifier.edition();
-                verdict = self.classifier.classify(data, packet.wire_length);
+                verdict = self.classifier.classify(data, meta.wire_length);
             }
         }
         true
     }
 }
 
-fn meta(packet: &ReplayedPacket<'_>, wanted: Classification) -> PacketMeta {
+/// A packet's slot before the packet is classified.
+fn unclassified(packet: &RawPacket<'_>) -> PacketMeta {
     PacketMeta {
         time_ns: packet.time_ns,
         wire_length: packet.wire_length,
-        flags: if packet.is_out { flag::OUT } else { 0 },
+        flags: match packet.direction() {
+            PacketDirection::Outbound => flag::OUT,
+            _ => 0,
+        },
         queue: to_u16(packet.interface),
-        mask: wanted.mask,
-        hash: wanted.hash,
+        ..PacketMeta::default()
     }
 }
 

@@ -9,9 +9,8 @@ use ringtap_pool::memory::Words;
 
 use super::layout::ForwardedWords;
 use super::programs::TapProgram;
-use super::rules::load::RulesNotLoaded;
+use ringtap_bpf::program::NotLoaded;
 use ringtap_bpf::splice::{Code, SpliceError};
-use ringtap_bpf::trial::translate;
 
 /// `RT_NO_FORWARD` and `RT_VERDICT`.
 const MARK_FORWARD: u64 = 0x5254_5f46_4f52_5744;
@@ -58,12 +57,11 @@ impl Forward {
         &self,
         code: &mut Code,
         program: TapProgram,
-    ) -> Result<(), RulesNotLoaded> {
-        let context = match program {
-            TapProgram::Rx | TapProgram::RxBound => FilterHook::Xdp,
-            TapProgram::TcRx => FilterHook::Tc,
-            TapProgram::TcTx | TapProgram::TcForward => return Ok(()),
-        };
+        context: FilterHook,
+    ) -> Result<(), NotLoaded> {
+        if matches!(program, TapProgram::TcTx | TapProgram::TcForward) {
+            return Ok(());
+        }
         let (way, filter) = match &self.passing {
             Passing::All => (1, None),
             Passing::Matching(filter) => (2, Some(filter)),
@@ -71,7 +69,7 @@ impl Forward {
         };
         code.set_number(MARK_FORWARD, way)?;
         let Some(filter) = filter else { return Ok(()) };
-        let function = Code::parse(&translate(std::slice::from_ref(filter), context)?)?;
+        let function = Code::of_filters(std::slice::from_ref(filter), context)?;
         match code.set_function(MARK_VERDICT, function) {
             Err(SpliceError::NoMark { .. }) => Ok(()),
             done => Ok(done?),

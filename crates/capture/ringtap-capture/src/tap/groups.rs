@@ -5,11 +5,14 @@
 //! - A set in use is never written. The attached programs use one half of the sets, and one set of
 //!   that half is in force; the selection changes only when no program uses the other.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use ringtap_filter::{BUCKETS, Balance, Headers, MASKS, MAX_RULES, Rule};
 use ringtap_pool::memory::Words;
 use ringtap_pool::number::to_u32;
+
+use super::rules::UserProgram;
 
 /// Number of sets in the map: `RT_GROUP_SETS`.
 pub(super) const SETS: usize = 4;
@@ -76,16 +79,21 @@ impl Selection {
     }
 }
 
-/// Writes the selected set; `program` returns the number of a user's program.
-pub(super) fn write<'a>(
+/// Writes the selected set; `users` are the users' programs in the order of their numbers.
+pub(super) fn write(
     words: &Words<AtomicU64>,
     selection: Selection,
-    rules: impl Iterator<Item = (&'a Rule, u32)>,
+    rules: &[Rule],
+    users: &[Arc<UserProgram>],
 ) {
+    let number = |rule: &Rule| match &rule.balance {
+        Balance::Program(path) => users.iter().position(|user| user.path == *path),
+        _ => None,
+    };
     let set = words.get(selection.first_word()..).unwrap_or_default();
-    for (group, (rule, program)) in set.chunks_exact(GROUP_WORDS).zip(rules) {
+    for (group, rule) in set.chunks_exact(GROUP_WORDS).zip(rules) {
         let [a, b, c, d] = way(&rule.balance).to_ne_bytes();
-        let [e, f, g, h] = program.to_ne_bytes();
+        let [e, f, g, h] = to_u32(number(rule).unwrap_or(0)).to_ne_bytes();
         let head = u64::from_ne_bytes([a, b, c, d, e, f, g, h]);
         let masks = rule.members.masks().iter().copied();
         let masks = masks.chain(std::iter::repeat(0)).take(MASKS);

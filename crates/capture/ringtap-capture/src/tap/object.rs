@@ -29,7 +29,7 @@ use crate::clock;
 use ringtap_bpf::attach;
 use ringtap_bpf::map::{Access, Mapping, fill, freeze, read_only};
 use ringtap_bpf::object::{self as bpf, ObjectFile};
-use ringtap_bpf::splice::RawInsn;
+use ringtap_bpf::program::OriginalProgram;
 
 /// The compiled `bpf/tap.bpf.c`.
 static OBJECT: &ObjectFile<[u8]> =
@@ -144,9 +144,13 @@ impl Loaded {
         }
     }
 
-    /// Instructions of a loaded program, as the kernel received them.
-    pub(super) fn insns(&self, program: TapProgram) -> io::Result<Vec<RawInsn>> {
-        bpf::insns(&self.object, program.name())
+    /// A loaded program, for changed copies.
+    pub(super) fn original(
+        &self,
+        program: TapProgram,
+        interface: u32,
+    ) -> io::Result<OriginalProgram> {
+        OriginalProgram::of(&self.object, program.kind(interface))
     }
 
     /// Descriptor of a loaded program.

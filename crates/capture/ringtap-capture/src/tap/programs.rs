@@ -7,7 +7,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use libbpf_rs::libbpf_sys::{BPF_TCX_EGRESS, BPF_TCX_INGRESS};
 
-use ringtap_filter::ebpf::FilterHook;
 use ringtap_net::interface::Interface;
 
 use ringtap_bpf::BpfError;
@@ -43,18 +42,6 @@ impl TapProgram {
             Hook::NativeBound => TapProgram::RxBound,
             Hook::Native | Hook::Generic => TapProgram::Rx,
             Hook::Tc => TapProgram::TcRx,
-        }
-    }
-
-    pub(super) fn is_xdp(self) -> bool {
-        matches!(self, TapProgram::Rx | TapProgram::RxBound)
-    }
-
-    /// FilterHook of the program's filters.
-    pub(super) fn context(self) -> FilterHook {
-        match self.is_xdp() {
-            true => FilterHook::Xdp,
-            false => FilterHook::Tc,
         }
     }
 

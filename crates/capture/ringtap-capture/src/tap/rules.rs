@@ -7,15 +7,13 @@
 //!   attached, and a failed replacement is undone.
 //! - When new rules are in force, no instance of an old program is running.
 
-mod error;
-pub(super) mod load;
+mod load;
 mod user;
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::path::PathBuf;
-use std::sync::MutexGuard;
 use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, MutexGuard};
 
 use ringtap_filter::hash::{HashKeys, HashSeed};
 use ringtap_filter::{Balance, MAX_RULES, Place, Program as Filter, Rule, Rules};
@@ -29,13 +27,12 @@ use super::layout::{ControlWords, LaneWords};
 use super::object::{self, Loaded};
 use super::programs::{AttachedProgram, LinkSet, Links, TapProgram};
 use super::source::wait_for_running_programs;
-pub use error::RulesError;
-use load::{LoadedRules, RuleParts, RulesNotLoaded, load};
+use load::{LoadedRules, RuleParts, load};
 use ringtap_bpf::link;
-use ringtap_bpf::namespace::NetworkNamespace;
-use ringtap_bpf::splice::Code;
+use ringtap_bpf::program::{NotLoaded, OriginalProgram};
 use ringtap_bpf::trial::{FilterCost, Trials};
-use user::{MOST_PROGRAMS, UserProgram};
+pub(super) use user::UserProgram;
+use user::users_of;
 
 /// The rules in force.
 #[derive(Default)]
@@ -47,7 +44,8 @@ struct InForce {
     places: Vec<Place>,
     /// The filters that run in the kernel.
     in_source: Vec<(Filter, FilterCost)>,
-    users: Vec<UserProgram>,
+    /// Users' programs, in the order of their numbers.
+    users: Vec<Arc<UserProgram>>,
 }
 
 impl InForce {
@@ -61,17 +59,15 @@ impl InForce {
             self.seed == seed
                 && programs.len() == rules.len()
                 && rules.iter().zip(programs).all(alike)
-        }) && self.users.iter().all(UserProgram::is_current)
+        }) && self.users.iter().all(|user| user.is_current())
     }
 }
 
 /// Changes the rules of a tap's programs, on a thread of its own.
 pub(super) struct TapRules {
     interface: String,
-    index: u32,
-    namespace: NetworkNamespace,
-    /// The programs of the hooks in use, as first loaded.
-    originals: Vec<(TapProgram, Code)>,
+    /// The programs of the hooks in use.
+    originals: Vec<(TapProgram, OriginalProgram)>,
     links: Links,
     lanes: Words<LaneWords>,
     groups: Words<AtomicU64>,
@@ -90,17 +86,14 @@ impl TapRules {
         lanes: &Words<LaneWords>,
         forward: Option<Forward>,
     ) -> io::Result<Self> {
-        let hooks: Vec<_> = links
-            .lock()
-            .capturing
-            .iter()
-            .map(|attached| attached.program)
-            .collect();
+        let original = |attached: &AttachedProgram| {
+            let original = loaded.original(attached.program, interface.index)?;
+            Ok((attached.program, original))
+        };
+        let originals: io::Result<_> = links.lock().capturing.iter().map(original).collect();
         Ok(TapRules {
             interface: interface.name.clone(),
-            index: interface.index,
-            namespace: NetworkNamespace::here()?,
-            originals: originals(loaded, &hooks)?,
+            originals: originals?,
             links: links.clone(),
             lanes: lanes.clone(),
             groups: loaded.groups.clone(),
@@ -116,38 +109,23 @@ impl TapRules {
         self.in_force.programs.is_some()
     }
 
-    /// Sets the rules.
-    pub(super) fn put_in_force(&mut self, rules: &Rules) -> Result<Vec<Place>, RulesError> {
-        drop(self.links_in_use()?);
-        if rules.each.len() > MAX_RULES {
-            return Err(RulesError::TooMany {
-                interface: self.interface.clone(),
-                count: rules.each.len(),
-            });
-        }
-        if self.in_force.has_programs_for(rules) {
-            self.change_members(&rules.each)?;
-        } else {
-            self.change_programs(rules)?;
-        }
-        Ok(self.in_force.places.clone())
-    }
-
     /// Locks the links; fails if the tap is stopped.
-    fn links_in_use(&self) -> Result<MutexGuard<'_, LinkSet>, RulesError> {
+    fn links_in_use(&self) -> Result<MutexGuard<'_, LinkSet>, SourceError> {
         let links = self.links.lock();
         match links.capturing.is_empty() {
             false => Ok(links),
-            true => Err(RulesError::Stopped {
-                interface: self.interface.clone(),
-            }),
+            true => Err(format!(
+                "{}: the tap was stopped and accepts no rules",
+                self.interface
+            )
+            .into()),
         }
     }
 
-    fn change_members(&mut self, rules: &[Rule]) -> Result<(), RulesError> {
+    fn change_members(&mut self, rules: &[Rule]) -> Result<(), SourceError> {
         let next = self.in_force.selection.for_same_programs();
         let links = self.links_in_use()?;
-        write_groups(&self.groups, next, rules);
+        groups::write(&self.groups, next, rules, &self.in_force.users);
         object::set_groups(&self.controls, next.set_bits());
         wait_for_running_programs(&self.lanes);
         drop(links);
@@ -155,24 +133,16 @@ impl TapRules {
         Ok(())
     }
 
-    fn change_programs(&mut self, rules: &Rules) -> Result<(), RulesError> {
+    fn change_programs(&mut self, rules: &Rules) -> Result<(), SourceError> {
         let (seed, verifier, rules) = (rules.seed, rules.verifier, &rules.each);
         let next = self.in_force.selection.for_next_programs();
         let filters: Vec<_> = rules.iter().map(|rule| rule.filter.clone()).collect();
-        let hooks: Vec<_> = self.originals.iter().map(|(program, _)| *program).collect();
-        let fresh = fresh_users(rules, &self.in_force.users, &hooks)?;
-        let users: Vec<_> = paths(rules)
-            .filter_map(|path| {
-                let all = fresh.iter().chain(&self.in_force.users);
-                all.clone().find(|user| user.path == *path)
-            })
-            .collect();
+        let contexts = load::contexts(&self.originals);
+        let users = users_of(rules, &self.in_force.users, &contexts)?;
         let ways = rules.iter().map(|rule| groups::way(&rule.balance));
         let parts = RuleParts {
             originals: &self.originals,
-            namespace: &self.namespace,
-            interface: self.index,
-            number: ways.fold(next.half_bit(), |all, way| all | way)
+            needs: ways.fold(next.half_bit(), |all, way| all | way)
                 | groups::count_bits(rules.len()),
             keys: &HashKeys::new(seed),
             filters: &filters,
@@ -185,16 +155,16 @@ impl TapRules {
             programs,
             places,
             in_source,
-        } = loaded.map_err(|error| not_loaded_error(&self.interface, &users, error))?;
+        } = loaded.map_err(|error| not_loaded_error(&self.interface, &users, &error))?;
         let mut links = self.links_in_use()?;
-        write_groups(&self.groups, next, rules);
+        groups::write(&self.groups, next, rules, &users);
         object::set_groups(&self.controls, next.set_bits());
         let replaced = replace_programs(&mut links.capturing, programs);
         wait_for_running_programs(&self.lanes);
         drop(links);
-        replaced.map_err(|reason| RulesError::Replace {
-            interface: self.interface.clone(),
-            reason,
+        replaced.map_err(|reason| {
+            let action = "the program cannot be replaced by one with these rules";
+            format!("{}: {action}: {reason}", self.interface)
         })?;
         let balances = rules.iter().map(|rule| rule.balance.clone());
         let programs = Some(filters.iter().cloned().zip(balances).collect());
@@ -204,7 +174,7 @@ impl TapRules {
             seed,
             in_source,
             places,
-            users: keep(fresh, std::mem::take(&mut self.in_force.users), rules),
+            users,
         };
         Ok(())
     }
@@ -212,7 +182,21 @@ impl TapRules {
 
 impl RuleLoader for TapRules {
     fn classify(&mut self, rules: &Rules) -> Result<Vec<Place>, SourceError> {
-        Ok(self.put_in_force(rules)?)
+        drop(self.links_in_use()?);
+        if rules.each.len() > MAX_RULES {
+            let (interface, count) = (&self.interface, rules.each.len());
+            return Err(format!(
+                "{interface}: {count} rules are more than the {MAX_RULES} of a tap: let some groups \
+                 share a rule without a filter"
+            )
+            .into());
+        }
+        if self.in_force.has_programs_for(rules) {
+            self.change_members(&rules.each)?;
+        } else {
+            self.change_programs(rules)?;
+        }
+        Ok(self.in_force.places.clone())
     }
 }
 
@@ -234,86 +218,16 @@ fn replace_programs(links: &mut [AttachedProgram], programs: Vec<OwnedFd>) -> io
     Ok(())
 }
 
-/// The tap's programs for these hooks, as first loaded.
-fn originals(loaded: &Loaded, hooks: &[TapProgram]) -> io::Result<Vec<(TapProgram, Code)>> {
-    let original = |program: &TapProgram| {
-        let code = Code::parse(&loaded.insns(*program)?).map_err(io::Error::other)?;
-        Ok((*program, code))
-    };
-    hooks.iter().map(original).collect()
-}
-
-/// Object files of users' programs, each once, in the order of their numbers.
-fn paths(rules: &[Rule]) -> impl Iterator<Item = &PathBuf> {
-    let mut seen: Vec<&PathBuf> = Vec::new();
-    rules.iter().filter_map(move |rule| {
-        let Balance::Program(path) = &rule.balance else {
-            return None;
-        };
-        let is_new = !seen.contains(&path);
-        seen.push(path);
-        is_new.then_some(path)
-    })
-}
-
-/// Loads the users' programs that are not yet in force.
-fn fresh_users(
-    rules: &[Rule],
-    in_force: &[UserProgram],
-    hooks: &[TapProgram],
-) -> Result<Vec<UserProgram>, RulesError> {
-    if let Some(path) = paths(rules).nth(MOST_PROGRAMS) {
-        return Err(RulesError::TooManyPrograms { path: path.clone() });
-    }
-    let has = |path: &PathBuf| {
-        let mut users = in_force.iter();
-        users.any(|user| user.path == *path && user.is_current())
-    };
-    paths(rules)
-        .filter(|path| !has(path))
-        .map(|path| UserProgram::load(path, hooks))
-        .collect()
-}
-
-/// Keeps the users' programs that the rules need; the others close their maps.
-fn keep(fresh: Vec<UserProgram>, old: Vec<UserProgram>, rules: &[Rule]) -> Vec<UserProgram> {
-    let mut all: Vec<_> = fresh.into_iter().chain(old).collect();
-    let mut kept = Vec::new();
-    for path in paths(rules) {
-        if let Some(at) = all.iter().position(|user| user.path == *path) {
-            kept.push(all.remove(at));
-        }
-    }
-    kept
-}
-
-fn write_groups(words: &Words<AtomicU64>, selection: Selection, rules: &[Rule]) {
-    let number = |rule: &Rule| match &rule.balance {
-        Balance::Program(path) => paths(rules).position(|it| it == path),
-        _ => None,
-    };
-    let number = |rule| u32::try_from(number(rule).unwrap_or(0)).unwrap_or(0);
-    groups::write(
-        words,
-        selection,
-        rules.iter().map(|rule| (rule, number(rule))),
-    );
-}
-
-fn load_error(interface: &str, reason: impl ToString) -> RulesError {
-    RulesError::Load {
-        interface: interface.to_owned(),
-        reason: reason.to_string(),
-    }
-}
-
 /// The error if even a program without filters cannot be loaded.
-fn not_loaded_error(interface: &str, users: &[&UserProgram], error: RulesNotLoaded) -> RulesError {
-    match users.first() {
-        Some(user) if error.is_of_the_program() => RulesError::Program {
-            path: user.path.clone(),
-            reason: format!("does not fit into the tap's program: {error}"),
-        },
-        _ => load_error(interface, error),
-    }
+fn not_loaded_error(interface: &str, users: &[Arc<UserProgram>], error: &NotLoaded) -> SourceError {
+    let text = match (error, users.first()) {
+        (NotLoaded::Refused(reason), Some(user)) => {
+            let path = user.path.display();
+            format!("{path}: does not fit into the tap's program: {reason}")
+        }
+        (error, _) => {
+            format!("{interface}: the kernel does not load the program with these rules: {error}")
+        }
+    };
+    text.into()
 }

@@ -9,30 +9,26 @@ use std::sync::Arc;
 use ringtap_pool::format::flag;
 use ringtap_pool::ids::ChunkId;
 use ringtap_pool::number::to_u32;
-use ringtap_pool::writer::{LaneCounters, LaneWriter, PacketMeta};
+use ringtap_pool::writer::{CellLayout, LaneCounters, LaneWriter, PacketMeta};
 
-use super::cells::{CellPlace, Cells, ChunkStanding};
+use super::cells::{CellPlace, CellShare, Cells, ChunkStage};
 use super::layout::{CellStamp, STAMP_BYTES};
 use super::statistics::{LaneStatistics, Settled};
 use crate::classifier::LaneClassifier;
 use crate::clock;
+use crate::source::NewLane;
 
 /// Length of the two MAC addresses; a VLAN tag follows them.
 pub const ADDRESSES: usize = 12;
 pub const TAG: usize = 4;
 
-/// Parts of a [`LaneCapture`].
-pub struct CaptureParts {
-    pub cells: Cells,
-    pub writer: LaneWriter,
-    pub classifier: LaneClassifier,
-    pub statistics: Arc<LaneStatistics>,
-    pub queue: u16,
-}
-
 /// Captures the packets of one lane and counts them.
 pub struct LaneCapture {
-    pub parts: CaptureParts,
+    pub cells: Cells,
+    pub statistics: Arc<LaneStatistics>,
+    writer: LaneWriter,
+    classifier: LaneClassifier,
+    queue: u16,
     lane: Arc<LaneCounters>,
     settled: Settled,
     last_time_ns: u64,
@@ -41,12 +37,25 @@ pub struct LaneCapture {
 }
 
 impl LaneCapture {
-    pub fn new(parts: CaptureParts) -> std::io::Result<Self> {
+    /// Captures the packets of a receive queue into a lane.
+    pub fn new(
+        lane: NewLane,
+        layout: CellLayout,
+        share: CellShare,
+        statistics: Arc<LaneStatistics>,
+        queue: u16,
+    ) -> std::io::Result<Self> {
         // The monitor of the interface reads it again every second.
         clock::read()?;
+        let mut writer = lane.writer;
+        writer.divide(layout);
         Ok(LaneCapture {
-            lane: parts.writer.counters(),
-            parts,
+            cells: Cells::new(layout, share),
+            lane: writer.counters(),
+            writer,
+            classifier: lane.classifier,
+            statistics,
+            queue,
             settled: Settled::default(),
             last_time_ns: 0,
             gathered: Vec::new(),
@@ -55,7 +64,7 @@ impl LaneCapture {
 
     /// Takes a recycled chunk whose cells can be given to the kernel.
     pub fn next_chunk(&mut self) -> Option<ChunkId> {
-        let CaptureParts { cells, writer, .. } = &mut self.parts;
+        let LaneCapture { cells, writer, .. } = self;
         cells
             .take_back()
             .or_else(|| std::iter::from_fn(|| writer.take_free()).find(|id| cells.returned(*id)))
@@ -64,39 +73,39 @@ impl LaneCapture {
     /// Begins a batch of packets, which are published together.
     #[inline]
     pub fn begin(&mut self) {
-        self.parts.classifier.begin();
+        self.classifier.begin();
     }
 
     /// Publishes the batch.
     pub fn end(&mut self) {
-        self.parts.writer.publish();
-        self.parts.classifier.end();
+        self.writer.publish();
+        self.classifier.end();
         // Seal at once: the readers then return the chunk as soon as they have read it.
-        if self.parts.cells.open_is_used_up() {
-            self.parts.cells.spent();
-            self.parts.writer.close();
+        if self.cells.open_is_used_up() {
+            self.cells.spent();
+            self.writer.close();
         }
         self.settle();
     }
 
     /// Publishes and seals the open chunk at the end of capture.
     pub fn finish(&mut self) {
-        self.parts.cells.spent();
-        self.parts.writer.close();
-        self.parts.classifier.end();
+        self.cells.spent();
+        self.writer.close();
+        self.classifier.end();
         self.settle();
     }
 
     /// Sequence number of the next captured packet.
     pub fn next_sequence(&self) -> u64 {
-        self.parts.writer.next_sequence()
+        self.writer.next_sequence()
     }
 
     /// Prefetches the packet at this address.
     #[inline]
     pub fn prefetch(&self, address: u64) {
-        if let Some(CellPlace { chunk, at }) = self.parts.cells.locate(address) {
-            self.parts.writer.prefetch(chunk, at - STAMP_BYTES);
+        if let Some(CellPlace { chunk, at }) = self.cells.locate(address) {
+            self.writer.prefetch(chunk, at - STAMP_BYTES);
         }
     }
 
@@ -105,7 +114,7 @@ impl LaneCapture {
     pub fn bytes(&mut self, place: CellPlace, length: usize) -> Option<&mut [u8]> {
         // SAFETY: the kernel gave this cell back (`place` is that of a received piece), and no slot
         // refers to it before this borrow ends.
-        unsafe { self.parts.writer.cell(place.chunk, place.at, length) }
+        unsafe { self.writer.cell(place.chunk, place.at, length) }
     }
 
     /// Reads the stamp in front of a packet and takes over its counts.
@@ -139,14 +148,13 @@ impl LaneCapture {
         let Some(meta) = self.classify(place, length, stamp) else {
             return;
         };
-        let standing = self.parts.cells.standing(place.chunk);
-        let is_open = match standing {
-            ChunkStanding::Open => true,
-            ChunkStanding::Fresh => self.open(place.chunk),
-            ChunkStanding::Spent => false,
+        let is_open = match self.cells.stage(place.chunk) {
+            ChunkStage::Open => true,
+            ChunkStage::Fresh => self.open(place.chunk),
+            _ => false,
         };
         let in_place = is_open && place.at.is_multiple_of(8);
-        if in_place && self.parts.writer.stage_in_place(&meta, place.at, length) {
+        if in_place && self.writer.stage_in_place(&meta, place.at, length) {
             return;
         }
         self.copy_cell(&meta, place, length);
@@ -160,13 +168,13 @@ impl LaneCapture {
         length: usize,
         stamp: &CellStamp,
     ) -> Option<PacketMeta> {
-        if !self.parts.classifier.has_rules() {
+        if !self.classifier.has_rules() {
             return Some(self.meta(stamp, length, (u64::MAX, None)));
         }
         // SAFETY: as in `bytes`, which would borrow the classifier, too.
-        let data = unsafe { self.parts.writer.cell(place.chunk, place.at, length) }?;
+        let data = unsafe { self.writer.cell(place.chunk, place.at, length) }?;
         let wire = to_u32(length);
-        let verdict = self.parts.classifier.classify(data, wire)?;
+        let verdict = self.classifier.classify(data, wire)?;
         Some(self.meta(stamp, length, (verdict.mask, verdict.hash)))
     }
 
@@ -184,7 +192,7 @@ impl LaneCapture {
             time_ns,
             wire_length: to_u32(length),
             flags: tag | clock,
-            queue: self.parts.queue,
+            queue: self.queue,
             mask: who.0,
             hash: who.1,
         }
@@ -211,35 +219,35 @@ impl LaneCapture {
     /// Copies a packet into the pool, if a rule wants it.
     pub fn copy(&mut self, bytes: &[u8], stamp: &CellStamp) {
         let wire = to_u32(bytes.len());
-        if let Some(verdict) = self.parts.classifier.classify(bytes, wire) {
+        if let Some(verdict) = self.classifier.classify(bytes, wire) {
             let meta = self.meta(stamp, bytes.len(), (verdict.mask, verdict.hash));
             self.stage_copy(&meta, bytes);
         }
     }
 
     fn stage_copy(&mut self, meta: &PacketMeta, bytes: &[u8]) {
-        if self.parts.writer.stage_copy(meta, [bytes]) {
+        if self.writer.stage_copy(meta, [bytes]) {
             return;
         }
         // The open chunk is full: open the next one.
-        let opened = match self.parts.cells.oldest_fresh() {
+        let opened = match self.cells.oldest_fresh() {
             Some(id) => self.open(id),
             None => false,
         };
-        if !opened || !self.parts.writer.stage_copy(meta, [bytes]) {
+        if !opened || !self.writer.stage_copy(meta, [bytes]) {
             self.lose();
         }
     }
 
     fn open(&mut self, chunk: ChunkId) -> bool {
-        self.parts.cells.opened(chunk);
-        self.parts.writer.open(chunk)
+        self.cells.opened(chunk);
+        self.writer.open(chunk)
     }
 
     /// Counts a packet outside the pool as lost, if a rule wants it.
     pub fn miss(&mut self, bytes: &[u8]) {
         let wire = to_u32(bytes.len());
-        if self.parts.classifier.classify(bytes, wire).is_some() {
+        if self.classifier.classify(bytes, wire).is_some() {
             self.lose();
         }
     }
@@ -248,13 +256,13 @@ impl LaneCapture {
     #[cold]
     pub fn lose(&mut self) {
         self.settled.pool_full += 1;
-        self.parts.writer.count_lost(1);
+        self.writer.count_lost(1);
     }
 
     fn settle(&mut self) {
         self.settled.captured = self.lane.captured();
         self.settled.bytes = self.lane.bytes();
-        self.settled.filtered_here = self.parts.classifier.filtered();
-        self.parts.statistics.settle(self.settled);
+        self.settled.filtered_here = self.classifier.filtered();
+        self.statistics.settle(self.settled);
     }
 }

@@ -18,11 +18,14 @@ use ringtap_pool::writer::CellLayout;
 
 /// State of a chunk.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum ChunkStage {
+pub enum ChunkStage {
     #[default]
     Free,
+    /// Must be opened before packets get slots.
     Fresh,
+    /// Ready for slots.
     Open,
+    /// Sealed, because packets of a later chunk came first; further packets are copied.
     Spent,
     /// Returned by the readers; the kernel or a forwarder still holds cells.
     Parked,
@@ -50,17 +53,6 @@ pub struct CellPlace {
     pub chunk: ChunkId,
     /// Offset in the chunk.
     pub at: usize,
-}
-
-/// State of a packet's chunk before the packet gets a slot.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ChunkStanding {
-    /// Ready for slots.
-    Open,
-    /// Must be opened first.
-    Fresh,
-    /// Sealed, because packets of a later chunk came first; the packet is copied.
-    Spent,
 }
 
 /// The chunks of one lane.
@@ -226,17 +218,15 @@ impl Cells {
         self.back.push(id);
     }
 
+    /// The state of a chunk; that of another lane's counts as spent.
     #[inline]
-    pub fn standing(&self, id: ChunkId) -> ChunkStanding {
+    pub fn stage(&self, id: ChunkId) -> ChunkStage {
         if self.open == Some(id) {
-            return ChunkStanding::Open;
+            return ChunkStage::Open;
         }
         let index = id.0.checked_sub(self.first).map(usize::try_from);
         let entry = index.and_then(|index| self.chunks.get(index.ok()?));
-        match entry.map(|entry| entry.stage) {
-            Some(ChunkStage::Fresh) => ChunkStanding::Fresh,
-            _ => ChunkStanding::Spent,
-        }
+        entry.map_or(ChunkStage::Spent, |entry| entry.stage)
     }
 
     /// The fresh chunk that the kernel got first.
@@ -318,13 +308,13 @@ mod tests {
         let mut cells = cells();
         cells.returned(ChunkId(5));
         let _addresses = cells.hand_over(ChunkId(5));
-        assert_eq!(cells.standing(ChunkId(5)), ChunkStanding::Fresh);
+        assert_eq!(cells.stage(ChunkId(5)), ChunkStage::Fresh);
         cells.opened(ChunkId(5));
         assert!(!cells.came_back(ChunkId(5)));
         assert!(!cells.came_back(ChunkId(5)));
         assert!(!cells.open_is_used_up());
         cells.spent();
-        assert_eq!(cells.standing(ChunkId(5)), ChunkStanding::Spent);
+        assert_eq!(cells.stage(ChunkId(5)), ChunkStage::Spent);
         assert!(!cells.returned(ChunkId(5)), "the kernel has one cell yet");
         assert_eq!(cells.take_back(), None);
         assert!(cells.came_back(ChunkId(5)));
@@ -384,9 +374,9 @@ mod tests {
         }
         cells.opened(ChunkId(6));
         assert_eq!(cells.oldest_fresh(), Some(ChunkId(5)));
-        assert_eq!(cells.standing(ChunkId(6)), ChunkStanding::Open);
+        assert_eq!(cells.stage(ChunkId(6)), ChunkStage::Open);
         cells.opened(ChunkId(5));
-        assert_eq!(cells.standing(ChunkId(6)), ChunkStanding::Spent);
+        assert_eq!(cells.stage(ChunkId(6)), ChunkStage::Spent);
         assert_eq!(cells.oldest_fresh(), Some(ChunkId(7)));
     }
 }

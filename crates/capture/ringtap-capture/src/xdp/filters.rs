@@ -14,9 +14,10 @@ use std::sync::Arc;
 use ringtap_filter::ebpf::FilterHook;
 use ringtap_filter::{Program as Filter, Rules, VerifierLimits};
 
+use ringtap_bpf::program::NotLoaded;
 use ringtap_bpf::trial::{FilterCost, Trials};
 
-use super::program::{NoFilter, QueueProgram};
+use super::program::QueueProgram;
 use super::{QueueLane, wait_for_received};
 
 /// Filters of one program.
@@ -68,14 +69,10 @@ impl QueueFilters {
 
     /// Loads the program with these filters; remembers a refusal with the last filter.
     fn load(&mut self, filters: &[Filter]) -> Option<OwnedFd> {
-        match (self.program.with_filters(filters), filters.last()) {
-            (Ok(program), _) => Some(program),
-            (Err(NoFilter::Refused), Some(last)) => {
-                self.trials
-                    .refuse(last, "the kernel refuses it beside the others".to_owned());
-                None
-            }
-            _ => None,
+        let loaded = self.program.with_filters(filters);
+        if let (Err(NotLoaded::Refused(reason)), Some(last)) = (&loaded, filters.last()) {
+            self.trials.refuse(last, reason.clone());
         }
+        loaded.ok()
     }
 }

@@ -13,7 +13,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use libbpf_rs::{MapCore as _, MapFlags, MapHandle, Object};
 use ringtap_device::StampClock;
 use ringtap_filter::Program as Filter;
-use ringtap_filter::ebpf::FilterHook;
 use ringtap_net::interface::Interface;
 use ringtap_net::rights::Purpose;
 use ringtap_pool::memory::Words;
@@ -22,14 +21,11 @@ use super::layout::{QUEUES, QueueConfig, QueueControl, QueueWords};
 use super::socket::XskSocket;
 use crate::CaptureError;
 use crate::monitor::{Attachment, Repairs, repaired_note};
+use ringtap_bpf::attach;
 use ringtap_bpf::link::{self, Hook};
 use ringtap_bpf::map::{Access, Mapping, freeze};
-use ringtap_bpf::namespace::NetworkNamespace;
 use ringtap_bpf::object::{self, ObjectFile};
-use ringtap_bpf::program::{self, ProgramKind};
-use ringtap_bpf::splice::Code;
-use ringtap_bpf::trial::translate;
-use ringtap_bpf::{MARK_FILTERS, MARK_RULES, attach};
+use ringtap_bpf::program::{NotLoaded, OriginalProgram, ProgramKind};
 
 /// The compiled `bpf/xsk.bpf.c`.
 static OBJECT: &ObjectFile<[u8]> =
@@ -41,11 +37,9 @@ pub struct QueueProgram {
     link: Mutex<Option<QueueLink>>,
     /// The hook for which the program is loaded.
     pub hook: Hook,
-    namespace: NetworkNamespace,
-    interface: u32,
     program: OwnedFd,
-    /// The program's instructions, from which filtered copies are made.
-    original: Code,
+    /// The program, from which filtered copies are made.
+    original: OriginalProgram,
     sockets: MapHandle,
     /// The counters of each queue.
     pub counters: Words<QueueWords>,
@@ -59,14 +53,6 @@ struct QueueLink {
     link: OwnedFd,
     /// The program with filters, if they are in force.
     filtered: Option<OwnedFd>,
-}
-
-/// Why a program with filters was not loaded.
-pub enum NoFilter {
-    /// The filters cannot be translated, or the verifier refuses the program.
-    Refused,
-    /// A resource is missing; a later attempt may succeed.
-    Unavailable,
 }
 
 /// Name of the program for a hook.
@@ -113,14 +99,12 @@ impl QueueProgram {
         let bytes = count * size_of::<QueueControl>();
         let controls = map("rt_queue_controls", bytes, Access::ReadWrite)?;
         let name = program_name(hook);
-        let original = Code::parse(&object::insns(&object, name)?);
+        let bound = (hook == Hook::NativeBound).then_some(interface.index);
         Ok(QueueProgram {
             link: Mutex::new(None),
             hook,
-            namespace: NetworkNamespace::here()?,
-            interface: interface.index,
             program: object::program(&object, name)?,
-            original: original.map_err(io::Error::other)?,
+            original: OriginalProgram::of(&object, ProgramKind::xdp(name, bound))?,
             sockets: object::map(&object, "rt_sockets")?,
             counters: counters.words(0, count).ok_or_else(outside)?,
             controls: controls.words(0, count).ok_or_else(outside)?,
@@ -187,22 +171,8 @@ impl QueueProgram {
     }
 
     /// Loads the program with these filters in front, which can take seconds.
-    pub fn with_filters(&self, filters: &[Filter]) -> Result<OwnedFd, NoFilter> {
-        let insns = translate(filters, FilterHook::Xdp).map_err(|_| NoFilter::Refused)?;
-        let mut code = self.original.clone();
-        let spliced = code
-            .set_number(MARK_RULES, 1)
-            .and_then(|()| code.set_function(MARK_FILTERS, Code::parse(&insns)?))
-            .and_then(|()| code.to_insns());
-        let insns = spliced.map_err(|_| NoFilter::Refused)?;
-        let bound = (self.hook == Hook::NativeBound).then_some(self.interface);
-        let kind = ProgramKind::xdp(program_name(self.hook), bound);
-        let loaded = self.namespace.run(|| program::load(&kind, &insns));
-        match loaded.map_err(|_| NoFilter::Unavailable)? {
-            Ok(loaded) => Ok(loaded.program),
-            Err(refusal) if refusal.is_of_the_program() => Err(NoFilter::Refused),
-            Err(_) => Err(NoFilter::Unavailable),
-        }
+    pub fn with_filters(&self, filters: &[Filter]) -> Result<OwnedFd, NotLoaded> {
+        self.original.load_copy(1, filters, |_| Ok(()))
     }
 
     /// Detaches the program; running instances still redirect packets.

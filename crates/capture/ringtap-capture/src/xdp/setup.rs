@@ -18,14 +18,14 @@ use ringtap_pool::source::Facts;
 use ringtap_pool::writer::CellLayout;
 use rustix::net::xdp::SocketAddrXdpFlags as Flags;
 
-use super::capture::{self, LaneCapture};
-use super::cells::{CellShare, Cells};
+use super::capture::LaneCapture;
+use super::cells::CellShare;
 use super::layout::state;
 use super::options::{HEADROOM, XdpPlan};
 use super::program::QueueProgram;
 use super::socket::{self, BUSY_LIMIT, Bound, SocketMemory, SocketSettings, Umem};
 use super::statistics::LaneStatistics;
-use super::worker::{QueueWorker, WorkerParts};
+use super::worker::QueueWorker;
 use super::{QueueLane, XdpOptions, facts};
 use crate::fallback::first_accepted;
 use crate::source::{NewLane, SourceSetup, SourceThread};
@@ -130,28 +130,16 @@ impl XdpSetup {
         }
         self.program.set_socket(queue, &bound.socket)?;
         self.program.set_state(queue, state::ON);
-        let mut writer = lane.writer;
-        writer.divide(layout);
         let counters = self.program.counters.clone();
         let socket = Arc::new(bound.socket);
         let statistics = LaneStatistics::new(socket, Event::new()?, counters, queue);
         let ring = bound.received.watch();
         let geometry = self.shell.pool.writable.geometry();
         let share = CellShare::of(geometry, lane.id, 0);
-        let capture = LaneCapture::new(capture::CaptureParts {
-            cells: Cells::new(layout, share),
-            classifier: lane.classifier,
-            writer,
-            statistics: Arc::clone(&statistics),
-            queue,
-        })?;
-        let mut worker = QueueWorker::new(WorkerParts {
-            received: bound.received,
-            fill: bound.fill,
-            capture,
-            most_cells: most_cells(geometry, layout),
-            busy_poll: options.busy_poll,
-        });
+        let capture = LaneCapture::new(lane, layout, share, Arc::clone(&statistics), queue)?;
+        let most_cells = most_cells(geometry, layout);
+        let (received, fill, poll) = (bound.received, bound.fill, options.busy_poll);
+        let mut worker = QueueWorker::new(received, fill, capture, most_cells, poll);
         let work = move || {
             worker.work();
             Ok(())

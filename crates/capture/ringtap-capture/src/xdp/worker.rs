@@ -25,19 +25,14 @@ const SHORT: Duration = Duration::from_micros(300);
 /// Interval between checks for recycled chunks while the kernel has few cells.
 const FEW_CELLS_MS: i64 = 1;
 
-/// Parts of a [`QueueWorker`].
-pub(super) struct WorkerParts {
-    pub(super) received: Received,
-    pub(super) fill: Fill,
-    pub(super) capture: LaneCapture,
-    /// Maximum number of cells that the kernel holds.
-    pub(super) most_cells: u32,
-    pub(super) busy_poll: bool,
-}
-
 /// One lane's thread.
 pub(super) struct QueueWorker {
-    parts: WorkerParts,
+    received: Received,
+    fill: Fill,
+    capture: LaneCapture,
+    /// Maximum number of cells that the kernel holds.
+    most_cells: u32,
+    busy_poll: bool,
     is_starved: bool,
     comes_fast: bool,
     /// Buffer for packets that span several cells.
@@ -45,9 +40,19 @@ pub(super) struct QueueWorker {
 }
 
 impl QueueWorker {
-    pub(super) fn new(parts: WorkerParts) -> Self {
+    pub(super) fn new(
+        received: Received,
+        fill: Fill,
+        capture: LaneCapture,
+        most_cells: u32,
+        busy_poll: bool,
+    ) -> Self {
         let mut worker = QueueWorker {
-            parts,
+            received,
+            fill,
+            capture,
+            most_cells,
+            busy_poll,
             is_starved: false,
             comes_fast: false,
             gathered: Vec::new(),
@@ -59,34 +64,34 @@ impl QueueWorker {
 
     /// Captures until stopped, then captures the remaining packets.
     pub(super) fn work(&mut self) {
-        while !self.parts.capture.parts.statistics.is_stopping() {
+        while !self.capture.statistics.is_stopping() {
             self.feed();
             if self.take_batch() == 0 {
                 self.idle();
             }
         }
         while self.take_batch() > 0 {}
-        self.parts.capture.finish();
+        self.capture.finish();
     }
 
     /// Gives the kernel as many cells as it may hold.
     fn feed(&mut self) {
-        let WorkerParts {
+        let QueueWorker {
             capture,
             fill,
             most_cells,
             ..
-        } = &mut self.parts;
+        } = self;
         let mut is_starved = false;
-        let each = capture.parts.cells.per_chunk();
-        while capture.parts.cells.held() + each <= *most_cells && fill.room() >= each {
+        let each = capture.cells.per_chunk();
+        while capture.cells.held() + each <= *most_cells && fill.room() >= each {
             let Some(id) = capture.next_chunk() else {
                 is_starved = true;
                 break;
             };
-            fill.push(capture.parts.cells.hand_over(id));
+            fill.push(capture.cells.hand_over(id));
         }
-        let statistics = &capture.parts.statistics;
+        let statistics = &capture.statistics;
         if is_starved != self.is_starved {
             self.is_starved = is_starved;
             statistics.set_starved(is_starved);
@@ -98,29 +103,29 @@ impl QueueWorker {
 
     /// Captures up to one batch of packets; returns their number.
     fn take_batch(&mut self) -> u32 {
-        let waiting = self.parts.received.waiting();
+        let waiting = self.received.waiting();
         if waiting == 0 {
             return 0;
         }
-        self.parts.capture.begin();
+        self.capture.begin();
         let (mut pieces, mut packets) = (0, 0);
         while packets < BATCH {
             let Some(count) = self.pieces_of_packet(pieces, waiting) else {
                 break;
             };
             if pieces + AHEAD < waiting {
-                let ahead = self.parts.received.peek(pieces + AHEAD);
-                self.parts.capture.prefetch(ahead.address);
+                let ahead = self.received.peek(pieces + AHEAD);
+                self.capture.prefetch(ahead.address);
             }
             match count {
-                1 => self.take(self.parts.received.peek(pieces)),
+                1 => self.take(self.received.peek(pieces)),
                 _ => self.take_several(pieces, count),
             }
             pieces += count;
             packets += 1;
         }
-        self.parts.received.release(pieces);
-        self.parts.capture.end();
+        self.received.release(pieces);
+        self.capture.end();
         packets
     }
 
@@ -129,7 +134,7 @@ impl QueueWorker {
     fn pieces_of_packet(&self, first: u32, waiting: u32) -> Option<u32> {
         let mut last = first;
         while last < waiting {
-            if !self.parts.received.peek(last).goes_on {
+            if !self.received.peek(last).goes_on {
                 return Some(last - first + 1);
             }
             last += 1;
@@ -140,30 +145,30 @@ impl QueueWorker {
     /// Captures a packet that lies in one cell.
     #[inline]
     fn take(&mut self, piece: RingPiece) {
-        let capture = &mut self.parts.capture;
-        let Some(place) = capture.parts.cells.locate(piece.address) else {
+        let capture = &mut self.capture;
+        let Some(place) = capture.cells.locate(piece.address) else {
             return capture.lose();
         };
-        let is_last = capture.parts.cells.came_back(place.chunk);
+        let is_last = capture.cells.came_back(place.chunk);
         self.take_cell(place, to_usize(piece.length));
         if is_last {
-            self.parts.capture.parts.cells.let_go(place.chunk);
+            self.capture.cells.let_go(place.chunk);
         }
     }
 
     #[inline]
     fn take_cell(&mut self, place: CellPlace, length: usize) {
-        let Some(stamp) = self.parts.capture.stamp(place) else {
-            return self.parts.capture.lose();
+        let Some(stamp) = self.capture.stamp(place) else {
+            return self.capture.lose();
         };
         let length = match stamp.tag {
             None => length,
             Some(tag) => match self.put_tag_back(place, length, tag) {
                 Some(longer) => longer,
-                None => return self.parts.capture.lose(),
+                None => return self.capture.lose(),
             },
         };
-        self.parts.capture.note(place, length, &stamp);
+        self.capture.note(place, length, &stamp);
     }
 
     /// Captures a packet that spans several cells by copying the pieces into the chunk.
@@ -171,13 +176,13 @@ impl QueueWorker {
         let mut stamp = None;
         let mut gathered = std::mem::take(&mut self.gathered);
         gathered.clear();
-        let capture = &mut self.parts.capture;
+        let capture = &mut self.capture;
         for index in first..first + count {
-            let piece = self.parts.received.peek(index);
-            let Some(place) = capture.parts.cells.locate(piece.address) else {
+            let piece = self.received.peek(index);
+            let Some(place) = capture.cells.locate(piece.address) else {
                 continue;
             };
-            capture.parts.cells.came_back(place.chunk);
+            capture.cells.came_back(place.chunk);
             if index == first {
                 stamp = capture.stamp(place);
             }
@@ -190,14 +195,14 @@ impl QueueWorker {
             gathered.splice(ADDRESSES..ADDRESSES, tag);
         }
         match stamp {
-            Some(stamp) => self.parts.capture.copy(&gathered, &stamp),
-            None => self.parts.capture.lose(),
+            Some(stamp) => self.capture.copy(&gathered, &stamp),
+            None => self.capture.lose(),
         }
         self.gathered = gathered;
         // Last: the copy may have had to open a chunk.
         for index in first..first + count {
-            let piece = self.parts.received.peek(index);
-            let cells = &mut self.parts.capture.parts.cells;
+            let piece = self.received.peek(index);
+            let cells = &mut self.capture.cells;
             if let Some(place) = cells.locate(piece.address) {
                 cells.let_go(place.chunk);
             }
@@ -208,7 +213,7 @@ impl QueueWorker {
     #[cold]
     fn put_tag_back(&mut self, place: CellPlace, length: usize, tag: [u8; TAG]) -> Option<usize> {
         let longer = length + TAG;
-        let bytes = self.parts.capture.bytes(place, longer)?;
+        let bytes = self.capture.bytes(place, longer)?;
         if length < ADDRESSES {
             return Some(length);
         }
@@ -219,25 +224,25 @@ impl QueueWorker {
 
     /// Sleeps until packets, chunks or a stop request may be there.
     fn idle(&mut self) {
-        if self.parts.busy_poll {
-            return self.parts.capture.parts.statistics.socket.kick();
+        if self.busy_poll {
+            return self.capture.statistics.socket.kick();
         }
         if self.comes_fast {
             self.comes_fast = false;
             std::thread::sleep(PAUSE);
-            if self.parts.received.waiting() > 0 {
+            if self.received.waiting() > 0 {
                 self.comes_fast = true;
                 return;
             }
         }
-        let has_few_cells = self.parts.capture.parts.cells.held() < self.parts.most_cells / 2;
+        let has_few_cells = self.capture.cells.held() < self.most_cells / 2;
         let start = Instant::now();
         self.sleep(has_few_cells);
         self.comes_fast = start.elapsed() < SHORT;
     }
 
     fn sleep(&self, has_few_cells: bool) {
-        let statistics = &self.parts.capture.parts.statistics;
+        let statistics = &self.capture.statistics;
         let mut polled = [
             PollFd::new(&statistics.stop, PollFlags::IN),
             PollFd::new(&*statistics.socket, PollFlags::IN),

@@ -7,21 +7,19 @@
 //!   alone or beside the filters in the kernel, or when the verifier refuses it beside them.
 //! - A filter in the kernel stays there.
 
-use std::io;
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 
-use ringtap_filter::ebpf::{FilterHook, TranslateError};
+use ringtap_filter::ebpf::FilterHook;
 use ringtap_filter::hash::HashKeys;
 use ringtap_filter::{Place, Program as Filter, VerifierLimits};
 
 use super::user::UserProgram;
 use crate::tap::forward::Forward;
 use crate::tap::programs::TapProgram;
-use ringtap_bpf::namespace::NetworkNamespace;
-use ringtap_bpf::program::{self, LoadRefusal};
-use ringtap_bpf::splice::{Code, RawInsn, SpliceError};
-use ringtap_bpf::trial::{FilterCost, TrialError, Trials, translate};
-use ringtap_bpf::{MARK_FILTERS, MARK_RULES};
+use ringtap_bpf::program::{NotLoaded, OriginalProgram};
+use ringtap_bpf::splice::Code;
+use ringtap_bpf::trial::{FilterCost, Trials};
 
 /// `RT_KEYS` of `bpf/splice.h`, the first of the numbers that the hash's keys replace.
 const MARK_KEYS: u64 = 0x5254_5f4b_4559_5300;
@@ -41,45 +39,14 @@ pub(super) struct LoadedRules {
     pub(super) in_source: Vec<(Filter, FilterCost)>,
 }
 
-/// Why programs with rules were not loaded.
-#[derive(Debug, thiserror::Error)]
-pub(in crate::tap) enum RulesNotLoaded {
-    #[error(transparent)]
-    Splice(#[from] SpliceError),
-    #[error(transparent)]
-    Translate(#[from] TranslateError),
-    #[error("the interface's network namespace cannot be entered: {0}")]
-    Namespace(io::Error),
-    #[error("{}", .0.reason())]
-    Refused(LoadRefusal),
-    #[error(transparent)]
-    Trial(#[from] TrialError),
-}
-
-impl RulesNotLoaded {
-    /// Whether a different program may load; otherwise a resource is missing.
-    pub(super) fn is_of_the_program(&self) -> bool {
-        match self {
-            RulesNotLoaded::Splice(_) | RulesNotLoaded::Translate(_) => true,
-            RulesNotLoaded::Trial(error) => error.is_of_the_program(),
-            RulesNotLoaded::Namespace(_) => false,
-            RulesNotLoaded::Refused(refusal) => refusal.is_of_the_program(),
-        }
-    }
-}
-
 /// Inputs for building the programs.
 pub(super) struct RuleParts<'a> {
-    /// The tap's programs as first loaded.
-    pub(super) originals: &'a [(TapProgram, Code)],
-    /// The interface's network namespace, and its index there.
-    pub(super) namespace: &'a NetworkNamespace,
-    pub(super) interface: u32,
+    pub(super) originals: &'a [(TapProgram, OriginalProgram)],
     /// The value for `RT_NO_RULES`.
-    pub(super) number: u32,
+    pub(super) needs: u32,
     pub(super) keys: &'a HashKeys,
     pub(super) filters: &'a [Filter],
-    pub(super) users: &'a [&'a UserProgram],
+    pub(super) users: &'a [Arc<UserProgram>],
     /// Of each new filter.
     pub(super) verifier: VerifierLimits,
     /// Destination of packets, captured or not.
@@ -87,65 +54,52 @@ pub(super) struct RuleParts<'a> {
 }
 
 impl RuleParts<'_> {
-    /// Instructions for one hook with the filters in `taken`.
-    fn insns(
-        &self,
-        program: TapProgram,
-        original: &Code,
-        taken: &[bool],
-    ) -> Result<Vec<RawInsn>, RulesNotLoaded> {
+    /// Loads a copy of each program with the filters in `taken`.
+    fn load(&self, taken: &[bool]) -> Result<Vec<OwnedFd>, NotLoaded> {
         let filter = |(filter, taken): (&Filter, &bool)| match taken {
             true => filter.clone(),
             false => Filter::everything(),
         };
         let filters: Vec<_> = self.filters.iter().zip(taken).map(filter).collect();
-        let mut code = original.clone();
-        code.set_number(MARK_RULES, self.number.into())?;
-        for (mark, key) in (MARK_KEYS..).zip(self.keys.numbers()) {
-            code.set_number(mark, key)?;
-        }
-        code.set_function(
-            MARK_FILTERS,
-            Code::parse(&translate(&filters, program.context())?)?,
-        )?;
-        let users: Vec<_> = self
-            .users
-            .iter()
-            .filter_map(|it| it.code(program))
-            .collect();
-        if !users.is_empty() {
-            code.set_function(MARK_PROGRAMS, Code::choice(&users))?;
-        }
-        if let Some(forward) = self.forward {
-            forward.put_into(&mut code, program)?;
-        }
-        Ok(code.to_insns()?)
-    }
-
-    fn load(&self, taken: &[bool]) -> Result<Vec<OwnedFd>, RulesNotLoaded> {
-        let load = |(program, original): &(TapProgram, Code)| {
-            let insns = self.insns(*program, original, taken)?;
-            let kind = program.kind(self.interface);
-            let load = || program::load(&kind, &insns);
-            let loaded = self
-                .namespace
-                .run(load)
-                .map_err(RulesNotLoaded::Namespace)?;
-            Ok(loaded.map_err(RulesNotLoaded::Refused)?.program)
+        let load = |(program, original): &(TapProgram, OriginalProgram)| {
+            let context = original.context();
+            original.load_copy(self.needs, &filters, |code| {
+                self.change(code, *program, context)
+            })
         };
         self.originals.iter().map(load).collect()
     }
 
-    /// The contexts in which the filters run, each once.
-    fn contexts(&self) -> Vec<FilterHook> {
-        let mut contexts = Vec::new();
-        for (program, _) in self.originals {
-            if !contexts.contains(&program.context()) {
-                contexts.push(program.context());
-            }
+    fn change(
+        &self,
+        code: &mut Code,
+        program: TapProgram,
+        context: FilterHook,
+    ) -> Result<(), NotLoaded> {
+        for (mark, key) in (MARK_KEYS..).zip(self.keys.numbers()) {
+            code.set_number(mark, key)?;
         }
-        contexts
+        let users = self.users.iter().filter_map(|user| user.code(context));
+        let users: Vec<_> = users.collect();
+        if !users.is_empty() {
+            code.set_function(MARK_PROGRAMS, Code::choice(&users))?;
+        }
+        match self.forward {
+            Some(forward) => forward.put_into(code, program, context),
+            None => Ok(()),
+        }
     }
+}
+
+/// The contexts in which filters run, each once.
+pub(super) fn contexts(originals: &[(TapProgram, OriginalProgram)]) -> Vec<FilterHook> {
+    let mut contexts = Vec::new();
+    for (_, original) in originals {
+        if !contexts.contains(&original.context()) {
+            contexts.push(original.context());
+        }
+    }
+    contexts
 }
 
 /// Loads programs with the filters already in the kernel and the new filters that fit. Loads at most
@@ -158,18 +112,19 @@ pub(super) fn load(
     parts: &RuleParts<'_>,
     in_source: &[(Filter, FilterCost)],
     trials: &mut Trials,
-) -> Result<LoadedRules, RulesNotLoaded> {
+) -> Result<LoadedRules, NotLoaded> {
     let known = |filter: &Filter| in_source.iter().find(|(known, _)| known == filter);
     let mut taken: Vec<(Filter, FilterCost)> = Vec::new();
     let mut fresh: Vec<(&Filter, FilterCost)> = Vec::new();
     let mut left_out: Vec<(&Filter, String)> = Vec::new();
+    let contexts = contexts(parts.originals);
     for (at, filter) in parts.filters.iter().enumerate() {
         if filter.takes_everything() || parts.filters[..at].contains(filter) {
             continue;
         }
         match known(filter) {
             Some(known) => taken.push(known.clone()),
-            None => match trials.cost(filter, &parts.contexts(), parts.verifier)? {
+            None => match trials.cost(filter, &contexts, parts.verifier)? {
                 Ok(cost) => fresh.push((filter, cost)),
                 Err(reason) => left_out.push((filter, reason)),
             },
@@ -196,9 +151,9 @@ pub(super) fn load(
         parts.filters.iter().map(is_taken).collect()
     };
     let programs = match parts.load(&flags(&taken)) {
-        Err(reason) if reason.is_of_the_program() && taken.len() > old => {
+        Err(NotLoaded::Refused(reason)) if taken.len() > old => {
             for (filter, _) in taken.drain(old..) {
-                trials.refuse(&filter, reason.to_string());
+                trials.refuse(&filter, reason.clone());
             }
             parts.load(&flags(&taken))?
         }

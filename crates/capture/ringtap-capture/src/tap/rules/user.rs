@@ -11,17 +11,19 @@
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::SystemTime;
 
 use libbpf_rs::{Object, ObjectBuilder, OpenObject};
+use ringtap_filter::ebpf::FilterHook;
+use ringtap_filter::{Balance, Rule};
+use ringtap_pool::source::SourceError;
 
-use super::RulesError;
-use crate::tap::programs::TapProgram;
 use ringtap_bpf::object;
 use ringtap_bpf::splice::Code;
 
 /// Maximum number of different programs that one tap calls.
-pub(super) const MOST_PROGRAMS: usize = 4;
+const MOST_PROGRAMS: usize = 4;
 
 /// Kernel helpers that leave the program or change a packet's length.
 const FORBIDDEN: [(i32, &str); 12] = [
@@ -61,53 +63,79 @@ impl Identity {
 }
 
 /// A loaded user's program.
-pub(super) struct UserProgram {
-    pub(super) path: PathBuf,
+pub(in crate::tap) struct UserProgram {
+    pub(in crate::tap) path: PathBuf,
     identity: Option<Identity>,
-    xdp: Option<Code>,
-    tc: Option<Code>,
+    /// The functions to splice, one for each context.
+    codes: Vec<(FilterHook, Code)>,
     /// Keeps the program's maps open.
     _object: Object,
 }
 
-impl UserProgram {
-    /// Loads the programs of the file for these hooks.
-    pub(super) fn load(path: &Path, hooks: &[TapProgram]) -> Result<Self, RulesError> {
-        let refused = |reason| RulesError::Program {
-            path: path.to_owned(),
-            reason,
+/// The users' programs that the rules call, each once, in the order of their numbers: those in force,
+/// and new ones for new or changed files.
+pub(super) fn users_of(
+    rules: &[Rule],
+    in_force: &[Arc<UserProgram>],
+    contexts: &[FilterHook],
+) -> Result<Vec<Arc<UserProgram>>, SourceError> {
+    let mut users: Vec<Arc<UserProgram>> = Vec::new();
+    for rule in rules {
+        let Balance::Program(path) = &rule.balance else {
+            continue;
         };
+        if users.iter().any(|user| user.path == *path) {
+            continue;
+        }
+        if users.len() == MOST_PROGRAMS {
+            let advice = "balance by fewer different programs";
+            let path = path.display();
+            return Err(
+                format!("{path}: a tap calls at most {MOST_PROGRAMS} programs: {advice}").into(),
+            );
+        }
+        let mut known = in_force.iter();
+        users.push(
+            match known.find(|user| user.path == *path && user.is_current()) {
+                Some(user) => Arc::clone(user),
+                None => Arc::new(UserProgram::load(path, contexts)?),
+            },
+        );
+    }
+    Ok(users)
+}
+
+impl UserProgram {
+    /// Loads the programs of the file for these contexts.
+    fn load(path: &Path, contexts: &[FilterHook]) -> Result<Self, SourceError> {
+        let refused = |reason: String| format!("{}: {reason}", path.display());
         let identity = Identity::of(path);
         if let Err(error) = fs::File::open(path) {
-            return Err(refused(format!("cannot be read: {error}")));
+            return Err(refused(format!("cannot be read: {error}")).into());
         }
-        let chosen = |xdp: bool| hooks.iter().any(|hook| hook.is_xdp() == xdp);
         let (loaded, log) = object::logged(|| {
             let mut open = ObjectBuilder::default()
                 .open_file(path)
                 .map_err(|error| format!("is no eBPF object: {error}"))?;
-            let xdp = chosen(true).then(|| choose(&open, true)).transpose()?;
-            let tc = chosen(false).then(|| choose(&open, false)).transpose()?;
+            let names = contexts.iter().map(|context| choose(&open, *context));
+            let names = names.collect::<Result<Vec<_>, String>>()?;
             for mut program in open.progs_mut() {
-                let name = Some(program.name().to_string_lossy().into_owned());
-                program.set_autoload(name == xdp || name == tc);
+                let name = program.name().to_string_lossy().into_owned();
+                program.set_autoload(names.contains(&name));
             }
             let object = open
                 .load()
                 .map_err(|error| format!("the kernel does not load it: {error}"))?;
-            Ok((object, xdp, tc))
+            Ok((object, names))
         });
-        let (object, xdp, tc) = loaded
+        let (object, names) = loaded
             .map_err(|reason: String| refused(format!("{reason}\n{log}").trim_end().to_owned()))?;
-        let code = |name: Option<String>| {
-            name.map(|name| code(&object, &name).map_err(refused))
-                .transpose()
-        };
+        let codes = contexts.iter().zip(&names);
+        let codes = codes.map(|(context, name)| Ok((*context, code(&object, name)?)));
         Ok(UserProgram {
             path: path.to_owned(),
             identity,
-            xdp: code(xdp)?,
-            tc: code(tc)?,
+            codes: codes.collect::<Result<_, String>>().map_err(refused)?,
             _object: object,
         })
     }
@@ -118,22 +146,18 @@ impl UserProgram {
         now.is_none() || now == self.identity
     }
 
-    /// The instructions to splice into `program`.
-    pub(super) fn code(&self, program: TapProgram) -> Option<&Code> {
-        if program.is_xdp() {
-            self.xdp.as_ref()
-        } else {
-            self.tc.as_ref()
-        }
+    /// The function to splice into programs of this context.
+    pub(super) fn code(&self, context: FilterHook) -> Option<&Code> {
+        let mut codes = self.codes.iter();
+        codes.find_map(|(of, code)| (*of == context).then_some(code))
     }
 }
 
-/// Name of the only program in the file for this kind of hook.
-fn choose(open: &OpenObject, xdp: bool) -> Result<String, String> {
-    let (kind, wanted) = if xdp {
-        ("SEC(\"xdp\")", &["xdp"][..])
-    } else {
-        ("SEC(\"tc\")", &["tc", "tcx", "classifier"][..])
+/// Name of the only program in the file for this context.
+fn choose(open: &OpenObject, context: FilterHook) -> Result<String, String> {
+    let (kind, wanted) = match context {
+        FilterHook::Xdp => ("SEC(\"xdp\")", &["xdp"][..]),
+        FilterHook::Tc => ("SEC(\"tc\")", &["tc", "tcx", "classifier"][..]),
     };
     let fits = |section: &str| {
         let first = section.split(['/', '.']).next();
