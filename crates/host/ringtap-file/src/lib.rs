@@ -8,14 +8,13 @@
 
 mod bytes;
 mod damage;
-mod describe;
+mod input;
 mod interface;
 mod options;
 mod pace;
 mod pcap;
 mod pcapng;
 mod reader;
-mod unpack;
 mod window;
 pub mod write;
 

@@ -17,12 +17,12 @@ const PACKET_HEADER: usize = 16;
 const MICROSECONDS: u32 = 0xa1b2_c3d4;
 pub(super) const NANOSECONDS: u32 = 0xa1b2_3c4d;
 /// A patched libpcap of the 1990s with longer packet headers.
-const PATCHED: u32 = 0xa1b2_cd34;
+pub(super) const PATCHED: u32 = 0xa1b2_cd34;
 
 /// No common link type has packets larger than this; a larger snap length raises the limit.
 pub(super) const USUAL_PACKET_LIMIT: u32 = 256 * 1024;
 /// The largest snap length in use anywhere (USB and D-Bus captures).
-const HARD_PACKET_LIMIT: u32 = 128 * 1024 * 1024;
+pub(super) const HARD_PACKET_LIMIT: u32 = 128 * 1024 * 1024;
 
 /// The largest packet that is believed, given the snap length that the file states.
 pub(super) fn packet_limit(snap_length: u32) -> u32 {
@@ -30,83 +30,53 @@ pub(super) fn packet_limit(snap_length: u32) -> u32 {
 }
 
 /// What the magic number at the start of a file says.
-#[derive(Clone, Copy)]
-pub(super) struct PcapKind {
-    order: ByteOrder,
-    resolution: Resolution,
-}
-
-impl PcapKind {
-    pub(super) fn recognise(start: [u8; 4]) -> Option<Self> {
-        [ByteOrder::Little, ByteOrder::Big]
-            .into_iter()
-            .find_map(|order| {
-                let resolution = match order.u32_at(&start, 0) {
-                    MICROSECONDS => Resolution::MICROSECONDS,
-                    NANOSECONDS => Resolution::NANOSECONDS,
-                    _ => return None,
-                };
-                Some(Self { order, resolution })
-            })
-    }
-}
-
-/// The error for a file that is not pcapng and that [`PcapKind::recognise`] does not know.
-pub(super) fn refuse(file: String, start: [u8; 4]) -> ReadError {
-    if start == PATCHED.to_le_bytes() || start == PATCHED.to_be_bytes() {
-        let variant = "pcap of a patched libpcap".to_owned();
-        return ReadError::Unsupported {
-            file,
-            offset: 0,
-            variant,
-        };
-    }
-    ReadError::NotACapture { file, start }
+pub(super) fn recognise(start: [u8; 4]) -> Option<(ByteOrder, Resolution)> {
+    [ByteOrder::Little, ByteOrder::Big]
+        .into_iter()
+        .find_map(|order| match order.u32_at(&start, 0) {
+            MICROSECONDS => Some((order, Resolution::MICROSECONDS)),
+            NANOSECONDS => Some((order, Resolution::NANOSECONDS)),
+            _ => None,
+        })
 }
 
 pub(super) struct PcapHeader {
     order: ByteOrder,
     resolution: Resolution,
     link_type: LinkType,
-    snap_length: u32,
     packet_limit: u32,
 }
 
 impl PcapHeader {
-    pub(super) fn read(window: &mut Window, kind: PcapKind) -> Result<Self, ReadError> {
+    pub(super) fn read(
+        window: &mut Window,
+        order: ByteOrder,
+        resolution: Resolution,
+    ) -> Result<(Self, FileInterface), ReadError> {
         let ready = window.fill(FILE_HEADER)?;
         let Some(header) = window.ready().first_chunk::<FILE_HEADER>() else {
             return Err(window.truncated("file header", FILE_HEADER, ready));
         };
-        let order = kind.order;
         let version = (order.u16_at(header, 4), order.u16_at(header, 6));
         if version.0 != 2 || version.1 < 4 {
-            return Err(ReadError::Unsupported {
-                file: window.file().to_owned(),
-                offset: 0,
-                variant: format!("pcap version {}.{}", version.0, version.1),
-            });
+            return Err(window.unsupported(format!("pcap version {}.{}", version.0, version.1)));
         }
         let snap_length = order.u32_at(header, 16);
         // The upper half holds the length of the frame check sequence, where there is one.
-        let link_type = match order {
+        let link_type = LinkType(match order {
             ByteOrder::Little => order.u16_at(header, 20),
             ByteOrder::Big => order.u16_at(header, 22),
-        };
+        });
         window.take(FILE_HEADER);
-        Ok(Self {
+        let mut interface = FileInterface::new(0, link_type, snap_length);
+        interface.resolution = resolution;
+        let header = Self {
             order,
-            resolution: kind.resolution,
-            link_type: LinkType(link_type),
-            snap_length,
+            resolution,
+            link_type,
             packet_limit: packet_limit(snap_length),
-        })
-    }
-
-    pub(super) fn interface(&self) -> FileInterface {
-        let mut interface = FileInterface::new(0, self.link_type, self.snap_length);
-        interface.resolution = self.resolution;
-        interface
+        };
+        Ok((header, interface))
     }
 
     #[inline]

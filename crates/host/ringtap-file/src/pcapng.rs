@@ -7,15 +7,14 @@
 
 use std::ops::Range;
 
-use ringtap_filter::LinkType;
-use ringtap_pool::number::{to_u64, to_usize};
+use ringtap_pool::number::to_usize;
 
 use super::{
     bytes::ByteOrder,
     damage::{Damage, ReadError},
-    describe,
     interface::FileInterface,
-    pcap::{USUAL_PACKET_LIMIT, packet_limit},
+    options::{self, INTERFACE_FIXED, STATISTICS_FIXED},
+    pcap::{HARD_PACKET_LIMIT, USUAL_PACKET_LIMIT, packet_limit},
     reader::FoundPacket,
     window::Window,
 };
@@ -32,8 +31,8 @@ pub(super) const PACKET: u32 = 6;
 const HEAD: usize = 8;
 /// Head, and the length repeated after the body.
 const FRAME: usize = 12;
-/// Blocks that are read whole (not packets, not skipped) are never near this size.
-const DESCRIPTION_LIMIT: u32 = 16 * 1024 * 1024;
+/// Largest block that is believed: the largest packet, and 16 MiB for its options.
+const BLOCK_LIMIT: u32 = HARD_PACKET_LIMIT + 16 * 1024 * 1024;
 
 /// The state of reading one section.
 pub(super) struct Section {
@@ -43,10 +42,12 @@ pub(super) struct Section {
     first_interface: usize,
 }
 
-/// The type and whole length of the block at the start of the window.
+/// The block at the start of the window.
 #[derive(Clone, Copy)]
 struct Block {
+    order: ByteOrder,
     kind: u32,
+    /// Whole length.
     length: u32,
 }
 
@@ -54,6 +55,36 @@ impl Block {
     #[inline]
     fn whole(self) -> usize {
         to_usize(self.length)
+    }
+
+    /// The bytes of the block after checking both lengths; `fixed` bytes come before the variable part.
+    #[inline]
+    fn read(self, window: &mut Window, fixed: usize) -> Result<&[u8], ReadError> {
+        let whole = self.whole();
+        if whole < fixed + 4 || self.length > BLOCK_LIMIT || !self.length.is_multiple_of(4) {
+            return Err(window.corrupt(Damage::BlockLength {
+                block_type: self.kind,
+                claimed: self.length,
+            }));
+        }
+        let ready = window.fill(whole)?;
+        if ready < whole {
+            return Err(window.truncated("block", whole, ready));
+        }
+        let tail = self.order.u32_at(window.ready(), whole - 4);
+        if tail != self.length {
+            return Err(window.corrupt(Damage::BlockEnd {
+                head: self.length,
+                tail,
+            }));
+        }
+        Ok(&window.ready()[..whole])
+    }
+
+    /// The bytes between the two lengths, at least `fixed`.
+    fn body(self, window: &mut Window, fixed: usize) -> Result<&[u8], ReadError> {
+        let bytes = self.read(window, HEAD + fixed)?;
+        Ok(&bytes[HEAD..bytes.len() - 4])
     }
 }
 
@@ -83,6 +114,7 @@ impl Section {
                 };
             };
             let block = Block {
+                order: self.order,
                 kind: self.order.u32_at(head, 0),
                 length: self.order.u32_at(head, 4),
             };
@@ -110,18 +142,25 @@ impl Section {
                 self.first_interface = interfaces.len();
             }
             INTERFACE => {
-                let interface = self.interface(window, block)?;
-                interfaces.push(interface);
+                let body = block.body(window, INTERFACE_FIXED)?;
+                let interface = options::interface(self.number, body, self.order);
+                interfaces.push(interface.map_err(|damage| window.corrupt(damage))?);
+                window.take(block.whole());
             }
             STATISTICS => self.statistics(window, interfaces, block)?,
-            SIMPLE_PACKET => return self.simple_packet(window, interfaces, block).map(Some),
-            OLD_PACKET => return self.packet(window, interfaces, block).map(Some),
-            _ => self.unknown(window, block)?,
+            SIMPLE_PACKET | OLD_PACKET => {
+                return self.packet(window, interfaces, block).map(Some);
+            }
+            _ => {
+                block.read(window, HEAD)?;
+                window.take(block.whole());
+            }
         }
         Ok(None)
     }
 
-    /// An enhanced packet block, or the packet block of the first drafts.
+    /// An enhanced packet block, the packet block of the first drafts, or a simple packet block: a packet
+    /// without time, of the section's first interface.
     #[inline]
     fn packet(
         &self,
@@ -129,120 +168,46 @@ impl Section {
         interfaces: &[FileInterface],
         block: Block,
     ) -> Result<FoundPacket, ReadError> {
-        const FIXED: usize = HEAD + 20;
-        let bytes = self.packet_block(window, block, FIXED)?;
-        let number = match block.kind {
-            // 16 bits for the interface, 16 for drops.
-            OLD_PACKET => u32::from(self.order.u16_at(bytes, 8)),
-            _ => self.order.u32_at(bytes, 8),
-        };
-        let ticks = self.order.split_u64_at(bytes, 12);
-        let captured = self.order.u32_at(bytes, 20);
-        let wire_length = self.order.u32_at(bytes, 24);
-        let interface = self.known(window, interfaces, number)?;
-        let (data, options) = packet_parts(window, block, interface, FIXED, captured)?;
-        Ok(self.found(
-            window,
-            block,
-            BlockParts {
+        let order = self.order;
+        let is_simple = block.kind == SIMPLE_PACKET;
+        let fixed = HEAD + if is_simple { 4 } else { 20 };
+        let bytes = block.read(window, fixed)?;
+        let first_word = order.u32_at(bytes, 8);
+        let (number, ticks, captured, wire_length) = if is_simple {
+            (0, 0, first_word, first_word)
+        } else {
+            let number = match block.kind {
+                // 16 bits for the interface, 16 for drops.
+                OLD_PACKET => u32::from(order.u16_at(bytes, 8)),
+                _ => first_word,
+            };
+            let ticks = order.split_u64_at(bytes, 12);
+            (
                 number,
-                time_ns: interface.time_ns(ticks),
-                link_type: interface.link_type,
-                wire_length,
-                data,
-                options,
-            },
-        ))
-    }
-
-    /// A packet without time, of the section's first interface.
-    fn simple_packet(
-        &self,
-        window: &mut Window,
-        interfaces: &[FileInterface],
-        block: Block,
-    ) -> Result<FoundPacket, ReadError> {
-        const FIXED: usize = HEAD + 4;
-        let bytes = self.packet_block(window, block, FIXED)?;
-        let wire_length = self.order.u32_at(bytes, 8);
-        let interface = self.known(window, interfaces, 0)?;
-        let captured = match interface.snap_length {
-            0 => wire_length,
-            limit => wire_length.min(limit),
+                ticks,
+                order.u32_at(bytes, 20),
+                order.u32_at(bytes, 24),
+            )
         };
-        let (data, _) = packet_parts(window, block, interface, FIXED, captured)?;
-        Ok(self.found(
-            window,
-            block,
-            BlockParts {
-                number: 0,
-                time_ns: 0,
-                link_type: interface.link_type,
-                wire_length,
-                options: data.end..data.end,
-                data,
-            },
-        ))
-    }
-
-    /// Moves past the block and says where its parts are in the window.
-    #[inline]
-    fn found(&self, window: &mut Window, block: Block, parts: BlockParts) -> FoundPacket {
+        let interface = self.known(window, interfaces, number)?;
+        let (time_ns, captured) = match (is_simple, interface.snap_length) {
+            (false, _) => (interface.time_ns(ticks), captured),
+            (true, 0) => (0, captured),
+            (true, limit) => (0, captured.min(limit)),
+        };
+        let (data, options) = packet_parts(window, block, interface, fixed, captured)?;
         let at = window.take(block.whole()).start;
         // The interface is known, so its number was added to `first_interface` before.
         let first = u32::try_from(self.first_interface).unwrap_or(u32::MAX);
-        FoundPacket {
-            time_ns: parts.time_ns,
-            wire_length: parts.wire_length,
-            interface: first.saturating_add(parts.number),
-            link_type: parts.link_type,
-            data: at + parts.data.start..at + parts.data.end,
-            options: at + parts.options.start..at + parts.options.end,
-            order: self.order,
-        }
-    }
-
-    /// The bytes of a whole packet block.
-    #[inline]
-    fn packet_block<'a>(
-        &self,
-        window: &'a mut Window,
-        block: Block,
-        fixed: usize,
-    ) -> Result<&'a [u8], ReadError> {
-        // Options may add to the packet; what else a block could hold is not that large.
-        let limit = packet_limit(u32::MAX) + DESCRIPTION_LIMIT;
-        self.whole_block(window, block, fixed, limit)
-    }
-
-    /// The bytes of a block after checking both lengths; `fixed` bytes come before the variable part.
-    #[inline]
-    fn whole_block<'a>(
-        &self,
-        window: &'a mut Window,
-        block: Block,
-        fixed: usize,
-        limit: u32,
-    ) -> Result<&'a [u8], ReadError> {
-        let whole = block.whole();
-        if whole < fixed + 4 || block.length > limit || !block.length.is_multiple_of(4) {
-            return Err(window.corrupt(Damage::BlockLength {
-                block_type: block.kind,
-                claimed: block.length,
-            }));
-        }
-        let ready = window.fill(whole)?;
-        if ready < whole {
-            return Err(window.truncated("block", whole, ready));
-        }
-        let tail = self.order.u32_at(window.ready(), whole - 4);
-        if tail != block.length {
-            return Err(window.corrupt(Damage::BlockEnd {
-                head: block.length,
-                tail,
-            }));
-        }
-        Ok(&window.ready()[..whole])
+        Ok(FoundPacket {
+            time_ns,
+            wire_length,
+            interface: first.saturating_add(number),
+            link_type: interface.link_type,
+            data: at + data.start..at + data.end,
+            options: at + options.start..at + options.end,
+            order,
+        })
     }
 
     #[inline]
@@ -261,79 +226,21 @@ impl Section {
         })
     }
 
-    fn interface(&self, window: &mut Window, block: Block) -> Result<FileInterface, ReadError> {
-        let fixed = HEAD + describe::INTERFACE_FIXED;
-        let bytes = self.whole_block(window, block, fixed, DESCRIPTION_LIMIT)?;
-        let body = &bytes[HEAD..bytes.len() - 4];
-        let interface = describe::interface(self.number, body, self.order)
-            .map_err(|damage| window.corrupt(damage))?;
-        window.take(block.whole());
-        Ok(interface)
-    }
-
     fn statistics(
         &self,
         window: &mut Window,
         interfaces: &mut [FileInterface],
         block: Block,
     ) -> Result<(), ReadError> {
-        let fixed = HEAD + describe::STATISTICS_FIXED;
-        let bytes = self.whole_block(window, block, fixed, DESCRIPTION_LIMIT)?;
-        let number = self.order.u32_at(bytes, HEAD);
+        let number = self.order.u32_at(block.body(window, STATISTICS_FIXED)?, 0);
         let interface = self.known(window, interfaces, number)?;
         let body = &window.ready()[HEAD..block.whole() - 4];
-        let statistics = describe::statistics(interface, body, self.order)
+        let statistics = options::statistics(interface, body, self.order)
             .map_err(|damage| window.corrupt(damage))?;
         interfaces[self.first_interface + to_usize(number)].statistics = Some(statistics);
         window.take(block.whole());
         Ok(())
     }
-
-    /// Passes over a block without keeping it, however large it is.
-    fn unknown(&self, window: &mut Window, block: Block) -> Result<(), ReadError> {
-        if block.whole() < FRAME || !block.length.is_multiple_of(4) {
-            return Err(window.corrupt(Damage::BlockLength {
-                block_type: block.kind,
-                claimed: block.length,
-            }));
-        }
-        let offset = window.offset();
-        let body = u64::from(block.length) - 4;
-        let passed = window.skip(body)?;
-        let ready = window.fill(4)?;
-        let Some(tail) = window.ready().first_chunk::<4>() else {
-            return Err(ReadError::Truncated {
-                file: window.file().to_owned(),
-                offset,
-                what: "block",
-                needed: body + 4,
-                found: passed + to_u64(ready),
-            });
-        };
-        let tail = self.order.u32_at(tail, 0);
-        if tail != block.length {
-            return Err(ReadError::Corrupt {
-                file: window.file().to_owned(),
-                offset,
-                damage: Damage::BlockEnd {
-                    head: block.length,
-                    tail,
-                },
-            });
-        }
-        window.take(4);
-        Ok(())
-    }
-}
-
-/// The parts of a packet block, as offsets from its first byte.
-struct BlockParts {
-    number: u32,
-    time_ns: u64,
-    link_type: LinkType,
-    wire_length: u32,
-    data: Range<usize>,
-    options: Range<usize>,
 }
 
 /// Where packet and options lie in the block, counted from its first byte.
@@ -376,23 +283,15 @@ fn section_header(window: &mut Window) -> Result<ByteOrder, ReadError> {
         found => return Err(window.corrupt(Damage::ByteOrderMark { found })),
     };
     let block = Block {
+        order,
         kind: SECTION_HEADER,
         length: order.u32_at(head, 4),
     };
-    let section = Section {
-        order,
-        number: 0,
-        first_interface: 0,
-    };
-    let bytes = section.whole_block(window, block, FIXED, DESCRIPTION_LIMIT)?;
+    let bytes = block.read(window, FIXED)?;
     let version = (order.u16_at(bytes, 12), order.u16_at(bytes, 14));
     // 1.2 was written by some tools for what is 1.0.
     if version.0 != 1 || !matches!(version.1, 0 | 2) {
-        return Err(ReadError::Unsupported {
-            file: window.file().to_owned(),
-            offset: window.offset(),
-            variant: format!("pcapng version {}.{}", version.0, version.1),
-        });
+        return Err(window.unsupported(format!("pcapng version {}.{}", version.0, version.1)));
     }
     window.take(block.whole());
     Ok(order)

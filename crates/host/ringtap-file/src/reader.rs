@@ -13,67 +13,19 @@ use std::{
     sync::{Arc, atomic::AtomicBool},
 };
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-
 use ringtap_filter::LinkType;
 
 use super::{
-    bytes::ByteOrder, damage::ReadError, interface::FileInterface, options, pcap, pcapng, unpack,
+    bytes::ByteOrder,
+    damage::ReadError,
+    input::{GZIP, Input, ZSTD},
+    interface::FileInterface,
+    options, pcap, pcapng,
     window::Window,
-};
-
-/// Longest wait for a pipe between two looks at the stop flag.
-const POLL: Timespec = Timespec {
-    tv_sec: 0,
-    tv_nsec: 50_000_000,
 };
 
 /// Link types `NULL` and `ENC`: packets begin with an address family in the byte order of the file.
 const FAMILY_OF_WRITER: [LinkType; 2] = [LinkType(0), LinkType(109)];
-
-/// Origin of the bytes.
-pub(super) enum Input {
-    /// A file on disk.
-    File(File),
-    /// A compressed file on disk.
-    Packed(Box<dyn Read + Send>),
-    /// A pipe, a terminal or a socket, which may stay silent for ever.
-    Pipe(File),
-    /// Anything else that can be read.
-    Stream(Box<dyn Read + Send>),
-}
-
-impl Input {
-    fn from_file(file: File) -> io::Result<Self> {
-        if !file.metadata()?.is_file() {
-            return Ok(Self::Pipe(file));
-        }
-        Ok(match unpack::unpack(file)? {
-            Ok(unpacked) => Self::Packed(unpacked),
-            Err(file) => Self::File(file),
-        })
-    }
-
-    pub(super) fn stream(&mut self) -> &mut dyn Read {
-        match self {
-            Self::File(file) | Self::Pipe(file) => file,
-            Self::Packed(stream) | Self::Stream(stream) => stream,
-        }
-    }
-
-    /// Waits a moment; returns whether a read would return bytes or the end at once.
-    pub(super) fn wait_readable(&self) -> io::Result<bool> {
-        let Self::Pipe(pipe) = self else {
-            return Ok(true);
-        };
-        let mut fds = [PollFd::new(pipe, PollFlags::IN)];
-        match poll(&mut fds, Some(&POLL)) {
-            Ok(count) => Ok(count > 0),
-            Err(rustix::io::Errno::INTR) => Ok(false),
-            Err(errno) => Err(errno.into()),
-        }
-    }
-}
 
 /// The kind of a capture file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -193,13 +145,13 @@ impl FileReader {
         Self::with_input(name, input)
     }
 
-    /// Reads a capture from a stream of bytes; `name` is the file in errors.
+    /// Reads a capture from a stream that does not wait; `name` is the file in errors.
     ///
     /// # Errors
     ///
     /// As [`open`](Self::open), without [`ReadError::Open`].
     pub fn from_stream(name: &str, stream: impl Read + Send + 'static) -> Result<Self, ReadError> {
-        Self::with_input(name, Input::Stream(Box::new(stream)))
+        Self::with_input(name, Input::Ready(Box::new(stream)))
     }
 
     fn with_input(name: &str, input: Input) -> Result<Self, ReadError> {
@@ -211,9 +163,9 @@ impl FileReader {
         };
         let parser = if start == pcapng::SECTION_HEADER.to_be_bytes() {
             Parser::Pcapng(pcapng::Section::first(&mut window)?)
-        } else if let Some(kind) = pcap::PcapKind::recognise(start) {
-            let header = pcap::PcapHeader::read(&mut window, kind)?;
-            interfaces.push(header.interface());
+        } else if let Some((order, resolution)) = pcap::recognise(start) {
+            let (header, interface) = pcap::PcapHeader::read(&mut window, order, resolution)?;
+            interfaces.push(interface);
             Parser::Pcap(header)
         } else {
             return Err(refuse(&window, start));
@@ -297,7 +249,7 @@ impl FileReader {
         &self.interfaces
     }
 
-    /// Whether the bytes come from a pipe or stream, which may stay silent at any packet.
+    /// Whether the bytes come from a pipe, which may stay silent at any packet.
     pub fn is_stream(&self) -> bool {
         self.window.is_stream()
     }
@@ -322,12 +274,15 @@ impl FileReader {
 fn refuse(window: &Window, start: [u8; 4]) -> ReadError {
     let file = window.file().to_owned();
     let unpack = match start {
-        [first, second, ..] if [first, second] == unpack::GZIP => "gzip -dc",
-        unpack::ZSTD => "zstd -dc",
+        [first, second, ..] if [first, second] == GZIP => "gzip -dc",
+        ZSTD => "zstd -dc",
         [0x04, 0x22, 0x4d, 0x18] => "lz4 -dc",
         [0xfd, b'7', b'z', b'X'] => "xz -dc",
         [b'B', b'Z', b'h', _] => "bzip2 -dc",
-        _ => return pcap::refuse(file, start),
+        _ if start == pcap::PATCHED.to_le_bytes() || start == pcap::PATCHED.to_be_bytes() => {
+            return window.unsupported("pcap of a patched libpcap".to_owned());
+        }
+        _ => return ReadError::NotACapture { file, start },
     };
     ReadError::Compressed { file, unpack }
 }

@@ -7,7 +7,6 @@
 //! - The buffer grows only with arriving bytes, so that a false length cannot exhaust memory.
 
 use std::{
-    io,
     ops::Range,
     sync::{
         Arc,
@@ -19,7 +18,7 @@ use ringtap_pool::number::to_u64;
 
 use super::{
     damage::{Damage, ReadError},
-    reader::Input,
+    input::Input,
 };
 
 /// Large enough that the cost of system calls disappears, small enough for the second-level cache.
@@ -58,7 +57,7 @@ impl Window {
     }
 
     pub(super) fn is_stream(&self) -> bool {
-        !matches!(self.input, Input::File(_) | Input::Packed(_))
+        matches!(self.input, Input::Pipe(_))
     }
 
     pub(super) fn file(&self) -> &str {
@@ -134,21 +133,6 @@ impl Window {
         first..self.start
     }
 
-    /// Discards `count` bytes; returns how many the input had.
-    pub(super) fn skip(&mut self, count: u64) -> Result<u64, ReadError> {
-        let mut left = count;
-        while left > 0 {
-            let ready = self.fill(1)?;
-            if ready == 0 {
-                break;
-            }
-            let step = usize::try_from(left).unwrap_or(usize::MAX).min(ready);
-            self.take(step);
-            left -= to_u64(step);
-        }
-        Ok(count - left)
-    }
-
     #[cold]
     pub(super) fn truncated(&self, what: &'static str, needed: usize, found: usize) -> ReadError {
         ReadError::Truncated {
@@ -168,22 +152,14 @@ impl Window {
             damage,
         }
     }
-}
 
-impl Input {
-    /// Reads once; repeats after a signal. `stopped` means the end of input.
-    fn read(&mut self, into: &mut [u8], stopped: impl Fn() -> bool) -> io::Result<usize> {
-        loop {
-            if stopped() {
-                return Ok(0);
-            }
-            if !self.wait_readable()? {
-                continue;
-            }
-            match self.stream().read(into) {
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                other => return other,
-            }
+    /// The error for a variant of a format.
+    #[cold]
+    pub(super) fn unsupported(&self, variant: String) -> ReadError {
+        ReadError::Unsupported {
+            file: self.file.clone(),
+            offset: self.offset,
+            variant,
         }
     }
 }

@@ -121,40 +121,38 @@ pub fn packet(into: &mut Vec<u8>, packet: &FilePacket<'_>) {
         PacketDirection::Unknown => 0,
     };
     let captured = to_u32(data.len());
-    let padding = data.len().next_multiple_of(4) - data.len();
-    let options = option_bytes(flags, packet);
-    let whole = to_u32(PACKET_FRAME + data.len() + padding + options);
     let time = packet.time_ns.to_le_bytes();
+    let start = into.len();
+    // The length, at 4, follows at the end.
     let mut head = [0; 28];
     head[0..4].copy_from_slice(&PACKET.to_le_bytes());
-    head[4..8].copy_from_slice(&whole.to_le_bytes());
     head[8..12].copy_from_slice(&packet.interface.to_le_bytes());
     head[12..16].copy_from_slice(&time[4..]);
     head[16..20].copy_from_slice(&time[..4]);
     head[20..24].copy_from_slice(&captured.to_le_bytes());
     head[24..28].copy_from_slice(&packet.wire_length.max(captured).to_le_bytes());
     into.extend_from_slice(&head);
-    into.extend_from_slice(data);
-    into.extend_from_slice(&[0; 3][..padding]);
-    if options > 0 {
-        if packet.is_super {
-            option(into, 1, SUPER);
-        }
-        if packet.lacks_nic_time {
-            option(into, 1, HOST_TIME);
-        }
-        if let Some(comment) = comment(packet) {
-            option(into, 1, comment);
-        }
-        if flags != 0 {
-            option(into, 2, &flags.to_le_bytes());
-        }
-        if packet.dropped_before != 0 {
-            option(into, 4, &packet.dropped_before.to_le_bytes());
-        }
+    padded(into, data);
+    let options = into.len();
+    if packet.is_super {
+        option(into, 1, SUPER);
+    }
+    if packet.lacks_nic_time {
+        option(into, 1, HOST_TIME);
+    }
+    if let Some(comment) = comment(packet) {
+        option(into, 1, comment);
+    }
+    if flags != 0 {
+        option(into, 2, &flags.to_le_bytes());
+    }
+    if packet.dropped_before != 0 {
+        option(into, 4, &packet.dropped_before.to_le_bytes());
+    }
+    if into.len() > options {
         end_of_options(into);
     }
-    put(into, whole);
+    end_of_block(into, start);
 }
 
 /// The caller's comment, not too long.
@@ -164,19 +162,6 @@ fn comment<'a>(packet: &FilePacket<'a>) -> Option<&'a [u8]> {
     let ends = (0..=LONGEST_COMMENT.min(text.len())).rev();
     let end = { ends }.find(|end| text.is_char_boundary(*end));
     text.as_bytes().get(..end?)
-}
-
-#[inline]
-fn option_bytes(flags: u32, packet: &FilePacket<'_>) -> usize {
-    const { assert!(SUPER.len().is_multiple_of(4), "no padding") };
-    const { assert!(HOST_TIME.len().is_multiple_of(4), "no padding") };
-    let has = |present: bool, bytes: usize| if present { bytes } else { 0 };
-    let options = has(flags != 0, 8)
-        + has(packet.dropped_before != 0, 12)
-        + has(packet.is_super, 4 + SUPER.len())
-        + has(packet.lacks_nic_time, 4 + HOST_TIME.len())
-        + comment(packet).map_or(0, |text| 4 + text.len().next_multiple_of(4));
-    options + has(options > 0, 4)
 }
 
 /// Appends the statistics of this interface of the section; values that are `None` are left out.
@@ -222,23 +207,39 @@ pub struct WholeBlocks {
 
 /// The whole blocks in the first `limit` bytes; `bytes` starts with a block.
 pub fn whole_blocks(bytes: &[u8], limit: usize) -> WholeBlocks {
+    whole(bytes, limit, |word| {
+        let wire_length = match word(0)? {
+            PACKET => word(24),
+            _ => None,
+        };
+        Some((to_usize(word(4)?), wire_length))
+    })
+}
+
+/// The whole records in the first `limit` bytes. `record` gives the length of a record and, of a packet, the
+/// length on the wire; it reads the words of the record by their offsets.
+fn whole(
+    bytes: &[u8],
+    limit: usize,
+    record: impl Fn(&dyn Fn(usize) -> Option<u32>) -> Option<(usize, Option<u32>)>,
+) -> WholeBlocks {
     let mut whole = WholeBlocks::default();
-    let word = |at: usize| {
-        let four = bytes.get(at..at + 4)?.try_into().ok()?;
-        Some(u32::from_le_bytes(four))
-    };
-    while let (Some(kind), Some(length)) = (word(whole.end), word(whole.end + 4)) {
-        let next = whole.end + to_usize(length);
+    loop {
+        let word = |at: usize| {
+            let four = bytes.get(whole.end + at..whole.end + at + 4)?;
+            Some(u32::from_le_bytes(four.try_into().ok()?))
+        };
+        let Some((length, wire_length)) = record(&word) else {
+            return whole;
+        };
+        let next = whole.end + length;
         if next > limit || next > bytes.len() {
-            break;
+            return whole;
         }
-        if kind == PACKET {
-            whole.packets += 1;
-            whole.wire_bytes += word(whole.end + 24).map_or(0, u64::from);
-        }
+        whole.packets += u64::from(wire_length.is_some());
+        whole.wire_bytes += wire_length.map_or(0, u64::from);
         whole.end = next;
     }
-    whole
 }
 
 /// Appends a block around what `body` appends.
@@ -247,9 +248,23 @@ fn block(into: &mut Vec<u8>, kind: u32, body: impl FnOnce(&mut Vec<u8>)) {
     put(into, kind);
     put(into, 0);
     body(into);
+    end_of_block(into, start);
+}
+
+/// Appends the length of the block that begins at `start`, and writes it into its head.
+#[inline]
+fn end_of_block(into: &mut Vec<u8>, start: usize) {
     let whole = to_u32(into.len() + 4 - start);
     into[start + 4..start + 8].copy_from_slice(&whole.to_le_bytes());
     put(into, whole);
+}
+
+/// Appends bytes, and zeros up to a multiple of four bytes.
+#[inline]
+fn padded(into: &mut Vec<u8>, bytes: &[u8]) {
+    into.extend_from_slice(bytes);
+    let padding = bytes.len().next_multiple_of(4) - bytes.len();
+    into.extend_from_slice(&[0; 3][..padding]);
 }
 
 fn put(into: &mut Vec<u8>, value: u32) {
@@ -270,9 +285,7 @@ fn option(into: &mut Vec<u8>, code: u16, value: &[u8]) {
     let size = to_u16(value.len());
     into.extend_from_slice(&code.to_le_bytes());
     into.extend_from_slice(&size.to_le_bytes());
-    into.extend_from_slice(value);
-    let padding = value.len().next_multiple_of(4) - value.len();
-    into.extend_from_slice(&[0; 3][..padding]);
+    padded(into, value);
 }
 
 fn end_of_options(into: &mut Vec<u8>) {

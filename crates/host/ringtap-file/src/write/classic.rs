@@ -48,19 +48,7 @@ fn low_word(value: u64) -> [u8; 4] {
 
 /// The whole packets in the first `limit` bytes; `bytes` starts with a packet's header.
 pub fn whole_packets(bytes: &[u8], limit: usize) -> WholeBlocks {
-    let mut whole = WholeBlocks::default();
-    let word = |at: usize| {
-        let four = bytes.get(at..at + 4)?.try_into().ok()?;
-        Some(u32::from_le_bytes(four))
-    };
-    while let (Some(captured), Some(wire_length)) = (word(whole.end + 8), word(whole.end + 12)) {
-        let next = whole.end + PACKET_HEADER + to_usize(captured);
-        if next > limit || next > bytes.len() {
-            break;
-        }
-        whole.packets += 1;
-        whole.wire_bytes += u64::from(wire_length);
-        whole.end = next;
-    }
-    whole
+    super::whole(bytes, limit, |word| {
+        Some((PACKET_HEADER + to_usize(word(8)?), Some(word(12)?)))
+    })
 }

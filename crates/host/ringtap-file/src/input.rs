@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Where the bytes of a capture come from; gzip and zstd files are decompressed while they are read.
+//!
+//! Invariants
+//! - Memory does not depend on what a file claims: a frame's window is at most 128 MiB.
+//! - A silent pipe holds up nothing beyond [`POLL`].
+
+use std::{
+    fs::File,
+    io::{self, Read, Seek},
+    os::unix::fs::FileExt as _,
+};
+
+use flate2::read::MultiGzDecoder;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+/// First bytes of a gzip file.
+pub(super) const GZIP: [u8; 2] = [0x1f, 0x8b];
+/// First bytes of a zstd file.
+pub(super) const ZSTD: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
+
+/// Longest wait for a pipe between two looks at the stop flag.
+const POLL: Timespec = Timespec {
+    tv_sec: 0,
+    tv_nsec: 50_000_000,
+};
+
+/// Origin of the bytes.
+pub(super) enum Input {
+    /// Bytes that come without waiting: those of a file on disk, unpacked.
+    Ready(Box<dyn Read + Send>),
+    /// A pipe, a terminal or a socket, which may stay silent for ever.
+    Pipe(File),
+}
+
+impl Input {
+    pub(super) fn from_file(file: File) -> io::Result<Self> {
+        match file.metadata()?.is_file() {
+            true => Ok(Self::Ready(unpack(file)?)),
+            false => Ok(Self::Pipe(file)),
+        }
+    }
+
+    /// Reads once; repeats after a signal. `stopped` means the end of input.
+    pub(super) fn read(
+        &mut self,
+        into: &mut [u8],
+        stopped: impl Fn() -> bool,
+    ) -> io::Result<usize> {
+        loop {
+            if stopped() {
+                return Ok(0);
+            }
+            let read = match self {
+                Self::Ready(stream) => stream.read(into),
+                Self::Pipe(pipe) if is_readable(pipe)? => pipe.read(into),
+                Self::Pipe(_) => continue,
+            };
+            match read {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                other => return other,
+            }
+        }
+    }
+}
+
+/// Waits a moment; returns whether a read would return bytes or the end at once.
+fn is_readable(pipe: &File) -> io::Result<bool> {
+    match poll(&mut [PollFd::new(pipe, PollFlags::IN)], Some(&POLL)) {
+        Ok(count) => Ok(count > 0),
+        Err(rustix::io::Errno::INTR) => Ok(false),
+        Err(errno) => Err(errno.into()),
+    }
+}
+
+/// A file's content as a stream.
+fn unpack(mut file: File) -> io::Result<Box<dyn Read + Send>> {
+    let mut start = [0; 4];
+    let at = file.stream_position()?;
+    let count = file.read_at(&mut start, at)?;
+    Ok(match &start[..count] {
+        [first, second, ..] if [*first, *second] == GZIP => Box::new(MultiGzDecoder::new(file)),
+        all if all == ZSTD => Box::new(zstd::Decoder::new(file)?),
+        _ => Box::new(file),
+    })
+}
