@@ -35,8 +35,8 @@ mod worker;
 use std::{
     sync::{
         Arc,
-        atomic::{AtomicBool, Ordering::Relaxed},
-        mpsc,
+        atomic::Ordering::Relaxed,
+        mpsc::{self, Receiver, RecvTimeoutError},
     },
     thread::{self, JoinHandle},
     time::{Duration, Instant},
@@ -192,18 +192,9 @@ impl SendCounters {
 pub struct Sender {
     shared: Arc<SharedRun>,
     thread: Option<JoinHandle<Result<(), SendError>>>,
+    /// The thread has the other end: the channel closes when the thread ends.
+    ended: Receiver<()>,
     deadline: Option<Instant>,
-}
-
-/// Stops a sender from anywhere.
-#[derive(Clone, Debug)]
-pub struct Stopper(Arc<AtomicBool>);
-
-impl Stopper {
-    /// Asks the sender to end, which takes about 20 ms.
-    pub fn stop(&self) {
-        self.0.store(true, Relaxed);
-    }
 }
 
 impl Sender {
@@ -223,9 +214,11 @@ impl Sender {
             .and_then(|one| Instant::now().checked_add(one + GRACE));
         let shared = Arc::<SharedRun>::default();
         let (ready, is_ready) = mpsc::channel();
-        let at_end = EndOnDrop(Arc::clone(&shared));
+        let (until_end, ended) = mpsc::channel();
+        let run = Arc::clone(&shared);
         let thread = thread::Builder::new().name("sender".into()).spawn(move || {
-            let prepared = SendWorker::prepare(options, interface, Arc::clone(&at_end.0));
+            let _until_end = until_end;
+            let prepared = SendWorker::prepare(options, interface, run);
             let (start, run) = match prepared {
                 Ok(run) => (Ok(()), Some(run)),
                 Err(error) => (Err(error), None),
@@ -240,6 +233,7 @@ impl Sender {
         Ok(Self {
             shared,
             thread: Some(thread),
+            ended,
             deadline,
         })
     }
@@ -258,13 +252,14 @@ impl Sender {
 
     /// Asks the sender to end, which takes about 20 ms.
     pub fn stop(&self) {
-        self.stopper().stop();
+        self.shared.stop.store(true, Relaxed);
     }
 
-    /// A handle that stops this sender from another thread or a signal handler.
+    /// A function that stops this sender, from another thread or a signal handler.
     #[must_use]
-    pub fn stopper(&self) -> Stopper {
-        Stopper(Arc::clone(&self.shared.stop))
+    pub fn stopper(&self) -> impl Fn() + Send + 'static {
+        let stop = Arc::clone(&self.shared.stop);
+        move || stop.store(true, Relaxed)
     }
 
     /// Waits for the end of the run, at most `timeout`; returns whether the run has ended.
@@ -272,7 +267,7 @@ impl Sender {
     /// Stops a run that waits for a silent pipe when its duration is over.
     #[must_use]
     pub fn wait(&self, timeout: Duration) -> bool {
-        let ended = self.shared.wait(timeout);
+        let ended = self.ended.recv_timeout(timeout) == Err(RecvTimeoutError::Disconnected);
         if self
             .deadline
             .is_some_and(|deadline| Instant::now() >= deadline)
@@ -332,13 +327,4 @@ fn usable(options: &SenderOptions) -> Result<Interface, SendError> {
         }
     }
     Ok(interface)
-}
-
-/// Marks the run as ended, however its thread ends.
-struct EndOnDrop(Arc<SharedRun>);
-
-impl Drop for EndOnDrop {
-    fn drop(&mut self) {
-        self.0.end();
-    }
 }

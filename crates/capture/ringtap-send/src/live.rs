@@ -37,7 +37,7 @@ use super::{
 };
 use active::ActiveProgram;
 use cells::FileCells;
-use layout::{CELLS, Raw};
+use layout::CELLS;
 use ringtap_net::kernel::{self, Feature};
 
 pub(super) use layout::LONGEST_BYTES;
@@ -110,7 +110,7 @@ impl Live {
         }
         match u32::try_from(batch.len()) {
             Ok(count) if count > 0 => self.send_next(count),
-            _ => self.raw().map(counters),
+            _ => self.counters(),
         }
     }
 
@@ -118,13 +118,13 @@ impl Live {
     /// that the kernel refused to run the program.
     pub(super) fn send_next(&mut self, count: u32) -> Result<SendCounters, SendError> {
         self.set_clock()?;
-        let mut raw = self.raw()?;
-        let goal = raw.attempted + u64::from(count);
+        let mut now = self.counters()?;
+        let goal = now.attempted() + u64::from(count);
         let mut waits = 0;
         loop {
-            let left = u32::try_from(goal.saturating_sub(raw.attempted)).unwrap_or(0);
+            let left = u32::try_from(goal.saturating_sub(now.attempted())).unwrap_or(0);
             let done = self.run_once(left);
-            let before = std::mem::replace(&mut raw, self.raw()?);
+            let before = std::mem::replace(&mut now, self.counters()?);
             match done {
                 // A signal ends a run early; the rest is sent by another one.
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
@@ -133,11 +133,11 @@ impl Live {
                     std::thread::sleep(WAIT);
                 }
                 Err(error) => return Err(failed(&error)),
-                Ok(()) if raw.attempted > before.attempted => {}
+                Ok(()) if now.attempted() > before.attempted() => {}
                 Ok(()) => return Err(stuck()),
             }
-            if raw.attempted >= goal {
-                return Ok(counters(raw));
+            if now.attempted() >= goal {
+                return Ok(now);
             }
         }
     }
@@ -162,13 +162,13 @@ impl Live {
         self.active.is_some()
     }
 
-    fn raw(&self) -> Result<Raw, SendError> {
+    fn counters(&self) -> Result<SendCounters, SendError> {
         let value = self.counters.lookup(&object::FIRST_KEY, MapFlags::ANY);
-        let raw = value
+        let counters = value
             .map_err(|error| failed(&error))?
             .as_deref()
-            .and_then(Raw::parse);
-        raw.ok_or_else(|| failed(&io::Error::from(io::ErrorKind::InvalidData).into()))
+            .and_then(layout::counters);
+        counters.ok_or_else(|| failed(&io::Error::from(io::ErrorKind::InvalidData).into()))
     }
 
     /// Sets the difference between the clock of the stamps and the program's clock.
@@ -189,16 +189,6 @@ pub(super) fn too_long(frame_bytes: usize) -> NoLiveFrames {
     NoLiveFrames::TooLong {
         frame_bytes,
         most_bytes: LONGEST_BYTES,
-    }
-}
-
-fn counters(raw: Raw) -> SendCounters {
-    SendCounters {
-        sent: raw.sent,
-        refused: raw.attempted.saturating_sub(raw.sent),
-        bytes: raw.sent_bytes,
-        refusal_errno: i32::try_from(-raw.refusal).unwrap_or(0),
-        ..SendCounters::default()
     }
 }
 

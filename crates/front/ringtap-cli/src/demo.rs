@@ -173,8 +173,7 @@ fn send(
     is_reader_over: impl Fn() -> bool,
 ) -> Result<SentCounters> {
     let sender = Sender::start(options)?;
-    let stopper = sender.stopper();
-    interrupt::on_interrupt(move || stopper.stop())?;
+    interrupt::on_interrupt(sender.stopper())?;
     let mut next = Instant::now() + table::INTERVAL;
     while !sender.wait(TICK.min(next.saturating_duration_since(Instant::now()))) {
         print::notes(sender.take_notes());

@@ -115,8 +115,7 @@ pub(crate) fn run(args: SendArgs) -> Result<ExitCode> {
     let sender = Sender::start(options)?;
     // The sending thread has opened everything, and keeps what it needs.
     Confinement::keeping(CapabilitySet::empty()).enter()?;
-    let stopper = sender.stopper();
-    interrupt::on_interrupt(move || stopper.stop())?;
+    interrupt::on_interrupt(sender.stopper())?;
     let mut report = Report::new(args.interface, args.json);
     let printed = follow(&sender, &mut report, args.quiet);
     sender.stop();

@@ -5,40 +5,25 @@
 //! - This process writes nothing while the program runs: one thread does both.
 //! - A packet never reaches beyond its cell.
 
-use std::{io, os::fd::AsFd, ptr::NonNull};
+use std::{io, os::fd::AsFd, ptr::NonNull, sync::Arc};
 
-use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+use ringtap_ipc::mapping::{Access, Mapping};
+use ringtap_pool::memory::Region;
 
 use super::layout::{CELL_HEADER_BYTES, CELL_STRIDE_BYTES, CELLS, LONGEST_BYTES};
 
-const BYTES: usize = CELLS * CELL_STRIDE_BYTES;
-
 pub(super) struct FileCells {
-    start: NonNull<u8>,
+    cells: Region,
     /// The cell that the program reads next.
     next: usize,
 }
 
-// SAFETY: the mapping belongs to this value alone and is not tied to a thread.
-unsafe impl Send for FileCells {}
-
 impl FileCells {
     /// Maps the map behind `fd`, whose first cell the program has not read yet.
     pub(super) fn new(fd: impl AsFd) -> io::Result<Self> {
-        let protection = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: a new mapping at an address that the kernel chooses touches no other memory.
-        let start = unsafe {
-            mmap(
-                std::ptr::null_mut(),
-                BYTES,
-                protection,
-                MapFlags::SHARED,
-                fd,
-                0,
-            )
-        }?;
-        let start = NonNull::new(start.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
-        Ok(Self { start, next: 0 })
+        let mapping = Mapping::new(fd, CELLS * CELL_STRIDE_BYTES, Access::ReadWrite)?;
+        let cells = Arc::new(mapping).region();
+        Ok(Self { cells, next: 0 })
     }
 
     /// Writes a packet into the next cell.
@@ -51,7 +36,7 @@ impl FileCells {
         let offset = self.next * CELL_STRIDE_BYTES;
         // SAFETY: `next` is below CELLS, so the whole cell lies in the mapping, which lives as
         // long as `self`.
-        let cell = unsafe { self.start.add(offset) };
+        let cell = unsafe { self.cells.address().add(offset) };
         // SAFETY: the first 4 bytes of the cell, as above; nobody else accesses it meanwhile.
         unsafe { cell.copy_from_nonoverlapping(NonNull::from(&length).cast(), length.len()) };
         // SAFETY: the packet's place in the cell, as above.
@@ -59,13 +44,5 @@ impl FileCells {
         // SAFETY: at most LONGEST_BYTES, which the cell has from there on.
         unsafe { data.copy_from_nonoverlapping(NonNull::from(packet).cast(), packet.len()) };
         self.next = (self.next + 1) % CELLS;
-    }
-}
-
-impl Drop for FileCells {
-    fn drop(&mut self) {
-        // SAFETY: mapped in `new` with this length, and nobody keeps a pointer into it. Failing
-        // would only leave the mapping until the process ends.
-        let _kept = unsafe { munmap(self.start.as_ptr().cast(), BYTES) };
     }
 }

@@ -3,6 +3,8 @@
 
 use ringtap_packet::Plan;
 
+use super::super::SendCounters;
+
 const SHAPES: usize = 4;
 const CYCLE: usize = 12;
 const HEAD: usize = 88;
@@ -66,30 +68,19 @@ impl ConfigWords {
     }
 }
 
-/// `struct rt_send_counters`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Raw {
-    pub(super) attempted: u64,
-    pub(super) sent: u64,
-    pub(super) sent_bytes: u64,
-    pub(super) refused: u64,
-    /// A negative error number.
-    pub(super) refusal: i64,
-}
-
-impl Raw {
-    /// `None` where the value is too short to be one.
-    pub(super) fn parse(value: &[u8]) -> Option<Self> {
-        let word = |index: usize| {
-            let bytes = value.get(index * 8..)?.first_chunk()?;
-            Some(u64::from_ne_bytes(*bytes))
-        };
-        Some(Self {
-            attempted: word(0)?,
-            sent: word(1)?,
-            sent_bytes: word(2)?,
-            refused: word(3)?,
-            refusal: word(4)?.cast_signed(),
-        })
-    }
+/// The counters in a `struct rt_send_counters`; `None` where the value is too short to be one.
+pub(super) fn counters(value: &[u8]) -> Option<SendCounters> {
+    let word = |index: usize| {
+        let bytes = value.get(index * 8..)?.first_chunk()?;
+        Some(u64::from_ne_bytes(*bytes))
+    };
+    let (attempted, sent, refusal) = (word(0)?, word(1)?, word(4)?.cast_signed());
+    Some(SendCounters {
+        sent,
+        refused: attempted.saturating_sub(sent),
+        bytes: word(2)?,
+        // A negative error number.
+        refusal_errno: i32::try_from(-refusal).unwrap_or(0),
+        ..SendCounters::default()
+    })
 }
