@@ -19,7 +19,7 @@ use ringtap_net::rights::Purpose;
 use ringtap_pool::source::Source;
 
 use crate::{BridgeError, BridgeOptions};
-use counters::KernelCounters;
+pub(crate) use counters::KernelCounters;
 use redirected::Redirected;
 
 /// Pool size of a tap without readers, in bytes for each CPU.
@@ -29,61 +29,45 @@ const HEADER_AND_TAG: u32 = 14 + 4;
 /// Largest frame that fits into one buffer with any driver, in bytes.
 const ONE_BUFFER: u32 = 3000;
 
-/// A bridge whose taps forward packets.
-pub(crate) struct KernelBridge {
-    /// The taps of both sides; they capture nothing until a reader subscribes.
-    sides: Vec<Tap>,
-    pub(crate) counters: KernelCounters,
-}
-
-impl KernelBridge {
-    /// Starts to forward.
-    pub(crate) fn open(
-        options: &BridgeOptions,
-        mode: Mode,
-        interfaces: &[Interface; 2],
-    ) -> Result<Self, BridgeError> {
-        kernel::require(Feature::Tcx).map_err(|reason| BpfError::TooOld {
-            interface: "bridge".into(),
-            reason,
+/// Starts to forward. Returns the taps of both sides, which capture nothing until a reader subscribes.
+pub(crate) fn open(
+    options: &BridgeOptions,
+    mode: Mode,
+    interfaces: &[Interface; 2],
+) -> Result<(Vec<Box<dyn Source>>, KernelCounters), BridgeError> {
+    kernel::require(Feature::Tcx).map_err(|reason| BpfError::TooOld {
+        interface: "bridge".into(),
+        reason,
+    })?;
+    if mode == Mode::Native {
+        interfaces.iter().try_for_each(require_redirects)?;
+    }
+    // Before the tracepoints, whose errors do not mention missing capabilities.
+    require_rights(&interfaces[0].name, Purpose::Tap)?;
+    let redirected = Redirected::watch([interfaces[0].index, interfaces[1].index])?;
+    let nics = [
+        NicLosses::of(&interfaces[0])?,
+        NicLosses::of(&interfaces[1])?,
+    ];
+    let attach = |from: usize| -> Result<Tap, BridgeError> {
+        let side = side(options, mode, &interfaces[from], &interfaces[1 - from]);
+        Ok(Tap::attach(&side)?)
+    };
+    let mut sides = [attach(0)?, attach(1)?];
+    for tap in &mut sides {
+        // Forwarding begins with the first rules, which select no packet.
+        let wants_nothing = tap.classify(&Rules::default());
+        wants_nothing.map_err(|reason| BridgeError::Rules {
+            reason: reason.to_string(),
         })?;
-        if mode == Mode::Native {
-            interfaces.iter().try_for_each(require_redirects)?;
-        }
-        // Before the tracepoints, whose errors do not mention missing capabilities.
-        require_rights(&interfaces[0].name, Purpose::Tap)?;
-        let redirected = Redirected::watch([interfaces[0].index, interfaces[1].index])?;
-        let nics = [
-            NicLosses::of(&interfaces[0])?,
-            NicLosses::of(&interfaces[1])?,
-        ];
-        let attach = |from: usize| -> Result<Tap, BridgeError> {
-            let side = side(options, mode, &interfaces[from], &interfaces[1 - from]);
-            Ok(Tap::attach(&side)?)
-        };
-        let mut sides = vec![attach(0)?, attach(1)?];
-        let forwarded = [sides[0].forwarded(), sides[1].forwarded()];
-        for tap in &mut sides {
-            // Forwarding begins with the first rules, which select no packet.
-            let wants_nothing = tap.classify(&Rules::default());
-            wants_nothing.map_err(|reason| BridgeError::Rules {
-                reason: reason.to_string(),
-            })?;
-        }
-        Ok(KernelBridge {
-            sides,
-            counters: KernelCounters {
-                forwarded,
-                redirected,
-                nics,
-            },
-        })
     }
-
-    pub(crate) fn take_sources(&mut self) -> Vec<Box<dyn Source>> {
-        let sides = self.sides.drain(..);
-        sides.map(|tap| Box::new(tap) as Box<dyn Source>).collect()
-    }
+    let counters = KernelCounters {
+        forwarded: [sides[0].forwarded(), sides[1].forwarded()],
+        redirected,
+        nics,
+    };
+    let sources = sides.map(|tap| Box::new(tap) as Box<dyn Source>);
+    Ok((sources.into(), counters))
 }
 
 /// Options for the tap of one side.

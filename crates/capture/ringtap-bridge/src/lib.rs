@@ -25,7 +25,7 @@ use ringtap_pool::counters::Counters;
 use ringtap_pool::source::Source;
 
 pub use error::BridgeError;
-use kernel::KernelBridge;
+use kernel::KernelCounters;
 pub use ringtap_capture::tap::Passing;
 use user::UserBridge;
 pub use user::{InlineReport, InlineState};
@@ -75,13 +75,15 @@ pub enum Moment {
 }
 
 enum BridgeKind {
-    Kernel(Box<KernelBridge>),
+    Kernel(Box<KernelCounters>),
     User(Box<UserBridge>),
 }
 
 /// A bridge that forwards until it, or a source of a kernel bridge, is stopped.
 pub struct Bridge {
     interfaces: [String; 2],
+    /// Sources that no hub has yet.
+    sources: Vec<Box<dyn Source>>,
     kind: BridgeKind,
 }
 
@@ -105,52 +107,46 @@ impl Bridge {
         }
         let interfaces = [Interface::find(one)?, Interface::find(other)?];
         check(&interfaces)?;
-        let kind = match options.mode {
+        let (sources, kind) = match options.mode {
             BridgeMode::Kernel(mode) => {
-                BridgeKind::Kernel(Box::new(KernelBridge::open(options, mode, &interfaces)?))
+                let (sources, counters) = kernel::open(options, mode, &interfaces)?;
+                (sources, BridgeKind::Kernel(Box::new(counters)))
             }
-            BridgeMode::User => BridgeKind::User(Box::new(UserBridge::open(options, &interfaces)?)),
+            BridgeMode::User => {
+                let (sources, bridge) = UserBridge::open(options, &interfaces)?;
+                (sources, BridgeKind::User(Box::new(bridge)))
+            }
         };
         Ok(Bridge {
             interfaces: options.interfaces.clone(),
+            sources,
             kind,
         })
+    }
+
+    fn user(&self) -> Option<&UserBridge> {
+        match &self.kind {
+            BridgeKind::Kernel(_) => None,
+            BridgeKind::User(bridge) => Some(bridge),
+        }
     }
 
     /// Sources of the packets that arrive at each side, for a hub. Stopping a source of a kernel bridge
     /// ends the forwarding. Empty for a user-space bridge without readers.
     pub fn take_sources(&mut self) -> Vec<Box<dyn Source>> {
-        match &mut self.kind {
-            BridgeKind::Kernel(bridge) => bridge.take_sources(),
-            BridgeKind::User(bridge) => bridge.take_sources(),
-        }
-    }
-
-    /// Fall-backs and their reasons, one per line; the sources' facts hold those of the sources.
-    #[must_use]
-    pub fn notes(&self) -> &[String] {
-        match &self.kind {
-            BridgeKind::Kernel(_) => &[],
-            BridgeKind::User(bridge) => &bridge.notes,
-        }
+        std::mem::take(&mut self.sources)
     }
 
     /// Channel for the inline reader's verdicts, for the hub's server.
     #[must_use]
     pub fn verdict_channel(&self) -> Option<Arc<VerdictChannel>> {
-        match &self.kind {
-            BridgeKind::Kernel(_) => None,
-            BridgeKind::User(bridge) => bridge.verdict_channel(),
-        }
+        self.user()?.channel.clone()
     }
 
     /// State of the inline reader; `None` if the bridge has none.
     #[must_use]
     pub fn inline(&self) -> Option<InlineReport> {
-        match &self.kind {
-            BridgeKind::Kernel(_) => None,
-            BridgeKind::User(bridge) => bridge.inline(),
-        }
+        self.user()?.inline()
     }
 
     /// Name of the direction from side 0 or 1 to the other, as in `eth0>eth1`.
@@ -164,7 +160,7 @@ impl Bridge {
     #[must_use]
     pub fn counters(&mut self, from: usize, moment: Moment) -> Counters {
         match &mut self.kind {
-            BridgeKind::Kernel(bridge) => bridge.counters.of(from, moment),
+            BridgeKind::Kernel(counters) => counters.of(from, moment),
             BridgeKind::User(bridge) => bridge.counters(from, moment),
         }
     }
@@ -173,17 +169,14 @@ impl Bridge {
     /// kernel bridge report it themselves.
     #[must_use]
     pub fn failure(&self) -> Option<CaptureError> {
-        match &self.kind {
-            BridgeKind::Kernel(_) => None,
-            BridgeKind::User(bridge) => bridge.failure(),
-        }
+        self.user()?.failure()
     }
 
-    /// Messages for the user since the last call: the start and the end of an outage. The sources of a
-    /// kernel bridge report them themselves.
+    /// Messages for the user since the last call: fall-backs, and the start and the end of an outage.
+    /// The sources of a kernel bridge report them themselves.
     #[must_use]
-    pub fn take_notes(&self) -> Vec<String> {
-        match &self.kind {
+    pub fn take_notes(&mut self) -> Vec<String> {
+        match &mut self.kind {
             BridgeKind::Kernel(_) => Vec::new(),
             BridgeKind::User(bridge) => bridge.take_notes(),
         }

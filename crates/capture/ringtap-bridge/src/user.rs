@@ -22,7 +22,6 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::thread::JoinHandle;
-use std::time::Instant;
 
 use ringtap_bpf::attach::{self, Binding, Variants};
 use ringtap_bpf::conflict::{self, Effect};
@@ -50,7 +49,6 @@ use crate::{BridgeOptions, Moment};
 use inline::InlineReader;
 use memory::{BridgeMemory, CELLS, cell_for};
 use port::BridgePort;
-use setup::BridgeSetup;
 use shared::BridgeState;
 pub use shared::{InlineReport, InlineState};
 use worker::BridgeWorker;
@@ -59,7 +57,6 @@ use worker::BridgeWorker;
 struct Side {
     /// Present while the program is attached; stopped first, because it attaches the program again.
     monitor: Option<InterfaceMonitor>,
-    name: String,
     program: Arc<QueueProgram>,
     queues: Vec<u16>,
     sockets: Vec<Arc<XskSocket>>,
@@ -73,14 +70,13 @@ pub(crate) struct UserBridge {
     sides: Vec<Side>,
     shared: Arc<BridgeState>,
     thread: Option<JoinHandle<()>>,
-    mirrors: Vec<Box<dyn Source>>,
-    channel: Option<Arc<VerdictChannel>>,
-    /// Fall-backs and their reasons, one per line.
-    pub(crate) notes: Vec<String>,
+    pub(crate) channel: Option<Arc<VerdictChannel>>,
+    /// Fall-backs and their reasons, one per line, until they are taken.
+    notes: Vec<String>,
 }
 
 impl UserBridge {
-    /// Starts to forward.
+    /// Starts to forward; returns the mirrors, too.
     ///
     /// # Errors
     ///
@@ -88,7 +84,7 @@ impl UserBridge {
     pub(crate) fn open(
         options: &BridgeOptions,
         interfaces: &[Interface; 2],
-    ) -> Result<Self, CaptureError> {
+    ) -> Result<(Vec<Box<dyn Source>>, Self), CaptureError> {
         attach::require_rights(&interfaces[0].name, Purpose::Xdp)?;
         let both = format!("{} and {}", interfaces[0].name, interfaces[1].name);
         let shared = Arc::new(BridgeState::new().map_err(system(&both, "making an event"))?);
@@ -97,26 +93,14 @@ impl UserBridge {
         for interface in interfaces {
             sides.push(Side::load(interface, &mut notes)?);
         }
-        let setup = BridgeSetup::new(options.mirror_bytes, &both, &mut sides, &shared, &mut notes)?;
         let inline = options.inline.as_ref().map(|inline| {
             let channel = Arc::new(VerdictChannel::new(&inline.group, shared.wake.clone()));
             let reader = InlineReader::new(inline, Arc::clone(&channel), Arc::clone(&shared));
             (channel, reader)
         });
         let (channel, inline) = inline.unzip();
-        let mut worker = BridgeWorker {
-            ports: setup.ports,
-            memory: setup.memory,
-            passing: options.passing.clone(),
-            shared: Arc::clone(&shared),
-            mirrors: setup.writers,
-            completes_checksums: [0, 1].map(|side| interfaces[side].is_virtual()),
-            gathered: Vec::new(),
-            pieces: Vec::new(),
-            inline,
-            released: Vec::new(),
-            now: Instant::now(),
-        };
+        let (mut worker, mirrors) =
+            BridgeWorker::new(options, inline, &both, &mut sides, &shared, &mut notes)?;
         // Before the first packet arrives.
         worker.ports.iter_mut().for_each(BridgePort::feed);
         for side in &mut sides {
@@ -135,7 +119,6 @@ impl UserBridge {
             sides,
             shared,
             thread: Some(thread.map_err(system(&both, "starting a thread"))?),
-            mirrors: setup.mirrors,
             channel,
             notes,
         };
@@ -145,15 +128,7 @@ impl UserBridge {
             let monitor = InterfaceMonitor::start(&side.interface, AtRemoval::End, attachment);
             side.monitor = Some(monitor?);
         }
-        Ok(bridge)
-    }
-
-    pub(crate) fn take_sources(&mut self) -> Vec<Box<dyn Source>> {
-        std::mem::take(&mut self.mirrors)
-    }
-
-    pub(crate) fn verdict_channel(&self) -> Option<Arc<VerdictChannel>> {
-        self.channel.clone()
+        Ok((mirrors, bridge))
     }
 
     pub(crate) fn inline(&self) -> Option<InlineReport> {
@@ -164,10 +139,10 @@ impl UserBridge {
         self.monitors().find_map(InterfaceMonitor::take_failure)
     }
 
-    pub(crate) fn take_notes(&self) -> Vec<String> {
-        self.monitors()
-            .flat_map(InterfaceMonitor::take_notes)
-            .collect()
+    pub(crate) fn take_notes(&mut self) -> Vec<String> {
+        let mut notes = std::mem::take(&mut self.notes);
+        notes.extend(self.monitors().flat_map(InterfaceMonitor::take_notes));
+        notes
     }
 
     fn monitors(&self) -> impl Iterator<Item = &InterfaceMonitor> {
@@ -248,7 +223,6 @@ impl Side {
         let hook = hook.first().copied().unwrap_or(Hook::Generic);
         Ok(Side {
             monitor: None,
-            name: interface.name.clone(),
             program: Arc::new(QueueProgram::load(hook, interface, StampClock::Host)?),
             queues,
             sockets: Vec::new(),
@@ -307,7 +281,7 @@ fn bind(
             Err(error) if error.raw_os_error() != Some(libc::EBUSY) => notes.push(format!(
                 "{}: the driver gives AF_XDP no zero-copy ({error}); falling back to copy mode: \
                  the kernel copies each packet in and out",
-                side.name
+                side.interface.name
             )),
             done => return done.map_err(|error| explain_bind(error, queue, side)),
         }
@@ -316,7 +290,7 @@ fn bind(
 }
 
 fn explain_bind(error: io::Error, queue: u16, side: &Side) -> CaptureError {
-    let plan = XdpPlan::new(&XdpOptions::new(&side.name), &side.interface, 1);
+    let plan = XdpPlan::new(&XdpOptions::new(&side.interface.name), &side.interface, 1);
     plan.map_or_else(
         |error| error,
         |plan| explain(error, queue, &side.interface, &plan),

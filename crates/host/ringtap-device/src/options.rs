@@ -6,14 +6,14 @@
 
 use std::fmt;
 
-use ringtap_net::near;
+use ringtap_net::meant;
 
 use crate::speed::Speed;
 
 use super::{
     DeviceError, DeviceSpec, Kind, Size,
     keys::{KEYS, OptionKey},
-    parse::{TextPlace, meant},
+    parse::TextPlace,
     shaping::{ChunkOptions, SimAsked},
 };
 
@@ -149,7 +149,7 @@ fn find(kind: Kind, name: &str) -> Result<&'static OptionKey, String> {
         None if name.is_empty() => format!("expected an option ({list})"),
         None if name.contains('@') => "queues come before options: eth0@0?exclusive".to_owned(),
         None => {
-            let meant = meant(&near(name, known().map(|key| key.name)));
+            let meant = meant(name, known().map(|key| key.name));
             format!("no option \"{name}\"{meant} ({list})")
         }
     })

@@ -3,7 +3,7 @@
 
 use std::ops::Range;
 
-use ringtap_net::near;
+use ringtap_net::meant;
 
 use super::{DeviceError, DeviceSpec, Kind, Options, Queues, Rate, escape, options};
 
@@ -105,20 +105,12 @@ fn split_kind(target: TextPlace<'_>) -> Result<(Kind, TextPlace<'_>), DeviceErro
 
 fn unknown_kind(prefix: TextPlace<'_>) -> DeviceError {
     let known: Vec<_> = Kind::PREFIXED.iter().map(|kind| kind.prefix()).collect();
-    let meant = meant(&near(prefix.str(), known.iter().copied()));
+    let meant = meant(prefix.str(), known.iter().copied());
     let known = known.join(", ");
     prefix.error(format!(
         "there is no source \"{}\"{meant} (sources: {known}; an interface's name has no colon)",
         prefix.str()
     ))
-}
-
-/// `; did you mean "a" or "b"?`, or nothing.
-pub(super) fn meant(near: &[String]) -> String {
-    match near {
-        [] => String::new(),
-        near => format!("; did you mean \"{}\"?", near.join("\" or \"")),
-    }
 }
 
 fn parse_name(kind: Kind, place: TextPlace<'_>) -> Result<String, DeviceError> {

@@ -87,10 +87,10 @@ pub enum NicStamps {
 #[non_exhaustive]
 pub enum InterfaceError {
     /// No interface has this name.
-    #[error("no interface \"{name}\" here{}", suggest(.near, .existing))]
+    #[error("no interface \"{name}\" here{meant} (there are: {})", .existing.join(", "))]
     NotFound {
         name: String,
-        near: Vec<String>,
+        meant: String,
         existing: Vec<String>,
     },
     /// The interface was removed.
@@ -129,7 +129,7 @@ impl Interface {
     ///
     /// # Errors
     ///
-    /// - [`InterfaceError::NotFound`]: lists similar names and all names.
+    /// - [`InterfaceError::NotFound`]: names similar interfaces and all interfaces.
     pub fn find(name: &str) -> Result<Self, InterfaceError> {
         let mut all = netlink::links()?;
         let is_it = |link: &LinkMessage| name_of(link) == name;
@@ -139,7 +139,7 @@ impl Interface {
             None => {
                 let existing: Vec<_> = all.iter().map(name_of).collect();
                 Err(InterfaceError::NotFound {
-                    near: crate::near(name, existing.iter().map(String::as_str)),
+                    meant: crate::meant(name, existing.iter().map(String::as_str)),
                     name: name.to_owned(),
                     existing,
                 })
@@ -293,13 +293,4 @@ fn kind_of(infos: &[LinkInfo]) -> Option<String> {
         LinkInfo::Kind(kind) => Some(kind.to_string()),
         _ => None,
     })
-}
-
-fn suggest(near: &[String], existing: &[String]) -> String {
-    let quoted: Vec<_> = near.iter().map(|name| format!("\"{name}\"")).collect();
-    let meant = match quoted.is_empty() {
-        true => String::new(),
-        false => format!("; did you mean {}?", quoted.join(" or ")),
-    };
-    format!("{meant} (there are: {})", existing.join(", "))
 }

@@ -12,4 +12,4 @@ pub mod packet_socket;
 pub mod private;
 pub mod rights;
 
-pub use near::near;
+pub use near::meant;

@@ -1,8 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Finds known words that are spelled nearly like an unknown one.
 
+/// `; did you mean "a" or "b"?` with the candidates that look like `word`, or nothing.
+pub fn meant<'a>(word: &str, candidates: impl Iterator<Item = &'a str>) -> String {
+    match &*near(word, candidates) {
+        [] => String::new(),
+        near => format!("; did you mean \"{}\"?", near.join("\" or \"")),
+    }
+}
+
 /// At most three candidates that look like `word`, the nearest first.
-pub fn near<'a>(word: &str, candidates: impl Iterator<Item = &'a str>) -> Vec<String> {
+fn near<'a>(word: &str, candidates: impl Iterator<Item = &'a str>) -> Vec<String> {
     let word = word.to_lowercase();
     let allowed = (word.chars().count() / 3).clamp(1, 2);
     let mut close: Vec<_> = candidates

@@ -7,6 +7,7 @@
 //!   in the mirror, and is forwarded.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Acquire;
 use std::thread::sleep;
 use std::time::Duration;
 
@@ -48,7 +49,7 @@ impl SourceDriver for MirrorDriver {
     fn stop(&mut self) {
         self.shared.close_mirror(self.side);
         // The thread closes the mirror in its next round, or when it ends.
-        while !self.shared.is_mirror_closed(self.side) {
+        while !self.shared.mirrors[self.side & 1].closed.load(Acquire) {
             sleep(PAUSE);
         }
     }

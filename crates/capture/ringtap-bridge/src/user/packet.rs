@@ -9,13 +9,12 @@ use std::sync::atomic::Ordering::{Relaxed, Release};
 
 use ringtap_capture::tap::Passing;
 use ringtap_filter::Program;
-use ringtap_ipc::verdict::Verdict;
-use ringtap_pool::number::{to_u32, to_usize};
+use ringtap_pool::number::to_u32;
 
 use super::checksum::completion;
 use super::memory::CellOwner;
 use super::worker::BridgeWorker;
-use ringtap_capture::xdp::capture::{ADDRESSES, LaneCapture, TAG};
+use ringtap_capture::xdp::capture::{ADDRESSES, TAG};
 use ringtap_capture::xdp::layout::{CellStamp, STAMP_BYTES};
 use ringtap_capture::xdp::ring::RingPiece;
 
@@ -29,7 +28,7 @@ impl BridgeWorker {
         if waiting == 0 {
             return false;
         }
-        if let Some(capture) = self.open_capture(at) {
+        if let Some(capture) = self.ports[at].open_capture() {
             capture.begin();
         }
         let (mut taken, mut packets) = (0, 0);
@@ -51,7 +50,7 @@ impl BridgeWorker {
             packets += 1;
         }
         self.ports[at].received.release(taken);
-        if let Some(capture) = self.open_capture(at) {
+        if let Some(capture) = self.ports[at].open_capture() {
             capture.end();
         }
         let out = self.ports[at].way_out;
@@ -60,70 +59,75 @@ impl BridgeWorker {
         packets > 0
     }
 
-    /// The port's lane of the mirror, if the mirror is open.
-    fn open_capture(&mut self, at: usize) -> Option<&mut LaneCapture> {
-        let port = &mut self.ports[at];
-        port.capture.as_mut().filter(|_| !port.is_closed)
-    }
-
     fn decide(&mut self, at: usize, pieces: &mut [RingPiece]) {
         self.ports[at].take(pieces);
-        let prepared = self.prepare(at, pieces);
-        let verdict = prepared.and_then(|_| self.filter(pieces));
-        // After all writes to the packet: readers may read it from now on.
-        let noted = match prepared {
-            Some(stamp) => self.note(at, pieces, &stamp),
-            None => {
-                self.open_capture(at)
-                    .into_iter()
-                    .for_each(LaneCapture::lose);
-                None
+        let Some(stamp) = self.prepare(at, pieces) else {
+            if let Some(capture) = self.ports[at].open_capture() {
+                capture.lose();
             }
+            self.way(at).full.fetch_add(1, Release);
+            return self.drop_cells(pieces);
         };
-        match verdict {
-            Some(Verdict::Pass) => self.submit(at, pieces, noted),
-            Some(Verdict::Drop) => {
-                self.way(at).filtered.fetch_add(1, Release);
-                self.drop_cells(pieces);
-            }
-            None => {
-                self.way(at).full.fetch_add(1, Release);
-                self.drop_cells(pieces);
-            }
+        let (passes, noted) = self.look(at, pieces, &stamp);
+        if passes {
+            return self.submit(at, pieces, noted);
         }
+        self.way(at).filtered.fetch_add(1, Release);
+        self.drop_cells(pieces);
     }
 
-    /// Shows a packet to the readers, if it is mirrored: in place if it lies in one cell of the pool.
-    /// Returns its sequence number if a rule wants it.
-    fn note(&mut self, at: usize, pieces: &[RingPiece], stamp: &CellStamp) -> Option<u64> {
-        let next = self.open_capture(at)?.next_sequence();
+    /// Completes a missing checksum, in place, filters a packet, and shows it to the readers, if it is
+    /// mirrored: in place if it lies in one cell of the pool. Returns whether it passes the filter, and
+    /// its sequence number in the mirror if a rule wants it.
+    fn look(&mut self, at: usize, pieces: &[RingPiece], stamp: &CellStamp) -> (bool, Option<u64>) {
         let is_ours = |piece: &RingPiece| {
             self.memory.owner(piece.address) == Some(CellOwner::Chunk { port: at })
         };
         let lies_in_pool = pieces.iter().all(is_ours);
-        let frame = match (lies_in_pool, pieces) {
-            (true, [_]) => Vec::new(),
-            _ => self.frame(pieces),
-        };
-        let capture = self.open_capture(at)?;
-        capture.account(stamp);
-        match (lies_in_pool, pieces) {
-            (true, [piece]) => {
-                let length = to_usize(piece.length);
-                match capture.cells.locate(piece.address) {
-                    Some(place) => capture.note(place, length, stamp),
-                    None => capture.lose(),
+        let mut gathered = None;
+        if pieces.len() > 1 {
+            // The pieces side by side; the bridge sends the original pieces.
+            self.gathered.clear();
+            for piece in pieces {
+                // SAFETY: as in `prepare`.
+                let bytes = unsafe { self.memory.bytes(*piece, 0) };
+                self.gathered.extend_from_slice(bytes.unwrap_or_default());
+            }
+            gathered = Some(&mut self.gathered);
+        }
+        // SAFETY: as in `prepare`.
+        let first = unsafe { self.memory.bytes(pieces[0], 0) }.unwrap_or_default();
+        let port = &mut self.ports[at];
+        if self.completes_checksums[port.side & 1]
+            && let Some((field, value)) = completion(gathered.as_deref().map_or(first, |all| all))
+        {
+            let all = gathered.as_deref_mut().map(Vec::as_mut_slice);
+            for bytes in [Some(&mut *first), all].into_iter().flatten() {
+                if let Some(place) = bytes.get_mut(field..field + 2) {
+                    place.copy_from_slice(&value);
                 }
             }
-            (true, _) => capture.copy(&frame, stamp),
-            (false, _) => capture.miss(&frame),
         }
-        let is_noted = capture.next_sequence() != next;
-        self.gathered = frame;
-        is_noted.then_some(next)
+        let frame: &[u8] = gathered.map_or(first, |all| all);
+        let passes = passes(&self.passing, frame);
+        // After all writes to the packet: readers may read it from now on.
+        let noted = port.open_capture().and_then(|capture| {
+            let next = capture.next_sequence();
+            capture.account(stamp);
+            match (lies_in_pool, pieces) {
+                (true, [piece]) => match capture.cells.locate(piece.address) {
+                    Some(place) => capture.note(place, frame.len(), stamp),
+                    None => capture.lose(),
+                },
+                (true, _) => capture.copy(frame, stamp),
+                (false, _) => capture.miss(frame),
+            }
+            (capture.next_sequence() != next).then_some(next)
+        });
+        (passes, noted)
     }
 
-    /// Restores a stripped tag and completes a missing checksum, in place; returns the stamp.
+    /// Restores a stripped tag, in place; returns the stamp.
     fn prepare(&mut self, at: usize, pieces: &mut [RingPiece]) -> Option<CellStamp> {
         let first = pieces.first_mut()?;
         // SAFETY: the kernel returned this piece and did not get its cell back; its slot is written
@@ -140,70 +144,18 @@ impl BridgeWorker {
             first.address -= 4;
             first.length += 4;
         }
-        if self.completes_checksums[self.ports[at].side & 1] {
-            self.complete_checksum(pieces);
-        }
         let bytes = pieces.iter().map(|piece| u64::from(piece.length)).sum();
         self.way(at).bytes.fetch_add(bytes, Relaxed);
         Some(stamp)
     }
-
-    fn complete_checksum(&mut self, pieces: &[RingPiece]) {
-        let completion = match pieces {
-            // SAFETY: as in `prepare`.
-            [piece] => unsafe { self.memory.bytes(*piece, 0) }.and_then(|frame| completion(frame)),
-            _ => {
-                let frame = self.frame(pieces);
-                let completion = completion(&frame);
-                self.gathered = frame;
-                completion
-            }
-        };
-        let Some((field, value)) = completion else {
-            return;
-        };
-        // SAFETY: as in `prepare`.
-        let first = unsafe { self.memory.bytes(pieces[0], 0) };
-        if let Some(place) = first.and_then(|bytes| bytes.get_mut(field..field + 2)) {
-            place.copy_from_slice(&value);
-        }
-    }
-
-    /// Copies the packet's pieces side by side; the bridge sends the original pieces.
-    fn frame(&mut self, pieces: &[RingPiece]) -> Vec<u8> {
-        let mut gathered = std::mem::take(&mut self.gathered);
-        gathered.clear();
-        for piece in pieces {
-            // SAFETY: as in `prepare`.
-            let bytes = unsafe { self.memory.bytes(*piece, 0) };
-            gathered.extend_from_slice(bytes.unwrap_or_default());
-        }
-        gathered
-    }
-
-    /// The verdict of the filter.
-    fn filter(&mut self, pieces: &[RingPiece]) -> Option<Verdict> {
-        if let [piece] = pieces {
-            // SAFETY: as in `prepare`.
-            let bytes = unsafe { self.memory.bytes(*piece, 0) }?;
-            return Some(verdict(&self.passing, bytes));
-        }
-        let frame = self.frame(pieces);
-        let verdict = verdict(&self.passing, &frame);
-        self.gathered = frame;
-        Some(verdict)
-    }
 }
 
-fn verdict(passing: &Passing, frame: &[u8]) -> Verdict {
+/// Whether a packet passes the filter.
+fn passes(passing: &Passing, frame: &[u8]) -> bool {
     let matches = |filter: &Program| filter.matches(frame, to_u32(frame.len()));
-    let passes = match passing {
+    match passing {
         Passing::All => true,
         Passing::Matching(filter) => matches(filter),
         Passing::Others(filter) => !matches(filter),
-    };
-    match passes {
-        true => Verdict::Pass,
-        false => Verdict::Drop,
     }
 }

@@ -44,6 +44,11 @@ pub(super) struct BridgePort {
 }
 
 impl BridgePort {
+    /// This queue's lane of the mirror, if the mirror is open.
+    pub(super) fn open_capture(&mut self) -> Option<&mut LaneCapture> {
+        self.capture.as_mut().filter(|_| !self.is_closed)
+    }
+
     /// Gives the kernel free cells.
     pub(super) fn feed(&mut self) {
         let mut held = self.filled;
@@ -99,7 +104,7 @@ impl BridgePort {
 
     /// Closes the lane of the mirror.
     pub(super) fn close(&mut self) {
-        if let Some(capture) = self.capture.as_mut().filter(|_| !self.is_closed) {
+        if let Some(capture) = self.open_capture() {
             capture.finish();
             self.is_closed = true;
         }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Builds a user-space bridge: memory, a socket for each queue of both sides, mirrors.
+//! Builds the worker of a user-space bridge: memory, a socket for each queue of both sides, mirrors.
 //!
 //! Invariants
 //! - Each queue's lane of the mirror has one writer: its port.
@@ -8,6 +8,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
+use std::time::Instant;
 
 use ringtap_capture::CaptureError;
 use ringtap_capture::nic::SharedLosses;
@@ -23,12 +24,15 @@ use ringtap_ipc::memfd::SealedPool;
 use ringtap_pool::number::{to_u32, to_usize};
 use ringtap_pool::source::Source;
 
+use super::inline::InlineReader;
 use super::memory::{BridgeMemory, CELLS, MirrorPlan, cell_for};
 use super::mirror::{self, MirrorDriver};
 use super::port::BridgePort;
 use super::shared::BridgeState;
 use super::waiting::WaitingPackets;
+use super::worker::BridgeWorker;
 use super::{Side, bind, system};
+use crate::BridgeOptions;
 
 /// The thread's handle to a mirror that it writes; dropping it ends the source.
 pub(super) struct MirrorWriter {
@@ -36,41 +40,40 @@ pub(super) struct MirrorWriter {
     pub(super) event: Event,
 }
 
-/// A bridge before its thread is started.
-pub(super) struct BridgeSetup {
-    pub(super) ports: Vec<BridgePort>,
-    pub(super) memory: BridgeMemory,
-    pub(super) mirrors: Vec<Box<dyn Source>>,
-    /// One for each side with readers.
-    pub(super) writers: [Option<MirrorWriter>; 2],
-}
-
-impl BridgeSetup {
-    /// Creates a port for each queue of both sides, on one memory.
+impl BridgeWorker {
+    /// Creates a port for each queue of both sides, on one memory, and the mirrors.
     pub(super) fn new(
-        mirror_bytes: Option<u64>,
+        options: &BridgeOptions,
+        inline: Option<InlineReader>,
         both: &str,
         sides: &mut [Side],
         shared: &Arc<BridgeState>,
         notes: &mut Vec<String>,
-    ) -> Result<Self, CaptureError> {
+    ) -> Result<(Self, Vec<Box<dyn Source>>), CaptureError> {
         let (cell_size, _) = cell_for(largest(sides));
-        let plans = plans(mirror_bytes, sides, notes)?;
+        let plans = plans(options.mirror_bytes, sides, notes)?;
         let count = sides.iter().map(|side| side.queues.len()).sum();
         let memory = BridgeMemory::new(cell_size, &plans, count);
         let (memory, pools) = memory.map_err(system(both, "making the memory"))?;
-        let mut setup = BridgeSetup {
+        let mut worker = BridgeWorker {
             ports: ports(sides, &memory, notes)?,
             memory,
-            mirrors: Vec::new(),
-            writers: [None, None],
+            passing: options.passing.clone(),
+            shared: Arc::clone(shared),
+            mirrors: [None, None],
+            completes_checksums: [0, 1].map(|side| sides[side].interface.is_virtual()),
+            gathered: Vec::new(),
+            pieces: Vec::new(),
+            inline,
+            released: Vec::new(),
+            now: Instant::now(),
         };
-        let mut base = 0;
+        let (mut mirrors, mut base) = (Vec::new(), 0);
         for (at, (pool, plan)) in pools.into_iter().zip(&plans).enumerate() {
-            setup.mirror(at, &sides[at], pool, plan, base, shared)?;
+            mirrors.push(worker.mirror(at, &sides[at], pool, plan, base)?);
             base += plan.geometry.region_bytes();
         }
-        Ok(setup)
+        Ok((worker, mirrors))
     }
 
     /// Creates the mirror of a side in this pool; the side's ports write it.
@@ -81,9 +84,8 @@ impl BridgeSetup {
         pool: SealedPool,
         plan: &MirrorPlan,
         base: u64,
-        shared: &Arc<BridgeState>,
-    ) -> Result<(), CaptureError> {
-        let mut setup = SourceSetup::with_pool(&side.name, pool)?;
+    ) -> Result<Box<dyn Source>, CaptureError> {
+        let mut setup = SourceSetup::with_pool(&side.interface.name, pool)?;
         let mut lanes = Vec::new();
         let ports = self.ports.iter_mut().filter(|port| port.side == at);
         for (new, (port, queue)) in setup.lanes(None).into_iter().zip(ports.zip(&side.queues)) {
@@ -98,7 +100,8 @@ impl BridgeSetup {
                 Ok((capture, statistics))
             };
             let made = Event::new().and_then(capture);
-            let (capture, statistics) = made.map_err(system(&side.name, "making a lane"))?;
+            let (capture, statistics) =
+                made.map_err(system(&side.interface.name, "making a lane"))?;
             port.capture = Some(capture);
             lanes.push(QueueLane {
                 queue: *queue,
@@ -110,17 +113,20 @@ impl BridgeSetup {
             side: at,
             lanes: lanes.into(),
             nic: SharedLosses::of(&side.interface)?,
-            shared: Arc::clone(shared),
+            shared: Arc::clone(&self.shared),
         };
-        let facts = mirror::facts(&side.name, side.program.hook, plan.geometry.snap_length);
+        let facts = mirror::facts(
+            &side.interface.name,
+            side.program.hook,
+            plan.geometry.snap_length,
+        );
         let event = setup.event();
         let (mut source, outcome) = setup.without_threads(facts, Box::new(driver))?;
         // Select no packet until readers subscribe.
         let set = source.classify(&Rules::default()).map_err(io::Error::other);
-        set.map_err(system(&side.name, "setting the mirror's rules"))?;
-        self.mirrors.push(Box::new(source));
-        self.writers[at & 1] = Some(MirrorWriter { outcome, event });
-        Ok(())
+        set.map_err(system(&side.interface.name, "setting the mirror's rules"))?;
+        self.mirrors[at & 1] = Some(MirrorWriter { outcome, event });
+        Ok(Box::new(source))
     }
 }
 
@@ -146,7 +152,7 @@ fn plans(
         let lanes = to_u32(side.queues.len());
         let plan = MirrorPlan::new(bytes, lanes, largest(sides));
         let plan = plan.map_err(|reason| CaptureError::Sizes {
-            device: side.name.clone(),
+            device: side.interface.name.clone(),
             reason,
         })?;
         let real = plan.geometry.region_bytes();
@@ -154,7 +160,7 @@ fn plans(
             notes.push(format!(
                 "{}: the mirror's pool has {} MiB, not {}: with less, slow readers would take the \
                  cells that packets are received into",
-                side.name,
+                side.interface.name,
                 real >> 20,
                 bytes >> 20
             ));

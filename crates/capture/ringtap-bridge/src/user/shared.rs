@@ -47,13 +47,13 @@ pub struct InlineReport {
     pub passed: [u64; 2],
 }
 
-/// One side's mirror.
+/// Progress in closing one side's mirror.
 #[derive(Debug, Default)]
-struct MirrorState {
-    /// Requests the thread to stop writing.
-    closing: AtomicBool,
+pub(super) struct MirrorState {
+    /// Requests the thread to stop writing; [`BridgeState::close_mirror`] sets it.
+    pub(super) closing: AtomicBool,
     /// The thread has stopped writing.
-    closed: AtomicBool,
+    pub(super) closed: AtomicBool,
 }
 
 /// State shared by the thread and its owner.
@@ -62,7 +62,7 @@ pub(super) struct BridgeState {
     /// Wakes the thread.
     pub(super) wake: Event,
     stopping: AtomicBool,
-    mirrors: [MirrorState; 2],
+    pub(super) mirrors: [MirrorState; 2],
     /// An [`InlineState`] as a number.
     pub(super) inline_state: AtomicU32,
     /// How often the inline reader was late.
@@ -110,18 +110,5 @@ impl BridgeState {
     pub(super) fn close_mirror(&self, side: usize) {
         self.mirrors[side & 1].closing.store(true, Release);
         self.wake.signal();
-    }
-
-    pub(super) fn is_mirror_closing(&self, side: usize) -> bool {
-        self.mirrors[side & 1].closing.load(Acquire)
-    }
-
-    /// Reports that the thread has closed a side's mirror.
-    pub(super) fn mirror_is_closed(&self, side: usize) {
-        self.mirrors[side & 1].closed.store(true, Release);
-    }
-
-    pub(super) fn is_mirror_closed(&self, side: usize) -> bool {
-        self.mirrors[side & 1].closed.load(Acquire)
     }
 }

@@ -6,7 +6,7 @@
 //! - A full transmit ring is counted and delays nothing.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering::{Relaxed, Release};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::time::{Duration, Instant};
 
 use ringtap_capture::tap::Passing;
@@ -88,12 +88,13 @@ impl BridgeWorker {
     /// Closes the mirrors of the selected sides.
     fn close_mirrors(&mut self, is_meant: impl Fn(usize) -> bool) {
         for side in [0, 1] {
-            if is_meant(side) && !self.shared.is_mirror_closed(side) {
+            let closed = &self.shared.mirrors[side].closed;
+            if is_meant(side) && !closed.load(Acquire) {
                 let ports = self.ports.iter_mut();
                 ports
                     .filter(|port| port.side == side)
                     .for_each(BridgePort::close);
-                self.shared.mirror_is_closed(side);
+                closed.store(true, Release);
                 if let Some(MirrorWriter { outcome, event }) = self.mirrors[side].take() {
                     drop(outcome);
                     event.signal();
@@ -105,7 +106,7 @@ impl BridgeWorker {
     /// Serves every port once; returns whether there was work.
     fn round(&mut self) -> bool {
         let shared = Arc::clone(&self.shared);
-        self.close_mirrors(|side| shared.is_mirror_closing(side));
+        self.close_mirrors(|side| shared.mirrors[side].closing.load(Acquire));
         let mut moved = self.receive_verdicts();
         for at in 0..self.ports.len() {
             moved |= self.take_back(at);
@@ -152,17 +153,16 @@ impl BridgeWorker {
     }
 
     fn give_back(&mut self, address: u64) {
-        let (Some(CellOwner::Own { port, .. }) | Some(CellOwner::Chunk { port })) =
-            self.memory.owner(address)
-        else {
-            return;
-        };
-        let Some(port) = self.ports.get_mut(port) else {
-            return;
-        };
         match self.memory.owner(address) {
-            Some(CellOwner::Own { cell, .. }) => port.idle.push(cell),
-            _ => port.release(address),
+            Some(CellOwner::Own { port, cell }) => {
+                let port = self.ports.get_mut(port);
+                port.into_iter().for_each(|port| port.idle.push(cell));
+            }
+            Some(CellOwner::Chunk { port }) => {
+                let port = self.ports.get_mut(port);
+                port.into_iter().for_each(|port| port.release(address));
+            }
+            None => {}
         }
     }
 

@@ -55,7 +55,7 @@ impl RunningBridge {
         // The hub's threads inherit what is left.
         keeps.enter()?;
         let bridge = &mut running.bridge;
-        print::notes(bridge.notes());
+        print::notes(bridge.take_notes());
         let sources = bridge.take_sources();
         if sources.is_empty() {
             return Ok(running);
