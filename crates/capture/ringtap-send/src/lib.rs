@@ -256,7 +256,6 @@ impl Sender {
     }
 
     /// A function that stops this sender, from another thread or a signal handler.
-    #[must_use]
     pub fn stopper(&self) -> impl Fn() + Send + 'static {
         let stop = Arc::clone(&self.shared.stop);
         move || stop.store(true, Relaxed)
