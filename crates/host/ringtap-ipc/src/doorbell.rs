@@ -12,12 +12,12 @@
 //!   instance from a file system of the process's own.)
 //! - A reader cannot send descriptors to the hub through a doorbell.
 
-mod watch;
-
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
 
 use ringtap_pool::wake::Signal;
+use rustix::event::{Timespec, epoll};
 use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, Shutdown, SocketFlags, SocketType, recv, send, shutdown,
@@ -25,27 +25,16 @@ use rustix::net::{
 };
 
 use crate::event::Event;
-pub use watch::{DOORBELL_INTERVAL, DoorbellWatch};
+
+/// Shortest time between two wake-ups by readers: one that signals without end costs the hub a wake-up
+/// per interval, for any number of these readers.
+pub const DOORBELL_INTERVAL: Duration = Duration::from_micros(100);
+
+/// Most readers whose signals one call takes.
+const MOST_EVENTS: usize = 64;
 
 /// Most reads of one call that empties a doorbell: the other end may refill it all the time.
 const MOST_READS: usize = 512;
-
-/// A reader's end of a doorbell; [`Signal::signal`] wakes the hub.
-pub trait Doorbell: Signal {
-    /// Descriptor that a signal from the hub makes readable until [`Doorbell::clear`]. Once the hub is
-    /// gone, the descriptor stays readable.
-    fn fd(&self) -> BorrowedFd<'_>;
-
-    /// Discards the signals so far.
-    fn clear(&self);
-
-    /// Makes [`Doorbell::fd`] readable for ever, which ends a sleep at this end.
-    fn end_own_sleep(&self);
-
-    /// Descriptors with which another process uses this end: the one of [`Doorbell::fd`], then the
-    /// one that wakes the hub.
-    fn descriptors(&self) -> [BorrowedFd<'_>; 2];
-}
 
 /// Both ends of a doorbell between processes of one host.
 ///
@@ -87,14 +76,14 @@ impl Signal for HubDoorbell {
     }
 }
 
-/// A reader's end of a doorbell between processes of one host.
+/// The reader's end of a doorbell; [`Signal::signal`] wakes the hub.
 pub struct ReaderDoorbell {
     news: OwnedFd,
     hub: Event,
 }
 
 impl ReaderDoorbell {
-    /// The end that a hub sent, as [`Doorbell::descriptors`].
+    /// The end that a hub sent, as [`ReaderDoorbell::descriptors`].
     ///
     /// # Errors
     ///
@@ -109,20 +98,15 @@ impl ReaderDoorbell {
         let hub = Event::from_peer(hub)?;
         Ok(ReaderDoorbell { news, hub })
     }
-}
 
-impl Signal for ReaderDoorbell {
-    fn signal(&self) {
-        self.hub.signal();
-    }
-}
-
-impl Doorbell for ReaderDoorbell {
-    fn fd(&self) -> BorrowedFd<'_> {
+    /// Descriptor that a signal from the hub makes readable until [`ReaderDoorbell::clear`]. Once the hub
+    /// is gone, the descriptor stays readable.
+    pub fn fd(&self) -> BorrowedFd<'_> {
         self.news.as_fd()
     }
 
-    fn clear(&self) {
+    /// Discards the signals so far.
+    pub fn clear(&self) {
         let mut bytes = [0; 512];
         for _ in 0..MOST_READS {
             match recv(&self.news, &mut bytes, RecvFlags::DONTWAIT) {
@@ -134,20 +118,79 @@ impl Doorbell for ReaderDoorbell {
         }
     }
 
-    fn end_own_sleep(&self) {
+    /// Makes [`ReaderDoorbell::fd`] readable for ever, which ends a sleep at this end.
+    pub fn end_own_sleep(&self) {
         // Fails only if the other end is gone, which has ended every sleep already.
         let _gone = shutdown(&self.news, Shutdown::Read);
     }
 
-    fn descriptors(&self) -> [BorrowedFd<'_>; 2] {
+    /// Descriptors with which another process uses this end: the one of [`ReaderDoorbell::fd`], then the
+    /// one that wakes the hub.
+    pub fn descriptors(&self) -> [BorrowedFd<'_>; 2] {
         [self.news.as_fd(), self.hub.as_fd()]
+    }
+}
+
+impl Signal for ReaderDoorbell {
+    fn signal(&self) {
+        self.hub.signal();
+    }
+}
+
+/// Doorbells of the readers that may signal. A signal costs the hub no system call of its own: one call
+/// notices those of many readers.
+pub struct DoorbellWatch(OwnedFd);
+
+impl DoorbellWatch {
+    /// A set without doorbells.
+    ///
+    /// # Errors
+    ///
+    /// The system's, when no descriptor is free.
+    pub fn new() -> io::Result<Self> {
+        Ok(DoorbellWatch(epoll::create(epoll::CreateFlags::CLOEXEC)?))
+    }
+
+    /// Notices the signals of this doorbell's reader, too.
+    ///
+    /// # Errors
+    ///
+    /// The system's, when it has no memory.
+    pub fn add(&self, doorbell: &HubDoorbell) -> io::Result<()> {
+        // Edge-triggered: each signal is an event, so that nobody needs to reset the eventfd.
+        let flags = epoll::EventFlags::IN | epoll::EventFlags::ET;
+        let data = epoll::EventData::new_u64(0);
+        Ok(epoll::add(&self.0, &doorbell.from_reader, data, flags)?)
+    }
+
+    /// No longer notices this doorbell's signals. The reader may keep its end, so closing the hub's
+    /// end is not enough.
+    pub fn remove(&self, doorbell: &HubDoorbell) {
+        // Fails only for a doorbell that was never added.
+        let _absent = epoll::delete(&self.0, &doorbell.from_reader);
+    }
+
+    /// Discards the signals so far; returns whether there was one.
+    pub fn take(&self) -> bool {
+        let mut events = [epoll::Event {
+            flags: epoll::EventFlags::empty(),
+            data: epoll::EventData::new_u64(0),
+        }; MOST_EVENTS];
+        let at_once = Timespec::default();
+        epoll::wait(&self.0, &mut events[..], Some(&at_once)).is_ok_and(|found| found > 0)
+    }
+}
+
+/// Readable while there are signals.
+impl AsFd for DoorbellWatch {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
     }
 }
 
 #[cfg(test)]
 mod tests {
     use std::mem::MaybeUninit;
-    use std::time::Duration;
 
     use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, sendmsg};
 
@@ -224,5 +267,22 @@ mod tests {
         let (reading, writing) = io::pipe().unwrap();
         assert!(ReaderDoorbell::from_peer(reading.into(), copy(hub)).is_err());
         assert!(ReaderDoorbell::from_peer(copy(news), writing.into()).is_err());
+    }
+
+    #[test]
+    fn each_signal_is_noticed_once_and_a_removed_reader_is_not_heard() {
+        let doorbells = DoorbellWatch::new().unwrap();
+        let (hub, reader) = doorbell().unwrap();
+        doorbells.add(&hub).unwrap();
+        for _ in 0..3 {
+            assert!(!doorbells.take());
+            reader.signal();
+            assert!(sleep_until_readable(&[doorbells.as_fd()], None).unwrap());
+            assert!(doorbells.take());
+        }
+        doorbells.remove(&hub);
+        drop(hub);
+        reader.signal();
+        assert!(!doorbells.take());
     }
 }

@@ -3,7 +3,6 @@
 //!
 //! Hubs, readers and sources use this crate; they do not depend on each other.
 
-pub mod distance;
 pub mod doorbell;
 pub mod event;
 pub mod mapping;
@@ -15,4 +14,3 @@ pub mod subscription;
 pub mod time;
 pub mod transport;
 pub mod verdict;
-pub mod waiter;

@@ -19,7 +19,7 @@ use ringtap_pool::source::Facts;
 use ringtap_pool::view::{Pool, PoolError};
 use serde::{Deserialize, Serialize};
 
-use crate::doorbell::{Doorbell, ReaderDoorbell};
+use crate::doorbell::ReaderDoorbell;
 use crate::mapping::{Access, Mapping};
 use crate::protocol::wire;
 
@@ -114,7 +114,7 @@ pub struct Subscription {
     /// One endpoint for each source.
     pub endpoints: Vec<Endpoint>,
     /// Wakes the sleeping reader; the reader signals it to wake the hub.
-    pub doorbell: Arc<dyn Doorbell>,
+    pub doorbell: Arc<ReaderDoorbell>,
     /// When the hub wakes the sleeping reader.
     pub watermark: Watermark,
 }

@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use ringtap_filter::{LinkType, Program};
-use ringtap_ipc::doorbell::Doorbell;
+use ringtap_ipc::doorbell::ReaderDoorbell;
 use ringtap_ipc::event::{has_left, sleep_until_readable};
 use ringtap_ipc::protocol::{
     HubStatus, ReaderStatus, Reply, Request, Snapshot, VERSION, decode, encode,
@@ -113,7 +113,7 @@ pub struct Connection {
     /// Held from a request to its answer.
     request: Mutex<()>,
     /// Wakes this reader.
-    own: Mutex<Option<Arc<dyn Doorbell>>>,
+    own: Mutex<Option<Arc<ReaderDoorbell>>>,
     /// Link type of each of the hub's sources.
     link_types: Vec<u16>,
     leaving: AtomicBool,
@@ -323,7 +323,7 @@ impl Connection {
         self.request.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn lock_own(&self) -> std::sync::MutexGuard<'_, Option<Arc<dyn Doorbell>>> {
+    fn lock_own(&self) -> std::sync::MutexGuard<'_, Option<Arc<ReaderDoorbell>>> {
         self.own.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

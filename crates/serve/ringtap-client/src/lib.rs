@@ -63,12 +63,14 @@ mod connection;
 mod control;
 mod cursor;
 mod descriptor;
+mod distance;
 mod merge;
 mod pending;
 mod receiver;
 mod tally;
 #[cfg(test)]
 mod tests;
+mod waiter;
 
 pub use classified::{Batch, Packets, ReceivedPacket};
 pub use connection::{ConnectError, Connection, HOST_FOLDER, default_socket, host_socket};

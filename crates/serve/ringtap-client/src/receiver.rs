@@ -13,12 +13,10 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use ringtap_filter::{LinkType, Program};
-use ringtap_ipc::distance::Distance;
-use ringtap_ipc::doorbell::Doorbell;
+use ringtap_ipc::doorbell::ReaderDoorbell;
 use ringtap_ipc::event::has_left;
 use ringtap_ipc::protocol::Snapshot;
 use ringtap_ipc::subscription::{Subscription, SubscriptionRequest, Wanted, Watermark};
-use ringtap_ipc::waiter::{Beside, Waited, Waiter};
 use ringtap_pool::control::ControlRegionError;
 use ringtap_pool::reader::{self, Reader, RecvError};
 use ringtap_pool::source::Facts;
@@ -27,8 +25,10 @@ use ringtap_pool::wake::Signal;
 use crate::classified::Batch;
 use crate::connection::{ConnectError, Connection};
 use crate::control::{Control, ControlError};
+use crate::distance::Distance;
 use crate::merge::{Hold, Merge, Order, Turn};
 use crate::tally::Tally;
+use crate::waiter::{Beside, Waited, Waiter};
 
 /// Why no more packets can be received.
 #[derive(Debug, thiserror::Error)]
@@ -72,7 +72,7 @@ pub enum Next {
 /// The hub's doorbell. Readers and their batches hold it, and with it the subscription, so that
 /// the hub does not recycle chunks whose packets are still being read.
 struct HubSignal {
-    doorbell: Arc<dyn Doorbell>,
+    doorbell: Arc<ReaderDoorbell>,
     _subscription: Arc<dyn Control>,
 }
 

@@ -85,7 +85,7 @@ impl HubControl {
         let doorbells = Arc::new(DoorbellWatch::new()?);
         let engine = Engine::new(Arc::clone(&doorbells), engine_event.clone(), event.clone());
         let mut control = HubControl {
-            engine: EngineThread::new(engine),
+            engine: EngineThread::start(engine)?,
             sources: Vec::new(),
             membership: Membership::new(
                 groups,
@@ -140,16 +140,6 @@ impl HubControl {
     pub(crate) fn set_limits(&mut self, limits: &Limits) {
         self.limits = *limits;
         self.membership.limits = *limits;
-    }
-
-    /// Starts the hub's thread: from now on chunks move.
-    ///
-    /// # Errors
-    ///
-    /// The system's, when no thread can start.
-    pub(crate) fn start_engine(self) -> io::Result<Self> {
-        let engine = self.engine.start()?;
-        Ok(HubControl { engine, ..self })
     }
 
     pub(crate) fn run(mut self) {

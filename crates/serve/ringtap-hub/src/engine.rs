@@ -20,10 +20,9 @@ use std::time::{Duration, Instant};
 use ringtap_ipc::doorbell::{DOORBELL_INTERVAL, DoorbellWatch};
 use ringtap_ipc::event::{Event, readable_among};
 use ringtap_ipc::time::now_ns;
-use ringtap_pool::wake::Signal as _;
+use ringtap_pool::wake::{FIRST_SLEEP, Signal as _};
 
 use crate::capture::{SourceCapture, Stage};
-use crate::phase::{IdleAction, PAUSE, Phase};
 pub(crate) use figures::{Figures, SourceFigures};
 pub(crate) use links::NewReader;
 use links::{ReaderLinks, Sleepers};
@@ -31,6 +30,9 @@ pub(crate) use thread::EngineThread;
 
 /// Interval of the checks for losses; a loss is dated by the check that finds it.
 const LOSSES_INTERVAL: Duration = Duration::from_millis(200);
+
+/// Length of a pause, which delays chunks by at most this long.
+const PAUSE: Duration = Duration::from_micros(400);
 
 /// Work for the hub's thread.
 pub(crate) type EngineWork = Box<dyn FnOnce(&mut Engine) + Send>;
@@ -45,6 +47,8 @@ pub(crate) struct Engine {
     /// Signalled when a source has ended.
     control: Event,
     looked_for_losses: Instant,
+    /// See [`Engine::begin`].
+    has_begun: bool,
     phase: Phase,
     /// Duration of the last sleep, and whether chunks ended it within the length of a pause.
     slept: Duration,
@@ -64,6 +68,7 @@ impl Engine {
             last_doorbell: Instant::now(),
             control,
             looked_for_losses: Instant::now(),
+            has_begun: false,
             phase: Phase::Awake,
             slept: Duration::MAX,
             fast: false,
@@ -74,7 +79,11 @@ impl Engine {
     /// Runs until the control thread has ended.
     fn run(mut self, inbox: &Receiver<EngineWork>) {
         loop {
-            let handled = match inbox.try_recv() {
+            let work = match self.has_begun {
+                true => inbox.try_recv(),
+                false => inbox.recv().map_err(TryRecvError::from),
+            };
+            let handled = match work {
                 Ok(work) => {
                     work(&mut self);
                     true
@@ -82,6 +91,9 @@ impl Engine {
                 Err(TryRecvError::Empty) => false,
                 Err(TryRecvError::Disconnected) => break,
             };
+            if !self.has_begun {
+                continue;
+            }
             let moved = self.step();
             if moved {
                 self.fast = self.slept < PAUSE;
@@ -93,6 +105,11 @@ impl Engine {
             self.rest();
         }
         self.stop();
+    }
+
+    /// Moves chunks from now on; until then the thread only does work for the control thread.
+    pub(crate) fn begin(&mut self) {
+        self.has_begun = true;
     }
 
     /// Stops every source.
@@ -240,6 +257,47 @@ impl Engine {
             self.captures.iter_mut().for_each(SourceCapture::look);
         }
         true
+    }
+}
+
+/// The hub's progress towards a sleep: it announces the sleep, looks for chunks once more, sleeps briefly, then
+/// sleeps without limit.
+///
+/// A signal for each chunk costs more than the chunk itself. While chunks follow each other within the length of
+/// a pause, the hub pauses without an announcement, and no lane signals.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    /// The hub moved a chunk just now.
+    Awake,
+    /// A pause is over.
+    Paused,
+    /// The sleep is announced and begins after one more look for chunks.
+    Armed,
+    /// One short sleep is over.
+    ShortSleep,
+}
+
+/// What the hub does without chunks to move.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum IdleAction {
+    /// Announce the sleep, then look for chunks once more.
+    Arm,
+    /// Pause; only commands and doorbells end the pause sooner.
+    Pause,
+    /// Sleep at most this long; absent: without limit.
+    Sleep(Option<Duration>),
+}
+
+impl Phase {
+    /// The next action and phase when the hub found no chunk. `may_pause`: the last sleep was short, and
+    /// the lanes have enough free chunks for a pause.
+    fn next(self, may_pause: bool) -> (IdleAction, Phase) {
+        match self {
+            Phase::Awake if may_pause => (IdleAction::Pause, Phase::Paused),
+            Phase::Awake | Phase::Paused => (IdleAction::Arm, Phase::Armed),
+            Phase::Armed => (IdleAction::Sleep(Some(FIRST_SLEEP)), Phase::ShortSleep),
+            Phase::ShortSleep => (IdleAction::Sleep(None), Phase::ShortSleep),
+        }
     }
 }
 

@@ -121,9 +121,7 @@ impl Hub {
             link_types: link_types.collect(),
         };
         let (work, inbox) = mpsc::channel();
-        let mut control = HubControl::new(sources, groups, options, inbox, event.clone())?;
-        let subscriptions = control.attach_at_start(requests);
-        let control = control.start_engine()?;
+        let control = HubControl::new(sources, groups, options, inbox, event.clone())?;
         let thread = std::thread::Builder::new()
             .name("control".into())
             .spawn(move || control.run())?;
@@ -135,7 +133,28 @@ impl Hub {
             },
             thread: Some(thread),
         };
+        let subscriptions = hub.attach_all(requests);
+        hub.handle
+            .send(|control| drop(control.engine.call(Engine::begin)));
         Ok((hub, subscriptions))
+    }
+
+    /// Attaches readers whose rules the sources load together.
+    fn attach_all(&self, requests: Vec<SubscriptionRequest>) -> Vec<Result<Subscription, Refused>> {
+        let changes = requests.into_iter().map(|request| {
+            let (responder, answer) = Responder::new(None);
+            (Change::attach(request, responder), answer)
+        });
+        let (changes, answers): (Vec<_>, Vec<_>) = changes.unzip();
+        self.handle.send(move |control| {
+            changes
+                .into_iter()
+                .for_each(|one| control.changes.push(one))
+        });
+        let answers = answers.iter();
+        answers
+            .map(|answer| answer.recv().unwrap_or_else(|_| Err(ending())))
+            .collect()
     }
 
     /// Sends work to this hub.

@@ -15,13 +15,12 @@ use std::sync::atomic::{
     AtomicBool,
     Ordering::{Acquire, Relaxed, Release},
 };
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ringtap_filter::Place;
 use ringtap_ipc::doorbell::HubDoorbell;
 use ringtap_ipc::event::Event;
 use ringtap_ipc::memfd::{Reclaimable, SealedPool, SharedMemory};
-use ringtap_ipc::protocol::{ReaderStatus, SourceSnapshot};
 use ringtap_ipc::subscription::{Endpoint, EndpointFiles, Subscription, Wanted};
 use ringtap_pool::control::control_bytes;
 use ringtap_pool::distributor::Policy;
@@ -34,7 +33,7 @@ use ringtap_pool::wake::Signal as _;
 use crate::background;
 use crate::budgets::{Charge, ReaderMemory};
 use crate::group::Group;
-use counters::RelayCounters;
+pub(crate) use counters::RelayCounters;
 use worker::Worker;
 
 /// State that the relay's thread and the hub share.
@@ -119,14 +118,9 @@ impl Relay {
         self.doorbell.signal();
     }
 
-    /// The counters of endpoint `at` for the reader of the private pool.
-    pub(crate) fn as_private(&self, at: usize, inner: SourceSnapshot) -> SourceSnapshot {
-        lock(&self.common.counters).as_private(at, inner)
-    }
-
-    /// Adds the reader's own counters.
-    pub(crate) fn fill(&self, status: &mut ReaderStatus) {
-        lock(&self.common.counters).fill(status);
+    /// The counters at the thread's last step.
+    pub(crate) fn counters(&self) -> MutexGuard<'_, RelayCounters> {
+        lock(&self.common.counters)
     }
 }
 
@@ -207,7 +201,7 @@ fn sizes(inner: &Geometry, pool_bytes: u64) -> io::Result<Geometry> {
 }
 
 /// Locks a value that no thread leaves in an invalid state.
-fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

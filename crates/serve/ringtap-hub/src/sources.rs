@@ -4,13 +4,15 @@
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::sync::mpsc::{self, Receiver, Sender, TryRecvError};
+use std::thread::JoinHandle;
 
 use ringtap_filter::{Place, Rule, Rules};
-use ringtap_pool::source::{Facts, LossUpdate, Source};
+use ringtap_pool::source::{Facts, LossUpdate, RuleLoader, Source, SourceError};
 use ringtap_pool::view::Pool;
 use ringtap_pool::wake::Signal;
 
-use crate::loader::{LoaderThread, Outcome};
+use crate::background;
 
 /// A source, its loader of rules, and what readers of other processes need of it.
 pub(crate) struct SourceHandle {
@@ -103,6 +105,66 @@ impl SourceHandle {
                  readers together can make it lose packets; for more readers with a full share \
                  raise guaranteed_readers in [limits], and ask for a larger pool="
             );
+        }
+    }
+}
+
+/// Where each rule's filter runs, or why the rules are not in force.
+pub(crate) type Outcome = Result<Vec<Place>, SourceError>;
+
+/// Thread that puts the source's rules in force, so that the hub's thread need not wait; ends when this is
+/// dropped.
+struct LoaderThread {
+    rules: Option<Sender<Rules>>,
+    outcomes: Receiver<Outcome>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl LoaderThread {
+    /// Starts the thread, which signals `done` after each set of rules.
+    ///
+    /// # Errors
+    ///
+    /// The system's, when no thread can start.
+    fn start(mut loader: Box<dyn RuleLoader>, done: Arc<dyn Signal>) -> io::Result<Self> {
+        let (rules, inbox) = mpsc::channel::<Rules>();
+        let (outbox, outcomes) = mpsc::channel();
+        let thread = background::spawn("rules", move || {
+            for rules in inbox {
+                if outbox.send(loader.classify(&rules)).is_err() {
+                    return;
+                }
+                done.signal();
+            }
+        })?;
+        Ok(LoaderThread {
+            rules: Some(rules),
+            outcomes,
+            thread: Some(thread),
+        })
+    }
+
+    /// Queues a set of rules; each set has one outcome.
+    fn load(&self, rules: &Rules) {
+        // `outcome` reports a thread that has ended.
+        let _gone = self.rules.as_ref().map(|to| to.send(rules.clone()));
+    }
+
+    /// Outcome of the oldest set of rules without one; `None` while the thread loads that set.
+    fn outcome(&self) -> Option<Outcome> {
+        match self.outcomes.try_recv() {
+            Ok(outcome) => Some(outcome),
+            Err(TryRecvError::Empty) => None,
+            Err(TryRecvError::Disconnected) => Some(Err("its rules can no longer change".into())),
+        }
+    }
+}
+
+impl Drop for LoaderThread {
+    fn drop(&mut self) {
+        self.rules = None;
+        if let Some(thread) = self.thread.take() {
+            let _panicked = thread.join();
         }
     }
 }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use ringtap_client::{Connection, Next, Receiver, SubscriptionRequest, Tally, Watermark};
 use ringtap_filter::{Place, Program};
-use ringtap_ipc::doorbell::{Doorbell as _, doorbell};
+use ringtap_ipc::doorbell::doorbell;
 use ringtap_ipc::protocol::{LaneSnapshot, Reply, Snapshot, SourceSnapshot, encode};
 use ringtap_ipc::socket::{Listener, Socket};
 use ringtap_ipc::subscription::{Attached, AttachedEndpoint, SubscriptionId, Wanted};

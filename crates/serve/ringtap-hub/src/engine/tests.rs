@@ -25,3 +25,24 @@ fn a_step_reports_chunks_that_moved_in_any_number_of_sources() {
     feeds.iter().for_each(|feed| feed.write(42, 7));
     assert!(engine.step(), "two chunks are open");
 }
+
+#[test]
+fn a_pause_without_chunks_is_followed_by_a_sleep_that_is_announced() {
+    let (mut phase, mut seen) = (Phase::Awake, Vec::new());
+    for _ in 0..4 {
+        let (next, then) = phase.next(true);
+        phase = then;
+        seen.push(next);
+    }
+    let first = IdleAction::Sleep(Some(FIRST_SLEEP));
+    assert_eq!(
+        seen,
+        [
+            IdleAction::Pause,
+            IdleAction::Arm,
+            first,
+            IdleAction::Sleep(None)
+        ]
+    );
+    assert!(PAUSE < FIRST_SLEEP, "readers rely on it");
+}

@@ -12,42 +12,29 @@ use ringtap_pool::wake::Signal as _;
 use super::{Engine, EngineWork};
 use crate::control::ending;
 
-/// The hub's thread, which ends when this is dropped.
-pub(crate) enum EngineThread {
-    /// No chunk moves yet; work is done by the caller's thread.
-    NotStarted(Box<Engine>),
-    Running(RunningEngine),
-}
-
-pub(crate) struct RunningEngine {
+/// The hub's thread, which ends when this is dropped. It moves no chunk before [`Engine::begin`].
+pub(crate) struct EngineThread {
     work: Option<Sender<EngineWork>>,
     event: Event,
     thread: Option<JoinHandle<()>>,
 }
 
 impl EngineThread {
-    pub(crate) fn new(engine: Engine) -> Self {
-        EngineThread::NotStarted(Box::new(engine))
-    }
-
-    /// Starts the thread, which then moves chunks.
+    /// Starts the thread.
     ///
     /// # Errors
     ///
     /// The system's, when no thread can start.
-    pub(crate) fn start(self) -> io::Result<Self> {
-        let EngineThread::NotStarted(engine) = self else {
-            return Ok(self);
-        };
+    pub(crate) fn start(engine: Engine) -> io::Result<Self> {
         let event = engine.event.clone();
         let (work, inbox) = mpsc::channel();
         let thread = std::thread::Builder::new().name("hub".into());
         let thread = thread.spawn(move || engine.run(&inbox))?;
-        Ok(EngineThread::Running(RunningEngine {
+        Ok(EngineThread {
             work: Some(work),
             event,
             thread: Some(thread),
-        }))
+        })
     }
 
     /// Lets the thread do this work and returns the result.
@@ -56,23 +43,19 @@ impl EngineThread {
     ///
     /// The refusal of a hub that is [`ending`] if the thread has ended.
     pub(crate) fn call<T: Send + 'static>(
-        &mut self,
+        &self,
         work: impl FnOnce(&mut Engine) -> T + Send + 'static,
     ) -> Result<T, Refused> {
-        let running = match self {
-            EngineThread::NotStarted(engine) => return Ok(work(engine)),
-            EngineThread::Running(running) => running,
-        };
         let (to, from) = mpsc::channel();
         let work: EngineWork = Box::new(move |engine| drop(to.send(work(engine))));
         // A thread that has ended drops the work, which ends the wait.
-        let _gone = running.work.as_ref().map(|thread| thread.send(work));
-        running.event.signal();
+        let _gone = self.work.as_ref().map(|thread| thread.send(work));
+        self.event.signal();
         from.recv().map_err(|_| ending())
     }
 }
 
-impl Drop for RunningEngine {
+impl Drop for EngineThread {
     fn drop(&mut self) {
         self.work = None;
         self.event.signal();

@@ -9,7 +9,7 @@ use ringtap_pool::ids::LaneId;
 
 /// Counters of all sources, and those of the reader.
 #[derive(Clone)]
-pub(super) struct RelayCounters {
+pub(crate) struct RelayCounters {
     /// What the relay has read.
     pub(super) tally: Tally,
     /// Packets in the private pools, per lane of all sources.
@@ -32,7 +32,8 @@ impl RelayCounters {
         self.tally.packets().saturating_sub(copied)
     }
 
-    pub(super) fn as_private(&self, at: usize, inner: SourceSnapshot) -> SourceSnapshot {
+    /// The counters of source `at` for the reader of the private pool.
+    pub(crate) fn as_private(&self, at: usize, inner: SourceSnapshot) -> SourceSnapshot {
         let Some((lanes, ended)) = self.sources.get(at) else {
             return inner;
         };
@@ -48,7 +49,8 @@ impl RelayCounters {
         }
     }
 
-    pub(super) fn fill(&self, status: &mut ReaderStatus) {
+    /// Adds the reader's own counters.
+    pub(crate) fn fill(&self, status: &mut ReaderStatus) {
         status.delivered = self.delivered;
         status.filtered = self.filtered + self.tally.filtered();
         status.other_members = self.tally.other_members();

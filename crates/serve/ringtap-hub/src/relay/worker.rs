@@ -10,7 +10,9 @@ use std::time::Instant;
 
 use ringtap_client::{Batch, Control, ControlError, Next, Receiver, Tally};
 use ringtap_filter::Program;
-use ringtap_ipc::doorbell::{DOORBELL_INTERVAL, Doorbell, DoorbellWatch, HubDoorbell, doorbell};
+use ringtap_ipc::doorbell::{
+    DOORBELL_INTERVAL, DoorbellWatch, HubDoorbell, ReaderDoorbell, doorbell,
+};
 use ringtap_ipc::memfd::Reclaimable;
 use ringtap_ipc::protocol::Snapshot;
 use ringtap_ipc::subscription::{Subscription, Wanted, Watermark};
@@ -45,7 +47,7 @@ pub(super) struct Worker {
     /// A source cannot be read.
     is_broken: bool,
     /// Wakes the hub.
-    hub: Arc<dyn Doorbell>,
+    hub: Arc<ReaderDoorbell>,
     /// Wakes the reader of the private pools.
     reader: HubDoorbell,
     /// Notices the reader's signals, and when the last one came.
@@ -199,7 +201,7 @@ impl Worker {
                 self.receiver.follow_horizons();
             }
             if let Some(horizon_ns) = self.receiver.take_horizon_ns(at) {
-                pool.pass_horizon(horizon_ns, &*self.hub);
+                pool.pass_horizon(horizon_ns, &self.hub);
             }
             if !pool.ended && (self.is_broken || self.receiver.has_ended(at)) {
                 pool.ended = true;
@@ -289,7 +291,7 @@ impl CopyPool {
     }
 
     /// Gives the private reader the source's horizon: everything up to it has been copied.
-    fn pass_horizon(&mut self, horizon_ns: u64, hub: &dyn Doorbell) {
+    fn pass_horizon(&mut self, horizon_ns: u64, hub: &ReaderDoorbell) {
         if self.private.distributor.step().is_ok() {
             self.private.distributor.set_horizon(horizon_ns);
         }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! One connection: a reader's requests and the answers.
 
+use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::mpsc::TryRecvError;
@@ -12,7 +13,7 @@ use ringtap_ipc::peer::Peer;
 use ringtap_ipc::protocol::{self, Refusal, Refused, Reply, Request, decode, encode};
 use ringtap_ipc::subscription::{Attached, Subscription, SubscriptionId, SubscriptionRequest};
 use ringtap_ipc::transport::Transport;
-use ringtap_ipc::verdict::{InlineError, InlineMembership, VerdictChannel, VerdictEnds};
+use ringtap_ipc::verdict::{InlineError, InlineMembership, VerdictChannel};
 
 use super::admission::UserClass;
 use super::status_page::status_page;
@@ -74,15 +75,28 @@ struct Waiting {
 type Finish = Box<dyn Fn(&mut ClientConnection) -> Option<Answer> + Send>;
 
 /// An answer and its descriptors.
-enum Answer {
-    Plain(Box<Reply>),
-    Attached(Box<Subscription>),
-    Inline(VerdictEnds),
+struct Answer {
+    reply: Box<Reply>,
+    fds: Vec<OwnedFd>,
+}
+
+impl Answer {
+    /// An answer with copies of these descriptors.
+    fn with(reply: Reply, fds: &[BorrowedFd<'_>]) -> Result<Self, Refused> {
+        let copies = fds.iter().map(BorrowedFd::try_clone_to_owned);
+        Ok(Answer {
+            reply: Box::new(reply),
+            fds: copies.collect::<io::Result<_>>()?,
+        })
+    }
 }
 
 impl From<Reply> for Answer {
     fn from(reply: Reply) -> Self {
-        Answer::Plain(Box::new(reply))
+        Answer {
+            reply: Box::new(reply),
+            fds: Vec::new(),
+        }
     }
 }
 
@@ -193,7 +207,7 @@ impl ClientConnection {
                 return Stay::Leave;
             }
             Ok((bytes, _)) => decode(bytes),
-            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => return Stay::Here,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Stay::Here,
             Err(error) => {
                 let uid = self.peer.uid;
                 tracing::warn!(
@@ -216,7 +230,8 @@ impl ClientConnection {
         let Some(answer) = answer else {
             return Stay::Here;
         };
-        match self.send(&answer) {
+        let fds: Vec<_> = answer.fds.iter().map(AsFd::as_fd).collect();
+        match self.transport.send(&encode(&answer.reply), &fds) {
             Ok(()) => Stay::Here,
             Err(error) => {
                 let uid = self.peer.uid;
@@ -226,23 +241,6 @@ impl ClientConnection {
                     "connection closed: the reader does not take its answers: {error}"
                 );
                 Stay::Leave
-            }
-        }
-    }
-
-    fn send(&self, answer: &Answer) -> std::io::Result<()> {
-        match answer {
-            Answer::Plain(reply) => self.transport.send(&encode(reply), &[]),
-            Answer::Attached(subscription) => {
-                let Some((attached, fds)) = Attached::of(subscription) else {
-                    return Err(std::io::ErrorKind::Unsupported.into());
-                };
-                self.transport
-                    .send(&encode(&Reply::Attached(attached)), &fds)
-            }
-            Answer::Inline(ends) => {
-                let fds = [ends.memory.as_fd(), ends.doorbell.as_fd()];
-                self.transport.send(&encode(&Reply::Inline), &fds)
             }
         }
     }
@@ -382,20 +380,31 @@ impl ClientConnection {
         mut subscription: Subscription,
         group: Option<String>,
     ) -> Result<Answer, Answer> {
-        if Attached::of(&subscription).is_none() {
-            self.hub.leave(subscription.id);
-            let message = "a source of this hub cannot be read from another process";
-            return Err(refused(Refusal::Failed, message));
-        }
         if let (Some(reason), Some(first)) = (self.may_write, subscription.endpoints.first_mut()) {
             first.facts.notes.push(format!(
                 "private delivery: this process may load BPF programs, which could write a shared \
                  pool: {reason}"
             ));
         }
-        self.subscription = Some(subscription.id);
-        self.group = group;
-        Ok(Answer::Attached(Box::new(subscription)))
+        let id = subscription.id;
+        let answer = match Attached::of(&subscription) {
+            Some((message, fds)) => Answer::with(Reply::Attached(message), &fds),
+            None => {
+                let message = "a source of this hub cannot be read from another process";
+                Err(Refused::new(Refusal::Failed, message))
+            }
+        };
+        match answer {
+            Ok(answer) => {
+                self.subscription = Some(id);
+                self.group = group;
+                Ok(answer)
+            }
+            Err(refused) => {
+                self.hub.leave(id);
+                Err(refused.into())
+            }
+        }
     }
 
     /// Makes this reader the inline reader of the bridge.
@@ -414,7 +423,8 @@ impl ClientConnection {
         match verdicts.accept(group) {
             Ok((ends, membership)) => {
                 self.inline = Some(membership);
-                Answer::Inline(ends)
+                let fds = [ends.memory.as_fd(), ends.doorbell.as_fd()];
+                Answer::with(Reply::Inline, &fds).unwrap_or_else(Answer::from)
             }
             Err(error @ InlineError::Taken) => refused(Refusal::TooMuch, error.to_string()),
             Err(error @ InlineError::Group { .. }) => {

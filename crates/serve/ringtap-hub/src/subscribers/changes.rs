@@ -12,16 +12,14 @@
 //!   departures of readers.
 
 use std::collections::VecDeque;
-use std::os::fd::AsFd as _;
 
 use ringtap_filter::{Place, Program};
-use ringtap_ipc::event::sleep_until_readable;
 use ringtap_ipc::peer::Peer;
 use ringtap_ipc::protocol::{Refusal, Refused};
 use ringtap_ipc::subscription::{Subscription, SubscriptionId, SubscriptionRequest, Wanted};
 
 use crate::budgets::Charge;
-use crate::control::{HubControl, Responder, ending, not_subscribed};
+use crate::control::{HubControl, Responder, not_subscribed};
 use crate::membership::Share;
 use crate::sources::SourceHandle;
 
@@ -103,36 +101,6 @@ impl Changes {
 }
 
 impl HubControl {
-    /// Attaches these readers before the hub's thread starts, so that they can get the sources' first packets.
-    pub(crate) fn attach_at_start(
-        &mut self,
-        requests: Vec<SubscriptionRequest>,
-    ) -> Vec<Result<Subscription, Refused>> {
-        let answers: Vec<_> = requests
-            .into_iter()
-            .map(|request| {
-                let (responder, answer) = Responder::new(None);
-                self.changes.push(Change::attach(request, responder));
-                answer
-            })
-            .collect();
-        loop {
-            if self.update_rules() {
-                continue;
-            }
-            if self.changes.is_empty() {
-                break;
-            }
-            // A failed sleep ends at once, and the loop checks the outcomes again.
-            let _slept = sleep_until_readable(&[self.event.as_fd()], None);
-            self.event.clear();
-        }
-        let answers = answers.iter();
-        answers
-            .map(|answer| answer.recv().unwrap_or_else(|_| Err(ending())))
-            .collect()
-    }
-
     /// Finishes the set of rules that every source has loaded, and starts the next one; returns
     /// whether there was something to do.
     pub(crate) fn update_rules(&mut self) -> bool {

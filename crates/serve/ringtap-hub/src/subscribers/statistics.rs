@@ -26,7 +26,7 @@ impl HubControl {
         let sources = sources.map(|(at, ((baseline, missed), source))| {
             let snapshot = of_endpoint(baseline, missed, source);
             match &subscriber.relay {
-                Some(relay) => relay.as_private(at, snapshot),
+                Some(relay) => relay.counters().as_private(at, snapshot),
                 None => snapshot,
             }
         });
@@ -107,7 +107,7 @@ impl HubControl {
             ..numbers
         };
         if let Some(relay) = &subscriber.relay {
-            relay.fill(&mut status);
+            relay.counters().fill(&mut status);
         }
         status
     }

@@ -4,7 +4,6 @@
 //! Each look at the chunk that is being filled takes cache lines from the capturing processor, which
 //! then waits for them. While packets come fast, it pays both sides to look rarely. A sealed chunk
 //! costs the writer nothing.
-#![forbid(unsafe_code)]
 
 use std::time::{Duration, Instant};
 
@@ -13,7 +12,7 @@ const MANY: u128 = 8;
 
 /// Pauses of a reader between two looks at open chunks.
 #[derive(Clone, Copy, Debug)]
-pub struct Distance {
+pub(crate) struct Distance {
     pause: Duration,
     /// When packets of an open chunk were last taken.
     looked: Instant,
@@ -23,7 +22,7 @@ pub struct Distance {
 
 impl Distance {
     /// Pauses of this length; zero: none.
-    pub fn new(pause: Duration) -> Self {
+    pub(crate) fn new(pause: Duration) -> Self {
         Distance {
             pause,
             looked: Instant::now(),
@@ -34,7 +33,7 @@ impl Distance {
     /// Notes that the reader took `packets` packets: the rest of a sealed chunk, or, if the chunk
     /// `is_open`, all that the writer has published in it.
     #[inline]
-    pub fn took(&mut self, packets: usize, is_open: bool) {
+    pub(crate) fn took(&mut self, packets: usize, is_open: bool) {
         self.waits = is_open && !self.pause.is_zero() && self.are_many(packets);
     }
 
@@ -47,13 +46,13 @@ impl Distance {
 
     /// Ends the pause, because no packet was found, or the reader is about to sleep.
     #[inline]
-    pub fn end(&mut self) {
+    pub(crate) fn end(&mut self) {
         self.waits = false;
     }
 
     /// Time until the next look, if it must wait.
     #[inline]
-    pub fn left(&self) -> Option<Duration> {
+    pub(crate) fn left(&self) -> Option<Duration> {
         match self.waits {
             true => self.pause.checked_sub(self.looked.elapsed()),
             false => None,

@@ -13,12 +13,11 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use ringtap_ipc::doorbell::ReaderDoorbell;
 use ringtap_pool::reader::Sleeper;
 use ringtap_pool::wake::FIRST_SLEEP;
 use rustix::event::{Timespec, epoll};
 use rustix::io::Errno;
-
-use crate::doorbell::Doorbell;
 
 /// Length of a pause; at a million packets a second, 250 packets come during a pause.
 const PAUSE: Duration = Duration::from_micros(250);
@@ -41,7 +40,7 @@ enum WaitPhase {
 
 /// What [`Waiter::wait`] found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Waited {
+pub(crate) enum Waited {
     /// Look for packets again.
     Look,
     /// The other side ended the connection that the waiter listens to.
@@ -59,7 +58,7 @@ const MOST_EVENTS: usize = 8;
 
 /// An additional event that ends a sleep.
 #[derive(Clone, Copy, Debug)]
-pub enum Beside<'a> {
+pub(crate) enum Beside<'a> {
     /// The end of a connection.
     HangUp(BorrowedFd<'a>),
     /// Another event.
@@ -67,9 +66,9 @@ pub enum Beside<'a> {
 }
 
 /// Waits for packets on behalf of a reader.
-pub struct Waiter {
+pub(crate) struct Waiter {
     sleepers: Vec<Sleeper>,
-    doorbell: Arc<dyn Doorbell>,
+    doorbell: Arc<ReaderDoorbell>,
     /// Epoll descriptor of everything that ends a sleep.
     set: OwnedFd,
     /// Signals of sources. Others clear them, so only a new signal ends a sleep.
@@ -87,13 +86,9 @@ impl Waiter {
     /// A waiter for a reader with these sleep flags, woken by this doorbell.
     ///
     /// The sources' own signals (`wakes`) wake the reader directly, without the hub.
-    ///
-    /// # Errors
-    ///
-    /// The system's, when no descriptor is free.
-    pub fn new(
+    pub(crate) fn new(
         sleepers: Vec<Sleeper>,
-        doorbell: Arc<dyn Doorbell>,
+        doorbell: Arc<ReaderDoorbell>,
         wakes: Vec<Arc<OwnedFd>>,
     ) -> io::Result<Self> {
         let set = epoll::create(epoll::CreateFlags::CLOEXEC)?;
@@ -115,11 +110,7 @@ impl Waiter {
     }
 
     /// Lets `beside` end sleeps, too, as long as its descriptor is open.
-    ///
-    /// # Errors
-    ///
-    /// The system's.
-    pub fn listen(&self, beside: Beside<'_>) -> io::Result<()> {
+    pub(crate) fn listen(&self, beside: Beside<'_>) -> io::Result<()> {
         match beside {
             Beside::HangUp(connection) => {
                 add(&self.set, connection, HANG_UP, epoll::EventFlags::RDHUP)
@@ -130,7 +121,7 @@ impl Waiter {
 
     /// Announces that the reader sleeps, so that the doorbell is signalled when packets come; look for
     /// packets once more after this. For readers with an event loop of their own.
-    pub fn announce(&mut self) {
+    pub(crate) fn announce(&mut self) {
         self.settle();
         if self.wakes.is_empty() {
             self.rang = true;
@@ -147,7 +138,7 @@ impl Waiter {
 
     /// Tells the waiter that packets were found.
     #[inline]
-    pub fn found(&mut self) {
+    pub(crate) fn found(&mut self) {
         match self.phase {
             WaitPhase::Awake => {}
             WaitPhase::Woken => self.phase = WaitPhase::Found,
@@ -178,12 +169,8 @@ impl Waiter {
     /// Waits briefly, at most until `deadline`; look for packets after it returns.
     ///
     /// It may return at once: a sleep begins only after one more look.
-    ///
-    /// # Errors
-    ///
-    /// The system's.
     #[inline]
-    pub fn wait(&mut self, deadline: Option<Instant>) -> io::Result<Waited> {
+    pub(crate) fn wait(&mut self, deadline: Option<Instant>) -> io::Result<Waited> {
         match self.phase {
             WaitPhase::Armed | WaitPhase::Slept => self.sleep(deadline),
             _ => {
@@ -269,13 +256,13 @@ fn add(set: &OwnedFd, fd: BorrowedFd<'_>, what: u64, flags: epoll::EventFlags) -
 
 #[cfg(test)]
 mod tests {
+    use ringtap_ipc::doorbell::doorbell;
     use ringtap_pool::distributor::{Distributor, ReaderOptions};
     use ringtap_pool::format::Geometry;
     use ringtap_pool::view::Pool;
     use ringtap_pool::wake::{NoSignal, Signal};
 
     use super::*;
-    use crate::doorbell::doorbell;
 
     #[test]
     fn a_signal_for_nothing_does_not_keep_a_reader_awake() {
