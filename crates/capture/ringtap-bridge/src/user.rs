@@ -32,7 +32,7 @@ use ringtap_capture::monitor::{AtRemoval, InterfaceMonitor};
 use ringtap_capture::nic::NicLosses;
 use ringtap_capture::queues;
 use ringtap_capture::xdp::layout::{QueueWords, state};
-use ringtap_capture::xdp::options::{XdpOptions, XdpPlan};
+use ringtap_capture::xdp::options::cell_for;
 use ringtap_capture::xdp::program::{QueueAttachment, QueueProgram};
 use ringtap_capture::xdp::setup::explain;
 use ringtap_capture::xdp::socket::{self, BothWays, SocketMemory, SocketSettings, XskSocket};
@@ -42,12 +42,13 @@ use ringtap_net::confine::limit_source_thread;
 use ringtap_net::interface::{Interface, Promiscuous};
 use ringtap_net::rights::Purpose;
 use ringtap_pool::counters::{Counters, Dropped};
+use ringtap_pool::number::to_u64;
 use ringtap_pool::source::Source;
 use rustix::net::xdp::SocketAddrXdpFlags as Flags;
 
 use crate::{BridgeOptions, Moment};
 use inline::InlineReader;
-use memory::{BridgeMemory, CELLS, cell_for};
+use memory::{BridgeMemory, CELLS};
 use port::BridgePort;
 use shared::BridgeState;
 pub use shared::{InlineReport, InlineState};
@@ -275,6 +276,10 @@ fn bind(
         };
         socket::both_ways(&wanted(mode), queue, shared)
     };
+    let failed = |error| {
+        let bytes = to_u64(memory.region().bytes());
+        explain(error, queue, &side.interface, bytes, memory.cell())
+    };
     let is_native = side.program.hook != Hook::Generic;
     if first.is_none() && is_native {
         match attempt(Flags::XDP_ZEROCOPY) {
@@ -283,16 +288,8 @@ fn bind(
                  the kernel copies each packet in and out",
                 side.interface.name
             )),
-            done => return done.map_err(|error| explain_bind(error, queue, side)),
+            done => return done.map_err(failed),
         }
     }
-    attempt(Flags::XDP_COPY).map_err(|error| explain_bind(error, queue, side))
-}
-
-fn explain_bind(error: io::Error, queue: u16, side: &Side) -> CaptureError {
-    let plan = XdpPlan::new(&XdpOptions::new(&side.interface.name), &side.interface, 1);
-    plan.map_or_else(
-        |error| error,
-        |plan| explain(error, queue, &side.interface, &plan),
-    )
+    attempt(Flags::XDP_COPY).map_err(failed)
 }

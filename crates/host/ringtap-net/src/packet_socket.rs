@@ -70,23 +70,22 @@ impl Promiscuous {
     /// - [`InterfaceError::NoRights`]: without `CAP_NET_RAW`.
     pub fn enable(ifindex: u32) -> Result<Self, InterfaceError> {
         let action = "promiscuous mode";
-        join(ifindex).map_err(|error| match error.kind() {
+        let join = || -> io::Result<Self> {
+            let socket = unbound()?;
+            let request = libc::packet_mreq {
+                mr_ifindex: i32::try_from(ifindex).map_err(too_large)?,
+                mr_type: u16::try_from(libc::PACKET_MR_PROMISC).map_err(too_large)?,
+                mr_alen: 0,
+                mr_address: [0; 8],
+            };
+            set(&socket, libc::PACKET_ADD_MEMBERSHIP, &request)?;
+            Ok(Promiscuous { _socket: socket })
+        };
+        join().map_err(|error| match error.kind() {
             io::ErrorKind::PermissionDenied => InterfaceError::NoRights { action },
             _ => InterfaceError::kernel(action)(error),
         })
     }
-}
-
-fn join(ifindex: u32) -> io::Result<Promiscuous> {
-    let socket = unbound()?;
-    let request = libc::packet_mreq {
-        mr_ifindex: i32::try_from(ifindex).map_err(too_large)?,
-        mr_type: u16::try_from(libc::PACKET_MR_PROMISC).map_err(too_large)?,
-        mr_alen: 0,
-        mr_address: [0; 8],
-    };
-    set(&socket, libc::PACKET_ADD_MEMBERSHIP, &request)?;
-    Ok(Promiscuous { _socket: socket })
 }
 
 /// A socket without protocol: it receives nothing.

@@ -3,8 +3,6 @@
 
 use std::collections::BTreeMap;
 
-use rustix::thread::{CpuSet, sched_getaffinity};
-
 use crate::{Namespace, Running};
 
 /// Packets that each sender sends before its end mark.
@@ -36,18 +34,6 @@ while True:
     time.sleep(0.05)
     send(count, 1)
 ";
-
-/// CPUs that this process may use, in ascending order.
-///
-/// # Panics
-///
-/// When the system does not tell.
-#[must_use]
-pub fn usable_cpus() -> Vec<usize> {
-    let allowed = sched_getaffinity(None).expect("a process may ask for its CPUs");
-    let numbers = 0..CpuSet::MAX_CPU;
-    numbers.filter(|cpu| allowed.is_set(*cpu)).collect()
-}
 
 /// Starts sender `number` on `tx0`; it sends on each of `cpus` in turn, with EtherType 0x88b5.
 #[must_use]

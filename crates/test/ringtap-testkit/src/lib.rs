@@ -41,7 +41,7 @@ mod wire;
 /// Time limit for each step of a test; only a failing test on a busy machine takes so long.
 pub const LIMIT: Duration = Duration::from_secs(240);
 
-pub use lanes::{LANE_PACKETS, LaneOrder, send_on, usable_cpus};
+pub use lanes::{LANE_PACKETS, LaneOrder, send_on};
 pub use leftovers::{
     EbpfObject, assert_no_orphans, ebpf_objects_of, stale_namespaces, wait_until_gone,
 };
@@ -52,6 +52,6 @@ pub use needs::{bpftool, missing_capability, say_skipped, tool_exists};
 pub use public::{NOBODY, PublicProgram};
 pub use running::{Finished, Running};
 pub use script::Script;
-pub use settle::{sending_cpu, settle, settle_everywhere};
+pub use settle::{sending_cpu, settle, settle_everywhere, usable_cpus};
 pub use talk::LoCapture;
 pub use wire::{Ends, Wire};

@@ -9,12 +9,14 @@ use std::{
     thread,
 };
 
+use rustix::thread::CapabilitySet;
+
 /// Skips the calling test unless it may make namespaces and load eBPF programs.
 #[macro_export]
 macro_rules! require_root {
     () => {
         if let Some(missing) = $crate::missing_capability() {
-            $crate::say_skipped(&format!("needs root ({missing})"));
+            $crate::say_skipped(&format!("needs root (CAP_{missing})"));
             return;
         }
     };
@@ -31,32 +33,23 @@ macro_rules! require_tool {
     };
 }
 
-/// Name and number of each capability that a test with namespaces and eBPF needs.
-const CAPABILITIES: [(&str, u32); 5] = [
-    ("CAP_DAC_OVERRIDE", 1),
-    ("CAP_NET_ADMIN", 12),
-    ("CAP_NET_RAW", 13),
-    ("CAP_SYS_ADMIN", 21),
-    ("CAP_BPF", 39),
-];
+/// Capabilities that a test with namespaces and eBPF needs.
+const CAPABILITIES: CapabilitySet = CapabilitySet::DAC_OVERRIDE
+    .union(CapabilitySet::NET_ADMIN)
+    .union(CapabilitySet::NET_RAW)
+    .union(CapabilitySet::SYS_ADMIN)
+    .union(CapabilitySet::BPF);
 
 /// The first capability that this process lacks, if any.
 #[must_use]
 pub fn missing_capability() -> Option<&'static str> {
-    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let effective = status
-        .lines()
-        .find_map(|line| line.strip_prefix("CapEff:"))
-        .and_then(|hex| u64::from_str_radix(hex.trim(), 16).ok())
-        .unwrap_or(0);
-    first_missing(effective)
+    let sets = rustix::thread::capabilities(None);
+    first_missing(sets.map_or(CapabilitySet::empty(), |sets| sets.effective))
 }
 
-fn first_missing(effective: u64) -> Option<&'static str> {
-    CAPABILITIES
-        .iter()
-        .find(|(_, bit)| effective & (1 << bit) == 0)
-        .map(|(name, _)| *name)
+fn first_missing(effective: CapabilitySet) -> Option<&'static str> {
+    let missing = CAPABILITIES.difference(effective).iter_names().next();
+    missing.map(|(name, _)| name)
 }
 
 /// Whether `tool` is an executable on the `PATH` (or in the system's administration folders).
@@ -104,9 +97,10 @@ mod tests {
 
     #[test]
     fn a_process_without_capabilities_is_told_which_one_it_lacks() {
-        assert_eq!(first_missing(0), Some("CAP_DAC_OVERRIDE"));
-        assert_eq!(first_missing(1 << 1), Some("CAP_NET_ADMIN"));
-        assert_eq!(first_missing(u64::MAX), None);
+        let some = CapabilitySet::DAC_OVERRIDE | CapabilitySet::NET_RAW;
+        assert_eq!(first_missing(CapabilitySet::empty()), Some("DAC_OVERRIDE"));
+        assert_eq!(first_missing(some), Some("NET_ADMIN"));
+        assert_eq!(first_missing(CapabilitySet::all()), None);
     }
 
     #[test]

@@ -13,17 +13,26 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 /// More than the number of interfaces on any packet's way in tests.
 const ROUNDS: usize = 8;
 
-/// The CPU from which the tests send: the first that this process may use.
+/// CPUs that this process may use, in ascending order.
 ///
 /// # Panics
 ///
 /// When the system does not tell.
 #[must_use]
-pub fn sending_cpu() -> usize {
+pub fn usable_cpus() -> Vec<usize> {
     let allowed = sched_getaffinity(None).expect("a process may ask for its CPUs");
-    let mut numbers = 0..CpuSet::MAX_CPU;
-    let first = numbers.find(|cpu| allowed.is_set(*cpu));
-    first.expect("a process that runs has a CPU")
+    let numbers = 0..CpuSet::MAX_CPU;
+    numbers.filter(|cpu| allowed.is_set(*cpu)).collect()
+}
+
+/// The CPU from which the tests send: the first that this process may use.
+///
+/// # Panics
+///
+/// As [`usable_cpus`].
+#[must_use]
+pub fn sending_cpu() -> usize {
+    usable_cpus()[0]
 }
 
 /// Waits until packets that were sent from any CPU that this process may use have arrived.
@@ -32,9 +41,7 @@ pub fn sending_cpu() -> usize {
 ///
 /// As [`settle`].
 pub fn settle_everywhere() {
-    let allowed = sched_getaffinity(None).expect("a process may ask for its CPUs");
-    let numbers = 0..CpuSet::MAX_CPU;
-    numbers.filter(|cpu| allowed.is_set(*cpu)).for_each(settle);
+    usable_cpus().into_iter().for_each(settle);
 }
 
 /// Waits until packets that were sent from `cpu` have arrived where they go.

@@ -18,13 +18,11 @@ use ringtap_pool::number::{to_u32, to_u64};
 use ringtap_pool::writer::{Cell, CellLayout};
 
 use ringtap_capture::xdp::cells::CellShare;
-use ringtap_capture::xdp::options::HEADROOM;
+use ringtap_capture::xdp::options::cell_for;
 use ringtap_capture::xdp::ring::RingPiece;
 
 /// Number of each port's own cells.
 pub(super) const CELLS: u32 = 4096;
-/// Cell sizes in bytes: for the usual MTU, and the largest that AF_XDP takes (a page).
-const CELL_SIZES: [u32; 2] = [2048, 4096];
 /// Minimum number of cells that the kernel holds.
 pub(super) const LEAST: u32 = 1024;
 /// Minimum number of a lane's cells. Slow readers leave an eighth free: the kernel's minimum.
@@ -33,13 +31,6 @@ const CELLS_A_LANE: u32 = 8 * LEAST;
 const CHUNKS_A_LANE: u64 = 64;
 /// Maximum number of a lane's chunks that slow readers leave free.
 const CHUNKS_LEFT: u32 = 64;
-
-/// Cell size for frames of `frame_bytes` bytes, and whether frames may need several cells.
-pub(super) fn cell_for(frame_bytes: u32) -> (u32, bool) {
-    let room = |cell: &u32| cell - HEADROOM >= frame_bytes;
-    let cell = CELL_SIZES.into_iter().find(room);
-    (cell.unwrap_or(CELL_SIZES[1]), cell.is_none())
-}
 
 /// Sizes of a mirror's pool.
 #[derive(Clone, Copy, Debug)]

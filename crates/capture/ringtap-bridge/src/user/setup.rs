@@ -16,6 +16,7 @@ use ringtap_capture::source::SourceSetup;
 use ringtap_capture::xdp::QueueLane;
 use ringtap_capture::xdp::capture::LaneCapture;
 use ringtap_capture::xdp::cells::CellShare;
+use ringtap_capture::xdp::options::cell_for;
 use ringtap_capture::xdp::socket::{BothWays, XskSocket};
 use ringtap_capture::xdp::statistics::LaneStatistics;
 use ringtap_filter::Rules;
@@ -25,7 +26,7 @@ use ringtap_pool::number::{to_u32, to_usize};
 use ringtap_pool::source::Source;
 
 use super::inline::InlineReader;
-use super::memory::{BridgeMemory, CELLS, MirrorPlan, cell_for};
+use super::memory::{BridgeMemory, CELLS, MirrorPlan};
 use super::mirror::{self, MirrorDriver};
 use super::port::BridgePort;
 use super::shared::BridgeState;

@@ -85,6 +85,14 @@ impl XdpOptions {
     }
 }
 
+/// Cell size for frames of `frame_bytes` bytes, and whether frames may need several cells.
+#[must_use]
+pub fn cell_for(frame_bytes: u32) -> (u32, bool) {
+    let room = |cell: &u32| cell - HEADROOM >= frame_bytes;
+    let cell = CELLS.into_iter().find(room);
+    (cell.unwrap_or(CELLS[1]), cell.is_none())
+}
+
 /// Sizes of a pool with cells.
 #[derive(Clone, Copy, Debug)]
 pub struct XdpPlan {
@@ -104,10 +112,7 @@ impl XdpPlan {
         interface: &Interface,
         lanes: u32,
     ) -> Result<Self, CaptureError> {
-        let frame = interface.largest_frame_bytes();
-        let room = |cell: &u32| cell - HEADROOM >= frame;
-        let cell = CELLS.into_iter().find(room).unwrap_or(CELLS[1]);
-        let needs_several = !room(&cell);
+        let (cell, needs_several) = cell_for(interface.largest_frame_bytes());
         let chunk = match options.chunk_size {
             0 => MAX_CHUNK_SIZE,
             asked => asked,

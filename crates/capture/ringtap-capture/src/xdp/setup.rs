@@ -15,13 +15,13 @@ use ringtap_net::rights::Purpose;
 use ringtap_pool::format::Geometry;
 use ringtap_pool::number::to_u32;
 use ringtap_pool::source::Facts;
-use ringtap_pool::writer::CellLayout;
+use ringtap_pool::writer::{Cell, CellLayout};
 use rustix::net::xdp::SocketAddrXdpFlags as Flags;
 
 use super::capture::LaneCapture;
 use super::cells::CellShare;
 use super::layout::state;
-use super::options::{HEADROOM, XdpPlan};
+use super::options::{HEADROOM, XdpPlan, cell_for};
 use super::program::QueueProgram;
 use super::socket::{self, BUSY_LIMIT, Bound, SocketMemory, SocketSettings, Umem};
 use super::statistics::LaneStatistics;
@@ -181,7 +181,10 @@ fn sockets(
         };
         all(&wanted, queues, pool).map(|sockets| (sockets, layout))
     };
-    let failed = |(queue, error)| explain(error, queue, interface, plan);
+    let failed = |(queue, error)| {
+        let pool_bytes = plan.geometry.region_bytes();
+        explain(error, queue, interface, pool_bytes, plan.aligned.cell)
+    };
     if options.zero_copy && is_native {
         match attempt(Flags::XDP_ZEROCOPY, plan.aligned) {
             Ok(made) => return Ok(made),
@@ -225,8 +228,10 @@ pub fn explain(
     error: io::Error,
     queue: u16,
     interface: &Interface,
-    plan: &XdpPlan,
+    pool_bytes: u64,
+    cell: Cell,
 ) -> CaptureError {
+    let frame_bytes = interface.largest_frame_bytes();
     let name = interface.name.clone();
     match error.raw_os_error() {
         Some(libc::EBUSY) => CaptureError::Busy {
@@ -236,13 +241,13 @@ pub fn explain(
         },
         Some(libc::ENOBUFS | libc::ENOMEM) => CaptureError::NotPinned {
             interface: name,
-            pool_bytes: plan.geometry.region_bytes(),
+            pool_bytes,
         },
-        Some(libc::EOPNOTSUPP | libc::EINVAL) if plan.needs_several => {
+        Some(libc::EOPNOTSUPP | libc::EINVAL) if cell_for(frame_bytes).1 => {
             CaptureError::NoMultiBuffer {
                 interface: name,
-                frame_bytes: interface.largest_frame_bytes(),
-                most_bytes: plan.aligned.cell.size - HEADROOM - 22,
+                frame_bytes,
+                most_bytes: cell.size - HEADROOM - 22,
                 reason: error,
             }
         }
