@@ -58,7 +58,7 @@ impl PcapOptions {
     pub fn new(file: impl Into<String>) -> Self {
         PcapOptions {
             file: file.into(),
-            speed: Speed::Top,
+            speed: Speed::TOP,
             snap_length: None,
             pool: PoolAsked::default(),
             start: FileStart::AtOnce,
@@ -69,7 +69,7 @@ impl PcapOptions {
     pub fn from_device(device: &DeviceSpec) -> Self {
         let options = &device.options;
         PcapOptions {
-            speed: options.speed.unwrap_or(Speed::Top),
+            speed: options.speed.unwrap_or(Speed::TOP),
             snap_length: options.snap_length,
             pool: PoolAsked::of(options),
             ..PcapOptions::new(device.name.clone())

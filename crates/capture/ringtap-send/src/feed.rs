@@ -7,11 +7,9 @@
 
 use std::sync::Arc;
 
-use ringtap_device::Rate;
-use ringtap_packet::WIRE_OVERHEAD_BYTES;
-
-use super::{Timing, batch::PacketBatch, error::SendError, live, pace::due_ns, shared::SharedRun};
 use ringtap_device::Speed;
+
+use super::{batch::PacketBatch, error::SendError, live, shared::SharedRun};
 use ringtap_file::{FileReader, Schedule};
 use ringtap_filter::LinkType;
 
@@ -23,7 +21,7 @@ pub(super) struct Feed {
     reader: FileReader,
     path: String,
     repeat: bool,
-    due: DueTimes,
+    schedule: Schedule,
     /// A packet that is not due yet, and its time.
     waiting: Option<(u64, Vec<u8>)>,
     number: u64,
@@ -39,7 +37,7 @@ impl Feed {
     pub(super) fn open(
         path: &str,
         repeat: bool,
-        timing: Timing,
+        speed: Speed,
         shared: Arc<SharedRun>,
     ) -> Result<Self, SendError> {
         let reader = FileReader::open(path)?.stop_when(Arc::clone(&shared.stop));
@@ -50,7 +48,7 @@ impl Feed {
             reader,
             path: path.to_owned(),
             repeat,
-            due: DueTimes::new(timing),
+            schedule: Schedule::new(speed),
             waiting: None,
             number: 0,
             short: 0,
@@ -68,7 +66,7 @@ impl Feed {
 
     /// End of a run after its last packet, including the time of that packet.
     pub(super) fn end_ns(&self) -> u64 {
-        self.due.end_ns()
+        self.schedule.end_ns()
     }
 
     /// The error that ended the packets before the file, if there was one.
@@ -141,7 +139,9 @@ impl Feed {
                 self.number
             ));
         }
-        let due_ns = self.due.next_ns(packet.time_ns, packet.data.len() as u64);
+        let due_ns = self
+            .schedule
+            .next_ns(packet.time_ns, packet.data.len() as u64);
         if due_ns <= now_ns {
             batch.push(packet.data);
             return Ok(None);
@@ -161,123 +161,7 @@ impl Feed {
             return Ok(());
         }
         self.reader = FileReader::open(&self.path)?.stop_when(Arc::clone(&self.shared.stop));
-        self.due.again();
+        self.schedule.again();
         Ok(())
-    }
-}
-
-/// Computes when packets are due, in nanoseconds since the run began.
-enum DueTimes {
-    Steady {
-        rate: Rate,
-        /// Packets or bits so far, as `rate` counts them.
-        given: u64,
-    },
-    Recorded {
-        factor: f64,
-        schedule: Schedule,
-        /// Start of this pass through the file.
-        pass_ns: u64,
-        /// Packets of this pass.
-        given: u64,
-        last_ns: u64,
-    },
-}
-
-impl DueTimes {
-    fn new(timing: Timing) -> Self {
-        match timing {
-            Timing::Rate(rate) => Self::Steady { rate, given: 0 },
-            Timing::Recorded { factor } => Self::Recorded {
-                factor,
-                schedule: Schedule::new(Speed::Recorded { factor }),
-                pass_ns: 0,
-                given: 0,
-                last_ns: 0,
-            },
-        }
-    }
-
-    fn next_ns(&mut self, recorded_ns: u64, length: u64) -> u64 {
-        match self {
-            Self::Steady { rate, given } => {
-                let due_ns = steady_ns(*rate, *given);
-                *given += match rate {
-                    Rate::BitsPerSecond(_) => (length + WIRE_OVERHEAD_BYTES) * 8,
-                    Rate::PacketsPerSecond(_) | Rate::Max => 1,
-                };
-                due_ns
-            }
-            Self::Recorded {
-                schedule,
-                pass_ns,
-                given,
-                last_ns,
-                ..
-            } => {
-                let after = u64::try_from(schedule.next_due(recorded_ns).as_nanos());
-                *given += 1;
-                *last_ns = (*last_ns).max(pass_ns.saturating_add(after.unwrap_or(u64::MAX)));
-                *last_ns
-            }
-        }
-    }
-
-    /// Begins another pass through the file, a mean gap after the last packet of this one.
-    fn again(&mut self) {
-        if let Self::Recorded {
-            factor,
-            schedule,
-            pass_ns,
-            given,
-            last_ns,
-        } = self
-        {
-            let gaps = given.saturating_sub(1).max(1);
-            *pass_ns = *last_ns + (*last_ns - *pass_ns) / gaps;
-            *given = 0;
-            *schedule = Schedule::new(Speed::Recorded { factor: *factor });
-        }
-    }
-
-    fn end_ns(&self) -> u64 {
-        match self {
-            Self::Steady { rate, given } => steady_ns(*rate, *given),
-            Self::Recorded { last_ns, .. } => *last_ns,
-        }
-    }
-}
-
-/// When a packet or bit is due after the first one at a steady rate.
-fn steady_ns(rate: Rate, number: u64) -> u64 {
-    match rate {
-        Rate::Max => 0,
-        Rate::PacketsPerSecond(rate) | Rate::BitsPerSecond(rate) => {
-            due_ns(number.into(), rate.into())
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn recorded_gaps_are_kept_and_a_mean_gap_parts_two_passes() {
-        let mut due = DueTimes::new(Timing::Recorded { factor: 2.0 });
-        let times = [1000, 1400, 1300, 3000];
-        let pass = times.map(|time_ns| due.next_ns(time_ns, 60));
-        assert_eq!(pass, [0, 200, 200, 1000]);
-        due.again();
-        let pass = times.map(|time_ns| due.next_ns(time_ns, 60));
-        assert_eq!(pass, [1333, 1533, 1533, 2333]);
-    }
-
-    #[test]
-    fn a_bit_rate_counts_what_the_wire_carries() {
-        let mut due = DueTimes::new(Timing::Rate(Rate::BitsPerSecond(1_000_000)));
-        assert_eq!(due.next_ns(0, 60), 0);
-        assert_eq!(due.next_ns(0, 1514), 672_000);
-        assert_eq!(due.end_ns(), 672_000 + 12_304_000);
     }
 }

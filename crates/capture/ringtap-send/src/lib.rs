@@ -42,7 +42,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use ringtap_device::Rate;
+use ringtap_device::{Rate, Speed};
 use ringtap_net::{confine::limit_thread, interface::Interface, rights::WHILE_CAPTURING};
 use ringtap_packet::{FCS_BYTES, Traffic, WIRE_OVERHEAD_BYTES};
 use shared::SharedRun;
@@ -67,25 +67,13 @@ pub enum Load {
         path: String,
         /// Read the file again at its end.
         repeat: bool,
-        /// Rate.
-        timing: Timing,
+        /// Times at which its packets are sent.
+        speed: Speed,
     },
 }
 
 /// Time after the duration of a run until [`Sender::wait`] stops it.
 const GRACE: Duration = Duration::from_nanos(2 * worker::GRACE_NS);
-
-/// Times at which the packets of a file are sent.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Timing {
-    /// At a steady rate.
-    Rate(Rate),
-    /// With the recorded gaps.
-    Recorded {
-        /// 1 is the recorded speed, 10 is ten times as fast.
-        factor: f64,
-    },
-}
 
 /// How packets leave the machine.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

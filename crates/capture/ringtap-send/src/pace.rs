@@ -6,7 +6,7 @@
 
 use std::num::NonZeroU64;
 
-use ringtap_device::Rate;
+use ringtap_device::{Rate, due_ns};
 
 const NS_PER_SECOND: u128 = 1_000_000_000;
 
@@ -51,12 +51,6 @@ impl SteadyPace {
             due_ns(u128::from(sequence) * seconds, packets)
         })
     }
-}
-
-/// When a unit is due after the first one, given the number of units before it.
-pub(super) fn due_ns(number: u128, per_second: u128) -> u64 {
-    let ns = (number * NS_PER_SECOND).div_ceil(per_second.max(1));
-    u64::try_from(ns).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]

@@ -9,13 +9,14 @@
 
 use std::{num::NonZeroU64, sync::Arc};
 
+use ringtap_device::Speed;
 use ringtap_ipc::time::nanoseconds;
 use ringtap_net::{cpu, interface::Interface};
 use ringtap_packet::{MacAddress, Plan, Sizes};
 use rustix::{io::Errno, thread::set_current_timer_slack};
 
 use super::{
-    Load, SenderOptions, Timing, batch::PacketBatch, clock::RunClock, error::SendError, feed::Feed,
+    Load, SenderOptions, batch::PacketBatch, clock::RunClock, error::SendError, feed::Feed,
     output::SendOutput, pace::SteadyPace, shared::SharedRun,
 };
 
@@ -108,10 +109,10 @@ impl SendWorker {
             Load::File {
                 path,
                 repeat,
-                timing,
+                speed,
             } => {
-                let feed = Feed::open(path, *repeat, *timing, Arc::clone(&shared))?;
-                let is_recorded = matches!(timing, Timing::Recorded { .. });
+                let feed = Feed::open(path, *repeat, *speed, Arc::clone(&shared))?;
+                let is_recorded = matches!(speed, Speed::Recorded { .. });
                 let output = SendOutput::open(&options, interface, Arc::clone(&shared), None)?;
                 (output, RunPackets::File(Box::new(feed), is_recorded))
             }

@@ -24,7 +24,7 @@ use ringtap_filter::caret;
 pub use list::parse_list;
 pub use options::{Direction, Mode, Options, StampClock};
 pub use queues::Queues;
-pub use rate::{Rate, RateError};
+pub use rate::{Rate, RateError, due_ns};
 pub use shaping::{ChunkOptions, Clock, SimAsked, Skew};
 pub use size::{Size, SizeError};
 pub use speed::{Speed, SpeedError};

@@ -3,6 +3,8 @@
 
 use std::{fmt, str::FromStr};
 
+use ringtap_packet::WIRE_OVERHEAD_BYTES;
+
 /// A rate that the user asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rate {
@@ -13,6 +15,35 @@ pub enum Rate {
     /// Bits per second at layer 1, at least 1: frames with preamble, checksum and gap, so that
     /// 64-byte packets at 1 Gbit/s are 1.488 million a second, as on a real link.
     BitsPerSecond(u64),
+}
+
+impl Rate {
+    /// When the next packet or bit is due after the first one, in nanoseconds, behind `given` others.
+    #[must_use]
+    pub fn due_ns(self, given: u64) -> u64 {
+        match self {
+            Self::Max => 0,
+            Self::PacketsPerSecond(rate) | Self::BitsPerSecond(rate) => {
+                due_ns(given.into(), rate.into())
+            }
+        }
+    }
+
+    /// What a frame of `bytes` bytes, without check sequence, counts for: 1 packet, or its bits.
+    #[must_use]
+    pub fn units(self, bytes: u64) -> u64 {
+        match self {
+            Self::BitsPerSecond(_) => (bytes + WIRE_OVERHEAD_BYTES) * 8,
+            Self::PacketsPerSecond(_) | Self::Max => 1,
+        }
+    }
+}
+
+/// When a unit is due after the first one, in nanoseconds, given the number of units before it.
+#[must_use]
+pub fn due_ns(number: u128, per_second: u128) -> u64 {
+    let ns = (number * 1_000_000_000).div_ceil(per_second.max(1));
+    u64::try_from(ns).unwrap_or(u64::MAX)
 }
 
 /// A text that is not a rate.

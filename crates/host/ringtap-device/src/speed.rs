@@ -9,18 +9,18 @@ use crate::rate::Rate;
 /// Speed at which a file is read.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Speed {
-    /// As fast as the machine can.
-    Top,
     /// As recorded, `factor` times as fast.
     Recorded {
         /// 1 is the recorded speed, 10 is ten times as fast.
         factor: f64,
     },
     /// At a steady rate, without regard to recorded times.
-    Rate {
-        /// Packets per second.
-        rate_pps: u64,
-    },
+    Rate(Rate),
+}
+
+impl Speed {
+    /// As fast as the machine can.
+    pub const TOP: Self = Self::Rate(Rate::Max);
 }
 
 /// A text that is not a speed.
@@ -37,10 +37,10 @@ impl FromStr for Speed {
 
     fn from_str(given: &str) -> Result<Self, SpeedError> {
         let parsed = match (given, given.strip_suffix(['x', 'X']), given.parse()) {
-            ("top", ..) => Some(Self::Top),
+            ("top", ..) => Some(Self::TOP),
             (_, Some(number), _) => positive(number).map(|factor| Self::Recorded { factor }),
-            (_, None, Ok(Rate::PacketsPerSecond(rate_pps))) if given.ends_with("pps") => {
-                Some(Self::Rate { rate_pps })
+            (_, None, Ok(rate @ Rate::PacketsPerSecond(_))) if given.ends_with("pps") => {
+                Some(Self::Rate(rate))
             }
             _ => None,
         };
@@ -54,9 +54,9 @@ impl fmt::Display for Speed {
     /// The text that parses to the same speed.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Top => f.write_str("top"),
+            &Self::TOP => f.write_str("top"),
             Self::Recorded { factor } => write!(f, "{factor}x"),
-            Self::Rate { rate_pps } => write!(f, "{rate_pps}pps"),
+            Self::Rate(rate) => rate.fmt(f),
         }
     }
 }

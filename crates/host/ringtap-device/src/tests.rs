@@ -231,9 +231,9 @@ fn any_options(kind: Kind) -> impl Strategy<Value = Options> {
     let modes = prop::sample::select(vec![Mode::Auto, Mode::Native, Mode::Generic, Mode::Tc]);
     let clocks = prop::sample::select(vec![StampClock::Host, StampClock::Nic]);
     let speeds = prop_oneof![
-        Just(Speed::Top),
+        Just(Speed::TOP),
         (0.001_f64..1e9).prop_map(|factor| Speed::Recorded { factor }),
-        (1_u64..1 << 40).prop_map(|rate_pps| Speed::Rate { rate_pps }),
+        (1_u64..1 << 40).prop_map(|rate| Speed::Rate(Rate::PacketsPerSecond(rate))),
     ];
     (
         (any::<bool>(), prop::option::of(modes)),

@@ -19,12 +19,17 @@ use ringtap_device::Speed;
 /// Longest sleep between two looks at the stop flag.
 const SLICE: Duration = Duration::from_millis(50);
 
-/// Computes when each packet is due after the first one; no clock, no waiting.
+/// Computes when each packet of a file is due, in nanoseconds since the first one; no clock, no waiting.
 #[derive(Clone, Debug)]
 pub struct Schedule {
     speed: Speed,
-    first_ns: Option<u64>,
+    /// Packets or bits so far, as the rate counts them; at recorded speed, packets of this pass.
     given: u64,
+    /// Recorded time of the first packet of this pass through the file.
+    first_ns: Option<u64>,
+    /// When the first packet of this pass is due, and the latest packet, at recorded speed.
+    pass_ns: u64,
+    last_ns: u64,
 }
 
 impl Schedule {
@@ -32,32 +37,54 @@ impl Schedule {
     pub fn new(speed: Speed) -> Self {
         Self {
             speed,
-            first_ns: None,
             given: 0,
+            first_ns: None,
+            pass_ns: 0,
+            last_ns: 0,
         }
     }
 
-    /// Time after the first packet at which the next packet, recorded at `time_ns`, is due.
+    /// When the next packet is due, which was recorded at `time_ns` and has `bytes` bytes.
     ///
-    /// Packets recorded before the first one are due at once.
-    pub fn next_due(&mut self, time_ns: u64) -> Duration {
-        let before = self.given;
-        self.given += 1;
+    /// Packets recorded before an earlier one are due at the same time as that one.
+    pub fn next_ns(&mut self, time_ns: u64, bytes: u64) -> u64 {
         match self.speed {
-            Speed::Top => Duration::ZERO,
+            Speed::Rate(rate) => {
+                let due_ns = rate.due_ns(self.given);
+                self.given += rate.units(bytes);
+                due_ns
+            }
             Speed::Recorded { factor } => {
                 let first_ns = *self.first_ns.get_or_insert(time_ns);
                 let after = Duration::from_nanos(time_ns.saturating_sub(first_ns));
-                scaled(after.as_secs_f64(), factor)
+                let after = Duration::try_from_secs_f64(after.as_secs_f64() / factor);
+                let after = after.map_or(u64::MAX, |after| {
+                    u64::try_from(after.as_nanos()).unwrap_or(u64::MAX)
+                });
+                self.given += 1;
+                self.last_ns = self.last_ns.max(self.pass_ns.saturating_add(after));
+                self.last_ns
             }
-            // Exact to a packet up to 2^53 packets.
-            Speed::Rate { rate_pps } => scaled(before as f64, rate_pps as f64),
         }
     }
-}
 
-fn scaled(amount: f64, per_second: f64) -> Duration {
-    Duration::try_from_secs_f64(amount / per_second).unwrap_or(Duration::MAX)
+    /// Begins another pass through the file: at recorded speed, a mean gap after the last packet.
+    pub fn again(&mut self) {
+        if let Speed::Recorded { .. } = self.speed {
+            let gaps = self.given.saturating_sub(1).max(1);
+            self.pass_ns = self.last_ns + (self.last_ns - self.pass_ns) / gaps;
+            self.given = 0;
+            self.first_ns = None;
+        }
+    }
+
+    /// End of the time of all packets so far.
+    pub fn end_ns(&self) -> u64 {
+        match self.speed {
+            Speed::Rate(rate) => rate.due_ns(self.given),
+            Speed::Recorded { .. } => self.last_ns,
+        }
+    }
 }
 
 /// Result of a wait.
@@ -90,7 +117,7 @@ impl Pace {
 
     /// Whether packets are due as soon as they are read.
     pub fn is_top(&self) -> bool {
-        self.schedule.speed == Speed::Top
+        self.schedule.speed == Speed::TOP
     }
 
     /// Waits until the next packet, recorded at `time_ns`, is due.
@@ -102,10 +129,11 @@ impl Pace {
         if self.stop.load(Relaxed) {
             return PaceTurn::Stopped;
         }
-        if self.schedule.speed == Speed::Top {
+        if self.schedule.speed == Speed::TOP {
             return PaceTurn::Due;
         }
-        let due = self.schedule.next_due(time_ns);
+        // Only a rate in bits, which no speed of a source has, counts the bytes.
+        let due = Duration::from_nanos(self.schedule.next_ns(time_ns, 0));
         let began = *self.began.get_or_insert_with(Instant::now);
         loop {
             let left = due.saturating_sub(began.elapsed());

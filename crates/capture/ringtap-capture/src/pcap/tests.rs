@@ -195,7 +195,7 @@ fn a_missing_file_is_named() {
 fn a_stop_ends_a_paced_file_at_once() {
     let folder = TempDir::new().unwrap();
     let mut options = write(&folder, &pcap_file(&conformance::frames(100)));
-    options.speed = Speed::Rate { rate_pps: 1 };
+    options.speed = Speed::Rate(ringtap_device::Rate::PacketsPerSecond(1));
     let mut source = super::open(&options).unwrap();
     source.stop();
     assert!(source.counts().lanes[0].offered < 100);

@@ -7,7 +7,7 @@ use anyhow::Result;
 use clap::Args;
 use ringtap_device::{Rate, Speed};
 use ringtap_packet::{MacAddress, Sizes, Traffic, TransportProtocol};
-use ringtap_send::{Load, Timing};
+use ringtap_send::Load;
 
 use crate::UsageError;
 
@@ -117,12 +117,11 @@ impl LoadArgs {
     /// The load that these flags describe.
     pub(super) fn into_load(self) -> Result<Load> {
         if let Some(path) = self.file.read {
-            let timing = match (self.rate, self.file.speed) {
-                (Some(rate), _) => Timing::Rate(rate),
-                (None, None) => Timing::Recorded { factor: 1.0 },
-                (None, Some(Speed::Recorded { factor })) => Timing::Recorded { factor },
-                (None, Some(Speed::Top)) => Timing::Rate(Rate::Max),
-                (None, Some(Speed::Rate { .. })) => {
+            let speed = match (self.rate, self.file.speed) {
+                (Some(rate), _) => Speed::Rate(rate),
+                (None, None) => Speed::Recorded { factor: 1.0 },
+                (None, Some(speed @ (Speed::TOP | Speed::Recorded { .. }))) => speed,
+                (None, Some(Speed::Rate(_))) => {
                     let text =
                         "--speed keeps recorded gaps (1x, 10x): use --rate for a steady rate";
                     return Err(UsageError(text.to_owned()).into());
@@ -131,7 +130,7 @@ impl LoadArgs {
             return Ok(Load::File {
                 path,
                 repeat: self.file.repeat,
-                timing,
+                speed,
             });
         }
         Ok(Load::Made {

@@ -12,25 +12,24 @@ use std::{
     time::{Duration, Instant},
 };
 
-use ringtap_device::Speed;
+use ringtap_device::{Rate, Speed};
 
 use super::super::{FileReader, Pace, PaceTurn, Schedule};
 use super::made::{Made, ORDERS};
 
+fn pps(rate: u64) -> Speed {
+    Speed::Rate(Rate::PacketsPerSecond(rate))
+}
+
 #[test]
 fn speeds_are_read_as_users_write_them() {
     let speed = |text: &str| text.parse::<Speed>();
-    assert_eq!(speed("top"), Ok(Speed::Top));
+    assert_eq!(speed("top"), Ok(Speed::TOP));
     assert_eq!(speed("1x"), Ok(Speed::Recorded { factor: 1.0 }));
     assert_eq!(speed("0.5x"), Ok(Speed::Recorded { factor: 0.5 }));
-    assert_eq!(speed("1500pps"), Ok(Speed::Rate { rate_pps: 1500 }));
-    assert_eq!(speed("2kpps"), Ok(Speed::Rate { rate_pps: 2000 }));
-    assert_eq!(
-        speed("1.5Mpps"),
-        Ok(Speed::Rate {
-            rate_pps: 1_500_000
-        })
-    );
+    assert_eq!(speed("1500pps"), Ok(pps(1500)));
+    assert_eq!(speed("2kpps"), Ok(pps(2000)));
+    assert_eq!(speed("1.5Mpps"), Ok(pps(1_500_000)));
     for wrong in [
         "", "x", "0x", "-1x", "10", "infx", "NaNpps", "0pps", "fast", "1e400x",
     ] {
@@ -49,23 +48,41 @@ fn recorded_speed_keeps_gaps_divided_by_the_factor() {
         4_000_000_000,
         15_000_000_000,
     ]
-    .map(|time_ns| schedule.next_due(time_ns).as_millis())
+    .map(|time_ns| schedule.next_ns(time_ns, 60) / 1_000_000)
     .into();
-    assert_eq!(due, [0, 0, 100, 0, 1000]);
+    assert_eq!(due, [0, 0, 100, 100, 1000]);
 }
 
 #[test]
 fn a_rate_ignores_recorded_times_and_does_not_drift() {
-    let mut schedule = Schedule::new(Speed::Rate { rate_pps: 3 });
-    let due: Vec<_> = (0..300_001).map(|n| schedule.next_due(n * 77)).collect();
-    assert_eq!(due[0], Duration::ZERO);
-    assert_eq!(due[1], Duration::from_nanos(333_333_333));
-    assert_eq!(due[300_000], Duration::from_secs(100_000));
+    let mut schedule = Schedule::new(pps(3));
+    let due: Vec<_> = (0..300_001).map(|n| schedule.next_ns(n * 77, n)).collect();
+    assert_eq!(due[..2], [0, 333_333_334]);
+    assert_eq!(due[300_000], 100_000 * 1_000_000_000);
+}
+
+#[test]
+fn a_mean_gap_parts_two_passes() {
+    let mut schedule = Schedule::new(Speed::Recorded { factor: 2.0 });
+    let times = [1000, 1400, 1300, 3000];
+    let pass = times.map(|time_ns| schedule.next_ns(time_ns, 60));
+    assert_eq!(pass, [0, 200, 200, 1000]);
+    schedule.again();
+    let pass = times.map(|time_ns| schedule.next_ns(time_ns, 60));
+    assert_eq!(pass, [1333, 1533, 1533, 2333]);
+}
+
+#[test]
+fn a_bit_rate_counts_what_the_wire_carries() {
+    let mut schedule = Schedule::new(Speed::Rate(Rate::BitsPerSecond(1_000_000)));
+    assert_eq!(schedule.next_ns(0, 60), 0);
+    assert_eq!(schedule.next_ns(0, 1514), 672_000);
+    assert_eq!(schedule.end_ns(), 672_000 + 12_304_000);
 }
 
 #[test]
 fn pacing_is_never_early() {
-    let mut pace = Pace::new(Speed::Rate { rate_pps: 10_000 }, Arc::default());
+    let mut pace = Pace::new(pps(10_000), Arc::default());
     let began = Instant::now();
     for _ in 0..1001 {
         assert_eq!(pace.wait(0), PaceTurn::Due);
