@@ -4,7 +4,6 @@
 //! The program first captures the packets that readers want.
 
 mod counters;
-mod redirected;
 
 use ringtap_bpf::BpfError;
 use ringtap_bpf::attach::require_rights;
@@ -20,7 +19,7 @@ use ringtap_pool::source::Source;
 
 use crate::{BridgeError, BridgeOptions};
 pub(crate) use counters::KernelCounters;
-use redirected::Redirected;
+use counters::Redirected;
 
 /// Pool size of a tap without readers, in bytes for each CPU.
 const LEAST_POOL_BYTES: u64 = 1 << 20;

@@ -14,7 +14,6 @@ mod active;
 #[expect(unsafe_code, reason = "writes into a mapping that the kernel reads")]
 mod cells;
 mod layout;
-mod object;
 
 use std::{
     io,
@@ -27,7 +26,7 @@ use libbpf_rs::{
 };
 use rustix::time::{ClockId, clock_gettime};
 
-use ringtap_bpf::object as bpf;
+use ringtap_bpf::object::{self, ObjectFile};
 use ringtap_packet::Plan;
 
 use super::{
@@ -39,8 +38,23 @@ use active::ActiveProgram;
 use cells::FileCells;
 use layout::CELLS;
 use ringtap_net::kernel::{self, Feature};
+use ringtap_net::rights::{Purpose, Rights};
 
 pub(super) use layout::LONGEST_BYTES;
+
+/// The compiled `bpf/send.bpf.c`.
+static OBJECT: &ObjectFile<[u8]> =
+    &ObjectFile(*include_bytes!(concat!(env!("OUT_DIR"), "/send.bpf.o")));
+
+/// The program that makes packets.
+const MADE: &str = "rt_send_made";
+/// The program that sends the packets of a file.
+const FILE: &str = "rt_send_file";
+/// The programs that count at tracepoints.
+const COUNTING: [&str; 2] = ["rt_send_taken", "rt_send_refused"];
+
+/// The key of an array's first entry.
+const FIRST_KEY: [u8; 4] = [0; 4];
 
 /// Most packets of one [`Live::send`].
 pub(super) const MOST_PACKETS: usize = CELLS;
@@ -73,28 +87,27 @@ impl Live {
         let shapes = plan.shapes.iter();
         let page = shapes.max_by_key(|shape| shape.frame.len());
         let page = page.map(|shape| shape.frame.clone()).unwrap_or_default();
-        Self::load(object::MADE, &layout::config(ifindex, Some(plan)), page)
+        Self::load(MADE, &layout::config(ifindex, Some(plan)), page)
     }
 
     /// Loads the program that sends packets from batches.
     pub(super) fn for_file(ifindex: u32) -> Result<Self, NoLiveFrames> {
         let config = layout::config(ifindex, None);
-        let mut this = Self::load(object::FILE, &config, Vec::new())?;
-        let map = bpf::map(&this.object, "rt_send_cells");
+        let mut this = Self::load(FILE, &config, Vec::new())?;
+        let map = object::map(&this.object, "rt_send_cells");
         let cells = map.and_then(FileCells::new);
-        this.cells = Some(cells.map_err(object::refused("sharing the packets"))?);
+        this.cells = Some(cells.map_err(refused("sharing the packets"))?);
         Ok(this)
     }
 
     fn load(program: &'static str, config: &[u8], page: Vec<u8>) -> Result<Self, NoLiveFrames> {
-        let object = object::load(program, config)?;
-        let missing = object::refused("finding the counters");
+        let object = load_object(program, config)?;
+        let missing = refused("finding the counters");
         Ok(Self {
             program,
-            counters: bpf::map(&object, ".data.counters").map_err(missing)?,
-            clock: bpf::map(&object, ".data.clock")
-                .map_err(object::refused("finding the clock"))?,
-            _tracepoints: object::attach_tracepoints(&object)?,
+            counters: object::map(&object, ".data.counters").map_err(missing)?,
+            clock: object::map(&object, ".data.clock").map_err(refused("finding the clock"))?,
+            _tracepoints: attach_tracepoints(&object)?,
             active: ActiveProgram::new(&object, program).ok(),
             object,
             page,
@@ -163,7 +176,7 @@ impl Live {
     }
 
     fn counters(&self) -> Result<SendCounters, SendError> {
-        let value = self.counters.lookup(&object::FIRST_KEY, MapFlags::ANY);
+        let value = self.counters.lookup(&FIRST_KEY, MapFlags::ANY);
         let counters = value
             .map_err(|error| failed(&error))?
             .as_deref()
@@ -179,9 +192,54 @@ impl Live {
         let since = i128::from(monotonic.tv_sec) * 1_000_000_000 + i128::from(monotonic.tv_nsec);
         let offset_ns = i64::try_from(wall.cast_signed() - since).unwrap_or(0);
         let value = offset_ns.to_ne_bytes();
-        let update = self.clock.update(&object::FIRST_KEY, &value, MapFlags::ANY);
+        let update = self.clock.update(&FIRST_KEY, &value, MapFlags::ANY);
         update.map_err(|error| failed(&error))
     }
+}
+
+/// Loads one of the sending programs, with the counting ones.
+fn load_object(program: &str, config: &[u8]) -> Result<Object, NoLiveFrames> {
+    let object = object::load(OBJECT, |open| {
+        object::choose_programs(open, &[program, COUNTING[0], COUNTING[1]], None);
+        object::set_constants(open, ".rodata.config", config)?;
+        let mut cells = open.maps_mut().filter(|map| map.name() == "rt_send_cells");
+        cells.try_for_each(|mut map| map.set_autocreate(program == FILE))
+    });
+    object.map_err(|failure| {
+        if let Some(why) = lacking_rights(&failure.error) {
+            return why;
+        }
+        if let Err(too_old) = kernel::require(Feature::XdpLiveFrames) {
+            return NoLiveFrames::KernelTooOld(too_old);
+        }
+        let source = object::io_error(&failure.error);
+        NoLiveFrames::Kernel {
+            action: "loading the programs",
+            source: io::Error::new(source.kind(), failure.to_string()),
+        }
+    })
+}
+
+/// Attaches the counting programs; dropping the links detaches them.
+fn attach_tracepoints(object: &Object) -> Result<Vec<Link>, NoLiveFrames> {
+    object::attach_tracepoints(object, &COUNTING).map_err(|failure| {
+        let refused = |error| refused("counting at the tracepoints")(object::io_error(error));
+        lacking_rights(&failure.error).unwrap_or_else(|| refused(&failure.error))
+    })
+}
+
+/// The refusal in terms of rights, if it is a matter of those.
+fn lacking_rights(error: &libbpf_rs::Error) -> Option<NoLiveFrames> {
+    if error.kind() != ErrorKind::PermissionDenied {
+        return None;
+    }
+    let rights = Rights::of_this_process().require(Purpose::LiveFrames);
+    rights.err().map(NoLiveFrames::Rights)
+}
+
+/// Makes the error of a call that the kernel refused.
+fn refused(action: &'static str) -> impl FnOnce(io::Error) -> NoLiveFrames {
+    move |source| NoLiveFrames::Kernel { action, source }
 }
 
 /// The error for frames of this length.
@@ -196,7 +254,7 @@ pub(super) fn too_long(frame_bytes: usize) -> NoLiveFrames {
 /// have passed a quiet state, or about a second later if packets were still on the way: many
 /// senders together, of whatever kind, can use them up.
 fn lacks_a_page_pool(error: &libbpf_rs::Error) -> bool {
-    bpf::io_error(error).kind() == io::ErrorKind::StorageFull
+    object::io_error(error).kind() == io::ErrorKind::StorageFull
 }
 
 fn failed(error: &libbpf_rs::Error) -> SendError {
@@ -207,7 +265,7 @@ fn failed(error: &libbpf_rs::Error) -> SendError {
     }
     SendError::Kernel {
         action: "running the sending program",
-        source: bpf::io_error(error),
+        source: object::io_error(error),
     }
 }
 

@@ -15,7 +15,6 @@ mod queues;
 mod rate;
 mod shaping;
 mod size;
-mod speed;
 
 use std::{fmt, ops::Range, str::FromStr};
 
@@ -24,10 +23,9 @@ use ringtap_filter::caret;
 pub use list::parse_list;
 pub use options::{Direction, Mode, Options, StampClock};
 pub use queues::Queues;
-pub use rate::{Rate, RateError, due_ns};
+pub use rate::{Rate, RateError, Speed, SpeedError, due_ns};
 pub use shaping::{ChunkOptions, Clock, SimAsked, Skew};
 pub use size::{Size, SizeError};
-pub use speed::{Speed, SpeedError};
 
 /// What kind of source a device names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

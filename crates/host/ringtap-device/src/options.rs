@@ -8,10 +8,8 @@ use std::fmt;
 
 use ringtap_net::meant;
 
-use crate::speed::Speed;
-
 use super::{
-    DeviceError, DeviceSpec, Kind, Size,
+    DeviceError, DeviceSpec, Kind, Size, Speed,
     keys::{KEYS, OptionKey},
     parse::TextPlace,
     shaping::{ChunkOptions, SimAsked},

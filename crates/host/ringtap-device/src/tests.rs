@@ -4,7 +4,6 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::speed::Speed;
 use ringtap_packet::Sizes;
 
 fn parsed(text: &str) -> DeviceSpec {

@@ -92,23 +92,19 @@ impl BridgeWorker {
         for (new, (port, queue)) in setup.lanes(None).into_iter().zip(ports.zip(&side.queues)) {
             let share = CellShare::of(&plan.geometry, new.id, base);
             self.memory.add_lane(&share);
-            let capture = |stop| -> io::Result<_> {
-                let counters = side.program.counters.clone();
+            let counters = side.program.counters.clone();
+            let made = Event::new().and_then(|stop| {
                 let socket = Arc::clone(&port.socket);
                 let statistics = LaneStatistics::new(socket, stop, counters, *queue);
-                let own = Arc::clone(&statistics);
-                let capture = LaneCapture::new(new, plan.layout, share, own, *queue)?;
-                Ok((capture, statistics))
-            };
-            let made = Event::new().and_then(capture);
-            let (capture, statistics) =
-                made.map_err(system(&side.interface.name, "making a lane"))?;
-            port.capture = Some(capture);
+                LaneCapture::new(new, plan.layout, share, statistics, *queue)
+            });
+            let capture = made.map_err(system(&side.interface.name, "making a lane"))?;
             lanes.push(QueueLane {
                 queue: *queue,
-                statistics,
+                statistics: Arc::clone(&capture.statistics),
                 ring: port.received.watch(),
             });
+            port.capture = Some(capture);
         }
         let driver = MirrorDriver {
             side: at,
