@@ -11,8 +11,8 @@ use clap::Args;
 use ringtap::{CapabilitySet, Confinement};
 use ringtap_client::{Connection, HOST_FOLDER};
 use ringtap_device::Size;
+use ringtap_hub::AccessList;
 use ringtap_hub::Limits;
-use ringtap_hub::access::AccessList;
 use ringtap_vm::guest::{Agent, AgentOptions, STATUS_FILE};
 use tracing_subscriber::filter::LevelFilter;
 

@@ -13,7 +13,7 @@ use anyhow::{Context, Result, bail};
 use clap::Args;
 use ringtap::{Confinement, WHILE_CAPTURING};
 use ringtap_device::DeviceSpec;
-use ringtap_hub::access::AccessList;
+use ringtap_hub::AccessList;
 use ringtap_hub::server::{refuse, serve_one};
 use ringtap_hub::{Group, Hub, HubOptions};
 use ringtap_ipc::peer::Peer;

@@ -24,11 +24,11 @@ use crate::{Counted, Error, compile};
 pub struct Capture {
     pub(crate) receiver: Receiver,
     pub(crate) tally: Tally,
-    facts: Facts,
+    pub(crate) facts: Facts,
     /// Packets that were delivered but that the program failed to write, and their bytes on the wire.
     not_written: (u64, u64),
     /// The capture's own hub, which ends after the receivers.
-    _hub: Option<Arc<OwnHub>>,
+    pub(crate) _hub: Option<Arc<OwnHub>>,
 }
 
 /// A hub that runs for one capture, and its server for other processes, which ends first.
@@ -73,16 +73,6 @@ impl Capture {
             subscription: subscription.id,
         });
         Ok(Capture::new(Receiver::new(subscription, control)?))
-    }
-
-    pub(crate) fn with_hub(self, hub: Arc<OwnHub>) -> Self {
-        let _hub = Some(hub);
-        Capture { _hub, ..self }
-    }
-
-    pub(crate) fn named(mut self, device: String) -> Self {
-        self.facts.device = device;
-        self
     }
 
     pub(crate) fn in_order(self, window: Duration) -> Self {

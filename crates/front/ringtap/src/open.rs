@@ -10,7 +10,7 @@ use std::time::Duration;
 use ringtap_client::{Receiver, SubscriptionRequest, Watermark, default_socket, host_socket};
 use ringtap_device::{DeviceSpec, Kind, Options};
 use ringtap_filter::{Balance, LinkType, Program, text};
-use ringtap_hub::access::AccessList;
+use ringtap_hub::AccessList;
 use ringtap_hub::server::Server;
 use ringtap_hub::{Congestion, Group, Hub, HubError, HubOptions};
 use ringtap_ipc::protocol::{Refusal, Refused};
@@ -72,9 +72,9 @@ impl OpenOptions {
     }
 
     /// Captures only packets that pass this filter, in pcap-filter syntax.
-    pub fn filter(self, filter: impl Into<String>) -> Self {
-        let filter = filter.into();
-        OpenOptions { filter, ..self }
+    pub fn filter(mut self, filter: impl Into<String>) -> Self {
+        self.filter = filter.into();
+        self
     }
 
     /// Keeps at most this many bytes of each packet. Only for devices; a hub has its own limit.
@@ -85,55 +85,49 @@ impl OpenOptions {
 
     /// Sets options of the device, in addition to those in its text: direction, promiscuous mode,
     /// pool size and others.
-    pub fn device_options(self, device: Options) -> Self {
-        OpenOptions { device, ..self }
+    pub fn device_options(mut self, device: Options) -> Self {
+        self.device = device;
+        self
     }
 
     /// The reader's name in `ringtap status`, `top` and `why`.
-    pub fn name(self, name: impl Into<String>) -> Self {
-        let name = Some(name.into());
-        OpenOptions { name, ..self }
+    pub fn name(mut self, name: impl Into<String>) -> Self {
+        self.name = Some(name.into());
+        self
     }
 
     /// Number of chunks of each lane that the reader may hold. Beyond it, the reader loses packets
     /// as overrun.
-    pub fn credit(self, chunks: u32) -> Self {
-        let credit_chunks = Some(chunks);
-        OpenOptions {
-            credit_chunks,
-            ..self
-        }
+    pub fn credit(mut self, chunks: u32) -> Self {
+        self.credit_chunks = Some(chunks);
+        self
     }
 
     /// Wakes the reader when this many packets wait, or when the first has waited for the time
     /// limit.
-    pub fn watermark(self, packets: u32, time_limit: Duration) -> Self {
-        OpenOptions {
-            watermark_packets: Some(packets),
-            time_limit_ms: Some(to_u32(time_limit.as_micros().div_ceil(1000))),
-            ..self
-        }
+    pub fn watermark(mut self, packets: u32, time_limit: Duration) -> Self {
+        self.watermark_packets = Some(packets);
+        self.time_limit_ms = Some(to_u32(time_limit.as_micros().div_ceil(1000)));
+        self
     }
 
     /// While packets come fast, pauses for this long after the reader has caught up with the capture,
     /// which a reader that follows closely slows down. Zero: no pauses. By default 100 µs.
-    pub fn distance(self, pause: Duration) -> Self {
-        let distance_us = Some(to_u32(pause.as_micros()));
-        OpenOptions {
-            distance_us,
-            ..self
-        }
+    pub fn distance(mut self, pause: Duration) -> Self {
+        self.distance_us = Some(to_u32(pause.as_micros()));
+        self
     }
 
     /// Asks the hub for a private pool, which holds only packets that pass the reader's filter.
-    pub fn private(self, private: bool) -> Self {
-        OpenOptions { private, ..self }
+    pub fn private(mut self, private: bool) -> Self {
+        self.private = private;
+        self
     }
 
     /// Path of the hub's socket; by default that of this machine's hub.
-    pub fn socket(self, path: impl Into<PathBuf>) -> Self {
-        let socket = Some(path.into());
-        OpenOptions { socket, ..self }
+    pub fn socket(mut self, path: impl Into<PathBuf>) -> Self {
+        self.socket = Some(path.into());
+        self
     }
 
     /// Delivers packets of all lanes in time-stamp order; holds each packet for at most this long to
@@ -141,33 +135,30 @@ impl OpenOptions {
     /// each lane, lanes in turn.
     ///
     /// [`ORDER_WINDOW`]: crate::ORDER_WINDOW
-    pub fn in_order(self, window: Duration) -> Self {
-        let in_order = Some(window).filter(|window| !window.is_zero());
-        OpenOptions { in_order, ..self }
+    pub fn in_order(mut self, window: Duration) -> Self {
+        self.in_order = Some(window).filter(|window| !window.is_zero());
+        self
     }
 
     /// Lets the readers of the capture lose nothing of what is captured: from the low mark of free chunks to the
     /// high one, packets are not captured at all, and count as `pool_full`. Other processes do not count. Only
     /// for devices; files wait for their readers anyway.
-    pub fn congestion(self, marks: Congestion) -> Self {
-        let congestion = Some(marks);
-        OpenOptions { congestion, ..self }
+    pub fn congestion(mut self, marks: Congestion) -> Self {
+        self.congestion = Some(marks);
+        self
     }
 
     /// Gives up rights, for good, once the device is open and before the capture's own threads start.
-    pub fn confined(self, confinement: Confinement) -> Self {
-        let confinement = Some(confinement);
-        OpenOptions {
-            confinement,
-            ..self
-        }
+    pub fn confined(mut self, confinement: Confinement) -> Self {
+        self.confinement = Some(confinement);
+        self
     }
 
     /// Lets other processes of this user and of root read the device, too: as members of these groups, at this
     /// socket of the capture's own hub. The pool has room for this number of their readers. Not for a group of a
     /// running hub, which these processes read themselves.
     pub fn serving(
-        self,
+        mut self,
         socket: impl Into<PathBuf>,
         groups: Vec<(String, Balance)>,
         readers: u32,
@@ -176,12 +167,12 @@ impl OpenOptions {
             balance,
             ..Group::new(&name)
         });
-        let served = Some(ServedGroups {
+        self.served = Some(ServedGroups {
             socket: socket.into(),
             groups: groups.collect(),
             readers,
         });
-        OpenOptions { served, ..self }
+        self
     }
 
     /// Opens a device, or a group of a running hub.
@@ -315,8 +306,9 @@ impl OpenOptions {
                 let endpoints = subscription.endpoints.iter_mut();
                 endpoints.for_each(|endpoint| endpoint.wanted.from.fill(0));
             }
-            let capture = Capture::at_hub(hub.hub.handle(), subscription)?;
-            captures.push(capture.with_hub(Arc::clone(&hub)));
+            let mut capture = Capture::at_hub(hub.hub.handle(), subscription)?;
+            capture._hub = Some(Arc::clone(&hub));
+            captures.push(capture);
         }
         Ok(captures)
     }
@@ -335,7 +327,9 @@ impl OpenOptions {
         };
         let (receiver, _connection) = Receiver::subscribe(&socket, request, compile)?;
         self.confine()?;
-        Ok(Capture::new(receiver).named(format!("{}:{}", device.kind, device.name)))
+        let mut capture = Capture::new(receiver);
+        capture.facts.device = format!("{}:{}", device.kind, device.name);
+        Ok(capture)
     }
 }
 

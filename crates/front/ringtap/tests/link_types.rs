@@ -7,7 +7,7 @@ use std::process::Command;
 
 use ringtap::{Capture, DeviceSpec, Error, Facts, Next, OpenOptions};
 use ringtap_client::Connection;
-use ringtap_hub::access::AccessList;
+use ringtap_hub::AccessList;
 use ringtap_hub::server::Server;
 use ringtap_hub::{Group, Hub, HubOptions};
 use ringtap_ipc::socket::Listener;

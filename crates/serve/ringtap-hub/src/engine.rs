@@ -78,12 +78,14 @@ impl Engine {
 
     /// Runs until the control thread has ended.
     fn run(mut self, inbox: &Receiver<EngineWork>) {
+        while !self.has_begun {
+            match inbox.recv() {
+                Ok(work) => work(&mut self),
+                Err(_) => return self.stop(),
+            }
+        }
         loop {
-            let work = match self.has_begun {
-                true => inbox.try_recv(),
-                false => inbox.recv().map_err(TryRecvError::from),
-            };
-            let handled = match work {
+            let handled = match inbox.try_recv() {
                 Ok(work) => {
                     work(&mut self);
                     true
@@ -91,9 +93,6 @@ impl Engine {
                 Err(TryRecvError::Empty) => false,
                 Err(TryRecvError::Disconnected) => break,
             };
-            if !self.has_begun {
-                continue;
-            }
             let moved = self.step();
             if moved {
                 self.fast = self.slept < PAUSE;

@@ -4,10 +4,9 @@
 use std::str::FromStr;
 
 use ringtap_filter::{Balance, Headers, Program};
+use ringtap_ipc::peer::Peer;
 use ringtap_ipc::protocol::{Refusal, Refused};
 use ringtap_pool::distributor::Policy;
-
-use crate::access::AccessList;
 
 /// How packets reach the readers of a group.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -27,6 +26,25 @@ pub enum Division {
     Packets,
     /// Chunks: each lane has one owner among the readers (WireCAP's basic mode).
     Lanes,
+}
+
+/// Users and groups that may attach. Root and the hub's own user always may.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AccessList {
+    /// User ids that may attach.
+    pub uids: Vec<u32>,
+    /// Group ids that may attach; a user's supplementary groups count.
+    pub gids: Vec<u32>,
+}
+
+impl AccessList {
+    /// Whether the process `peer` may attach to a hub that runs as `hub_uid`.
+    pub fn allows(&self, peer: &Peer, hub_uid: u32) -> bool {
+        peer.uid == 0
+            || peer.uid == hub_uid
+            || self.uids.contains(&peer.uid)
+            || peer.gids.iter().any(|gid| self.gids.contains(gid))
+    }
 }
 
 /// Readers that share the traffic of one filter.
@@ -270,5 +288,32 @@ mod tests {
         for bad in ["sample:0", "sample", "cut:x", "dropnewest", ""] {
             assert_eq!(parse_policy(bad), None, "{bad}");
         }
+    }
+
+    fn peer(uid: u32, gids: &[u32]) -> Peer {
+        Peer {
+            pid: 1,
+            uid,
+            gids: gids.to_vec(),
+        }
+    }
+
+    #[test]
+    fn by_default_root_and_the_hubs_own_user_may() {
+        let access = AccessList::default();
+        assert!(access.allows(&peer(0, &[0]), 1000));
+        assert!(access.allows(&peer(1000, &[1000]), 1000));
+        assert!(!access.allows(&peer(1001, &[1000, 0]), 1000));
+    }
+
+    #[test]
+    fn listed_users_and_groups_may() {
+        let access = AccessList {
+            uids: vec![33],
+            gids: vec![44],
+        };
+        assert!(access.allows(&peer(33, &[1]), 0));
+        assert!(access.allows(&peer(34, &[1, 44]), 0));
+        assert!(!access.allows(&peer(44, &[33]), 0));
     }
 }

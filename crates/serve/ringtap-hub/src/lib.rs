@@ -4,7 +4,6 @@
 //! A [`Hub`] is a thread that moves chunks, never packets. A process can use it alone; a
 //! [`server::Server`] accepts readers of other processes.
 
-pub mod access;
 mod background;
 pub mod buddies;
 mod budgets;
@@ -26,6 +25,6 @@ mod sources;
 mod subscribers;
 
 pub use capture::SOURCE_NOTES;
-pub use group::{Congestion, CongestionError, Delivery, Group};
+pub use group::{AccessList, Congestion, CongestionError, Delivery, Group};
 pub use hub::{Handle, Hub, HubError, HubOptions};
 pub use limits::Limits;

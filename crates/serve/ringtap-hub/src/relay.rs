@@ -81,9 +81,8 @@ impl Relay {
     ) -> io::Result<(Self, Subscription)> {
         let (worker, private, memory) = Worker::new(inner, group, charge.is_some())?;
         let reader_memory = ReaderMemory { memory, charge };
-        let counters = worker.counters();
         let common = Arc::new(Common {
-            counters: Mutex::new(counters),
+            counters: Mutex::new(worker.counters.clone()),
             wanted: Mutex::default(),
             stop: AtomicBool::new(false),
             has_ended: AtomicBool::new(false),

@@ -28,7 +28,7 @@ use ringtap_ipc::transport::{MOST_BYTES, Transport as _};
 use ringtap_ipc::verdict::VerdictChannel;
 use ringtap_pool::wake::Signal;
 
-use crate::access::AccessList;
+use crate::group::AccessList;
 use crate::hub::{Handle, Hub};
 use crate::rate::Rates;
 use admission::{Occupancy, UserClass};

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Subscribers: the hub's side of each subscription.
+//! Subscribers: the hub's side of each subscription, and its counters for its reader and for `status`.
 
 mod attach;
 mod changes;
 mod departed;
-mod statistics;
 
 pub(crate) use changes::{Change, Changes};
 
@@ -14,12 +13,19 @@ use std::sync::Arc;
 use ringtap_filter::Place;
 use ringtap_ipc::doorbell::HubDoorbell;
 use ringtap_ipc::peer::Peer;
+use ringtap_ipc::protocol::{
+    GroupStatus, HubStatus, LaneSnapshot, LaneStatus, ReaderStatus, Snapshot, SourceSnapshot,
+};
 use ringtap_ipc::subscription::SubscriptionId;
+use ringtap_pool::distributor::Missing;
 use ringtap_pool::memory::Region;
+use ringtap_pool::number::{to_u32, to_usize};
 use ringtap_pool::source::Counts;
 
 use crate::budgets::ReaderMemory;
-use crate::group::Delivery;
+use crate::control::HubControl;
+use crate::engine::{Figures, SourceFigures};
+use crate::group::{Delivery, Group, division_word, policy_word};
 use crate::relay::Relay;
 use departed::Departed;
 
@@ -56,5 +62,131 @@ impl Subscribers {
     fn next_id(&mut self) -> SubscriptionId {
         self.last += 1;
         SubscriptionId(self.last)
+    }
+}
+
+impl HubControl {
+    /// A subscriber's counters since its start.
+    pub(crate) fn snapshot(&self, id: SubscriptionId, figures: &Figures) -> Option<Snapshot> {
+        let subscriber = self.subscribers.all.get(&id)?;
+        let missed = &figures.readers.get(&id)?.missed;
+        let readers = subscriber.baselines.iter().zip(missed);
+        let sources = readers.zip(&figures.sources).enumerate();
+        let sources = sources.map(|(at, ((baseline, missed), source))| {
+            let snapshot = of_endpoint(baseline, missed, source);
+            match &subscriber.relay {
+                Some(relay) => relay.counters().as_private(at, snapshot),
+                None => snapshot,
+            }
+        });
+        Some(Snapshot {
+            sources: sources.collect(),
+        })
+    }
+
+    /// The counters of the whole hub.
+    pub(crate) fn status(&self, figures: &Figures) -> HubStatus {
+        let sources = figures.sources.iter();
+        let groups = self.membership.groups();
+        let groups = groups.map(|(group, members)| self.of_group(group, members, figures));
+        let readers = self.subscribers.all.iter().filter_map(|(id, subscriber)| {
+            let numbers = figures.readers.get(id)?.numbers.clone();
+            Some(self.of_reader(*id, subscriber, numbers))
+        });
+        let (departed, departed_overrun) = self.subscribers.departed.status();
+        HubStatus {
+            time_ns: figures.time_ns,
+            started_ns: self.started_ns,
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            pid: Peer::this_process().pid,
+            sources: sources.map(|source| source.status.clone()).collect(),
+            groups: groups.collect(),
+            readers: readers.collect(),
+            bridges: self.bridges.clone(),
+            departed,
+            departed_overrun,
+            hash_seed: self.membership.seed.0,
+            readers_after: None,
+        }
+    }
+
+    fn of_group(&self, group: &Group, members: usize, figures: &Figures) -> GroupStatus {
+        let mut status = GroupStatus {
+            name: group.name.clone(),
+            balance: division_word(group),
+            delivery: group.delivery.word().to_owned(),
+            filter: group.filter_text.clone(),
+            members: to_u32(members),
+            most_members: group.most_members,
+            policy: policy_word(group.policy),
+            offload_percent: group.offload_percent,
+            ..GroupStatus::default()
+        };
+        if let Some(number) = self.membership.chunk_share(&group.name) {
+            let buddies = figures.sources.iter().map(|source| &source.buddies);
+            for counts in buddies.filter_map(|groups| groups.get(to_usize(number))) {
+                status.offloaded_chunks += counts.offloaded_chunks;
+                status.offloaded_packets += counts.offloaded_packets;
+                status.disordered_packets += counts.disordered_packets;
+            }
+        }
+        status
+    }
+
+    /// The status of a reader with these figures of its sources.
+    fn of_reader(
+        &self,
+        id: SubscriptionId,
+        subscriber: &Subscriber,
+        numbers: ReaderStatus,
+    ) -> ReaderStatus {
+        let mut status = ReaderStatus {
+            reader: id.0,
+            name: subscriber.name.clone(),
+            group: subscriber.group.clone(),
+            pid: subscriber.peer.pid,
+            uid: subscriber.peer.uid,
+            delivery: subscriber.delivery.word().to_owned(),
+            attached_ns: subscriber.attached_ns,
+            not_in_source: match &subscriber.place {
+                Place::Source => None,
+                Place::Reader(why) => Some(why.clone()),
+            },
+            buckets: self.membership.buckets_of(id),
+            ..numbers
+        };
+        if let Some(relay) = &subscriber.relay {
+            relay.counters().fill(&mut status);
+        }
+        status
+    }
+}
+
+/// A source's counters since those `before`, with what a reader missed per lane.
+fn of_endpoint(before: &Counts, missed: &[Missing], source: &SourceFigures) -> SourceSnapshot {
+    let now = &source.status;
+    let lane = |(at, now): (usize, &LaneStatus)| {
+        let then = before.lanes.get(at).copied().unwrap_or_default();
+        let missed = missed.get(at).copied().unwrap_or_default();
+        LaneSnapshot {
+            start: then.captured,
+            position: now.captured,
+            offered: now.offered - then.offered,
+            filtered: now.filtered - then.filtered,
+            other_members: 0,
+            pool_full: now.pool_full - then.pool_full,
+            kernel: now.kernel - then.kernel,
+            missed_sequences: missed.sequences,
+            missed_packets: missed.packets,
+            missed_other_members: missed.other_members,
+        }
+    };
+    SourceSnapshot {
+        lanes: now.lanes.iter().enumerate().map(lane).collect(),
+        nic: now.nic.saturating_sub(before.nic),
+        kernel: now.kernel.saturating_sub(before.kernel),
+        ended: source.ended,
+        failure: now.failure.clone(),
+        is_removed: now.is_removed,
     }
 }

@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use ringtap_filter::Balance;
-use ringtap_hub::access::AccessList;
+use ringtap_hub::AccessList;
 use ringtap_hub::group::{Division, LANES, parse_balance, parse_policy};
 use ringtap_hub::{Delivery, Group};
 use ringtap_pool::distributor::Policy;

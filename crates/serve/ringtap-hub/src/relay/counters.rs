@@ -14,15 +14,10 @@ pub(crate) struct RelayCounters {
     pub(super) tally: Tally,
     /// Packets in the private pools, per lane of all sources.
     pub(super) copied: Vec<u64>,
-    /// The lanes of each source, and whether the reader has received all its packets.
+    /// The lanes of each source, counted over all sources, and whether the reader has received all its packets.
     pub(super) sources: Vec<(Range<u32>, bool)>,
-    pub(super) delivered: u64,
-    pub(super) filtered: u64,
-    pub(super) bytes: u64,
-    pub(super) held: u32,
-    pub(super) corrupt: bool,
-    /// When a private pool had no room for a packet the last time.
-    pub(super) last_loss_ns: u64,
+    /// The numbers of the reader's status as far as they come from the private pools.
+    pub(super) reader: ReaderStatus,
 }
 
 impl RelayCounters {
@@ -51,14 +46,15 @@ impl RelayCounters {
 
     /// Adds the reader's own counters.
     pub(crate) fn fill(&self, status: &mut ReaderStatus) {
-        status.delivered = self.delivered;
-        status.filtered = self.filtered + self.tally.filtered();
+        let reader = &self.reader;
+        status.delivered = reader.delivered;
+        status.filtered = reader.filtered + self.tally.filtered();
         status.other_members = self.tally.other_members();
-        status.bytes = self.bytes;
-        status.lag_chunks += self.held.saturating_sub(1);
-        status.corrupt |= self.corrupt;
+        status.bytes = reader.bytes;
+        status.lag_chunks += reader.lag_chunks.saturating_sub(1);
+        status.corrupt |= reader.corrupt;
         status.overrun += self.lost();
-        status.last_loss_ns = status.last_loss_ns.max(self.last_loss_ns);
+        status.last_loss_ns = status.last_loss_ns.max(reader.last_loss_ns);
     }
 }
 
@@ -76,12 +72,12 @@ mod tests {
             tally,
             copied: vec![0, 3],
             sources: vec![(0..1, true), (1..2, false)],
-            delivered: 3,
-            filtered: 0,
-            bytes: 192,
-            held: 3,
-            corrupt: false,
-            last_loss_ns: 7,
+            reader: ReaderStatus {
+                delivered: 3,
+                lag_chunks: 3,
+                last_loss_ns: 7,
+                ..ReaderStatus::default()
+            },
         };
         let inner = SourceSnapshot {
             lanes: vec![LaneSnapshot {

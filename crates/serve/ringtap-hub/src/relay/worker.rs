@@ -2,7 +2,6 @@
 //! The relay's thread: receives in place, copies packets that pass the filter, wakes its reader.
 
 use std::io;
-use std::ops::Range;
 use std::os::fd::AsFd as _;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -14,7 +13,7 @@ use ringtap_ipc::doorbell::{
     DOORBELL_INTERVAL, DoorbellWatch, HubDoorbell, ReaderDoorbell, doorbell,
 };
 use ringtap_ipc::memfd::Reclaimable;
-use ringtap_ipc::protocol::Snapshot;
+use ringtap_ipc::protocol::{ReaderStatus, Snapshot};
 use ringtap_ipc::subscription::{Subscription, Wanted, Watermark};
 use ringtap_ipc::time::now_ns;
 use ringtap_pool::distributor::{Policy, Returns};
@@ -28,8 +27,6 @@ use crate::group::Group;
 
 /// Private pool for the packets of one source.
 struct CopyPool {
-    /// The source's lanes, counted over all sources.
-    lanes: Range<u32>,
     private: PrivatePool,
     /// A packet waits for room in the pool.
     waits: bool,
@@ -40,10 +37,8 @@ struct CopyPool {
 
 pub(super) struct Worker {
     receiver: Receiver,
-    tally: Tally,
     pools: Vec<CopyPool>,
-    /// Packets in the private pools, per lane of all sources.
-    copied: Vec<u64>,
+    pub(super) counters: RelayCounters,
     /// A source cannot be read.
     is_broken: bool,
     /// Wakes the hub.
@@ -81,14 +76,11 @@ impl Worker {
         doorbells.add(&reader)?;
         let (mut pools, mut endpoints) = (Vec::new(), Vec::new());
         let mut memory = Vec::new();
-        let mut lanes = 0..0;
         for endpoint in &inner.endpoints {
             let (private, outer, reclaimable) =
                 make_pool(endpoint, group.private_pool_bytes, for_other_user)?;
             memory.extend(reclaimable);
-            lanes = lanes.end..lanes.end + endpoint.pool.geometry().lane_count;
             pools.push(CopyPool {
-                lanes: lanes.clone(),
                 private,
                 waits: endpoint.facts.policy == Policy::Block,
                 horizon_ns: 0,
@@ -111,11 +103,17 @@ impl Worker {
         receiver
             .listen(doorbells.as_fd())
             .map_err(io::Error::other)?;
-        let worker = Worker {
+        let sources = receiver.sources().map(|(_, lanes)| (lanes, false));
+        let counters = RelayCounters {
             tally: Tally::new(receiver.lanes()),
             copied: (0..receiver.lanes()).map(|_| 0).collect(),
+            sources: sources.collect(),
+            reader: ReaderStatus::default(),
+        };
+        let worker = Worker {
             receiver,
             pools,
+            counters,
             is_broken: false,
             hub,
             reader,
@@ -151,14 +149,35 @@ impl Worker {
         self.publish(common);
     }
 
-    fn publish(&self, common: &Common) {
-        let mut counters = self.counters();
-        let mut before = lock(&common.counters);
-        counters.last_loss_ns = match counters.lost() > before.lost() {
-            true => now_ns(),
-            false => before.last_loss_ns,
+    fn publish(&mut self, common: &Common) {
+        self.read_pools();
+        let mut shared = lock(&common.counters);
+        if self.counters.lost() > shared.lost() {
+            self.counters.reader.last_loss_ns = now_ns();
+        }
+        *shared = self.counters.clone();
+    }
+
+    /// Reads the reader's own counters.
+    fn read_pools(&mut self) {
+        let mut sum = ReaderStatus {
+            last_loss_ns: self.counters.reader.last_loss_ns,
+            ..ReaderStatus::default()
         };
-        *before = counters;
+        for pool in &self.pools {
+            let (distributor, reader) = (&pool.private.distributor, pool.private.reader);
+            if let Some(progress) = distributor.progress(reader) {
+                sum.delivered += progress.delivered.load(Relaxed);
+                sum.filtered += progress.filtered.load(Relaxed);
+                sum.bytes += progress.bytes.load(Relaxed);
+            }
+            let lanes = (0..).map(LaneId).take(pool.private.writers.len());
+            sum.lag_chunks += lanes
+                .map(|lane| distributor.held(reader, lane))
+                .sum::<u32>();
+            sum.corrupt |= distributor.is_corrupt(reader);
+        }
+        self.counters.reader = sum;
     }
 
     /// Discards the reader's signals. Pauses if they come too fast, which delays only this reader.
@@ -205,6 +224,7 @@ impl Worker {
             }
             if !pool.ended && (self.is_broken || self.receiver.has_ended(at)) {
                 pool.ended = true;
+                self.counters.sources[at].1 = true;
                 pool.private.end();
                 self.reader.signal();
             }
@@ -214,11 +234,18 @@ impl Worker {
     /// Copies a batch, and wakes the reader.
     fn copy(&mut self, batch: &Batch, common: &Common) {
         let of_all = batch.lane();
-        let mut pools = self.pools.iter_mut();
-        let Some(pool) = pools.find(|pool| pool.lanes.contains(&of_all.0)) else {
+        let RelayCounters {
+            tally,
+            copied,
+            sources,
+            ..
+        } = &mut self.counters;
+        let sources = sources.iter().zip(&mut self.pools);
+        let mut of_lane = sources.filter(|((lanes, _), _)| lanes.contains(&of_all.0));
+        let Some(((lanes, _), pool)) = of_lane.next() else {
             return;
         };
-        let lane = LaneId(of_all.0 - pool.lanes.start);
+        let lane = LaneId(of_all.0 - lanes.start);
         let private = &mut pool.private;
         if let Some(gap) = batch.capture_gap() {
             private.writers[lane.index()].capture_gap(gap.after, gap.duration_ns);
@@ -228,8 +255,8 @@ impl Worker {
                 .distributor
                 .charge(private.reader, lane, gap.packets);
         }
-        self.tally.begin(batch);
-        let tally = self.tally.at(of_all);
+        tally.begin(batch);
+        let tally = tally.at(of_all);
         for received in batch.packets().map_while(Result::ok) {
             if received.is_ours() {
                 let bytes = received.packet.data.len();
@@ -238,45 +265,12 @@ impl Worker {
                         return;
                     }
                 }
-                self.copied[of_all.index()] += u64::from(private.put(lane, &received.packet));
+                copied[of_all.index()] += u64::from(private.put(lane, &received.packet));
             }
             tally.count(&received);
         }
         private.writers[lane.index()].publish();
         pool.wake_reader(&self.reader);
-    }
-
-    pub(super) fn counters(&self) -> RelayCounters {
-        let mut counters = RelayCounters {
-            tally: self.tally.clone(),
-            copied: self.copied.clone(),
-            sources: Vec::with_capacity(self.pools.len()),
-            delivered: 0,
-            filtered: 0,
-            bytes: 0,
-            held: 0,
-            corrupt: false,
-            last_loss_ns: 0,
-        };
-        for pool in &self.pools {
-            counters.sources.push((pool.lanes.clone(), pool.ended));
-            let PrivatePool {
-                distributor,
-                reader,
-                writers,
-            } = &pool.private;
-            if let Some(progress) = distributor.progress(*reader) {
-                counters.delivered += progress.delivered.load(Relaxed);
-                counters.filtered += progress.filtered.load(Relaxed);
-                counters.bytes += progress.bytes.load(Relaxed);
-            }
-            let lanes = (0..).map(LaneId).take(writers.len());
-            counters.held += lanes
-                .map(|lane| distributor.held(*reader, lane))
-                .sum::<u32>();
-            counters.corrupt |= distributor.is_corrupt(*reader);
-        }
-        counters
     }
 }
 

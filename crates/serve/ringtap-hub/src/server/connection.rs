@@ -198,25 +198,11 @@ impl ClientConnection {
             Ok(([], _)) => return Stay::Leave,
             Ok((_, fds)) if !fds.is_empty() => {
                 self.unwanted = fds;
-                let uid = self.peer.uid;
-                tracing::warn!(
-                    pid = self.peer.pid,
-                    uid,
-                    "connection closed: the reader sent descriptors"
-                );
-                return Stay::Leave;
+                return self.close("the reader sent descriptors");
             }
             Ok((bytes, _)) => decode(bytes),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Stay::Here,
-            Err(error) => {
-                let uid = self.peer.uid;
-                tracing::warn!(
-                    pid = self.peer.pid,
-                    uid,
-                    "connection closed: cannot receive from the reader: {error}"
-                );
-                return Stay::Leave;
-            }
+            Err(error) => return self.close(&format!("cannot receive from the reader: {error}")),
         };
         let answer = match message {
             Ok(request) => self.answer(request),
@@ -233,16 +219,15 @@ impl ClientConnection {
         let fds: Vec<_> = answer.fds.iter().map(AsFd::as_fd).collect();
         match self.transport.send(&encode(&answer.reply), &fds) {
             Ok(()) => Stay::Here,
-            Err(error) => {
-                let uid = self.peer.uid;
-                tracing::warn!(
-                    pid = self.peer.pid,
-                    uid,
-                    "connection closed: the reader does not take its answers: {error}"
-                );
-                Stay::Leave
-            }
+            Err(error) => self.close(&format!("the reader does not take its answers: {error}")),
         }
+    }
+
+    /// Logs why the server closes the connection.
+    fn close(&self, why: &str) -> Stay {
+        let (pid, uid) = (self.peer.pid, self.peer.uid);
+        tracing::warn!(pid, uid, "connection closed: {why}");
+        Stay::Leave
     }
 
     /// The answer to a request; `None` if the control thread answers later.
@@ -308,13 +293,9 @@ impl ClientConnection {
     }
 
     fn detach(&mut self) -> Answer {
-        match self.subscribed() {
-            Err(answer) => answer,
-            Ok(_) => {
-                self.leave();
-                Reply::Done.into()
-            }
-        }
+        let subscribed = self.subscribed();
+        self.leave();
+        subscribed.map_or_else(|refusal| refusal, |_| Reply::Done.into())
     }
 
     fn hello(&mut self, version: u32, name: &str) -> Answer {

@@ -12,7 +12,7 @@ mod server;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::string::string_regex;
-use ringtap_hub::access::AccessList;
+use ringtap_hub::AccessList;
 use ringtap_hub::server::Server;
 use ringtap_ipc::protocol::Reply;
 use ringtap_ipc::socket::Listener;

@@ -3,7 +3,7 @@
 
 use std::time::Instant;
 
-use ringtap_hub::access::AccessList;
+use ringtap_hub::AccessList;
 use ringtap_hub::server::Server;
 use ringtap_hub::{Group, Hub, HubOptions};
 use ringtap_ipc::protocol::{Reply, decode};

@@ -6,8 +6,8 @@ use std::fs;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
+use ringtap_hub::AccessList;
 use ringtap_hub::Group;
-use ringtap_hub::access::AccessList;
 use ringtap_hub::server::serve_one;
 use ringtap_ipc::event::sleep_until_readable;
 use ringtap_ipc::peer::Peer;

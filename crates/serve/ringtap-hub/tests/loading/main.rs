@@ -13,7 +13,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use gated::{Gate, gated};
-use ringtap_hub::access::AccessList;
+use ringtap_hub::AccessList;
 use ringtap_hub::server::Server;
 use ringtap_hub::{Group, Handle, Hub, HubOptions};
 use ringtap_ipc::event::sleep_until_readable;

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::Duration;
 
 use ringtap_capture::CaptureError;
-use ringtap_hub::access::AccessList;
+use ringtap_hub::AccessList;
 use ringtap_hub::server::Server;
 use ringtap_hub::{Group, Hub, HubError, HubOptions, Limits};
 use ringtap_ipc::event::{Event, sleep_until_readable};

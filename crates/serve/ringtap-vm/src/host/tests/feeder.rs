@@ -7,7 +7,7 @@ mod fed;
 use std::path::PathBuf;
 
 use fed::{FedSource, Feed};
-use ringtap_hub::access::AccessList;
+use ringtap_hub::AccessList;
 use ringtap_hub::server::Server;
 use ringtap_hub::{Group, Hub, HubOptions};
 use ringtap_ipc::protocol::HubStatus;
