@@ -12,8 +12,8 @@
 use std::mem::offset_of;
 
 use crate::format::Geometry;
-use crate::ids::widen;
 use crate::memory::{Region, Words};
+use crate::number::to_usize;
 use crate::queue::Parts;
 use crate::sync::{AtomicU32, AtomicU64, Ordering::*};
 use crate::wake::WakeFlag;
@@ -62,7 +62,7 @@ pub(crate) struct ReaderWords {
     pub(crate) asleep: WakeFlag,
     /// How often the reader announced a sleep.
     pub(crate) sleeps: AtomicU32,
-    progress: Progress,
+    pub(crate) progress: Progress,
     /// Sum over the lanes of the sequence number after the last packet taken.
     pub(crate) read_to: AtomicU64,
     /// 1 if the reader merges lanes by time, and so needs `horizon_ns`.
@@ -120,7 +120,6 @@ struct ControlSizes {
 
 /// Offset of each part; all are multiples of 64 bytes.
 struct Places {
-    starts: usize,
     deliveries: usize,
     returns: usize,
     end: usize,
@@ -143,11 +142,10 @@ impl ControlSizes {
 
     fn places(self) -> Places {
         let line = |bytes: usize| bytes.next_multiple_of(64);
-        let entries = |count: u32| widen(count) * size_of::<u64>();
+        let entries = |count: u32| to_usize(count) * size_of::<u64>();
         let deliveries = STARTS + line(entries(self.lanes));
         let returns = deliveries + line(entries(self.deliveries));
         Places {
-            starts: STARTS,
             deliveries,
             returns,
             end: returns + line(entries(self.returns)),
@@ -220,7 +218,7 @@ impl ControlRegion {
         }
         let word = |at| region.words::<AtomicU32>(at, 1).ok_or_else(too_small);
         let entries = |at, count| {
-            let words = region.words::<AtomicU64>(at, widen(count));
+            let words = region.words::<AtomicU64>(at, to_usize(count));
             words.ok_or_else(too_small)
         };
         let deliveries = Parts::new(
@@ -238,7 +236,7 @@ impl ControlRegion {
             reader: region.words(READER_WORDS, 1).ok_or_else(too_small)?,
             deliveries: deliveries.map_err(|_| ControlRegionError::Unknown)?,
             returns: returns.map_err(|_| ControlRegionError::Unknown)?,
-            starts: entries(places.starts, sizes.lanes)?,
+            starts: entries(STARTS, sizes.lanes)?,
         })
     }
 
@@ -256,12 +254,6 @@ impl ControlRegion {
     pub(crate) fn starts(&self) -> Vec<u64> {
         let start = |word: &AtomicU64| u64::from_le(word.load(Relaxed));
         self.starts.iter().map(start).collect()
-    }
-}
-
-impl ReaderWords {
-    pub(crate) fn progress(&self) -> &Progress {
-        &self.progress
     }
 }
 

@@ -29,9 +29,9 @@ use std::sync::Arc;
 
 use crate::control::{self, ControlRegion, ControlRegionError};
 use crate::format::Geometry;
-use crate::ids::{ChunkId, LaneId, ReaderId, widen};
+use crate::ids::{ChunkId, LaneId, ReaderId};
 use crate::memory::Region;
-use crate::number::to_u32;
+use crate::number::{to_u32, to_usize};
 use crate::queue::{Consumer, PeerCorrupt, Producer};
 use crate::reader::Reader;
 use crate::sync::Ordering::*;
@@ -450,7 +450,7 @@ impl Distributor {
         for (reader, entry) in self.readers.iter_mut().enumerate() {
             let Some(entry) = entry else { continue };
             // Reads one entry more than the reader holds, to detect a reader that returns too many.
-            let most = widen(entry.load()) + 1;
+            let most = to_usize(entry.load()) + 1;
             let given_back = std::iter::from_fn(|| entry.returned());
             returned.extend(given_back.take(most).map(|id| (reader, id)));
         }

@@ -11,7 +11,8 @@ mod abi;
 #[cfg(test)]
 mod tests;
 
-use crate::ids::{ChunkId, RegionOffset, widen};
+use crate::ids::{ChunkId, RegionOffset};
+use crate::number::{to_u32, to_usize};
 
 /// First eight bytes of a region: "RINGTAP1".
 pub const MAGIC: u64 = u64::from_le_bytes(*b"RINGTAP1");
@@ -269,7 +270,7 @@ impl Geometry {
 
     /// Size of the largest packet that fits into a chunk, in bytes.
     pub fn max_payload(&self) -> u32 {
-        self.chunk_size - narrow(CHUNK_HEADER_SIZE + SLOT_SIZE)
+        self.chunk_size - to_u32(CHUNK_HEADER_SIZE + SLOT_SIZE)
     }
 
     /// Whether this chunk can hold packets.
@@ -281,7 +282,7 @@ impl Geometry {
     /// Bytes of a chunk as `usize`.
     #[inline]
     pub fn chunk_bytes(&self) -> usize {
-        widen(self.chunk_size)
+        to_usize(self.chunk_size)
     }
 
     /// The header of a region with these sizes.
@@ -292,7 +293,7 @@ impl Geometry {
         put(region::VERSION, &VERSION.to_le_bytes());
         put(
             region::HEADER_SIZE,
-            &narrow(REGION_HEADER_SIZE).to_le_bytes(),
+            &to_u32(REGION_HEADER_SIZE).to_le_bytes(),
         );
         put(region::CHUNK_SIZE, &self.chunk_size.to_le_bytes());
         put(region::CHUNK_COUNT, &self.chunk_count.to_le_bytes());
@@ -364,13 +365,4 @@ fn u32_at(bytes: &[u8; REGION_HEADER_SIZE], at: usize) -> u32 {
 
 fn u64_at(bytes: &[u8; REGION_HEADER_SIZE], at: usize) -> u64 {
     u64::from_le_bytes(std::array::from_fn(|i| bytes[at + i]))
-}
-
-/// A small size, known at compile time, as `u32`.
-#[expect(
-    clippy::cast_possible_truncation,
-    reason = "only for the constants above, which fit"
-)]
-const fn narrow(size: usize) -> u32 {
-    size as u32
 }

@@ -3,7 +3,7 @@
 
 use std::fmt;
 
-use crate::number::to_u32;
+use crate::number::{to_u32, to_usize};
 
 /// Number of a chunk in its pool. Chunk 0 holds the region header, so packets never live there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -24,7 +24,7 @@ pub struct RegionOffset(pub u64);
 impl ChunkId {
     /// This number as an index into a table with one entry a chunk.
     pub fn index(self) -> usize {
-        widen(self.0)
+        to_usize(self.0)
     }
 }
 
@@ -36,7 +36,7 @@ impl LaneId {
 
     /// This number as an index into a table with one entry a lane.
     pub fn index(self) -> usize {
-        widen(self.0)
+        to_usize(self.0)
     }
 }
 
@@ -48,14 +48,8 @@ impl ReaderId {
 
     /// This number as an index into a table with one entry a reader.
     pub fn index(self) -> usize {
-        widen(self.0)
+        to_usize(self.0)
     }
-}
-
-/// A `u32` as `usize`, without loss on the 64-bit machines that Ringtap supports.
-pub(crate) const fn widen(value: u32) -> usize {
-    const { assert!(usize::BITS >= u32::BITS) };
-    value as usize
 }
 
 impl fmt::Display for ChunkId {

@@ -18,7 +18,7 @@ use std::sync::Arc;
 #[cfg(not(loom))]
 pub use region::Region;
 #[cfg(not(loom))]
-pub(crate) use region::{AHEAD, LINE, Piece};
+pub(crate) use region::{AHEAD, LINE, Piece, SLOTS_AHEAD};
 
 /// Keeps a mapping alive; dropped with its last user.
 pub type Owner = Arc<dyn Any + Send + Sync>;

@@ -9,8 +9,8 @@
 //! - Each side keeps a private index and publishes a copy, so the peer cannot change the index.
 //! - The peer is not trusted: what it wrote is checked before it is used.
 
-use crate::ids::widen;
 use crate::memory::Words;
+use crate::number::to_usize;
 use crate::sync::{AtomicU32, AtomicU64, Ordering::*};
 
 /// Shared parts of a queue; head and tail may lie in different mappings.
@@ -74,7 +74,7 @@ impl Parts {
 
     /// A queue on the heap for at least `capacity` entries (at most 2^31).
     pub fn on_heap(capacity: u32) -> Self {
-        let capacity = widen(capacity.clamp(1, 1 << 31).next_power_of_two());
+        let capacity = to_usize(capacity.clamp(1, 1 << 31).next_power_of_two());
         let word = || Words::on_heap(vec![AtomicU32::new(0)]);
         let entries = (0..capacity).map(|_| AtomicU64::new(0)).collect();
         Parts {
@@ -90,7 +90,7 @@ impl Parts {
     }
 
     fn entry(&self, index: u32) -> &AtomicU64 {
-        &self.entries[widen(index & (self.capacity() - 1))]
+        &self.entries[to_usize(index & (self.capacity() - 1))]
     }
 }
 

@@ -16,8 +16,9 @@ use std::sync::Arc;
 
 use crate::control::{ControlRegion, ControlRegionError, Progress};
 use crate::distributor::Policy;
-use crate::ids::{ChunkId, LaneId, widen};
+use crate::ids::{ChunkId, LaneId};
 use crate::memory::Region;
+use crate::number::to_usize;
 use crate::queue::{Consumer, PeerCorrupt};
 use crate::sync::Ordering::*;
 use crate::view::Pool;
@@ -112,22 +113,13 @@ impl Reader {
     ) -> Result<Self, ControlRegionError> {
         let control = ControlRegion::open(control)?;
         let (lanes, want) = (control.starts.len(), pool.geometry().lane_count);
-        if lanes != widen(want) {
+        if lanes != to_usize(want) {
             return Err(ControlRegionError::Lanes { lanes, want });
         }
-        Ok(Reader::new(pool, control, policy, distributor))
-    }
-
-    pub(crate) fn new(
-        pool: Pool,
-        control: ControlRegion,
-        policy: Policy,
-        distributor: Arc<dyn Signal>,
-    ) -> Self {
         let starts = control.starts();
         let read_to = starts.iter().fold(0, |sum: u64, at| sum.wrapping_add(*at));
         control.reader().read_to.store(read_to, Relaxed);
-        Reader {
+        Ok(Reader {
             deliveries: Consumer::new(control.deliveries.clone()),
             lanes: starts.into_iter().map(ReaderLane::new).collect(),
             read_to,
@@ -137,7 +129,7 @@ impl Reader {
                 _ => u32::MAX,
             },
             home: Arc::new(LeaseHome::new(pool, control, distributor)),
-        }
+        })
     }
 
     /// The pool that this reader reads.
@@ -187,7 +179,7 @@ impl Reader {
 
     /// Counters that the reader publishes for `status` and `top`.
     pub fn progress(&self) -> &Progress {
-        self.home.control.reader().progress()
+        &self.home.control.reader().progress
     }
 
     /// Number of waiting packets: published, delivered, and not yet taken.
@@ -217,7 +209,7 @@ impl Reader {
             DeliveryEntry::Chunk { chunk, from, cut } => {
                 let view = self.pool().chunk(chunk);
                 let lane = view.ok_or(RecvError::BadChunk(chunk))?.lane();
-                let most = widen(self.pool().geometry().chunk_count);
+                let most = to_usize(self.pool().geometry().chunk_count);
                 let lane = self.lanes.get_mut(lane.index());
                 // A lane with more chunks than the pool got some chunk twice.
                 let lane = lane.filter(|lane| lane.len() < most);
@@ -304,7 +296,7 @@ impl Reader {
             gap,
             capture_gap,
             most_bytes: if cut {
-                widen(self.cut_bytes)
+                to_usize(self.cut_bytes)
             } else {
                 usize::MAX
             },

@@ -10,15 +10,12 @@
 use std::ops::Range;
 
 use crate::format::{self, CHUNK_HEADER_SIZE, Geometry, HeaderError, SLOT_SIZE, Slot};
-use crate::ids::{ChunkId, LaneId, widen};
-use crate::memory::{Piece, Region};
+use crate::ids::{ChunkId, LaneId};
+use crate::memory::{Piece, Region, SLOTS_AHEAD};
 use crate::number::{to_u32, to_u64, to_usize};
 use crate::publish::{self, ChunkState};
 use crate::reader::CaptureGap;
 use crate::sync::Ordering::*;
-
-/// Prefetch distance for slots, in bytes.
-const SLOTS_AHEAD: usize = 16 * SLOT_SIZE;
 
 /// A region that contains a pool.
 #[derive(Clone)]
@@ -151,6 +148,12 @@ impl Pool {
 pub struct Chunk<'a>(pub(crate) Piece<'a>);
 
 impl<'a> Chunk<'a> {
+    /// A 64-bit word of the header.
+    #[inline]
+    fn word(self, at: usize) -> u64 {
+        u64::from_le(self.0.word64(at).load(Relaxed))
+    }
+
     /// The chunk's state; an impossible count is cut to the chunk's capacity.
     #[inline]
     pub fn state(self) -> ChunkState {
@@ -171,35 +174,34 @@ impl<'a> Chunk<'a> {
     /// Sequence of the packet in slot 0.
     #[inline]
     pub fn first_sequence(self) -> u64 {
-        u64::from_le(self.0.word64(format::chunk::FIRST_SEQUENCE).load(Relaxed))
+        self.word(format::chunk::FIRST_SEQUENCE)
     }
 
     /// Number of this chunk in its lane.
     pub fn chunk_sequence(self) -> u64 {
-        u64::from_le(self.0.word64(format::chunk::CHUNK_SEQUENCE).load(Relaxed))
+        self.word(format::chunk::CHUNK_SEQUENCE)
     }
 
     /// Packets that the lane lost before this chunk because none was free.
     pub fn lost_before(self) -> u64 {
-        u64::from_le(self.0.word64(format::chunk::LOST_BEFORE).load(Relaxed))
+        self.word(format::chunk::LOST_BEFORE)
     }
 
     /// The last capture gap of the lane before this chunk.
     #[inline]
     pub fn capture_gap(self) -> Option<CaptureGap> {
-        let word = |at| u64::from_le(self.0.word64(at).load(Relaxed));
-        let duration_ns = word(format::chunk::GAP_NS);
+        let duration_ns = self.word(format::chunk::GAP_NS);
         (duration_ns > 0).then(|| CaptureGap {
-            sequence: word(format::chunk::GAP_SEQUENCE),
+            sequence: self.word(format::chunk::GAP_SEQUENCE),
             duration_ns,
-            after: word(format::chunk::GAP_AFTER),
+            after: self.word(format::chunk::GAP_AFTER),
         })
     }
 
     /// The combined masks of the packets that [`Chunk::state`] returned before.
     #[inline]
     pub fn wanted(self) -> u64 {
-        u64::from_le(self.0.word64(format::chunk::WANTED).load(Relaxed))
+        self.word(format::chunk::WANTED)
     }
 
     /// Time of the packet in slot 0, in nanoseconds since 1970; `None` without a published packet.
@@ -213,7 +215,9 @@ impl<'a> Chunk<'a> {
     /// Time of the packet in a published slot, in nanoseconds since 1970.
     #[inline]
     pub(crate) fn time_ns(self, index: u32) -> Option<u64> {
-        let words = self.0.words(CHUNK_HEADER_SIZE + widen(index) * SLOT_SIZE)?;
+        let words = self
+            .0
+            .words(CHUNK_HEADER_SIZE + to_usize(index) * SLOT_SIZE)?;
         Some(publish::get_slot(words).time_ns)
     }
 
@@ -224,7 +228,9 @@ impl<'a> Chunk<'a> {
             return counts;
         }
         for index in slots {
-            let words = self.0.words(CHUNK_HEADER_SIZE + widen(index) * SLOT_SIZE);
+            let words = self
+                .0
+                .words(CHUNK_HEADER_SIZE + to_usize(index) * SLOT_SIZE);
             let bits = words.map_or(0, |words| publish::get_slot(words).mask);
             counts.0 += u64::from(bits & mask != 0);
             counts.1 += u64::from(bits & mask == 0 && bits & group != 0);
@@ -234,18 +240,20 @@ impl<'a> Chunk<'a> {
 
     /// Flow hash of the packet in a published slot; all packets without a hash are one flow.
     pub fn flow(self, index: u32) -> Option<u32> {
-        let words = self.0.words(CHUNK_HEADER_SIZE + widen(index) * SLOT_SIZE)?;
+        let words = self
+            .0
+            .words(CHUNK_HEADER_SIZE + to_usize(index) * SLOT_SIZE)?;
         Some(publish::get_slot(words).hash().unwrap_or(0))
     }
 
     /// Prefetches the published packet at `index`.
     #[inline]
     pub(crate) fn will_read(self, index: u32) {
-        let place = CHUNK_HEADER_SIZE + widen(index) * SLOT_SIZE;
+        let place = CHUNK_HEADER_SIZE + to_usize(index) * SLOT_SIZE;
         self.0.will_read(place + SLOTS_AHEAD);
         if let Some(words) = self.0.words(place) {
             self.0
-                .will_read(widen(u32::from(publish::get_slot(words).payload)) * 8);
+                .will_read(to_usize(u32::from(publish::get_slot(words).payload)) * 8);
         }
     }
 
@@ -259,16 +267,18 @@ impl<'a> Chunk<'a> {
     /// lease on this chunk, and the lease must last for `'a`.
     #[inline]
     pub unsafe fn packet(self, index: u32) -> Option<([u64; 4], &'a [u8])> {
-        let words = self.0.words(CHUNK_HEADER_SIZE + widen(index) * SLOT_SIZE)?;
+        let words = self
+            .0
+            .words(CHUNK_HEADER_SIZE + to_usize(index) * SLOT_SIZE)?;
         let words = publish::get_words(words);
         let slot = Slot::from_words(words);
-        let start = widen(u32::from(slot.payload)) * 8;
+        let start = to_usize(u32::from(slot.payload)) * 8;
         if start < CHUNK_HEADER_SIZE {
             return None;
         }
         // SAFETY: published (the caller's promise), so complete, and not overwritten while the caller
         // holds its lease, which lasts for `'a`.
-        let data = unsafe { self.0.slice(start, widen(slot.captured_length)) };
+        let data = unsafe { self.0.slice(start, to_usize(slot.captured_length)) };
         Some((words, data?))
     }
 }

@@ -12,7 +12,8 @@ mod open;
 
 use std::sync::Arc;
 
-use crate::ids::{ChunkId, LaneId, widen};
+use crate::ids::{ChunkId, LaneId};
+use crate::number::to_usize;
 use crate::queue::{Consumer, Producer, PushError};
 use crate::reader::CaptureGap;
 use crate::sync::{AtomicU64, Ordering::*};
@@ -126,7 +127,7 @@ impl LaneWriter {
     ) -> Self {
         let geometry = *pool.geometry();
         LaneWriter {
-            limit: widen(geometry.snap_length.min(geometry.max_payload())),
+            limit: to_usize(geometry.snap_length.min(geometry.max_payload())),
             end: geometry.chunk_bytes(),
             most_packets: u32::MAX,
             pool,

@@ -36,7 +36,7 @@ const LIMIT: i16 = -40;
 const LOADED: i16 = -48;
 const CAPTURED: i16 = -52;
 /// Two more than a multiple of four: the stack is read aligned, and IP begins at byte 14.
-const WINDOW: i16 = -126;
+pub(super) const WINDOW: i16 = -126;
 const WINDOW_WORDS: std::ops::Range<i16> = -16..-8;
 const WORDS: i16 = -128;
 /// Double words below the window, for scratch memory and kept fields.
@@ -268,11 +268,6 @@ impl Frame {
     pub(super) fn point_into_window(&self, to: &mut Assembler, register: Reg, offset: Reg) {
         to.alu64(Op::Mov, register, With::Reg(FRAME));
         to.alu64(Op::Add, register, With::Reg(offset));
-    }
-
-    /// Offset of the window, added to the result of [`Frame::point_into_window`].
-    pub(super) fn window(&self) -> i16 {
-        WINDOW
     }
 
     /// Loads bytes with the helper, at an offset on the wire behind any restored tag.

@@ -6,7 +6,7 @@
 //! - Rarely used code is placed behind the filter.
 
 use super::assembler::{Assembler, Label};
-use super::frame::{Frame, PACKET};
+use super::frame::{Frame, PACKET, WINDOW};
 use super::insn::*;
 
 /// Start of a field.
@@ -47,7 +47,7 @@ pub(super) fn load(
             let end = k.saturating_add(bytes);
             require(to, frame, end, captured, reject);
             if end <= frame.prefix {
-                load_from_prefix(to, frame, field, k);
+                load_from_prefix(to, field, k);
                 return None;
             }
             to.alu32(Op::Mov, R1, With::Constant(k.cast_signed()));
@@ -120,12 +120,11 @@ pub(super) fn load_slowly(to: &mut Assembler, frame: &Frame, slow: Slow, reject:
 
 /// Loads byte by byte, since stack reads must be aligned.
 fn load_from_window(to: &mut Assembler, frame: &Frame, field: Field, loaded: Label) {
-    let window = frame.window();
     frame.point_into_window(to, R3, R1);
-    to.load(AccessSize::Byte, field.into, R3, window);
+    to.load(AccessSize::Byte, field.into, R3, WINDOW);
     // In the packet's order, like the other paths to `loaded`.
     for byte in 1..field.size.bytes() {
-        to.load(AccessSize::Byte, R2, R3, window + i16::from(byte));
+        to.load(AccessSize::Byte, R2, R3, WINDOW + i16::from(byte));
         to.alu32(Op::Lsh, R2, With::Constant(8 * i32::from(byte)));
         to.alu32(Op::Or, field.into, With::Reg(R2));
     }
@@ -133,10 +132,10 @@ fn load_from_window(to: &mut Assembler, frame: &Frame, field: Field, loaded: Lab
 }
 
 /// Loads from r6, which may point to the stack: in aligned pieces.
-fn load_from_prefix(to: &mut Assembler, frame: &Frame, field: Field, k: u32) {
+fn load_from_prefix(to: &mut Assembler, field: Field, k: u32) {
     // At most `LONGEST_PREFIX`.
     let k = i16::try_from(k).unwrap_or(0);
-    let place = frame.window() + k;
+    let place = WINDOW + k;
     let bytes = i16::from(field.size.bytes());
     if place.rem_euclid(bytes) == 0 {
         to.load(field.size, field.into, PACKET, k);

@@ -5,7 +5,8 @@ use std::collections::VecDeque;
 
 use super::MAX_READERS;
 use super::admission::Part;
-use crate::ids::{ChunkId, widen};
+use crate::ids::ChunkId;
+use crate::number::to_usize;
 
 /// Packets of a chunk, from this slot on, that a reader does not get.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -139,7 +140,7 @@ const MOST_ENDED: usize = 16;
 impl Chunks {
     pub(super) fn new(count: u32, lanes: usize) -> Self {
         Chunks {
-            records: vec![ChunkRecord::default(); widen(count)],
+            records: vec![ChunkRecord::default(); to_usize(count)],
             lists: Vec::new(),
             lanes,
         }

@@ -45,7 +45,7 @@ impl Distributor {
     /// Counters that a reader publishes, for display.
     pub fn progress(&self, id: ReaderId) -> Option<&Progress> {
         let entry = self.readers.get(id.index())?.as_ref()?;
-        Some(entry.control.reader().progress())
+        Some(&entry.control.reader().progress)
     }
 
     pub(super) fn account(&self, id: ReaderId, lane: LaneId) -> Option<&Account> {

@@ -10,6 +10,7 @@ use std::ptr::{self, NonNull};
 use std::sync::Arc;
 
 use super::{Owner, Words, prefetch};
+use crate::format::SLOT_SIZE;
 use crate::sync::{AtomicU32, AtomicU64};
 
 /// A mapping that contains a pool.
@@ -232,6 +233,9 @@ pub(crate) const LINE: usize = 64;
 /// Prefetch distance below a payload, in bytes: sixteen lines are in transfer while a packet is
 /// copied.
 pub(crate) const AHEAD: usize = 1024;
+
+/// Prefetch distance for slots, in bytes.
+pub(crate) const SLOTS_AHEAD: usize = 16 * SLOT_SIZE;
 
 /// Copies `source` to `to` and prefetches the lines [`AHEAD`] below for the next packets.
 ///

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use super::lease::Lease;
 use super::{CaptureGap, Gap, RecvError};
 use crate::format::Slot;
-use crate::ids::{ChunkId, LaneId, widen};
-use crate::number::to_u32;
+use crate::ids::{ChunkId, LaneId};
+use crate::number::{to_u32, to_usize};
 use crate::view::Chunk;
 
 /// Prefetch distance for payloads, in packets.
@@ -89,7 +89,7 @@ impl ChunkBatch {
 
     /// Number of packets, at least 1.
     pub fn len(&self) -> usize {
-        widen(self.to - self.from)
+        to_usize(self.to - self.from)
     }
 
     /// Never true: without packets there is no batch.
@@ -182,7 +182,7 @@ impl<'a> Iterator for ChunkPackets<'a> {
     }
 
     fn size_hint(&self) -> (usize, Option<usize>) {
-        let left = widen(self.to - self.at);
+        let left = to_usize(self.to - self.at);
         (left, Some(left))
     }
 }

@@ -2,7 +2,8 @@
 //! Peeks at the first waiting packet of each lane, for readers that merge lanes by time.
 
 use super::{ChunkBatch, Range, Reader, RecvError};
-use crate::ids::{ChunkId, LaneId, widen};
+use crate::ids::{ChunkId, LaneId};
+use crate::number::to_usize;
 use crate::sync::Ordering::*;
 
 /// Waiting packets of a reader's lanes.
@@ -69,7 +70,7 @@ impl Reader {
                 }
             }
         }
-        let chunks = widen(self.pool().geometry().chunk_count);
+        let chunks = to_usize(self.pool().geometry().chunk_count);
         peek.is_crowded = waiting > (chunks / CROWD).max(FEW);
         peek.ended = ended && peek.first.is_none();
         Ok(peek)

@@ -11,7 +11,8 @@
 
 use super::{LaneWriter, PacketMeta};
 use crate::format::{CHUNK_HEADER_SIZE, SLOT_SIZE};
-use crate::ids::{ChunkId, widen};
+use crate::ids::ChunkId;
+use crate::number::to_usize;
 use crate::wake::Level;
 
 /// Size of a cache line in bytes.
@@ -92,7 +93,7 @@ impl CellLayout {
 impl LaneWriter {
     /// Divides the chunks that are opened from now on.
     pub fn divide(&mut self, layout: CellLayout) {
-        self.end = widen(layout.first);
+        self.end = to_usize(layout.first);
     }
 
     /// Takes a free chunk, whose cells the caller gives to the kernel; `None` if all are in use.

@@ -9,7 +9,8 @@
 //!   write into another lane's chunk, into a free chunk, or into one chunk twice.
 
 use crate::format::Geometry;
-use crate::ids::{ChunkId, widen};
+use crate::ids::ChunkId;
+use crate::number::to_usize;
 use crate::queue::Consumer;
 
 /// Entries taken from the recycle queue at one time, to limit the time of a chunk change.
@@ -31,7 +32,7 @@ impl FreeChunks {
             stack: chunks,
             recycled,
             geometry,
-            out: vec![0; widen(geometry.chunk_count).div_ceil(64)],
+            out: vec![0; to_usize(geometry.chunk_count).div_ceil(64)],
         }
     }
 

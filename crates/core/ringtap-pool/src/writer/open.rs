@@ -8,15 +8,12 @@
 
 use super::PacketMeta;
 use crate::format::{self, CHUNK_HEADER_SIZE, SLOT_SIZE, Slot, flag};
-use crate::ids::{LaneId, widen};
-use crate::memory::{AHEAD, LINE, Piece};
-use crate::number::{to_u16, to_u32};
+use crate::ids::LaneId;
+use crate::memory::{AHEAD, LINE, Piece, SLOTS_AHEAD};
+use crate::number::{to_u16, to_u32, to_usize};
 use crate::publish;
 use crate::reader::CaptureGap;
 use crate::sync::{AtomicU32, Ordering::*};
-
-/// Prefetch distance for slots, in bytes.
-const SLOTS_AHEAD: usize = 16 * SLOT_SIZE;
 
 pub(super) struct Open {
     piece: Piece<'static>,
@@ -82,7 +79,7 @@ impl Open {
         let open = Open {
             piece,
             next_slot: CHUNK_HEADER_SIZE,
-            slots_end: CHUNK_HEADER_SIZE + widen(most_packets).saturating_mul(SLOT_SIZE),
+            slots_end: CHUNK_HEADER_SIZE + to_usize(most_packets).saturating_mul(SLOT_SIZE),
             floor: end.min(piece.bytes()),
             published: 0,
             wanted: 0,
