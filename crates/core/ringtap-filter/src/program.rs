@@ -18,6 +18,8 @@ mod work;
 
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
+
 pub(crate) use machine::{is_outside, jump, targets};
 
 /// One classic BPF instruction, laid out as the kernel's `struct sock_filter`.
@@ -53,6 +55,9 @@ pub const SCRATCH_WORDS: usize = 16;
 /// eight bytes) that fit into an IPv6 packet.
 pub const MAX_ROUNDS: u32 = 10_000;
 
+/// Most instructions of a program in a message or behind a join; the kernel has the same limit.
+pub const MOST_INSTRUCTIONS: usize = 4096;
+
 /// Why instructions are not a valid program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -72,8 +77,10 @@ pub enum ProgramError {
     NoEnd,
 }
 
-/// A checked program; copies share the instructions.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+/// A checked program; copies share the instructions. In messages it is the list of its
+/// [entries](Program::to_entries).
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(try_from = "Vec<u64>", into = "Vec<u64>")]
 pub struct Program {
     instructions: Arc<[Instruction]>,
     most_steps: Option<u32>,
@@ -176,6 +183,26 @@ impl Program {
     #[must_use]
     pub fn takes_everything(&self) -> bool {
         matches!(*self.instructions, [only] if only.code == code::RETURN_CONSTANT && only.k != 0)
+    }
+}
+
+impl TryFrom<Vec<u64>> for Program {
+    type Error = String;
+
+    fn try_from(entries: Vec<u64>) -> Result<Self, String> {
+        let count = entries.len();
+        if count > MOST_INSTRUCTIONS {
+            return Err(format!(
+                "a filter of {count} instructions: at most {MOST_INSTRUCTIONS} are possible"
+            ));
+        }
+        Program::from_entries(&entries).map_err(|error| format!("invalid filter: {error}"))
+    }
+}
+
+impl From<Program> for Vec<u64> {
+    fn from(program: Program) -> Self {
+        program.to_entries()
     }
 }
 

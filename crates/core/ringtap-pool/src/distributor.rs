@@ -285,13 +285,11 @@ impl Distributor {
     pub fn charge(&mut self, id: ReaderId, lane: LaneId, packets: u64) {
         let entry = self.readers.get_mut(id.index()).and_then(Option::as_mut);
         if let Some(entry) = entry.filter(|entry| lane.index() < entry.lanes.len()) {
-            entry.miss(
-                lane.index(),
-                Missing {
-                    packets,
-                    ..Missing::default()
-                },
-            );
+            let missing = Missing {
+                packets,
+                ..Missing::default()
+            };
+            entry.miss(lane.index(), missing);
         }
     }
 
@@ -435,11 +433,8 @@ impl Distributor {
         }
         self.scheduler.sealed(id, published);
         self.chunks.seal(id);
-        for Missed { reader, from, why } in std::mem::take(&mut self.lanes[lane].missed) {
-            let missing = self.missing(id, reader, from..published, why);
-            if let Some(entry) = self.readers[reader].as_mut() {
-                entry.miss(lane, missing);
-            }
+        for missed in std::mem::take(&mut self.lanes[lane].missed) {
+            self.count_missed(lane, id, missed, published);
         }
         self.recycle_if_done(id);
     }

@@ -14,8 +14,9 @@ use std::time::{Duration, Instant};
 
 use parking_lot::ReentrantMutex;
 use ringtap_client::{Connection, Control as _, Deadline, Look, Receiver};
+use ringtap_filter::program::MOST_INSTRUCTIONS;
 use ringtap_filter::{Instruction, Program};
-use ringtap_ipc::protocol::{MOST_INSTRUCTIONS, SourceSnapshot};
+use ringtap_ipc::protocol::SourceSnapshot;
 use ringtap_ipc::subscription::Subscription;
 
 use crate::abi::{DIRECTION_INOUT, ERROR_BREAK, PacketHeader, PcapStatistics};

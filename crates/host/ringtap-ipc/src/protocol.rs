@@ -8,7 +8,7 @@
 
 mod snapshot;
 mod status;
-pub mod wire;
+pub(crate) mod wire;
 
 use std::io;
 
@@ -25,8 +25,6 @@ use crate::subscription::{Attached, SubscriptionRequest, Wanted};
 
 /// Version of the protocol; hub and reader must have the same.
 pub const VERSION: u32 = 1;
-/// Most instructions of a filter; the kernel has the same limit.
-pub const MOST_INSTRUCTIONS: usize = 4096;
 
 /// A reader's request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -47,7 +45,6 @@ pub enum Request {
     /// Changes the reader's own filter while packets arrive.
     Filter {
         /// See [`SubscriptionRequest::filter`].
-        #[serde(with = "wire::filter")]
         program: Program,
     },
     /// Changes how many chunks of a lane the reader may hold.
@@ -173,6 +170,8 @@ pub fn decode<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<T, ParseError> 
 
 #[cfg(test)]
 mod tests {
+    use ringtap_filter::program::MOST_INSTRUCTIONS;
+
     use super::*;
 
     #[test]

@@ -36,7 +36,7 @@ pub struct SubscriptionRequest {
     #[serde(skip)]
     pub name: String,
     /// The reader's own filter, in addition to the group's.
-    #[serde(default = "Program::everything", with = "wire::filter")]
+    #[serde(default = "Program::everything")]
     pub filter: Program,
     /// Chunks of one lane that the reader may hold; absent: the group's number.
     #[serde(default)]
@@ -156,7 +156,6 @@ pub struct Wanted {
     #[serde(rename = "not_in_source", with = "wire::place")]
     pub place: Place,
     /// The filters of the reader and its group combined.
-    #[serde(with = "wire::filter")]
     pub filter: Program,
     /// Per lane, the first sequence that the source classified with this filter; the reader filters
     /// earlier packets itself.

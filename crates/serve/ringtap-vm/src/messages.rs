@@ -14,7 +14,7 @@
 #![forbid(unsafe_code)]
 
 use ringtap_filter::Program;
-use ringtap_ipc::protocol::{ParseError, decode, encode, wire};
+use ringtap_ipc::protocol::{ParseError, decode, encode};
 use ringtap_pool::source::Facts;
 use ringtap_vnplug::ctrl::message::{ApplicationId, ApplicationMessage, MOST_PAYLOAD_BYTES};
 use serde::{Deserialize, Serialize};
@@ -40,7 +40,7 @@ pub enum GuestRequest {
         /// Name of the reader, for `ringtap vm list` and `ringtap status` on the host.
         name: String,
         /// The filter.
-        #[serde(default = "Program::everything", with = "wire::filter")]
+        #[serde(default = "Program::everything")]
         filter: Program,
         /// Most bytes of a packet that the guest wants; absent: all.
         #[serde(default)]
@@ -51,7 +51,6 @@ pub enum GuestRequest {
         /// The group.
         group: String,
         /// The new filter.
-        #[serde(with = "wire::filter")]
         filter: Program,
     },
     /// Ends a subscription. The answer is [`HostMessage::Unsubscribed`].

@@ -9,7 +9,7 @@ use super::code::{
     CLASS, CLASS_ALU, CLASS_JMP, DIV, JA, JGE, JGT, LD_LEN, MOD, OPERATION, RETURN_A,
     RETURN_CONSTANT, SOURCE_X, SUB, TXA, packet_load,
 };
-use super::{Instruction, Program, jump};
+use super::{Instruction, MOST_INSTRUCTIONS, Program, jump};
 
 /// Instructions before an indexed load that match packets in which it fails.
 const GUARD: usize = 7;
@@ -69,7 +69,7 @@ fn join(programs: &[&Program], snap_length: u32) -> Option<Program> {
     }
     joined.extend(last.clears());
     joined.extend(last.instructions());
-    match joined.len() <= super::both::MOST_INSTRUCTIONS {
+    match joined.len() <= MOST_INSTRUCTIONS {
         true => Program::new(&joined).ok(),
         false => None,
     }

@@ -2,11 +2,9 @@
 //! Joins two programs to one that matches what both match.
 
 use super::code::{self, CLASS, JA, LD_IMM, LD_MEM, LDX_IMM, LDX_MEM, ST};
-use super::{Instruction, Program};
+use super::{Instruction, MOST_INSTRUCTIONS, Program};
 use crate::ebpf::facts;
 
-/// Maximum number of instructions of a program, as in the kernel.
-pub(super) const MOST_INSTRUCTIONS: usize = 4096;
 const RETURN_CLASS: u16 = 0x06;
 
 impl Program {

@@ -188,14 +188,6 @@ pub(super) struct Entry {
     slept: u32,
 }
 
-/// Terms on which a reader gets a chunk.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Terms {
-    No,
-    Whole(Part),
-    Cut(Part),
-}
-
 impl Entry {
     /// The state of a new reader of lanes with these credits.
     pub(super) fn new(
@@ -246,11 +238,10 @@ impl Entry {
         }
     }
 
-    /// Terms on which the reader gets the chunk that was just opened.
-    pub(super) fn terms(&mut self, lane: usize, room: Room) -> Terms {
-        let Some(part) = self.part(lane, room.may_share) else {
-            return Terms::No;
-        };
+    /// The part of a lane from which the reader gets the chunk that was just opened, and whether it gets
+    /// only the first bytes of each packet; `None` if it does not get the chunk.
+    pub(super) fn terms(&mut self, lane: usize, room: Room) -> Option<(Part, bool)> {
+        let part = self.part(lane, room.may_share)?;
         let account = &mut self.lanes[lane];
         let limit = account
             .guarantee
@@ -258,16 +249,13 @@ impl Entry {
             .min(account.credit);
         let strained = account.held * 2 >= limit;
         match self.policy {
-            Policy::Cut { .. } if strained => Terms::Cut(part),
             Policy::Sample { one_in } if strained => {
                 account.turn = account.turn.wrapping_add(1);
-                if account.turn.is_multiple_of(one_in.max(1)) {
-                    Terms::Whole(part)
-                } else {
-                    Terms::No
-                }
+                let is_due = account.turn.is_multiple_of(one_in.max(1));
+                is_due.then_some((part, false))
             }
-            _ => Terms::Whole(part),
+            Policy::Cut { .. } => Some((part, strained)),
+            _ => Some((part, false)),
         }
     }
 

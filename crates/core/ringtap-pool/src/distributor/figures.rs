@@ -44,21 +44,20 @@ impl Distributor {
 
     /// Counters that a reader publishes, for display.
     pub fn progress(&self, id: ReaderId) -> Option<&Progress> {
-        let entry = self.readers.get(id.index())?.as_ref()?;
-        Some(&entry.control.reader().progress)
+        Some(&self.entry(id)?.control.reader().progress)
     }
 
     pub(super) fn account(&self, id: ReaderId, lane: LaneId) -> Option<&Account> {
-        let entry = self.readers.get(id.index())?.as_ref()?;
-        entry.lanes.get(lane.index())
+        self.entry(id)?.lanes.get(lane.index())
+    }
+
+    fn entry(&self, id: ReaderId) -> Option<&Entry> {
+        self.readers.get(id.index())?.as_ref()
     }
 
     /// Whether this reader broke the protocol and gets no more chunks.
     pub fn is_corrupt(&self, id: ReaderId) -> bool {
-        self.readers
-            .get(id.index())
-            .and_then(Option::as_ref)
-            .is_some_and(|entry| entry.corrupt)
+        self.entry(id).is_some_and(|entry| entry.corrupt)
     }
 
     /// Number of chunks of this lane that are not free.

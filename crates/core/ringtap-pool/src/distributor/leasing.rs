@@ -1,33 +1,28 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Decides which readers receive a chunk and on which terms, and counts what the others miss.
 
-use std::ops::Range;
-
 use super::Distributor;
-use super::admission::Part;
 use super::chunks::{Missed, Why};
-use super::entry::{Entry, Missing, Policy, Terms};
+use super::entry::{Entry, Missing, Policy};
 use super::shares::{Choice, is_elsewhere};
 use crate::ids::ChunkId;
 use crate::number::to_u32;
 
 impl Distributor {
-    /// Packets that a reader misses without these slots of a chunk.
-    pub(super) fn missing(
-        &self,
-        id: ChunkId,
-        reader: usize,
-        slots: Range<u32>,
-        why: Why,
-    ) -> Missing {
-        let sequences = u64::from(slots.end.saturating_sub(slots.start));
-        let entry = self.readers[reader].as_ref();
-        let (mask, group) = entry.map_or((0, 0), |entry| (entry.mask, entry.group));
+    /// Counts what a reader misses without the slots of a lane's chunk up to `end`.
+    pub(super) fn count_missed(&mut self, lane: usize, id: ChunkId, missed: Missed, end: u32) {
+        let Missed { reader, from, why } = missed;
+        let Some(entry) = self.readers[reader].as_mut() else {
+            return;
+        };
+        let sequences = u64::from(end.saturating_sub(from));
         let (wanted, other_members) = match self.pool.chunk(id) {
-            Some(chunk) if mask != u64::MAX => chunk.count_masks(slots, mask, group),
+            Some(chunk) if entry.mask != u64::MAX => {
+                chunk.count_masks(from..end, entry.mask, entry.group)
+            }
             _ => (sequences, 0),
         };
-        match why {
+        let missing = match why {
             Why::Credit | Why::Burst => Missing {
                 sequences,
                 packets: wanted,
@@ -39,7 +34,8 @@ impl Distributor {
                 other_members: wanted + other_members,
                 ..Missing::default()
             },
-        }
+        };
+        entry.miss(lane, missing);
     }
 
     /// Leases the chunk that is being filled to a new reader, from `starts` on.
@@ -93,14 +89,10 @@ impl Distributor {
         let Some(entry) = self.readers[reader].as_mut() else {
             return;
         };
-        let (part, cut) = match entry.terms(lane, room) {
-            Terms::No => (None, false),
-            Terms::Whole(part) => (Some(part), false),
-            Terms::Cut(part) => (Some(part), true),
-        };
         let step = self.steps;
-        let is_delivered = |part: &Part| entry.deliver(lane, chunk, from, cut, *part);
-        if let Some(part) = part.filter(is_delivered) {
+        if let Some((part, cut)) = entry.terms(lane, room)
+            && entry.deliver(lane, chunk, from, cut, part)
+        {
             entry.lanes[lane].note_step(step);
             entry.lanes[lane].begins(begins.unwrap_or(0) + u64::from(from));
             let peers = &self.owners.get(entry.owner).readers;
@@ -128,12 +120,11 @@ impl Distributor {
                 self.lanes[lane].missed.push(missed);
                 continue;
             }
-            let Missed { reader, from, why } = missed;
             let Some(chunk) = self.pool.chunk(id) else {
                 return;
             };
             let now = chunk.state().published;
-            let entry = self.readers[reader].as_ref();
+            let entry = self.readers[missed.reader].as_ref();
             // A sample is of whole chunks.
             let may = entry.is_some_and(|entry| {
                 let room = self.room(lane, entry, id, threshold);
@@ -144,11 +135,8 @@ impl Distributor {
                 self.lanes[lane].missed.push(missed);
                 continue;
             }
-            let missing = self.missing(id, reader, from..now, why);
-            if let Some(entry) = self.readers[reader].as_mut() {
-                entry.miss(lane, missing);
-            }
-            self.lease(lane, reader, id, now, threshold);
+            self.count_missed(lane, id, missed, now);
+            self.lease(lane, missed.reader, id, now, threshold);
         }
     }
 }

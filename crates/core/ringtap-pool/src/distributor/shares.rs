@@ -6,7 +6,6 @@
 //!   the share count its packets as packets for other members, not as lost.
 
 use super::Distributor;
-use super::chunks::Missed;
 use super::scheduler::{Candidate, NextChunk, Returned};
 use crate::ids::{ChunkId, LaneId, ReaderId};
 use crate::number::to_u32;
@@ -159,12 +158,9 @@ impl Distributor {
             .pool
             .chunk(id)
             .map_or(0, |chunk| chunk.state().published);
-        for Missed { from, why, .. } in own {
+        for missed in own {
             // Packets that the reader missed before it took over stay counted as missed.
-            let missing = self.missing(id, heir, from..now, why);
-            if let Some(entry) = self.readers[heir].as_mut() {
-                entry.miss(lane, missing);
-            }
+            self.count_missed(lane, id, missed, now);
         }
         let threshold = self.lanes[lane].budget.threshold();
         self.lease(lane, heir, id, now, threshold);

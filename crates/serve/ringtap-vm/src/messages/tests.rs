@@ -3,8 +3,8 @@
 
 use proptest::option;
 use proptest::prelude::*;
+use ringtap_filter::program::MOST_INSTRUCTIONS;
 use ringtap_filter::{Instruction, Program};
-use ringtap_ipc::protocol::MOST_INSTRUCTIONS;
 use ringtap_pool::distributor::Policy;
 
 use super::*;
