@@ -5,74 +5,35 @@
 //! - A packet is changed only if its checksum field equals the sum of the pseudo header. If a
 //!   complete checksum has this value by chance, the result is the same checksum.
 
+use ringtap_filter::Headers;
+use ringtap_filter::hash::{self, Link};
 use ringtap_packet::checksum::{finish, sum};
-
-/// Range and position of a checksum.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Unfinished {
-    from: usize,
-    to: usize,
-    field: usize,
-}
 
 /// The missing checksum of an Ethernet frame, and its offset.
 pub(super) fn completion(frame: &[u8]) -> Option<(usize, [u8; 2])> {
-    let Unfinished { from, to, field } = unfinished(frame)?;
-    // Over the range including the pseudo header's sum in the field, as the NIC would.
-    let value = match finish(sum(frame.get(from..to)?)) {
+    let ip = hash::ip(frame, Link::Ethernet, Headers::Outer)?;
+    let field = match ip.protocol {
+        _ if ip.fragment.is_some() => return None,
+        6 => 16,
+        17 => 6,
+        _ => return None,
+    };
+    let length = ip.length.checked_sub(ip.header_length)?;
+    let addresses = sum(ip.source) + sum(ip.destination);
+    let pseudo = addresses + u32::from(ip.protocol) + u32::try_from(length).ok()?;
+    // The rest is padding.
+    let segment = ip.payload.get(..length)?;
+    if segment.get(field..field + 2)? != (!finish(pseudo)).to_be_bytes() {
+        return None;
+    }
+    // Over the segment with the pseudo header's sum in the field, as the NIC would.
+    let value = match finish(sum(segment)) {
         // In UDP, 0 means "no checksum".
         0 => 0xffff,
         value => value,
     };
-    Some((field, value.to_be_bytes()))
-}
-
-fn word(frame: &[u8], at: usize) -> Option<u16> {
-    let bytes = frame.get(at..at + 2)?;
-    Some(u16::from_be_bytes([bytes[0], bytes[1]]))
-}
-
-fn unfinished(frame: &[u8]) -> Option<Unfinished> {
-    const VLANS: [u16; 3] = [0x8100, 0x88a8, 0x9100];
-    let mut at = 12;
-    let mut kind = word(frame, at)?;
-    for _ in 0..2 {
-        if VLANS.contains(&kind) {
-            at += 4;
-            kind = word(frame, at)?;
-        }
-    }
-    let ip = at + 2;
-    let (from, protocol, length, addresses) = match kind {
-        0x0800 => {
-            let header = usize::from(frame.get(ip)? & 15) * 4;
-            let is_fragment = word(frame, ip + 6)? & 0x3fff != 0;
-            if is_fragment || header < 20 {
-                return None;
-            }
-            let length = usize::from(word(frame, ip + 2)?).checked_sub(header)?;
-            (ip + header, *frame.get(ip + 9)?, length, ip + 12..ip + 20)
-        }
-        0x86dd => {
-            let length = usize::from(word(frame, ip + 4)?);
-            (ip + 40, *frame.get(ip + 6)?, length, ip + 8..ip + 40)
-        }
-        _ => return None,
-    };
-    let field = from
-        + match protocol {
-            6 => 16,
-            17 => 6,
-            _ => return None,
-        };
-    let pseudo = sum(frame.get(addresses)?) + u32::from(protocol) + u32::try_from(length).ok()?;
-    let is_unfinished = word(frame, field)? == !finish(pseudo);
-    is_unfinished.then_some(Unfinished {
-        from,
-        // The rest is padding.
-        to: from + length,
-        field,
-    })
+    let before = frame.len() - ip.payload.len();
+    Some((before + field, value.to_be_bytes()))
 }
 
 #[cfg(test)]
