@@ -9,31 +9,37 @@ use ringtap_filter::Headers;
 use ringtap_filter::hash::{self, Link};
 use ringtap_packet::checksum::{finish, sum};
 
+const TCP: u8 = 6;
+const UDP: u8 = 17;
+
 /// The missing checksum of an Ethernet frame, and its offset.
 pub(super) fn completion(frame: &[u8]) -> Option<(usize, [u8; 2])> {
     let ip = hash::ip(frame, Link::Ethernet, Headers::Outer)?;
-    let field = match ip.protocol {
-        _ if ip.fragment.is_some() => return None,
-        6 => 16,
-        17 => 6,
+    let field = match (ip.fragment, ip.protocol) {
+        (None, TCP) => 16,
+        (None, UDP) => 6,
         _ => return None,
     };
+    // What follows the packet is padding of the frame.
     let length = ip.length.checked_sub(ip.header_length)?;
-    let addresses = sum(ip.source) + sum(ip.destination);
-    let pseudo = addresses + u32::from(ip.protocol) + u32::try_from(length).ok()?;
-    // The rest is padding.
     let segment = ip.payload.get(..length)?;
-    if segment.get(field..field + 2)? != (!finish(pseudo)).to_be_bytes() {
+    let pseudo = sum(ip.source)
+        + sum(ip.destination)
+        + u32::from(ip.protocol)
+        + u32::try_from(length).ok()?;
+    let found = u16::from_be_bytes(*segment.get(field..)?.first_chunk()?);
+    if found != !finish(pseudo) {
         return None;
     }
-    // Over the segment with the pseudo header's sum in the field, as the NIC would.
+    // Over the segment including the pseudo header's sum in the field, as the NIC would.
     let value = match finish(sum(segment)) {
         // In UDP, 0 means "no checksum".
         0 => 0xffff,
         value => value,
     };
-    let before = frame.len() - ip.payload.len();
-    Some((before + field, value.to_be_bytes()))
+    // The payload reaches to the end of the frame.
+    let at = frame.len().checked_sub(ip.payload.len())? + field;
+    Some((at, value.to_be_bytes()))
 }
 
 #[cfg(test)]

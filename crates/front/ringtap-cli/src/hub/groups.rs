@@ -4,6 +4,7 @@
 use std::str::FromStr;
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
+use nix::unistd::{Group as UnixGroup, User};
 use ringtap_filter::Balance;
 use ringtap_hub::AccessList;
 use ringtap_hub::group::{Division, LANES, parse_balance, parse_policy};
@@ -92,8 +93,8 @@ const VIEWERS: &str = "ringtap";
 
 /// The users of each group, and those who only see the counters.
 pub(crate) fn access(groups: &[GroupText]) -> Vec<AccessList> {
-    let viewers = uzers::get_group_by_name(VIEWERS).map(|viewers| AccessList {
-        gids: vec![viewers.gid()],
+    let viewers = group_id(VIEWERS).map(|gid| AccessList {
+        gids: vec![gid],
         ..AccessList::default()
     });
     let of_groups = groups.iter().map(|group| group.group.access.clone());
@@ -259,15 +260,18 @@ pub(super) fn policy(word: &str) -> Result<Policy> {
 }
 
 pub(crate) fn user(text: &str) -> Result<u32> {
-    let found = || uzers::get_user_by_name(text).map(|user| user.uid());
+    let found = || Some(User::from_name(text).ok()??.uid.as_raw());
     let uid = text.parse().ok().or_else(found);
     uid.with_context(|| format!("there is no user \"{text}\""))
 }
 
 pub(crate) fn group_of_users(text: &str) -> Result<u32> {
-    let found = || uzers::get_group_by_name(text).map(|group| group.gid());
-    let gid = text.parse().ok().or_else(found);
+    let gid = text.parse().ok().or_else(|| group_id(text));
     gid.with_context(|| format!("there is no group of users \"{text}\""))
+}
+
+fn group_id(name: &str) -> Option<u32> {
+    Some(UnixGroup::from_name(name).ok()??.gid.as_raw())
 }
 
 #[cfg(test)]
