@@ -20,12 +20,12 @@ use ringtap_capture::meter::KernelMeter;
 use ringtap_device::Kind;
 use ringtap_probe::config::{ExportPlan, ProbeConfig};
 use ringtap_probe::ctl::CtlServer;
-use ringtap_probe::export::Exporter;
 use ringtap_probe::export::destination::Destination;
 use ringtap_probe::export::json::JsonLines;
-use ringtap_probe::export::prometheus::{ProbeMetrics, PrometheusExporter};
+use ringtap_probe::export::prometheus::ProbeMetrics;
 use ringtap_probe::export::text::TextLines;
-use ringtap_probe::{ExportOptions, Probe, ProbeLedger, ProbePlan, usual_workers};
+use ringtap_probe::export::{Exporter, WhenFull};
+use ringtap_probe::{Probe, ProbeLedger, ProbePlan, usual_workers};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
@@ -199,17 +199,20 @@ pub(crate) fn run(args: &ProbeArgs) -> Result<ExitCode> {
     }
     let totals = ProbeMetrics::default();
     if args.metrics.is_some() {
-        exporters.push(Box::new(PrometheusExporter::new(totals.clone())));
+        exporters.push(Box::new(totals.clone()));
     }
     let libraries = libraries.map(|own| own.start(&plan, &args.input.filter_text()));
     let libraries = libraries.transpose()?;
-    let options = ExportOptions::new(is_live);
-    let probe = Probe::start(captures, meter, plan, exporters, options, libraries)?;
+    let when_full = match is_live {
+        true => WhenFull::Drop,
+        false => WhenFull::Wait,
+    };
+    let probe = Probe::start(captures, meter, plan, exporters, when_full, libraries)?;
     let control = probe.control();
     let _metrics = match args.metrics {
         None => None,
         Some(address) => {
-            let control = control.clone();
+            let control = Arc::clone(control);
             let all = move || Some(totals.exposition(&control.ledger()));
             let server = metrics::serve(address, Reach::Loopback, all)?;
             print::note(format_args!(
@@ -221,10 +224,10 @@ pub(crate) fn run(args: &ProbeArgs) -> Result<ExitCode> {
     };
     if let (Some(path), Some(hangups)) = (&args.config, hangups) {
         control.reload_by(ctl::reader(path.clone(), every, exports));
-        ctl::reload_at(hangups, control.clone())?;
+        ctl::reload_at(hangups, Arc::clone(control))?;
     }
     let _ctl = match listener {
-        Some(listener) => Some(CtlServer::open(listener, control.clone())?),
+        Some(listener) => Some(CtlServer::open(listener, Arc::clone(control))?),
         None => None,
     };
     print::note(format_args!(
@@ -273,9 +276,9 @@ pub(crate) fn ledger_text(ledger: &ProbeLedger) -> String {
          workers were behind\n  {} flow records, {} of them evicted",
         number(ledger.analysed),
         number(ledger.captured),
-        number(ledger.not_ip + ledger.disabled),
+        number(ledger.skipped.not_ip + ledger.skipped.disabled),
         number(flows.not_sampled),
-        number(ledger.not_captured),
+        number(ledger.skipped.not_captured),
         number(flows.records),
         number(flows.evicted),
     );
@@ -284,8 +287,8 @@ pub(crate) fn ledger_text(ledger: &ProbeLedger) -> String {
             "\n  in the kernel: analysed {} of {} packets; skipped {} not IP, {} without room",
             number(kernel.analysed),
             number(kernel.seen),
-            number(kernel.not_ip + kernel.disabled),
-            number(kernel.full + kernel.nested),
+            number(kernel.skipped.not_ip + kernel.skipped.disabled),
+            number(kernel.skipped.full + kernel.skipped.nested),
         ));
     }
     for library in &ledger.libraries {
@@ -298,12 +301,12 @@ pub(crate) fn ledger_text(ledger: &ProbeLedger) -> String {
             library.hangs
         ));
     }
-    for (name, exporter) in &ledger.exporters {
-        let dropped = exporter.dropped_queue_full + exporter.dropped_failed + exporter.waiting;
+    for exporter in &ledger.exporters {
         text.push_str(&format!(
-            "\n  {name}: {} records written, {} lost, {} reconnects",
+            "\n  {}: {} records written, {} lost, {} reconnects",
+            exporter.name,
             number(exporter.written),
-            number(dropped),
+            number(exporter.lost() + exporter.waiting),
             exporter.reconnects
         ));
     }

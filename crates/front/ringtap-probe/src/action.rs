@@ -7,9 +7,8 @@
 
 use std::time::{Duration, Instant};
 
-use crate::condition::{Condition, ProbeCounter, Subject};
+use crate::condition::Condition;
 use crate::control::ProbeCommand;
-use crate::record::Measurement;
 
 /// An action as the user asked for it.
 #[derive(Clone, Debug, PartialEq)]
@@ -50,6 +49,7 @@ pub(crate) enum ActionEvent {
 }
 
 /// All actions and their states.
+#[derive(Default)]
 pub(crate) struct ActionManager {
     actions: Vec<ActionState>,
 }
@@ -62,14 +62,6 @@ struct ActionState {
 }
 
 impl ActionManager {
-    pub(crate) fn new(plans: &[ActionPlan], now: Instant) -> Self {
-        let mut manager = ActionManager {
-            actions: Vec::new(),
-        };
-        manager.replace(plans, now);
-        manager
-    }
-
     /// Changes to other actions; those that stay the same keep their states.
     pub(crate) fn replace(&mut self, plans: &[ActionPlan], now: Instant) {
         let mut old = std::mem::take(&mut self.actions);
@@ -90,11 +82,11 @@ impl ActionManager {
             .collect();
     }
 
-    /// Looks at the clock and the counters.
+    /// Looks at the clock, and at the conditions whose values are known now.
     pub(crate) fn look(
         &mut self,
         now: Instant,
-        counter: impl Fn(ProbeCounter) -> f64,
+        value: impl Fn(&Condition) -> Option<f64>,
     ) -> Vec<(String, ActionEvent)> {
         let mut events = Vec::new();
         for action in &mut self.actions {
@@ -108,29 +100,8 @@ impl ActionManager {
                     action.act(now, 0.0, &mut events);
                 }
                 ActionTrigger::Every(_) => {}
-                ActionTrigger::When { .. } => {
-                    let value = |condition: &Condition| match condition.subject {
-                        Subject::Counter(name) => Some(counter(name)),
-                        Subject::Value(..) => None,
-                    };
-                    action.compare(now, value, &mut events);
-                }
+                ActionTrigger::When { .. } => action.compare(now, &value, &mut events),
             }
-        }
-        events
-    }
-
-    /// Looks at the results of an interval.
-    pub(crate) fn interval(
-        &mut self,
-        now: Instant,
-        analysis: &str,
-        results: &[Measurement],
-    ) -> Vec<(String, ActionEvent)> {
-        let mut events = Vec::new();
-        let value = |condition: &Condition| condition.value_of(analysis, results);
-        for action in &mut self.actions {
-            action.compare(now, value, &mut events);
         }
         events
     }
@@ -141,7 +112,7 @@ impl ActionState {
     fn compare(
         &mut self,
         now: Instant,
-        value: impl Fn(&Condition) -> Option<f64>,
+        value: &impl Fn(&Condition) -> Option<f64>,
         events: &mut Vec<(String, ActionEvent)>,
     ) {
         let ActionTrigger::When { when, until } = &self.plan.trigger else {
@@ -209,8 +180,14 @@ mod tests {
         }
     }
 
+    fn manager(plans: &[ActionPlan], now: Instant) -> ActionManager {
+        let mut manager = ActionManager::default();
+        manager.replace(plans, now);
+        manager
+    }
+
     fn events(manager: &mut ActionManager, now: Instant, value: f64) -> Vec<ActionEvent> {
-        let events = manager.look(now, |_| value).into_iter();
+        let events = manager.look(now, |_| Some(value)).into_iter();
         events.map(|(_, event)| event).collect()
     }
 
@@ -226,7 +203,7 @@ mod tests {
                 ActionTrigger::Every(Duration::from_secs(10)),
             )
         };
-        let mut manager = ActionManager::new(&[plan], start);
+        let mut manager = manager(&[plan], start);
         let mut seen = Vec::new();
         for second in 0..=22 {
             for event in events(&mut manager, after(second), 0.0) {
@@ -240,7 +217,7 @@ mod tests {
     fn an_alarm_between_its_two_limits_stays_as_it_is() {
         let now = Instant::now();
         let alarm = action(None, when("flows > 100", Some("flows < 50")));
-        let mut manager = ActionManager::new(&[alarm], now);
+        let mut manager = manager(&[alarm], now);
         let mut seen = Vec::new();
         for value in [60.0, 101.0, 150.0, 99.0, 51.0, 49.0, 70.0, 120.0] {
             seen.extend(events(&mut manager, now, value));
@@ -258,7 +235,7 @@ mod tests {
         let command = ProbeCommand::Disable("sizes".into());
         for (until, events_wanted) in [(None, 1), (Some("dropped < 1"), 2)] {
             let plan = action(Some(command.clone()), when("dropped > 5", until));
-            let mut manager = ActionManager::new(&[plan], now);
+            let mut manager = manager(&[plan], now);
             let mut seen = Vec::new();
             for value in [0.0, 7.0, 8.0, 0.0] {
                 seen.extend(events(&mut manager, now, value));
@@ -271,7 +248,7 @@ mod tests {
     fn an_action_that_stays_keeps_its_state_through_a_change() {
         let now = Instant::now();
         let alarm = action(None, when("flows > 100", None));
-        let mut manager = ActionManager::new(std::slice::from_ref(&alarm), now);
+        let mut manager = manager(std::slice::from_ref(&alarm), now);
         assert_eq!(events(&mut manager, now, 200.0).len(), 1);
         manager.replace(&[alarm], now);
         assert_eq!(events(&mut manager, now, 200.0), []);

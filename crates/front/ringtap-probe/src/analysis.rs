@@ -14,6 +14,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use ringtap_capture::meter::{KeyParts, SIZE_RANGES};
+use serde::Serialize;
 
 use crate::application::DnsName;
 use crate::flows::{FlowOptions, FlowPart};
@@ -44,23 +45,14 @@ pub struct AnalysisPlan {
 }
 
 /// Where an analysis counts packets.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
 pub enum AnalysisPlace {
     /// In the workers, which read the packets (Adviser).
     #[default]
     Workers,
     /// In the kernel; no packet goes to user space (Ksensor).
     Kernel,
-}
-
-impl AnalysisPlace {
-    /// The place's word in configurations and in the ledger.
-    pub(crate) fn word(self) -> &'static str {
-        match self {
-            AnalysisPlace::Workers => "workers",
-            AnalysisPlace::Kernel => "kernel",
-        }
-    }
 }
 
 /// What an analysis measures.

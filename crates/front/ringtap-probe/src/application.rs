@@ -16,6 +16,8 @@ mod tls;
 #[cfg(test)]
 mod tests;
 
+use serde::Serialize;
+
 use crate::flows::FlowOptions;
 use crate::packet::{Dissected, UDP};
 use crate::record::{Details, Record};
@@ -31,11 +33,13 @@ const QUESTIONS_PART: usize = 4;
 const DNS_PORT: u16 = 53;
 
 /// What payload inspection could not do.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct PayloadCounters {
     /// Flows and DNS questions for which `payload_memory` had no room.
+    #[serde(rename = "payload_no_room")]
     pub no_room: u64,
     /// Flows and DNS messages that could not be read: segments missing or cut, too long, malformed.
+    #[serde(rename = "payload_unread")]
     pub unread: u64,
 }
 

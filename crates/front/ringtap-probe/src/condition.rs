@@ -102,6 +102,14 @@ impl Condition {
         }
     }
 
+    /// The counter that the condition compares; `None` if it compares something else.
+    pub(crate) fn counter(&self) -> Option<ProbeCounter> {
+        match self.subject {
+            Subject::Counter(counter) => Some(counter),
+            Subject::Value(..) => None,
+        }
+    }
+
     /// The value of an interval's results, of all keys the largest; 0 without results, `None` if the
     /// condition compares something else.
     pub(crate) fn value_of(&self, analysis: &str, results: &[Measurement]) -> Option<f64> {

@@ -4,24 +4,23 @@
 //! Errors name the file, the line, the key, and what is possible.
 
 mod actions;
-mod library;
+mod keys;
 #[cfg(test)]
 mod tests;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use ringtap::Congestion;
 use ringtap_capture::meter::MOST_LOOPS;
-use serde::Deserialize;
-use toml::Spanned;
+use toml::de::DeTable;
 
 use crate::analysis::{AnalysisKind, AnalysisPlace, AnalysisPlan, GapScope, KeyPart};
 use crate::application::require_ndpi;
 use crate::export::destination::Destination;
 use crate::flows::FlowOptions;
+use crate::library::LibraryPlan;
 use crate::plan::ProbePlan;
-use actions::ActionTable;
+use keys::KeyTable;
 
 /// Shortest idle time-out of flows that the kernel counts.
 const LEAST_KERNEL_IDLE: Duration = Duration::from_secs(2);
@@ -29,6 +28,14 @@ const LEAST_KERNEL_IDLE: Duration = Duration::from_secs(2);
 const MOST_KEYS: u32 = 10_000;
 /// Most names of a `dns` result.
 const MOST_NAMES: u32 = 1_000;
+/// Most processes of one library.
+const MOST_PROCESSES: u32 = 64;
+/// Time after which a process that does not answer is killed.
+const TIMEOUT: Duration = Duration::from_secs(10);
+/// Shortest timeout: processes send a message each 0.5 s.
+const LEAST_TIMEOUT: Duration = Duration::from_secs(2);
+/// First pause before a process is started again.
+const PAUSE: Duration = Duration::from_secs(1);
 
 /// A checked configuration.
 #[derive(Clone, Debug, PartialEq)]
@@ -55,63 +62,6 @@ pub enum ExportPlan {
 #[error("{0}")]
 pub struct ConfigError(String);
 
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct ConfigFile {
-    #[serde(default)]
-    analysis: Vec<AnalysisTable>,
-    #[serde(default)]
-    action: Vec<ActionTable>,
-    #[serde(default)]
-    export: Vec<ExportTable>,
-    congestion: Option<Spanned<String>>,
-    #[serde(default)]
-    kernel: KernelTable,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct KernelTable {
-    flows: Option<Spanned<u32>>,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct AnalysisTable {
-    kind: Spanned<String>,
-    name: Option<Spanned<String>>,
-    #[serde(default = "yes")]
-    enabled: bool,
-    #[serde(rename = "where")]
-    place: Option<Spanned<String>>,
-    every: Option<Spanned<String>>,
-    by: Option<Spanned<String>>,
-    count: Option<Spanned<u32>>,
-    idle: Option<Spanned<String>>,
-    active: Option<Spanned<String>>,
-    most_flows: Option<Spanned<u32>>,
-    sampling: Option<Spanned<u32>>,
-    payload_bytes: Option<Spanned<u32>>,
-    payload_mib: Option<Spanned<u32>>,
-    ndpi: Option<Spanned<bool>>,
-    loops: Option<Spanned<u32>>,
-    library: Option<Spanned<String>>,
-    settings: Option<Spanned<String>>,
-    processes: Option<Spanned<u32>>,
-    timeout: Option<Spanned<String>>,
-    pause: Option<Spanned<String>>,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct ExportTable {
-    to: Spanned<String>,
-}
-
-fn yes() -> bool {
-    true
-}
-
 impl ProbeConfig {
     /// Reads and checks a file. Analyses without `every` have results after `every`; `None`: at the end.
     ///
@@ -130,348 +80,234 @@ impl ProbeConfig {
     ///
     /// As for [`ProbeConfig::read`].
     pub fn parse(name: &str, text: &str, every: Option<Duration>) -> Result<Self, ConfigError> {
-        let file: ConfigFile = toml::from_str(text)
+        let document = DeTable::parse(text)
             .map_err(|error| ConfigError(format!("{name}: {}", error.to_string().trim_end())))?;
-        let place = ConfigText { name, text };
-        let usual = ProbePlan::empty();
-        let mut plan = ProbePlan {
-            kernel_flows: place
-                .number("flows", file.kernel.flows.as_ref(), 1 << 24)?
-                .unwrap_or(usual.kernel_flows),
-            congestion: match &file.congestion {
-                Some(marks) => place.congestion(marks)?,
-                None => usual.congestion,
-            },
-            ..usual
-        };
+        let mut file = KeyTable::new(name, text, document.get_ref());
+        let mut plan = ProbePlan::empty();
+        let congestion = file.parsed("congestion", |marks| match marks {
+            "off" => Ok(None),
+            marks => marks
+                .parse()
+                .map(Some)
+                .map_err(|why| format!("{why}, or off")),
+        })?;
+        plan.congestion = congestion.unwrap_or(plan.congestion);
+        if let Some(mut kernel) = file.table("kernel")? {
+            let flows = kernel.number("flows", 1..=1 << 24)?;
+            plan.kernel_flows = flows.unwrap_or(plan.kernel_flows);
+            kernel.finish("[kernel]")?;
+        }
         let mut names = Vec::new();
-        for table in &file.analysis {
-            let name = match table.kind.get_ref().as_str() {
-                "library" => {
-                    let library = place.library(table, every)?;
-                    let name = library.name.clone();
-                    // One that is off is checked, but has no processes.
-                    plan.libraries.extend(table.enabled.then_some(library));
-                    name
-                }
-                _ => {
-                    plan.analyses.push(place.analysis(table, every)?);
-                    place.refuse_loops(table, &plan)?;
-                    plan.analyses
-                        .last()
-                        .map_or_else(String::new, |one| one.name.clone())
-                }
-            };
+        for mut table in file.tables("analysis")? {
+            let name = analysis(&mut table, every, &mut plan)?;
             if names.contains(&name) {
-                let own = table.name.as_ref().unwrap_or(&table.kind);
                 let why =
                     format!("there is \"{name}\" above: give each analysis a name of its own");
-                return Err(place.error("name", own, &why));
+                return Err(table.error("name", why));
             }
             names.push(name);
         }
         if names.is_empty() {
             plan.analyses = ProbePlan::standard(every).analyses;
         }
-        let actions = file.action.iter();
-        let actions = actions.map(|table| place.action(table, &plan));
-        plan.actions = actions.collect::<Result<_, _>>()?;
-        let exports = file.export.iter().map(|table| place.export(&table.to));
-        let exports = exports.collect::<Result<_, _>>()?;
+        for mut table in file.tables("action")? {
+            let action = actions::action(&mut table, &plan)?;
+            plan.actions.push(action);
+        }
+        let mut exports = Vec::new();
+        for mut table in file.tables("export")? {
+            let to = table.parsed("to", export)?;
+            table.finish("[[export]]")?;
+            exports.push(to.ok_or_else(|| table.error("to", "needs a destination"))?);
+        }
+        file.finish("a probe")?;
         Ok(ProbeConfig { plan, exports })
     }
 }
 
-/// A file's text, for the lines of errors.
-struct ConfigText<'a> {
-    name: &'a str,
-    text: &'a str,
-}
-
-impl ConfigText<'_> {
-    fn error<T>(&self, key: &str, value: &Spanned<T>, why: &str) -> ConfigError {
-        let before = self.text.get(..value.span().start).unwrap_or(self.text);
-        let line = before.matches('\n').count() + 1;
-        ConfigError(format!("{}, line {line}, {key}: {why}", self.name))
-    }
-
-    fn congestion(&self, marks: &Spanned<String>) -> Result<Option<Congestion>, ConfigError> {
-        match marks.get_ref().as_str() {
-            "off" => Ok(None),
-            text => text
-                .parse()
-                .map(Some)
-                .map_err(|why| self.error("congestion", marks, &format!("{why}, or off"))),
-        }
-    }
-
-    fn time(
-        &self,
-        key: &str,
-        value: Option<&Spanned<String>>,
-    ) -> Result<Option<Duration>, ConfigError> {
-        let parse = |value: &Spanned<String>| {
-            let wrong = "expected a time above 0, like 500ms, 5s, 10m or 1h";
-            duration(value.get_ref()).ok_or_else(|| self.error(key, value, wrong))
-        };
-        value.map(parse).transpose()
-    }
-
-    fn number(
-        &self,
-        key: &str,
-        value: Option<&Spanned<u32>>,
-        most: u32,
-    ) -> Result<Option<u32>, ConfigError> {
-        match value {
-            Some(value) if !(1..=most).contains(value.get_ref()) => {
-                Err(self.error(key, value, &format!("expected a number from 1 to {most}")))
-            }
-            value => Ok(value.map(|value| *value.get_ref())),
-        }
-    }
-
-    fn analysis(
-        &self,
-        table: &AnalysisTable,
-        every: Option<Duration>,
-    ) -> Result<AnalysisPlan, ConfigError> {
-        let kind = match table.kind.get_ref().as_str() {
-            "flows" => AnalysisKind::Flows(self.flows(table)?),
-            "top" => AnalysisKind::Top {
-                by: self.key_part(table)?,
-                count: self
-                    .number("count", table.count.as_ref(), MOST_KEYS)?
-                    .unwrap_or(10),
-            },
-            "sizes" => AnalysisKind::Sizes,
-            "cardinality" => AnalysisKind::Cardinality {
-                by: self.key_part(table)?,
-            },
-            "dns" => AnalysisKind::Dns {
-                count: self
-                    .number("count", table.count.as_ref(), MOST_NAMES)?
-                    .unwrap_or(10),
-            },
-            "rtt" => AnalysisKind::RoundTrips,
-            "gaps" => AnalysisKind::Gaps {
-                by: self.gap_scope(table)?,
-            },
-            "load" => AnalysisKind::Load {
-                loops: self
-                    .number("loops", table.loops.as_ref(), MOST_LOOPS)?
-                    .unwrap_or(1000),
-            },
-            _ => {
-                let why =
-                    "expected flows, top, sizes, cardinality, dns, rtt, gaps, load or library";
-                return Err(self.error("kind", &table.kind, why));
-            }
-        };
-        self.refuse_unused(table)?;
-        let name = table.name.as_ref().map(|name| name.get_ref().clone());
-        let by = || table.by.as_ref().map_or("", |by| by.get_ref());
-        Ok(AnalysisPlan {
-            name: name.unwrap_or_else(|| match kind {
-                AnalysisKind::Top { .. } => format!("top {}", by()),
-                AnalysisKind::Cardinality { .. } => format!("distinct {}", by()),
-                _ => table.kind.get_ref().clone(),
-            }),
-            every: self.time("every", table.every.as_ref())?.or(every),
-            enabled: table.enabled,
-            place: self.place(table, &kind)?,
-            kind,
-        })
-    }
-
-    fn place(
-        &self,
-        table: &AnalysisTable,
-        kind: &AnalysisKind,
-    ) -> Result<AnalysisPlace, ConfigError> {
-        let Some(place) = &table.place else {
-            return Ok(AnalysisPlace::Workers);
-        };
-        match (place.get_ref().as_str(), kind) {
-            ("workers", _) => Ok(AnalysisPlace::Workers),
-            ("kernel", AnalysisKind::Flows(FlowOptions { idle, .. }))
-                if *idle < LEAST_KERNEL_IDLE =>
-            {
-                let why = "flows in the kernel need idle of at least 2s: their counts are taken each second";
-                Err(self.error("where", place, why))
-            }
-            (
-                "kernel",
-                AnalysisKind::Dns { .. } | AnalysisKind::RoundTrips | AnalysisKind::Gaps { .. },
-            ) => {
-                let why = "the kernel has flows, top, sizes, cardinality and load: leave where out, or for round \
-                           trips use flows with their handshake_rtt";
-                Err(self.error("where", place, why))
-            }
-            ("kernel", _) => {
-                let why =
-                    "needs payload, which does not leave the kernel: leave this out, or where";
-                let of_payload = [
-                    ("payload_bytes", &table.payload_bytes),
-                    ("payload_mib", &table.payload_mib),
-                ];
-                for (key, value) in of_payload {
-                    if let Some(value) = value {
-                        return Err(self.error(key, value, why));
-                    }
-                }
-                match &table.ndpi {
-                    Some(ndpi) => Err(self.error("ndpi", ndpi, why)),
-                    None => Ok(AnalysisPlace::Kernel),
-                }
-            }
-            _ => Err(self.error("where", place, "expected workers or kernel")),
-        }
-    }
-
-    /// Refuses keys that mean nothing for this kind of analysis.
-    fn refuse_unused(&self, table: &AnalysisTable) -> Result<(), ConfigError> {
-        let kind = table.kind.get_ref().as_str();
-        let (is_flows, is_library) = (kind == "flows", kind == "library");
-        let texts = [
-            ("every", &table.every, !is_flows),
-            (
-                "by",
-                &table.by,
-                matches!(kind, "top" | "cardinality" | "gaps"),
-            ),
-            ("idle", &table.idle, is_flows),
-            ("active", &table.active, is_flows),
-            ("where", &table.place, !is_library),
-            ("library", &table.library, is_library),
-            ("settings", &table.settings, is_library),
-            ("timeout", &table.timeout, is_library),
-            ("pause", &table.pause, is_library),
-        ];
-        let numbers = [
-            ("count", &table.count, matches!(kind, "top" | "dns")),
-            ("most_flows", &table.most_flows, is_flows),
-            ("sampling", &table.sampling, is_flows),
-            ("payload_bytes", &table.payload_bytes, is_flows),
-            ("payload_mib", &table.payload_mib, is_flows),
-            ("loops", &table.loops, kind == "load"),
-            ("processes", &table.processes, is_library),
-        ];
-        let why = format!(
-            "means nothing for kind \"{}\": leave it out",
-            table.kind.get_ref()
-        );
-        if let (Some(ndpi), false) = (&table.ndpi, is_flows) {
-            return Err(self.error("ndpi", ndpi, &why));
-        }
-        for (key, value, is_used) in texts {
-            if let (Some(value), false) = (value, is_used) {
-                return Err(self.error(key, value, &why));
-            }
-        }
-        for (key, value, is_used) in numbers {
-            if let (Some(value), false) = (value, is_used) {
-                return Err(self.error(key, value, &why));
-            }
-        }
-        Ok(())
-    }
-
-    /// Refuses more loops of all analyses in the kernel together than one packet may take.
-    fn refuse_loops(&self, table: &AnalysisTable, plan: &ProbePlan) -> Result<(), ConfigError> {
-        let loops = plan.kernel_wants().map_or(0, |wants| wants.loops);
-        if loops <= MOST_LOOPS {
-            return Ok(());
-        }
-        let why = format!(
-            "the kernel's analyses have {loops} loops for each packet so far: at most {MOST_LOOPS} together"
-        );
-        Err(match &table.loops {
-            Some(loops) => self.error("loops", loops, &why),
-            None => self.error("kind", &table.kind, &why),
-        })
-    }
-
-    fn key_part(&self, table: &AnalysisTable) -> Result<KeyPart, ConfigError> {
-        let words = KeyPart::WORDS.map(KeyPart::word).join(", ");
-        let words = format!("{words}, or a network like source/24 or destination/16");
-        let Some(by) = &table.by else {
-            let why = format!("needs by = one of {words}");
-            return Err(self.error("kind", &table.kind, &why));
-        };
-        let found = KeyPart::of_text(by.get_ref());
-        found.ok_or_else(|| self.error("by", by, &format!("expected one of {words}")))
-    }
-
-    fn gap_scope(&self, table: &AnalysisTable) -> Result<GapScope, ConfigError> {
-        match table.by.as_ref().map(|by| (by, by.get_ref().as_str())) {
-            None | Some((_, "flow")) => Ok(GapScope::Flow),
-            Some((_, "capture")) => Ok(GapScope::Capture),
-            Some((by, _)) => Err(self.error("by", by, "expected flow or capture")),
-        }
-    }
-
-    fn flows(&self, table: &AnalysisTable) -> Result<FlowOptions, ConfigError> {
-        let usual = FlowOptions::default();
-        Ok(FlowOptions {
-            most_flows: self
-                .number("most_flows", table.most_flows.as_ref(), 1 << 28)?
-                .unwrap_or(usual.most_flows),
-            active: self
-                .time("active", table.active.as_ref())?
-                .unwrap_or(usual.active),
-            idle: self
-                .time("idle", table.idle.as_ref())?
-                .unwrap_or(usual.idle),
-            sampling: self
-                .number("sampling", table.sampling.as_ref(), 1 << 20)?
-                .unwrap_or(usual.sampling),
-            payload_bytes: match &table.payload_bytes {
-                Some(value) if *value.get_ref() == 0 => 0,
-                value => self
-                    .number("payload_bytes", value.as_ref(), 1 << 16)?
-                    .unwrap_or(usual.payload_bytes),
-            },
-            payload_memory: self
-                .number("payload_mib", table.payload_mib.as_ref(), 1 << 20)?
-                .map_or(usual.payload_memory, |mib| u64::from(mib) << 20),
-            ndpi: self.ndpi(table.ndpi.as_ref())?,
-        })
-    }
-
-    fn ndpi(&self, wanted: Option<&Spanned<bool>>) -> Result<bool, ConfigError> {
-        match wanted {
-            Some(wanted) if *wanted.get_ref() => {
-                let refused = |why: String| self.error("ndpi", wanted, &why);
-                require_ndpi().map(|()| true).map_err(refused)
-            }
-            _ => Ok(false),
-        }
-    }
-
-    fn export(&self, to: &Spanned<String>) -> Result<ExportPlan, ConfigError> {
-        match to.get_ref().as_str() {
-            "text" => Ok(ExportPlan::Text),
-            "json" => Ok(ExportPlan::Json),
-            place => match place.parse() {
-                Ok(destination) => Ok(ExportPlan::To(destination)),
-                Err(error) => Err(self.error("to", to, &format!("{error}, or text, or json"))),
-            },
-        }
+fn export(to: &str) -> Result<ExportPlan, String> {
+    match to {
+        "text" => Ok(ExportPlan::Text),
+        "json" => Ok(ExportPlan::Json),
+        place => match place.parse() {
+            Ok(destination) => Ok(ExportPlan::To(destination)),
+            Err(error) => Err(format!("{error}, or text, or json")),
+        },
     }
 }
 
-/// A number above 0 with `ms`, `s`, `m` or `h`.
-fn duration(text: &str) -> Option<Duration> {
-    let digits = text.find(|c: char| !c.is_ascii_digit())?;
-    let (number, unit) = text.split_at(digits);
-    let milliseconds = match unit {
-        "ms" => 1,
-        "s" => 1000,
-        "m" => 60_000,
-        "h" => 3_600_000,
-        _ => return None,
+/// Adds a table `[[analysis]]` to the plan, and returns its name.
+fn analysis(
+    table: &mut KeyTable<'_>,
+    every: Option<Duration>,
+    plan: &mut ProbePlan,
+) -> Result<String, ConfigError> {
+    let word = table.text("kind")?.unwrap_or_default();
+    let name = table.text("name")?.map(str::to_owned);
+    let enabled = table.flag("enabled")?.unwrap_or(true);
+    let own = match word {
+        // Flow records come as flows end.
+        "flows" => None,
+        _ => table.time("every")?,
     };
-    let number: u64 = number.parse().ok().filter(|number| *number > 0)?;
-    Some(Duration::from_millis(number.checked_mul(milliseconds)?))
+    let every = own.or(every);
+    if word == "library" {
+        let library = library(table, name, every)?;
+        table.finish("kind \"library\"")?;
+        let name = library.name.clone();
+        // One that is off is checked, but has no processes.
+        plan.libraries.extend(enabled.then_some(library));
+        return Ok(name);
+    }
+    let (kind, usual) = kind(table, word)?;
+    let name = name.unwrap_or(usual);
+    let place = place(table, &kind)?;
+    table.finish(&format!("kind \"{word}\""))?;
+    plan.analyses.push(AnalysisPlan {
+        name: name.clone(),
+        kind,
+        every,
+        enabled,
+        place,
+    });
+    let loops = plan.kernel_wants().map_or(0, |wants| wants.loops);
+    match loops <= MOST_LOOPS {
+        true => Ok(name),
+        false => Err(table.error(
+            "loops",
+            format!(
+                "the kernel's analyses have {loops} loops for each packet so far: at most {MOST_LOOPS} together"
+            ),
+        )),
+    }
+}
+
+/// What an analysis other than a library measures, and its usual name.
+fn kind(table: &mut KeyTable<'_>, word: &str) -> Result<(AnalysisKind, String), ConfigError> {
+    let mut usual = word.to_owned();
+    let kind = match word {
+        "flows" => AnalysisKind::Flows(flows(table)?),
+        "top" => {
+            let (by, text) = key_part(table)?;
+            usual = format!("top {text}");
+            let count = table.number("count", 1..=MOST_KEYS)?.unwrap_or(10);
+            AnalysisKind::Top { by, count }
+        }
+        "sizes" => AnalysisKind::Sizes,
+        "cardinality" => {
+            let (by, text) = key_part(table)?;
+            usual = format!("distinct {text}");
+            AnalysisKind::Cardinality { by }
+        }
+        "dns" => AnalysisKind::Dns {
+            count: table.number("count", 1..=MOST_NAMES)?.unwrap_or(10),
+        },
+        "rtt" => AnalysisKind::RoundTrips,
+        "gaps" => {
+            let by = table.parsed("by", |by| match by {
+                "flow" => Ok(GapScope::Flow),
+                "capture" => Ok(GapScope::Capture),
+                _ => Err("expected flow or capture"),
+            })?;
+            let by = by.unwrap_or(GapScope::Flow);
+            AnalysisKind::Gaps { by }
+        }
+        "load" => AnalysisKind::Load {
+            loops: table.number("loops", 1..=MOST_LOOPS)?.unwrap_or(1000),
+        },
+        _ => {
+            let why = "expected flows, top, sizes, cardinality, dns, rtt, gaps, load or library";
+            return Err(table.error("kind", why));
+        }
+    };
+    Ok((kind, usual))
+}
+
+fn place(table: &mut KeyTable<'_>, kind: &AnalysisKind) -> Result<AnalysisPlace, ConfigError> {
+    match (table.text("where")?, kind) {
+        (None | Some("workers"), _) => Ok(AnalysisPlace::Workers),
+        (Some("kernel"), AnalysisKind::Flows(FlowOptions { idle, .. }))
+            if *idle < LEAST_KERNEL_IDLE =>
+        {
+            let why =
+                "flows in the kernel need idle of at least 2s: their counts are taken each second";
+            Err(table.error("where", why))
+        }
+        (
+            Some("kernel"),
+            AnalysisKind::Dns { .. } | AnalysisKind::RoundTrips | AnalysisKind::Gaps { .. },
+        ) => {
+            let why = "the kernel has flows, top, sizes, cardinality and load: leave where out, or for round \
+                       trips use flows with their handshake_rtt";
+            Err(table.error("where", why))
+        }
+        (Some("kernel"), _) => {
+            let mut of_payload = ["payload_bytes", "payload_mib", "ndpi"].into_iter();
+            let why = "needs payload, which does not leave the kernel: leave this out, or where";
+            match of_payload.find(|key| table.has(key)) {
+                Some(key) => Err(table.error(key, why)),
+                None => Ok(AnalysisPlace::Kernel),
+            }
+        }
+        _ => Err(table.error("where", "expected workers or kernel")),
+    }
+}
+
+/// The part of a key that `by` names, and its text.
+fn key_part<'a>(table: &mut KeyTable<'a>) -> Result<(KeyPart, &'a str), ConfigError> {
+    let words = KeyPart::WORDS.map(KeyPart::word).join(", ");
+    let words = format!("one of {words}, or a network like source/24 or destination/16");
+    let wrong = format!("expected {words}");
+    let part = table.parsed("by", |by| match KeyPart::of_text(by) {
+        Some(part) => Ok((part, by)),
+        None => Err(wrong),
+    })?;
+    part.ok_or_else(|| table.error("kind", format!("needs by = {words}")))
+}
+
+fn flows(table: &mut KeyTable<'_>) -> Result<FlowOptions, ConfigError> {
+    let usual = FlowOptions::default();
+    let flows = FlowOptions {
+        most_flows: table
+            .number("most_flows", 1..=1 << 28)?
+            .unwrap_or(usual.most_flows),
+        active: table.time("active")?.unwrap_or(usual.active),
+        idle: table.time("idle")?.unwrap_or(usual.idle),
+        sampling: table
+            .number("sampling", 1..=1 << 20)?
+            .unwrap_or(usual.sampling),
+        payload_bytes: table
+            .number("payload_bytes", 0..=1 << 16)?
+            .unwrap_or(usual.payload_bytes),
+        payload_memory: table
+            .number("payload_mib", 1..=1 << 20)?
+            .map_or(usual.payload_memory, |mib| u64::from(mib) << 20),
+        ndpi: table.flag("ndpi")?.unwrap_or(usual.ndpi),
+    };
+    if flows.ndpi {
+        require_ndpi().map_err(|why| table.error("ndpi", why))?;
+    }
+    Ok(flows)
+}
+
+fn library(
+    table: &mut KeyTable<'_>,
+    name: Option<String>,
+    every: Option<Duration>,
+) -> Result<LibraryPlan, ConfigError> {
+    let library = table.parsed("library", |path| match PathBuf::from(path) {
+        path if path.is_absolute() && path.is_file() => Ok(path),
+        _ => Err("expected the absolute path of a shared library that exists"),
+    })?;
+    let timeout = table.long_time("timeout", LEAST_TIMEOUT)?;
+    Ok(LibraryPlan {
+        name: name.unwrap_or_else(|| "library".to_owned()),
+        library: library
+            .ok_or_else(|| table.error("kind", "needs library = the path of a shared library"))?,
+        settings: table.text("settings")?.unwrap_or_default().to_owned(),
+        processes: table.number("processes", 1..=MOST_PROCESSES)?,
+        every,
+        timeout: timeout.unwrap_or(TIMEOUT),
+        pause: table.time("pause")?.unwrap_or(PAUSE),
+    })
 }

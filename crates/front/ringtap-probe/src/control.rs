@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::analysis::{AnalysisKind, AnalysisPlace, AnalysisPlan};
-use crate::export::ExportWatch;
+use crate::export::ExportAccount;
 use crate::ledger::{AnalysisLedger, ProbeLedger};
 use crate::library::LibraryLedgers;
 use crate::plan::ProbePlan;
@@ -46,49 +46,23 @@ pub enum ProbeCommand {
     Status,
 }
 
-/// Why a probe did not carry out a command.
+/// Why a probe did not carry out a command; the message says what to do.
 #[derive(Debug, thiserror::Error)]
-#[expect(missing_docs, reason = "messages show what each field means")]
-#[non_exhaustive]
-pub enum CommandError {
-    /// No analysis has this name.
-    #[error("there is no analysis \"{name}\"; the analyses are: {known}")]
-    NoAnalysis { name: String, known: String },
-    /// Libraries start with the probe.
-    #[error(
-        "\"{0}\" runs in processes of its own: change it in the file, and start the probe again"
-    )]
-    Library(String),
-    /// Flow records have no period.
-    #[error(
-        "\"{0}\" gives flow records, which have no period: change its idle and active time-outs"
-    )]
-    NoPeriod(String),
-    /// Packets' times are not those of a clock.
-    #[error("only a live capture has snapshots")]
-    NotLive,
-    /// There is nothing to read.
-    #[error("the probe was started without --config: there is nothing to read again")]
-    NoFile,
-    /// The file is wrong; the old plan stays in force.
-    #[error("the old configuration stays in force: {0}")]
-    Config(String),
-}
+#[error("{0}")]
+pub struct CommandError(pub(crate) String);
 
 /// Reads the configuration again; returns notes about what does not change while the probe runs.
 pub type PlanReader = Box<dyn Fn() -> Result<(ProbePlan, Vec<String>), String> + Send>;
 
 /// Changes and observes a running probe, from any thread.
-#[derive(Clone)]
-pub struct ProbeControl(Arc<ControlState>);
-
-pub(crate) struct ControlState {
+pub struct ProbeControl {
     pub(crate) board: Arc<PlanBoard>,
     /// Of the workers of captures; the worker after them has the meter.
     pub(crate) counters: Vec<Arc<WorkerCounters>>,
+    /// Number of captures.
     pub(crate) workers: usize,
     pub(crate) stop_meter: Option<Arc<AtomicBool>>,
-    pub(crate) exports: Vec<ExportWatch>,
+    pub(crate) exports: Vec<Arc<ExportAccount>>,
     pub(crate) libraries: LibraryLedgers,
     pub(crate) is_live: bool,
     /// The captures of all workers.
@@ -150,46 +124,34 @@ impl PlanBoard {
 }
 
 impl ProbeControl {
-    pub(crate) fn new(state: ControlState) -> Self {
-        ProbeControl(Arc::new(state))
-    }
-
-    /// Number of captures.
-    pub(crate) fn workers(&self) -> usize {
-        self.0.workers
-    }
-
     /// Ends the analyses in the kernel; captures end by their own controls.
     pub(crate) fn stop_meter(&self) {
-        if let Some(stop) = &self.0.stop_meter {
+        if let Some(stop) = &self.stop_meter {
             stop.store(true, Relaxed);
         }
     }
 
     /// Sets how [`ProbeCommand::Reload`] reads the configuration.
     pub fn reload_by(&self, reader: PlanReader) {
-        lock(&self.0.configured).1 = Some(reader);
+        lock(&self.configured).1 = Some(reader);
     }
 
     /// The ledger now.
     pub fn ledger(&self) -> ProbeLedger {
         let mut ledger = ProbeLedger::default();
-        let (workers, meters) = self.0.counters.split_at(self.0.workers);
-        workers
-            .iter()
-            .for_each(|worker| worker.add_packets_to(&mut ledger));
-        self.0
-            .counters
-            .iter()
-            .for_each(|worker| worker.add_flows_to(&mut ledger));
+        let (workers, meters) = self.counters.split_at(self.workers);
+        for worker in workers {
+            worker.add_packets_to(&mut ledger);
+        }
+        for worker in &self.counters {
+            worker.add_flows_to(&mut ledger);
+        }
         ledger.kernel = meters.first().map(|meter| meter.in_kernel());
-        let exports = self.0.exports.iter();
-        ledger.exporters = exports
-            .map(|export| (export.name.clone(), export.counters()))
-            .collect();
-        let libraries = self.0.libraries.get().into_iter();
+        let exports = self.exports.iter();
+        ledger.exporters = exports.map(|export| export.counters()).collect();
+        let libraries = self.libraries.get().into_iter();
         ledger.libraries = libraries.map(|one| one.of(ledger.captured)).collect();
-        ledger.not_captured = self.losses().not_captured;
+        ledger.skipped.not_captured = self.losses().not_captured;
         ledger.analyses = self.analyses(&ledger);
         ledger
     }
@@ -197,8 +159,8 @@ impl ProbeControl {
     /// The accounts of the plan's analyses, then of those that it had before.
     fn analyses(&self, ledger: &ProbeLedger) -> Vec<AnalysisLedger> {
         let mut sums = BTreeMap::new();
-        for (at, counters) in self.0.counters.iter().enumerate() {
-            let place = match at < self.0.workers {
+        for (at, counters) in self.counters.iter().enumerate() {
+            let place = match at < self.workers {
                 true => AnalysisPlace::Workers,
                 false => AnalysisPlace::Kernel,
             };
@@ -221,7 +183,7 @@ impl ProbeControl {
     pub(crate) fn losses(&self) -> CaptureLosses {
         let mut losses = CaptureLosses::default();
         let add = |sum: &mut u64, more: u64| *sum = sum.saturating_add(more);
-        for (worker, capture) in self.0.captures.iter().enumerate() {
+        for (worker, capture) in self.captures.iter().enumerate() {
             for source in capture.snapshot().unwrap_or_default().sources {
                 for lane in &source.lanes {
                     add(&mut losses.others, lane.missed_packets);
@@ -240,7 +202,7 @@ impl ProbeControl {
 
     /// The plan now.
     pub fn plan(&self) -> Arc<ProbePlan> {
-        self.0.board.posted().plan
+        self.board.posted().plan
     }
 
     /// Carries out a command; returns what to tell the user. The workers follow after their present batch.
@@ -261,7 +223,9 @@ impl ProbeControl {
             }
             ProbeCommand::Period(name, every) => {
                 if matches!(self.find(name)?.kind, AnalysisKind::Flows(_)) {
-                    return Err(CommandError::NoPeriod(name.clone()));
+                    return Err(CommandError(format!(
+                        "\"{name}\" gives flow records, which have no period: change its idle and active time-outs"
+                    )));
                 }
                 self.change(name, |one| one.every = Some(*every))?;
                 Ok(format!("{name}: every {every:?}"))
@@ -293,11 +257,11 @@ impl ProbeControl {
 
     /// Waits until all workers have followed the changes so far; returns those that have not after `limit`.
     fn late_workers(&self, limit: Duration) -> Vec<String> {
-        let (wanted, begun) = (self.0.board.generation(), Instant::now());
+        let (wanted, begun) = (self.board.generation(), Instant::now());
         loop {
-            let counters = self.0.counters.iter().enumerate();
+            let counters = self.counters.iter().enumerate();
             let late = counters.filter(|(_, one)| one.followed.load(Relaxed) < wanted);
-            let late = late.map(|(at, _)| match at < self.0.workers {
+            let late = late.map(|(at, _)| match at < self.workers {
                 true => at.to_string(),
                 false => "kernel".to_owned(),
             });
@@ -315,7 +279,7 @@ impl ProbeControl {
             ProbeCommand::Enable(name) => self.carry_out(&ProbeCommand::Disable(name.clone())),
             ProbeCommand::Disable(name) => self.carry_out(&ProbeCommand::Enable(name.clone())),
             ProbeCommand::Period(name, _) => {
-                let configured = find(&lock(&self.0.configured).0, name)?.every;
+                let configured = find(&lock(&self.configured).0, name)?.every;
                 self.change(name, |one| one.every = configured)?;
                 Ok(format!("{name}: every {configured:?}"))
             }
@@ -335,7 +299,7 @@ impl ProbeControl {
         change: impl FnOnce(&mut AnalysisPlan),
     ) -> Result<(), CommandError> {
         self.find(name)?;
-        self.0.board.change(|posted| {
+        self.board.change(|posted| {
             let analyses = &mut Arc::make_mut(&mut posted.plan).analyses;
             if let Some(one) = analyses.iter_mut().find(|one| one.name == name) {
                 change(one);
@@ -345,34 +309,36 @@ impl ProbeControl {
     }
 
     fn snapshot(&self, analysis: Option<&str>) -> Result<String, CommandError> {
-        if !self.0.is_live {
-            return Err(CommandError::NotLive);
+        if !self.is_live {
+            return Err(CommandError("only a live capture has snapshots".into()));
         }
         let analysis = analysis.map(|name| self.find(name)).transpose()?;
         let request = SnapshotRequest {
             time_ns: now_ns(),
             analysis: analysis.map(|one| one.name),
         };
-        self.0
-            .board
-            .change(|posted| posted.snapshot = Some(request));
+        self.board.change(|posted| posted.snapshot = Some(request));
         Ok("the results so far are on their way".into())
     }
 
     fn reload(&self) -> Result<String, CommandError> {
-        let mut configured = lock(&self.0.configured);
-        let reader = configured.1.as_ref().ok_or(CommandError::NoFile)?;
-        let (mut plan, mut notes) = reader().map_err(CommandError::Config)?;
-        let fits = plan.check(self.0.workers);
-        fits.map_err(CommandError::Config)?;
-        let is_new_place = plan.needs_packets() && self.0.workers == 0;
+        let refused =
+            |why: &str| CommandError(format!("the old configuration stays in force: {why}"));
+        let mut configured = lock(&self.configured);
+        let reader = configured.1.as_ref().ok_or_else(|| {
+            let why = "the probe was started without --config: there is nothing to read again";
+            CommandError(why.to_owned())
+        })?;
+        let (mut plan, mut notes) = reader().map_err(|why| refused(&why))?;
+        plan.check(self.workers).map_err(|why| refused(&why))?;
+        let is_new_place = plan.needs_packets() && self.workers == 0;
         if is_new_place || in_kernel(&plan) != in_kernel(&configured.0) {
-            let why = "what the kernel counts changes with a restart of the probe".to_owned();
-            return Err(CommandError::Config(why));
+            let why = "what the kernel counts changes with a restart of the probe";
+            return Err(refused(why));
         }
-        if !self.0.is_live && plan.needs_payload() && !configured.0.needs_payload() {
+        if !self.is_live && plan.needs_payload() && !configured.0.needs_payload() {
             let why = "analyses of payload need a restart of the probe, which reads only headers of its file";
-            return Err(CommandError::Config(why.to_owned()));
+            return Err(refused(why));
         }
         if plan.congestion != configured.0.congestion {
             notes.push("congestion: unchanged: it changes with a restart of the probe".into());
@@ -383,8 +349,7 @@ impl ProbeControl {
             );
             plan.libraries.clone_from(&configured.0.libraries);
         }
-        self.0
-            .board
+        self.board
             .change(|posted| posted.plan = Arc::new(plan.clone()));
         configured.0 = plan;
         let mut text = "the configuration is in force".to_owned();
@@ -407,7 +372,7 @@ impl ProbeControl {
             one["enabled"] = planned.is_some_and(|planned| planned.enabled).into();
             one["every_seconds"] = every.map(|every| every.as_secs_f64()).into();
         }
-        let failures = self.0.exports.iter().map(ExportWatch::failure);
+        let failures = self.exports.iter().map(|one| one.failure());
         status["failures"] = failures.flatten().collect();
         status
     }
@@ -431,16 +396,11 @@ fn in_kernel(plan: &ProbePlan) -> (u32, Vec<(&str, AnalysisKind)>) {
 
 fn find(plan: &ProbePlan, name: &str) -> Result<AnalysisPlan, CommandError> {
     if plan.libraries.iter().any(|one| one.name == name) {
-        return Err(CommandError::Library(name.to_owned()));
+        return Err(CommandError(format!(
+            "\"{name}\" runs in processes of its own: change it in the file, and start the probe again"
+        )));
     }
-    let found = plan.analyses.iter().find(|one| one.name == name).cloned();
-    found.ok_or_else(|| {
-        let known: Vec<_> = plan.analyses.iter().map(|one| one.name.as_str()).collect();
-        CommandError::NoAnalysis {
-            name: name.to_owned(),
-            known: known.join(", "),
-        }
-    })
+    plan.analysis(name).cloned().map_err(CommandError)
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -454,7 +414,7 @@ mod tests {
     #[test]
     fn a_worker_that_does_not_follow_a_change_is_named() {
         let counters = [0, 1].map(|_| Arc::new(WorkerCounters::default()));
-        let control = ProbeControl::new(ControlState {
+        let control = ProbeControl {
             board: Arc::new(PlanBoard::new(ProbePlan::standard(None))),
             counters: counters.to_vec(),
             workers: 2,
@@ -464,7 +424,7 @@ mod tests {
             is_live: true,
             captures: Vec::new(),
             configured: Mutex::new((ProbePlan::standard(None), None)),
-        });
+        };
         let off = ProbeCommand::Disable("flows".into());
         control.carry_out(&off).expect("it is there");
         counters[0].followed.store(1, Relaxed);

@@ -8,6 +8,7 @@
 use std::io;
 use std::os::fd::AsFd as _;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -16,9 +17,8 @@ use ringtap_ipc::peer::Peer;
 use ringtap_ipc::socket::{Listener, STANDARD_FOLDER, Socket};
 use ringtap_ipc::transport::{MOST_BYTES, Transport as _};
 use ringtap_pool::wake::Signal as _;
-use serde::{Deserialize, Serialize};
 
-use crate::control::{ProbeCommand, ProbeControl};
+use crate::control::{CommandError, ProbeCommand, ProbeControl};
 
 /// Name of the socket of root's probe.
 pub const SOCKET: &str = "probe.sock";
@@ -30,12 +30,7 @@ const ANSWER: Duration = Duration::from_secs(60);
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// A probe's answer: a text for the user, or why the command was not carried out.
-#[derive(Debug, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-enum CtlAnswer {
-    Done(String),
-    Refused(String),
-}
+type CtlAnswer = Result<String, String>;
 
 /// The socket of a running probe; closes when this is dropped.
 pub struct CtlServer {
@@ -49,7 +44,7 @@ impl CtlServer {
     /// # Errors
     ///
     /// The system has no thread or no descriptor left.
-    pub fn open(listener: Listener, control: ProbeControl) -> io::Result<Self> {
+    pub fn open(listener: Listener, control: Arc<ProbeControl>) -> io::Result<Self> {
         let closing = Event::new()?;
         let closed = closing.clone();
         let builder = std::thread::Builder::new().name("ctl".into());
@@ -97,35 +92,19 @@ fn answer(socket: &Socket, control: &ProbeControl, buffer: &mut [u8]) -> io::Res
         return Ok(());
     }
     let (message, _refused) = socket.receive(buffer)?;
-    let answer = match serde_json::from_slice::<ProbeCommand>(message) {
-        Err(error) => CtlAnswer::Refused(format!("not a command: {error}")),
-        Ok(command) => match control.apply(&command) {
-            Ok(text) => CtlAnswer::Done(text),
-            Err(error) => CtlAnswer::Refused(error.to_string()),
-        },
+    let answer: CtlAnswer = match serde_json::from_slice::<ProbeCommand>(message) {
+        Err(error) => Err(format!("not a command: {error}")),
+        Ok(command) => control.apply(&command).map_err(|error| error.to_string()),
     };
     socket.send(&serde_json::to_vec(&answer)?, &[])
-}
-
-/// Why a command did not reach a probe, or was refused.
-#[derive(Debug, thiserror::Error)]
-#[expect(missing_docs, reason = "messages show what each field means")]
-#[non_exhaustive]
-pub enum CtlError {
-    /// No probe listens there.
-    #[error("{path}: no live probe of this user answers there ({reason}): name its --control")]
-    NoProbe { path: PathBuf, reason: io::Error },
-    /// The probe refused the command.
-    #[error("{0}")]
-    Refused(String),
 }
 
 /// Sends a command to the probe at `path`; returns its answer.
 ///
 /// # Errors
 ///
-/// Every [`CtlError`].
-pub fn send(path: &Path, command: &ProbeCommand) -> Result<String, CtlError> {
+/// No probe of this user answers there, or it refused the command.
+pub fn send(path: &Path, command: &ProbeCommand) -> Result<String, CommandError> {
     let asked = || -> io::Result<CtlAnswer> {
         let socket = Socket::connect(path)?;
         socket.send(&serde_json::to_vec(command)?, &[])?;
@@ -139,14 +118,13 @@ pub fn send(path: &Path, command: &ProbeCommand) -> Result<String, CtlError> {
         }
         Ok(serde_json::from_slice(answer)?)
     };
-    match asked() {
-        Ok(CtlAnswer::Done(text)) => Ok(text),
-        Ok(CtlAnswer::Refused(why)) => Err(CtlError::Refused(why)),
-        Err(reason) => Err(CtlError::NoProbe {
-            path: path.to_owned(),
-            reason,
-        }),
-    }
+    let answer = asked().unwrap_or_else(|reason| {
+        Err(format!(
+            "{}: no live probe of this user answers there ({reason}): name its --control",
+            path.display()
+        ))
+    });
+    answer.map_err(CommandError)
 }
 
 /// The socket of a probe whose user named none: `/run/ringtap/probe.sock` for root, else in the user's own

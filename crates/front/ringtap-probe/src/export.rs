@@ -16,13 +16,11 @@ pub mod prometheus;
 mod queue;
 pub mod text;
 
-use std::sync::Arc;
+use serde::Serialize;
 
 use crate::record::Record;
-pub use queue::{ExportQueue, ExportWatch, WhenFull};
-
-/// Records that several exporters share.
-pub type Records = Arc<[Record]>;
+pub use queue::WhenFull;
+pub(crate) use queue::{ExportAccount, ExportQueues};
 
 /// Writes records to one destination: a file, a collector, a broker.
 ///
@@ -80,8 +78,10 @@ impl From<::parquet::errors::ParquetError> for ExportError {
 }
 
 /// Account of one exporter: `sent = written + dropped + waiting`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct ExportCounters {
+    /// Name of the exporter.
+    pub name: String,
     /// Records that the exporter wrote or holds in its own buffers.
     pub written: u64,
     /// Records that found the queue full, because the destination is slow.
@@ -92,4 +92,11 @@ pub struct ExportCounters {
     pub waiting: u64,
     /// Times that a destination which had failed for a second or longer was back.
     pub reconnects: u64,
+}
+
+impl ExportCounters {
+    /// Records that were lost, because the queue was full or writing failed.
+    pub fn lost(&self) -> u64 {
+        self.dropped_queue_full + self.dropped_failed
+    }
 }

@@ -14,6 +14,9 @@ mod tests;
 
 use std::time::Duration;
 
+use ringtap_ipc::time::nanoseconds;
+use serde::Serialize;
+
 use crate::application::{PayloadCounters, PayloadInspector};
 use crate::packet::{ACK, Dissected, PacketKey, SYN, Secret, low_half};
 use crate::record::{EndReason, OneWay, Record};
@@ -66,9 +69,10 @@ impl Default for FlowOptions {
 }
 
 /// What flow metering did so far.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct FlowCounters {
     /// Flows now.
+    #[serde(rename = "now")]
     pub flows: u64,
     /// Records of all kinds.
     pub records: u64,
@@ -77,6 +81,7 @@ pub struct FlowCounters {
     /// Packets of flows that sampling left out.
     pub not_sampled: u64,
     /// Payload inspection.
+    #[serde(flatten)]
     pub payload: PayloadCounters,
 }
 
@@ -104,10 +109,6 @@ pub(crate) struct FlowPart {
     pub(crate) first_end: Option<u32>,
     /// Sequence number after the latest segment.
     pub(crate) expected: u32,
-}
-
-fn nanoseconds(time: Duration) -> u64 {
-    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
 fn tick_bits(idle: Duration) -> u32 {

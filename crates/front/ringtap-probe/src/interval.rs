@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use ringtap_ipc::time::nanoseconds;
 use serde::{Deserialize, Serialize};
 
 /// Time between two results, in packets' time.
@@ -27,10 +28,7 @@ impl Interval {
 
     /// The interval of this length that holds a time; intervals start at multiples of their length.
     pub(crate) fn around(time_ns: u64, every: Option<Duration>) -> Self {
-        let length = every.map_or(0, |every| {
-            u64::try_from(every.as_nanos()).unwrap_or(u64::MAX)
-        });
-        match length {
+        match every.map_or(0, nanoseconds) {
             0 => Interval {
                 from_ns: 0,
                 to_ns: u64::MAX,

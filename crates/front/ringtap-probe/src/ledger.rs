@@ -2,6 +2,7 @@
 //! Account of a probe: what it captured, analysed, skipped and exported.
 
 use ringtap::{Counters, Dropped};
+use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::analysis::AnalysisPlace;
@@ -9,25 +10,22 @@ use crate::export::ExportCounters;
 use crate::flows::FlowCounters;
 use crate::library::LibraryLedger;
 
-/// Account of a probe: `captured = analysed + not_ip + disabled`.
-#[derive(Clone, Debug, Default)]
+/// Account of a probe: `captured = analysed + not_ip + disabled`; serialises as the object of `--json`.
+#[derive(Clone, Debug, Default, Serialize)]
+#[serde(tag = "type", rename = "probe")]
 pub struct ProbeLedger {
-    /// Packets that the capture skipped, because workers were behind or the pool was full.
-    pub not_captured: u64,
     /// Packets that the workers received.
     pub captured: u64,
     /// Packets that all analyses saw.
     pub analysed: u64,
-    /// Packets skipped because they are not IP.
-    pub not_ip: u64,
-    /// Packets skipped because no analysis was on.
-    pub disabled: u64,
+    /// Packets that the workers did not analyse.
+    pub skipped: SkippedPackets,
     /// Flow metering.
     pub flows: FlowCounters,
     /// Workers' parts of results that were lost because the probe was busy.
     pub parts_dropped: u64,
-    /// Exporters by name.
-    pub exporters: Vec<(String, ExportCounters)>,
+    /// Exporters.
+    pub exporters: Vec<ExportCounters>,
     /// Users' own analyses.
     pub libraries: Vec<LibraryLedger>,
     /// The analyses in the kernel, if there are any.
@@ -36,31 +34,39 @@ pub struct ProbeLedger {
     pub analyses: Vec<AnalysisLedger>,
 }
 
+/// Packets without analysis, by reason.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct SkippedPackets {
+    /// The capture skipped them, because workers were behind or the pool was full: not among the captured ones.
+    pub not_captured: u64,
+    /// They are not IP.
+    pub not_ip: u64,
+    /// The analysis was off, or all analyses.
+    pub disabled: u64,
+    /// They belong to new flows for which the kernel had no room; `sizes` has counted them.
+    pub full: u64,
+    /// They met a program in the kernel that had not ended.
+    pub nested: u64,
+}
+
 /// Account of one analysis: `captured = analysed + not_ip + disabled + full + nested`.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct AnalysisLedger {
     /// Name of the analysis.
     pub name: String,
     /// Where it runs.
+    #[serde(rename = "where")]
     pub place: AnalysisPlace,
     /// Packets that the workers received, or that the programs in the kernel saw.
     pub captured: u64,
     /// Packets that the analysis counted.
     pub analysed: u64,
-    /// Packets that the capture skipped; they are not among the captured ones.
-    pub not_captured: u64,
-    /// Packets skipped because they are not IP.
-    pub not_ip: u64,
-    /// Packets skipped because the analysis was off.
-    pub disabled: u64,
-    /// Packets of new flows for which the kernel had no room.
-    pub full: u64,
-    /// Packets that met a program that had not ended.
-    pub nested: u64,
+    /// Packets that the analysis did not count.
+    pub skipped: SkippedPackets,
 }
 
 /// Account of the analyses in the kernel: `seen = analysed + not_ip + disabled + full + nested`.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, Serialize)]
 pub struct KernelLedger {
     /// Packets that the programs saw.
     pub seen: u64,
@@ -68,22 +74,16 @@ pub struct KernelLedger {
     pub bytes: u64,
     /// Packets that all analyses counted.
     pub analysed: u64,
-    /// Packets skipped because they are not IP.
-    pub not_ip: u64,
-    /// Packets skipped because no analysis was on.
-    pub disabled: u64,
-    /// Packets of new flows for which there was no room; `sizes` has counted them.
-    pub full: u64,
-    /// Packets that met a program that had not ended.
-    pub nested: u64,
+    /// Packets that the programs did not count.
+    pub skipped: SkippedPackets,
 }
 
 impl KernelLedger {
     /// The account as that of a capture.
     pub(crate) fn counters(&self) -> Counters {
         let dropped = Dropped {
-            kernel: self.nested,
-            pool_full: self.full,
+            kernel: self.skipped.nested,
+            pool_full: self.skipped.full,
             ..Dropped::default()
         };
         Counters {
@@ -104,96 +104,36 @@ impl AnalysisLedger {
         (analysed, full): (u64, u64),
         ledger: &ProbeLedger,
     ) -> Self {
-        let kernel = ledger.kernel.unwrap_or_default();
-        let (captured, not_captured, not_ip, nested) = match place {
-            AnalysisPlace::Workers => (ledger.captured, ledger.not_captured, ledger.not_ip, 0),
-            AnalysisPlace::Kernel => (kernel.seen, 0, kernel.not_ip, kernel.nested),
+        let (captured, skipped) = match place {
+            AnalysisPlace::Workers => (ledger.captured, ledger.skipped),
+            AnalysisPlace::Kernel => {
+                let kernel = ledger.kernel.unwrap_or_default();
+                (kernel.seen, kernel.skipped)
+            }
         };
+        let others = skipped.not_ip + full + skipped.nested;
         AnalysisLedger {
             name,
             place,
             captured,
             analysed,
-            not_captured,
-            not_ip,
-            disabled: captured.saturating_sub(analysed + not_ip + full + nested),
-            full,
-            nested,
-        }
-    }
-
-    fn json(&self) -> Value {
-        json!({
-            "name": self.name,
-            "where": self.place.word(),
-            "captured": self.captured,
-            "analysed": self.analysed,
-            "skipped": {
-                "not_captured": self.not_captured,
-                "not_ip": self.not_ip,
-                "disabled": self.disabled,
-                "full": self.full,
-                "nested": self.nested,
+            skipped: SkippedPackets {
+                disabled: captured.saturating_sub(analysed + others),
+                full,
+                ..skipped
             },
-        })
+        }
     }
 }
 
 impl ProbeLedger {
     /// The ledger as a JSON object.
     pub fn json(&self) -> Value {
-        let exporters = self.exporters.iter().map(|(name, exporter)| {
-            json!({
-                "name": name,
-                "written": exporter.written,
-                "dropped_queue_full": exporter.dropped_queue_full,
-                "dropped_failed": exporter.dropped_failed,
-                "waiting": exporter.waiting,
-                "reconnects": exporter.reconnects,
-            })
-        });
-        json!({
-            "type": "probe",
-            "captured": self.captured,
-            "analysed": self.analysed,
-            "skipped": {
-                "not_captured": self.not_captured,
-                "not_ip": self.not_ip,
-                "disabled": self.disabled,
-            },
-            "analyses": self.analyses.iter().map(AnalysisLedger::json).collect::<Vec<_>>(),
-            "flows": {
-                "now": self.flows.flows,
-                "records": self.flows.records,
-                "evicted": self.flows.evicted,
-                "not_sampled": self.flows.not_sampled,
-                "payload_no_room": self.flows.payload.no_room,
-                "payload_unread": self.flows.payload.unread,
-            },
-            "kernel": self.kernel.map(|kernel| json!({
-                "seen": kernel.seen,
-                "bytes": kernel.bytes,
-                "analysed": kernel.analysed,
-                "skipped": {
-                    "not_ip": kernel.not_ip,
-                    "disabled": kernel.disabled,
-                    "full": kernel.full,
-                    "nested": kernel.nested,
-                },
-            })),
-            "parts_dropped": self.parts_dropped,
-            "exporters": exporters.collect::<Vec<_>>(),
-            "libraries": self.libraries.iter().map(LibraryLedger::json).collect::<Vec<_>>(),
-        })
+        json!(self)
     }
 
     /// Records that exporters lost, because a queue was full or writing failed.
     pub fn records_lost(&self) -> u64 {
-        let lost =
-            |exporter: &ExportCounters| exporter.dropped_queue_full + exporter.dropped_failed;
-        self.exporters
-            .iter()
-            .map(|(_, exporter)| lost(exporter))
-            .sum()
+        self.exporters.iter().map(ExportCounters::lost).sum()
     }
 }

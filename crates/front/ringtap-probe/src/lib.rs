@@ -17,7 +17,6 @@ mod interval;
 mod ledger;
 pub mod library;
 mod merge;
-mod outlets;
 mod packet;
 mod plan;
 mod probe;
@@ -27,8 +26,8 @@ mod worker;
 
 pub use condition::{Condition, ConditionError};
 pub use control::{CommandError, PlanReader, ProbeCommand, ProbeControl};
-pub use ledger::{KernelLedger, ProbeLedger};
+pub use ledger::ProbeLedger;
 pub use plan::ProbePlan;
-pub use probe::{ExportOptions, Probe, ProbeError, ProbeOutcome, usual_workers};
+pub use probe::{Probe, ProbeError, ProbeOutcome, usual_workers};
 #[cfg(feature = "report")]
 pub mod report;

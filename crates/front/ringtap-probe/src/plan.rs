@@ -86,6 +86,20 @@ impl ProbePlan {
         }
     }
 
+    /// The analysis of this name, of those that run in the probe itself.
+    ///
+    /// # Errors
+    ///
+    /// The names that there are.
+    pub(crate) fn analysis(&self, name: &str) -> Result<&AnalysisPlan, String> {
+        let found = self.analyses.iter().find(|one| one.name == name);
+        found.ok_or_else(|| {
+            let known: Vec<_> = self.analyses.iter().map(|one| one.name.as_str()).collect();
+            let known = known.join(", ");
+            format!("there is no analysis \"{name}\"; the analyses are: {known}")
+        })
+    }
+
     /// Refuses analyses that this number of workers cannot measure.
     ///
     /// # Errors

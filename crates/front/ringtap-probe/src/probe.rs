@@ -14,12 +14,11 @@ use ringtap_filter::LinkType;
 use ringtap_filter::hash::Link;
 
 use crate::analysis::AnalysisPlace;
-use crate::control::{ControlState, PlanBoard, ProbeControl};
-use crate::export::{ExportError, ExportQueue, Exporter, WhenFull};
+use crate::control::{PlanBoard, ProbeControl};
+use crate::export::{ExportError, ExportQueues, Exporter, WhenFull};
 use crate::ledger::ProbeLedger;
 use crate::library::{LibraryError, LibraryHost, RunningLibraries};
 use crate::merge::Merger;
-use crate::outlets::Outlets;
 use crate::packet::Secret;
 use crate::plan::ProbePlan;
 use crate::record::Record;
@@ -30,32 +29,6 @@ use crate::worker::{ProbeWorker, WorkerCounters, WorkerReport, WorkerSetup};
 const REPORTS: usize = 1024;
 /// Longest wait for a report before a look at the workers.
 const LOOK: Duration = Duration::from_millis(100);
-
-/// How a probe treats its exporters.
-#[derive(Clone, Copy, Debug)]
-pub struct ExportOptions {
-    /// Records that may wait for each exporter.
-    pub most_waiting: u32,
-    /// Whether workers wait for a slow exporter: only for files.
-    pub when_full: WhenFull,
-    /// Longest wait for each exporter at the end.
-    pub end_limit: Duration,
-}
-
-impl ExportOptions {
-    /// For live captures, or for files and other sources that wait for their readers.
-    pub fn new(is_live: bool) -> Self {
-        ExportOptions {
-            most_waiting: 100_000,
-            when_full: if is_live {
-                WhenFull::Drop
-            } else {
-                WhenFull::Wait
-            },
-            end_limit: Duration::from_secs(if is_live { 10 } else { 3600 }),
-        }
-    }
-}
 
 /// Why a probe cannot start or continue.
 #[derive(Debug, thiserror::Error)]
@@ -91,8 +64,8 @@ pub enum ProbeError {
 pub struct Probe {
     threads: Vec<JoinHandle<()>>,
     reports: Receiver<WorkerReport>,
-    outlets: Arc<Outlets>,
-    control: ProbeControl,
+    outlets: Arc<ExportQueues>,
+    control: Arc<ProbeControl>,
     actions: ActionRunner,
     merger: Merger,
     libraries: Option<RunningLibraries>,
@@ -111,14 +84,12 @@ impl Probe {
         meter: Option<KernelMeter>,
         plan: ProbePlan,
         exporters: Vec<Box<dyn Exporter>>,
-        options: ExportOptions,
+        when_full: WhenFull,
         host: Option<LibraryHost>,
     ) -> Result<Self, ProbeError> {
         plan.check(captures.len()).map_err(ProbeError::Plan)?;
         let links: Result<Vec<_>, _> = captures.iter().map(link_of).collect();
-        let start = |exporter| ExportQueue::start(exporter, options.most_waiting);
-        let queues: Result<Vec<_>, _> = exporters.into_iter().map(start).collect();
-        let outlets = Arc::new(Outlets::new(queues?, options.when_full));
+        let outlets = Arc::new(ExportQueues::start(exporters, when_full)?);
         let (sender, reports) = mpsc::sync_channel(REPORTS);
         let workers = captures.len();
         let count = u32::try_from(workers).unwrap_or(u32::MAX);
@@ -160,31 +131,31 @@ impl Probe {
         let libraries = host.map(|host| RunningLibraries::new(host, sender));
         let libraries = libraries.transpose()?;
         let ledgers = libraries.as_ref().map(RunningLibraries::ledgers);
-        let control = ProbeControl::new(ControlState {
-            board: Arc::clone(&board),
+        let control = Arc::new(ProbeControl {
             counters,
             workers,
             stop_meter,
-            exports: outlets.watches(),
+            exports: outlets.accounts(),
             libraries: ledgers.unwrap_or_default(),
             is_live: outlets.is_live(),
             captures: controls,
             configured: Mutex::new((ProbePlan::clone(&board.posted().plan), None)),
+            board,
         });
         Ok(Probe {
             threads,
             reports,
             outlets,
-            actions: ActionRunner::new(control.clone(), board),
+            actions: ActionRunner::new(Arc::clone(&control)),
             control,
             merger: Merger::new(workers),
             libraries,
-            end_limit: options.end_limit,
+            end_limit: when_full.end_limit(),
         })
     }
 
     /// Changes and observes this probe.
-    pub fn control(&self) -> &ProbeControl {
+    pub fn control(&self) -> &Arc<ProbeControl> {
         &self.control
     }
 
@@ -216,7 +187,7 @@ impl Probe {
                     ended.extend(capture.map(|capture| *capture));
                     outcome = outcome.and(result);
                     running -= 1;
-                    if !ended.is_empty() && ended.len() == self.control.workers() {
+                    if !ended.is_empty() && ended.len() == self.control.workers {
                         self.control.stop_meter();
                     }
                 }

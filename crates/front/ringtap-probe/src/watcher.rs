@@ -8,8 +8,9 @@ use ringtap_ipc::time::now_ns;
 
 use crate::action::{ActionEvent, ActionManager};
 use crate::analysis::as_value;
-use crate::condition::ProbeCounter;
-use crate::control::{PlanBoard, ProbeControl};
+use crate::condition::{Condition, ProbeCounter};
+use crate::control::ProbeControl;
+use crate::ledger::ProbeLedger;
 use crate::merge::IntervalResult;
 use crate::record::{Measurement, Record};
 
@@ -18,35 +19,26 @@ const SECOND: Duration = Duration::from_secs(1);
 
 /// The actions of the plan in force.
 pub(crate) struct ActionRunner {
-    control: ProbeControl,
-    board: Arc<PlanBoard>,
-    generation: u64,
+    control: Arc<ProbeControl>,
+    /// Changes of the plan that were followed; `None` before the first look.
+    generation: Option<u64>,
     manager: ActionManager,
     due: Instant,
-    before: CounterTotals,
-    /// Time of the last look.
+    /// The ledger and the losses of the capture at the last look, and its time.
+    before: ProbeLedger,
+    dropped: u64,
     looked_ns: u64,
 }
 
-/// Counters since the start of the probe.
-#[derive(Clone, Copy, Default)]
-struct CounterTotals {
-    captured: u64,
-    dropped: u64,
-    evicted: u64,
-    lost: u64,
-}
-
 impl ActionRunner {
-    pub(crate) fn new(control: ProbeControl, board: Arc<PlanBoard>) -> Self {
-        let now = Instant::now();
+    pub(crate) fn new(control: Arc<ProbeControl>) -> Self {
         ActionRunner {
-            generation: board.generation(),
-            manager: ActionManager::new(&board.posted().plan.actions, now),
             control,
-            board,
-            due: now + SECOND,
-            before: CounterTotals::default(),
+            generation: None,
+            manager: ActionManager::default(),
+            due: Instant::now() + SECOND,
+            before: ProbeLedger::default(),
+            dropped: 0,
             looked_ns: now_ns(),
         }
     }
@@ -59,16 +51,17 @@ impl ActionRunner {
         note: &mut impl FnMut(String),
     ) {
         let now = Instant::now();
-        if self.board.generation() != self.generation {
-            self.generation = self.board.generation();
-            let plan = self.board.posted().plan;
-            self.manager.replace(&plan.actions, now);
+        let generation = Some(self.control.board.generation());
+        if self.generation != generation {
+            self.generation = generation;
+            self.manager.replace(&self.control.plan().actions, now);
         }
         let mut events = Vec::new();
         for result in results.drain(..) {
-            let measurements = result.measurements;
-            events.extend(self.manager.interval(now, &result.analysis, &measurements));
-            let measurements = measurements.into_iter();
+            let value =
+                |condition: &Condition| condition.value_of(&result.analysis, &result.measurements);
+            events.extend(self.manager.look(now, value));
+            let measurements = result.measurements.into_iter();
             records.extend(measurements.map(|one| Record::Measurement(Box::new(one))));
         }
         if now >= self.due {
@@ -97,11 +90,11 @@ impl ActionRunner {
     pub(crate) fn add_losses(&mut self, records: &mut Vec<Record>) -> u64 {
         let (losses, now_ns) = (self.control.losses(), now_ns());
         let dropped = losses.not_captured.saturating_add(losses.others);
-        let lost = dropped.saturating_sub(self.before.dropped);
+        let lost = dropped.saturating_sub(self.dropped);
         if lost > 0 {
             records.push(loss_record(lost, self.looked_ns, now_ns));
         }
-        self.before.dropped += lost;
+        self.dropped += lost;
         self.looked_ns = now_ns;
         lost
     }
@@ -109,22 +102,22 @@ impl ActionRunner {
     fn look(&mut self, now: Instant, records: &mut Vec<Record>) -> Vec<(String, ActionEvent)> {
         let ledger = self.control.ledger();
         let lost = self.add_losses(records);
-        let totals = CounterTotals {
-            captured: ledger.captured,
-            dropped: self.before.dropped,
-            evicted: ledger.flows.evicted,
-            lost: ledger.records_lost(),
-        };
-        let before = std::mem::replace(&mut self.before, totals);
-        self.manager.look(now, |counter| {
+        let since =
+            |count: fn(&ProbeLedger) -> u64| count(&ledger).saturating_sub(count(&self.before));
+        let value = |counter| {
             as_value(match counter {
-                ProbeCounter::Captured => totals.captured.saturating_sub(before.captured),
+                ProbeCounter::Captured => since(|ledger| ledger.captured),
                 ProbeCounter::Dropped => lost,
-                ProbeCounter::Evicted => totals.evicted.saturating_sub(before.evicted),
-                ProbeCounter::Lost => totals.lost.saturating_sub(before.lost),
+                ProbeCounter::Evicted => since(|ledger| ledger.flows.evicted),
+                ProbeCounter::Lost => since(ProbeLedger::records_lost),
                 ProbeCounter::Flows => ledger.flows.flows,
             })
-        })
+        };
+        let events = self
+            .manager
+            .look(now, |condition| condition.counter().map(value));
+        self.before = ledger;
+        events
     }
 }
 

@@ -20,11 +20,11 @@ use ringtap_ipc::time::now_ns;
 use crate::analysis::{AnalysisKind, AnalysisPlace, AnalysisPlan, Meter};
 use crate::application::PayloadCounters;
 use crate::control::{PlanBoard, SnapshotRequest};
+use crate::export::ExportQueues;
 use crate::flows::{FlowCounters, FlowMeter, FlowOptions};
 use crate::interval::Interval;
-use crate::ledger::{KernelLedger, ProbeLedger};
+use crate::ledger::{KernelLedger, ProbeLedger, SkippedPackets};
 use crate::library::LibraryReport;
-use crate::outlets::Outlets;
 use crate::packet::{Dissected, Secret};
 use crate::plan::ProbePlan;
 use crate::record::Record;
@@ -115,8 +115,8 @@ impl WorkerCounters {
     pub(crate) fn add_packets_to(&self, ledger: &mut ProbeLedger) {
         ledger.captured += self.captured.load(Relaxed);
         ledger.analysed += self.analysed.load(Relaxed);
-        ledger.not_ip += self.not_ip.load(Relaxed);
-        ledger.disabled += self.disabled.load(Relaxed);
+        ledger.skipped.not_ip += self.not_ip.load(Relaxed);
+        ledger.skipped.disabled += self.disabled.load(Relaxed);
     }
 
     /// The packets of the worker that has the analyses in the kernel.
@@ -125,10 +125,13 @@ impl WorkerCounters {
             seen: self.captured.load(Relaxed),
             bytes: self.kernel_bytes.load(Relaxed),
             analysed: self.analysed.load(Relaxed),
-            not_ip: self.not_ip.load(Relaxed),
-            disabled: self.disabled.load(Relaxed),
-            full: self.kernel_full.load(Relaxed),
-            nested: self.kernel_nested.load(Relaxed),
+            skipped: SkippedPackets {
+                not_captured: 0,
+                not_ip: self.not_ip.load(Relaxed),
+                disabled: self.disabled.load(Relaxed),
+                full: self.kernel_full.load(Relaxed),
+                nested: self.kernel_nested.load(Relaxed),
+            },
         }
     }
 
@@ -157,7 +160,7 @@ pub(crate) struct WorkerSetup {
     pub(crate) workers: u32,
     pub(crate) link: Link,
     pub(crate) secret: Secret,
-    pub(crate) outlets: Arc<Outlets>,
+    pub(crate) outlets: Arc<ExportQueues>,
     pub(crate) reports: SyncSender<WorkerReport>,
     pub(crate) board: Arc<PlanBoard>,
     pub(crate) counters: Arc<WorkerCounters>,

@@ -8,9 +8,9 @@ use anyhow::{Context, Result, anyhow};
 use ringtap::{Capture, Facts};
 use ringtap_probe::analysis::AnalysisKind;
 use ringtap_probe::export::text::flow_line;
-use ringtap_probe::export::{ExportError, Exporter};
+use ringtap_probe::export::{ExportError, Exporter, WhenFull};
 use ringtap_probe::record::{FlowRecord, Record};
-use ringtap_probe::{ExportOptions, Probe, ProbeOutcome, ProbePlan};
+use ringtap_probe::{Probe, ProbeOutcome, ProbePlan};
 
 use crate::print::{line as say, note};
 use crate::{affinity, probe, report};
@@ -92,13 +92,12 @@ pub(super) fn start<'scope>(
         let mut plan = ProbePlan::standard(None);
         plan.analyses
             .retain(|one| matches!(one.kind, AnalysisKind::Flows(_)));
-        let options = ExportOptions::new(true);
         let probe = Probe::start(
             vec![capture],
             None,
             plan,
             vec![Box::new(exporter)],
-            options,
+            WhenFull::Drop,
             None,
         )?;
         Ok(probe.run(|line| note(format_args!("ringtap: {line}")))?)

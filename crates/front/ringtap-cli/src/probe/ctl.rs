@@ -3,6 +3,7 @@
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
@@ -125,7 +126,7 @@ pub(super) fn reader(
 }
 
 /// Reads the configuration again at each of these signals, on a thread of its own.
-pub(super) fn reload_at(mut signals: Signals, control: ProbeControl) -> Result<()> {
+pub(super) fn reload_at(mut signals: Signals, control: Arc<ProbeControl>) -> Result<()> {
     let reload = move || {
         for _ in signals.forever() {
             match control.apply(&ProbeCommand::Reload) {

@@ -231,7 +231,7 @@ fn what_is_wrong_is_told_with_its_line_and_key_and_what_is_possible() {
         ),
         (
             "[[analysis]]\nkind = \"flows\"\npayload_bytes = 65537",
-            "line 3, payload_bytes: expected a number from 1 to 65536",
+            "line 3, payload_bytes: expected a number from 0 to 65536",
         ),
         (
             "[[analysis]]\nkind = \"flows\"\npayload_mib = 0",

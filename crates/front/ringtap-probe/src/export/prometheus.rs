@@ -21,10 +21,7 @@ use crate::record::{FlowRecord, Measurement, Record};
 /// Most values of analyses that are kept.
 const MAX_SERIES: usize = 10_000;
 
-/// Keeps totals and the latest values for the metrics server.
-pub struct PrometheusExporter(ProbeMetrics);
-
-/// The metrics of a probe; clones share them.
+/// Totals and latest values for the metrics server; clones share them.
 #[derive(Clone, Debug, Default)]
 pub struct ProbeMetrics(Arc<Mutex<ProbeTotals>>);
 
@@ -48,20 +45,13 @@ struct LatestValues {
     values: Vec<(String, String, &'static str, f64)>,
 }
 
-impl PrometheusExporter {
-    /// An exporter to these metrics.
-    pub fn new(metrics: ProbeMetrics) -> Self {
-        PrometheusExporter(metrics)
-    }
-}
-
-impl Exporter for PrometheusExporter {
+impl Exporter for ProbeMetrics {
     fn name(&self) -> String {
         "prometheus".into()
     }
 
     fn write(&mut self, records: &[Record]) -> Result<(), ExportError> {
-        let mut totals = self.0.totals();
+        let mut totals = self.totals();
         for record in records {
             match record {
                 Record::Flow(flow) => totals.add(flow),
@@ -92,8 +82,11 @@ impl ProbeMetrics {
     /// A name cannot be written.
     pub fn exposition(&self, ledger: &ProbeLedger) -> Result<String, fmt::Error> {
         let mut registry = Registry::default();
-        registry.register_collector(Box::new(self.totals().clone()));
-        registry.register_collector(Box::new(LedgerMetrics(ledger.clone())));
+        let all = MetricsNow {
+            totals: self.totals().clone(),
+            ledger: ledger.clone(),
+        };
+        registry.register_collector(Box::new(all));
         let mut out = String::new();
         text::encode(&mut out, &registry)?;
         Ok(out)
@@ -136,49 +129,147 @@ fn count(number: usize) -> u64 {
     u64::try_from(number).unwrap_or(u64::MAX)
 }
 
-impl Collector for ProbeTotals {
+/// All metrics at one moment.
+#[derive(Debug)]
+struct MetricsNow {
+    totals: ProbeTotals,
+    ledger: ProbeLedger,
+}
+
+/// The values of a counter, each with its labels.
+type Samples<'a> = Vec<(Vec<(&'a str, &'a str)>, u64)>;
+
+impl Collector for MetricsNow {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        let ways = |[forward, backward]: [u64; 2]| {
-            [("forward", forward), ("backward", backward)]
-                .map(|(direction, count)| (vec![("direction", direction)], count))
+        let (totals, ledger) = (&self.totals, &self.ledger);
+        let by = |label, (value, count)| (vec![(label, value)], count);
+        let ways = |[forward, backward]: [u64; 2]| -> Samples<'_> {
+            let ways = [("forward", forward), ("backward", backward)];
+            ways.map(|way| by("direction", way)).into()
         };
-        let ends: Vec<_> = self
+        let flows = totals
             .flows
             .iter()
-            .map(|(end, flows)| (vec![("end", *end)], *flows))
-            .collect();
-        let help = "Flow records by the reason of their end.";
-        family(&mut encoder, "ringtap_probe", help, "flows", &ends)?;
-        let help = "Packets of flow records, from and to the originator.";
-        let packets = ways(self.packets);
-        family(
-            &mut encoder,
-            "ringtap_probe_flow",
-            help,
-            "packets",
-            &packets,
-        )?;
-        let help = "IP bytes of flow records, from and to the originator.";
-        let bytes = ways(self.bytes);
-        family(&mut encoder, "ringtap_probe_flow", help, "bytes", &bytes)?;
-        let help = "Values of analyses that exceeded the limit of the metrics.";
-        let left_out = [(vec![("reason", "limit")], self.left_out)];
-        family(
-            &mut encoder,
-            "ringtap_probe_left_out",
-            help,
-            "values",
-            &left_out,
-        )?;
-        let dns = self.dns.iter();
-        let dns = dns.map(|(response, count)| (vec![("response", &**response)], *count));
-        let help = "DNS questions by the response code of their answer.";
-        let dns: Vec<_> = dns.collect();
-        family(&mut encoder, "ringtap_probe_dns", help, "questions", &dns)?;
+            .map(|(end, flows)| by("end", (*end, *flows)));
+        let dns = totals.dns.iter();
+        let dns = dns.map(|(response, count)| by("response", (response.as_str(), *count)));
+        let packets = [
+            ("not_captured", ledger.skipped.not_captured),
+            ("captured", ledger.captured),
+            ("analysed", ledger.analysed),
+            ("not_ip", ledger.skipped.not_ip),
+            ("disabled", ledger.skipped.disabled),
+        ];
+        let of_analyses = ledger.analyses.iter().flat_map(|one| {
+            let accounts = [
+                ("captured", one.captured),
+                ("analysed", one.analysed),
+                ("disabled", one.skipped.disabled),
+                ("full", one.skipped.full),
+            ];
+            accounts.map(|(account, packets)| {
+                (
+                    vec![("analysis", &*one.name), ("account", account)],
+                    packets,
+                )
+            })
+        });
+        let exporters = ledger.exporters.iter();
+        let records = exporters.clone().flat_map(|one| {
+            let outcomes = [
+                ("written", one.written),
+                ("dropped_queue_full", one.dropped_queue_full),
+                ("dropped_failed", one.dropped_failed),
+            ];
+            outcomes.map(|(outcome, records)| {
+                (
+                    vec![("exporter", &*one.name), ("outcome", outcome)],
+                    records,
+                )
+            })
+        });
+        let again = exporters.map(|one| by("exporter", (&*one.name, one.reconnects)));
+        let counters: [(&str, &str, &str, Samples<'_>); 9] = [
+            (
+                "ringtap_probe",
+                "flows",
+                "Flow records by the reason of their end.",
+                flows.collect(),
+            ),
+            (
+                "ringtap_probe_flow",
+                "packets",
+                "Packets of flow records, from and to the originator.",
+                ways(totals.packets),
+            ),
+            (
+                "ringtap_probe_flow",
+                "bytes",
+                "IP bytes of flow records, from and to the originator.",
+                ways(totals.bytes),
+            ),
+            (
+                "ringtap_probe_left_out",
+                "values",
+                "Values of analyses that exceeded the limit of the metrics.",
+                vec![by("reason", ("limit", totals.left_out))],
+            ),
+            (
+                "ringtap_probe_dns",
+                "questions",
+                "DNS questions by the response code of their answer.",
+                dns.collect(),
+            ),
+            (
+                "ringtap_probe",
+                "packets",
+                "Packets: captured = analysed + not_ip + disabled.",
+                packets.map(|account| by("account", account)).into(),
+            ),
+            (
+                "ringtap_probe_analysis",
+                "packets",
+                "Packets of each analysis.",
+                of_analyses.collect(),
+            ),
+            (
+                "ringtap_probe_export",
+                "records",
+                "Records by exporter and what became of them.",
+                records.collect(),
+            ),
+            (
+                "ringtap_probe_export",
+                "reconnects",
+                "Times that a failed destination was back.",
+                again.collect(),
+            ),
+        ];
+        for (name, unit, help, samples) in &counters {
+            let unit = Unit::Other((*unit).into());
+            let kind = ConstCounter::new(0_u64).metric_type();
+            let mut metric = encoder.encode_descriptor(name, help, Some(&unit), kind)?;
+            for (labels, value) in samples {
+                ConstCounter::new(*value).encode(metric.encode_family(labels)?)?;
+            }
+        }
+        self.encode_gauges(encoder)
+    }
+}
+
+impl MetricsNow {
+    fn encode_gauges(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let kind = ConstGauge::new(0.0).metric_type();
+        let help = "Records that wait for an exporter.";
+        let mut metric =
+            encoder.encode_descriptor("ringtap_probe_export_waiting", help, None, kind)?;
+        for one in &self.ledger.exporters {
+            let waiting = ConstGauge::new(as_value(one.waiting));
+            waiting.encode(metric.encode_family(&[("exporter", &*one.name)])?)?;
+        }
         let help = "Values of the latest interval of an analysis.";
         let mut metric = encoder.encode_descriptor("ringtap_probe_value", help, None, kind)?;
-        for (analysis, latest) in &self.latest {
+        for (analysis, latest) in &self.totals.latest {
             for (name, key, value_name, value) in &latest.values {
                 let labels = [
                     ("analysis", analysis.as_str()),
@@ -191,107 +282,6 @@ impl Collector for ProbeTotals {
         }
         Ok(())
     }
-}
-
-/// The account of the probe, as metrics.
-#[derive(Debug)]
-struct LedgerMetrics(ProbeLedger);
-
-impl Collector for LedgerMetrics {
-    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        let ledger = &self.0;
-        let packets = [
-            ("not_captured", ledger.not_captured),
-            ("captured", ledger.captured),
-            ("analysed", ledger.analysed),
-            ("not_ip", ledger.not_ip),
-            ("disabled", ledger.disabled),
-        ];
-        let packets = packets.map(|(account, packets)| (vec![("account", account)], packets));
-        let help = "Packets: captured = analysed + not_ip + disabled.";
-        family(&mut encoder, "ringtap_probe", help, "packets", &packets)?;
-        let packets = ledger.analyses.iter().flat_map(|one| {
-            let labels = |account| vec![("analysis", one.name.as_str()), ("account", account)];
-            [
-                ("captured", one.captured),
-                ("analysed", one.analysed),
-                ("disabled", one.disabled),
-                ("full", one.full),
-            ]
-            .map(|(account, packets)| (labels(account), packets))
-        });
-        let help = "Packets of each analysis.";
-        let packets: Vec<_> = packets.collect();
-        family(
-            &mut encoder,
-            "ringtap_probe_analysis",
-            help,
-            "packets",
-            &packets,
-        )?;
-        let exporters = ledger.exporters.iter();
-        let records: Vec<_> = exporters
-            .clone()
-            .flat_map(|(name, counters)| {
-                [
-                    ("written", counters.written),
-                    ("dropped_queue_full", counters.dropped_queue_full),
-                    ("dropped_failed", counters.dropped_failed),
-                ]
-                .map(|(outcome, records)| {
-                    (
-                        vec![("exporter", name.as_str()), ("outcome", outcome)],
-                        records,
-                    )
-                })
-            })
-            .collect();
-        let help = "Records by exporter and what became of them.";
-        family(
-            &mut encoder,
-            "ringtap_probe_export",
-            help,
-            "records",
-            &records,
-        )?;
-        let again = exporters.clone();
-        let again =
-            again.map(|(name, counters)| (vec![("exporter", name.as_str())], counters.reconnects));
-        let help = "Times that a failed destination was back.";
-        family(
-            &mut encoder,
-            "ringtap_probe_export",
-            help,
-            "reconnects",
-            &again.collect::<Vec<_>>(),
-        )?;
-        let kind = ConstGauge::new(0.0).metric_type();
-        let help = "Records that wait for an exporter.";
-        let mut metric =
-            encoder.encode_descriptor("ringtap_probe_export_waiting", help, None, kind)?;
-        for (name, counters) in exporters {
-            let waiting = ConstGauge::new(as_value(counters.waiting));
-            waiting.encode(metric.encode_family(&[("exporter", name.as_str())])?)?;
-        }
-        Ok(())
-    }
-}
-
-/// A counter with the values of each set of labels.
-fn family(
-    encoder: &mut DescriptorEncoder<'_>,
-    name: &str,
-    help: &str,
-    unit: &str,
-    samples: &[(Vec<(&str, &str)>, u64)],
-) -> fmt::Result {
-    let unit = Unit::Other(unit.into());
-    let kind = ConstCounter::new(0_u64).metric_type();
-    let mut metric = encoder.encode_descriptor(name, help, Some(&unit), kind)?;
-    for (labels, value) in samples {
-        ConstCounter::new(*value).encode(metric.encode_family(labels)?)?;
-    }
-    Ok(())
 }
 
 #[cfg(test)]
@@ -315,7 +305,7 @@ mod tests {
     #[test]
     fn the_latest_interval_replaces_the_one_before() {
         let metrics = ProbeMetrics::default();
-        let mut exporter = PrometheusExporter::new(metrics.clone());
+        let mut exporter = metrics.clone();
         exporter
             .write(&values(1, &["10.0.0.1", "10.0.0.2"]))
             .expect("memory");
@@ -338,7 +328,7 @@ mod tests {
     #[test]
     fn values_beyond_the_limit_are_counted() {
         let metrics = ProbeMetrics::default();
-        let mut exporter = PrometheusExporter::new(metrics.clone());
+        let mut exporter = metrics.clone();
         exporter
             .write(&values(1, &vec!["x"; MAX_SERIES + 7]))
             .expect("memory");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Bounded queue in front of an exporter's thread.
+//! Bounded queues in front of the exporters' threads.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
@@ -7,12 +7,15 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use super::{ExportCounters, ExportError, Exporter, Records};
+use super::{ExportCounters, ExportError, Exporter};
+use crate::record::Record;
 
 /// Time between two calls of [`Exporter::tick`].
 const TICK: Duration = Duration::from_secs(1);
 /// Pause of a sender that waits for room, or for the end.
 const PAUSE: Duration = Duration::from_millis(2);
+/// Records that may wait for each exporter.
+const MOST_WAITING: u32 = 100_000;
 
 /// What a sender does when the queue is full.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,25 +26,36 @@ pub enum WhenFull {
     Wait,
 }
 
+impl WhenFull {
+    /// Longest wait for each exporter at the end.
+    pub(crate) fn end_limit(self) -> Duration {
+        Duration::from_secs(match self {
+            WhenFull::Drop => 10,
+            WhenFull::Wait => 3600,
+        })
+    }
+}
+
+/// Records that several exporters share.
+type Records = Arc<[Record]>;
+
+/// The queues of all exporters of a probe; any number of threads may send.
+pub(crate) struct ExportQueues {
+    queues: Vec<ExportQueue>,
+    when_full: WhenFull,
+}
+
 /// An exporter's thread and its queue.
-///
-/// Any number of threads may send.
-pub struct ExportQueue {
+struct ExportQueue {
     sender: SyncSender<Records>,
-    watch: ExportWatch,
+    account: Arc<ExportAccount>,
     thread: JoinHandle<()>,
 }
 
-/// Reads the counters of an exporter, from any thread.
-#[derive(Clone)]
-pub struct ExportWatch {
-    /// Name of the exporter.
-    pub name: String,
-    account: Arc<ExportAccount>,
-}
-
+/// The counters of an exporter, for any thread.
 #[derive(Default)]
-struct ExportAccount {
+pub(crate) struct ExportAccount {
+    name: String,
     written: AtomicU64,
     queue_full: AtomicU64,
     failed: AtomicU64,
@@ -51,18 +65,59 @@ struct ExportAccount {
     failure: Mutex<Option<String>>,
 }
 
-impl ExportQueue {
-    /// Starts the exporter's thread; at most `records` wait for it.
+impl ExportQueues {
+    /// Starts the threads of all exporters.
     ///
     /// # Errors
     ///
     /// The system refuses a further thread.
-    pub fn start(exporter: Box<dyn Exporter>, records: u32) -> Result<Self, ExportError> {
+    pub(crate) fn start(
+        exporters: Vec<Box<dyn Exporter>>,
+        when_full: WhenFull,
+    ) -> Result<Self, ExportError> {
+        let queues = exporters.into_iter();
+        let queues = queues.map(|exporter| ExportQueue::start(exporter, MOST_WAITING));
+        let queues = queues.collect::<Result<_, _>>()?;
+        Ok(ExportQueues { queues, when_full })
+    }
+
+    /// Whether packets come by themselves, so that no worker may wait.
+    pub(crate) fn is_live(&self) -> bool {
+        self.when_full == WhenFull::Drop
+    }
+
+    /// The accounts of all exporters.
+    pub(crate) fn accounts(&self) -> Vec<Arc<ExportAccount>> {
+        let queues = self.queues.iter();
+        queues.map(|queue| Arc::clone(&queue.account)).collect()
+    }
+
+    /// Sends records to all exporters, and empties the list.
+    pub(crate) fn send(&self, records: &mut Vec<Record>) {
+        if records.is_empty() {
+            return;
+        }
+        let shared: Records = records.drain(..).collect();
+        for queue in &self.queues {
+            queue.send(Records::clone(&shared), self.when_full);
+        }
+    }
+
+    /// Lets all exporters write what waits, at most for `limit` each; returns the final counters.
+    pub(crate) fn finish(self, limit: Duration) -> Vec<ExportCounters> {
+        let queues = self.queues.into_iter();
+        queues.map(|queue| queue.finish(limit)).collect()
+    }
+}
+
+impl ExportQueue {
+    /// Starts the exporter's thread; at most `records` wait for it.
+    fn start(exporter: Box<dyn Exporter>, records: u32) -> Result<Self, ExportError> {
         let account = Arc::new(ExportAccount {
+            name: exporter.name(),
             most_waiting: records.into(),
             ..ExportAccount::default()
         });
-        let name = exporter.name();
         // A batch has at least one record, so the account is the stricter bound.
         let (sender, batches) = sync_channel(usize::try_from(records).unwrap_or(usize::MAX).max(1));
         let (own, builder) = (Arc::clone(&account), thread::Builder::new());
@@ -70,20 +125,15 @@ impl ExportQueue {
         let thread = builder.spawn(move || run(exporter, &batches, &own))?;
         Ok(ExportQueue {
             sender,
-            watch: ExportWatch { name, account },
+            account,
             thread,
         })
     }
 
-    /// Name and counters of the exporter.
-    pub fn watch(&self) -> &ExportWatch {
-        &self.watch
-    }
-
     /// Hands records to the exporter. With [`WhenFull::Drop`] it never waits.
-    pub fn send(&self, records: Records, when_full: WhenFull) {
+    fn send(&self, records: Records, when_full: WhenFull) {
         let count = count_of(&records);
-        let account = &self.watch.account;
+        let account = &self.account;
         let fits = |waiting: u64| {
             let more = waiting.saturating_add(count);
             (waiting == 0 || more <= account.most_waiting).then_some(more)
@@ -108,26 +158,13 @@ impl ExportQueue {
     /// Lets the exporter write what waits, at most for `limit`, and returns the final counters.
     ///
     /// Records that still wait then are lost with the thread, and stay in `waiting`.
-    pub fn finish(self, limit: Duration) -> ExportCounters {
+    fn finish(self, limit: Duration) -> ExportCounters {
         drop(self.sender);
         let started = Instant::now();
         while !self.thread.is_finished() && started.elapsed() < limit {
             thread::sleep(PAUSE);
         }
-        self.watch.counters()
-    }
-}
-
-impl ExportWatch {
-    /// The counters now.
-    pub fn counters(&self) -> ExportCounters {
         self.account.counters()
-    }
-
-    /// The failure that lasts, if one does.
-    pub fn failure(&self) -> Option<String> {
-        let failure = self.account.failure.lock();
-        failure.unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 
@@ -174,14 +211,22 @@ fn run(mut exporter: Box<dyn Exporter>, batches: &Receiver<Records>, account: &E
 }
 
 impl ExportAccount {
-    fn counters(&self) -> ExportCounters {
+    /// The counters now.
+    pub(crate) fn counters(&self) -> ExportCounters {
         ExportCounters {
+            name: self.name.clone(),
             written: self.written.load(Relaxed),
             dropped_queue_full: self.queue_full.load(Relaxed),
             dropped_failed: self.failed.load(Relaxed),
             waiting: self.waiting.load(Relaxed),
             reconnects: self.reconnects.load(Relaxed),
         }
+    }
+
+    /// The failure that lasts, if one does.
+    pub(crate) fn failure(&self) -> Option<String> {
+        let failure = self.failure.lock();
+        failure.unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     fn note(&self, outcome: Result<(), ExportError>) {
@@ -201,7 +246,7 @@ impl ExportAccount {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::record::{Measurement, Record};
+    use crate::record::Measurement;
 
     /// Waits for a permit before each batch; fails if the permit says so.
     struct Gated(Receiver<Result<(), ExportError>>);
@@ -239,7 +284,7 @@ mod tests {
         for _ in 0..50 {
             queue.send(records(10), WhenFull::Drop);
         }
-        let counters = queue.watch().counters();
+        let counters = queue.account.counters();
         assert_eq!(counters.dropped_queue_full, 400, "{counters:?}");
         assert_eq!(counters.waiting, 100, "{counters:?}");
         permits
@@ -248,6 +293,7 @@ mod tests {
         drop(permits);
         let counters = queue.finish(Duration::from_secs(300));
         let want = ExportCounters {
+            name: "gated".into(),
             written: 90,
             dropped_queue_full: 400,
             dropped_failed: 10,

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use ringtap_ipc::socket::Socket;
 use ringtap_ipc::transport::Transport as _;
-use serde_json::{Value, json};
+use serde::Serialize;
 
 use super::{
     LibraryPlan, ProcessMessage, ProcessPart, ProcessSetup, SlotEvent, SlotMessage, SlotSetup,
@@ -37,7 +37,7 @@ pub enum LibraryError {
 }
 
 /// Account of a library.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct LibraryLedger {
     /// Name of the analysis.
     pub name: String,
@@ -48,6 +48,7 @@ pub struct LibraryLedger {
     /// Processes that were killed because they did not answer.
     pub hangs: u64,
     /// Values that exceeded the limit of one interval.
+    #[serde(rename = "values_left_out")]
     pub left_out: u64,
     /// Packets without results: lost by processes that ended, or still to come.
     pub not_analysed: u64,
@@ -60,17 +61,6 @@ impl LibraryLedger {
             not_analysed: captured.saturating_sub(self.analysed),
             ..self
         }
-    }
-
-    pub(crate) fn json(&self) -> Value {
-        json!({
-            "name": self.name,
-            "analysed": self.analysed,
-            "not_analysed": self.not_analysed,
-            "crashes": self.crashes,
-            "hangs": self.hangs,
-            "values_left_out": self.left_out,
-        })
     }
 }
 
