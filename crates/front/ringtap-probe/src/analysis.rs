@@ -19,7 +19,7 @@ use serde::Serialize;
 use crate::application::DnsName;
 use crate::flows::{FlowOptions, FlowPart};
 use crate::packet::{Dissected, PacketKey};
-use crate::record::{Measurement, OneWay};
+use crate::record::Measurement;
 use cardinality::Distinct;
 pub use keys::{KeyPart, protocol_word};
 use sizes::SizeCounts;
@@ -236,8 +236,7 @@ impl Meter {
     pub(crate) fn part(&mut self, part: &FlowPart) {
         match self {
             Meter::Top(by, _, keys) => {
-                let OneWay { bytes, packets, .. } = part.counts;
-                keys.add(by.of(&part.key), bytes, packets);
+                keys.add(by.of(&part.key), part.counts.bytes, part.counts.packets);
             }
             Meter::Cardinality(by, distinct) => distinct.add(&by.of(&part.key)),
             // The kernel has no other kinds.

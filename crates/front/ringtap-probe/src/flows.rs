@@ -14,12 +14,13 @@ mod tests;
 
 use std::time::Duration;
 
+use ringtap_capture::meter::FlowCounts;
 use ringtap_ipc::time::nanoseconds;
 use serde::Serialize;
 
 use crate::application::{PayloadCounters, PayloadInspector};
 use crate::packet::{ACK, Dissected, PacketKey, SYN, Secret, low_half};
-use crate::record::{EndReason, OneWay, Record};
+use crate::record::{EndReason, Record};
 use crate::worker::PACKETS_TOGETHER;
 use entry::FlowState;
 use fragments::FragmentPorts;
@@ -96,19 +97,10 @@ impl std::ops::AddAssign for FlowCounters {
 }
 
 /// Counts of one direction of a flow, for a time that is short against the time-outs.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct FlowPart {
     pub(crate) key: PacketKey,
-    pub(crate) counts: OneWay,
-    pub(crate) first_payload_ns: Option<u64>,
-    /// Time of the first segment with ACK and without SYN and RST.
-    pub(crate) first_ack_ns: Option<u64>,
-    /// TCP flags of the first segment.
-    pub(crate) first_flags: u8,
-    /// Sequence number after the first segment, if that may be a retransmission.
-    pub(crate) first_end: Option<u32>,
-    /// Sequence number after the latest segment.
-    pub(crate) expected: u32,
+    pub(crate) counts: FlowCounts,
 }
 
 fn tick_bits(idle: Duration) -> u32 {
@@ -211,11 +203,9 @@ impl FlowMeter {
             }
             self.warm(hashes.iter().copied().take(together.len()));
             for (part, hash) in together.iter().zip(hashes) {
-                let OneWay {
-                    packets, first_ns, ..
-                } = part.counts;
-                let first = (first_ns, part.first_flags);
-                if let Some(flow) = self.place(&part.key, hash, first, packets, records) {
+                let counts = &part.counts;
+                let first = (counts.first_ns, counts.first_flags);
+                if let Some(flow) = self.place(&part.key, hash, first, counts.packets, records) {
                     let state = self.table.at(flow).add(part);
                     self.table.touch(flow, state);
                     self.expire(ENDS_OF_PACKET, records);

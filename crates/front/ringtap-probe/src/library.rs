@@ -30,10 +30,10 @@ use crate::interval::Interval;
 pub use host::serve;
 pub use process::run;
 pub use running::{LibraryError, LibraryHost, LibraryLedger, group};
-pub(crate) use running::{LibraryLedgers, LibraryReport, RunningLibraries};
+pub(crate) use running::{LibraryLedgers, RunningLibraries};
 
 /// A library as the user asked for it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LibraryPlan {
     /// Name in results; unique among all analyses.
     pub name: String,
@@ -54,30 +54,19 @@ pub struct LibraryPlan {
 /// Longest pause before a process is started again, unless the first one is longer.
 pub const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
-/// What the host needs to know of one process.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-struct SlotSetup {
-    process: ProcessSetup,
-    timeout: Duration,
-    pause: Duration,
-}
-
 /// What a process starts with.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ProcessSetup {
-    name: String,
-    library: PathBuf,
-    settings: String,
+    plan: LibraryPlan,
     /// The probe's hub, the group of the library there, and the filter.
     socket: PathBuf,
     group: String,
     filter: String,
-    every: Option<Duration>,
     worker: u32,
     starts: u32,
 }
 
-/// A message of a process.
+/// A message of a process, or of the host about it.
 #[derive(Debug, Serialize, Deserialize)]
 enum ProcessMessage {
     /// The library has started, and the process reads packets.
@@ -90,6 +79,13 @@ enum ProcessMessage {
     Part(ProcessPart),
     /// The capture has ended; all results are out.
     Ended,
+    /// Of the host: the process ended before the capture did.
+    Down {
+        why: String,
+        did_hang: bool,
+        /// Time until the process is started again.
+        pause: Duration,
+    },
 }
 
 /// The results of an interval of one process.
@@ -103,24 +99,11 @@ struct ProcessPart {
     left_out: u64,
 }
 
-/// A message of the host, about one process.
+/// A message with the number of its process among all libraries' processes.
 #[derive(Debug, Serialize, Deserialize)]
-struct SlotMessage {
+pub(crate) struct SlotMessage {
     slot: u32,
-    event: SlotEvent,
-}
-
-#[derive(Debug, Serialize, Deserialize)]
-enum SlotEvent {
-    /// The process sent a message.
-    Said(ProcessMessage),
-    /// The process ended before the capture did.
-    Down {
-        why: String,
-        did_hang: bool,
-        /// Time until the process is started again.
-        pause: Duration,
-    },
+    message: ProcessMessage,
 }
 
 fn send(socket: &Socket, message: &impl Serialize) -> io::Result<()> {

@@ -163,34 +163,47 @@ pub struct Measurement {
     pub values: Vec<(&'static str, f64)>,
 }
 
+type TextOf = fn(&Details) -> &Option<String>;
+
 impl Details {
+    /// All texts: column in Parquet files, name in JSON (Zeek's, where it has one), value.
+    pub(crate) const TEXTS: [(&'static str, &'static str, TextOf); 10] = [
+        ("application", "service", |own| &own.application),
+        ("ndpi_application", "ndpi", |own| &own.ndpi_application),
+        ("server_name", "server_name", |own| &own.server_name),
+        ("alpn", "next_protocol", |own| &own.alpn),
+        ("tls_version", "version", |own| &own.tls_version),
+        ("tls_cipher", "cipher", |own| &own.tls_cipher),
+        ("ja4", "ja4", |own| &own.ja4),
+        ("dns_query", "query", |own| &own.dns_query),
+        ("dns_query_type", "qtype_name", |own| &own.dns_query_type),
+        ("dns_response", "rcode_name", |own| &own.dns_response),
+    ];
+
     /// Memory of the details in bytes.
     pub(crate) fn memory(&self) -> usize {
-        let texts = [
-            &self.application,
-            &self.ndpi_application,
-            &self.server_name,
-            &self.alpn,
-            &self.tls_version,
-            &self.tls_cipher,
-            &self.ja4,
-            &self.dns_query,
-            &self.dns_query_type,
-            &self.dns_response,
-        ];
-        let texts = texts.into_iter().flatten().map(String::capacity);
-        size_of::<Details>() + texts.sum::<usize>()
+        let texts = Details::TEXTS
+            .iter()
+            .filter_map(|(.., text)| text(self).as_ref());
+        size_of::<Details>() + texts.map(String::capacity).sum::<usize>()
+    }
+}
+
+impl OneWay {
+    /// Time of the first packet of both directions.
+    pub(crate) fn first_of_both(&self, other: &OneWay) -> u64 {
+        match (self.packets, other.packets) {
+            (_, 0) => self.first_ns,
+            (0, _) => other.first_ns,
+            _ => self.first_ns.min(other.first_ns),
+        }
     }
 }
 
 impl FlowRecord {
     /// Time of the flow's first packet.
     pub fn first_ns(&self) -> u64 {
-        match (self.forward.packets, self.backward.packets) {
-            (_, 0) => self.forward.first_ns,
-            (0, _) => self.backward.first_ns,
-            _ => self.forward.first_ns.min(self.backward.first_ns),
-        }
+        self.forward.first_of_both(&self.backward)
     }
 
     /// Time of the flow's last packet.

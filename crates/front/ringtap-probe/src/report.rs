@@ -3,18 +3,16 @@
 //!
 //! Invariant: memory is bounded by the seconds of the flows and [`MAX_KEYS`] keys of each table.
 
-mod dns;
 mod page;
 mod plots;
 mod read;
 
 use std::collections::{BTreeMap, HashMap};
+use std::fmt::Display;
 use std::fs;
-use std::io;
 use std::path::{Path, PathBuf};
 
-use dns::DnsTables;
-use parquet::errors::ParquetError;
+use crate::analysis::protocol_word;
 use read::{ReportRow, ReportTableKind};
 
 /// Most keys of each table; further ones are added to the key `other`.
@@ -32,8 +30,8 @@ pub struct FlowReport {
     seconds: BTreeMap<i64, TrafficSum>,
     /// Flows by the power of two that their bytes reach.
     sizes: BTreeMap<u32, f64>,
-    tables: [ReportTable; TABLES.len()],
-    dns: DnsTables,
+    tables: [KeySums<TrafficSum>; TABLES.len()],
+    dns: [KeySums<DnsSum>; DNS_TABLES.len()],
     has_losses: bool,
 }
 
@@ -47,7 +45,23 @@ struct TrafficSum {
     lost: f64,
 }
 
-type ReportTable = HashMap<String, TrafficSum>;
+/// DNS questions, and what became of them.
+#[derive(Clone, Copy, Debug, Default)]
+struct DnsSum {
+    questions: f64,
+    unanswered: f64,
+    /// Answers with another code than NOERROR.
+    errors: f64,
+    latency_ns: f64,
+    timed: f64,
+}
+
+/// Sums by key: of [`MAX_KEYS`] keys, and of all others together.
+#[derive(Debug, Default)]
+struct KeySums<S>(HashMap<String, S>);
+
+/// A table to print: title, and rows of a key with its values.
+type PrintedTable<'a> = (&'static str, Vec<(&'a str, Vec<String>)>);
 
 /// Titles of the tables, and the key of a flow, which may have none.
 const TABLES: [(&str, KeyOf); 10] = [
@@ -61,13 +75,14 @@ const TABLES: [(&str, KeyOf); 10] = [
         ))
     }),
     ("Services", |flow| {
-        let protocol = match flow.number("protocol")? {
-            1 | 58 => return Some("icmp".into()),
-            6 => "tcp",
-            17 => "udp",
-            other => return Some(format!("protocol {other}")),
-        };
-        Some(format!("{protocol}/{}", flow.number("destination_port")?))
+        // A word in JSON, a number in Parquet files.
+        let number = || u8::try_from(flow.number("protocol")?).ok();
+        let protocol = text(flow, "protocol").or_else(|| number().map(protocol_word))?;
+        Some(match protocol.as_str() {
+            "icmp" => protocol,
+            word if word.parse::<u8>().is_ok() => format!("protocol {word}"),
+            word => format!("{word}/{}", flow.number("destination_port")?),
+        })
     }),
     ("Applications", |flow| {
         text(flow, "ndpi_application").or_else(|| text(flow, "application"))
@@ -80,38 +95,27 @@ const TABLES: [(&str, KeyOf); 10] = [
 ];
 type KeyOf = fn(&ReportRow) -> Option<String>;
 
+/// Titles of the tables of DNS questions, and the column of their keys.
+const DNS_TABLES: [(&str, &str); 4] = [
+    ("DNS questions", "query"),
+    ("DNS types", "query_type"),
+    ("DNS servers", "destination"),
+    ("DNS responses", "response"),
+];
+
 fn text(row: &ReportRow, name: &str) -> Option<String> {
     row.text(name).map(str::to_owned)
 }
 
-/// Why a report cannot be made.
+/// Why a report cannot be made; the message names the file.
 #[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum ReportError {
-    /// The folder has no results.
-    #[error(
-        "{0}: no results: write them with `ringtap probe --export parquet:FOLDER`, or json:FILE.json"
-    )]
-    Empty(PathBuf),
-    /// A file cannot be read or written.
-    #[error("{path}: {reason}")]
-    Io {
-        /// The file.
-        path: PathBuf,
-        /// The system's reason.
-        reason: io::Error,
-    },
-    /// A file is not one of ours.
-    #[error("{path}: {reason}")]
-    Parquet {
-        /// The file.
-        path: PathBuf,
-        /// The library's reason.
-        reason: ParquetError,
-    },
-    /// A plot cannot be drawn.
-    #[error("a plot cannot be drawn: {0}")]
-    Plot(String),
+#[error("{0}")]
+pub struct ReportError(String);
+
+impl ReportError {
+    fn at<E: Display>(path: &Path) -> impl Fn(E) -> ReportError {
+        move |reason| ReportError(format!("{}: {reason}", path.display()))
+    }
 }
 
 impl FlowReport {
@@ -124,7 +128,7 @@ impl FlowReport {
         let mut report = FlowReport::default();
         read::rows(path, &mut |kind, row| match kind {
             ReportTableKind::Flows => report.add(row),
-            ReportTableKind::Dns => report.dns.add(row),
+            ReportTableKind::Dns => report.add_dns(row),
             ReportTableKind::Measurements => report.add_loss(row),
         })?;
         Ok(report)
@@ -147,11 +151,22 @@ impl FlowReport {
         let time = |name| flow.number(name).unwrap_or(0);
         self.spread(time("first_time"), time("last_time"), sum);
         for ((_, key), table) in TABLES.iter().zip(&mut self.tables) {
-            let Some(mut key) = key(flow) else { continue };
-            if table.len() >= MAX_KEYS && !table.contains_key(&key) {
-                key = "other".into();
+            if let Some(key) = key(flow) {
+                table.of(key).add(sum, 1.0);
             }
-            table.entry(key).or_default().add(sum, 1.0);
+        }
+    }
+
+    fn add_dns(&mut self, row: &ReportRow) {
+        let (response, latency_ns) = (row.text("response"), row.number("latency_ns"));
+        let one_if = |holds: bool| f64::from(u8::from(holds));
+        for ((_, column), table) in DNS_TABLES.iter().zip(&mut self.dns) {
+            let sum = table.of(row.text(column).unwrap_or("none").to_owned());
+            sum.questions += 1.0;
+            sum.unanswered += one_if(response.is_none());
+            sum.errors += one_if(response.is_some_and(|code| code != "NOERROR"));
+            sum.latency_ns += latency_ns.map_or(0.0, as_f64);
+            sum.timed += one_if(latency_ns.is_some());
         }
     }
 
@@ -201,28 +216,63 @@ impl FlowReport {
             (beside("dns"), self.dns_csv()),
         ];
         for (path, text) in &written {
-            fs::write(path, text).map_err(|reason| ReportError::Io {
-                path: path.clone(),
-                reason,
-            })?;
+            fs::write(path, text).map_err(ReportError::at(path))?;
         }
         Ok(written.map(|(path, _)| path))
     }
 
-    /// The keys with most bytes of each table that has any.
-    fn tops(&self, count: usize) -> impl Iterator<Item = (&'static str, Vec<(&str, TrafficSum)>)> {
+    /// The keys with most bytes of each table, with flows, packets and bytes.
+    fn traffic_tables(&self, count: usize) -> impl Iterator<Item = PrintedTable<'_>> {
         let tables = TABLES.iter().zip(&self.tables);
-        tables
-            .filter(|(_, table)| !table.is_empty())
-            .map(move |((title, _), table)| {
-                let mut rows: Vec<_> = table
-                    .iter()
-                    .map(|(key, sum)| (key.as_str(), *sum))
-                    .collect();
-                rows.sort_by(|a, b| b.1.bytes.total_cmp(&a.1.bytes).then(a.0.cmp(b.0)));
-                rows.truncate(count);
-                (*title, rows)
-            })
+        tables.map(move |((title, _), table)| {
+            let rows = table.largest(count, |sum| sum.bytes).into_iter();
+            let values = |sum: TrafficSum| [sum.flows, sum.packets, sum.bytes];
+            let texts = |sum| values(sum).map(|number| number.to_string()).into();
+            (*title, rows.map(|(key, sum)| (key, texts(sum))).collect())
+        })
+    }
+
+    /// The keys with most questions of each table, with questions, those without an answer, errors, and the mean
+    /// time to an answer in milliseconds if one was timed.
+    fn dns_tables(
+        &self,
+        count: usize,
+        latency: fn(f64) -> String,
+    ) -> impl Iterator<Item = PrintedTable<'_>> {
+        let tables = DNS_TABLES.iter().zip(&self.dns);
+        tables.map(move |((title, _), table)| {
+            let rows = table.largest(count, |sum| sum.questions).into_iter();
+            let texts = |sum: DnsSum| {
+                let counts = [sum.questions, sum.unanswered, sum.errors];
+                let mut texts = counts.map(|number| number.to_string()).to_vec();
+                let mean = (sum.timed > 0.0).then(|| latency(sum.latency_ns / sum.timed / 1e6));
+                texts.push(mean.unwrap_or_default());
+                texts
+            };
+            (*title, rows.map(|(key, sum)| (key, texts(sum))).collect())
+        })
+    }
+}
+
+impl<S: Copy + Default> KeySums<S> {
+    /// The sum of a key.
+    fn of(&mut self, mut key: String) -> &mut S {
+        if self.0.len() >= MAX_KEYS && !self.0.contains_key(&key) {
+            key = "other".into();
+        }
+        self.0.entry(key).or_default()
+    }
+
+    /// The keys with most weight, the heaviest first.
+    fn largest(&self, count: usize, weight: fn(&S) -> f64) -> Vec<(&str, S)> {
+        let rows = self.0.iter().map(|(key, sum)| (key.as_str(), *sum));
+        let mut rows: Vec<_> = rows.collect();
+        rows.sort_by(|(key, sum), (other_key, other)| {
+            let heavier = weight(other).total_cmp(&weight(sum));
+            heavier.then(key.cmp(other_key))
+        });
+        rows.truncate(count);
+        rows
     }
 }
 

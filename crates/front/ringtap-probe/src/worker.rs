@@ -24,7 +24,7 @@ use crate::export::ExportQueues;
 use crate::flows::{FlowCounters, FlowMeter, FlowOptions};
 use crate::interval::Interval;
 use crate::ledger::{KernelLedger, ProbeLedger, SkippedPackets};
-use crate::library::LibraryReport;
+use crate::library::SlotMessage;
 use crate::packet::{Dissected, Secret};
 use crate::plan::ProbePlan;
 use crate::record::Record;
@@ -42,8 +42,8 @@ const RECORDS_TOGETHER: usize = 512;
 pub(crate) enum WorkerReport {
     /// The worker's part of an interval.
     Part(IntervalPart),
-    /// A message about a user's own analysis.
-    Library(LibraryReport),
+    /// A message about a process of a library; `None`: the host of all processes has ended.
+    Library(Option<SlotMessage>),
     /// The capture has ended, and so has the worker.
     Ended(usize, Option<Box<Capture>>, Result<(), ringtap::Error>),
 }

@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 
 use super::{ExportError, Exporter};
 use crate::analysis::protocol_word;
-use crate::record::{DnsRecord, EndReason, FlowRecord, Measurement, Record};
+use crate::record::{Details, DnsRecord, EndReason, FlowRecord, Measurement, Record};
 
 /// Writes records as lines of JSON.
 pub struct JsonLines<W> {
@@ -132,20 +132,8 @@ fn insert_details(fields: &mut Map<String, Value>, flow: &FlowRecord) {
     let Some(details) = &flow.details else {
         return;
     };
-    let texts = [
-        ("service", &details.application),
-        ("ndpi", &details.ndpi_application),
-        ("server_name", &details.server_name),
-        ("next_protocol", &details.alpn),
-        ("version", &details.tls_version),
-        ("cipher", &details.tls_cipher),
-        ("ja4", &details.ja4),
-        ("query", &details.dns_query),
-        ("qtype_name", &details.dns_query_type),
-        ("rcode_name", &details.dns_response),
-    ];
-    for (name, text) in texts {
-        if let Some(text) = text {
+    for (_, name, text) in Details::TEXTS {
+        if let Some(text) = text(details) {
             fields.insert(name.into(), text.clone().into());
         }
     }

@@ -80,12 +80,7 @@ impl FlowEntry {
 
     /// Time of the first packet of the record that grows.
     pub(super) fn first_ns(&self) -> u64 {
-        let [forward, backward] = &self.ways;
-        match (forward.packets, backward.packets) {
-            (_, 0) => forward.first_ns,
-            (0, _) => backward.first_ns,
-            _ => forward.first_ns.min(backward.first_ns),
-        }
+        self.ways[0].first_of_both(&self.ways[1])
     }
 
     /// 0 for packets of the originator, 1 for packets to it.
@@ -126,19 +121,19 @@ impl FlowEntry {
         counts.frame_bytes += more.frame_bytes;
         counts.payload_bytes += more.payload_bytes;
         counts.last_ns = counts.last_ns.max(more.last_ns);
-        let repeats = part.first_end.is_some_and(|end| {
+        let repeats = more.first_end.is_some_and(|end| {
             counts.tcp_flags != 0 && end.wrapping_sub(self.expected[way]).cast_signed() <= 0
         });
-        let ahead = part.expected.wrapping_sub(self.expected[way]).cast_signed();
+        let ahead = more.expected.wrapping_sub(self.expected[way]).cast_signed();
         if counts.tcp_flags == 0 || ahead > 0 {
-            self.expected[way] = part.expected;
+            self.expected[way] = more.expected;
         }
         counts.retransmissions = counts
             .retransmissions
             .saturating_add(more.retransmissions + u32::from(repeats));
         counts.resets += more.resets;
         counts.tcp_flags |= more.tcp_flags;
-        if let Some(first) = part.first_payload_ns
+        if let Some(first) = more.first_payload_ns
             && (self.first_payload_ns == 0 || first < self.first_payload_ns)
         {
             self.first_payload_ns = first;
@@ -150,15 +145,18 @@ impl FlowEntry {
         self.state_now()
     }
 
-    /// Takes the time of the handshake from the originator's counts, once both sides have sent SYN.
+    /// Takes the time of the handshake from the counts of the originator.
     pub(super) fn complete_handshake(&mut self, part: &FlowPart) {
+        if let Some(ack_ns) = part.counts.first_ack_ns {
+            self.acknowledged(self.way_of(&part.key), ack_ns);
+        }
+    }
+
+    /// The originator's ACK completes the handshake, once both sides have sent SYN.
+    fn acknowledged(&mut self, way: usize, ack_ns: u64) {
         let both_synchronised = self.ways.iter().all(|one| one.tcp_flags & SYN != 0);
-        if let Some(ack) = part.first_ack_ns
-            && both_synchronised
-            && self.handshake_ns.is_none()
-            && self.way_of(&part.key) == 0
-        {
-            let took = ack.saturating_sub(self.ways[0].first_ns);
+        if way == 0 && both_synchronised && self.handshake_ns.is_none() {
+            let took = ack_ns.saturating_sub(self.ways[0].first_ns);
             self.handshake_ns = std::num::NonZeroU64::new(took.max(1));
         }
     }
@@ -181,11 +179,8 @@ impl FlowEntry {
         if tcp.flags & FIN != 0 {
             self.finished |= 1 << way;
         }
-        let both_synchronised = self.ways.iter().all(|one| one.tcp_flags & SYN != 0);
-        let completes = way == 0 && tcp.flags & (SYN | ACK | RST) == ACK;
-        if completes && both_synchronised && self.handshake_ns.is_none() {
-            let took = packet.time_ns.saturating_sub(self.ways[0].first_ns);
-            self.handshake_ns = std::num::NonZeroU64::new(took.max(1));
+        if tcp.flags & (SYN | ACK | RST) == ACK {
+            self.acknowledged(way, packet.time_ns);
         }
     }
 

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use ringtap_ipc::event::sleep_until_readable;
 use ringtap_ipc::socket::Socket;
 
-use super::{LONGEST_PAUSE, ProcessMessage, SlotEvent, SlotMessage, SlotSetup, receive, send};
+use super::{LONGEST_PAUSE, ProcessMessage, ProcessSetup, SlotMessage, receive, send};
 
 /// Looks at a silent process within its timeout. After each, the process has had time to run, also if the whole
 /// machine stood still during the one before.
@@ -25,14 +25,6 @@ const LOOKS: u32 = 4;
 /// Shortest timeout until a process is ready: its filter may have to wait for the hub to load a program.
 const START: Duration = Duration::from_secs(60);
 
-/// How a process ended.
-enum ProcessEnd {
-    /// After the end of the capture.
-    Done,
-    /// Before that, for this reason.
-    Down { why: String, did_hang: bool },
-}
-
 /// Serves the probe at the other end of `socket` until it leaves. `program` is this program, and `words` its
 /// arguments before the setup of a process.
 ///
@@ -40,7 +32,7 @@ enum ProcessEnd {
 ///
 /// The probe sent no setup.
 pub fn serve(socket: Socket, program: &Path, words: &[&str]) -> io::Result<()> {
-    let Some(slots) = receive::<Vec<SlotSetup>>(&socket, &mut Vec::new())? else {
+    let Some(slots) = receive::<Vec<ProcessSetup>>(&socket, &mut Vec::new())? else {
         return Ok(());
     };
     let socket = Arc::new(socket);
@@ -48,7 +40,7 @@ pub fn serve(socket: Socket, program: &Path, words: &[&str]) -> io::Result<()> {
         let (socket, program) = (Arc::clone(&socket), program.to_owned());
         let words: Vec<_> = words.iter().map(|word| (*word).to_owned()).collect();
         let keep = move || {
-            let tell = |event| send(&socket, &SlotMessage { slot, event });
+            let tell = |message| send(&socket, &SlotMessage { slot, message });
             // Fails when the probe has left.
             let _over = keep_running(setup, &program, &words, &tell);
         };
@@ -63,53 +55,52 @@ pub fn serve(socket: Socket, program: &Path, words: &[&str]) -> io::Result<()> {
 
 /// Starts a process again and again until it has seen the end of the capture.
 fn keep_running(
-    mut setup: SlotSetup,
+    mut setup: ProcessSetup,
     program: &Path,
     words: &[String],
-    tell: &impl Fn(SlotEvent) -> io::Result<()>,
+    tell: &impl Fn(ProcessMessage) -> io::Result<()>,
 ) -> io::Result<()> {
-    let mut pause = setup.pause;
+    let first = setup.plan.pause;
+    let mut pause = first;
     loop {
         let began = Instant::now();
         let end = run(&setup, program, words, tell);
-        let end = end.unwrap_or_else(|error| ProcessEnd::Down {
-            why: format!("cannot run: {error}"),
-            did_hang: false,
-        });
-        let ProcessEnd::Down { why, did_hang } = end else {
+        let end = end.unwrap_or_else(|error| Some((format!("cannot run: {error}"), false)));
+        let Some((why, did_hang)) = end else {
             return Ok(());
         };
         if began.elapsed() > LONGEST_PAUSE {
-            pause = setup.pause;
+            pause = first;
         }
-        tell(SlotEvent::Down {
+        tell(ProcessMessage::Down {
             why,
             did_hang,
             pause,
         })?;
         thread::sleep(pause);
-        pause = (pause * 2).min(LONGEST_PAUSE.max(setup.pause));
-        setup.process.starts = setup.process.starts.saturating_add(1);
+        pause = (pause * 2).min(LONGEST_PAUSE.max(first));
+        setup.starts = setup.starts.saturating_add(1);
     }
 }
 
-/// Runs a process to its end.
+/// Runs a process to its end. Returns `None` after the end of the capture; before it, why the process ended, and
+/// whether that was because it did not answer.
 fn run(
-    setup: &SlotSetup,
+    setup: &ProcessSetup,
     program: &Path,
     words: &[String],
-    tell: &impl Fn(SlotEvent) -> io::Result<()>,
-) -> io::Result<ProcessEnd> {
+    tell: &impl Fn(ProcessMessage) -> io::Result<()>,
+) -> io::Result<Option<(String, bool)>> {
     let (near, far) = Socket::pair()?;
     let mut child = Command::new(program)
         .args(words)
-        .arg(serde_json::to_string(&setup.process)?)
+        .arg(serde_json::to_string(setup)?)
         .stdin(Stdio::from(far.as_fd().try_clone_to_owned()?))
         .spawn()?;
     drop(far);
     let mut buffer = Vec::new();
     let (mut is_done, mut did_hang) = (false, false);
-    let mut timeout = setup.timeout.max(START);
+    let mut timeout = setup.plan.timeout.max(START);
     let mut heard = |timeout: Duration| -> io::Result<Option<ProcessMessage>> {
         for _ in 0..LOOKS {
             if sleep_until_readable(&[near.as_fd()], Some(timeout / LOOKS))? {
@@ -121,23 +112,19 @@ fn run(
     };
     // A message that is none ends the process, too.
     while let Ok(Some(message)) = heard(timeout) {
-        timeout = setup.timeout;
+        timeout = setup.plan.timeout;
         is_done = matches!(message, ProcessMessage::Ended);
-        if !matches!(message, ProcessMessage::Alive) {
-            tell(SlotEvent::Said(message))?;
+        // Only the host says that a process is down.
+        if !matches!(message, ProcessMessage::Alive | ProcessMessage::Down { .. }) {
+            tell(message)?;
         }
     }
     // One that has ended already keeps its status.
     let _ended = child.kill();
     let status = child.wait()?;
-    Ok(match is_done {
-        true => ProcessEnd::Done,
-        false => ProcessEnd::Down {
-            why: match did_hang {
-                true => format!("did not answer for {timeout:?}, and was killed"),
-                false => format!("ended with {status}"),
-            },
-            did_hang,
-        },
-    })
+    let why = match did_hang {
+        true => format!("did not answer for {timeout:?}, and was killed"),
+        false => format!("ended with {status}"),
+    };
+    Ok((!is_done).then_some((why, did_hang)))
 }

@@ -39,7 +39,7 @@ struct LibraryProcess<'a> {
 pub fn run(setup: &ProcessSetup, socket: &Socket) -> io::Result<()> {
     set_parent_process_death_signal(Some(Signal::KILL))?;
     let options = OpenOptions::new()
-        .name(format!("{} {}", setup.name, setup.worker))
+        .name(format!("{} {}", setup.plan.name, setup.worker))
         .filter(&setup.filter)
         .socket(&setup.socket)
         .confined(Confinement::keeping(CapabilitySet::empty()));
@@ -49,10 +49,10 @@ pub fn run(setup: &ProcessSetup, socket: &Socket) -> io::Result<()> {
         Err(error) => return send(socket, &ProcessMessage::Refused(error.to_string())),
     };
     let numbers = (setup.worker, setup.starts, capture.facts().link_type);
-    let library = match LoadedAnalysis::start(&setup.library, &setup.settings, numbers) {
+    let library = match LoadedAnalysis::start(&setup.plan.library, &setup.plan.settings, numbers) {
         Ok(library) => library,
         Err(why) => {
-            let why = format!("{}: {why}", setup.library.display());
+            let why = format!("{}: {why}", setup.plan.library.display());
             return send(socket, &ProcessMessage::Refused(why));
         }
     };
@@ -109,7 +109,7 @@ impl LibraryProcess<'_> {
             return Ok(());
         }
         self.report()?;
-        self.interval = Interval::around(time_ns, self.setup.every);
+        self.interval = Interval::around(time_ns, self.setup.plan.every);
         Ok(())
     }
 

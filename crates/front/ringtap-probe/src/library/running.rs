@@ -15,10 +15,7 @@ use ringtap_ipc::socket::Socket;
 use ringtap_ipc::transport::Transport as _;
 use serde::Serialize;
 
-use super::{
-    LibraryPlan, ProcessMessage, ProcessPart, ProcessSetup, SlotEvent, SlotMessage, SlotSetup,
-    receive, send,
-};
+use super::{LibraryPlan, ProcessMessage, ProcessPart, ProcessSetup, SlotMessage, receive, send};
 use crate::analysis::Meter;
 use crate::merge::{IntervalResult, Merger};
 use crate::worker::{IntervalPart, WorkerReport};
@@ -115,20 +112,13 @@ impl LibraryHost {
         for (library, plan) in plans.iter().enumerate() {
             for worker in 0..plan.processes.unwrap_or(workers) {
                 self.slots.push((library, worker));
-                setups.push(SlotSetup {
-                    process: ProcessSetup {
-                        name: plan.name.clone(),
-                        library: plan.library.clone(),
-                        settings: plan.settings.clone(),
-                        socket: hub.to_owned(),
-                        group: group(library),
-                        filter: filter.to_owned(),
-                        every: plan.every,
-                        worker,
-                        starts: 0,
-                    },
-                    timeout: plan.timeout,
-                    pause: plan.pause,
+                setups.push(ProcessSetup {
+                    plan: plan.clone(),
+                    socket: hub.to_owned(),
+                    group: group(library),
+                    filter: filter.to_owned(),
+                    worker,
+                    starts: 0,
                 });
             }
         }
@@ -140,12 +130,12 @@ impl LibraryHost {
             let message = receive::<SlotMessage>(&self.socket, &mut buffer)?;
             let message = message.ok_or_else(|| io::Error::from(io::ErrorKind::BrokenPipe))?;
             let name = self.name(message.slot);
-            match message.event {
-                SlotEvent::Said(ProcessMessage::Refused(why)) | SlotEvent::Down { why, .. } => {
+            match message.message {
+                ProcessMessage::Refused(why) | ProcessMessage::Down { why, .. } => {
                     return Err(LibraryError::Refused { name, why });
                 }
-                SlotEvent::Said(ProcessMessage::Ready) => ready += 1,
-                SlotEvent::Said(_) => self.early.push(message),
+                ProcessMessage::Ready => ready += 1,
+                _ => self.early.push(message),
             }
         }
         Ok(())
@@ -213,9 +203,6 @@ impl LibraryLedgers {
     }
 }
 
-/// A message of the host to the probe's thread; `None`: the host has ended.
-pub(crate) struct LibraryReport(Option<SlotMessage>);
-
 impl RunningLibraries {
     /// Passes messages of a started host on to the probe.
     pub(crate) fn new(
@@ -233,7 +220,7 @@ impl RunningLibraries {
                 let message = early.next();
                 let message = message.or_else(|| receive(&socket, &mut buffer).ok().flatten());
                 let is_last = message.is_none();
-                let sent = reports.send(WorkerReport::Library(LibraryReport(message)));
+                let sent = reports.send(WorkerReport::Library(message));
                 if is_last || sent.is_err() {
                     return;
                 }
@@ -265,13 +252,14 @@ impl RunningLibraries {
         self.is_up.contains(&true)
     }
 
+    /// Takes a message of the host; `None`: the host has ended.
     pub(crate) fn report(
         &mut self,
-        LibraryReport(message): LibraryReport,
+        message: Option<SlotMessage>,
         results: &mut Vec<IntervalResult>,
         note: &mut impl FnMut(String),
     ) {
-        let Some(SlotMessage { slot, event }) = message else {
+        let Some(SlotMessage { slot, message }) = message else {
             if self.is_running() {
                 note("the process that runs the libraries ended: their packets are no longer analysed".into());
             }
@@ -283,28 +271,28 @@ impl RunningLibraries {
             return;
         };
         let (is_up, merger) = (&mut self.is_up[slot as usize], &mut self.mergers[library]);
-        match event {
-            SlotEvent::Said(ProcessMessage::Ready) => {
+        match message {
+            ProcessMessage::Ready => {
                 *is_up = true;
                 merger.resume(worker as usize);
                 note(format!("analysis {name}: process {worker} runs again"));
             }
-            SlotEvent::Said(ProcessMessage::Part(part)) => {
+            ProcessMessage::Part(part) => {
                 self.ledgers.change(library, |ledger| {
                     ledger.analysed += part.packets;
                     ledger.left_out += part.left_out;
                 });
                 merger.add(interval_part(name, worker, part), results);
             }
-            SlotEvent::Said(ProcessMessage::Refused(why)) => {
+            ProcessMessage::Refused(why) => {
                 note(format!("analysis {name}: process {worker}: {why}"));
             }
-            SlotEvent::Said(ProcessMessage::Ended) => {
+            ProcessMessage::Ended => {
                 *is_up = false;
                 merger.end(worker as usize, results);
             }
-            SlotEvent::Said(ProcessMessage::Alive) => {}
-            SlotEvent::Down {
+            ProcessMessage::Alive => {}
+            ProcessMessage::Down {
                 why,
                 did_hang,
                 pause,

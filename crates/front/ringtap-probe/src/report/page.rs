@@ -3,7 +3,7 @@
 
 use std::fmt::Write as _;
 
-use super::{FlowReport, ReportError, TrafficSum};
+use super::{FlowReport, PrintedTable, ReportError, TrafficSum};
 
 /// Rows of each table on the page.
 const TOP: usize = 15;
@@ -38,51 +38,11 @@ impl FlowReport {
             page.push_str(&plot);
             page.push('\n');
         }
-        for (title, rows) in self.tops(TOP) {
-            let _ = writeln!(
-                page,
-                "<section><h2>{title}</h2><table><tr><th></th><th>flows</th><th>packets</th><th>bytes</th></tr>"
-            );
-            for (
-                key,
-                TrafficSum {
-                    flows,
-                    packets,
-                    bytes,
-                    ..
-                },
-            ) in rows
-            {
-                let key = escaped(key);
-                let _ = writeln!(
-                    page,
-                    "<tr><td>{key}</td><td>{flows}</td><td>{packets}</td><td>{bytes}</td></tr>"
-                );
-            }
-            page.push_str("</table></section>\n");
-        }
-        for (title, rows) in self.dns.tops(TOP) {
-            let _ = writeln!(
-                page,
-                "<section><h2>{title}</h2><table><tr><th></th><th>questions</th><th>no answer</th>\
-                 <th>errors</th><th>mean ms</th></tr>"
-            );
-            for (key, sum) in rows {
-                let latency = sum
-                    .latency_ms()
-                    .map(|ms| format!("{ms:.1}"))
-                    .unwrap_or_default();
-                let _ = writeln!(
-                    page,
-                    "<tr><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{latency}</td></tr>",
-                    escaped(key),
-                    sum.questions,
-                    sum.unanswered,
-                    sum.errors
-                );
-            }
-            page.push_str("</table></section>\n");
-        }
+        let heads = ["flows", "packets", "bytes"];
+        put_tables(&mut page, &heads, self.traffic_tables(TOP));
+        let heads = ["questions", "no answer", "errors", "mean ms"];
+        let short = |ms| format!("{ms:.1}");
+        put_tables(&mut page, &heads, self.dns_tables(TOP, short));
         page.push_str("</html>\n");
         Ok(page)
     }
@@ -105,43 +65,44 @@ impl FlowReport {
     }
 
     pub(super) fn tables_csv(&self) -> String {
-        let mut csv = String::from("table,key,flows,packets,bytes\n");
-        for (title, rows) in self.tops(TOP_CSV) {
-            for (
-                key,
-                TrafficSum {
-                    flows,
-                    packets,
-                    bytes,
-                    ..
-                },
-            ) in rows
-            {
-                let key = key.replace('"', "\"\"");
-                let _ = writeln!(csv, "\"{title}\",\"{key}\",{flows},{packets},{bytes}");
-            }
-        }
-        csv
+        csv("flows,packets,bytes", self.traffic_tables(TOP_CSV))
     }
 
     pub(super) fn dns_csv(&self) -> String {
-        let mut csv = String::from("table,key,questions,unanswered,errors,mean_latency_ms\n");
-        for (title, rows) in self.dns.tops(TOP_CSV) {
-            for (key, sum) in rows {
-                let key = key.replace('"', "\"\"");
-                let latency = sum
-                    .latency_ms()
-                    .map(|ms| ms.to_string())
-                    .unwrap_or_default();
-                let _ = writeln!(
-                    csv,
-                    "\"{title}\",\"{key}\",{},{},{},{latency}",
-                    sum.questions, sum.unanswered, sum.errors
-                );
-            }
-        }
-        csv
+        let heads = "questions,unanswered,errors,mean_latency_ms";
+        csv(heads, self.dns_tables(TOP_CSV, |ms| ms.to_string()))
     }
+}
+
+/// Appends the tables that have rows.
+fn put_tables<'a>(
+    page: &mut String,
+    heads: &[&str],
+    tables: impl Iterator<Item = PrintedTable<'a>>,
+) {
+    let heads = heads.join("</th><th>");
+    for (title, rows) in tables.filter(|(_, rows)| !rows.is_empty()) {
+        let _ = writeln!(
+            page,
+            "<section><h2>{title}</h2><table><tr><th></th><th>{heads}</th></tr>"
+        );
+        for (key, values) in rows {
+            let (key, values) = (escaped(key), values.join("</td><td>"));
+            let _ = writeln!(page, "<tr><td>{key}</td><td>{values}</td></tr>");
+        }
+        page.push_str("</table></section>\n");
+    }
+}
+
+fn csv<'a>(heads: &str, tables: impl Iterator<Item = PrintedTable<'a>>) -> String {
+    let mut csv = format!("table,key,{heads}\n");
+    for (title, rows) in tables {
+        for (key, values) in rows {
+            let (key, values) = (key.replace('"', "\"\""), values.join(","));
+            let _ = writeln!(csv, "\"{title}\",\"{key}\",{values}");
+        }
+    }
+    csv
 }
 
 /// Text that came from packets, so that it cannot be HTML.

@@ -26,19 +26,11 @@ const LOSSES: (&str, RateOf) = ("Packets lost/s", |sum| sum.lost);
 impl FlowReport {
     /// All plots, each a complete SVG element.
     pub(super) fn plots(&self) -> Result<Vec<String>, ReportError> {
-        let mut plots = Vec::new();
         let losses = Some(LOSSES).filter(|_| self.has_losses);
-        for (title, rate) in RATES.into_iter().chain(losses) {
-            plots.push(
-                self.line(title, rate)
-                    .map_err(|error| ReportError::Plot(error.to_string()))?,
-            );
-        }
-        plots.push(
-            self.bars()
-                .map_err(|error| ReportError::Plot(error.to_string()))?,
-        );
-        Ok(plots)
+        let lines = RATES.into_iter().chain(losses);
+        let lines = lines.map(|(title, rate)| self.line(title, rate));
+        let plots = lines.chain([self.bars()]).collect::<Result<_, _>>();
+        plots.map_err(|error| ReportError(format!("a plot cannot be drawn: {error}")))
     }
 
     /// Means of equal intervals: time since the first in seconds, sum per second.

@@ -11,6 +11,7 @@ use parquet::record::{Field, Row};
 use serde_json::Value;
 
 use super::ReportError;
+use crate::record::Details;
 
 /// Longest line of JSON in bytes.
 const LONGEST_LINE: u64 = 1 << 20;
@@ -31,22 +32,17 @@ const FOLDERS: [(&str, ReportTableKind); 3] = [
     ("measurements", ReportTableKind::Measurements),
 ];
 
-/// Columns of flows and the names of the same values in JSON.
-const OF_FLOWS: [(&str, &str); 14] = [
+/// Columns of flows and the names of the same values in JSON; those of [`Details::TEXTS`] too.
+const OF_FLOWS: [(&str, &str); 9] = [
     ("source", "id.orig_h"),
     ("destination", "id.resp_h"),
     ("destination_port", "id.resp_p"),
+    ("protocol", "proto"),
     ("forward_packets", "orig_pkts"),
     ("backward_packets", "resp_pkts"),
     ("forward_bytes", "orig_ip_bytes"),
     ("backward_bytes", "resp_ip_bytes"),
     ("end_reason", "end"),
-    ("application", "service"),
-    ("ndpi_application", "ndpi"),
-    ("server_name", "server_name"),
-    ("tls_version", "version"),
-    ("tls_cipher", "cipher"),
-    ("ja4", "ja4"),
 ];
 const OF_DNS: [(&str, &str); 4] = [
     ("destination", "id.resp_h"),
@@ -108,19 +104,14 @@ pub(super) fn rows(
     };
     for file in lines {
         is_empty = false;
-        json_rows(&file, take).map_err(at(&file))?;
+        json_rows(&file, take).map_err(ReportError::at(&file))?;
     }
     match is_empty {
-        true => Err(ReportError::Empty(path.to_owned())),
+        true => Err(ReportError(format!(
+            "{}: no results: write them with `ringtap probe --export parquet:FOLDER`, or json:FILE.json",
+            path.display()
+        ))),
         false => Ok(()),
-    }
-}
-
-fn at(path: &Path) -> impl Fn(io::Error) -> ReportError + use<> {
-    let path = path.to_owned();
-    move |reason| ReportError::Io {
-        path: path.clone(),
-        reason,
     }
 }
 
@@ -135,11 +126,11 @@ fn files(folder: &Path, endings: &[&str]) -> Result<Vec<PathBuf>, ReportError> {
         {
             return Ok(Vec::new());
         }
-        entries => entries.map_err(at(folder))?,
+        entries => entries.map_err(ReportError::at(folder))?,
     };
     let mut files = Vec::new();
     for entry in entries {
-        let path = entry.map_err(at(folder))?.path();
+        let path = entry.map_err(ReportError::at(folder))?.path();
         let name = path.file_name().unwrap_or_default();
         let has_ending = path
             .extension()
@@ -157,14 +148,11 @@ fn parquet_rows(
     kind: ReportTableKind,
     take: &mut impl FnMut(ReportTableKind, &ReportRow),
 ) -> Result<(), ReportError> {
-    let wrong = |reason| ReportError::Parquet {
-        path: path.to_owned(),
-        reason,
-    };
-    let file = File::open(path).map_err(at(path))?;
-    let reader = SerializedFileReader::new(file).map_err(wrong)?;
-    for row in reader.get_row_iter(None).map_err(wrong)? {
-        take(kind, &row.map_err(wrong)?.into());
+    let file = File::open(path).map_err(ReportError::at(path))?;
+    let wrong = ReportError::at(path);
+    let reader = SerializedFileReader::new(file).map_err(&wrong)?;
+    for row in reader.get_row_iter(None).map_err(&wrong)? {
+        take(kind, &row.map_err(&wrong)?.into());
     }
     Ok(())
 }
@@ -205,21 +193,15 @@ fn json_row(value: &Value, take: &mut impl FnMut(ReportTableKind, &ReportRow)) {
     };
     match value["type"].as_str() {
         Some("flow") => {
+            let texts = Details::TEXTS.map(|(column, name, _)| (column, name));
             let mut row = columns(&OF_FLOWS);
+            row.extend(columns(&texts));
             let first = time("ts");
             put(&mut row, "first_time", first);
             let last = first
                 .zip(time("duration"))
                 .map(|(first, lasted)| first + lasted);
             put(&mut row, "last_time", last);
-            let number = match value["proto"].as_str() {
-                Some("icmp") => Some(1),
-                Some("tcp") => Some(6),
-                Some("udp") => Some(17),
-                Some("sctp") => Some(132),
-                other => other.and_then(|number| number.parse().ok()),
-            };
-            row.extend(number.map(|number| ("protocol".to_owned(), Field::Long(number))));
             take(ReportTableKind::Flows, &ReportRow(row));
         }
         Some("dns") => {

@@ -16,7 +16,6 @@ use super::{ProbeWorker, WorkerReport};
 use crate::analysis::AnalysisKind;
 use crate::flows::FlowPart;
 use crate::packet::PacketKey;
-use crate::record::OneWay;
 
 /// Time between two looks at the kernel's counts, at whole multiples of it.
 pub(crate) const TAKING: Duration = Duration::from_secs(1);
@@ -57,7 +56,7 @@ impl ProbeWorker {
     ) -> Result<(), CaptureError> {
         let TakenCounts { reported, parts } = progress;
         parts.clear();
-        let outcome = meter.take(|counts| parts.push(part(&counts)));
+        let outcome = meter.take(|counts| parts.push(part(counts)));
         parts.sort_unstable_by_key(|part| part.counts.first_ns);
         for flows in &mut self.flows {
             flows.meter.parts(parts, &mut self.records);
@@ -65,12 +64,9 @@ impl ProbeWorker {
         let counters = meter.counters();
         for at in 0..self.meters.len() {
             for part in &*parts {
-                let OneWay {
-                    first_ns, last_ns, ..
-                } = part.counts;
-                self.enter_interval(at, first_ns);
+                self.enter_interval(at, part.counts.first_ns);
                 let meter = &mut self.meters[at];
-                meter.seen.add(last_ns);
+                meter.seen.add(part.counts.last_ns);
                 meter.meter.part(part);
             }
             let mut sizes = counters.sizes;
@@ -133,7 +129,7 @@ fn wait_for_counts(meter: &KernelMeter, stop: &AtomicBool) {
     }
 }
 
-fn part(counts: &FlowCounts) -> FlowPart {
+fn part(counts: FlowCounts) -> FlowPart {
     let words = |[a, b, c, d]: [u32; 4]| match counts.is_ipv6 {
         true => [join(a, b), join(c, d)],
         false => [0, a.into()],
@@ -147,22 +143,7 @@ fn part(counts: &FlowCounts) -> FlowPart {
             protocol: counts.protocol,
             is_ipv6: counts.is_ipv6,
         },
-        counts: OneWay {
-            packets: counts.packets,
-            bytes: counts.bytes,
-            frame_bytes: counts.frame_bytes,
-            payload_bytes: counts.payload_bytes,
-            first_ns: counts.first_ns,
-            last_ns: counts.last_ns,
-            tcp_flags: counts.tcp_flags,
-            retransmissions: counts.retransmissions,
-            resets: counts.resets,
-        },
-        first_payload_ns: counts.first_payload_ns,
-        first_ack_ns: counts.first_ack_ns,
-        first_flags: counts.first_flags,
-        first_end: counts.first_end,
-        expected: counts.expected,
+        counts,
     }
 }
 

@@ -55,7 +55,6 @@ fn text<R: 'static>(name: &str, value: fn(&R) -> Option<String>) -> ParquetColum
 
 type WayOf = fn(&FlowRecord) -> &OneWay;
 type CountOf = fn(&OneWay) -> u64;
-type TextOf = fn(&Details) -> &Option<String>;
 
 /// Columns of each direction.
 const WAYS: [(&str, WayOf); 2] = [
@@ -70,18 +69,6 @@ const OF_A_WAY: [(&str, CountOf); 7] = [
     ("tcp_flags", |way| way.tcp_flags.into()),
     ("retransmissions", |way| way.retransmissions.into()),
     ("resets", |way| way.resets.into()),
-];
-const DETAILS: [(&str, TextOf); 10] = [
-    ("application", |details| &details.application),
-    ("ndpi_application", |details| &details.ndpi_application),
-    ("server_name", |details| &details.server_name),
-    ("alpn", |details| &details.alpn),
-    ("tls_version", |details| &details.tls_version),
-    ("tls_cipher", |details| &details.tls_cipher),
-    ("ja4", |details| &details.ja4),
-    ("dns_query", |details| &details.dns_query),
-    ("dns_query_type", |details| &details.dns_query_type),
-    ("dns_response", |details| &details.dns_response),
 ];
 
 /// Columns of the table `flows`.
@@ -111,7 +98,7 @@ pub(super) fn flow_columns() -> Vec<ParquetColumn<FlowRecord>> {
         number("part", |flow| Some(flow.part.into())),
         number("sampling", |flow| Some(flow.sampling.into())),
     ]);
-    columns.extend(DETAILS.map(|(name, value)| {
+    columns.extend(Details::TEXTS.map(|(name, _, value)| {
         let value = move |flow: &FlowRecord| value(flow.details.as_ref()?).clone();
         column(name, Values::Text(Box::new(value)))
     }));
