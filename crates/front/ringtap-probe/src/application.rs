@@ -65,25 +65,18 @@ pub(crate) struct PayloadInspector {
 #[derive(Debug, Default)]
 pub(crate) struct FlowTexts {
     details: Option<Box<Details>>,
-    inspection: Inspection,
-    ndpi: NdpiProgress,
+    inspection: Inspection<TcpStreams>,
+    /// That by nDPI.
+    ndpi: Inspection<NdpiFlow>,
 }
 
-/// What nDPI says of a flow.
+/// How far the inspection of a flow's payload is.
 #[derive(Debug, Default)]
-enum NdpiProgress {
-    #[default]
-    Unseen,
-    Running(Box<NdpiFlow>),
-    Over,
-}
-
-#[derive(Debug, Default)]
-enum Inspection {
+enum Inspection<T> {
     /// No payload yet, or a flow of DNS datagrams, each of which is whole.
     #[default]
     Waiting,
-    Running(Box<TcpStreams>),
+    Running(Box<T>),
     Over,
 }
 
@@ -112,15 +105,15 @@ impl FlowTexts {
 
     /// Shows nDPI a packet, until it knows the application or has seen enough.
     fn ask_ndpi(&mut self, module: &mut NdpiModule, packet: &Dissected<'_>) {
-        if let NdpiProgress::Unseen = self.ndpi {
-            self.ndpi = NdpiProgress::Running(module.flow());
+        if let Inspection::Waiting = self.ndpi {
+            self.ndpi = Inspection::Running(module.flow());
         }
-        let NdpiProgress::Running(flow) = &mut self.ndpi else {
+        let Inspection::Running(flow) = &mut self.ndpi else {
             return;
         };
         let verdict = module.packet(flow, packet.packet, packet.time_ns);
         if verdict.is_some() || flow.is_over() {
-            self.ndpi = NdpiProgress::Over;
+            self.ndpi = Inspection::Over;
         }
         if let Some(NdpiVerdict {
             application,
@@ -143,8 +136,8 @@ impl FlowTexts {
             Inspection::Waiting | Inspection::Over => 0,
         };
         let ndpi = match &self.ndpi {
-            NdpiProgress::Running(flow) => flow.memory(),
-            NdpiProgress::Unseen | NdpiProgress::Over => 0,
+            Inspection::Running(flow) => flow.memory(),
+            Inspection::Waiting | Inspection::Over => 0,
         };
         details + streams + ndpi
     }
@@ -202,7 +195,7 @@ impl PayloadInspector {
         packet.payload_bytes > 0
             && packet.fragment.is_none()
             && (self.payload_bytes > 0 && texts.wants_payload()
-                || self.ndpi.is_some() && !matches!(texts.ndpi, NdpiProgress::Over))
+                || self.ndpi.is_some() && !matches!(texts.ndpi, Inspection::Over))
     }
 
     /// Looks at a packet with payload in direction `way` of its flow; appends answered DNS questions.
@@ -228,7 +221,7 @@ impl PayloadInspector {
             *texts = FlowTexts {
                 details: None,
                 inspection: Inspection::Over,
-                ndpi: NdpiProgress::Over,
+                ndpi: Inspection::Over,
             };
             self.memory = self.memory.saturating_sub(after);
         }

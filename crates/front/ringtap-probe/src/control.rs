@@ -149,7 +149,7 @@ impl ProbeControl {
         ledger.kernel = meters.first().map(|meter| meter.in_kernel());
         let exports = self.exports.iter();
         ledger.exporters = exports.map(|export| export.counters()).collect();
-        let libraries = self.libraries.get().into_iter();
+        let libraries = lock(&self.libraries).clone().into_iter();
         ledger.libraries = libraries.map(|one| one.of(ledger.captured)).collect();
         ledger.skipped.not_captured = self.losses().not_captured;
         ledger.analyses = self.analyses(&ledger);
@@ -403,7 +403,8 @@ fn find(plan: &ProbePlan, name: &str) -> Result<AnalysisPlan, CommandError> {
     plan.analysis(name).cloned().map_err(CommandError)
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+/// Locks, also after a thread that held the lock ended with a panic.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

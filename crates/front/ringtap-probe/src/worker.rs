@@ -10,7 +10,7 @@ mod kernel;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc::SyncSender;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use ringtap::{Batch, Capture, Next};
@@ -18,8 +18,7 @@ use ringtap_filter::hash::Link;
 use ringtap_ipc::time::now_ns;
 
 use crate::analysis::{AnalysisKind, AnalysisPlace, AnalysisPlan, Meter};
-use crate::application::PayloadCounters;
-use crate::control::{PlanBoard, SnapshotRequest};
+use crate::control::{PlanBoard, SnapshotRequest, lock};
 use crate::export::ExportQueues;
 use crate::flows::{FlowCounters, FlowMeter, FlowOptions};
 use crate::interval::Interval;
@@ -65,16 +64,12 @@ pub(crate) struct WorkerCounters {
     pub(crate) analysed: AtomicU64,
     pub(crate) not_ip: AtomicU64,
     pub(crate) disabled: AtomicU64,
-    pub(crate) flows: AtomicU64,
-    pub(crate) flow_records: AtomicU64,
-    pub(crate) evicted: AtomicU64,
-    pub(crate) not_sampled: AtomicU64,
+    /// Set between two batches. A worker that finds it locked sets it after the next batch.
+    flows: Mutex<FlowCounters>,
     /// Of the kernel's analyses: bytes, packets of flows without room, packets that met a running program.
     pub(crate) kernel_bytes: AtomicU64,
     pub(crate) kernel_full: AtomicU64,
     pub(crate) kernel_nested: AtomicU64,
-    pub(crate) payload_no_room: AtomicU64,
-    pub(crate) payload_unread: AtomicU64,
     /// Parts of intervals that found the probe busy.
     pub(crate) parts_dropped: AtomicU64,
     /// Changes of the plan that the worker has followed; all once it has ended.
@@ -93,7 +88,7 @@ pub(crate) struct AnalysisCounters {
 
 impl WorkerCounters {
     fn analysis(&self, name: &str) -> Arc<AnalysisCounters> {
-        let mut all = self.analyses.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = lock(&self.analyses);
         Arc::clone(all.entry(name.to_owned()).or_default())
     }
 
@@ -103,7 +98,7 @@ impl WorkerCounters {
         place: AnalysisPlace,
         sums: &mut BTreeMap<(AnalysisPlace, String), (u64, u64)>,
     ) {
-        let all = self.analyses.lock().unwrap_or_else(PoisonError::into_inner);
+        let all = lock(&self.analyses);
         for (name, counters) in &*all {
             let sum = sums.entry((place, name.clone())).or_default();
             sum.0 += counters.analysed.load(Relaxed);
@@ -138,16 +133,7 @@ impl WorkerCounters {
     /// Adds the flows of a worker to the account.
     pub(crate) fn add_flows_to(&self, ledger: &mut ProbeLedger) {
         ledger.parts_dropped += self.parts_dropped.load(Relaxed);
-        ledger.flows += FlowCounters {
-            flows: self.flows.load(Relaxed),
-            records: self.flow_records.load(Relaxed),
-            evicted: self.evicted.load(Relaxed),
-            not_sampled: self.not_sampled.load(Relaxed),
-            payload: PayloadCounters {
-                no_room: self.payload_no_room.load(Relaxed),
-                unread: self.payload_unread.load(Relaxed),
-            },
-        };
+        ledger.flows += *lock(&self.flows);
     }
 }
 
@@ -316,7 +302,9 @@ impl ProbeWorker {
                 }
             }
         }
-        self.publish();
+        if let Ok(mut flows) = self.setup.counters.flows.try_lock() {
+            *flows = self.flow_counters();
+        }
         self.setup.outlets.send(&mut self.records);
         if self.setup.board.generation() != self.generation {
             self.follow_board();
@@ -351,18 +339,13 @@ impl ProbeWorker {
         }
     }
 
-    fn publish(&self) {
+    /// The counts of all flow meters so far.
+    fn flow_counters(&self) -> FlowCounters {
         let mut sum = self.ended_flows;
         for flows in &self.flows {
             sum += flows.meter.counters();
         }
-        let counters = &self.setup.counters;
-        counters.flows.store(sum.flows, Relaxed);
-        counters.flow_records.store(sum.records, Relaxed);
-        counters.evicted.store(sum.evicted, Relaxed);
-        counters.not_sampled.store(sum.not_sampled, Relaxed);
-        counters.payload_no_room.store(sum.payload.no_room, Relaxed);
-        counters.payload_unread.store(sum.payload.unread, Relaxed);
+        sum
     }
 
     /// Reports the interval that is over, and starts the one that holds `time_ns`.
@@ -466,7 +449,7 @@ impl ProbeWorker {
         for old in meters {
             self.report(old);
         }
-        self.publish();
+        *lock(&self.setup.counters.flows) = self.flow_counters();
         self.setup.outlets.send(&mut self.records);
     }
 

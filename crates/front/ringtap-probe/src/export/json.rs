@@ -88,36 +88,21 @@ fn flow_object(flow: &FlowRecord) -> Value {
     let Value::Object(fields) = &mut object else {
         return object;
     };
-    if key.protocol == 6 {
-        fields.insert("conn_state".into(), state_of(flow).into());
-        fields.insert("orig_tcp_flags".into(), forward.tcp_flags.into());
-        fields.insert("resp_tcp_flags".into(), backward.tcp_flags.into());
-        fields.insert(
-            "orig_retransmissions".into(),
-            forward.retransmissions.into(),
-        );
-        fields.insert(
-            "resp_retransmissions".into(),
-            backward.retransmissions.into(),
-        );
-    }
-    let optional = [
-        (
-            "vlan",
-            Some(key.vlan).filter(|vlan| *vlan > 0).map(Value::from),
-        ),
+    let is_tcp = key.protocol == 6;
+    let of_tcp = |value: u64| is_tcp.then(|| value.into());
+    let above = |least: u64, value: u64| (value > least).then(|| value.into());
+    let again = [forward, backward].map(|way| way.retransmissions.into());
+    let optional: [(&str, Option<Value>); 10] = [
+        ("conn_state", is_tcp.then(|| state_of(flow).into())),
+        ("orig_tcp_flags", of_tcp(forward.tcp_flags.into())),
+        ("resp_tcp_flags", of_tcp(backward.tcp_flags.into())),
+        ("orig_retransmissions", of_tcp(again[0])),
+        ("resp_retransmissions", of_tcp(again[1])),
+        ("vlan", above(0, key.vlan.into())),
         ("handshake_rtt", flow.handshake_ns.map(seconds)),
         ("first_payload_ts", flow.first_payload_ns.map(seconds)),
-        (
-            "part",
-            Some(flow.part).filter(|part| *part > 0).map(Value::from),
-        ),
-        (
-            "sampling",
-            Some(flow.sampling)
-                .filter(|one_in| *one_in > 1)
-                .map(Value::from),
-        ),
+        ("part", above(0, flow.part.into())),
+        ("sampling", above(1, flow.sampling.into())),
     ];
     for (name, value) in optional {
         if let Some(value) = value {

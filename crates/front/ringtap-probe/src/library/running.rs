@@ -7,7 +7,7 @@ use std::os::fd::AsFd as _;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::SyncSender;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -17,6 +17,7 @@ use serde::Serialize;
 
 use super::{LibraryPlan, ProcessMessage, ProcessPart, ProcessSetup, SlotMessage, receive, send};
 use crate::analysis::Meter;
+use crate::control::lock;
 use crate::merge::{IntervalResult, Merger};
 use crate::worker::{IntervalPart, WorkerReport};
 
@@ -184,24 +185,7 @@ pub(crate) struct RunningLibraries {
 }
 
 /// The accounts of all libraries.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct LibraryLedgers(Arc<Mutex<Vec<LibraryLedger>>>);
-
-impl LibraryLedgers {
-    pub(crate) fn get(&self) -> Vec<LibraryLedger> {
-        self.0
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
-    }
-
-    fn change(&self, library: usize, change: impl FnOnce(&mut LibraryLedger)) {
-        let mut ledgers = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(ledger) = ledgers.get_mut(library) {
-            change(ledger);
-        }
-    }
-}
+pub(crate) type LibraryLedgers = Arc<Mutex<Vec<LibraryLedger>>>;
 
 impl RunningLibraries {
     /// Passes messages of a started host on to the probe.
@@ -233,7 +217,7 @@ impl RunningLibraries {
         Ok(RunningLibraries {
             mergers,
             is_up: vec![true; host.slots.len()],
-            ledgers: LibraryLedgers(Arc::new(Mutex::new(ledgers.collect()))),
+            ledgers: Arc::new(Mutex::new(ledgers.collect())),
             thread: Some(
                 thread::Builder::new()
                     .name("libraries".into())
@@ -244,7 +228,7 @@ impl RunningLibraries {
     }
 
     pub(crate) fn ledgers(&self) -> LibraryLedgers {
-        self.ledgers.clone()
+        Arc::clone(&self.ledgers)
     }
 
     /// Whether results may still come.
@@ -278,10 +262,9 @@ impl RunningLibraries {
                 note(format!("analysis {name}: process {worker} runs again"));
             }
             ProcessMessage::Part(part) => {
-                self.ledgers.change(library, |ledger| {
-                    ledger.analysed += part.packets;
-                    ledger.left_out += part.left_out;
-                });
+                let ledger = &mut lock(&self.ledgers)[library];
+                ledger.analysed += part.packets;
+                ledger.left_out += part.left_out;
                 merger.add(interval_part(name, worker, part), results);
             }
             ProcessMessage::Refused(why) => {
@@ -299,10 +282,11 @@ impl RunningLibraries {
             } => {
                 *is_up = false;
                 merger.end(worker as usize, results);
-                self.ledgers.change(library, |ledger| match did_hang {
+                let ledger = &mut lock(&self.ledgers)[library];
+                match did_hang {
                     true => ledger.hangs += 1,
                     false => ledger.crashes += 1,
-                });
+                }
                 note(format!(
                     "analysis {name}: process {worker} {why}; it starts again in {pause:?}"
                 ));
