@@ -5,7 +5,7 @@
 
 use libfuzzer_sys::fuzz_target;
 use ringtap_vnplug::ctrl::frame::{Deframer, MOST_BODY_BYTES, encode};
-use ringtap_vnplug::ctrl::message::Message;
+use ringtap_vnplug::ctrl::message::{AnnouncedDevice, Message};
 use ringtap_vnplug::device::SharedId;
 use ringtap_vnplug::guest::GuestSession;
 use ringtap_vnplug::host::HostSession;
@@ -13,7 +13,12 @@ use ringtap_vnplug::host::HostSession;
 fuzz_target!(|input: &[u8]| {
     let mut host = HostSession::default();
     for device in 1..4 {
-        host.add(SharedId(device), 7, 2);
+        let announced = AnnouncedDevice {
+            device: SharedId(device),
+            application: 7,
+            foreign: None,
+        };
+        host.add(announced, 2);
     }
     let mut guest = GuestSession::new(5);
     let mut receive = |body: &[u8]| {

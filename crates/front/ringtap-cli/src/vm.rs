@@ -17,9 +17,9 @@ use ringtap_vm::host::{
     AttachedVms, DeviceReport, GroupOptions, HostError, HostGroups, StatusServer, VmReport,
     standard_folder,
 };
-use ringtap_vnplug::host::{GuestLimits, GuestVm, QmpError, VmError, migrate, serve};
+use ringtap_vnplug::host::{GuestLimits, GuestVm, Monitor, QmpError, VmError, migrate, serve};
 
-use crate::hub::vms::{self, Monitor};
+use crate::hub::vms::{self, ConfiguredVm};
 use crate::{interrupt, print};
 
 /// Longest wait for a guest that is detached to let its devices go.
@@ -153,34 +153,36 @@ struct MachineArgs {
 }
 
 impl AttachArgs {
-    fn resolve(&self) -> Result<(Monitor, GroupOptions)> {
-        let vm = self.name.clone();
-        let own = self.socket.clone();
-        if let Some(file) = &self.machine.config {
-            let (found, socket) = vms::find(file, &vm)?;
-            let options = GroupOptions {
-                vm,
-                qmp: found.monitor.qmp(),
-                socket: own.or(socket).unwrap_or_else(default_socket),
-                groups: found.groups,
-                memory_bytes: found.memory_bytes.unwrap_or(self.memory.0),
-                in_place: found.in_place,
-            };
-            return Ok((found.monitor, options));
-        }
-        let monitor = match (&self.machine.qmp, &self.machine.libvirt) {
-            (Some(socket), _) => Monitor::Qmp(socket.clone()),
-            (None, domain) => Monitor::Libvirt(domain.clone().unwrap_or_default()),
+    fn resolve(&self) -> Result<GroupOptions> {
+        let MachineArgs {
+            qmp,
+            libvirt,
+            config,
+        } = &self.machine;
+        let monitor = match qmp {
+            Some(socket) => Monitor::Qmp(socket.clone()),
+            None => Monitor::Libvirt(libvirt.clone().unwrap_or_default()),
         };
-        let options = GroupOptions {
-            vm,
-            qmp: monitor.qmp(),
-            socket: own.unwrap_or_else(default_socket),
+        let of_arguments = ConfiguredVm {
+            name: self.name.clone(),
+            monitor,
             groups: self.groups.clone(),
-            memory_bytes: self.memory.0,
+            memory_bytes: None,
             in_place: self.in_place,
         };
-        Ok((monitor, options))
+        let (vm, socket) = match config {
+            Some(file) => vms::find(file, &self.name)?,
+            None => (of_arguments, None),
+        };
+        let own = self.socket.clone();
+        Ok(GroupOptions {
+            vm: vm.name,
+            monitor: vm.monitor,
+            socket: own.or(socket).unwrap_or_else(default_socket),
+            groups: vm.groups,
+            memory_bytes: vm.memory_bytes.unwrap_or(self.memory.0),
+            in_place: vm.in_place,
+        })
     }
 }
 
@@ -225,7 +227,7 @@ fn migrate_out(vms: &AttachedVms, name: &str, to: &str, limit: Duration) -> Resu
     let qmp = report?.qmp.ok_or_else(|| {
         anyhow!("it is detached; libvirt migrates its domains: virsh migrate, and there attach")
     })?;
-    let moved = migrate(&qmp, to, limit).map_err(HostError::Vm)?;
+    let moved = migrate(&Monitor::Qmp(qmp), to, limit).map_err(HostError::Vm)?;
     print::line(format_args!(
         "{name}: unplugged in {unplugged:.2} s, migrated in {:.2} s, stopped for {} ms of them; now end \
          QEMU here",
@@ -235,7 +237,7 @@ fn migrate_out(vms: &AttachedVms, name: &str, to: &str, limit: Duration) -> Resu
 }
 
 fn attach(args: &AttachArgs, folder: PathBuf) -> Result<()> {
-    let (monitor, options) = args.resolve()?;
+    let options = args.resolve()?;
     let mut names = options.groups.clone();
     names.sort();
     names.dedup();
@@ -253,13 +255,9 @@ fn attach(args: &AttachArgs, folder: PathBuf) -> Result<()> {
     options.check()?;
     let limits = GuestLimits {
         arrival_ms: if args.resume { ARRIVAL_MS } else { 0 },
-        ..options.limits()
+        ..GuestLimits::default()
     };
-    let vm = match &monitor {
-        Monitor::Qmp(socket) => GuestVm::attach(socket, limits),
-        Monitor::Libvirt(domain) => GuestVm::attach_domain(domain, limits),
-    };
-    let mut vm = vm.map_err(HostError::Vm)?;
+    let mut vm = GuestVm::attach(&options.monitor, limits).map_err(HostError::Vm)?;
     let stop = Arc::new(AtomicBool::new(false));
     let ending = {
         let (stop, waker) = (Arc::clone(&stop), vm.waker());

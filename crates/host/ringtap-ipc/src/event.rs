@@ -94,7 +94,16 @@ pub fn has_left(connection: BorrowedFd<'_>) -> bool {
     sleep_on(polled, Some(Duration::ZERO)).is_ok_and(|left| left[0])
 }
 
-fn sleep_on(mut polled: Vec<PollFd<'_>>, timeout: Option<Duration>) -> io::Result<Vec<bool>> {
+/// Sleeps as [`sleep_until_readable`], for other events, too; returns for each descriptor whether one
+/// occurred.
+///
+/// # Errors
+///
+/// The system's.
+pub fn sleep_on(
+    mut polled: Vec<PollFd<'_>>,
+    timeout: Option<Duration>,
+) -> io::Result<Vec<bool>> {
     let timeout = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
     match poll(&mut polled, timeout.as_ref()) {
         Ok(_) | Err(Errno::INTR) => {

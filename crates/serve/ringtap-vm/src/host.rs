@@ -27,7 +27,7 @@ use ringtap_pool::number::{to_u64, to_usize};
 use ringtap_pool::wake::Signal;
 use ringtap_vnplug::ctrl::message::ApplicationMessage;
 use ringtap_vnplug::device::{DeviceKind, HEADER_BYTES};
-use ringtap_vnplug::host::{BackEnd, FromGuest, GuestLimits, GuestVm, HostDevice, VmError};
+use ringtap_vnplug::host::{BackEnd, FromGuest, GuestVm, HostDevice, Monitor, VmError};
 
 use crate::messages::{
     APPLICATION, DevicePart, GuestRequest, HostMessage, PACKETS_VECTOR, pack, unpack,
@@ -39,16 +39,13 @@ use relay::KeptPools;
 use status::VmState;
 pub use status::{AttachedVms, DeviceReport, GroupReport, StatusServer, VmReport, standard_folder};
 
-/// Largest pool of a hub's source that a guest may map. It is the hub's memory, not this process's.
-const MOST_SOURCE_BYTES: u64 = 8 << 30;
-
 /// Groups for a virtual machine.
 #[derive(Clone, Debug)]
 pub struct GroupOptions {
     /// Name of the virtual machine.
     pub vm: String,
-    /// QMP socket of the virtual machine; absent for a domain of libvirt.
-    pub qmp: Option<PathBuf>,
+    /// Where its QEMU takes commands.
+    pub monitor: Monitor,
     /// Socket of the hub.
     pub socket: PathBuf,
     /// Groups that the guest may read.
@@ -126,23 +123,6 @@ impl GroupOptions {
         }
     }
 
-    /// The limits of a virtual machine with these devices.
-    #[must_use]
-    pub fn limits(&self) -> GuestLimits {
-        let control = self
-            .part_bytes()
-            .map_or(0, |part| part.control * self.count());
-        GuestLimits {
-            devices: 2 + usize::from(self.in_place),
-            device_bytes: self
-                .memory_bytes
-                .saturating_mul(2)
-                .saturating_add(2 * control)
-                .saturating_add(if self.in_place { MOST_SOURCE_BYTES } else { 0 }),
-            ..GuestLimits::default()
-        }
-    }
-
     fn count(&self) -> u64 {
         to_u64(self.groups.len())
     }
@@ -200,11 +180,12 @@ impl HostGroups {
                 }
             },
         };
-        let mut state = VmState::new(options, &[("pool", &pool), ("control", &control)]);
+        let mut devices = vec![("pool", pool), ("control", control.clone())];
         let source = source.map(|(source, device)| {
-            state.add("source", &device);
+            devices.push(("source", device));
             source
         });
+        let state = VmState::new(options, &devices);
         let waker = vm.waker();
         let guest = Arc::new(PacketsSignal(control));
         let kept = KeptPools::default();
@@ -229,15 +210,13 @@ impl HostGroups {
     #[must_use]
     pub fn reporter(&self) -> Box<dyn Fn() -> VmReport + Send> {
         let state = Arc::clone(&self.state);
-        Box::new(move || lock(&state).report())
+        Box::new(move || lock(&state).full_report())
     }
 
     fn new_agent(&mut self, is_here: bool) {
         self.agent += 1;
         self.queue.new_agent(self.agent, is_here);
-        let mut state = lock(&self.state);
-        state.has_agent = is_here;
-        state.devices.values_mut().for_each(|one| one.mapped = None);
+        lock(&self.state).new_agent(is_here);
     }
 
     /// The refusal of a message, if the thread does not get it.
@@ -265,7 +244,7 @@ impl HostGroups {
         match vm.send(packed) {
             // The guest loses an answer: because it is gone, or does not take its messages.
             Err(VmError::NoAgent | VmError::Unsent(_)) => {
-                lock(&self.state).lost_answers += 1;
+                lock(&self.state).report.lost_answers += 1;
                 Ok(())
             }
             sent => sent,
@@ -297,10 +276,7 @@ impl BackEnd for HostGroups {
                 mapping,
                 interrupts,
             } => {
-                let mut state = lock(&self.state);
-                if let Some(device) = state.devices.get_mut(device) {
-                    device.mapped = Some((*mapping, *interrupts));
-                }
+                lock(&self.state).map(*device, *mapping, *interrupts);
             }
             FromGuest::Failed(_) => (self.report)(
                 "the guest cannot map a device: see `ringtap guest --status` there".to_owned(),
@@ -313,7 +289,7 @@ impl BackEnd for HostGroups {
             FromGuest::Gone => (self.report)("QEMU has ended".to_owned()),
             _ => {}
         }
-        lock(&self.state).refused_messages = vm.refused_messages();
+        lock(&self.state).report.refused_messages = vm.refused_messages();
         Ok(())
     }
 
@@ -366,7 +342,8 @@ fn start(
         epoch: 0,
         is_hub_gone: false,
     };
-    commands::start(commands)?;
+    let builder = std::thread::Builder::new().name("commands".into());
+    builder.spawn(move || commands.run())?;
     Ok((queue, inbox))
 }
 

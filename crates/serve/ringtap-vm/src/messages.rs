@@ -15,7 +15,6 @@
 
 use ringtap_filter::Program;
 use ringtap_ipc::protocol::{ParseError, decode, encode};
-use ringtap_pool::source::Facts;
 use ringtap_vnplug::ctrl::message::{ApplicationId, ApplicationMessage, MOST_PAYLOAD_BYTES};
 use serde::{Deserialize, Serialize};
 
@@ -31,8 +30,6 @@ pub const PACKETS_VECTOR: u16 = 0;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "ask", rename_all = "snake_case")]
 pub enum GuestRequest {
-    /// Asks for [`HostMessage::Granted`].
-    Grants,
     /// Subscribes to a group. The answer is [`HostMessage::Subscribed`].
     Subscribe {
         /// The group.
@@ -42,9 +39,6 @@ pub enum GuestRequest {
         /// The filter.
         #[serde(default = "Program::everything")]
         filter: Program,
-        /// Most bytes of a packet that the guest wants; absent: all.
-        #[serde(default)]
-        snap_length: Option<u32>,
     },
     /// Changes the filter of a subscription. The answer is [`HostMessage::Filtered`].
     ChangeFilter {
@@ -69,10 +63,8 @@ pub enum GuestRequest {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "answer", rename_all = "snake_case")]
 pub enum HostMessage {
-    /// The groups that the guest may read. Also sent, with request 0, when they change.
+    /// The groups that the guest may read: for a new agent, and when the hub is back (request 0).
     Granted {
-        /// Software version of the host.
-        version: String,
         /// The groups.
         groups: Vec<GrantedGroup>,
     },
@@ -80,8 +72,6 @@ pub enum HostMessage {
     Subscribed {
         /// The group.
         group: String,
-        /// Description of the group's sources as one source.
-        facts: Facts,
         /// The part of the pool device; or the hub's pool, which the guest reads in place.
         pool: DevicePart,
         /// Epoch of the pool in this part.

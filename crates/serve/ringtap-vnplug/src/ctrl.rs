@@ -9,10 +9,10 @@ pub mod frame;
 pub mod message;
 
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::OwnedFd;
 
+use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
-use rustix::net::{SendFlags, send};
 
 use frame::Deframer;
 use message::Message;
@@ -25,25 +25,18 @@ pub const VERSION: u8 = 1;
 /// Most bytes that one call of [`Channel::receive`] reads.
 const READ_BYTES: usize = 16 * 1024;
 
-/// One end of the command port.
+/// One end of the command port: on the host a socket that QEMU connects to the port, in the guest a
+/// character device. Neither waits.
 pub(crate) struct Channel {
-    port: Port,
+    port: OwnedFd,
     deframer: Deframer,
     outgoing: Vec<u8>,
     most_outgoing: usize,
     refused: u64,
 }
 
-/// What carries the bytes; both kinds do not wait.
-pub(crate) enum Port {
-    /// The host's end: a socket that QEMU connects to the port.
-    Socket(OwnedFd),
-    /// The guest's end: a character device.
-    Device(OwnedFd),
-}
-
 impl Channel {
-    pub(crate) fn new(port: Port, most_outgoing: usize) -> Self {
+    pub(crate) fn new(port: OwnedFd, most_outgoing: usize) -> Self {
         Channel {
             port,
             deframer: Deframer::default(),
@@ -53,11 +46,16 @@ impl Channel {
         }
     }
 
+    /// Sends what the port takes, then receives; returns `false` when the port is closed or broken.
+    pub(crate) fn exchange(&mut self, into: &mut Vec<Message>) -> bool {
+        self.flush().is_ok() && self.receive(into).unwrap_or(false)
+    }
+
     /// Appends the messages that have arrived, of at most 16 KiB of bytes; returns `false` when the
     /// other end has closed the port.
-    pub(crate) fn receive(&mut self, into: &mut Vec<Message>) -> io::Result<bool> {
+    fn receive(&mut self, into: &mut Vec<Message>) -> io::Result<bool> {
         let mut bytes = [0; READ_BYTES];
-        let read = match rustix::io::read(self.port.as_fd(), &mut bytes) {
+        let read = match rustix::io::read(&self.port, &mut bytes) {
             Ok(0) => return Ok(false),
             Ok(read) => read,
             Err(Errno::AGAIN | Errno::INTR) => return Ok(true),
@@ -88,16 +86,9 @@ impl Channel {
     }
 
     /// Sends what the port takes of the queue.
-    pub(crate) fn flush(&mut self) -> io::Result<()> {
+    fn flush(&mut self) -> io::Result<()> {
         while !self.outgoing.is_empty() {
-            let written = match &self.port {
-                Port::Socket(socket) => {
-                    let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
-                    send(socket, &self.outgoing, flags)
-                }
-                Port::Device(device) => rustix::io::write(device, &self.outgoing),
-            };
-            match written {
+            match rustix::io::write(&self.port, &self.outgoing) {
                 Ok(0) | Err(Errno::AGAIN) => break,
                 Ok(written) => drop(self.outgoing.drain(..written)),
                 Err(Errno::INTR) => {}
@@ -112,27 +103,18 @@ impl Channel {
         self.outgoing.clear();
     }
 
-    pub(crate) fn has_unsent(&self) -> bool {
-        !self.outgoing.is_empty()
+    /// The port, for a sleep until [`Channel::exchange`] can do something.
+    pub(crate) fn poll(&self) -> PollFd<'_> {
+        let flags = match self.outgoing.is_empty() {
+            true => PollFlags::IN,
+            false => PollFlags::IN | PollFlags::OUT,
+        };
+        PollFd::new(&self.port, flags)
     }
 
     /// Frames and messages that were damaged or of an unknown form.
     pub(crate) fn refused(&self) -> u64 {
         self.refused + self.deframer.damaged()
-    }
-}
-
-impl AsFd for Channel {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.port.as_fd()
-    }
-}
-
-impl AsFd for Port {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        match self {
-            Port::Socket(fd) | Port::Device(fd) => fd.as_fd(),
-        }
     }
 }
 

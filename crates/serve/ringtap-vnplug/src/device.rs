@@ -10,8 +10,9 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use ringtap_ipc::mapping::Mapping;
 use ringtap_pool::memory::{Region, Words};
+use ringtap_pool::number::to_usize;
 
-use crate::ctrl::message::ApplicationId;
+use crate::ctrl::message::{AnnouncedDevice, ApplicationId};
 
 /// Bytes of the header, before the application's memory.
 pub const HEADER_BYTES: usize = 4096;
@@ -102,7 +103,8 @@ pub struct DeviceHeader {
 }
 
 impl DeviceHeader {
-    pub(crate) fn write(&self, words: &Words<AtomicU64>) {
+    /// Writes the header into a device's memory; `None` if that is too small.
+    pub(crate) fn write(&self, mapping: &Arc<Mapping>) -> Option<()> {
         let values = [
             MAGIC,
             HEADER_VERSION,
@@ -111,27 +113,29 @@ impl DeviceHeader {
             u64::from(self.kind.vectors()),
             self.bytes,
         ];
+        let words: Words<AtomicU64> = mapping.words(0, values.len())?;
         for (word, value) in words.iter().zip(values) {
             word.store(value.to_le(), Relaxed);
         }
+        Some(())
     }
 
-    /// The header in a device's first words; `None` for the memory of anything else.
-    pub(crate) fn read(words: &Words<AtomicU64>) -> Option<Self> {
-        let word = |at: usize| Some(u64::from_le(words.get(at)?.load(Relaxed)));
-        if word(0)? != MAGIC || word(1)? != HEADER_VERSION {
+    /// The header in a device's memory; `None` for the memory of anything else.
+    fn read(mapping: &Arc<Mapping>) -> Option<Self> {
+        let [magic, version, device, application, vectors, bytes] = first_words(mapping)?;
+        if magic != MAGIC || version != HEADER_VERSION {
             return None;
         }
-        let vectors = u16::try_from(word(4)?).ok()?;
+        let vectors = u16::try_from(vectors).ok()?;
         Some(DeviceHeader {
-            device: SharedId(word(2)?),
-            application: ApplicationId::try_from(word(3)?).ok()?,
+            device: SharedId(device),
+            application: ApplicationId::try_from(application).ok()?,
             kind: match vectors {
                 0 => DeviceKind::Bulk,
                 1..=MOST_VECTORS => DeviceKind::Control { vectors },
                 _ => return None,
             },
-            bytes: word(5)?,
+            bytes,
         })
     }
 }
@@ -149,79 +153,90 @@ pub struct ForeignMemory {
 /// Words by which a guest recognizes [`ForeignMemory`].
 pub const FIRST_WORDS: usize = 8;
 
-/// How the memory of a device is recognized.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Recognition {
-    /// By this header, behind which the application's memory lies.
-    Header(DeviceHeader),
-    /// By the first words of the application's memory, which is the whole device.
-    Foreign(DeviceHeader, ForeignMemory),
-}
-
-impl Recognition {
-    /// What is known of the device.
-    pub(crate) fn header(&self) -> DeviceHeader {
-        match self {
-            Recognition::Header(header) | Recognition::Foreign(header, _) => *header,
-        }
-    }
-
-    /// Where the application's memory begins.
-    pub(crate) fn start(&self) -> usize {
-        match self {
-            Recognition::Header(_) => HEADER_BYTES,
-            Recognition::Foreign(..) => 0,
-        }
-    }
-
-    /// Whether the mapped memory is that of the device.
-    pub(crate) fn is_at(&self, mapping: &Arc<Mapping>) -> bool {
-        match self {
-            Recognition::Header(header) => {
-                let words = header_words(mapping);
-                words.and_then(|words| DeviceHeader::read(&words)) == Some(*header)
-            }
-            Recognition::Foreign(_, memory) => {
-                ForeignMemory::first_of(mapping) == Some(memory.first)
-            }
-        }
-    }
-}
-
-impl ForeignMemory {
-    /// The first words of a mapping.
-    pub(crate) fn first_of(mapping: &Arc<Mapping>) -> Option<[u64; FIRST_WORDS]> {
-        let words: Words<AtomicU64> = mapping.words(0, FIRST_WORDS)?;
-        let mut first = [0; FIRST_WORDS];
-        for (value, word) in first.iter_mut().zip(words.iter()) {
-            *value = u64::from_le(word.load(Relaxed));
-        }
-        Some(first)
-    }
-}
-
 /// The application's memory of a device, mapped in this process.
 #[derive(Clone, Debug)]
 pub struct ApplicationMemory {
     mapping: Arc<Mapping>,
-    device: Recognition,
-    bytes: usize,
+    known: KnownDevice,
+}
+
+/// A device, and how its memory is recognized.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct KnownDevice {
+    /// What the header says, or would say.
+    pub(crate) header: DeviceHeader,
+    /// The memory of a device without a header.
+    pub(crate) foreign: Option<ForeignMemory>,
+}
+
+impl KnownDevice {
+    /// The announced device, if this is its memory.
+    pub(crate) fn find(announced: &AnnouncedDevice, mapping: &Arc<Mapping>) -> Option<Self> {
+        let AnnouncedDevice {
+            device,
+            application,
+            foreign,
+        } = *announced;
+        let header = match foreign {
+            None => DeviceHeader::read(mapping)?,
+            Some(memory) => DeviceHeader {
+                device,
+                application,
+                kind: DeviceKind::Bulk,
+                bytes: memory.bytes,
+            },
+        };
+        let known = KnownDevice { header, foreign };
+        (header.device == device && known.is_at(mapping)).then_some(known)
+    }
+
+    /// Whether the mapped memory is that of the device.
+    pub(crate) fn is_at(&self, mapping: &Arc<Mapping>) -> bool {
+        match self.foreign {
+            None => DeviceHeader::read(mapping) == Some(self.header),
+            Some(memory) => first_words(mapping) == Some(memory.first),
+        }
+    }
+
+    /// Offset of the application's memory.
+    pub(crate) fn start(&self) -> usize {
+        match self.foreign {
+            None => HEADER_BYTES,
+            Some(_) => 0,
+        }
+    }
+}
+
+/// The first words of a device's memory.
+pub(crate) fn first_words<const N: usize>(mapping: &Arc<Mapping>) -> Option<[u64; N]> {
+    let words: Words<AtomicU64> = mapping.words(0, N)?;
+    let mut values = [0; N];
+    for (value, word) in values.iter_mut().zip(words.iter()) {
+        *value = u64::from_le(word.load(Relaxed));
+    }
+    Some(values)
 }
 
 impl ApplicationMemory {
     /// The memory of a mapped device.
-    pub(crate) fn new(mapping: Arc<Mapping>, device: Recognition, bytes: usize) -> Self {
-        ApplicationMemory {
-            mapping,
-            device,
-            bytes,
-        }
+    pub(crate) fn new(mapping: Arc<Mapping>, known: KnownDevice) -> Self {
+        ApplicationMemory { mapping, known }
+    }
+
+    /// What the header of the device says, or would say.
+    #[must_use]
+    pub fn header(&self) -> &DeviceHeader {
+        &self.known.header
+    }
+
+    pub(crate) fn foreign(&self) -> Option<ForeignMemory> {
+        self.known.foreign
     }
 
     /// Bytes of it.
     #[must_use]
     pub fn bytes(&self) -> usize {
-        self.bytes
+        to_usize(self.known.header.bytes)
     }
 
     /// `count` values of `T`, a struct or word of atomics, from byte `at` on; `None` if they lie outside
@@ -230,10 +245,10 @@ impl ApplicationMemory {
     #[must_use]
     pub fn words<T>(&self, at: usize, count: usize) -> Option<Words<T>> {
         let end = count.checked_mul(size_of::<T>())?.checked_add(at)?;
-        if end > self.bytes {
+        if end > self.bytes() {
             return None;
         }
-        self.mapping.words(self.device.start() + at, count)
+        self.mapping.words(self.known.start() + at, count)
     }
 
     /// The `bytes` bytes from `at`, a multiple of 8, as a region; `None` if they are not all inside. As
@@ -241,8 +256,8 @@ impl ApplicationMemory {
     /// [`DeviceKind::Bulk`].
     #[must_use]
     pub fn part(&self, at: usize, bytes: usize) -> Option<Region> {
-        match at.checked_add(bytes)? <= self.bytes {
-            true => self.mapping.part(self.device.start() + at, bytes),
+        match at.checked_add(bytes)? <= self.bytes() {
+            true => self.mapping.part(self.known.start() + at, bytes),
             false => None,
         }
     }
@@ -251,12 +266,7 @@ impl ApplicationMemory {
     /// ones, and that of a device plugged later in its place has another number.
     #[must_use]
     pub fn device(&self) -> Option<SharedId> {
-        let is_there = self.device.is_at(&self.mapping);
-        is_there.then_some(self.device.header().device)
+        let is_there = self.known.is_at(&self.mapping);
+        is_there.then_some(self.known.header.device)
     }
-}
-
-/// The words of the header of a mapped device.
-pub(crate) fn header_words(mapping: &Arc<Mapping>) -> Option<Words<AtomicU64>> {
-    mapping.words(0, 6)
 }

@@ -10,4 +10,4 @@ mod session;
 mod vfio;
 
 pub use link::{GuestDevice, GuestError, HostLink};
-pub use session::{FromHost, GuestSession};
+pub use session::GuestSession;

@@ -18,7 +18,7 @@ mod vm;
 pub use budget::GuestLimits;
 pub use memory::HostDevice;
 pub use migrate::{Migration, migrate};
-pub use qmp::QmpError;
+pub use qmp::{Monitor, QmpError};
 pub use serve::{BackEnd, serve};
 pub use session::{FromGuest, HostSession, SessionOutcome};
 pub use vm::{GuestVm, VmError};

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use ringtap_vnplug::ctrl::frame;
 use ringtap_vnplug::ctrl::message::{ApplicationMessage, Message};
 use ringtap_vnplug::device::{DeviceKind, SharedId};
-use ringtap_vnplug::host::{FromGuest, GuestLimits, GuestVm, VmError};
+use ringtap_vnplug::host::{FromGuest, GuestLimits, GuestVm, Monitor, VmError};
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
 use serde_json::{Value, json};
 
@@ -67,7 +67,7 @@ fn attach(folder: &Path) -> (GuestVm, UnixStream, UnixStream) {
     let path = folder.join("qmp");
     let listener = UnixListener::bind(&path).unwrap();
     let qemu = thread::spawn(move || play_qemu(&listener));
-    let vm = GuestVm::attach(&path, GuestLimits::default()).unwrap();
+    let vm = GuestVm::attach(&Monitor::Qmp(path), GuestLimits::default()).unwrap();
     let (qmp, port) = qemu.join().unwrap();
     port.set_nonblocking(false).unwrap();
     (vm, qmp, port)

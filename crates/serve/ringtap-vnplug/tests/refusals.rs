@@ -6,7 +6,7 @@ use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::net::UnixListener;
 use std::thread;
 
-use ringtap_vnplug::host::{GuestLimits, GuestVm, QmpError, VmError};
+use ringtap_vnplug::host::{GuestLimits, GuestVm, Monitor, QmpError, VmError};
 use serde_json::{Value, json};
 
 const GREETING: &str = r#"{"QMP": {"version": {"qemu": {"major": 7, "minor": 2}}}}"#;
@@ -30,7 +30,7 @@ fn attach(greeting: &str, answer: fn(&str) -> Value) -> VmError {
             }
         }
     });
-    let refused = GuestVm::attach(&path, GuestLimits::default());
+    let refused = GuestVm::attach(&Monitor::Qmp(path), GuestLimits::default());
     server.join().unwrap();
     refused.err().expect("this is no QEMU")
 }
@@ -46,7 +46,7 @@ fn machine(command: &str) -> Value {
 
 #[test]
 fn a_socket_that_is_missing_or_not_of_qemu_is_refused() {
-    let missing = GuestVm::attach("/nowhere/qmp".as_ref(), GuestLimits::default());
+    let missing = GuestVm::attach(&Monitor::Qmp("/nowhere/qmp".into()), GuestLimits::default());
     let text = missing.err().unwrap().to_string();
     assert!(
         text.contains("/nowhere/qmp") && text.contains("-qmp"),

@@ -9,7 +9,7 @@ use std::thread;
 use std::time::Duration;
 
 use ringtap_vnplug::device::DeviceKind;
-use ringtap_vnplug::host::{GuestLimits, GuestVm, VmError};
+use ringtap_vnplug::host::{GuestLimits, GuestVm, Monitor, VmError};
 use serde_json::{Value, json};
 
 const PORTS: [&str; 4] = ["p1", "p2", "p3", "p4"];
@@ -161,7 +161,7 @@ fn round(
         answer_ms: LIMIT.as_millis().try_into().unwrap(),
         ..GuestLimits::default()
     };
-    let mut vm = GuestVm::attach(&path, limits).unwrap();
+    let mut vm = GuestVm::attach(&Monitor::Qmp(path), limits).unwrap();
     vm.plug(1, DeviceKind::Bulk, 4096).unwrap();
     vm.plug(1, DeviceKind::Control { vectors: 1 }, 4096)
         .unwrap();

@@ -264,7 +264,7 @@ mod tests {
     use ringtap_pool::distributor::Policy;
 
     use super::*;
-    use crate::hub::vms::Monitor;
+    use ringtap_vnplug::host::Monitor;
 
     fn parsed(text: &str) -> Result<Config> {
         parse(Path::new("hub.toml"), text)

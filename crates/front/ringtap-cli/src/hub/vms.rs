@@ -7,31 +7,13 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Result, anyhow, bail, ensure};
 use ringtap_device::Size;
+use ringtap_vnplug::host::Monitor;
 use serde::Deserialize;
 use toml::Spanned;
 
 use super::config;
 
-/// Where QEMU takes commands.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Monitor {
-    /// QEMU's QMP socket.
-    Qmp(PathBuf),
-    /// A domain of libvirt.
-    Libvirt(String),
-}
-
-impl Monitor {
-    /// The absolute path of the socket, if it is one.
-    pub(crate) fn qmp(&self) -> Option<PathBuf> {
-        match self {
-            Monitor::Qmp(socket) => std::path::absolute(socket).ok(),
-            Monitor::Libvirt(_) => None,
-        }
-    }
-}
-
-/// A virtual machine of the file.
+/// A virtual machine of the file, or of the command line.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct ConfiguredVm {
     pub(crate) name: String,

@@ -16,9 +16,9 @@ use ringtap_hub::{Group, Hub, HubError, HubOptions, Limits};
 use ringtap_ipc::event::{Event, sleep_until_readable};
 use ringtap_ipc::socket::{ListenError, Listener};
 use ringtap_pool::memory::Region;
-use ringtap_vnplug::ctrl::message::ApplicationMessage;
+use ringtap_vnplug::ctrl::message::{ApplicationMessage, Message};
 use ringtap_vnplug::device::SharedId;
-use ringtap_vnplug::guest::{FromHost, GuestDevice, GuestError, HostLink};
+use ringtap_vnplug::guest::{GuestDevice, GuestError, HostLink};
 
 use super::group::HostGroup;
 use super::status::write_status;
@@ -158,6 +158,7 @@ impl Agent {
         }
         self.report(None)?;
         match outcome {
+            Err(AgentError::Link(GuestError::Left)) => Ok(()),
             // The next host process may do better.
             Err(AgentError::Link(error)) => {
                 tracing::warn!("the link to the host has ended: {error}");
@@ -168,7 +169,6 @@ impl Agent {
     }
 
     fn serve_host(&mut self, host: &mut HostProcess) -> Result<(), AgentError> {
-        host.ask("", &GuestRequest::Grants)?;
         let mut wait = Some(Duration::ZERO);
         while !self.is_stopped() {
             for (name, served) in &mut self.groups {
@@ -197,10 +197,8 @@ impl Agent {
             if is_armed {
                 self.groups.values().for_each(|one| one.group.disarm());
             }
-            match event? {
-                Some(FromHost::Left) => return Ok(()),
-                Some(event) => self.take_in(host, event)?,
-                None => {}
+            if let Some(message) = event? {
+                self.take_in(host, message)?;
             }
         }
         Ok(())
@@ -215,24 +213,24 @@ impl Agent {
         found
     }
 
-    fn take_in(&mut self, host: &mut HostProcess, event: FromHost) -> Result<(), AgentError> {
-        match event {
-            FromHost::DeviceAdded(id, APPLICATION) => {
-                match host.link.map(id, DEVICE_TIME) {
-                    Ok(device) => drop(host.devices.insert(id.0, device)),
+    fn take_in(&mut self, host: &mut HostProcess, message: Message) -> Result<(), AgentError> {
+        match message {
+            Message::DeviceAdded(added) if added.application == APPLICATION => {
+                match host.link.map(&added, DEVICE_TIME) {
+                    Ok(device) => drop(host.devices.insert(added.device.0, device)),
                     Err(error) => tracing::error!("{error}"),
                 }
                 self.report(Some(host))
             }
-            FromHost::DeviceLeaving(id) => {
-                self.groups
-                    .values_mut()
-                    .for_each(|one| one.group.leave(id.0));
-                host.devices.remove(&id.0);
-                host.link.release(id)?;
+            Message::DeviceLeaving { device } => {
+                for served in self.groups.values_mut() {
+                    served.group.leave(device.0);
+                }
+                host.devices.remove(&device.0);
+                host.link.release(device)?;
                 self.report(Some(host))
             }
-            FromHost::Message(message) if message.application == APPLICATION => {
+            Message::Application(message) if message.application == APPLICATION => {
                 self.hear(host, &message)
             }
             _ => Ok(()),

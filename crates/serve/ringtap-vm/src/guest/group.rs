@@ -206,7 +206,6 @@ impl HostGroup {
                 group,
                 name: "guest".to_owned(),
                 filter,
-                snap_length: None,
             }),
             (Some(filter), Some(now)) if filter != *now => {
                 Some(GuestRequest::ChangeFilter { group, filter })

@@ -52,8 +52,9 @@ fn describe(device: &GuestDevice) -> String {
         MappingKind::Uncached => "uncached, unless the hypervisor caches it",
         MappingKind::Vfio => "vfio",
     };
-    let bytes = device.header.bytes;
-    match device.header.kind {
+    let header = device.memory.header();
+    let bytes = header.bytes;
+    match header.kind {
         DeviceKind::Bulk => format!("packets: {bytes} bytes, mapped {mapping}\n"),
         DeviceKind::Control { .. } => match &device.no_interrupts {
             None => format!("control: {bytes} bytes, mapped {mapping}, with interrupts\n"),

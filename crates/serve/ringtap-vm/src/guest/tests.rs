@@ -156,7 +156,6 @@ impl GroupAndHost {
                 self.part = Some(part);
                 HostMessage::Subscribed {
                     group,
-                    facts: source::Facts::default(),
                     pool: of(POOL),
                     pool_epoch: FIRST_EPOCH,
                     epoch: FIRST_EPOCH,
@@ -191,7 +190,6 @@ impl GroupAndHost {
                     counters,
                 }
             }
-            GuestRequest::Grants => refused("not asked here"),
         }
     }
 

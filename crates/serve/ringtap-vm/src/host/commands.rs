@@ -8,10 +8,9 @@
 #![forbid(unsafe_code)]
 
 use std::collections::{BTreeMap, VecDeque};
-use std::io;
 use std::path::PathBuf;
 use std::sync::mpsc::{Receiver as Inbox, Sender};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use ringtap_client::{Connection, SubscriptionRequest};
@@ -22,9 +21,10 @@ use ringtap_pool::wake::Signal;
 use super::in_place::SourcePool;
 use super::part::{self, GroupPart};
 use super::relay::{
-    GuestPool, GuestRelay, KeptPools, RelayCommon, RelayEnd, RelayPlace, RelayPool, not_in_source,
+    GuestRelay, KeptPools, RelayCommon, RelayEnd, RelayPlace, RelayPool, not_in_source,
 };
-use crate::messages::{GrantedGroup, GuestRequest, HostMessage};
+use super::{GroupReport, lock};
+use crate::messages::{GrantedGroup, GuestCounters, GuestRequest, HostMessage};
 
 /// Most requests that wait.
 const MOST_WAITING: usize = 64;
@@ -85,7 +85,7 @@ pub(super) struct CommandQueue {
 impl CommandQueue {
     /// Queues a request of the guest; `false` if too many wait.
     pub(super) fn request(&self, agent: u64, request: u32, what: GuestRequest) -> bool {
-        let mut commands = self.lock();
+        let mut commands = lock(&self.commands);
         if commands.len() >= MOST_WAITING {
             return false;
         }
@@ -96,7 +96,7 @@ impl CommandQueue {
 
     /// Ends the subscriptions of the agent before the one with this number.
     pub(super) fn new_agent(&self, number: u64, is_here: bool) {
-        let mut commands = self.lock();
+        let mut commands = lock(&self.commands);
         commands.retain(|one| matches!(one, GuestCommand::Ended(..) | GuestCommand::Stop));
         commands.push_back(GuestCommand::Agent { number, is_here });
         self.is_filled.notify_one();
@@ -108,40 +108,22 @@ impl CommandQueue {
     }
 
     fn push(&self, command: GuestCommand) {
-        self.lock().push_back(command);
+        lock(&self.commands).push_back(command);
         self.is_filled.notify_one();
     }
 
     /// The next command; `None` if there is none within `limit`.
     fn next(&self, limit: Option<Duration>) -> Option<GuestCommand> {
-        let commands = self.lock();
+        let limit = limit.unwrap_or(Duration::MAX);
+        let commands = lock(&self.commands);
         let is_empty = |commands: &mut VecDeque<GuestCommand>| commands.is_empty();
-        let woken = match limit {
-            None => self.is_filled.wait_while(commands, is_empty),
-            Some(limit) => {
-                let woken = self.is_filled.wait_timeout_while(commands, limit, is_empty);
-                return woken.unwrap_or_else(PoisonError::into_inner).0.pop_front();
-            }
-        };
-        woken.unwrap_or_else(PoisonError::into_inner).pop_front()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, VecDeque<GuestCommand>> {
-        self.commands.lock().unwrap_or_else(PoisonError::into_inner)
+        let woken = self.is_filled.wait_timeout_while(commands, limit, is_empty);
+        woken.unwrap_or_else(PoisonError::into_inner).0.pop_front()
     }
 }
 
-/// A subscription as `ringtap vm list` shows it.
-pub(super) struct ActiveSubscription {
-    pub(super) reader: String,
-    pub(super) not_in_source: Option<String>,
-    /// Why the packets are copied although the guest maps the hub's pool.
-    pub(super) copied_because: Option<String>,
-    pub(super) common: Arc<RelayCommon>,
-}
-
-/// The subscriptions now, for other threads.
-pub(super) type ActiveSubscriptions = Arc<Mutex<BTreeMap<usize, ActiveSubscription>>>;
+/// The subscriptions now, by the place of their group, for other threads.
+pub(super) type ActiveSubscriptions = Arc<Mutex<BTreeMap<usize, Arc<RelayCommon>>>>;
 
 /// The thread's state.
 pub(super) struct Commands {
@@ -179,11 +161,12 @@ impl Commands {
                 GuestCommand::Request(agent, request, what) => self.answer(agent, request, what),
                 GuestCommand::Agent { number, is_here } => {
                     self.end_all();
-                    self.lock_kept().clear();
+                    lock(&self.kept).clear();
                     self.agent = number;
                     self.is_hub_gone = false;
                     if is_here {
-                        self.answer(number, 0, GuestRequest::Grants);
+                        let granted = self.granted();
+                        self.send(number, 0, granted);
                     }
                 }
                 GuestCommand::Ended(at, epoch, end) => self.ended(at, epoch, end),
@@ -195,13 +178,11 @@ impl Commands {
 
     fn answer(&mut self, agent: u64, request: u32, what: GuestRequest) {
         let answer = match what {
-            GuestRequest::Grants => self.granted(),
             GuestRequest::Subscribe {
                 group,
                 name,
                 filter,
-                snap_length,
-            } => self.subscribe(group, &name, filter, snap_length),
+            } => self.subscribe(group, &name, filter),
             GuestRequest::ChangeFilter { group, filter } => {
                 match self.change_filter(&group, &filter, agent, request) {
                     // The relay answers.
@@ -212,6 +193,10 @@ impl Commands {
             GuestRequest::Unsubscribe { group } => self.unsubscribe(group),
             GuestRequest::Statistics { group } => self.counters(group),
         };
+        self.send(agent, request, answer);
+    }
+
+    fn send(&self, agent: u64, request: u32, answer: Result<HostMessage, String>) {
         let message = answer.unwrap_or_else(|text| HostMessage::Refused { text });
         self.answers.send(agent, request, message);
     }
@@ -254,7 +239,6 @@ impl Commands {
             link_type,
         };
         Ok(HostMessage::Granted {
-            version: env!("CARGO_PKG_VERSION").to_owned(),
             groups: self.parts.iter().filter(is_there).map(granted).collect(),
         })
     }
@@ -264,7 +248,6 @@ impl Commands {
         group: String,
         name: &str,
         filter: Program,
-        snap_length: Option<u32>,
     ) -> Result<HostMessage, String> {
         let at = self.place_of(&group)?;
         if self.relays.contains_key(&at) {
@@ -281,7 +264,6 @@ impl Commands {
         let (pool, control) = (part.pool_part, part.control_part);
         let in_place = match &self.source {
             None => Err(None),
-            Some(_) if snap_length.is_some() => Err(Some("the guest wants cut packets".to_owned())),
             Some(source) => {
                 // The group does not change while it has this reader.
                 let status = connection.status().map_err(text)?;
@@ -289,11 +271,9 @@ impl Commands {
                 served.map(|()| source.part).map_err(Some)
             }
         };
-        let geometry = part::geometry(&subscription, pool.bytes, control.bytes, snap_length)
-            .ok_or(
-                "the VM's memory is too small for the hub's chunks: attach it with more --memory",
-            )?;
-        let facts = part::merged_facts(&subscription.endpoints, geometry.snap_length);
+        let geometry = part::geometry(&subscription, pool.bytes, control.bytes).ok_or(
+            "the VM's memory is too small for the hub's chunks: attach it with more --memory",
+        )?;
         let wanted = subscription.endpoints.iter().map(|one| one.wanted.clone());
         let not_in_source = not_in_source(&wanted.collect::<Vec<_>>());
         self.epoch += 1;
@@ -304,9 +284,16 @@ impl Commands {
             _ => (pool, epoch, RelayPool::Copied(part.pool.clone(), geometry)),
         };
         // The guest has left the subscription before.
-        self.lock_kept().clear();
-        let place = RelayPlace {
+        lock(&self.kept).clear();
+        let report = GroupReport {
             group: group.clone(),
+            reader: Some(reader),
+            not_in_source: not_in_source.clone(),
+            copied_because: in_place.err().flatten(),
+            counters: GuestCounters::default(),
+        };
+        let place = RelayPlace {
+            report,
             epoch,
             pool: relay_pool,
             control: part.control.clone(),
@@ -317,17 +304,10 @@ impl Commands {
         let ended = move |end| queue.push(GuestCommand::Ended(at, epoch, end));
         let relay = GuestRelay::start(subscription, Arc::new(connection), place, ended);
         let relay = relay.map_err(text)?;
-        let active = ActiveSubscription {
-            reader,
-            not_in_source: not_in_source.clone(),
-            copied_because: in_place.err().flatten(),
-            common: Arc::clone(relay.common()),
-        };
-        self.lock_active().insert(at, active);
+        lock(&self.active).insert(at, Arc::clone(&relay.common));
         self.relays.insert(at, relay);
         Ok(HostMessage::Subscribed {
             group,
-            facts,
             pool,
             pool_epoch,
             epoch,
@@ -349,10 +329,12 @@ impl Commands {
 
     fn unsubscribe(&mut self, group: String) -> Result<HostMessage, String> {
         let (at, relay) = self.relay_of(&group)?;
-        let counters = relay.counters().unwrap_or_else(|_| relay.common().known());
+        let counters = relay
+            .counters()
+            .unwrap_or_else(|_| relay.common.known().counters);
         self.remove(at);
         // The guest has left the memory before it asked.
-        self.lock_kept().clear();
+        lock(&self.kept).clear();
         Ok(HostMessage::Unsubscribed { group, counters })
     }
 
@@ -360,14 +342,14 @@ impl Commands {
         let (_, relay) = self.relay_of(&group)?;
         Ok(HostMessage::Counters {
             group,
-            epoch: relay.common().epoch,
+            epoch: relay.common.epoch,
             counters: relay.counters().map_err(text)?,
         })
     }
 
     fn ended(&mut self, at: usize, epoch: u64, end: RelayEnd) {
         let relay = self.relays.get(&at);
-        if relay.is_none_or(|relay| relay.common().epoch != epoch) {
+        if relay.is_none_or(|relay| relay.common.epoch != epoch) {
             return;
         }
         self.remove(at);
@@ -403,28 +385,13 @@ impl Commands {
 
     fn remove(&mut self, at: usize) {
         self.relays.remove(&at);
-        self.lock_active().remove(&at);
+        lock(&self.active).remove(&at);
     }
 
     fn end_all(&mut self) {
         self.relays.clear();
-        self.lock_active().clear();
+        lock(&self.active).clear();
     }
-
-    fn lock_kept(&self) -> MutexGuard<'_, Vec<GuestPool>> {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn lock_active(&self) -> MutexGuard<'_, BTreeMap<usize, ActiveSubscription>> {
-        self.active.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// Starts the thread; returns its answers.
-pub(super) fn start(commands: Commands) -> io::Result<()> {
-    let builder = std::thread::Builder::new().name("commands".into());
-    builder.spawn(move || commands.run())?;
-    Ok(())
 }
 
 /// Answers that have arrived for this agent.

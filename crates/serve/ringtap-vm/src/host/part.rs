@@ -2,13 +2,11 @@
 //! The memory of one group in the two devices of a guest.
 #![forbid(unsafe_code)]
 
-use ringtap_ipc::subscription::{Endpoint, Subscription};
+use ringtap_ipc::subscription::Subscription;
 use ringtap_pool::control::control_bytes;
-use ringtap_pool::distributor::Policy;
 use ringtap_pool::format::{Geometry, MAX_CHUNK_SIZE};
 use ringtap_pool::memory::Region;
 use ringtap_pool::number::{to_u32, to_u64};
-use ringtap_pool::source::Facts;
 
 use crate::messages::DevicePart;
 
@@ -54,15 +52,13 @@ pub(super) fn geometry(
     subscription: &Subscription,
     pool_bytes: u64,
     most_control_bytes: u64,
-    snap_length: Option<u32>,
 ) -> Option<Geometry> {
     let of = |field: fn(&Geometry) -> u32| {
         let all = subscription.endpoints.iter();
         all.map(|endpoint| field(endpoint.pool.geometry())).max()
     };
     let chunk_size = of(|geometry| geometry.chunk_size).unwrap_or(to_u32(USUAL_CHUNK_BYTES));
-    let whole = of(|geometry| geometry.snap_length).unwrap_or(u32::MAX);
-    let snap_length = snap_length.map_or(whole, |snap| snap.min(whole));
+    let snap_length = of(|geometry| geometry.snap_length).unwrap_or(u32::MAX);
     let mut chunks = to_u32(pool_bytes / u64::from(chunk_size));
     while chunks >= LEAST_CHUNKS {
         let geometry = Geometry::contiguous(chunk_size, chunks, 1, snap_length).ok()?;
@@ -72,22 +68,6 @@ pub(super) fn geometry(
         chunks /= 2;
     }
     None
-}
-
-/// The sources as one.
-pub(super) fn merged_facts(endpoints: &[Endpoint], snap_length: u32) -> Facts {
-    let all = || endpoints.iter().map(|endpoint| &endpoint.facts);
-    let devices: Vec<&str> = all().map(|facts| facts.device.as_str()).collect();
-    let first = all().next().cloned().unwrap_or_default();
-    Facts {
-        device: devices.join(" and "),
-        interface: first.interface.filter(|_| endpoints.len() == 1),
-        snap_length,
-        policy: Policy::DropNewest,
-        notes: all().flat_map(|facts| facts.notes.clone()).collect(),
-        offered_from: format!("the hub on the host: {}", first.offered_from),
-        ..first
-    }
 }
 
 #[cfg(test)]

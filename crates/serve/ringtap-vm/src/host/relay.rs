@@ -14,7 +14,7 @@ use std::io;
 use std::os::fd::AsFd as _;
 use std::sync::atomic::{AtomicBool, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 use std::sync::mpsc::{Receiver as Inbox, Sender, channel};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -24,6 +24,7 @@ use ringtap_client::{
 use ringtap_filter::{Place, Program};
 use ringtap_ipc::event::Event;
 use ringtap_ipc::subscription::{Subscription, Wanted};
+use ringtap_pool::counters::Counters;
 use ringtap_pool::distributor::Distributor;
 use ringtap_pool::format::Geometry;
 use ringtap_pool::ids::{LaneId, ReaderId};
@@ -33,7 +34,7 @@ use ringtap_pool::private::PrivatePool;
 use ringtap_pool::wake::Signal;
 
 use super::commands::Answers;
-use super::lock;
+use super::{GroupReport, lock};
 use crate::messages::{GuestCounters, HostMessage};
 
 /// The only lane of a part.
@@ -61,7 +62,8 @@ pub(super) enum GuestPool {
 
 /// What a relay needs besides its subscription.
 pub(super) struct RelayPlace {
-    pub(super) group: String,
+    /// The subscription, without counters.
+    pub(super) report: GroupReport,
     pub(super) epoch: u64,
     pub(super) pool: RelayPool,
     pub(super) control: Region,
@@ -73,7 +75,7 @@ pub(super) struct RelayPlace {
 
 /// A subscription of the guest. Its thread ends when this is dropped.
 pub(super) struct GuestRelay {
-    common: Arc<RelayCommon>,
+    pub(super) common: Arc<RelayCommon>,
     connection: Arc<Connection>,
     adoptions: Sender<Adoption>,
     thread: Option<JoinHandle<GuestPool>>,
@@ -91,11 +93,11 @@ pub(super) struct RelayCommon {
 }
 
 /// What the thread has counted.
+#[derive(Clone)]
 struct RelayCounts {
     tally: Tally,
-    copied: u64,
-    in_place: u64,
-    part_full: u64,
+    /// Its counters are `copied`, `in_place` and `part_full`; the tally has the others.
+    report: GroupReport,
 }
 
 /// Why no more packets come.
@@ -171,9 +173,7 @@ impl GuestRelay {
             epoch: place.epoch,
             counts: Mutex::new(RelayCounts {
                 tally: Tally::new(receiver.lanes()),
-                copied: 0,
-                in_place: 0,
-                part_full: 0,
+                report: place.report.clone(),
             }),
             news: AtomicBool::new(false),
             stop: AtomicBool::new(false),
@@ -208,10 +208,6 @@ impl GuestRelay {
         })
     }
 
-    pub(super) fn common(&self) -> &Arc<RelayCommon> {
-        &self.common
-    }
-
     /// Changes the filter at the hub. The thread answers when it is in force in the part, too.
     pub(super) fn set_filter(
         &self,
@@ -233,7 +229,7 @@ impl GuestRelay {
     /// The counters now.
     pub(super) fn counters(&self) -> Result<GuestCounters, ControlError> {
         // First: the hub then knows of every packet that is counted here.
-        let counts = self.common.copy_of_counts();
+        let counts = lock(&self.common.counts).clone();
         let snapshot = self.connection.snapshot()?;
         Ok(counts.with(&counts.tally.total(&snapshot)))
     }
@@ -253,22 +249,14 @@ impl Drop for GuestRelay {
 }
 
 impl RelayCommon {
-    /// The counters as far as they are known without the hub: losses before the reader are missing.
-    pub(super) fn known(&self) -> GuestCounters {
-        let counts = self.copy_of_counts();
-        counts.with(&counts.tally.alone())
-    }
-
-    fn copy_of_counts(&self) -> RelayCounts {
-        let counts = self.lock();
-        RelayCounts {
-            tally: counts.tally.clone(),
-            ..*counts
+    /// The subscription, with counters as far as they are known without the hub: losses before the reader
+    /// are missing.
+    pub(super) fn known(&self) -> GroupReport {
+        let counts = lock(&self.counts).clone();
+        GroupReport {
+            counters: counts.with(&counts.tally.alone()),
+            ..counts.report
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, RelayCounts> {
-        lock(&self.counts)
     }
 
     fn tell(&self) {
@@ -279,18 +267,16 @@ impl RelayCommon {
 }
 
 impl RelayCounts {
-    fn with(&self, counters: &ringtap_pool::counters::Counters) -> GuestCounters {
+    fn with(&self, counters: &Counters) -> GuestCounters {
         let dropped = counters.dropped;
         GuestCounters {
-            copied: self.copied,
-            in_place: self.in_place,
             filtered: counters.filtered,
             other_members: counters.other_members,
             nic: dropped.nic,
             kernel: dropped.kernel,
             pool_full: dropped.pool_full,
             overrun: dropped.overrun,
-            part_full: self.part_full,
+            ..self.report.counters
         }
     }
 }
@@ -326,10 +312,13 @@ impl RelayThread {
     fn adopt(&mut self) {
         while let Ok(adoption) = self.adoptions.try_recv() {
             self.receiver.adopt(&adoption.wanted);
+            let not_in_source = not_in_source(&adoption.wanted);
+            let report = &mut lock(&self.common.counts).report;
+            report.not_in_source.clone_from(&not_in_source);
             let message = HostMessage::Filtered {
-                group: self.place.group.clone(),
-                from: self.common.lock().copied,
-                not_in_source: not_in_source(&adoption.wanted),
+                group: report.group.clone(),
+                from: report.counters.copied,
+                not_in_source,
             };
             let answers = &self.place.answers;
             answers.send(adoption.agent, adoption.request, message);
@@ -357,13 +346,9 @@ impl RelayThread {
 
     /// Counts the packets of a batch, and copies them if the guest has a pool of its own.
     fn count(&mut self, batch: &Batch) -> Result<(), RelayEnd> {
-        let mut counts = self.common.lock();
-        let RelayCounts {
-            tally,
-            copied,
-            in_place,
-            part_full,
-        } = &mut *counts;
+        let mut counts = lock(&self.common.counts);
+        let RelayCounts { tally, report } = &mut *counts;
+        let counters = &mut report.counters;
         tally.begin(batch);
         let guest_lane = match &mut self.pool {
             GuestPool::Copied(pool) => {
@@ -384,10 +369,10 @@ impl RelayThread {
             lane.count(&received);
             if received.is_ours() {
                 match &mut self.pool {
-                    GuestPool::InPlace(_) => *in_place += 1,
+                    GuestPool::InPlace(_) => counters.in_place += 1,
                     GuestPool::Copied(pool) => match pool.put(LANE, &received.packet) {
-                        true => *copied += 1,
-                        false => *part_full += 1,
+                        true => counters.copied += 1,
+                        false => counters.part_full += 1,
                     },
                 }
             }

@@ -3,7 +3,6 @@
 //! UNIX socket in a folder of this user only.
 #![forbid(unsafe_code)]
 
-use std::collections::BTreeMap;
 use std::fs::{self, DirBuilder};
 use std::io::{self, Read as _, Write as _};
 use std::os::unix::fs::DirBuilderExt as _;
@@ -11,8 +10,8 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use ringtap_vnplug::device::{DeviceKind, MappingKind, SharedId};
-use ringtap_vnplug::host::HostDevice;
+use ringtap_vnplug::device::{MappingKind, SharedId};
+use ringtap_vnplug::host::{HostDevice, Monitor};
 use serde::{Deserialize, Serialize};
 
 use super::commands::ActiveSubscriptions;
@@ -21,6 +20,8 @@ use crate::messages::GuestCounters;
 
 /// Longest wait for a request or a report of the process at the other end.
 const ANSWER_TIME: Duration = Duration::from_secs(5);
+/// The mapping of ordinary memory.
+const WRITE_BACK: &str = "write-back";
 /// Most bytes of a report.
 const MOST_REPORT_BYTES: u64 = 1024 * 1024;
 
@@ -66,7 +67,7 @@ pub struct DeviceReport {
 }
 
 /// A group that a guest may read.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GroupReport {
     /// The group.
     pub group: String,
@@ -84,118 +85,111 @@ pub struct GroupReport {
 
 /// State of a virtual machine, for reports.
 pub(super) struct VmState {
-    options: GroupOptions,
-    pub(super) has_agent: bool,
-    pub(super) devices: BTreeMap<SharedId, DeviceState>,
+    /// Without devices, groups and advice.
+    pub(super) report: VmReport,
+    devices: Vec<(SharedId, DeviceReport)>,
+    groups: Vec<String>,
     pub(super) subscriptions: ActiveSubscriptions,
-    pub(super) refused_messages: u64,
-    pub(super) lost_answers: u64,
-}
-
-/// State of a device.
-pub(super) struct DeviceState {
-    name: &'static str,
-    kind: DeviceKind,
-    bytes: u64,
-    /// How the guest maps it, and whether it interrupts.
-    pub(super) mapped: Option<(MappingKind, bool)>,
 }
 
 impl VmState {
-    pub(super) fn new(options: &GroupOptions, devices: &[(&'static str, &HostDevice)]) -> Self {
-        let mut state = VmState {
-            options: options.clone(),
-            has_agent: false,
-            devices: BTreeMap::new(),
+    pub(super) fn new(options: &GroupOptions, devices: &[(&'static str, HostDevice)]) -> Self {
+        let device = |(name, device): &(&'static str, HostDevice)| {
+            let report = DeviceReport {
+                device: (*name).to_owned(),
+                bytes: device.memory().header().bytes,
+                mapping: None,
+                interrupts: false,
+            };
+            (device.id(), report)
+        };
+        VmState {
+            report: VmReport {
+                kind: "vm".to_owned(),
+                name: options.vm.clone(),
+                pid: std::process::id(),
+                qmp: match &options.monitor {
+                    Monitor::Qmp(socket) => std::path::absolute(socket).ok(),
+                    Monitor::Libvirt(_) => None,
+                },
+                hub: options.socket.clone(),
+                agent: false,
+                devices: Vec::new(),
+                groups: Vec::new(),
+                refused_messages: 0,
+                lost_answers: 0,
+                advice: Vec::new(),
+            },
+            devices: devices.iter().map(device).collect(),
+            groups: options.groups.clone(),
             subscriptions: ActiveSubscriptions::default(),
-            refused_messages: 0,
-            lost_answers: 0,
-        };
-        for (name, device) in devices {
-            state.add(name, device);
         }
-        state
     }
 
-    pub(super) fn add(&mut self, name: &'static str, device: &HostDevice) {
-        let state = DeviceState {
-            name,
-            kind: device.kind(),
-            bytes: ringtap_pool::number::to_u64(device.memory().bytes()),
-            mapped: None,
+    /// An agent has arrived, or left: nothing is mapped.
+    pub(super) fn new_agent(&mut self, is_here: bool) {
+        self.report.agent = is_here;
+        for (_, device) in &mut self.devices {
+            device.mapping = None;
+            device.interrupts = false;
+        }
+    }
+
+    /// The guest has mapped a device.
+    pub(super) fn map(&mut self, id: SharedId, mapping: MappingKind, interrupts: bool) {
+        let mapping = match mapping {
+            MappingKind::WriteBack => WRITE_BACK,
+            MappingKind::WriteCombining => "write-combining",
+            MappingKind::Uncached => "uncached",
+            MappingKind::Vfio => "vfio",
         };
-        self.devices.insert(device.id(), state);
+        for (_, device) in self.devices.iter_mut().filter(|(one, _)| *one == id) {
+            device.mapping = Some(mapping.to_owned());
+            device.interrupts = interrupts;
+        }
     }
 
-    pub(super) fn report(&self) -> VmReport {
+    pub(super) fn full_report(&self) -> VmReport {
         let subscriptions = lock(&self.subscriptions);
-        let group = |(at, group): (usize, &String)| {
-            let active = subscriptions.get(&at);
-            GroupReport {
+        let group = |(at, group): (usize, &String)| match subscriptions.get(&at) {
+            Some(relay) => relay.known(),
+            None => GroupReport {
                 group: group.clone(),
-                reader: active.map(|one| one.reader.clone()),
-                not_in_source: active.and_then(|one| one.not_in_source.clone()),
-                copied_because: active.and_then(|one| one.copied_because.clone()),
-                counters: active.map(|one| one.common.known()).unwrap_or_default(),
-            }
+                ..GroupReport::default()
+            },
         };
         VmReport {
-            kind: "vm".to_owned(),
-            name: self.options.vm.clone(),
-            pid: std::process::id(),
-            qmp: self.options.qmp.clone(),
-            hub: self.options.socket.clone(),
-            agent: self.has_agent,
-            devices: self.devices.values().map(DeviceState::report).collect(),
-            groups: self.options.groups.iter().enumerate().map(group).collect(),
-            refused_messages: self.refused_messages,
-            lost_answers: self.lost_answers,
+            devices: self.devices.iter().map(|(_, one)| one.clone()).collect(),
+            groups: self.groups.iter().enumerate().map(group).collect(),
             advice: self.advice(),
+            ..self.report.clone()
         }
     }
 
     fn advice(&self) -> Vec<String> {
         let mut advice = Vec::new();
-        if !self.has_agent {
+        if !self.report.agent {
             advice.push(
                 "no agent in the guest: install ringtap there and start `ringtap guest`".to_owned(),
             );
         }
-        for device in self.devices.values() {
-            match (device.kind, device.mapped) {
-                (DeviceKind::Bulk, Some((mapping, _))) if mapping != MappingKind::WriteBack => {
-                    advice.push(
-                        "the guest does not map the pool as ordinary memory: start QEMU with \
-                         pref64-reserve=4G for the pool's port, so that /dev/mem can"
-                            .to_owned(),
-                    );
-                }
-                (DeviceKind::Control { .. }, Some((_, false))) => advice.push(
+        for (_, device) in &self.devices {
+            match (&*device.device, device.mapping.as_deref()) {
+                (_, None) => {}
+                ("control", _) if !device.interrupts => advice.push(
                     "signals go over the command port: interrupts need KVM, QEMU with -device \
                      intel-iommu,intremap=on, and the guest with intel_iommu=on iommu=pt and vfio-pci"
                         .to_owned(),
                 ),
-                _ => {}
+                ("control", _) | (_, Some(WRITE_BACK)) => {}
+                _ => advice.push(
+                    "the guest does not map the pool as ordinary memory: start QEMU with \
+                     pref64-reserve=4G for the pool's port, so that /dev/mem can"
+                        .to_owned(),
+                ),
             }
         }
         advice
-    }
-}
-
-impl DeviceState {
-    fn report(&self) -> DeviceReport {
-        let mapping = |mapping| match mapping {
-            MappingKind::WriteBack => "write-back",
-            MappingKind::WriteCombining => "write-combining",
-            MappingKind::Uncached => "uncached",
-            MappingKind::Vfio => "vfio",
-        };
-        DeviceReport {
-            device: self.name.to_owned(),
-            bytes: self.bytes,
-            mapping: self.mapped.map(|(kind, _)| mapping(kind).to_owned()),
-            interrupts: self.mapped.is_some_and(|(_, interrupts)| interrupts),
-        }
     }
 }
 
@@ -315,10 +309,7 @@ impl AttachedVms {
     ///
     /// [`io::ErrorKind::NotFound`] if no process serves it; the system's.
     pub fn report(&self, name: &str) -> io::Result<VmReport> {
-        ask(&self.socket(name)).map_err(|error| match error.kind() {
-            io::ErrorKind::ConnectionRefused => io::ErrorKind::NotFound.into(),
-            _ => error,
-        })
+        ask(&self.socket(name))
     }
 
     fn socket(&self, name: &str) -> PathBuf {
@@ -332,12 +323,7 @@ impl AttachedVms {
     /// [`io::ErrorKind::NotFound`] if no process serves a virtual machine of this name;
     /// [`io::ErrorKind::TimedOut`].
     pub fn detach(&self, name: &str, limit: Duration) -> io::Result<()> {
-        let mut stream = match UnixStream::connect(self.socket(name)) {
-            Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
-                return Err(io::ErrorKind::NotFound.into());
-            }
-            connected => connected?,
-        };
+        let mut stream = connect(&self.socket(name))?;
         stream.write_all(b"detach")?;
         stream.set_read_timeout(Some(limit))?;
         match stream.read(&mut [0; 1]) {
@@ -351,8 +337,16 @@ impl AttachedVms {
     }
 }
 
+fn connect(path: &Path) -> io::Result<UnixStream> {
+    UnixStream::connect(path).map_err(|error| match error.kind() {
+        // Left by a process that was killed.
+        io::ErrorKind::ConnectionRefused => io::ErrorKind::NotFound.into(),
+        _ => error,
+    })
+}
+
 fn ask(path: &Path) -> io::Result<VmReport> {
-    let mut stream = UnixStream::connect(path)?;
+    let mut stream = connect(path)?;
     stream.set_read_timeout(Some(ANSWER_TIME))?;
     stream.write_all(b"status")?;
     let mut text = String::new();

@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Every message arrives as it was sent; nothing else is a message.
 
-use proptest::option;
 use proptest::prelude::*;
 use ringtap_filter::program::MOST_INSTRUCTIONS;
 use ringtap_filter::{Instruction, Program};
-use ringtap_pool::distributor::Policy;
 
 use super::*;
 
@@ -29,21 +27,18 @@ fn requests() -> impl Strategy<Value = GuestRequest> {
         // A program of one return is sent as "everything".
         1..200_usize,
         any::<u32>(),
-        option::of(any::<u32>()),
     );
-    (0..5, fields).prop_map(|(kind, (group, name, loads, k, snap_length))| match kind {
-        0 => GuestRequest::Grants,
-        1 => GuestRequest::Subscribe {
+    (0..4, fields).prop_map(|(kind, (group, name, loads, k))| match kind {
+        0 => GuestRequest::Subscribe {
             group,
             name,
             filter: filter(loads, k),
-            snap_length,
         },
-        2 => GuestRequest::ChangeFilter {
+        1 => GuestRequest::ChangeFilter {
             group,
             filter: filter(loads, k),
         },
-        3 => GuestRequest::Unsubscribe { group },
+        2 => GuestRequest::Unsubscribe { group },
         _ => GuestRequest::Statistics { group },
     })
 }
@@ -80,7 +75,6 @@ fn answers() -> impl Strategy<Value = HostMessage> {
         let not_in_source = (nic % 2 == 0).then(|| text.clone());
         match kind {
             0 => HostMessage::Granted {
-                version: text.clone(),
                 groups: vec![GrantedGroup {
                     name: group,
                     devices: vec![text],
@@ -89,12 +83,6 @@ fn answers() -> impl Strategy<Value = HostMessage> {
             },
             1 => HostMessage::Subscribed {
                 group,
-                facts: Facts {
-                    device: text,
-                    link_type,
-                    policy: Policy::DropNewest,
-                    ..Facts::default()
-                },
                 pool: part(copied),
                 pool_epoch: overrun,
                 epoch: kernel,

@@ -33,6 +33,17 @@ pub struct ApplicationMessage {
     pub payload: Vec<u8>,
 }
 
+/// A device of the host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AnnouncedDevice {
+    /// Its number.
+    pub device: SharedId,
+    /// The application that it is for.
+    pub application: ApplicationId,
+    /// Its memory, if that has no header.
+    pub foreign: Option<ForeignMemory>,
+}
+
 /// A message between host and guest.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "docs/internals/vnplug.md describes the fields")]
@@ -52,11 +63,7 @@ pub enum Message {
         instance: u64,
     },
     /// Host: the device is plugged.
-    DeviceAdded {
-        device: SharedId,
-        application: ApplicationId,
-        foreign: Option<ForeignMemory>,
-    },
+    DeviceAdded(AnnouncedDevice),
     /// Host: the device will be unplugged; the guest unmaps it and answers `DeviceReleased`.
     DeviceLeaving { device: SharedId },
     /// Guest: the device is mapped; it takes signals by interrupt, or as `Signal`.
@@ -93,69 +100,46 @@ impl Message {
     /// The body of the message's frame.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
-        let (kind, application) = match self {
-            Message::Hello { .. } => (1, 0),
-            Message::Welcome { .. } => (2, 0),
-            Message::Refuse { .. } => (3, 0),
-            Message::DeviceAdded { application, .. } => (4, *application),
-            Message::DeviceLeaving { .. } => (5, 0),
-            Message::DeviceReady { .. } => (6, 0),
-            Message::DeviceFailed { .. } => (7, 0),
-            Message::DeviceReleased { .. } => (8, 0),
-            Message::Signal { .. } => (9, 0),
-            Message::Application(message) => (10, message.application),
+        let application = match self {
+            Message::DeviceAdded(added) => added.application,
+            Message::Application(message) => message.application,
+            _ => 0,
         };
-        let mut bytes = vec![VERSION, kind, 0, 0];
-        bytes.extend(application.to_le_bytes());
-        match self {
+        let (kind, number, rest) = match self {
             Message::Hello {
                 oldest,
                 newest,
                 instance,
-            }
-            | Message::Refuse {
+            } => (1, *instance, vec![*oldest, *newest]),
+            Message::Welcome { version, instance } => (2, *instance, vec![*version]),
+            Message::Refuse {
                 oldest,
                 newest,
                 instance,
-            } => {
-                bytes.extend(instance.to_le_bytes());
-                bytes.extend([*oldest, *newest]);
+            } => (3, *instance, vec![*oldest, *newest]),
+            Message::DeviceAdded(added) => {
+                let words = added.foreign.map(ForeignMemory::words);
+                let bytes = words.iter().flatten().flat_map(|word| word.to_le_bytes());
+                (4, added.device.0, bytes.collect())
             }
-            Message::Welcome { version, instance } => {
-                bytes.extend(instance.to_le_bytes());
-                bytes.push(*version);
-            }
+            Message::DeviceLeaving { device } => (5, device.0, Vec::new()),
             Message::DeviceReady {
                 device,
                 mapping,
                 interrupts,
-            } => {
-                bytes.extend(device.0.to_le_bytes());
-                bytes.extend([*mapping as u8, u8::from(*interrupts)]);
-            }
-            Message::DeviceAdded {
-                device, foreign, ..
-            } => {
-                bytes.extend(device.0.to_le_bytes());
-                if let Some(memory) = foreign {
-                    bytes.extend(memory.bytes.to_le_bytes());
-                    bytes.extend(memory.first.iter().flat_map(|word| word.to_le_bytes()));
-                }
-            }
-            Message::DeviceLeaving { device }
-            | Message::DeviceFailed { device }
-            | Message::DeviceReleased { device } => bytes.extend(device.0.to_le_bytes()),
-            Message::Signal { device, vector } => {
-                bytes.extend(device.0.to_le_bytes());
-                bytes.extend(vector.to_le_bytes());
-            }
+            } => (6, device.0, vec![*mapping as u8, u8::from(*interrupts)]),
+            Message::DeviceFailed { device } => (7, device.0, Vec::new()),
+            Message::DeviceReleased { device } => (8, device.0, Vec::new()),
+            Message::Signal { device, vector } => (9, device.0, vector.to_le_bytes().to_vec()),
             Message::Application(message) => {
-                bytes.extend(message.kind.to_le_bytes());
-                bytes.extend([0, 0]);
-                bytes.extend(message.request.to_le_bytes());
-                bytes.extend(&message.payload);
+                let header = u64::from(message.kind) | u64::from(message.request) << 32;
+                (10, header, message.payload.clone())
             }
-        }
+        };
+        let mut bytes = vec![VERSION, kind, 0, 0];
+        bytes.extend(application.to_le_bytes());
+        bytes.extend(number.to_le_bytes());
+        bytes.extend(rest);
         bytes
     }
 
@@ -165,115 +149,89 @@ impl Message {
     ///
     /// [`DecodeError`] for any other bytes.
     pub fn decode(body: &[u8]) -> Result<Self, DecodeError> {
-        let short = DecodeError::Length(body.len());
-        let mut fields = Fields(body);
-        let [version, kind, low, high] = fields.take::<4>().ok_or(short)?;
+        let length = DecodeError::Length(body.len());
+        let (header, fields) = body.split_first_chunk::<HEADER_BYTES>().ok_or(length)?;
+        let [version, kind, reserved @ .., a, b, c, d] = *header;
         // The versions of agent and host differ: only the header of these two is agreed for ever.
         if version != VERSION && !matches!(kind, 1 | 3) {
             return Err(DecodeError::Version(version));
         }
         let unknown = DecodeError::Unknown(kind);
-        let application = fields.u32().ok_or(short)?;
+        let application = u32::from_le_bytes([a, b, c, d]);
         let of_application = matches!(kind, 4 | 10);
-        if [low, high] != [0, 0] || (application == 0) == of_application {
+        if reserved != [0, 0] || (application == 0) == of_application {
             return Err(unknown);
         }
-        if kind == 10 {
-            let [kind_low, kind_high, low, high] = fields.take::<4>().ok_or(short)?;
-            let request = fields.u32().ok_or(short)?;
-            if [low, high] != [0, 0] {
-                return Err(unknown);
-            }
-            return Ok(Message::Application(ApplicationMessage {
-                application,
-                kind: u16::from_le_bytes([kind_low, kind_high]),
-                request,
-                payload: fields.0.to_vec(),
-            }));
-        }
-        let number = u64::from_le_bytes(fields.take::<8>().ok_or(short)?);
-        let device = SharedId(number);
-        let message = match kind {
-            1 | 3 => {
-                let [oldest, newest] = fields.take::<2>().ok_or(short)?;
-                let instance = number;
-                match kind {
-                    1 => Message::Hello {
-                        oldest,
-                        newest,
-                        instance,
-                    },
-                    _ => Message::Refuse {
-                        oldest,
-                        newest,
-                        instance,
-                    },
-                }
-            }
-            2 => {
-                let [version] = fields.take::<1>().ok_or(short)?;
-                Message::Welcome {
-                    version,
-                    instance: number,
-                }
-            }
-            4 => Message::DeviceAdded {
+        let (number, rest) = fields.split_first_chunk::<8>().ok_or(length)?;
+        let instance = u64::from_le_bytes(*number);
+        let device = SharedId(instance);
+        Ok(match (kind, rest) {
+            (1, &[oldest, newest]) => Message::Hello {
+                oldest,
+                newest,
+                instance,
+            },
+            (2, &[version]) => Message::Welcome { version, instance },
+            (3, &[oldest, newest]) => Message::Refuse {
+                oldest,
+                newest,
+                instance,
+            },
+            (4, memory) => Message::DeviceAdded(AnnouncedDevice {
                 device,
                 application,
-                foreign: match fields.0.is_empty() {
-                    true => None,
-                    false => Some(fields.foreign().ok_or(short)?),
+                foreign: match memory {
+                    [] => None,
+                    words => Some(ForeignMemory::of_bytes(words).ok_or(length)?),
+                },
+            }),
+            (5, []) => Message::DeviceLeaving { device },
+            (6, &[mapping, interrupts]) => Message::DeviceReady {
+                device,
+                mapping: MappingKind::of(mapping).ok_or(unknown)?,
+                interrupts: match interrupts {
+                    0 => false,
+                    1 => true,
+                    _ => return Err(unknown),
                 },
             },
-            5 => Message::DeviceLeaving { device },
-            6 => {
-                let [mapping, interrupts] = fields.take::<2>().ok_or(short)?;
-                Message::DeviceReady {
-                    device,
-                    mapping: MappingKind::of(mapping).ok_or(unknown)?,
-                    interrupts: match interrupts {
-                        0 => false,
-                        1 => true,
-                        _ => return Err(unknown),
-                    },
-                }
-            }
-            7 => Message::DeviceFailed { device },
-            8 => Message::DeviceReleased { device },
-            9 => Message::Signal {
+            (7, []) => Message::DeviceFailed { device },
+            (8, []) => Message::DeviceReleased { device },
+            (9, &[low, high]) => Message::Signal {
                 device,
-                vector: u16::from_le_bytes(fields.take::<2>().ok_or(short)?),
+                vector: u16::from_le_bytes([low, high]),
             },
+            (10, payload) => {
+                let &[low, high, 0, 0, a, b, c, d] = number else {
+                    return Err(unknown);
+                };
+                Message::Application(ApplicationMessage {
+                    application,
+                    kind: u16::from_le_bytes([low, high]),
+                    request: u32::from_le_bytes([a, b, c, d]),
+                    payload: payload.to_vec(),
+                })
+            }
+            (1..=9, _) => return Err(length),
             _ => return Err(unknown),
-        };
-        if fields.0.is_empty() {
-            Ok(message)
-        } else {
-            Err(short)
-        }
+        })
     }
 }
 
-/// The bytes that are not decoded yet.
-struct Fields<'a>(&'a [u8]);
-
-impl Fields<'_> {
-    fn take<const N: usize>(&mut self) -> Option<[u8; N]> {
-        let (first, rest) = self.0.split_first_chunk::<N>()?;
-        self.0 = rest;
-        Some(*first)
+impl ForeignMemory {
+    fn words(self) -> Vec<u64> {
+        [&[self.bytes], &self.first[..]].concat()
     }
 
-    fn foreign(&mut self) -> Option<ForeignMemory> {
-        let bytes = u64::from_le_bytes(self.take()?);
-        let mut first = [0; FIRST_WORDS];
-        for word in &mut first {
-            *word = u64::from_le_bytes(self.take()?);
-        }
-        Some(ForeignMemory { bytes, first })
-    }
-
-    fn u32(&mut self) -> Option<u32> {
-        self.take::<4>().map(u32::from_le_bytes)
+    fn of_bytes(bytes: &[u8]) -> Option<Self> {
+        let (words, []) = bytes.as_chunks() else {
+            return None;
+        };
+        let (bytes, first) = words.split_first()?;
+        let first: [[u8; 8]; FIRST_WORDS] = first.try_into().ok()?;
+        Some(ForeignMemory {
+            bytes: u64::from_le_bytes(*bytes),
+            first: first.map(u64::from_le_bytes),
+        })
     }
 }

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 
 use super::frame::{MOST_BODY_BYTES, MOST_FRAME_BYTES, encode};
-use super::message::{ApplicationMessage, DecodeError};
+use super::message::{AnnouncedDevice, ApplicationMessage, DecodeError};
 use super::*;
 use crate::device::{FIRST_WORDS, ForeignMemory, MappingKind, SharedId};
 
@@ -29,11 +29,13 @@ fn message() -> impl Strategy<Value = Message> {
             1..u32::MAX,
             any::<Option<(u64, [u64; FIRST_WORDS])>>()
         )
-            .prop_map(|(device, application, foreign)| Message::DeviceAdded {
-                device,
-                application,
-                foreign: foreign.map(|(bytes, first)| ForeignMemory { bytes, first }),
-            }),
+            .prop_map(|(device, application, foreign)| Message::DeviceAdded(
+                AnnouncedDevice {
+                    device,
+                    application,
+                    foreign: foreign.map(|(bytes, first)| ForeignMemory { bytes, first }),
+                }
+            )),
         device
             .clone()
             .prop_map(|device| Message::DeviceLeaving { device }),
@@ -161,7 +163,7 @@ fn only_hello_and_refuse_are_read_from_other_versions() {
 fn an_end_that_reads_nothing_fills_the_queue_and_delays_nobody() {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let (one, other) = socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None).unwrap();
-    let mut sender = Channel::new(Port::Socket(one), 100_000);
+    let mut sender = Channel::new(one, 100_000);
     let message = Message::Application(ApplicationMessage {
         application: 1,
         kind: 2,
@@ -172,14 +174,14 @@ fn an_end_that_reads_nothing_fills_the_queue_and_delays_nobody() {
     while sender.send(&message).unwrap() {
         sent += 1;
     }
-    assert!(sender.has_unsent());
-    let mut receiver = Channel::new(Port::Socket(other), 0);
+    assert!(!sender.outgoing.is_empty());
+    let mut receiver = Channel::new(other, 0);
     let mut arrived = Vec::new();
     while arrived.len() < sent {
         sender.flush().unwrap();
         assert!(receiver.receive(&mut arrived).unwrap());
     }
-    assert!(!sender.has_unsent() && arrived.iter().all(|one| *one == message));
+    assert!(sender.outgoing.is_empty() && arrived.iter().all(|one| *one == message));
     assert_eq!(receiver.refused(), 0);
     drop(sender);
     assert!(!receiver.receive(&mut arrived).unwrap());

@@ -6,33 +6,31 @@ use std::collections::{BTreeMap, VecDeque};
 use std::fs;
 use std::hash::{BuildHasher as _, RandomState};
 use std::io;
-use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::Release};
 use std::time::{Duration, Instant};
 
-use ringtap_ipc::event::Event;
+use ringtap_ipc::event::{Event, sleep_on};
 use ringtap_ipc::mapping::Mapping;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use ringtap_pool::memory::Words;
+use ringtap_pool::number::to_usize;
+use rustix::event::{PollFd, PollFlags};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use thiserror::Error;
 
 use super::pci::PciDevice;
-use super::session::{FromHost, GuestSession};
+use super::session::GuestSession;
 use super::vfio::VfioEvents;
-use crate::ctrl::message::{ApplicationMessage, MOST_PAYLOAD_BYTES, Message};
-use crate::ctrl::{Channel, PORT_NAME, Port};
-use crate::device::{
-    ApplicationMemory, DeviceHeader, DeviceKind, MappingKind, Recognition, SharedId, doorbell_store,
-};
+use crate::ctrl::message::{AnnouncedDevice, ApplicationMessage, MOST_PAYLOAD_BYTES, Message};
+use crate::ctrl::{Channel, PORT_NAME};
+use crate::device::{ApplicationMemory, MappingKind, SharedId, doorbell_store};
 
 const PORTS: &str = "/sys/class/virtio-ports";
 /// Interval between two looks for the port, or for a device that the host has announced.
 const LOOK: Duration = Duration::from_millis(50);
-/// Most devices without a header.
-const MOST_FOREIGN: usize = 64;
 /// Most bytes of messages that the host has not taken yet.
 const MOST_UNSENT: usize = 256 * 1024;
 
@@ -76,25 +74,25 @@ pub enum GuestError {
 pub struct HostLink {
     channel: Channel,
     session: GuestSession,
-    devices: BTreeMap<SharedId, MappedDevice>,
-    /// Announced devices without a header.
-    foreign: BTreeMap<SharedId, Recognition>,
-    queue: VecDeque<FromHost>,
+    /// The mapped devices.
+    devices: BTreeMap<SharedId, MappedEvents>,
+    queue: VecDeque<Message>,
+    has_left: bool,
     /// Ends a wait of [`HostLink::next`].
     event: Option<Event>,
 }
 
-struct MappedDevice {
-    /// Registers of the doorbell, or vfio instead; neither for a device without events.
-    registers: Option<Arc<Mapping>>,
-    vfio: Option<VfioEvents>,
+/// The events of a mapped device.
+enum MappedEvents {
+    None,
+    /// The doorbell's registers; signals of the host are messages.
+    Registers(Arc<Mapping>),
+    Vfio(VfioEvents),
 }
 
 /// A device that this process has mapped.
 #[derive(Clone, Debug)]
 pub struct GuestDevice {
-    /// The header of the device.
-    pub header: DeviceHeader,
     /// The application's memory.
     pub memory: ApplicationMemory,
     /// How it is mapped.
@@ -128,22 +126,21 @@ impl HostLink {
         let file = open_port()?;
         let instance = RandomState::new().hash_one(std::process::id());
         let mut link = HostLink {
-            channel: Channel::new(Port::Device(file), MOST_UNSENT),
+            channel: Channel::new(file, MOST_UNSENT),
             session: GuestSession::new(instance),
             devices: BTreeMap::new(),
-            foreign: BTreeMap::new(),
             queue: VecDeque::new(),
+            has_left: false,
             event: None,
         };
         let hello = link.session.hello();
         link.say(&hello)?;
         while Instant::now() < deadline {
             match link.next(Some(LOOK))? {
-                Some(FromHost::Welcome) => return Ok(link),
-                Some(FromHost::Refused(oldest, newest)) => {
+                Some(Message::Welcome { .. }) => return Ok(link),
+                Some(Message::Refuse { oldest, newest, .. }) => {
                     return Err(GuestError::Refused(oldest, newest));
                 }
-                Some(FromHost::Left) => return Err(GuestError::Left),
                 _ => {}
             }
         }
@@ -155,17 +152,21 @@ impl HostLink {
         self.event = Some(event);
     }
 
-    /// The next thing that the host did; `None` after `timeout` (absent: no limit), or when the event of
+    /// The next message of the host: a [`Message::DeviceAdded`], `DeviceLeaving`, `Signal` (also by
+    /// interrupt) or `Application`. `None` after `timeout` (absent: no limit), or when the event of
     /// [`HostLink::listen`] was signalled.
     ///
     /// # Errors
     ///
-    /// The system's.
-    pub fn next(&mut self, timeout: Option<Duration>) -> Result<Option<FromHost>, GuestError> {
+    /// [`GuestError::Left`]: the host process is gone, and with it the link; the system's.
+    pub fn next(&mut self, timeout: Option<Duration>) -> Result<Option<Message>, GuestError> {
         let deadline = timeout.map(|timeout| Instant::now() + timeout);
         loop {
-            if let Some(event) = self.queue.pop_front() {
-                return Ok(Some(event));
+            if let Some(message) = self.queue.pop_front() {
+                return Ok(Some(message));
+            }
+            if self.has_left {
+                return Err(GuestError::Left);
             }
             let left = deadline.map(|one| one.saturating_duration_since(Instant::now()));
             let is_interrupted = self.round(left)?;
@@ -182,11 +183,16 @@ impl HostLink {
     /// # Errors
     ///
     /// [`GuestError::Map`], which the host learns of as well.
-    pub fn map(&mut self, device: SharedId, limit: Duration) -> Result<GuestDevice, GuestError> {
-        match self.try_map(device, limit) {
-            Ok((mapped, found)) => {
-                let interrupts = mapped.vfio.is_some();
-                self.devices.insert(device, mapped);
+    pub fn map(
+        &mut self,
+        announced: &AnnouncedDevice,
+        limit: Duration,
+    ) -> Result<GuestDevice, GuestError> {
+        let device = announced.device;
+        match self.try_map(announced, limit) {
+            Ok((events, found)) => {
+                let interrupts = matches!(events, MappedEvents::Vfio(_));
+                self.devices.insert(device, events);
                 self.say(&Message::DeviceReady {
                     device,
                     mapping: found.mapping,
@@ -208,14 +214,12 @@ impl HostLink {
     ///
     /// [`GuestError::Unsent`]
     pub fn release(&mut self, device: SharedId) -> Result<(), GuestError> {
-        let mapped = self.devices.remove(&device);
-        let was_mapped = mapped.is_some();
+        let Some(events) = self.devices.remove(&device) else {
+            return Ok(());
+        };
         // Closed before the host asks for the unplug: vfio takes more than a second to reset the device.
-        drop(mapped);
-        match was_mapped {
-            true => self.say(&Message::DeviceReleased { device }),
-            false => Ok(()),
-        }
+        drop(events);
+        self.say(&Message::DeviceReleased { device })
     }
 
     /// Signals the host on a vector of a mapped device.
@@ -225,19 +229,13 @@ impl HostLink {
     /// [`GuestError::Map`] for a device that is not mapped or has no events.
     pub fn signal(&self, device: SharedId, vector: u16) -> Result<(), GuestError> {
         let (at, value) = doorbell_store(vector);
-        let mapped = self.devices.get(&device);
-        match mapped.map(|mapped| (&mapped.vfio, &mapped.registers)) {
-            Some((Some(vfio), _)) => vfio.store(at, value),
-            Some((None, Some(registers))) => {
-                let word = usize::try_from(at)
-                    .ok()
-                    .and_then(|at| registers.words(at, 1));
-                let word: ringtap_pool::memory::Words<AtomicU32> =
-                    word.ok_or(GuestError::Map("no registers".to_owned()))?;
-                for one in word.iter() {
-                    // Release: what this guest stored before is in memory when the host wakes.
-                    one.store(value.to_le(), Release);
-                }
+        match self.devices.get(&device) {
+            Some(MappedEvents::Vfio(vfio)) => vfio.store(at, value),
+            Some(MappedEvents::Registers(registers)) => {
+                let word: Option<Words<AtomicU32>> = registers.words(to_usize(at), 1);
+                let word = word.ok_or(GuestError::Map("no registers".to_owned()))?;
+                // Release: what this guest stored before is in memory when the host wakes.
+                word[0].store(value.to_le(), Release);
             }
             _ => return Err(GuestError::Map("not mapped, or without events".to_owned())),
         }
@@ -266,19 +264,20 @@ impl HostLink {
 
     fn try_map(
         &mut self,
-        device: SharedId,
+        announced: &AnnouncedDevice,
         limit: Duration,
-    ) -> io::Result<(MappedDevice, GuestDevice)> {
+    ) -> io::Result<(MappedEvents, GuestDevice)> {
         let deadline = Instant::now() + limit;
-        let foreign = self.foreign.get(&device).copied();
-        let vfio = self.devices.values().filter_map(|one| one.vfio.as_ref());
+        let vfio = self.devices.values().filter_map(MappedEvents::vfio);
         let used: Vec<PathBuf> = vfio.map(|vfio| vfio.folder.clone()).collect();
+        let leaving = Message::DeviceLeaving {
+            device: announced.device,
+        };
         let pci = loop {
-            if let Some(pci) = PciDevice::find(device, foreign, &used)? {
+            if let Some(pci) = PciDevice::find(announced, &used)? {
                 break pci;
             }
-            let ends = [FromHost::DeviceLeaving(device), FromHost::Left];
-            if self.queue.iter().any(|event| ends.contains(event)) {
+            if self.has_left || self.queue.contains(&leaving) {
                 return Err(io::Error::other("the host has taken it away"));
             }
             if Instant::now() >= deadline {
@@ -286,86 +285,64 @@ impl HostLink {
             }
             self.round(Some(LOOK)).map_err(io::Error::other)?;
         };
-        let mut mapped = MappedDevice {
-            registers: None,
-            vfio: None,
-        };
         let mut no_interrupts = None;
-        let (mapping, kind) = if pci.header.kind.vectors() == 0 {
-            pci.map()?
+        let (events, mapping, kind) = if pci.known.header.kind.vectors() == 0 {
+            let (mapping, kind) = pci.map()?;
+            (MappedEvents::None, mapping, kind)
         } else {
             match VfioEvents::open(&pci) {
-                Ok((vfio, mapping, kind)) if pci.recognition.is_at(&mapping) => {
-                    mapped.vfio = Some(vfio);
-                    (mapping, kind)
+                Ok((vfio, mapping)) if pci.known.is_at(&mapping) => {
+                    (MappedEvents::Vfio(vfio), mapping, MappingKind::Vfio)
                 }
                 refused => {
                     let reason = refused.err().map(|error| error.to_string());
                     no_interrupts = Some(reason.unwrap_or_default());
                     // Takes the device back from vfio if that has it.
-                    let pci =
-                        PciDevice::find(device, foreign, &used)?.ok_or(io::ErrorKind::NotFound)?;
-                    mapped.registers = Some(pci.map_registers()?);
-                    pci.map()?
+                    let pci = PciDevice::find(announced, &used)?.ok_or(io::ErrorKind::NotFound)?;
+                    let registers = pci.map_registers()?;
+                    let (mapping, kind) = pci.map()?;
+                    (MappedEvents::Registers(registers), mapping, kind)
                 }
             }
         };
-        let bytes = usize::try_from(pci.header.bytes).map_err(io::Error::other)?;
         let found = GuestDevice {
-            header: pci.header,
-            memory: ApplicationMemory::new(mapping, pci.recognition, bytes),
+            memory: ApplicationMemory::new(mapping, pci.known),
             mapping: kind,
             no_interrupts,
         };
-        Ok((mapped, found))
+        Ok((events, found))
     }
 
     /// Sleeps, then takes in what has happened; returns whether the event was signalled.
     fn round(&mut self, timeout: Option<Duration>) -> Result<bool, GuestError> {
-        let mut flags = PollFlags::IN;
-        if self.channel.has_unsent() {
-            flags |= PollFlags::OUT;
-        }
-        let mut fds = vec![PollFd::from_borrowed_fd(self.channel.as_fd(), flags)];
+        let mut fds = vec![self.channel.poll()];
         let own = self.event.clone();
         fds.extend(own.iter().map(|event| PollFd::new(event, PollFlags::IN)));
         let mut vectors = Vec::new();
-        for (id, mapped) in &self.devices {
-            for (index, fd) in mapped.vfio.iter().flat_map(VfioEvents::fds).enumerate() {
+        for (id, events) in &self.devices {
+            for (index, fd) in events.vfio().iter().flat_map(|vfio| vfio.fds()).enumerate() {
                 fds.push(PollFd::from_borrowed_fd(fd, PollFlags::IN));
                 vectors.push((*id, index));
             }
         }
-        let timeout = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
-        match poll(&mut fds, timeout.as_ref()) {
-            Ok(_) => {}
-            Err(Errno::INTR) => return Ok(false),
-            Err(error) => return Err(io::Error::from(error).into()),
-        }
-        let mut ready = fds.iter().map(|fd| !fd.revents().is_empty());
+        let mut ready = sleep_on(fds, timeout)?.into_iter();
         let port_is_ready = ready.next() == Some(true);
         let is_signalled = own.is_some() && ready.next() == Some(true);
-        let rang = vectors.into_iter().zip(ready).filter(|(_, is)| *is);
-        for ((id, index), _) in rang {
-            let vfio = self.devices.get(&id).and_then(|one| one.vfio.as_ref());
-            let event = match vfio.map(|vfio| vfio.clear(index)) {
-                Some(Some(vector)) => FromHost::Signal(id, vector),
-                Some(None) => FromHost::DeviceLeaving(id),
+        for ((device, index), _) in vectors.into_iter().zip(ready).filter(|(_, is)| *is) {
+            let vfio = self.devices.get(&device).and_then(MappedEvents::vfio);
+            let message = match vfio.map(|vfio| vfio.clear(index)) {
+                Some(Some(vector)) => Message::Signal { device, vector },
+                Some(None) => Message::DeviceLeaving { device },
                 None => continue,
             };
-            self.queue.push_back(event);
+            self.queue.push_back(message);
         }
         if port_is_ready {
             let mut messages = Vec::new();
-            let is_open = self.channel.flush().is_ok()
-                && self.channel.receive(&mut messages).unwrap_or(false);
-            for message in messages {
-                self.note_foreign(&message);
-                self.queue.extend(self.session.receive(message));
-            }
-            if !is_open {
-                self.queue.push_back(FromHost::Left);
-            }
+            self.has_left = !self.channel.exchange(&mut messages);
+            let session = &mut self.session;
+            let new = messages.into_iter().filter_map(|one| session.receive(one));
+            self.queue.extend(new);
         }
         if let Some(event) = own.filter(|_| is_signalled) {
             event.clear();
@@ -374,26 +351,11 @@ impl HostLink {
     }
 }
 
-impl HostLink {
-    /// Remembers how a device without a header is recognized.
-    fn note_foreign(&mut self, message: &Message) {
-        match message {
-            Message::DeviceAdded {
-                device,
-                application,
-                foreign: Some(memory),
-            } if self.foreign.len() < MOST_FOREIGN => {
-                let header = DeviceHeader {
-                    device: *device,
-                    application: *application,
-                    kind: DeviceKind::Bulk,
-                    bytes: memory.bytes,
-                };
-                let known = Recognition::Foreign(header, *memory);
-                self.foreign.insert(*device, known);
-            }
-            Message::DeviceLeaving { device } => drop(self.foreign.remove(device)),
-            _ => {}
+impl MappedEvents {
+    fn vfio(&self) -> Option<&VfioEvents> {
+        match self {
+            MappedEvents::Vfio(vfio) => Some(vfio),
+            _ => None,
         }
     }
 }

@@ -9,9 +9,8 @@ use std::sync::Arc;
 
 use ringtap_ipc::mapping::{Access, Mapping};
 
-use crate::device::{
-    DeviceHeader, DeviceKind, HEADER_BYTES, MappingKind, Recognition, SharedId, header_words,
-};
+use crate::ctrl::message::AnnouncedDevice;
+use crate::device::{DeviceKind, HEADER_BYTES, KnownDevice, MappingKind};
 
 const DEVICES: &str = "/sys/bus/pci/devices";
 /// Vendor and device number of QEMU's ivshmem devices.
@@ -25,18 +24,12 @@ const FOUR_GIB: u64 = 1 << 32;
 pub(super) struct PciDevice {
     /// Its folder in sysfs.
     pub(super) folder: PathBuf,
-    pub(super) header: DeviceHeader,
-    pub(super) recognition: Recognition,
+    pub(super) known: KnownDevice,
 }
 
 impl PciDevice {
-    /// The PCI device with this shared device, except for those in `used` folders; with `foreign`, the one
-    /// that shows that memory.
-    pub(super) fn find(
-        device: SharedId,
-        foreign: Option<Recognition>,
-        used: &[PathBuf],
-    ) -> io::Result<Option<Self>> {
+    /// The PCI device with the memory of an announced device, except for those in `used` folders.
+    pub(super) fn find(device: &AnnouncedDevice, used: &[PathBuf]) -> io::Result<Option<Self>> {
         for entry in fs::read_dir(DEVICES)? {
             let folder = entry?.path();
             if !is_ivshmem(&folder) || used.contains(&folder) {
@@ -46,16 +39,8 @@ impl PciDevice {
             let Ok(mapping) = first_page(&folder) else {
                 continue;
             };
-            let header = || header_words(&mapping).and_then(|words| DeviceHeader::read(&words));
-            let recognition = foreign.or_else(|| header().map(Recognition::Header));
-            let is_it = |one: &Recognition| one.header().device == device && one.is_at(&mapping);
-            if let Some(recognition) = recognition.filter(is_it) {
-                let header = recognition.header();
-                return Ok(Some(PciDevice {
-                    folder,
-                    header,
-                    recognition,
-                }));
+            if let Some(known) = KnownDevice::find(device, &mapping) {
+                return Ok(Some(PciDevice { folder, known }));
             }
         }
         Ok(None)
@@ -64,8 +49,8 @@ impl PciDevice {
     /// Bytes to map: header and memory, in whole pages.
     pub(super) fn mapped_bytes(&self) -> io::Result<usize> {
         let (start, end) = self.bar()?;
-        let before = ringtap_pool::number::to_u64(self.recognition.start());
-        let whole = self.header.bytes.checked_add(before);
+        let before = ringtap_pool::number::to_u64(self.known.start());
+        let whole = self.known.header.bytes.checked_add(before);
         let bytes = whole.and_then(|bytes| bytes.checked_next_multiple_of(4096));
         let bytes = bytes.filter(|bytes| *bytes <= end.saturating_sub(start).saturating_add(1));
         bytes
@@ -74,7 +59,7 @@ impl PciDevice {
     }
 
     pub(super) fn access(&self) -> Access {
-        match self.header.kind {
+        match self.known.header.kind {
             DeviceKind::Bulk => Access::Read,
             DeviceKind::Control { .. } => Access::ReadWrite,
         }
@@ -97,7 +82,7 @@ impl PciDevice {
         for (path, offset, kind) in ways {
             let mapped = open(&path, access).and_then(|f| Mapping::at(f, offset, bytes, access));
             match mapped.map(Arc::new) {
-                Ok(mapping) if self.recognition.is_at(&mapping) => return Ok((mapping, kind)),
+                Ok(mapping) if self.known.is_at(&mapping) => return Ok((mapping, kind)),
                 Ok(_) => {}
                 Err(error) => failure = error,
             }

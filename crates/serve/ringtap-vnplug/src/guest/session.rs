@@ -3,28 +3,7 @@
 #![forbid(unsafe_code)]
 
 use crate::ctrl::VERSION;
-use crate::ctrl::message::{ApplicationId, ApplicationMessage, Message};
-use crate::device::SharedId;
-
-/// What the host did.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum FromHost {
-    /// The host serves this agent.
-    Welcome,
-    /// The host has other versions (oldest, newest) and does not serve this agent.
-    Refused(u8, u8),
-    /// A device of an application is plugged.
-    DeviceAdded(SharedId, ApplicationId),
-    /// The host takes a device away: drop all that maps it, then
-    /// [`release`](crate::guest::HostLink::release) it.
-    DeviceLeaving(SharedId),
-    /// The host signalled on a vector of a device.
-    Signal(SharedId, u16),
-    /// An application's message.
-    Message(ApplicationMessage),
-    /// The host process is gone, and with it the link.
-    Left,
-}
+use crate::ctrl::message::Message;
 
 /// Messages of one agent, without input and output.
 #[derive(Debug)]
@@ -53,36 +32,29 @@ impl GuestSession {
         }
     }
 
-    /// Takes in a message. What the host sent to an earlier agent is ignored.
-    pub fn receive(&mut self, message: Message) -> Option<FromHost> {
-        match message {
+    /// The message, if it is one of the host for this agent. What the host sent to an earlier agent is ignored.
+    pub fn receive(&mut self, message: Message) -> Option<Message> {
+        let is_for_this = match message {
             Message::Welcome { version, instance } => {
                 self.is_welcome = version == VERSION && instance == self.instance;
-                self.is_welcome.then_some(FromHost::Welcome)
+                self.is_welcome
             }
-            Message::Refuse {
-                oldest,
-                newest,
-                instance,
-            } if instance == self.instance => Some(FromHost::Refused(oldest, newest)),
-            _ if !self.is_welcome => None,
-            Message::DeviceAdded {
-                device,
-                application,
-                ..
-            } => Some(FromHost::DeviceAdded(device, application)),
-            Message::DeviceLeaving { device } => Some(FromHost::DeviceLeaving(device)),
-            Message::Signal { device, vector } => Some(FromHost::Signal(device, vector)),
-            Message::Application(message) => Some(FromHost::Message(message)),
+            Message::Refuse { instance, .. } => instance == self.instance,
+            Message::DeviceAdded(_)
+            | Message::DeviceLeaving { .. }
+            | Message::Signal { .. }
+            | Message::Application(_) => self.is_welcome,
             // Messages that only a guest sends.
-            _ => None,
-        }
+            _ => false,
+        };
+        is_for_this.then_some(message)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::device::SharedId;
 
     #[test]
     fn what_was_sent_to_an_earlier_agent_is_ignored() {
@@ -93,10 +65,9 @@ mod tests {
         for early in [leaving.clone(), welcome(VERSION, 4), welcome(9, 5)] {
             assert_eq!(session.receive(early), None);
         }
-        let arrived = session.receive(welcome(VERSION, 5));
-        assert_eq!(arrived, Some(FromHost::Welcome));
-        let event = session.receive(leaving);
-        assert_eq!(event, Some(FromHost::DeviceLeaving(device)));
+        let welcome = welcome(VERSION, 5);
+        assert_eq!(session.receive(welcome.clone()), Some(welcome));
+        assert_eq!(session.receive(leaving.clone()), Some(leaving));
         assert_eq!(session.receive(session.hello()), None);
     }
 }

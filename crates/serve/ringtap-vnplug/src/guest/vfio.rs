@@ -12,7 +12,6 @@ use vfio_ioctls::{VfioContainer, VfioDevice, VfioError};
 use vmm_sys_util::eventfd::{EFD_CLOEXEC, EFD_NONBLOCK, EventFd};
 
 use super::pci::{MEMORY_BAR, PciDevice};
-use crate::device::MappingKind;
 
 const DRIVER: &str = "/sys/bus/pci/drivers/vfio-pci";
 /// The index of the BAR with the doorbell's registers.
@@ -37,7 +36,7 @@ pub(super) struct VfioEvents {
 
 impl VfioEvents {
     /// Takes the device over and switches its interrupts on; returns its memory as well.
-    pub(super) fn open(pci: &PciDevice) -> io::Result<(Self, Arc<Mapping>, MappingKind)> {
+    pub(super) fn open(pci: &PciDevice) -> io::Result<(Self, Arc<Mapping>)> {
         bind(&pci.folder)?;
         let container = Arc::new(VfioContainer::new(None).map_err(other)?);
         let device = VfioDevice::new(&pci.folder, container, false).map_err(other)?;
@@ -46,7 +45,7 @@ impl VfioEvents {
         let command = u16::from_le_bytes(command) | MEMORY_AND_BUS_MASTER;
         device.region_write(CONFIGURATION, &command.to_le_bytes(), COMMAND);
         let new = || EventFd::new(EFD_CLOEXEC | EFD_NONBLOCK);
-        let vectors = (0..pci.header.kind.vectors()).map(|_| new());
+        let vectors = (0..pci.known.header.kind.vectors()).map(|_| new());
         let vectors: Vec<EventFd> = vectors.collect::<io::Result<_>>()?;
         let request = new()?;
         device
@@ -65,7 +64,7 @@ impl VfioEvents {
             request,
             folder: pci.folder.clone(),
         };
-        Ok((events, Arc::new(mapping), MappingKind::Vfio))
+        Ok((events, Arc::new(mapping)))
     }
 
     /// Stores a word in the doorbell's registers.

@@ -16,7 +16,7 @@ const OLDEST_QEMU: (u64, u64) = (7, 2);
 /// What a guest's firmware reserves behind a hot-plug port whose `pref64-reserve` is not set.
 const RESERVED_BY_DEFAULT: u64 = 2 * 1024 * 1024;
 /// Interval between two looks for the end of an unplug.
-const LOOK: Duration = Duration::from_millis(100);
+const LOOK: Duration = Duration::from_millis(50);
 
 const PERIPHERAL: &str = "/machine/peripheral";
 
@@ -88,9 +88,21 @@ pub(super) fn free_port(qmp: &mut Qmp, bytes: u64) -> Result<String, VmError> {
     }
 }
 
-/// Unplugs what an earlier host process left, one device after the other, so that its memory and its ports are
-/// free again.
-pub(super) fn remove_leftovers(qmp: &mut Qmp, limit: Duration) -> Result<(), VmError> {
+/// Asks QEMU to unplug a device. A refusal means that it is gone, or was asked for before.
+pub(super) fn unplug(qmp: &mut Qmp, name: &str) -> Result<(), QmpError> {
+    match qmp.run("device_del", json!({ "id": name })) {
+        Ok(_) | Err(QmpError::Refused { .. }) => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
+/// Unplugs what this or an earlier host process left, one device after the other, so that its memory and its
+/// ports are free again.
+///
+/// # Errors
+///
+/// [`VmError::Held`] names what the guest has not let go within `limit`.
+pub(super) fn remove_all(qmp: &mut Qmp, limit: Duration) -> Result<(), VmError> {
     let ours = |list: Vec<(String, String)>| {
         let names = list.into_iter().map(|(name, _)| name);
         let mut names: Vec<_> = names.filter(|name| name.starts_with(PREFIX)).collect();
@@ -109,11 +121,7 @@ pub(super) fn remove_leftovers(qmp: &mut Qmp, limit: Duration) -> Result<(), VmE
         }
         let is_asked = |(of, at): &(String, Instant)| of == name && at.elapsed() < ASK_AGAIN;
         if !asked.as_ref().is_some_and(is_asked) {
-            match qmp.run("device_del", json!({ "id": name })) {
-                // Gone meanwhile, or asked before.
-                Ok(_) | Err(QmpError::Refused { .. }) => {}
-                Err(error) => return Err(error.into()),
-            }
+            unplug(qmp, name)?;
             asked = Some((name.clone(), Instant::now()));
         }
         std::thread::sleep(LOOK);

@@ -9,7 +9,7 @@
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed, Ordering::Release};
+use std::sync::atomic::{AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 
 use ringtap_ipc::event::Event;
 use ringtap_ipc::mapping::{Access, Mapping};
@@ -18,16 +18,17 @@ use rustix::fs::{
     MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, fstat, ftruncate, memfd_create,
 };
 
-use crate::ctrl::message::ApplicationId;
+use crate::ctrl::message::{AnnouncedDevice, ApplicationId};
 use crate::device::{
-    ApplicationMemory, DeviceHeader, DeviceKind, ForeignMemory, HEADER_BYTES, Recognition,
-    SharedId, header_words,
+    ApplicationMemory, DeviceHeader, DeviceKind, ForeignMemory, HEADER_BYTES, KnownDevice,
+    MOST_VECTORS, SharedId, first_words,
 };
+
+use super::VmError;
 
 /// The host's end of a plugged device; clones are the same device.
 #[derive(Clone)]
 pub struct HostDevice {
-    header: DeviceHeader,
     memory: ApplicationMemory,
     /// Bit per vector that the guest is to be signalled on.
     pending: Arc<AtomicU64>,
@@ -35,22 +36,44 @@ pub struct HostDevice {
 }
 
 impl HostDevice {
+    fn new(
+        mapping: Arc<Mapping>,
+        header: DeviceHeader,
+        foreign: Option<ForeignMemory>,
+        wake: Event,
+    ) -> Self {
+        HostDevice {
+            memory: ApplicationMemory::new(mapping, KnownDevice { header, foreign }),
+            pending: Arc::default(),
+            wake,
+        }
+    }
+
     /// The device's number.
     #[must_use]
     pub fn id(&self) -> SharedId {
-        self.header.device
+        self.memory.header().device
     }
 
     /// The application that the device is for.
     #[must_use]
     pub fn application(&self) -> ApplicationId {
-        self.header.application
+        self.memory.header().application
     }
 
     /// What the device is for.
     #[must_use]
     pub fn kind(&self) -> DeviceKind {
-        self.header.kind
+        self.memory.header().kind
+    }
+
+    /// The device as the guest learns of it.
+    pub(super) fn announced(&self) -> AnnouncedDevice {
+        AnnouncedDevice {
+            device: self.id(),
+            application: self.application(),
+            foreign: self.memory.foreign(),
+        }
     }
 
     /// The application's memory, which the host may write.
@@ -62,7 +85,7 @@ impl HostDevice {
     /// Signals the guest, from any thread and without waiting. Signals on one vector that the guest has
     /// not noticed yet become one. A signal before the guest has mapped the device arrives after that.
     pub fn signal(&self, vector: u16) {
-        if vector < self.header.kind.vectors() {
+        if vector < self.kind().vectors() {
             // Pairs with the load in `take_pending`: what was stored before is visible to that thread.
             let before = self.pending.fetch_or(1 << vector, Release);
             if before == 0 {
@@ -73,13 +96,28 @@ impl HostDevice {
 
     /// The vectors to signal now, as bits.
     pub(super) fn take_pending(&self) -> u64 {
-        self.pending.swap(0, std::sync::atomic::Ordering::AcqRel)
+        // Pairs with the change in `signal`.
+        self.pending.swap(0, Acquire)
     }
 
     /// Returns a vector that could not be signalled.
     pub(super) fn keep_pending(&self, bits: u64) {
         self.pending.fetch_or(bits, Relaxed);
     }
+}
+
+/// The size of the memory for a device with `bytes` bytes for an application: a power of two, as QEMU
+/// aborts on any other size.
+pub(super) fn size_of(kind: DeviceKind, bytes: u64) -> Result<u64, VmError> {
+    if let DeviceKind::Control { vectors } = kind
+        && !(1..=MOST_VECTORS).contains(&vectors)
+    {
+        return Err(VmError::Vectors(vectors));
+    }
+    let whole = bytes
+        .checked_add(HEADER_BYTES as u64)
+        .and_then(u64::checked_next_power_of_two);
+    whole.filter(|_| bytes > 0).ok_or(VmError::Size(bytes))
 }
 
 /// Makes a device's memory of `size` bytes; returns the descriptor for QEMU as well.
@@ -89,25 +127,17 @@ pub(super) fn make(
     wake: Event,
 ) -> io::Result<(HostDevice, OwnedFd)> {
     let bytes = usize::try_from(size).map_err(|_| io::ErrorKind::OutOfMemory)?;
-    let inside = usize::try_from(header.bytes).map_err(|_| io::ErrorKind::OutOfMemory)?;
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
     let file = memfd_create("ringtap-vnplug", flags)?;
     ftruncate(&file, size)?;
     let mapping = Arc::new(Mapping::new(&file, bytes, Access::ReadWrite)?);
-    let words = header_words(&mapping).ok_or(io::ErrorKind::InvalidInput)?;
-    header.write(&words);
+    header.write(&mapping).ok_or(io::ErrorKind::InvalidInput)?;
     let mut seals = SealFlags::GROW | SealFlags::SHRINK | SealFlags::SEAL;
     if header.kind == DeviceKind::Bulk {
         seals |= SealFlags::FUTURE_WRITE;
     }
     fcntl_add_seals(&file, seals)?;
-    let device = HostDevice {
-        header,
-        memory: ApplicationMemory::new(mapping, Recognition::Header(header), inside),
-        pending: Arc::default(),
-        wake,
-    };
-    Ok((device, file))
+    Ok((HostDevice::new(mapping, header, None, wake), file))
 }
 
 /// The device for a file of memory that another process writes; its size is a power of two.
@@ -121,7 +151,7 @@ pub(super) fn foreign(
     application: ApplicationId,
     file: BorrowedFd<'_>,
     wake: Event,
-) -> io::Result<(HostDevice, ForeignMemory)> {
+) -> io::Result<HostDevice> {
     let refused = |text| io::Error::new(io::ErrorKind::InvalidInput, text);
     let seals = fcntl_get_seals(file).map_err(|_| refused("it is no memory file"))?;
     if !seals.contains(SealFlags::SHRINK | SealFlags::FUTURE_WRITE) {
@@ -139,15 +169,9 @@ pub(super) fn foreign(
     };
     let size = usize::try_from(bytes).map_err(|_| io::ErrorKind::OutOfMemory)?;
     let mapping = Arc::new(Mapping::new(file, size, Access::Read)?);
-    let first = ForeignMemory::first_of(&mapping).ok_or(io::ErrorKind::InvalidInput)?;
+    let first = first_words(&mapping).ok_or(io::ErrorKind::InvalidInput)?;
     let memory = ForeignMemory { bytes, first };
-    let host = HostDevice {
-        header,
-        memory: ApplicationMemory::new(mapping, Recognition::Foreign(header, memory), size),
-        pending: Arc::default(),
-        wake,
-    };
-    Ok((host, memory))
+    Ok(HostDevice::new(mapping, header, Some(memory), wake))
 }
 
 #[cfg(test)]
@@ -164,6 +188,23 @@ mod tests {
             bytes: 4096,
         };
         make(header, 8192, Event::new().unwrap()).unwrap()
+    }
+
+    #[test]
+    fn every_size_is_a_power_of_two_and_others_are_refused() {
+        let bulk = DeviceKind::Bulk;
+        for bytes in [1, 4096, 4097, 100_000, (1 << 20) - 4096] {
+            let size = size_of(bulk, bytes).unwrap();
+            assert!(size.is_power_of_two() && size >= bytes + 4096, "{bytes}");
+        }
+        for bytes in [0, u64::MAX - 4096, u64::MAX] {
+            let refused = size_of(bulk, bytes);
+            assert!(matches!(refused, Err(VmError::Size(_))), "{bytes}");
+        }
+        for vectors in [0, 65] {
+            let refused = size_of(DeviceKind::Control { vectors }, 1);
+            assert!(matches!(refused, Err(VmError::Vectors(_))));
+        }
     }
 
     #[test]
@@ -222,11 +263,12 @@ mod tests {
         ] {
             assert!(made(size, seals).is_err(), "{size}");
         }
-        let (device, memory) = made(8192, sealed).unwrap();
-        assert_eq!(
-            (memory.bytes, memory.first),
-            (8192, [0x0707_0707_0707_0707; 8])
-        );
+        let device = made(8192, sealed).unwrap();
+        let memory = ForeignMemory {
+            bytes: 8192,
+            first: [0x0707_0707_0707_0707; 8],
+        };
+        assert_eq!(device.announced().foreign, Some(memory));
         assert_eq!(device.memory().device(), Some(SharedId(5)));
         assert!(device.memory().part(0, 8192).is_some() && device.memory().part(8, 8192).is_none());
     }

@@ -2,14 +2,13 @@
 //! Live migration of a guest, between an unplug here and a plug at the destination.
 #![forbid(unsafe_code)]
 
-use std::path::Path;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
 use super::budget::GuestLimits;
 use super::inventory::{self, PREFIX};
-use super::qmp::Qmp;
+use super::qmp::{Monitor, Qmp};
 use super::vm::VmError;
 
 /// Interval between two looks at the state of a migration.
@@ -30,9 +29,9 @@ pub struct Migration {
 /// # Errors
 ///
 /// [`VmError::Migration`]: the guest goes on here; and those of [`GuestVm::attach`](super::GuestVm::attach).
-pub fn migrate(qmp: &Path, uri: &str, limit: Duration) -> Result<Migration, VmError> {
+pub fn migrate(monitor: &Monitor, uri: &str, limit: Duration) -> Result<Migration, VmError> {
     let answer = Duration::from_millis(GuestLimits::default().answer_ms);
-    let mut qmp = Qmp::connect(qmp, PREFIX, answer)?;
+    let mut qmp = Qmp::connect(monitor, PREFIX, answer)?;
     inventory::check(&mut qmp)?;
     qmp.run("migrate", json!({ "uri": uri }))?;
     let deadline = Instant::now() + limit;

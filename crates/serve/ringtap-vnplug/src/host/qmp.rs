@@ -9,7 +9,7 @@
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
-use std::path::Path;
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use ringtap_ipc::event::sleep_until_readable;
@@ -19,9 +19,19 @@ use serde_json::{Value, json};
 use thiserror::Error;
 
 use super::doorbell::send_with;
+use super::libvirt;
 
 /// Most bytes of an answer: the longest, a list of a machine's objects, has some kilobytes.
 const MOST_ANSWER_BYTES: usize = 1024 * 1024;
+
+/// Where a QEMU takes commands.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Monitor {
+    /// QEMU's QMP socket.
+    Qmp(PathBuf),
+    /// A running domain of libvirt, which `virsh` reaches.
+    Libvirt(String),
+}
 
 /// Why QEMU did not do what it was asked.
 #[derive(Debug, Error)]
@@ -87,20 +97,18 @@ pub(super) struct Qmp {
 
 impl Qmp {
     /// Connects; events about devices whose names start with `prefix` are kept.
-    pub(super) fn connect(path: &Path, prefix: &str, limit: Duration) -> Result<Self, QmpError> {
-        let socket = UnixStream::connect(path).map_err(|error| QmpError::Connect {
-            path: path.display().to_string(),
-            error,
-        })?;
-        Qmp::over(socket, prefix, limit)
-    }
-
-    /// As [`Qmp::connect`], with a connected socket.
-    pub(super) fn over(
-        socket: UnixStream,
+    pub(super) fn connect(
+        monitor: &Monitor,
         prefix: &str,
         limit: Duration,
     ) -> Result<Self, QmpError> {
+        let socket = match monitor {
+            Monitor::Qmp(path) => UnixStream::connect(path).map_err(|error| QmpError::Connect {
+                path: path.display().to_string(),
+                error,
+            })?,
+            Monitor::Libvirt(domain) => libvirt::connect(domain)?,
+        };
         let mut qmp = Qmp {
             socket,
             pending: Vec::new(),

@@ -66,10 +66,15 @@ pub fn serve(
 
 /// The application that an event concerns; `None` for all.
 fn application_of(vm: &GuestVm, event: &FromGuest) -> Option<ApplicationId> {
-    if let FromGuest::Message(message) = event {
-        return Some(message.application);
-    }
-    let device = event.device()?;
+    let device = match event {
+        FromGuest::Message(message) => return Some(message.application),
+        FromGuest::Ready { device, .. }
+        | FromGuest::Failed(device)
+        | FromGuest::Released(device)
+        | FromGuest::Signal(device, _)
+        | FromGuest::Unplugged(device) => *device,
+        _ => return None,
+    };
     let found = vm.devices().find(|one| one.id() == device);
     found.map(super::HostDevice::application)
 }

@@ -8,8 +8,8 @@
 use std::collections::BTreeMap;
 
 use crate::ctrl::VERSION;
-use crate::ctrl::message::{ApplicationId, ApplicationMessage, Message};
-use crate::device::{ForeignMemory, MappingKind, SharedId};
+use crate::ctrl::message::{AnnouncedDevice, ApplicationMessage, Message};
+use crate::device::{MappingKind, SharedId};
 
 /// What a guest did.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -43,21 +43,6 @@ pub enum FromGuest {
     Gone,
 }
 
-impl FromGuest {
-    /// The device that this is about.
-    #[must_use]
-    pub fn device(&self) -> Option<SharedId> {
-        match self {
-            FromGuest::Ready { device, .. }
-            | FromGuest::Failed(device)
-            | FromGuest::Released(device)
-            | FromGuest::Signal(device, _)
-            | FromGuest::Unplugged(device) => Some(*device),
-            _ => None,
-        }
-    }
-}
-
 /// Messages and devices of one guest, without input and output.
 #[derive(Debug, Default)]
 pub struct HostSession {
@@ -68,8 +53,7 @@ pub struct HostSession {
 
 #[derive(Debug)]
 struct Announced {
-    application: ApplicationId,
-    foreign: Option<ForeignMemory>,
+    device: AnnouncedDevice,
     vectors: u16,
     leaving: bool,
     /// Whether signals interrupt the guest, once it has mapped the device.
@@ -94,27 +78,16 @@ impl HostSession {
         self.agent.is_some()
     }
 
-    /// Adds a device, with its memory if it has no header; returns the message for the guest if an agent is there.
-    pub fn add(
-        &mut self,
-        device: SharedId,
-        application: ApplicationId,
-        vectors: u16,
-        foreign: Option<ForeignMemory>,
-    ) -> Option<Message> {
+    /// Adds a device; returns the message for the guest if an agent is there.
+    pub fn add(&mut self, device: AnnouncedDevice, vectors: u16) -> Option<Message> {
         let announced = Announced {
-            application,
-            foreign,
+            device,
             vectors,
             leaving: false,
             interrupts: None,
         };
-        self.devices.insert(device, announced);
-        self.agent.map(|_| Message::DeviceAdded {
-            device,
-            application,
-            foreign,
-        })
+        self.devices.insert(device.device, announced);
+        self.agent.map(|_| Message::DeviceAdded(device))
     }
 
     /// Marks a device as leaving; returns the message for the guest if an agent is there.
@@ -214,14 +187,9 @@ impl HostSession {
             version: VERSION,
             instance,
         });
-        let staying = self.devices.iter().filter(|(_, one)| !one.leaving);
-        outcome
-            .answers
-            .extend(staying.map(|(device, one)| Message::DeviceAdded {
-                device: *device,
-                application: one.application,
-                foreign: one.foreign,
-            }));
+        let staying = self.devices.values().filter(|one| !one.leaving);
+        let added = staying.map(|one| Message::DeviceAdded(one.device));
+        outcome.answers.extend(added);
     }
 }
 

@@ -13,7 +13,6 @@ mod sleep;
 use std::collections::{BTreeMap, VecDeque};
 use std::hash::{BuildHasher as _, RandomState};
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
-use std::path::Path;
 use std::time::{Duration, Instant};
 
 use ringtap_ipc::event::Event;
@@ -26,14 +25,13 @@ pub use error::VmError;
 use super::budget::GuestLimits;
 use super::doorbell::{self, DeviceEvents};
 use super::inventory::{self, PREFIX};
-use super::libvirt;
 use super::memory::{self, HostDevice};
 use super::migrate::wait_for_arrival;
-use super::qmp::{Qmp, QmpError};
+use super::qmp::{Monitor, Qmp, QmpError};
 use super::session::{FromGuest, HostSession};
 use crate::ctrl::message::{ApplicationId, ApplicationMessage, MOST_PAYLOAD_BYTES, Message};
-use crate::ctrl::{Channel, PORT_NAME, Port};
-use crate::device::{DeviceHeader, DeviceKind, ForeignMemory, HEADER_BYTES, SharedId};
+use crate::ctrl::{Channel, PORT_NAME};
+use crate::device::{DeviceHeader, DeviceKind, SharedId};
 
 /// Shortest time between two rounds: bounds what a guest that sends or signals without end costs.
 pub(super) const ROUND_INTERVAL: Duration = Duration::from_micros(100);
@@ -52,8 +50,6 @@ pub struct GuestVm {
     channel: Option<Channel>,
     session: HostSession,
     devices: BTreeMap<SharedId, Plugged>,
-    /// QEMU's names of the command port and its controller, until they are unplugged.
-    serial: Vec<String>,
     prefix: String,
     limits: GuestLimits,
     can_interrupt: bool,
@@ -61,15 +57,12 @@ pub struct GuestVm {
     wake: Event,
     last_round: Instant,
     is_gone: bool,
-    /// QEMU's names of what this process has asked it to unplug.
-    asked: Vec<String>,
 }
 
 struct Plugged {
     device: HostDevice,
     events: Option<DeviceEvents>,
     name: String,
-    size: u64,
     leaving: Option<Leaving>,
 }
 
@@ -79,48 +72,28 @@ struct Leaving {
 }
 
 impl GuestVm {
-    /// Connects with a running QEMU over its QMP socket and plugs the command port. Needs one free
-    /// pcie-root-port, and one more for each device.
+    /// Connects with a running QEMU and plugs the command port. Needs one free pcie-root-port, and one
+    /// more for each device.
     ///
     /// # Errors
     ///
     /// Names what is missing and the remedy.
-    pub fn attach(qmp: &Path, limits: GuestLimits) -> Result<Self, VmError> {
-        Self::with(limits, |prefix, limit| Qmp::connect(qmp, prefix, limit))
-    }
-
-    /// As [`GuestVm::attach`], for a running domain of libvirt, which `virsh` reaches.
-    ///
-    /// # Errors
-    ///
-    /// As [`GuestVm::attach`]; [`QmpError::Libvirt`].
-    pub fn attach_domain(domain: &str, limits: GuestLimits) -> Result<Self, VmError> {
-        Self::with(limits, |prefix, limit| {
-            Qmp::over(libvirt::connect(domain)?, prefix, limit)
-        })
-    }
-
-    fn with(
-        limits: GuestLimits,
-        connect: impl FnOnce(&str, Duration) -> Result<Qmp, QmpError>,
-    ) -> Result<Self, VmError> {
+    pub fn attach(monitor: &Monitor, limits: GuestLimits) -> Result<Self, VmError> {
         let prefix = format!("{PREFIX}{:016x}-", random());
         let limit = Duration::from_millis(limits.answer_ms);
-        let mut qmp = connect(&prefix, limit)?;
+        let mut qmp = Qmp::connect(monitor, &prefix, limit)?;
         wait_for_arrival(&mut qmp, Duration::from_millis(limits.arrival_ms))?;
         inventory::check(&mut qmp)?;
         let can_interrupt = limits.interrupts_without_kvm || inventory::has_kvm(&mut qmp)?;
-        inventory::remove_leftovers(&mut qmp, limit)?;
+        inventory::remove_all(&mut qmp, limit)?;
         let port = inventory::free_port(&mut qmp, CONTROLLER_BYTES)?;
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let (here, for_qemu) = socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
-        let channel = Channel::new(Port::Socket(here), limits.unsent_bytes);
         let mut vm = GuestVm {
             qmp,
-            channel: Some(channel),
+            channel: Some(Channel::new(here, limits.unsent_bytes)),
             session: HostSession::default(),
             devices: BTreeMap::new(),
-            serial: vec![format!("{prefix}port"), format!("{prefix}serial")],
             prefix,
             limits,
             can_interrupt,
@@ -128,7 +101,6 @@ impl GuestVm {
             wake: Event::new()?,
             last_round: Instant::now(),
             is_gone: false,
-            asked: Vec::new(),
         };
         let characters = format!("{}characters", vm.prefix);
         let controller = format!("{}serial", vm.prefix);
@@ -154,22 +126,16 @@ impl GuestVm {
         kind: DeviceKind,
         bytes: u64,
     ) -> Result<HostDevice, VmError> {
-        if application == 0 {
-            return Err(VmError::NoApplication);
-        }
-        let sizes = self.devices.values().map(|plugged| plugged.size);
-        let size = self.limits.size_of(kind, bytes, sizes)?;
-        inventory::check(&mut self.qmp)?;
-        let port = inventory::free_port(&mut self.qmp, size)?;
-        let id = SharedId(random());
+        let size = memory::size_of(kind, bytes)?;
+        let port = self.port_for(application, size)?;
         let header = DeviceHeader {
-            device: id,
+            device: SharedId(random()),
             application,
             kind,
             bytes,
         };
         let (device, file) = memory::make(header, size, self.wake.clone())?;
-        self.plug_made(device, file.as_fd(), port, size, None)
+        self.plug_made(device, file.as_fd(), port, size)
     }
 
     /// Plugs memory of another process as it is, which the guest can only read: a sealed memory file.
@@ -182,18 +148,20 @@ impl GuestVm {
         application: ApplicationId,
         file: BorrowedFd<'_>,
     ) -> Result<HostDevice, VmError> {
+        let id = SharedId(random());
+        let device = memory::foreign(id, application, file, self.wake.clone())?;
+        let size = device.memory().header().bytes;
+        let port = self.port_for(application, size)?;
+        self.plug_made(device, file, port, size)
+    }
+
+    /// A free port for a device of an application.
+    fn port_for(&mut self, application: ApplicationId, size: u64) -> Result<String, VmError> {
         if application == 0 {
             return Err(VmError::NoApplication);
         }
-        let id = SharedId(random());
-        let (device, memory) = memory::foreign(id, application, file, self.wake.clone())?;
-        let sizes = self.devices.values().map(|plugged| plugged.size);
-        // The header that it does not have makes no difference to the limits.
-        let inside = memory.bytes.saturating_sub(HEADER_BYTES as u64);
-        let size = self.limits.size_of(DeviceKind::Bulk, inside, sizes)?;
         inventory::check(&mut self.qmp)?;
-        let port = inventory::free_port(&mut self.qmp, size)?;
-        self.plug_made(device, file, port, size, Some(memory))
+        inventory::free_port(&mut self.qmp, size)
     }
 
     /// Gives QEMU the memory of a device, and announces it to the guest.
@@ -203,9 +171,8 @@ impl GuestVm {
         file: BorrowedFd<'_>,
         port: String,
         size: u64,
-        foreign: Option<ForeignMemory>,
     ) -> Result<HostDevice, VmError> {
-        let (id, kind, application) = (device.id(), device.kind(), device.application());
+        let (id, kind) = (device.id(), device.kind());
         let name = format!("{}{:016x}", self.prefix, id.0);
         let backing = format!("{name}-memory");
         let mut events = None;
@@ -242,12 +209,10 @@ impl GuestVm {
             device: device.clone(),
             events,
             name,
-            size,
             leaving: None,
         };
         self.devices.insert(id, plugged);
-        let added = self.session.add(id, application, kind.vectors(), foreign);
-        if let Some(message) = added {
+        if let Some(message) = self.session.add(device.announced(), kind.vectors()) {
             self.say(&message)?;
         }
         Ok(device)
@@ -354,32 +319,16 @@ impl GuestVm {
         for device in devices {
             self.unplug(device)?;
         }
-        self.wait_until(deadline, |vm| vm.devices.is_empty())?;
-        while let Some(name) = self.serial.first().cloned()
-            && Instant::now() < deadline
-        {
-            self.delete_device(&name)?;
-            let again = deadline.min(Instant::now() + ASK_AGAIN);
-            self.wait_until(again, |vm| !vm.serial.contains(&name))?;
-        }
-        let names = self.devices.values().map(|plugged| plugged.name.clone());
-        let held: Vec<_> = names.chain(self.serial.iter().cloned()).collect();
-        match held.is_empty() {
-            true => Ok(()),
-            false => Err(VmError::Held(held.join(", "))),
-        }
-    }
-
-    /// Takes in what happens, and discards it, until the condition holds or the deadline.
-    fn wait_until(&mut self, deadline: Instant, is: impl Fn(&Self) -> bool) -> Result<(), VmError> {
-        while !is(self) && Instant::now() < deadline {
-            if self.is_gone {
-                return Err(VmError::Gone);
-            }
+        while !self.devices.is_empty() && Instant::now() < deadline {
             self.round(Some(deadline))?;
             self.queue.clear();
         }
-        Ok(())
+        if self.is_gone {
+            return Err(VmError::Gone);
+        }
+        // The command port and its controller, and devices that the guest holds.
+        let left = deadline.saturating_duration_since(Instant::now());
+        inventory::remove_all(&mut self.qmp, left)
     }
 
     /// Gives QEMU a connected socket under this name.
@@ -395,17 +344,6 @@ impl GuestVm {
     fn add_device(&mut self, arguments: Value) -> Result<(), VmError> {
         self.qmp.run("device_add", arguments)?;
         Ok(())
-    }
-
-    /// Asks QEMU to unplug a device. A refusal means that it is gone, or was asked for before.
-    fn delete_device(&mut self, name: &str) -> Result<(), VmError> {
-        if !self.asked.iter().any(|one| one == name) {
-            self.asked.push(name.to_owned());
-        }
-        match self.qmp.run("device_del", json!({ "id": name })) {
-            Ok(_) | Err(QmpError::Refused { .. }) => Ok(()),
-            Err(error) => Err(error.into()),
-        }
     }
 
     /// Sends a message; returns `false` if there is no room for it or the port is closed.
@@ -440,30 +378,23 @@ impl GuestVm {
     }
 
     fn note_deleted(&mut self, name: &str) -> Result<(), VmError> {
-        let asked = self.asked.iter().position(|one| one == name);
-        let was_asked = match asked.map(|at| self.asked.swap_remove(at)) {
-            Some(_) => Ok(()),
-            None => Err(VmError::Unplugged(name.to_owned())),
-        };
-        self.serial.retain(|one| one != name);
-        // Without its controller there is no port.
-        if name.ends_with("-serial") {
-            self.serial.clear();
+        let mut devices = self.devices.iter();
+        let found = devices.find_map(|(id, one)| (one.name == name).then_some(*id));
+        let plugged = found.and_then(|id| self.devices.remove(&id));
+        let was_asked = plugged.is_some_and(|plugged| {
+            let id = plugged.device.id();
+            let backing = format!("{name}-memory");
+            remove_backing(&mut self.qmp, plugged.device.kind(), &backing);
+            self.session.remove(id);
+            self.queue.push_back(FromGuest::Unplugged(id));
+            plugged
+                .leaving
+                .is_some_and(|leaving| leaving.asked.is_some())
+        });
+        match was_asked {
+            true => Ok(()),
+            false => Err(VmError::Unplugged(name.to_owned())),
         }
-        let found = self.devices.iter().find(|(_, one)| one.name == name);
-        let Some((id, plugged)) = found else {
-            if self.serial.is_empty() {
-                let name = format!("{}characters", self.prefix);
-                remove_backing(&mut self.qmp, DeviceKind::Control { vectors: 1 }, &name);
-            }
-            return was_asked;
-        };
-        let (id, kind) = (*id, plugged.device.kind());
-        remove_backing(&mut self.qmp, kind, &format!("{name}-memory"));
-        self.devices.remove(&id);
-        self.session.remove(id);
-        self.queue.push_back(FromGuest::Unplugged(id));
-        was_asked
     }
 
     /// Signals the guest where it is due.
@@ -528,8 +459,7 @@ impl GuestVm {
             return Ok(());
         };
         one.asked = Some(now);
-        let name = name.clone();
-        self.delete_device(&name)
+        Ok(inventory::unplug(&mut self.qmp, name)?)
     }
 }
 

@@ -20,9 +20,9 @@ use std::time::Duration;
 
 use ringtap_ipc::mapping::{Access, Mapping};
 use ringtap_vnplug::ctrl::frame;
-use ringtap_vnplug::ctrl::message::ApplicationMessage;
+use ringtap_vnplug::ctrl::message::{ApplicationMessage, Message};
 use ringtap_vnplug::device::{DeviceKind, HEADER_BYTES, SharedId};
-use ringtap_vnplug::guest::{FromHost, GuestDevice, HostLink};
+use ringtap_vnplug::guest::{GuestDevice, HostLink};
 use rustix::mount::{MountFlags, mount};
 
 /// Modules of Debian's cloud kernel, in the order of their dependencies.
@@ -69,20 +69,21 @@ fn agent() -> Result<(), Box<dyn Error>> {
     let mut devices: BTreeMap<SharedId, GuestDevice> = BTreeMap::new();
     loop {
         match link.next(None)? {
-            Some(FromHost::DeviceAdded(device, _)) => match link.map(device, LIMIT) {
-                Ok(mapped) => drop(devices.insert(device, mapped)),
+            Some(Message::DeviceAdded(added)) => match link.map(&added, LIMIT) {
+                Ok(mapped) => drop(devices.insert(added.device, mapped)),
                 Err(error) => println!("GUEST {error}"),
             },
-            Some(FromHost::DeviceLeaving(device)) => {
+            Some(Message::DeviceLeaving { device }) => {
                 devices.remove(&device);
                 link.release(device)?;
             }
-            Some(FromHost::Signal(device, vector)) => {
-                let application = devices.get(&device).map(|one| one.header.application);
+            Some(Message::Signal { device, vector }) => {
+                let header = |one: &GuestDevice| *one.memory.header();
+                let application = devices.get(&device).map(|one| header(one).application);
                 if application == Some(page::APPLICATION) {
                     let bulk = |one: &&GuestDevice| {
-                        one.header.application == page::APPLICATION
-                            && one.header.kind == DeviceKind::Bulk
+                        header(one).application == page::APPLICATION
+                            && header(one).kind == DeviceKind::Bulk
                     };
                     let figures = devices.values().find(bulk).and_then(page::read);
                     println!("GUEST telemetry {figures:?}");
@@ -92,7 +93,7 @@ fn agent() -> Result<(), Box<dyn Error>> {
                     link.signal(device, vector)?;
                 }
             }
-            Some(FromHost::Message(message)) => {
+            Some(Message::Application(message)) => {
                 let answer = answer(&message, &devices);
                 match message.kind {
                     4 => return Err("asked to end".into()),
@@ -103,7 +104,6 @@ fn agent() -> Result<(), Box<dyn Error>> {
                     })?,
                 }
             }
-            Some(FromHost::Left) => return Ok(()),
             _ => {}
         }
     }
@@ -146,7 +146,7 @@ fn write_into(device: &GuestDevice) -> std::io::Result<()> {
         };
         let words = Arc::new(mapping).words::<AtomicU64>(0, bytes / 8);
         let words = words.ok_or(std::io::ErrorKind::InvalidInput)?;
-        if words[2].load(SeqCst) == device.header.device.0 {
+        if words[2].load(SeqCst) == device.memory.header().device.0 {
             words.iter().for_each(|word| word.store(u64::MAX, SeqCst));
             return Ok(());
         }

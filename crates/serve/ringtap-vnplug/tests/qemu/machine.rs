@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use ringtap_testkit::{GUEST_LIMIT, Running, VirtualMachine};
-use ringtap_vnplug::host::{FromGuest, GuestLimits, GuestVm, VmError};
+use ringtap_vnplug::host::{FromGuest, GuestLimits, GuestVm, Monitor, VmError};
 
 pub(crate) const LIMIT: Duration = GUEST_LIMIT;
 
@@ -34,7 +34,7 @@ impl Machine {
             answer_ms: u64::try_from(LIMIT.as_millis()).unwrap(),
             ..limits
         };
-        GuestVm::attach(&self.0.qmp(), limits)
+        GuestVm::attach(&Monitor::Qmp(self.0.qmp()), limits)
     }
 
     /// Takes in events until one has happened; returns it.

@@ -10,13 +10,13 @@ use super::*;
 fn report(name: &str) -> VmReport {
     let options = GroupOptions {
         vm: name.to_owned(),
-        qmp: Some("/run/vm.qmp".into()),
+        monitor: Monitor::Qmp("/run/vm.qmp".into()),
         socket: "/run/ringtap/hub.sock".into(),
         groups: vec!["ids".to_owned()],
         memory_bytes: 1 << 20,
         in_place: false,
     };
-    VmState::new(&options, &[]).report()
+    VmState::new(&options, &[]).full_report()
 }
 
 #[test]

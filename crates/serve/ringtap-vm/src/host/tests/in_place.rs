@@ -21,7 +21,7 @@ fn a_guest_reads_in_place_while_further_readers_come_and_the_counters_add_up() {
     }
     let counters = setup.settled(2050);
     assert_eq!((counters.copied, counters.in_place), (0, 2050));
-    let report = lock(&setup.host.state).report();
+    let report = lock(&setup.host.state).full_report();
     assert_eq!(report.groups[1].copied_because, None);
     assert_eq!(
         bytes_like(&setup.devices.pools[0], 0xA1),
@@ -95,7 +95,7 @@ fn a_group_that_does_not_grant_every_packet_is_copied() {
     feeder.write(30, 9);
     read(&mut narrow, 30, 9);
     assert!(bytes_like(&setup.devices.pools[1], 9) >= 30 * 60);
-    let report = lock(&setup.host.state).report();
+    let report = lock(&setup.host.state).full_report();
     let why = report.groups[1].copied_because.as_deref().unwrap();
     assert!(why.contains("does not grant every packet"), "{why}");
 }

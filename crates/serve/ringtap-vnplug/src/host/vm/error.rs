@@ -29,21 +29,9 @@ pub enum VmError {
         /// Bytes of the largest window.
         largest: u64,
     },
-    /// Over the limit of memory.
-    #[error(
-        "a device for {bytes} bytes exceeds the guest's limit device_bytes = {limit} (used: {used})"
-    )]
-    TooMuchMemory {
-        /// Bytes asked for.
-        bytes: u64,
-        /// Bytes of the devices that are plugged.
-        used: u64,
-        /// The limit.
-        limit: u64,
-    },
-    /// Over the limit of devices.
-    #[error("the guest has reached its limit devices = {0}")]
-    TooManyDevices(usize),
+    /// A size that no device has.
+    #[error("a device cannot have {0} bytes of memory")]
+    Size(u64),
     /// A number of events that no device has.
     #[error("{0} events: a control device has 1 to 64 in each direction")]
     Vectors(u16),

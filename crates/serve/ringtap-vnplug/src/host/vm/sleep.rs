@@ -2,23 +2,20 @@
 //! One round of a guest's thread: sleep, then take in what has happened.
 #![forbid(unsafe_code)]
 
-use std::os::fd::AsFd as _;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::io::Errno;
+use ringtap_ipc::event::{Event, sleep_on};
+use rustix::event::{PollFd, PollFlags};
 
 use super::{FromGuest, GuestVm, LONGEST_PAUSE, ROUND_INTERVAL, VmError};
-use crate::ctrl::Channel;
 use crate::device::SharedId;
 
 /// What can end a sleep.
-#[derive(Clone, Copy)]
 enum Awaited {
     Waker,
     Qmp,
     Port,
-    Vector(SharedId, u16),
+    Vector(SharedId, u16, Event),
 }
 
 impl GuestVm {
@@ -27,7 +24,10 @@ impl GuestVm {
     pub(super) fn round(&mut self, deadline: Option<Instant>) -> Result<bool, VmError> {
         let worked = self.last_round.elapsed().min(LONGEST_PAUSE);
         std::thread::sleep(worked.max(ROUND_INTERVAL));
-        self.advance_unplugs_unless_gone()?;
+        match self.advance_unplugs() {
+            Err(VmError::Gone) => self.lose(),
+            advanced => advanced?,
+        }
         let ready = self.sleep(deadline)?;
         self.last_round = Instant::now();
         let mut was_woken = false;
@@ -39,17 +39,9 @@ impl GuestVm {
                 }
                 Awaited::Qmp => self.take_news()?,
                 Awaited::Port => self.take_messages()?,
-                Awaited::Vector(device, vector) => {
-                    let events = self
-                        .devices
-                        .get(&device)
-                        .and_then(|one| one.events.as_ref());
-                    if let Some(event) =
-                        events.and_then(|events| events.from_guest.get(usize::from(vector)))
-                    {
-                        event.clear();
-                        self.queue.push_back(FromGuest::Signal(device, vector));
-                    }
+                Awaited::Vector(device, vector, event) => {
+                    event.clear();
+                    self.queue.push_back(FromGuest::Signal(device, vector));
                 }
             }
         }
@@ -64,17 +56,13 @@ impl GuestVm {
             PollFd::new(&self.qmp, PollFlags::IN),
         ];
         if let Some(channel) = &self.channel {
-            let mut flags = PollFlags::IN;
-            if channel.has_unsent() {
-                flags |= PollFlags::OUT;
-            }
             awaited.push(Awaited::Port);
-            fds.push(PollFd::from_borrowed_fd(channel.as_fd(), flags));
+            fds.push(channel.poll());
         }
         for (id, plugged) in &self.devices {
             let events = plugged.events.iter().flat_map(|one| &one.from_guest);
             for (vector, event) in (0..).zip(events) {
-                awaited.push(Awaited::Vector(*id, vector));
+                awaited.push(Awaited::Vector(*id, vector, event.clone()));
                 fds.push(PollFd::new(event, PollFlags::IN));
             }
         }
@@ -83,17 +71,10 @@ impl GuestVm {
         let due = [now, self.unplug_due(), deadline];
         let until = due.into_iter().flatten().min();
         let timeout = until.map(|until| until.saturating_duration_since(Instant::now()));
-        let timeout = timeout.and_then(|timeout: Duration| Timespec::try_from(timeout).ok());
-        match poll(&mut fds, timeout.as_ref()) {
-            Ok(_) => {}
-            Err(Errno::INTR) => return Ok(Vec::new()),
-            Err(error) => return Err(std::io::Error::from(error).into()),
-        }
-        let ready = fds.iter().map(|fd| !fd.revents().is_empty());
+        let ready = sleep_on(fds, timeout)?;
         let ready = awaited.into_iter().zip(ready);
-        let is_ready =
-            |(what, is)| (is || (has_news && matches!(what, Awaited::Qmp))).then_some(what);
-        Ok(ready.filter_map(is_ready).collect())
+        let ready = ready.filter(|(what, is)| *is || (has_news && matches!(what, Awaited::Qmp)));
+        Ok(ready.map(|(what, _)| what).collect())
     }
 
     fn take_news(&mut self) -> Result<(), VmError> {
@@ -110,10 +91,10 @@ impl GuestVm {
 
     fn take_messages(&mut self) -> Result<(), VmError> {
         let mut messages = Vec::new();
-        let is_open = match &mut self.channel {
-            None => return Ok(()),
-            Some(channel) => flush_and_receive(channel, &mut messages),
+        let Some(channel) = &mut self.channel else {
+            return Ok(());
         };
+        let is_open = channel.exchange(&mut messages);
         for message in messages {
             self.take_message(message)?;
         }
@@ -124,16 +105,6 @@ impl GuestVm {
         Ok(())
     }
 
-    fn advance_unplugs_unless_gone(&mut self) -> Result<(), VmError> {
-        match self.advance_unplugs() {
-            Err(VmError::Gone) => {
-                self.lose();
-                Ok(())
-            }
-            other => other,
-        }
-    }
-
     /// QEMU is gone: so is everything that was plugged.
     fn lose(&mut self) {
         self.agent_left();
@@ -142,9 +113,4 @@ impl GuestVm {
         self.devices.clear();
         self.queue.push_back(FromGuest::Gone);
     }
-}
-
-/// Returns `false` when the port is closed.
-fn flush_and_receive(channel: &mut Channel, into: &mut Vec<crate::ctrl::message::Message>) -> bool {
-    channel.flush().is_ok() && channel.receive(into).unwrap_or(false)
 }
