@@ -100,10 +100,7 @@ pub fn has_left(connection: BorrowedFd<'_>) -> bool {
 /// # Errors
 ///
 /// The system's.
-pub fn sleep_on(
-    mut polled: Vec<PollFd<'_>>,
-    timeout: Option<Duration>,
-) -> io::Result<Vec<bool>> {
+pub fn sleep_on(mut polled: Vec<PollFd<'_>>, timeout: Option<Duration>) -> io::Result<Vec<bool>> {
     let timeout = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
     match poll(&mut polled, timeout.as_ref()) {
         Ok(_) | Err(Errno::INTR) => {

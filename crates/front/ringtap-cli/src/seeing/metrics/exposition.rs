@@ -150,7 +150,7 @@ impl<'a> MetricRow<'a> {
 fn encode(
     encoder: &mut DescriptorEncoder<'_>,
     rows: &[MetricRow<'_>],
-    parts: &[Part],
+    parts: &[MeasuredPart],
 ) -> fmt::Result {
     let Some(first) = rows.first() else {
         return Ok(());
@@ -180,15 +180,15 @@ fn encode(
 }
 
 /// A part of a hub: its name in [`METRICS`], the labels of its samples, and its fields.
-struct Part {
+struct MeasuredPart {
     name: &'static str,
     labels: Labels,
     fields: Value,
 }
 
-impl Part {
+impl MeasuredPart {
     fn new(name: &'static str, labels: Labels, fields: &impl Serialize) -> Self {
-        Part {
+        MeasuredPart {
             name,
             labels,
             fields: serde_json::to_value(fields).unwrap_or_default(),
@@ -202,25 +202,25 @@ impl Part {
     }
 }
 
-fn parts(hub: &HubStatus) -> Vec<Part> {
+fn parts(hub: &HubStatus) -> Vec<MeasuredPart> {
     let own = json!({"departed_overrun": hub.departed_overrun});
-    let mut parts = vec![Part::new("hub", Vec::new(), &own)];
+    let mut parts = vec![MeasuredPart::new("hub", Vec::new(), &own)];
     for (name, source) in named(&hub.sources) {
         let label = ("source", name);
         for lane in &source.lanes {
             let labels = vec![label.clone(), ("lane", lane.lane.to_string())];
-            parts.push(Part::new("lane", labels, lane));
+            parts.push(MeasuredPart::new("lane", labels, lane));
         }
         let is_up = source.state != SourceState::Ended;
-        parts.push(Part::new("source", vec![label], source).with("up", is_up.into()));
+        parts.push(MeasuredPart::new("source", vec![label], source).with("up", is_up.into()));
     }
     for group in &hub.groups {
         let labels = vec![("group", group.name.clone())];
-        parts.push(Part::new("group", labels, group));
+        parts.push(MeasuredPart::new("group", labels, group));
     }
     for bridge in &hub.bridges {
         let labels = vec![("way", bridge.way.clone())];
-        parts.push(Part::new("bridge", labels, bridge));
+        parts.push(MeasuredPart::new("bridge", labels, bridge));
     }
     for reader in &hub.readers {
         let labels = vec![
@@ -229,7 +229,7 @@ fn parts(hub: &HubStatus) -> Vec<Part> {
             ("name", reader.name.clone()),
         ];
         let lag_s = as_f64(reader.lag_ms) / 1e3;
-        parts.push(Part::new("reader", labels, reader).with("lag_s", lag_s.into()));
+        parts.push(MeasuredPart::new("reader", labels, reader).with("lag_s", lag_s.into()));
     }
     for departed in &hub.departed {
         let labels = vec![
@@ -237,7 +237,7 @@ fn parts(hub: &HubStatus) -> Vec<Part> {
             ("name", departed.name.clone()),
             ("uid", departed.uid.to_string()),
         ];
-        parts.push(Part::new("name", labels, departed));
+        parts.push(MeasuredPart::new("name", labels, departed));
     }
     parts
 }
