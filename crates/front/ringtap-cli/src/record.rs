@@ -25,6 +25,7 @@ mod output;
 mod recorder;
 mod ring;
 mod verb;
+mod workers;
 mod writer;
 
 #[cfg(test)]

@@ -2,20 +2,17 @@
 //! Compresses buffers on threads of their own, so that the recorder only writes.
 //!
 //! Invariants
-//! - Each buffer becomes one frame (zstd) or member (gzip); frames keep the order of the buffers, and a
-//!   file of whole frames is valid.
-//! - At most [`BUFFERS_PER_THREAD`] buffers per thread are on their way.
+//! - Each buffer becomes one frame (zstd) or member (gzip), and a file of whole frames is valid.
 
-use std::collections::VecDeque;
 use std::io::{self, Write as _};
 use std::str::FromStr;
-use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 
 use flate2::write::GzEncoder;
 use zstd::zstd_safe::CParameter;
 
 use super::output::PacketTotals;
+use super::workers::Workers;
 
 /// Buffers that a thread holds: one to compress, one that waits.
 const BUFFERS_PER_THREAD: usize = 2;
@@ -71,104 +68,23 @@ impl FromStr for Compression {
     }
 }
 
-/// A compressed buffer, and the buffer to use again.
-struct CompressedBuffer {
-    bytes: Vec<u8>,
-    buffer: Vec<u8>,
-}
+/// The threads; each buffer has the packets up to its end with it, and becomes a frame.
+pub(super) type Compressor = Workers<PacketTotals, Vec<u8>>;
 
-/// A thread, with the ends of its two channels.
-struct CompressThread {
-    buffers: Sender<Vec<u8>>,
-    frames: Receiver<io::Result<CompressedBuffer>>,
-}
-
-/// The threads, and what is on its way through them.
-pub(super) struct Compressor {
-    workers: Vec<CompressThread>,
-    /// Number of the next buffer; buffer n goes through worker n modulo their number.
-    next: usize,
-    /// For each buffer on its way, oldest first, the packets up to its end.
-    pending: VecDeque<PacketTotals>,
-    spare: Option<Vec<u8>>,
-}
-
-impl Compressor {
-    /// Starts the threads.
-    pub(super) fn start(method: Compression) -> io::Result<Self> {
-        let cores = thread::available_parallelism().map_or(1, usize::from);
-        let workers = (0..cores.min(MOST_THREADS)).map(|_| start(method));
-        Ok(Self {
-            workers: workers.collect::<io::Result<_>>()?,
-            next: 0,
-            pending: VecDeque::new(),
-            spare: None,
-        })
-    }
-
-    /// Whether a frame has to be taken before the next buffer.
-    pub(super) fn is_full(&self) -> bool {
-        self.pending.len() >= self.workers.len() * BUFFERS_PER_THREAD
-    }
-
-    /// Whether no buffer is on its way.
-    pub(super) fn is_empty(&self) -> bool {
-        self.pending.is_empty()
-    }
-
-    /// Sends a buffer to its thread, with the packets up to its end; returns an empty one.
-    pub(super) fn submit(&mut self, buffer: Vec<u8>, totals: PacketTotals) -> io::Result<Vec<u8>> {
-        let worker = &self.workers[self.next % self.workers.len()];
-        let capacity = buffer.capacity();
-        worker.buffers.send(buffer).map_err(|_| ended())?;
-        self.next += 1;
-        self.pending.push_back(totals);
-        let spare = self.spare.take();
-        Ok(spare.unwrap_or_else(|| Vec::with_capacity(capacity)))
-    }
-
-    /// Waits for the oldest frame; `None` if no buffer is on its way.
-    pub(super) fn take(&mut self) -> Option<io::Result<(Vec<u8>, PacketTotals)>> {
-        let worker = self.next.wrapping_sub(self.pending.len()) % self.workers.len();
-        let totals = self.pending.pop_front()?;
-        let frame = self.workers[worker].frames.recv();
-        Some(frame.unwrap_or_else(|_| Err(ended())).map(|frame| {
-            self.spare = Some(frame.buffer);
-            (frame.bytes, totals)
-        }))
-    }
-}
-
-fn ended() -> io::Error {
-    io::Error::other("the compressing thread has ended")
-}
-
-fn start(method: Compression) -> io::Result<CompressThread> {
-    let (buffers, to_do) = channel::<Vec<u8>>();
-    let (done, frames) = channel();
-    let mut compress = compressing(method)?;
-    let work = move || {
-        for mut buffer in to_do {
-            let frame = compress(&buffer);
-            buffer.clear();
-            if done
-                .send(frame.map(|bytes| CompressedBuffer { bytes, buffer }))
-                .is_err()
-            {
-                break;
-            }
-        }
-    };
-    thread::Builder::new().name("compress".into()).spawn(work)?;
-    Ok(CompressThread { buffers, frames })
+/// Starts the threads.
+pub(super) fn start(method: Compression) -> io::Result<Compressor> {
+    let cores = thread::available_parallelism().map_or(1, usize::from);
+    let works = (0..cores.min(MOST_THREADS)).map(|_| compressing(method));
+    let works = works.collect::<io::Result<_>>()?;
+    Workers::start("compress", BUFFERS_PER_THREAD, works)
 }
 
 /// A function that makes a frame of a buffer.
-type MakeFrame = Box<dyn FnMut(&[u8]) -> io::Result<Vec<u8>> + Send>;
+type MakeFrame = Box<dyn FnMut(&[u8], &PacketTotals) -> io::Result<Vec<u8>> + Send>;
 
 fn compressing(method: Compression) -> io::Result<MakeFrame> {
     Ok(match method {
-        Compression::Gzip(level) => Box::new(move |buffer: &[u8]| {
+        Compression::Gzip(level) => Box::new(move |buffer, _| {
             let level = flate2::Compression::new(level);
             let mut frame = GzEncoder::new(Vec::with_capacity(buffer.len()), level);
             frame.write_all(buffer)?;
@@ -177,7 +93,7 @@ fn compressing(method: Compression) -> io::Result<MakeFrame> {
         Compression::Zstd(level) => {
             let mut zstd = zstd::bulk::Compressor::new(level)?;
             zstd.set_parameter(CParameter::ChecksumFlag(true))?;
-            Box::new(move |buffer: &[u8]| zstd.compress(buffer))
+            Box::new(move |buffer, _| zstd.compress(buffer))
         }
     })
 }

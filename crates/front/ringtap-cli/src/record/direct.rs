@@ -4,22 +4,20 @@
 //!
 //! Invariants
 //! - Every byte of the file is one of the recording: nothing is padded.
-//! - Parts are written in their order. After an error the thread writes nothing more.
-//! - At most [`PARTS`] parts are on their way.
+//! - After an error the thread writes nothing more.
 
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::ops::Range;
 use std::os::unix::fs::{FileExt, OpenOptionsExt as _};
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, Sender, channel};
-use std::thread;
 
 use ringtap_pool::number::to_u64;
 use rustix::fs::{OFlags, fcntl_setfl};
 
 use super::medium::{Medium, write_all};
 use super::output::FileContent;
+use super::workers::Workers;
 
 /// Direct I/O needs addresses, offsets and lengths that are multiples of the disk's block size, at most this
 /// many bytes.
@@ -88,18 +86,17 @@ pub(super) fn aligned(bytes: usize) -> usize {
     bytes - bytes % ALIGNMENT
 }
 
-/// Empties a buffer, up to bytes that align the following ones for direct I/O; returns their number.
-pub(super) fn align(buffer: &mut Vec<u8>) -> usize {
-    buffer.clear();
+/// A buffer with only the bytes that align the following ones for direct I/O.
+pub(super) fn aligned_buffer(thread: &mut WriteThread) -> Vec<u8> {
+    let mut buffer = thread.buffer(PART_BYTES + ALIGNMENT);
     buffer.resize(buffer.as_ptr().align_offset(ALIGNMENT), 0);
-    buffer.len()
+    buffer
 }
 
 /// Part of a file.
 pub(super) struct FilePart {
     pub(super) medium: Arc<dyn Medium>,
-    pub(super) buffer: Vec<u8>,
-    /// The part in the buffer.
+    /// The part in its buffer.
     pub(super) range: Range<usize>,
     /// Offset of the part in the file.
     pub(super) offset: u64,
@@ -107,85 +104,26 @@ pub(super) struct FilePart {
     pub(super) holds: FileContent,
 }
 
-/// The thread that writes, with the ends of its two channels.
-pub(super) struct WriteThread {
-    parts: Sender<FilePart>,
-    written: Receiver<(FilePart, io::Result<()>)>,
-    /// Number of parts on their way.
-    pending: usize,
-    spare: Vec<Vec<u8>>,
-}
+/// The thread that writes.
+pub(super) type WriteThread = Workers<FilePart, ()>;
 
-impl WriteThread {
-    pub(super) fn start() -> io::Result<Self> {
-        let (parts, to_do) = channel::<FilePart>();
-        let (done, written) = channel();
-        let work = move || {
-            let mut has_failed = false;
-            for part in to_do {
-                let bytes = &part.buffer[part.range.clone()];
-                let result = match has_failed {
-                    true => Err(ended()),
-                    false => {
-                        write_all(&*part.medium, bytes, part.offset).map_err(|(_, cause)| cause)
-                    }
-                };
-                has_failed |= result.is_err();
-                if done.send((part, result)).is_err() {
-                    break;
-                }
-            }
-        };
-        thread::Builder::new().name("write".into()).spawn(work)?;
-        Ok(Self {
-            parts,
-            written,
-            pending: 0,
-            spare: Vec::new(),
-        })
-    }
-
-    /// Whether a part has to be taken before the next one.
-    pub(super) fn is_full(&self) -> bool {
-        self.pending >= PARTS
-    }
-
-    /// Whether no part is on its way.
-    pub(super) fn is_empty(&self) -> bool {
-        self.pending == 0
-    }
-
-    /// A buffer for the next part.
-    pub(super) fn buffer(&mut self) -> Vec<u8> {
-        let spare = self.spare.pop();
-        spare.unwrap_or_else(|| Vec::with_capacity(PART_BYTES + ALIGNMENT))
-    }
-
-    /// Sends a part to the thread.
-    pub(super) fn submit(&mut self, part: FilePart) -> io::Result<()> {
-        self.pending += 1;
-        self.parts.send(part).map_err(|_| ended())
-    }
-
-    /// Waits until the oldest part is written; `None` if no part is on its way.
-    pub(super) fn take(&mut self) -> Option<io::Result<FileContent>> {
-        self.pending = self.pending.checked_sub(1)?;
-        Some(match self.written.recv() {
-            Ok((part, result)) => {
-                self.spare.push(part.buffer);
-                result.map(|()| part.holds)
-            }
-            Err(_) => Err(ended()),
-        })
-    }
-}
-
-fn ended() -> io::Error {
-    io::Error::other("the writing thread has ended")
+/// Starts the thread.
+pub(super) fn start() -> io::Result<WriteThread> {
+    let mut has_failed = false;
+    let write = move |buffer: &[u8], part: &FilePart| {
+        if has_failed {
+            return Err(io::Error::other("an earlier part could not be written"));
+        }
+        let written = write_all(&*part.medium, &buffer[part.range.clone()], part.offset);
+        has_failed = written.is_err();
+        written.map_err(|(_, cause)| cause)
+    };
+    Workers::start("write", PARTS, vec![write])
 }
 
 #[cfg(test)]
 mod tests {
+    use std::thread;
     use std::time::Duration;
 
     use ringtap_file::Format;
@@ -210,7 +148,7 @@ mod tests {
     fn an_error_is_reported_whenever_the_recorder_learns_of_it() {
         let full = FakeDisk(|_| Err(io::ErrorKind::StorageFull.into()));
         let mut output = Output::new("disk", Arc::new(full));
-        let thread = WriteThread::start().unwrap();
+        let thread = start().unwrap();
         output.begin(Format::Pcapng, WriteMode::Direct(thread));
         let error = loop {
             match output.buffer(PART_BYTES / 2) {
@@ -231,7 +169,7 @@ mod tests {
             Ok(bytes)
         });
         let mut output = Output::new("disk", Arc::new(slow));
-        let thread = WriteThread::start().unwrap();
+        let thread = start().unwrap();
         output.begin(Format::Pcapng, WriteMode::Direct(thread));
         for _ in 0..20 * 1024 {
             let buffer = output.buffer(1024).unwrap();

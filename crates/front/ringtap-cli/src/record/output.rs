@@ -15,8 +15,8 @@ use ringtap_pool::number::to_u64;
 use ringtap_file::Format;
 use ringtap_file::write::{WholeBlocks, classic, whole_blocks};
 
-use super::compress::Compressor;
-use super::direct::{DirectFile, FilePart, PART_BYTES, WriteThread, align, aligned};
+use super::compress::{self, Compressor};
+use super::direct::{self, DirectFile, FilePart, PART_BYTES, WriteThread, aligned, aligned_buffer};
 use super::error::WriteError;
 use super::medium::{Medium, StdoutPipe, write_all};
 use super::options::FileOptions;
@@ -38,8 +38,8 @@ impl WriteMode {
     /// Starts the threads that these options need.
     pub(super) fn start(options: &FileOptions) -> io::Result<Self> {
         match options.compression() {
-            Some(method) => Compressor::start(method).map(Self::Compressed),
-            None if options.direct_io => WriteThread::start().map(Self::Direct),
+            Some(method) => compress::start(method).map(Self::Compressed),
+            None if options.direct_io => direct::start().map(Self::Direct),
             None => Ok(Self::Cached),
         }
     }
@@ -153,8 +153,8 @@ impl Output {
         self.format = format;
         match &mut mode {
             WriteMode::Direct(thread) => {
-                self.buffer = thread.buffer();
-                self.base = align(&mut self.buffer);
+                self.buffer = aligned_buffer(thread);
+                self.base = self.buffer.len();
             }
             _ => self.buffer = Vec::with_capacity(BUFFER_BYTES),
         }
@@ -279,13 +279,12 @@ impl Output {
         if bytes <= self.in_file {
             return Ok(());
         }
-        let mut next = thread.buffer();
+        let mut next = aligned_buffer(thread);
         let range = self.base..self.base + bytes;
-        self.base = align(&mut next);
+        self.base = next.len();
         next.extend_from_slice(&self.buffer[rest..]);
         let part = FilePart {
             medium: Arc::clone(&self.medium),
-            buffer: mem::replace(&mut self.buffer, next),
             offset: self.offset,
             // A last block may end in the next part.
             holds: if is_whole { all } else { self.before },
@@ -294,7 +293,7 @@ impl Output {
         self.before = all;
         self.in_file = bytes - aligned(bytes);
         self.offset += to_u64(aligned(bytes));
-        let sent = thread.submit(part);
+        let sent = thread.submit(mem::replace(&mut self.buffer, next), part);
         sent.map_err(|cause| self.fail(0, cause))
     }
 
@@ -306,11 +305,9 @@ impl Output {
         if self.buffer.is_empty() {
             return Ok(());
         }
-        match compressor.submit(mem::take(&mut self.buffer), self.appended) {
-            Ok(empty) => self.buffer = empty,
-            Err(cause) => return Err(self.fail(0, cause)),
-        }
-        Ok(())
+        let next = compressor.buffer(BUFFER_BYTES);
+        let sent = compressor.submit(mem::replace(&mut self.buffer, next), self.appended);
+        sent.map_err(|cause| self.fail(0, cause))
     }
 
     /// Waits for the oldest buffer of the threads; returns `false` if there is none.
@@ -319,13 +316,14 @@ impl Output {
             WriteMode::Cached => return Ok(false),
             WriteMode::Direct(thread) => match thread.take() {
                 None => return Ok(false),
-                Some(written) => self.written = written.map_err(|cause| self.fail(0, cause))?,
+                Some(Ok((part, ()))) => self.written = part.holds,
+                Some(Err(cause)) => return Err(self.fail(0, cause)),
             },
             WriteMode::Compressed(compressor) => {
                 let Some(frame) = compressor.take() else {
                     return Ok(false);
                 };
-                let (frame, totals) = frame.map_err(|cause| self.fail(0, cause))?;
+                let (totals, frame) = frame.map_err(|cause| self.fail(0, cause))?;
                 let size_bytes = self.written.size_bytes;
                 write_all(&*self.medium, &frame, size_bytes)
                     .map_err(|(done, cause)| self.fail(done, cause))?;

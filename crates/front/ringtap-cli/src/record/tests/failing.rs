@@ -20,8 +20,8 @@ use tempfile::TempDir;
 
 use super::super::{
     FileOptions, Writer,
-    compress::{Compression, Compressor},
-    direct::WriteThread,
+    compress::{self, Compression},
+    direct,
     error::WriteError,
     medium::Medium,
     origin,
@@ -129,7 +129,7 @@ fn a_disk_that_is_full_at_any_byte_leaves_whole_packets_and_a_true_count() {
         (Format::Pcap, Some(Compression::Zstd(1))),
     ] {
         let mode = || match compression {
-            Some(method) => WriteMode::Compressed(Compressor::start(method).unwrap()),
+            Some(method) => WriteMode::Compressed(compress::start(method).unwrap()),
             None => WriteMode::Cached,
         };
         let fill = |disk: &Disk| fill_as(disk, &sent, format, mode());
@@ -142,7 +142,7 @@ fn a_disk_that_is_full_at_any_byte_leaves_whole_packets_and_a_true_count() {
 fn a_disk_that_is_full_leaves_whole_packets_with_direct_io() {
     let sent = packets(3_500, 1_500);
     for format in [Format::Pcapng, Format::Pcap] {
-        let mode = || WriteMode::Direct(WriteThread::start().unwrap());
+        let mode = || WriteMode::Direct(direct::start().unwrap());
         let fill = |disk: &Disk| fill_as(disk, &sent, format, mode());
         is_exact_on_full_disks(&fill, 9_973, 100_003);
     }
@@ -236,10 +236,7 @@ impl Medium for ErrorOnce {
 fn the_thread_of_direct_io_writes_nothing_after_a_failure() {
     let disk = Arc::new(ErrorOnce::default());
     let mut output = Output::new("disk", Arc::clone(&disk) as _);
-    output.begin(
-        Format::Pcapng,
-        WriteMode::Direct(WriteThread::start().unwrap()),
-    );
+    output.begin(Format::Pcapng, WriteMode::Direct(direct::start().unwrap()));
     write::section(output.buffer(0).unwrap(), &origin());
     write::interface(output.buffer(0).unwrap(), &interface(), None);
     let mut append = |packet: &Kept| -> Result<(), WriteError> {
