@@ -77,11 +77,18 @@ impl AddAssign for PacketTotals {
     }
 }
 
-/// Whole blocks in a file.
+/// Whole blocks in files.
 #[derive(Clone, Copy, Default)]
 pub(super) struct FileContent {
-    size_bytes: u64,
-    totals: PacketTotals,
+    pub(super) size_bytes: u64,
+    pub(super) totals: PacketTotals,
+}
+
+impl AddAssign for FileContent {
+    fn add_assign(&mut self, more: Self) {
+        self.size_bytes += more.size_bytes;
+        self.totals += more.totals;
+    }
 }
 
 /// A file or pipe, and the blocks that are not written to it yet.
@@ -221,6 +228,12 @@ impl Output {
         Ok(&mut self.buffer)
     }
 
+    /// Packets in the file, in threads and in the buffer.
+    #[inline]
+    pub(super) fn packets(&self) -> u64 {
+        self.appended.packets
+    }
+
     /// Counts packets that were appended to the buffer.
     #[inline]
     pub(super) fn count(&mut self, more: PacketTotals) {
@@ -259,8 +272,8 @@ impl Output {
         Ok(())
     }
 
-    /// All that was appended.
-    fn content(&self) -> FileContent {
+    /// All that was appended; of a compressed file, the size is that of the bytes in the file.
+    pub(super) fn content(&self) -> FileContent {
         FileContent {
             size_bytes: self.size_bytes(),
             totals: self.appended,
@@ -339,6 +352,10 @@ impl Output {
     /// Packets in the file, without the buffer.
     pub(super) fn in_file(&self) -> PacketTotals {
         self.written.totals
+    }
+
+    pub(super) fn format(&self) -> Format {
+        self.format
     }
 
     /// The whole blocks in the first `done` bytes of the buffer, which starts between blocks.

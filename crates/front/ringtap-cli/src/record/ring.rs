@@ -15,8 +15,6 @@ pub(super) struct FilesOnDisk {
     /// `None`: files are never deleted.
     files: Option<FileRing>,
     count: u32,
-    /// Room that a new file needs, in bytes.
-    file_bytes: u64,
     budget: Budget,
     at_limit: AtLimit,
 }
@@ -29,7 +27,6 @@ impl FilesOnDisk {
         FilesOnDisk {
             files: options.is_ring().then(earlier),
             count: options.file_count.unwrap_or(u32::MAX),
-            file_bytes: options.file_size.unwrap_or(0),
             budget: Budget {
                 most_bytes: options.max_total,
                 free: options.min_free,
@@ -55,15 +52,11 @@ impl FilesOnDisk {
             .for_each(|files| files.close(size_bytes));
     }
 
-    /// Whether an open file of `size` bytes has room, and so has a new file after it; deletes the oldest
-    /// files for that, if it may.
-    pub(super) fn has_room(&mut self, size: u64, next: NextFile) -> Result<bool, WriteError> {
+    /// Whether an open file of `size` bytes has room, and so have `next_bytes` of a file after it; deletes the
+    /// oldest files for that, if it may.
+    pub(super) fn has_room(&mut self, size: u64, next_bytes: u64) -> Result<bool, WriteError> {
         let closed = self.files.as_ref().map_or(0, FileRing::closed_bytes);
-        let more = match next {
-            NextFile::No => 0,
-            NextFile::Follows => self.file_bytes,
-        };
-        let excess = self.budget.excess(closed + size, more);
+        let excess = self.budget.excess(closed + size, next_bytes);
         let mut excess = excess.map_err(|cause| WriteError::Space {
             folder: self.budget.folder.display().to_string(),
             cause,
@@ -81,13 +74,6 @@ impl FilesOnDisk {
         }
         Ok(true)
     }
-}
-
-/// Whether another file comes after the open one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum NextFile {
-    No,
-    Follows,
 }
 
 /// Folder and name of a path.

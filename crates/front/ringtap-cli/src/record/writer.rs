@@ -15,8 +15,8 @@ use super::{
     error::WriteError,
     names::Names,
     options::FileOptions,
-    output::{Output, PacketTotals, WriteMode},
-    ring::{FilesOnDisk, NextFile},
+    output::{FileContent, Output, PacketTotals, WriteMode},
+    ring::FilesOnDisk,
 };
 use crate::print;
 
@@ -35,7 +35,7 @@ pub(crate) enum FileNext {
 }
 
 /// Totals of all files.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct WrittenFiles {
     pub(crate) files: u64,
     /// Name of the last file.
@@ -47,22 +47,19 @@ pub(crate) struct WrittenFiles {
 /// Records packets.
 pub(crate) struct Writer {
     options: FileOptions,
-    format: Format,
     /// Limits of one file; the largest number if there is none.
     most_bytes: u64,
     most_packets: u64,
-    /// Packets in the open file.
-    packets: u64,
     /// The interfaces of each file, in the order of their numbers.
     interfaces: Vec<FileInterface>,
     origin: Origin,
     names: Names,
     ring: FilesOnDisk,
     output: Output,
-    /// `size_bytes` counts closed files only.
-    written: WrittenFiles,
-    /// Packets in closed files.
-    closed: PacketTotals,
+    /// Number of files, with the open one.
+    files: u64,
+    /// What is in closed files.
+    closed: FileContent,
     opened_ns: u64,
     flushed_ns: u64,
 }
@@ -92,28 +89,26 @@ impl Writer {
         let mut ring = FilesOnDisk::new(options, &names);
         let name = names.next(now_ns)?;
         ring.begin(&name)?;
-        if !ring.has_room(0, NextFile::Follows)? {
+        if !ring.has_room(0, options.file_size.unwrap_or(0))? {
             return Err(WriteError::Budget { file: name });
         }
         let mut output = Output::create(&name, &mode)?;
         output.begin(format, mode);
         let mut writer = Self {
             options: options.clone(),
-            format,
             most_bytes: options
                 .file_size
                 .or(options.stop_at.size_bytes)
                 .or(options.max_total)
                 .unwrap_or(u64::MAX),
             most_packets: options.file_packets.unwrap_or(u64::MAX),
-            packets: 0,
             interfaces,
             origin,
             names,
             ring,
             output,
-            written: WrittenFiles::default(),
-            closed: PacketTotals::default(),
+            files: 0,
+            closed: FileContent::default(),
             opened_ns: now_ns,
             flushed_ns: now_ns,
         };
@@ -138,38 +133,34 @@ impl Writer {
     /// more; buffered packets are lost.
     #[inline]
     pub(crate) fn packet(&mut self, packet: &FilePacket<'_>) -> Result<FileNext, WriteError> {
+        let format = self.output.format();
         let buffer = self.output.buffer(write::packet_room(packet.data.len()))?;
-        append(buffer, packet, self.format);
-        self.count(PacketTotals {
+        append(buffer, packet, format);
+        self.output.count(PacketTotals {
             packets: 1,
             wire_bytes: packet.wire_length.into(),
         });
-        if self.output.size_bytes() >= self.most_bytes || self.packets >= self.most_packets {
-            return Ok(self.full());
+        let is_full = self.output.size_bytes() >= self.most_bytes
+            || self.output.packets() >= self.most_packets;
+        match is_full {
+            true => Ok(self.full()),
+            false => Ok(FileNext::Continue),
         }
-        Ok(FileNext::Continue)
     }
 
     /// Appends packets that are in the form of the file already.
     pub(super) fn append(&mut self, bytes: &[u8], holds: PacketTotals) -> Result<(), WriteError> {
         let buffer = self.output.buffer(bytes.len())?;
         buffer.extend_from_slice(bytes);
-        self.count(holds);
+        self.output.count(holds);
         Ok(())
-    }
-
-    #[inline]
-    fn count(&mut self, more: PacketTotals) {
-        self.output.count(more);
-        self.written.packets += more.packets;
-        self.packets += more.packets;
     }
 
     /// What follows a full file.
     #[cold]
     fn full(&self) -> FileNext {
         let files = self.options.stop_at.files.map_or(u64::MAX, u64::from);
-        match self.is_series() && self.written.files < files {
+        match self.is_series() && self.files < files {
             true => FileNext::Rotate,
             false => FileNext::Stop,
         }
@@ -196,11 +187,12 @@ impl Writer {
 
     /// Keeps the disk budget: deletes the oldest files; returns [`FileNext::Stop`] if that is not enough.
     pub(crate) fn keep_budget(&mut self) -> Result<FileNext, WriteError> {
-        self.after_budget(NextFile::No)
+        self.after_budget(0)
     }
 
-    fn after_budget(&mut self, next: NextFile) -> Result<FileNext, WriteError> {
-        if self.ring.has_room(self.output.size_bytes(), next)? {
+    /// As [`keep_budget`](Self::keep_budget), with room for a next file of this size.
+    fn after_budget(&mut self, next_bytes: u64) -> Result<FileNext, WriteError> {
+        if self.ring.has_room(self.output.size_bytes(), next_bytes)? {
             return Ok(FileNext::Continue);
         }
         print::note("ringtap: recording stops: the files have used up their space on disk");
@@ -218,7 +210,7 @@ impl Writer {
         statistics: &[Statistics],
         now_ns: u64,
     ) -> Result<FileNext, WriteError> {
-        if self.after_budget(NextFile::Follows)? == FileNext::Stop {
+        if self.after_budget(self.options.file_size.unwrap_or(0))? == FileNext::Stop {
             return Ok(FileNext::Stop);
         }
         self.end(statistics)?;
@@ -226,11 +218,10 @@ impl Writer {
         let name = self.names.next(now_ns)?;
         self.ring.begin(&name)?;
         let next = Output::create(&name, self.output.mode())?;
-        self.written.size_bytes += self.output.size_bytes();
-        self.closed = self.in_files();
-        let mode = self.output.take_mode();
+        self.closed += self.output.content();
+        let (format, mode) = (self.output.format(), self.output.take_mode());
         self.output = next;
-        self.output.begin(self.format, mode);
+        self.output.begin(format, mode);
         self.begin(now_ns)?;
         Ok(FileNext::Continue)
     }
@@ -248,12 +239,12 @@ impl Writer {
 
     /// Name of the open file.
     pub(crate) fn file(&self) -> &str {
-        &self.written.file
+        self.output.name()
     }
 
     /// Format of the files.
     pub(super) fn format(&self) -> Format {
-        self.format
+        self.output.format()
     }
 
     /// Whether [`Writer::rotate`] begins another file.
@@ -263,15 +254,19 @@ impl Writer {
 
     /// The totals so far, including the buffer.
     pub(crate) fn written(&self) -> WrittenFiles {
+        let mut all = self.closed;
+        all += self.output.content();
         WrittenFiles {
-            size_bytes: self.written.size_bytes + self.output.size_bytes(),
-            ..self.written.clone()
+            files: self.files,
+            file: self.file().to_owned(),
+            packets: all.totals.packets,
+            size_bytes: all.size_bytes,
         }
     }
 
     /// Packets in files, without those in memory.
     pub(super) fn in_files(&self) -> PacketTotals {
-        let mut all = self.closed;
+        let mut all = self.closed.totals;
         all += self.output.in_file();
         all
     }
@@ -279,11 +274,10 @@ impl Writer {
     fn begin(&mut self, now_ns: u64) -> Result<(), WriteError> {
         self.opened_ns = now_ns;
         self.flushed_ns = now_ns;
-        self.written.files += 1;
-        self.written.file = self.output.name().to_owned();
-        self.packets = 0;
+        self.files += 1;
+        let format = self.output.format();
         let buffer = self.output.buffer(0)?;
-        match self.format {
+        match format {
             Format::Pcap => {
                 let first = self.interfaces.first();
                 let link_type = first.map_or(LinkType::ETHERNET, |first| first.link_type);
@@ -301,7 +295,7 @@ impl Writer {
     }
 
     fn end(&mut self, statistics: &[Statistics]) -> Result<(), WriteError> {
-        let statistics = match self.format {
+        let statistics = match self.output.format() {
             Format::Pcap => &[],
             Format::Pcapng => statistics,
         };
