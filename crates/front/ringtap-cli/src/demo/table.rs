@@ -10,7 +10,7 @@ use ringtap_send::SendCounters;
 
 use crate::print::line as say;
 use crate::report::{as_f64, grouped, rounded};
-use crate::seeing::change::total;
+use crate::seeing::change;
 
 pub(super) const INTERVAL: Duration = Duration::from_secs(1);
 
@@ -96,9 +96,5 @@ fn print(cells: [String; 7]) -> Result<()> {
 /// Packets lost so far, before the readers and by the readers.
 fn lost(status: &HubStatus) -> u64 {
     let readers = status.readers.iter().map(|reader| reader.overrun);
-    let sources = status.sources.iter().map(|source| {
-        let lanes = total(source);
-        lanes.pool_full + lanes.kernel + source.nic + source.kernel
-    });
-    readers.chain(sources).sum()
+    readers.chain(status.sources.iter().map(change::lost)).sum()
 }

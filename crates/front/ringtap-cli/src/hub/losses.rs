@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use ringtap_ipc::protocol::HubStatus;
 
 use crate::report::{as_f64, grouped};
-use crate::seeing::change::total;
+use crate::seeing::change::lost;
 
 /// Time without a loss after which losing has stopped.
 const QUIET_NS: u64 = 5_000_000_000;
@@ -68,10 +68,8 @@ impl LossWatch {
         let mut seen = HashMap::new();
         let mut lines = Vec::new();
         for (at, source) in hub.sources.iter().enumerate() {
-            let sum = total(source);
-            let lost = sum.pool_full + sum.kernel + source.kernel + source.nic;
             let place = LossPlace::Source(at);
-            let (now, text) = self.compare(place, lost, hub.time_ns, &source.device);
+            let (now, text) = self.compare(place, lost(source), hub.time_ns, &source.device);
             seen.insert(place, now);
             lines.extend(text.map(|text| LossLine { uid: None, text }));
         }

@@ -92,6 +92,31 @@ impl<'a> StatusChange<'a> {
     }
 }
 
+/// Reads a loss counter.
+pub(crate) type LossCounter<T> = fn(&T) -> u64;
+
+/// The losses of a source, by reason.
+pub(crate) const SOURCE_LOSSES: [(&str, LossCounter<SourceStatus>); 3] = [
+    ("nic", |source| source.nic),
+    ("kernel", |source| source.kernel + total(source).kernel),
+    ("pool_full", |source| total(source).pool_full),
+];
+
+/// The losses of one way of a bridge, by reason.
+pub(crate) const BRIDGE_LOSSES: [(&str, LossCounter<BridgeStatus>); 3] = [
+    ("nic", |bridge| bridge.nic),
+    ("kernel", |bridge| bridge.kernel),
+    ("no_verdict", |bridge| bridge.no_verdict),
+];
+
+/// All losses of a source.
+pub(crate) fn lost(source: &SourceStatus) -> u64 {
+    SOURCE_LOSSES
+        .iter()
+        .map(|(_, counter)| counter(source))
+        .sum()
+}
+
 /// The sums of the counters of a source's lanes.
 pub(crate) fn total(source: &SourceStatus) -> LaneStatus {
     let mut total = LaneStatus::default();

@@ -16,11 +16,10 @@ use anyhow::Result;
 use clap::Args;
 use ratatui::crossterm::terminal;
 use ringtap_client::{Connection, Control as _};
-use serde::Serialize;
 
 use super::{HubSocketArgs, seconds};
 use crate::print;
-use explain::{Explanation, Finding, explain};
+use explain::{Explanation, explain};
 pub(super) use words::span;
 use words::wrapped;
 
@@ -54,17 +53,6 @@ Examples:
 Exit status: 0 if nothing was lost; 1 if packets were lost, a source failed, a reader was cut off
 or counters do not add up; 2 if no hub runs or the hub ended.";
 
-/// The answer as JSON.
-#[derive(Serialize)]
-struct Json<'a> {
-    #[serde(rename = "type")]
-    kind: &'static str,
-    time_ns: u64,
-    lost: bool,
-    findings: &'a [Finding],
-    checked: &'a [String],
-}
-
 pub(crate) fn run(args: &WhyArgs) -> Result<ExitCode> {
     answer(args).or_else(|error| {
         print::error(crate::describe(&error));
@@ -80,20 +68,14 @@ fn answer(args: &WhyArgs) -> Result<ExitCode> {
     let here = is_here(&connection, now.pid);
     let answer = explain(&before, &now, &|pid| here && is_stopped(pid));
     let text = match args.json {
-        true => serde_json::to_string(&Json {
-            kind: "why",
-            time_ns: now.time_ns,
-            lost: answer.is_bad(),
-            findings: &answer.findings,
-            checked: &answer.checked,
-        })?,
+        true => serde_json::to_string(&answer)?,
         false => lines(&answer),
     };
     match writeln!(io::stdout().lock(), "{text}") {
         Err(error) if error.kind() == ErrorKind::BrokenPipe => {}
         printed => printed?,
     }
-    Ok(match answer.is_bad() {
+    Ok(match answer.is_bad {
         true => ExitCode::FAILURE,
         false => ExitCode::SUCCESS,
     })

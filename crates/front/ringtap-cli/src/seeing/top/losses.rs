@@ -2,32 +2,15 @@
 //! The table of losses by reason, and the faults below it.
 
 use ratatui::text::Line;
-use ringtap_ipc::protocol::{BridgeStatus, SourceStatus};
 
 use super::table::{Column, Emphasis, Palette, TableCell, loss_emphasis, plain, rate};
 use crate::report::grouped;
-use crate::seeing::change::{StatusChange, total};
+use crate::seeing::change::{BRIDGE_LOSSES, SOURCE_LOSSES, StatusChange};
 
 const COLUMNS: [Column<'static>; 3] = [
     Column::left("REASON", 12),
     Column::right("PACKETS", 16),
     Column::right("PACKETS/s", 16),
-];
-
-/// Reads a source's losses for one reason.
-type LossCounter = fn(&SourceStatus) -> u64;
-const REASONS: [(&str, LossCounter); 3] = [
-    ("nic", |source| source.nic),
-    ("kernel", |source| source.kernel + total(source).kernel),
-    ("pool_full", |source| total(source).pool_full),
-];
-
-/// Reads a bridge's losses for one reason.
-type BridgeLossCounter = fn(&BridgeStatus) -> u64;
-const BRIDGE_REASONS: [(&str, BridgeLossCounter); 3] = [
-    ("nic", |bridge| bridge.nic),
-    ("kernel", |bridge| bridge.kernel),
-    ("no_verdict", |bridge| bridge.no_verdict),
 ];
 
 struct LossRow {
@@ -78,14 +61,14 @@ fn losses(change: StatusChange<'_>) -> Vec<LossRow> {
     };
     let mut losses = Vec::new();
     for (at, source) in change.now.sources.iter().enumerate() {
-        for (reason, counter) in REASONS {
+        for (reason, counter) in SOURCE_LOSSES {
             let before = change.source(at).map(counter);
             losses.push(loss(&source.device, reason, before, counter(source)));
         }
     }
     for bridge in &change.now.bridges {
         let before = change.bridge(&bridge.way);
-        for (reason, counter) in BRIDGE_REASONS {
+        for (reason, counter) in BRIDGE_LOSSES {
             losses.push(loss(
                 &bridge.way,
                 reason,

@@ -11,7 +11,7 @@ use serde::Serialize;
 use super::words::{a_second, ago, percent, share};
 use super::{advice, groups};
 use crate::report::{grouped, packets};
-use crate::seeing::change::{StatusChange, total};
+use crate::seeing::change::{BRIDGE_LOSSES, LossCounter, SOURCE_LOSSES, StatusChange, total};
 
 /// Kind of the finding that packets passed while a program was detached.
 const DETACHED: &str = "detached";
@@ -62,9 +62,16 @@ impl Finding {
     }
 }
 
-/// All findings, and the checked equations.
-#[derive(Debug)]
+/// All findings, and the checked equations; as JSON, the answer of `why --json`.
+#[derive(Debug, Serialize)]
 pub(crate) struct Explanation {
+    #[serde(rename = "type")]
+    kind: &'static str,
+    time_ns: u64,
+    /// Packets were lost, or there is a fault.
+    #[serde(rename = "lost")]
+    pub(crate) is_bad: bool,
+    #[serde(skip)]
     verdict: String,
     /// The worst finding first.
     pub(crate) findings: Vec<Finding>,
@@ -80,7 +87,6 @@ pub(crate) fn explain(
 ) -> Explanation {
     let case = Case {
         change: StatusChange::between(Some(before), now),
-        now,
         is_stopped,
     };
     let sources = now.sources.iter().enumerate();
@@ -90,19 +96,18 @@ pub(crate) fn explain(
     findings.extend(case.departed());
     findings.extend(groups::helped(case.change));
     findings.sort_by_key(|one| (!one.bad, std::cmp::Reverse(one.lost_packets)));
+    let is_bad = findings.iter().any(|finding| finding.bad);
     Explanation {
-        verdict: verdict(now, &findings),
+        kind: "why",
+        time_ns: now.time_ns,
+        is_bad,
+        verdict: verdict(now, &findings, is_bad),
         findings,
         checked: now.sources.iter().map(equation).collect(),
     }
 }
 
 impl Explanation {
-    /// Whether packets were lost or there is a fault.
-    pub(crate) fn is_bad(&self) -> bool {
-        self.findings.iter().any(|finding| finding.bad)
-    }
-
     /// The whole answer; each item is a line or a paragraph.
     pub(crate) fn sentences(&self) -> Vec<String> {
         let mut lines = vec![self.verdict.clone()];
@@ -134,7 +139,6 @@ struct Loss<'a> {
 
 struct Case<'a> {
     change: StatusChange<'a>,
-    now: &'a HubStatus,
     is_stopped: &'a dyn Fn(i32) -> bool,
 }
 
@@ -142,40 +146,38 @@ impl Case<'_> {
     fn source(&self, at: usize, source: &SourceStatus) -> Vec<Finding> {
         let before = self.change.source(at);
         let offered = total(source).offered;
-        let kernel = |source: &SourceStatus| source.kernel + total(source).kernel;
-        let pool_full = |source: &SourceStatus| total(source).pool_full;
         let device = &source.device;
-        let loss = |kind, what: &str, counter, whole, advice| Loss {
+        let loss = |(kind, counter): (_, LossCounter<_>), what: &str, whole, advice| Loss {
             kind,
             place: device,
             begin: format!("{device}: {what} lost"),
-            counter,
+            counter: (before.map(counter), counter(source)),
             whole,
-            since: ("the hub started", self.now.started_ns),
+            since: ("the hub started", self.change.now.started_ns),
             advice,
         };
-        let nic = loss(
-            "nic",
-            "the network card or its driver",
-            (before.map(|source| source.nic), source.nic),
-            offered + source.nic,
-            advice::nic(source),
-        );
-        let kernel = loss(
-            "kernel",
-            "the kernel",
-            (before.map(kernel), kernel(source)),
-            offered.max(kernel(source)),
-            advice::kernel(source),
-        );
-        let full = loss(
-            "pool_full",
-            &advice::where_full(source),
-            (before.map(pool_full), pool_full(source)),
-            offered,
-            advice::pool_full(source, &self.now.readers, self.is_stopped),
-        );
-        let losses = [nic, kernel, full].into_iter();
+        let [nic, kernel, pool_full] = SOURCE_LOSSES;
+        let losses = [
+            loss(
+                nic,
+                "the network card or its driver",
+                offered + source.nic,
+                advice::nic(source),
+            ),
+            loss(
+                kernel,
+                "the kernel",
+                offered.max(kernel.1(source)),
+                advice::kernel(source),
+            ),
+            loss(
+                pool_full,
+                &advice::where_full(source),
+                offered,
+                advice::pool_full(source, &self.change.now.readers, self.is_stopped),
+            ),
+        ];
+        let losses = losses.into_iter();
         let mut findings: Vec<_> = losses.filter_map(|loss| self.loss(loss)).collect();
         if let Some(failure) = &source.failure {
             let sentence = format!("{device}: capture failed: {failure}.");
@@ -216,40 +218,32 @@ impl Case<'_> {
     /// Losses of one way of a bridge.
     fn bridge(&self, bridge: &BridgeStatus) -> Vec<Finding> {
         let (way, before) = (&bridge.way, self.change.bridge(&bridge.way));
-        let loss = |kind, what: &str, counter: fn(&BridgeStatus) -> u64, advice: &str| Loss {
+        let words = [
+            (
+                "the network card or its driver, on arrival,",
+                "Give the interface a longer receive ring (`ethtool -G`) or more queues (`ethtool -L`).",
+            ),
+            (
+                "the other interface had no room, and it",
+                "The other interface is slower, down, or its transmit ring is too short (`ethtool -G`).",
+            ),
+            (
+                "no inline reader was connected, or it was late: the bridge",
+                "Start the inline reader, make it faster, or let packets without a verdict pass \
+                 (`--no-verdict pass`).",
+            ),
+        ];
+        let loss = |((kind, counter), (what, advice)): ((_, LossCounter<_>), (_, &str))| Loss {
             kind,
             place: way,
             begin: format!("Bridge {way}: {what} lost"),
             counter: (before.map(counter), counter(bridge)),
             whole: bridge.offered,
-            since: ("the bridge started", self.now.started_ns),
+            since: ("the bridge started", self.change.now.started_ns),
             advice: vec![advice.to_owned()],
         };
-        let losses = [
-            loss(
-                "nic",
-                "the network card or its driver, on arrival,",
-                |one| one.nic,
-                "Give the interface a longer receive ring (`ethtool -G`) or more queues (`ethtool -L`).",
-            ),
-            loss(
-                "kernel",
-                "the other interface had no room, and it",
-                |one| one.kernel,
-                "The other interface is slower, down, or its transmit ring is too short (`ethtool -G`).",
-            ),
-            loss(
-                "no_verdict",
-                "no inline reader was connected, or it was late: the bridge",
-                |one| one.no_verdict,
-                "Start the inline reader, make it faster, or let packets without a verdict pass \
-                 (`--no-verdict pass`).",
-            ),
-        ];
-        losses
-            .into_iter()
-            .filter_map(|loss| self.loss(loss))
-            .collect()
+        let losses = BRIDGE_LOSSES.into_iter().zip(words).map(loss);
+        losses.filter_map(|loss| self.loss(loss)).collect()
     }
 
     fn reader(&self, reader: &ReaderStatus) -> Vec<Finding> {
@@ -277,7 +271,7 @@ impl Case<'_> {
 
     fn slow(&self, reader: &ReaderStatus, place: &str) -> Option<Finding> {
         let before = self.change.reader(reader.reader);
-        let mut groups = self.now.groups.iter();
+        let mut groups = self.change.now.groups.iter();
         let group = groups.find(|group| group.name == reader.group);
         let policy = group.and_then(|group| groups::policy(&group.policy, reader.credit_chunks));
         let how = match (reader.delivery.as_str(), policy) {
@@ -292,6 +286,7 @@ impl Case<'_> {
         let begin = match !is_stopped && reader.overrun_in_bursts > reader.overrun / 2 {
             true => {
                 let longest = self
+                    .change
                     .now
                     .sources
                     .iter()
@@ -326,7 +321,7 @@ impl Case<'_> {
 
     /// One finding for each name of readers that have left, and one for the names that the hub forgot.
     fn departed(&self) -> Vec<Finding> {
-        let named = self.now.departed.iter().filter_map(|one| {
+        let named = self.change.now.departed.iter().filter_map(|one| {
             let (name, group, left) = (&one.name, &one.group, self.ago(one.left_ns));
             let place = format!(
                 "departed reader \"{name}\" (group {group}, user {})",
@@ -348,7 +343,7 @@ impl Case<'_> {
         };
         let begin = "Other readers that have left lost".to_owned();
         let before = self.change.before().map(forgotten);
-        let counter = (before, forgotten(self.now));
+        let counter = (before, forgotten(self.change.now));
         let others = self.departed_loss("departed readers", begin, counter, 0);
         named.chain(self.loss(others)).collect()
     }
@@ -366,7 +361,7 @@ impl Case<'_> {
             begin,
             counter,
             whole,
-            since: ("the hub started", self.now.started_ns),
+            since: ("the hub started", self.change.now.started_ns),
             advice: Vec::new(),
         }
     }
@@ -408,13 +403,12 @@ impl Case<'_> {
     }
 
     fn ago(&self, then_ns: u64) -> String {
-        ago(then_ns, self.now.time_ns)
+        ago(then_ns, self.change.now.time_ns)
     }
 }
 
-fn verdict(now: &HubStatus, findings: &[Finding]) -> String {
+fn verdict(now: &HubStatus, findings: &[Finding], is_bad: bool) -> String {
     let since = ago(now.started_ns, now.time_ns);
-    let is_bad = findings.iter().any(|finding| finding.bad);
     let lost = findings.iter().filter(|finding| finding.lost_packets > 0);
     let passed_unseen = findings.iter().any(|finding| finding.kind == DETACHED);
     match (lost.count(), is_bad) {

@@ -88,7 +88,7 @@ fn says(answer: &Explanation, words: &[&str]) {
 #[test]
 fn nothing_lost_is_said_with_the_equation_that_was_checked() {
     let answer = after(|_| {});
-    assert!(!answer.is_bad() && answer.findings.is_empty());
+    assert!(!answer.is_bad && answer.findings.is_empty());
     says(
         &answer,
         &[
@@ -131,7 +131,7 @@ fn a_late_hub_is_named_and_not_the_reader() {
 #[test]
 fn losses_of_the_card_name_the_interface_and_its_ring() {
     let answer = after(|hub| hub.sources[0].nic = 500);
-    assert!(answer.is_bad());
+    assert!(answer.is_bad);
     assert_eq!(answer.findings[0].lost_share, 0.2);
     says(
         &answer,
@@ -248,7 +248,7 @@ fn a_group_that_offloads_says_how_much_went_to_which_member() {
             });
         }
     });
-    assert!(!answer.is_bad(), "nothing was lost");
+    assert!(!answer.is_bad, "nothing was lost");
     assert_eq!(answer.findings[0].kind, "offloaded");
     says(
         &answer,
@@ -324,7 +324,7 @@ fn a_reader_with_a_pool_of_its_own_is_told_of_that_pool() {
 #[test]
 fn what_is_over_is_told_from_what_goes_on() {
     let answer = always(|hub| hub.readers[0].overrun = 200);
-    assert!(answer.is_bad());
+    assert!(answer.is_bad);
     says(&answer, &["No loss in the last 2 s."]);
     assert_eq!(answer.findings[0].lost_per_second, Some(0.0));
 }
@@ -373,7 +373,7 @@ fn losses_of_readers_that_left_are_not_forgotten() {
             ..DepartedStatus::default()
         });
     });
-    assert!(answer.is_bad());
+    assert!(answer.is_bad);
     says(
         &answer,
         &[
@@ -395,7 +395,7 @@ fn losses_of_a_bridge_are_losses() {
             ..BridgeStatus::default()
         });
     });
-    assert!(answer.is_bad());
+    assert!(answer.is_bad);
     says(
         &answer,
         &[
@@ -407,7 +407,7 @@ fn losses_of_a_bridge_are_losses() {
 #[test]
 fn a_filter_that_runs_in_the_reader_is_no_loss_but_is_said() {
     let answer = always(|hub| hub.readers[0].not_in_source = Some("it is too long".into()));
-    assert!(!answer.is_bad());
+    assert!(!answer.is_bad);
     says(
         &answer,
         &[
@@ -419,27 +419,27 @@ fn a_filter_that_runs_in_the_reader_is_no_loss_but_is_said() {
 #[test]
 fn a_reader_that_broke_the_rules_is_bad_without_a_loss() {
     let answer = always(|hub| hub.readers[0].corrupt = true);
-    assert!(answer.is_bad());
+    assert!(answer.is_bad);
     says(&answer, &["but there is a fault", "End process 4001"]);
 }
 
 #[test]
 fn a_source_that_failed_is_bad_and_one_that_ended_is_not() {
     let ended = always(|hub| hub.sources[0].state = SourceState::Ended);
-    assert!(!ended.is_bad());
+    assert!(!ended.is_bad);
     says(&ended, &["tap:eth0 has ended"]);
     let failed = always(|hub| {
         hub.sources[0].state = SourceState::Ended;
         hub.sources[0].failure = Some("eth0 is gone".into());
     });
-    assert!(failed.is_bad());
+    assert!(failed.is_bad);
     says(&failed, &["tap:eth0: capture failed: eth0 is gone."]);
 }
 
 #[test]
 fn counters_that_do_not_add_up_are_to_be_reported() {
     let answer = always(|hub| hub.sources[0].balanced = false);
-    assert!(answer.is_bad());
+    assert!(answer.is_bad);
     says(
         &answer,
         &[
