@@ -13,7 +13,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::sync::mpsc::{self, RecvTimeoutError, Sender};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
@@ -24,7 +24,7 @@ use ringtap_device::{DeviceSpec, Kind};
 use ringtap_filter::hash::HashSeed;
 use ringtap_hub::server::Server;
 use ringtap_hub::{Congestion, Group, Hub, HubOptions};
-use ringtap_ipc::protocol::{HubStatus, SourceState, SourceStatus};
+use ringtap_ipc::protocol::{HubStatus, SourceState};
 use ringtap_ipc::socket::Listener;
 use ringtap_net::interface::Interface;
 use ringtap_net::rights::{Purpose, Rights};
@@ -50,6 +50,8 @@ use reload::Reloaded;
 
 /// Interval of the checks that the hub's thread runs, and of those for losses.
 const LOOK: Duration = Duration::from_secs(1);
+/// Longest wait at the end for readers with packets left to read.
+const LAST_READERS: Duration = Duration::from_secs(2);
 
 /// Captures once and serves many readers over a UNIX socket.
 #[derive(Args, Debug)]
@@ -223,7 +225,7 @@ pub(crate) fn run(args: &HubArgs) -> Result<ExitCode> {
     let first = interfaces().next().map(|device| device.name.as_str());
     let cpu = args.cpu.resolve(first)?;
     let (hub, facts) = affinity::on(cpu.capture, || start(&config, &keeps))?;
-    stop_after(args.duration, &ended)?;
+    let deadline = args.duration.map(|duration| Instant::now() + duration);
     let steered = Steered::default();
     let _goes_back = steered.at_end();
     cpu.steer(interfaces().map(|device| device.name.as_str()), &steered)?;
@@ -242,13 +244,12 @@ pub(crate) fn run(args: &HubArgs) -> Result<ExitCode> {
         server: &server,
         metrics,
     };
-    wait(&hub, &end, || reloaded.reload_if_asked(&reload))?;
+    wait(&hub, &end, deadline, || reloaded.reload_if_asked(&reload))?;
     service::tell(NotifyState::Stopping);
     // Before the programs that NAPI may depend on are detached.
     steered.undo();
     // Readers receive the remaining packets and the end before the server closes.
-    hub.handle().stop();
-    let status = last_status(&hub)?;
+    let status = stop(&hub)?;
     drop(server);
     report(&status)
 }
@@ -265,21 +266,6 @@ pub(crate) fn raise_descriptor_limit() {
             "ringtap: the limit of descriptors stays as it is: {error}"
         ));
     }
-}
-
-fn stop_after(duration: Option<Duration>, ended: &Sender<()>) -> Result<()> {
-    let Some(duration) = duration else {
-        return Ok(());
-    };
-    let ended = ended.clone();
-    let wait = move || {
-        std::thread::sleep(duration);
-        let _over = ended.send(());
-    };
-    std::thread::Builder::new()
-        .spawn(wait)
-        .context("cannot start a thread")?;
-    Ok(())
 }
 
 /// Fails if this process lacks the rights of a device. Checked before the socket is made: a user without
@@ -432,13 +418,19 @@ fn say_ready(config: &Config, path: &std::path::Path) {
     }
 }
 
-/// Waits for an interrupt, the end of the time, or the end of all sources; calls `each` every second.
-fn wait(hub: &Hub, end: &mpsc::Receiver<()>, mut each: impl FnMut()) -> Result<()> {
+/// Waits for an interrupt, the deadline, or the end of all sources; calls `each` every second.
+fn wait(
+    hub: &Hub,
+    end: &Receiver<()>,
+    deadline: Option<Instant>,
+    mut each: impl FnMut(),
+) -> Result<()> {
     let mut watch = LossWatch::default();
     loop {
-        match end.recv_timeout(LOOK) {
-            Ok(()) | Err(RecvTimeoutError::Disconnected) => return Ok(()),
-            Err(RecvTimeoutError::Timeout) => {}
+        let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+        match end.recv_timeout(left.map_or(LOOK, |left| left.min(LOOK))) {
+            Err(RecvTimeoutError::Timeout) if left.is_none_or(|left| left > LOOK) => {}
+            _ => return Ok(()),
         }
         each();
         let status = hub.handle().status();
@@ -449,42 +441,37 @@ fn wait(hub: &Hub, end: &mpsc::Receiver<()>, mut each: impl FnMut()) -> Result<(
     }
 }
 
-fn has_ended(status: &HubStatus) -> bool {
-    let ended = |source: &SourceStatus| source.state == SourceState::Ended;
-    status.sources.iter().all(ended)
-}
-
-/// The counters once every source has ended; readers get a moment to take the remaining packets.
-fn last_status(hub: &Hub) -> Result<HubStatus> {
-    let deadline = Instant::now() + Duration::from_secs(2);
+/// Stops a hub; returns its counters once every source has ended. Readers get a moment to take the remaining
+/// packets.
+pub(crate) fn stop(hub: &Hub) -> Result<HubStatus> {
+    hub.handle().stop();
+    let deadline = Instant::now() + LAST_READERS;
     loop {
-        let status = hub
-            .handle()
-            .status()
-            .context("the hub's thread has ended")?;
-        if (has_ended(&status) && status.readers.is_empty()) || Instant::now() > deadline {
+        let status = hub.handle().status();
+        let status = status.context("the hub's thread has ended")?;
+        let mut sources = status.sources.iter();
+        let is_over = sources.all(|source| source.state == SourceState::Ended);
+        if (is_over && status.readers.is_empty()) || Instant::now() > deadline {
             return Ok(status);
         }
-        std::thread::sleep(Duration::from_millis(20));
+        std::thread::sleep(Duration::from_millis(10));
     }
 }
 
 /// Prints each source's counters; returns the exit status.
 fn report(status: &HubStatus) -> Result<ExitCode> {
     for source in &status.sources {
-        let sum = |count: fn(&ringtap_ipc::protocol::LaneStatus) -> u64| {
-            grouped(source.lanes.iter().map(count).sum())
-        };
+        let sum = total(source);
         print::line(format_args!(
             "{}: {} packets offered ({}), {} captured, {} filtered, {} lost for want of a \
              chunk, {} by the kernel, {} by the NIC: {}",
             source.device,
-            sum(|lane| lane.offered),
+            grouped(sum.offered),
             source.offered_from,
-            sum(|lane| lane.captured),
-            sum(|lane| lane.filtered),
-            sum(|lane| lane.pool_full),
-            grouped(source.kernel + total(source).kernel),
+            grouped(sum.captured),
+            grouped(sum.filtered),
+            grouped(sum.pool_full),
+            grouped(source.kernel + sum.kernel),
             grouped(source.nic),
             if source.balanced {
                 "balanced"

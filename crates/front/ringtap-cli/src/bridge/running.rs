@@ -2,7 +2,6 @@
 //! A running bridge, and the hub that serves its readers.
 
 use std::path::Path;
-use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use ringtap::Confinement;
@@ -10,17 +9,14 @@ use ringtap_bridge::{Bridge, BridgeOptions, Moment};
 use ringtap_capture::CaptureError;
 use ringtap_hub::server::Server;
 use ringtap_hub::{Hub, HubOptions};
-use ringtap_ipc::protocol::{BridgeStatus, SourceState, SourceStatus};
+use ringtap_ipc::protocol::{BridgeStatus, SourceStatus};
 use ringtap_ipc::socket::Listener;
 use ringtap_net::interface::InterfaceError;
 
 use super::ethernet;
 use crate::hub::groups::{self, GroupText};
-use crate::hub::raise_descriptor_limit;
+use crate::hub::{self, raise_descriptor_limit};
 use crate::print;
-
-/// Longest wait at the end for readers with packets left to read.
-const LAST_READERS: Duration = Duration::from_secs(2);
 
 pub(super) struct RunningBridge {
     pub(super) bridge: Bridge,
@@ -125,19 +121,9 @@ impl RunningBridge {
         let Some(hub) = &self.hub else {
             return Ok(None);
         };
-        hub.handle().stop();
-        let deadline = Instant::now() + LAST_READERS;
-        loop {
-            let status = hub.handle().status();
-            let status = status.context("the hub's thread has ended")?;
-            let mut sources = status.sources.iter();
-            let ended = sources.all(|source| source.state == SourceState::Ended);
-            if (ended && status.readers.is_empty()) || Instant::now() > deadline {
-                drop(self.server.take());
-                return Ok(failure_of(status.sources));
-            }
-            std::thread::sleep(Duration::from_millis(10));
-        }
+        let status = hub::stop(hub)?;
+        drop(self.server.take());
+        Ok(failure_of(status.sources))
     }
 }
 

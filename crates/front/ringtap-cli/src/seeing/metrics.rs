@@ -14,7 +14,7 @@ mod exposition;
 
 use std::convert::Infallible;
 use std::fmt;
-use std::future::{self, Ready};
+use std::future;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -180,7 +180,7 @@ async fn accept(listener: TcpListener, pages: Arc<Mutex<Pages>>) -> io::Result<(
 async fn connection(stream: TcpStream, pages: Arc<Mutex<Pages>>) -> io::Result<()> {
     let service = service_fn(|request: Request<_>| {
         let mut pages = pages.lock().unwrap_or_else(PoisonError::into_inner);
-        answer(pages.get(request.method(), request.uri().path()))
+        future::ready(pages.get(request.method(), request.uri().path()))
     });
     let mut connection = http1::Builder::new()
         .keep_alive(false)
@@ -199,23 +199,23 @@ async fn connection(stream: TcpStream, pages: Arc<Mutex<Pages>>) -> io::Result<(
     Ok(())
 }
 
-fn answer(page: Page) -> Ready<Result<Response<String>, hyper::http::Error>> {
+/// An answer of the server; hyper leaves the text out for HEAD.
+type Answer = Result<Response<String>, hyper::http::Error>;
+
+fn answer(status: StatusCode, content_type: &str, text: String) -> Answer {
     let answer = Response::builder()
-        .status(page.status)
-        .header(CONTENT_TYPE, page.content_type)
+        .status(status)
+        .header(CONTENT_TYPE, content_type)
         .header(CACHE_CONTROL, "no-store");
-    let answer = match page.status {
+    let answer = match status {
         StatusCode::METHOD_NOT_ALLOWED => answer.header(ALLOW, "GET, HEAD"),
         _ => answer,
     };
-    future::ready(answer.body(page.text))
+    answer.body(text)
 }
 
-/// An answer of the server; hyper leaves the text out for HEAD.
-struct Page {
-    status: StatusCode,
-    content_type: &'static str,
-    text: String,
+fn plain(status: StatusCode, text: &str) -> Answer {
+    answer(status, TEXT, format!("{text}\n"))
 }
 
 /// The pages of the server, with the last snapshot of the counters.
@@ -225,7 +225,7 @@ struct Pages {
 }
 
 impl Pages {
-    fn get(&mut self, method: &Method, path: &str) -> Page {
+    fn get(&mut self, method: &Method, path: &str) -> Answer {
         match (method, path) {
             (&Method::GET | &Method::HEAD, "/metrics") => self.metrics(),
             (&Method::GET | &Method::HEAD, "/") => plain(StatusCode::OK, "ringtap: see /metrics"),
@@ -236,7 +236,7 @@ impl Pages {
         }
     }
 
-    fn metrics(&mut self) -> Page {
+    fn metrics(&mut self) -> Answer {
         self.last.take_if(|(then, _)| then.elapsed() > FRESH);
         if self.last.is_none() {
             let Some(text) = (self.exposition)() else {
@@ -250,19 +250,7 @@ impl Pages {
             }
         }
         let text = self.last.as_ref().map(|(_, text)| text.clone());
-        Page {
-            status: StatusCode::OK,
-            content_type: OPEN_METRICS,
-            text: text.unwrap_or_default(),
-        }
-    }
-}
-
-fn plain(status: StatusCode, text: &str) -> Page {
-    Page {
-        status,
-        content_type: TEXT,
-        text: format!("{text}\n"),
+        answer(StatusCode::OK, OPEN_METRICS, text.unwrap_or_default())
     }
 }
 
