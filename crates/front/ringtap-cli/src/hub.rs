@@ -175,7 +175,7 @@ impl HubArgs {
         let has = |name: &String| config.groups.iter().any(|group| group.name() == name);
         for vm in &config.vms {
             if let Some(missing) = vm.groups.iter().find(|group| !has(group)) {
-                bail!("[[vm]] {}: there is no group {missing}", vm.name);
+                bail!("[[vm]] {}: there is no group {missing}", vm.vm);
             }
         }
         ensure!(
@@ -413,7 +413,7 @@ fn say_ready(config: &Config, path: &std::path::Path) {
     for vm in &config.vms {
         print::note(format_args!(
             "ringtap: VM {0}: systemctl enable --now ringtap-vm@{0}, or ringtap vm attach -c FILE --name {0}",
-            vm.name
+            vm.vm
         ));
     }
 }

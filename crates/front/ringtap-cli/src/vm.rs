@@ -19,7 +19,7 @@ use ringtap_vm::host::{
 };
 use ringtap_vnplug::host::{GuestLimits, GuestVm, Monitor, QmpError, VmError, migrate, serve};
 
-use crate::hub::vms::{self, ConfiguredVm};
+use crate::hub::vms;
 use crate::{interrupt, print};
 
 /// Longest wait for a guest that is detached to let its devices go.
@@ -109,7 +109,7 @@ struct AttachArgs {
     /// Size of the memory that the guest can read, a power of two; its groups share it evenly.
     #[arg(
         long,
-        default_value = "64MiB",
+        default_value_t = vms::MEMORY,
         value_name = "SIZE",
         conflicts_with = "config"
     )]
@@ -159,29 +159,22 @@ impl AttachArgs {
             libvirt,
             config,
         } = &self.machine;
-        let monitor = match qmp {
-            Some(socket) => Monitor::Qmp(socket.clone()),
-            None => Monitor::Libvirt(libvirt.clone().unwrap_or_default()),
-        };
-        let of_arguments = ConfiguredVm {
-            name: self.name.clone(),
-            monitor,
-            groups: self.groups.clone(),
-            memory_bytes: None,
-            in_place: self.in_place,
-        };
-        let (vm, socket) = match config {
-            Some(file) => vms::find(file, &self.name)?,
-            None => (of_arguments, None),
-        };
         let own = self.socket.clone();
+        if let Some(file) = config {
+            let found = vms::find(file, &self.name)?;
+            let socket = own.unwrap_or(found.socket);
+            return Ok(GroupOptions { socket, ..found });
+        }
         Ok(GroupOptions {
-            vm: vm.name,
-            monitor: vm.monitor,
-            socket: own.or(socket).unwrap_or_else(default_socket),
-            groups: vm.groups,
-            memory_bytes: vm.memory_bytes.unwrap_or(self.memory.0),
-            in_place: vm.in_place,
+            vm: self.name.clone(),
+            monitor: match qmp {
+                Some(socket) => Monitor::Qmp(socket.clone()),
+                None => Monitor::Libvirt(libvirt.clone().unwrap_or_default()),
+            },
+            socket: own.unwrap_or_else(default_socket),
+            groups: self.groups.clone(),
+            memory_bytes: self.memory.0,
+            in_place: self.in_place,
         })
     }
 }

@@ -8,17 +8,19 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow};
+use ringtap_client::default_socket;
 use ringtap_device::{DeviceSpec, Options, Size};
 use ringtap_hub::{Congestion, Group, Limits};
+use ringtap_vm::host::GroupOptions;
 use serde::Deserialize;
 use toml::Spanned;
 
 use super::groups::{self, Dividing, GroupPlaces, GroupText};
-use super::vms::{ConfiguredVm, VmTable};
+use super::vms::VmTable;
 use crate::seeing::metrics;
 
 /// Configuration of a hub.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Config {
     pub(super) socket: Option<PathBuf>,
     pub(super) metrics: Option<SocketAddr>,
@@ -28,7 +30,7 @@ pub(super) struct Config {
     pub(super) limits: Limits,
     pub(super) devices: Vec<Device>,
     pub(super) groups: Vec<GroupText>,
-    pub(super) vms: Vec<ConfiguredVm>,
+    pub(super) vms: Vec<GroupOptions>,
 }
 
 /// A device, and the place in the file that names it.
@@ -130,7 +132,7 @@ fn parse(path: &Path, text: &str) -> Result<Config> {
     text.require_own_names("group", file.groups.iter().map(|group| &group.name))?;
     text.require_own_names("vm", file.vms.iter().map(|vm| &vm.name))?;
     let vms = file.vms.iter().map(|vm| {
-        let resolved = vm.resolve();
+        let resolved = vm.resolve(file.socket.clone().unwrap_or_else(default_socket));
         resolved.map_err(|error| text.error("vm", &vm.name.span(), &error))
     });
     let vms = vms.collect::<Result<_>>()?;
@@ -325,7 +327,7 @@ mod tests {
             panic!("two VMs")
         };
         assert_eq!(one.monitor, Monitor::Qmp("/run/vm1.qmp".into()));
-        assert_eq!((one.groups.len(), one.memory_bytes), (2, Some(128 << 20)));
+        assert_eq!((one.groups.len(), one.memory_bytes), (2, 128 << 20));
         assert_eq!(two.monitor, Monitor::Libvirt("appliance".into()));
         assert_eq!(config.limits.connections_per_user.get(), 9);
         assert_eq!(config.limits.connections, Limits::default().connections);

@@ -7,21 +7,15 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Result, anyhow, bail, ensure};
 use ringtap_device::Size;
+use ringtap_vm::host::GroupOptions;
 use ringtap_vnplug::host::Monitor;
 use serde::Deserialize;
 use toml::Spanned;
 
 use super::config;
 
-/// A virtual machine of the file, or of the command line.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct ConfiguredVm {
-    pub(crate) name: String,
-    pub(crate) monitor: Monitor,
-    pub(crate) groups: Vec<String>,
-    pub(crate) memory_bytes: Option<u64>,
-    pub(crate) in_place: bool,
-}
+/// Size of the memory that a guest can read, unless the user gives another one.
+pub(crate) const MEMORY: Size = Size(64 << 20);
 
 /// `[[vm]]`.
 #[derive(Debug, Deserialize)]
@@ -37,7 +31,8 @@ pub(super) struct VmTable {
 }
 
 impl VmTable {
-    pub(super) fn resolve(&self) -> Result<ConfiguredVm> {
+    /// The groups of the hub at this socket for the machine.
+    pub(super) fn resolve(&self, socket: PathBuf) -> Result<GroupOptions> {
         let monitor = match (&self.qmp, &self.libvirt) {
             (Some(socket), None) => Monitor::Qmp(socket.clone()),
             (None, Some(domain)) => Monitor::Libvirt(domain.clone()),
@@ -45,22 +40,22 @@ impl VmTable {
         };
         ensure!(!self.groups.is_empty(), "a VM without groups gets nothing");
         let memory = self.memory.as_ref().map(|text| text.parse::<Size>());
-        Ok(ConfiguredVm {
-            name: name(self.name.get_ref())?,
+        Ok(GroupOptions {
+            vm: name(self.name.get_ref())?,
             monitor,
+            socket,
             groups: self.groups.clone(),
-            memory_bytes: memory.transpose()?.map(|size| size.0),
+            memory_bytes: memory.transpose()?.unwrap_or(MEMORY).0,
             in_place: self.in_place,
         })
     }
 }
 
-/// The virtual machine of this name in a hub's file, and the hub's socket if the file names one.
-pub(crate) fn find(file: &Path, name: &str) -> Result<(ConfiguredVm, Option<PathBuf>)> {
-    let config = config::read(file)?;
-    let found = config.vms.into_iter().find(|vm| vm.name == name);
-    let found = found.ok_or_else(|| anyhow!("{}: no [[vm]] {name}", file.display()))?;
-    Ok((found, config.socket))
+/// The virtual machine of this name in a hub's file.
+pub(crate) fn find(file: &Path, name: &str) -> Result<GroupOptions> {
+    let vms = config::read(file)?.vms;
+    let found = vms.into_iter().find(|vm| vm.vm == name);
+    found.ok_or_else(|| anyhow!("{}: no [[vm]] {name}", file.display()))
 }
 
 /// Parses the name of a virtual machine, which is a part of a file's name.
