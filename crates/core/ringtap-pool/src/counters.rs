@@ -86,24 +86,26 @@ impl CounterBalance {
     pub fn holds(&self) -> bool {
         self.offered == self.accounted
     }
+
+    /// Both sides in words, with numbers in this form.
+    pub fn text(&self, form: impl Fn(u64) -> String) -> String {
+        let (offered, accounted) = (form(self.offered), form(self.accounted));
+        let sides = format!("{offered} offered, {accounted} accounted for");
+        if self.holds() {
+            return format!("balanced: {sides}");
+        }
+        let difference = form(self.offered.abs_diff(self.accounted));
+        let side = match self.offered > self.accounted {
+            true => "missing",
+            false => "too many",
+        };
+        format!("NOT balanced: {sides}, {difference} {side}")
+    }
 }
 
 impl fmt::Display for CounterBalance {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let CounterBalance { offered, accounted } = self;
-        if self.holds() {
-            return write!(f, "balanced: {offered} offered, {accounted} accounted for");
-        }
-        let difference = offered.abs_diff(*accounted);
-        let side = if offered > accounted {
-            "missing"
-        } else {
-            "too many"
-        };
-        write!(
-            f,
-            "NOT balanced: {offered} offered, {accounted} accounted for, {difference} {side}"
-        )
+        f.write_str(&self.text(|number| number.to_string()))
     }
 }
 

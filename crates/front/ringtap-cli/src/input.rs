@@ -129,7 +129,9 @@ fn mode(word: &str) -> Result<Mode, String> {
 impl InputArgs {
     /// Opens the device or file; capture starts now.
     pub(crate) fn open(&self, options: OpenOptions) -> Result<Capture> {
-        Ok(self.options(options).open_device(&self.named()?)?)
+        let options = options.device_options(self.flags());
+        let options = options.filter(self.filter_text());
+        Ok(options.open_device(&self.named()?)?)
     }
 
     /// As [`InputArgs::open`], for the workers of a probe, between which the flows are divided. Workers that
@@ -196,11 +198,6 @@ impl InputArgs {
             return Err(UsageError(text).into());
         }
         Ok(named)
-    }
-
-    fn options(&self, options: OpenOptions) -> OpenOptions {
-        let options = options.device_options(self.flags());
-        options.filter(self.filter_text())
     }
 
     /// The kind of the device, if the user named one.

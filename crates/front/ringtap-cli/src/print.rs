@@ -22,16 +22,21 @@ use tracing_subscriber::{
 ///
 /// The pipe is closed, or the disk is full.
 pub(crate) fn line(text: impl Display) -> Result<()> {
-    let mut out = io::stdout().lock();
-    // One call, so that the line appears whole or not at all.
-    let written = out.write_all(format!("{}\n", printable(text)).as_bytes());
-    written.and_then(|()| out.flush()).map_err(|error| {
+    write(text).map_err(|error| {
         let what = match error.kind() {
             ErrorKind::BrokenPipe => "nobody reads the output",
             _ => "the output cannot be written",
         };
         Error::new(error).context(what)
     })
+}
+
+/// As [`line`], with the system's error.
+pub(crate) fn write(text: impl Display) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    // One call, so that the line appears whole or not at all.
+    out.write_all(format!("{}\n", printable(text)).as_bytes())?;
+    out.flush()
 }
 
 /// Prints a line on standard error, and ignores a failure to do so.

@@ -8,6 +8,7 @@ use clap::Args;
 use ringtap::{
     AllCounters, Batch, Capture, CaptureGap, Counted, Counters, OpenOptions, Order, Packet,
 };
+use ringtap_pool::ids::LaneId;
 use serde_json::{Value, json};
 
 use crate::UsageError;
@@ -28,7 +29,7 @@ const STEADY_PAUSE: Duration = Duration::from_millis(10);
 const MOST_GAPS: usize = 64;
 
 /// When to stop, where to run, what to print.
-#[derive(Args, Debug, Clone)]
+#[derive(Args, Debug, Clone, Default)]
 pub(crate) struct ReadingArgs {
     /// Stop after this many packets that pass the filter.
     #[arg(short = 'c', long, value_name = "PACKETS", value_parser = clap::value_parser!(u64).range(1..))]
@@ -105,15 +106,8 @@ impl ReadingArgs {
     /// Arguments without limits, of which only the final counters are printed.
     pub(crate) fn silent() -> Self {
         ReadingArgs {
-            count: None,
-            duration: None,
-            interval: Duration::from_secs(1),
-            in_order: None,
-            name: None,
-            cpu: Placement::default(),
-            json: false,
-            verbose: false,
             quiet: true,
+            ..ReadingArgs::default()
         }
     }
 }
@@ -282,18 +276,11 @@ impl<'a> Reading<'a> {
         }
         let now = Instant::now();
         let counters = self.capture.counters()?;
-        if self.args.json {
-            self.sink.say(&report::json(
-                &self.capture.facts().device,
-                self.name,
-                None,
-                &counters,
-            )?)?;
-        } else {
-            let (then, before) = self.last;
-            self.sink
-                .say(&report::live_line(&counters, &before, now - then))?;
-        }
+        let (then, before) = self.last;
+        self.sink.say(&match self.args.json {
+            true => self.json(None, &counters)?,
+            false => report::live_line(&counters, &before, now - then),
+        })?;
         self.last = (now, counters);
         Ok(Flow::Go)
     }
@@ -329,32 +316,26 @@ impl<'a> Reading<'a> {
         let whence = if hub_left { ALONE } else { &facts.offered_from };
         let lanes = lanes.into_iter().filter(|_| self.args.verbose);
         for (lane, counters) in lanes {
-            if self.args.json {
-                self.sink.say(&report::json(
-                    &facts.device,
-                    self.name,
-                    Some(lane),
-                    &counters,
-                )?)?;
-            } else {
-                let title = format!("{} {lane}:", facts.device);
-                self.sink
-                    .say(&report::counters(&title, "seen on this lane", &counters))?;
-            }
+            let title = format!("{} {lane}:", facts.device);
+            self.sink.say(&match self.args.json {
+                true => self.json(Some(lane), &counters)?,
+                false => report::counters(&title, "seen on this lane", &counters),
+            })?;
         }
+        let mut extras = self.gaps.0.iter().chain(extras);
         if self.args.json {
-            for extra in self.gaps.0.iter().chain(extras) {
-                self.sink.say(&extra.json())?;
-            }
-            self.sink
-                .say(&report::json(&facts.device, self.name, None, &total)?)?;
+            extras.try_for_each(|extra| self.sink.say(&extra.json()))?;
+            self.sink.say(&self.json(None, &total)?)?;
             return Ok(total);
         }
         let title = format!("{} {:.1} s:", facts.device, self.seconds());
         self.sink.say(&report::counters(&title, whence, &total))?;
-        for extra in self.gaps.0.iter().chain(extras) {
-            self.sink.say(&format!("  {}", extra.text))?;
-        }
+        extras.try_for_each(|extra| self.sink.say(&format!("  {}", extra.text)))?;
         Ok(total)
+    }
+
+    /// A line of JSON with counters of this reader.
+    fn json(&self, lane: Option<LaneId>, counters: &Counters) -> Result<String> {
+        report::json(&self.capture.facts().device, self.name, lane, counters)
     }
 }

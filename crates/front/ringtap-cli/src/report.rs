@@ -116,12 +116,7 @@ pub(crate) fn live_line(now: &Counters, before: &Counters, interval: Duration) -
 
 /// Both sides of the counters' equation, with grouped numbers.
 pub(crate) fn balance(counters: &Counters) -> String {
-    let text = counters.balance().to_string();
-    let words = text.split(' ');
-    let words: Vec<_> = words
-        .map(|word| word.parse().map_or_else(|_| word.to_owned(), grouped))
-        .collect();
-    words.join(" ")
+    counters.balance().text(grouped)
 }
 
 /// Columns before the note of a counter, and columns of a line.

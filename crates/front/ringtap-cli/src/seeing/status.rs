@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `ringtap status`: all counters of a running hub as JSON.
 
-use std::io::{self, ErrorKind, IsTerminal, Write as _};
+use std::io::{self, ErrorKind, IsTerminal};
 use std::process::ExitCode;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -10,6 +10,7 @@ use anyhow::Result;
 use clap::Args;
 
 use super::{HubSocketArgs, seconds};
+use crate::print;
 
 /// Prints all counters of a running hub as one JSON object: its sources with their lanes, its
 /// groups, its readers.
@@ -49,7 +50,7 @@ pub(crate) fn run(args: &StatusArgs) -> Result<ExitCode> {
             true => serde_json::to_string_pretty(&status)?,
             false => serde_json::to_string(&status)?,
         };
-        match print(&text) {
+        match print::write(&text) {
             // The program that reads the pipe needs no more.
             Err(error) if error.kind() == ErrorKind::BrokenPipe => return Ok(ExitCode::SUCCESS),
             printed => printed?,
@@ -60,10 +61,4 @@ pub(crate) fn run(args: &StatusArgs) -> Result<ExitCode> {
         next += interval;
         thread::sleep(next.saturating_duration_since(Instant::now()));
     }
-}
-
-fn print(text: &str) -> io::Result<()> {
-    let mut out = io::stdout().lock();
-    writeln!(out, "{text}")?;
-    out.flush()
 }

@@ -7,7 +7,7 @@ mod groups;
 mod words;
 
 use std::fs;
-use std::io::{self, ErrorKind, IsTerminal as _, Write as _};
+use std::io::{self, ErrorKind, IsTerminal as _};
 use std::process::ExitCode;
 use std::thread;
 use std::time::Duration;
@@ -71,7 +71,7 @@ fn answer(args: &WhyArgs) -> Result<ExitCode> {
         true => serde_json::to_string(&answer)?,
         false => lines(&answer),
     };
-    match writeln!(io::stdout().lock(), "{text}") {
+    match print::write(&text) {
         Err(error) if error.kind() == ErrorKind::BrokenPipe => {}
         printed => printed?,
     }

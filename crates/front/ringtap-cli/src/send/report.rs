@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Prints the counters of the sender, as text or as one JSON object a line.
 
-use std::io::{self, Write as _};
+use std::io;
 
 use ringtap_ipc::time::now_ns;
 use ringtap_send::{Method, SendCounters};
 use serde::Serialize;
 
+use crate::print;
 use crate::report::{as_f64, bits_per_second, grouped, packets, rounded};
 
 /// Prints how the counters grow.
@@ -69,7 +70,7 @@ impl Report {
                 grouped(now.refused),
             ),
         };
-        writeln!(io::stdout().lock(), "{text}")
+        print::write(text)
     }
 
     /// Prints the totals and rates of the whole run.
@@ -79,7 +80,7 @@ impl Report {
             true => self.json(now, &rates, true)?,
             false => self.summary(now, &rates),
         };
-        writeln!(io::stdout().lock(), "{text}")
+        print::write(text)
     }
 
     fn summary(&self, now: SendCounters, rates: &SendRates) -> String {
