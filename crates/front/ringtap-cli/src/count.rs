@@ -4,7 +4,7 @@
 mod consumer;
 mod latency;
 mod stamps;
-pub(crate) mod work;
+mod work;
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -20,7 +20,7 @@ use crate::interrupt::EndRequests;
 use crate::print;
 use crate::reading::{self, Reading, ReadingArgs};
 use crate::session;
-use consumer::{CountReader, Extras};
+pub(crate) use consumer::{CountReader, Extras};
 use latency::Latency;
 use stamps::Stamps;
 use work::{Work, WorkKind};

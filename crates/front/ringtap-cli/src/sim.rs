@@ -11,6 +11,7 @@ use ringtap_capture::sim::{PS_PER_SECOND, SimOptions};
 use ringtap_device::{DeviceSpec, Kind, Rate};
 use ringtap_hub::buddies::{BuddyCounts, BuddyGroups};
 use serde::Serialize;
+use serde_json::{Value, json};
 
 use crate::print;
 use crate::report::{self, CounterFields, grouped};
@@ -68,33 +69,12 @@ struct SimLine<'a> {
     counters: CounterFields,
     loss: f64,
     chunks_per_lane: u32,
-    lanes: Vec<LaneFields>,
+    lanes: Vec<Value>,
     delivered_by_reader: Vec<u64>,
     delivered_chunks: u64,
     offloaded_chunks: u64,
     offloaded_packets: u64,
     disordered_packets: u64,
-}
-
-#[derive(Serialize)]
-struct LaneFields {
-    offered: u64,
-    captured: u64,
-    nic: u64,
-    pool_full: u64,
-    most_chunks: u32,
-}
-
-impl From<&LaneOutcome> for LaneFields {
-    fn from(lane: &LaneOutcome) -> Self {
-        LaneFields {
-            offered: lane.arrived,
-            captured: lane.captured,
-            nic: lane.nic,
-            pool_full: lane.pool_full,
-            most_chunks: lane.most_chunks,
-        }
-    }
 }
 
 pub(crate) fn run(args: &SimArgs) -> Result<ExitCode> {
@@ -168,13 +148,18 @@ fn line<'a>(device: &'a str, outcome: &SimOutcome, buddies: BuddyCounts) -> SimL
         counters: CounterFields::from(&outcome.counters()),
         loss: outcome.loss(),
         chunks_per_lane: outcome.chunks,
-        lanes: outcome.lanes.iter().map(LaneFields::from).collect(),
+        lanes: outcome.lanes.iter().map(lane_json).collect(),
         delivered_by_reader: outcome.readers.iter().map(|one| one.delivered).collect(),
         delivered_chunks: buddies.chunks,
         offloaded_chunks: buddies.offloaded_chunks,
         offloaded_packets: buddies.offloaded_packets,
         disordered_packets: outcome.disordered_packets,
     }
+}
+
+fn lane_json(lane: &LaneOutcome) -> Value {
+    json!({"offered": lane.arrived, "captured": lane.captured, "nic": lane.nic,
+           "pool_full": lane.pool_full, "most_chunks": lane.most_chunks})
 }
 
 #[cfg(test)]

@@ -12,12 +12,13 @@ use super::work::Work;
 use crate::reading::{self, Extra, Reading};
 use crate::session::{BatchConsumer, Flow};
 
-pub(super) struct CountReader<'a> {
-    pub(super) reading: Reading<'a>,
-    pub(super) extras: Extras,
+pub(crate) struct CountReader<'a> {
+    pub(crate) reading: Reading<'a>,
+    pub(crate) extras: Extras,
 }
 
-pub(super) struct Extras {
+#[derive(Default)]
+pub(crate) struct Extras {
     pub(super) work: Option<Work>,
     pub(super) latency: Option<Latency>,
     pub(super) stamps: Option<Stamps>,
@@ -65,7 +66,7 @@ impl Extras {
 
 impl CountReader<'_> {
     /// Prints the final counters and the results of the extra work.
-    pub(super) fn finish(&self) -> Result<Counters> {
+    pub(crate) fn finish(&self) -> Result<Counters> {
         let mut extras = self.extras.results();
         extras.extend(self.reading.capture.order().map(reading::order_kept));
         self.reading.finish(&extras)

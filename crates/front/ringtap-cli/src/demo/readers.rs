@@ -5,41 +5,29 @@ use std::thread::{Scope, ScopedJoinHandle};
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail};
-use ringtap::{Batch, Capture, Counters};
+use ringtap::{Capture, Counters};
 use ringtap_ipc::time::now_ns;
 
 use super::FILTER;
 use super::places::DemoCpus;
 use super::probe::{self, ProbeResult, RunningProbe};
 use crate::affinity;
+use crate::count::{CountReader, Extras};
 use crate::print::line as say;
 use crate::reading::{Reading, ReadingArgs};
 use crate::record::{self, FileOptions, FileSignals, Recorder, Writer, WrittenFiles};
-use crate::session::{self, BatchConsumer, Flow};
+use crate::session::{self, BatchConsumer};
 
 /// Longest interval between two ticks of the recorder.
 const TICK: Duration = Duration::from_millis(200);
-
-/// Counts all packets of its subscription.
-struct CountingReader<'a>(Reading<'a>);
-
-impl BatchConsumer for CountingReader<'_> {
-    fn batch(&mut self, batch: &Batch) -> Result<Flow> {
-        self.0.batch(batch, |_, _| Ok(Flow::Go))
-    }
-
-    fn capture(&mut self) -> &mut Capture {
-        &mut self.0.capture
-    }
-}
 
 /// A reader's thread, which returns the reader and the outcome of reading.
 type Done<'scope, R> = ScopedJoinHandle<'scope, (R, Result<()>)>;
 
 pub(super) struct RunningReaders<'scope, 'a> {
-    counter: Done<'scope, CountingReader<'a>>,
+    counter: Done<'scope, CountReader<'a>>,
     recorder: Done<'scope, Recorder<'a>>,
-    members: [Done<'scope, CountingReader<'a>>; 2],
+    members: [Done<'scope, CountReader<'a>>; 2],
     probe: RunningProbe<'scope>,
 }
 
@@ -72,7 +60,10 @@ pub(super) fn start_all<'scope, 'a: 'scope>(
     let recording = Reading::new(args, second, "record");
     let recorder = Recorder::new(recording, writer, start_ns, false, FileSignals::default());
     let count = |capture, name, cpu| {
-        let counter = CountingReader(Reading::new(args, capture, name));
+        let counter = CountReader {
+            reading: Reading::new(args, capture, name),
+            extras: Extras::default(),
+        };
         start(scope, counter, cpu)
     };
     Ok(RunningReaders {
@@ -130,12 +121,12 @@ impl RunningReaders<'_, '_> {
 }
 
 /// The final counters of a counting reader.
-fn counters(done: Done<'_, CountingReader<'_>>, title: &str) -> Result<Counters> {
+fn counters(done: Done<'_, CountReader<'_>>, title: &str) -> Result<Counters> {
     let (counter, counting) = done
         .join()
         .map_err(|_| anyhow!("{title}: its thread has ended"))?;
     say(format_args!("\n{title}:"))?;
-    let counters = counter.0.finish(&[])?;
+    let counters = counter.finish()?;
     counting.with_context(|| title.to_owned())?;
     Ok(counters)
 }
