@@ -158,36 +158,34 @@ struct Moved {
     state: Option<StateFile>,
 }
 
-/// Moved interrupts; [`Steered::undo`] moves them back.
-#[derive(Clone, Default)]
+/// Moved interrupts, which move back when this is dropped.
+#[derive(Default)]
 pub(crate) struct Steered(Arc<Mutex<Moved>>);
-
-/// Moves interrupts back when dropped. (Dropping `Steered` does not: the thread that waits for
-/// signals holds a copy until the process ends.)
-pub(crate) struct AtEnd(Steered);
-
-impl Drop for AtEnd {
-    fn drop(&mut self) {
-        self.0.undo();
-    }
-}
 
 impl Steered {
     fn moved(&self) -> MutexGuard<'_, Moved> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A guard that moves interrupts back when dropped.
-    pub(crate) fn at_end(&self) -> AtEnd {
-        AtEnd(self.clone())
-    }
-
+    /// Moves them back before this is dropped.
     pub(crate) fn undo(&self) {
         let mut moved = self.moved();
         moved.guards.clear();
         if let Some(state) = moved.state.take() {
             state.remove();
         }
+    }
+
+    /// As [`undo`](Self::undo), for another thread.
+    pub(crate) fn undoing(&self) -> impl FnOnce() + Send + use<> {
+        let same = Steered(Arc::clone(&self.0));
+        move || drop(same)
+    }
+}
+
+impl Drop for Steered {
+    fn drop(&mut self) {
+        self.undo();
     }
 }
 

@@ -232,7 +232,6 @@ pub(crate) fn run(args: &BridgeArgs) -> Result<ExitCode> {
         RunningBridge::start(&options, &groups, &socket, &keeps)
     })?;
     let steered = Steered::default();
-    let _goes_back = steered.at_end();
     cpu.steer([args.one.as_str(), args.other.as_str()], &steered)?;
     print::note(format_args!(
         "ringtap: bridge of {} and {}",

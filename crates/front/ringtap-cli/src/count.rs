@@ -75,7 +75,6 @@ pub(crate) fn run(args: &CountArgs) -> Result<ExitCode> {
         .confined(keeps);
     let capture = affinity::on(cpu.capture, || args.input.open(options))?;
     let steered = Steered::default();
-    let _goes_back = steered.at_end();
     requests.stop(capture.control(), args.reading.duration, &steered)?;
     print::notes(capture.notes());
     cpu.steer(capture.facts().interface.as_deref(), &steered)?;

@@ -227,7 +227,6 @@ pub(crate) fn run(args: &HubArgs) -> Result<ExitCode> {
     let (hub, facts) = affinity::on(cpu.capture, || start(&config, &keeps))?;
     let deadline = args.duration.map(|duration| Instant::now() + duration);
     let steered = Steered::default();
-    let _goes_back = steered.at_end();
     cpu.steer(interfaces().map(|device| device.name.as_str()), &steered)?;
     let server = Server::open(listener, &hub, groups::access(&config.groups))
         .context("cannot open the socket's server")?;

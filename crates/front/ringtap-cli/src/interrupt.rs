@@ -65,9 +65,9 @@ impl EndRequests {
         duration: Option<Duration>,
         steered: &Steered,
     ) -> Result<()> {
-        let (stopper, steered) = (Arc::clone(control), steered.clone());
+        let (stopper, undo) = (Arc::clone(control), steered.undoing());
         self.call(duration, move || {
-            steered.undo();
+            undo();
             stopper.stop();
         })
     }

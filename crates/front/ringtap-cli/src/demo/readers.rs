@@ -57,8 +57,15 @@ pub(super) fn start_all<'scope, 'a: 'scope>(
     let start_ns = now_ns();
     let interfaces = record::interfaces(&second, FILTER);
     let writer = Writer::create(&options, record::origin(), interfaces, start_ns)?;
-    let recording = Reading::new(args, second, "record");
-    let recorder = Recorder::new(recording, writer, start_ns, false, FileSignals::default());
+    let recorder = Recorder {
+        reading: Reading::new(args, second, "record"),
+        writer,
+        start_ns,
+        progress: false,
+        signals: FileSignals::default(),
+        closed: None,
+        events: None,
+    };
     let count = |capture, name, cpu| {
         let counter = CountReader {
             reading: Reading::new(args, capture, name),

@@ -27,15 +27,16 @@ use crate::session::{BatchConsumer, Flow};
 
 /// Records the packets of one reader.
 pub(crate) struct Recorder<'a> {
-    reading: Reading<'a>,
-    writer: Writer,
-    start_ns: u64,
+    pub(crate) reading: Reading<'a>,
+    pub(crate) writer: Writer,
+    pub(crate) start_ns: u64,
     /// A line on the terminal shows the progress.
-    progress: bool,
-    signals: FileSignals,
-    closed: Option<ClosedFiles>,
+    pub(crate) progress: bool,
+    pub(crate) signals: FileSignals,
+    /// Commands that run for each closed file.
+    pub(crate) closed: Option<ClosedFiles>,
     /// Only packets around events are written.
-    events: Option<Events>,
+    pub(crate) events: Option<Events>,
 }
 
 /// Signals about the files; by default none is caught. Both wait until the recorder looks.
@@ -59,35 +60,7 @@ impl FileSignals {
     }
 }
 
-impl<'a> Recorder<'a> {
-    pub(crate) fn new(
-        reading: Reading<'a>,
-        writer: Writer,
-        start_ns: u64,
-        progress: bool,
-        signals: FileSignals,
-    ) -> Self {
-        Recorder {
-            signals,
-            closed: None,
-            events: None,
-            reading,
-            writer,
-            start_ns,
-            progress,
-        }
-    }
-
-    /// Runs a command for each closed file from now on.
-    pub(crate) fn when_closed(self, closed: Option<ClosedFiles>) -> Self {
-        Recorder { closed, ..self }
-    }
-
-    /// Writes only packets around events from now on.
-    pub(crate) fn around(self, events: Option<Events>) -> Self {
-        Recorder { events, ..self }
-    }
-
+impl Recorder<'_> {
     /// Closes the last file with the final counters and prints both.
     ///
     /// # Errors

@@ -94,7 +94,6 @@ pub(crate) fn run(args: &RecordArgs) -> Result<ExitCode> {
     let events = args.events.events(&capture)?;
     let writer = Writer::create(&files, origin(), interfaces, start_ns)?;
     let steered = Steered::default();
-    let _goes_back = steered.at_end();
     requests.stop(capture.control(), limited.duration, &steered)?;
     print::notes(capture.notes());
     print::notes(losses(args.input.file(), files.format()));
@@ -108,8 +107,15 @@ pub(crate) fn run(args: &RecordArgs) -> Result<ExitCode> {
     };
     let reading = Reading::new(&limited, capture, "record").to(sink);
     let progress = io::stderr().is_terminal() && !args.reading.quiet && !args.reading.json;
-    let recorder = Recorder::new(reading, writer, start_ns, progress, signals);
-    let mut recorder = recorder.when_closed(closed).around(events);
+    let mut recorder = Recorder {
+        reading,
+        writer,
+        start_ns,
+        progress,
+        signals,
+        closed,
+        events,
+    };
     let received = session::receive(args.reading.interval, &mut recorder);
     // Before the capture ends: NAPI may depend on its program.
     steered.undo();
