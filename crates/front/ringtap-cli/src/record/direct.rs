@@ -147,9 +147,8 @@ mod tests {
     #[test]
     fn an_error_is_reported_whenever_the_recorder_learns_of_it() {
         let full = FakeDisk(|_| Err(io::ErrorKind::StorageFull.into()));
-        let mut output = Output::new("disk", Arc::new(full));
-        let thread = start().unwrap();
-        output.begin(Format::Pcapng, WriteMode::Direct(thread));
+        let mode = WriteMode::Direct(start().unwrap());
+        let mut output = Output::new("disk", Arc::new(full), Format::Pcapng, mode);
         let error = loop {
             match output.buffer(PART_BYTES / 2) {
                 Ok(buffer) => buffer.resize(buffer.len() + PART_BYTES / 2, 0),
@@ -168,15 +167,14 @@ mod tests {
             thread::sleep(Duration::from_millis(10));
             Ok(bytes)
         });
-        let mut output = Output::new("disk", Arc::new(slow));
-        let thread = start().unwrap();
-        output.begin(Format::Pcapng, WriteMode::Direct(thread));
+        let mode = WriteMode::Direct(start().unwrap());
+        let mut output = Output::new("disk", Arc::new(slow), Format::Pcapng, mode);
         for _ in 0..20 * 1024 {
             let buffer = output.buffer(1024).unwrap();
             buffer.extend_from_slice(&[0; 1024]);
         }
         output.flush().unwrap();
-        let WriteMode::Direct(thread) = output.take_mode() else {
+        let WriteMode::Direct(thread) = &output.mode else {
             panic!("another mode");
         };
         assert!(thread.spare.len() <= PARTS, "{}", thread.spare.len());

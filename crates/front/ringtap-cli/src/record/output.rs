@@ -95,7 +95,7 @@ impl AddAssign for FileContent {
 pub(super) struct Output {
     name: String,
     medium: Arc<dyn Medium>,
-    mode: WriteMode,
+    pub(super) mode: WriteMode,
     format: Format,
     buffer: Vec<u8>,
     /// Unused bytes at the start of the buffer, so that the first used one is aligned for direct I/O.
@@ -114,38 +114,32 @@ pub(super) struct Output {
 
 impl Output {
     /// Creates the file `name`, replacing an old one; `-` is standard output.
-    pub(super) fn create(name: &str, mode: &WriteMode) -> Result<Self, WriteError> {
-        // Packets are for nobody but the user that recorded them.
-        let mut options = File::options();
-        options.write(true).create(true).truncate(true).mode(0o600);
-        let medium: io::Result<Arc<dyn Medium>> = match (name, mode) {
-            ("-", _) => StdoutPipe::open().map(|pipe| Arc::new(pipe) as _),
-            (_, WriteMode::Direct(_)) => {
-                DirectFile::open(&mut options, name).map(|file| Arc::new(file) as _)
-            }
-            _ => options.open(name).map(|file| Arc::new(file) as _),
-        };
-        let file = match name {
-            "-" => "standard output",
-            _ => name,
-        };
-        match medium {
-            Ok(medium) => Ok(Self::new(file, medium)),
-            Err(cause) => Err(WriteError::Create {
-                file: file.to_owned(),
-                cause,
-            }),
-        }
+    pub(super) fn create(name: &str, format: Format, mode: WriteMode) -> Result<Self, WriteError> {
+        let medium = open(name, &mode)?;
+        Ok(Self::new(shown(name), medium, format, mode))
     }
 
-    pub(super) fn new(name: &str, medium: Arc<dyn Medium>) -> Self {
+    pub(super) fn new(
+        name: &str,
+        medium: Arc<dyn Medium>,
+        format: Format,
+        mut mode: WriteMode,
+    ) -> Self {
+        let (buffer, base) = match &mut mode {
+            WriteMode::Direct(thread) => {
+                let buffer = aligned_buffer(thread);
+                let base = buffer.len();
+                (buffer, base)
+            }
+            _ => (Vec::with_capacity(BUFFER_BYTES), 0),
+        };
         Self {
             name: name.to_owned(),
             medium,
-            mode: WriteMode::Cached,
-            format: Format::Pcapng,
-            buffer: Vec::new(),
-            base: 0,
+            mode,
+            format,
+            buffer,
+            base,
             offset: 0,
             in_file: 0,
             appended: PacketTotals::default(),
@@ -155,29 +149,16 @@ impl Output {
         }
     }
 
-    /// Writes this format in this way from the beginning.
-    pub(super) fn begin(&mut self, format: Format, mut mode: WriteMode) {
-        self.format = format;
-        match &mut mode {
-            WriteMode::Direct(thread) => {
-                self.buffer = aligned_buffer(thread);
-                self.base = self.buffer.len();
-            }
-            _ => self.buffer = Vec::with_capacity(BUFFER_BYTES),
-        }
-        self.mode = mode;
-    }
-
-    pub(super) fn mode(&self) -> &WriteMode {
-        &self.mode
-    }
-
-    /// The threads, for the next file; this one has to be flushed before.
-    pub(super) fn take_mode(&mut self) -> WriteMode {
-        // All of it is in the file; direct I/O kept the last bytes to write them again with those that follow.
-        self.buffer.clear();
-        (self.base, self.in_file) = (0, 0);
-        mem::replace(&mut self.mode, WriteMode::Cached)
+    /// Begins the next file of a series; all of this one has to be flushed before.
+    pub(super) fn next(&mut self, name: &str) -> Result<(), WriteError> {
+        self.medium = open(name, &self.mode)?;
+        name.clone_into(&mut self.name);
+        // Direct I/O kept the last bytes, to write them again with those that would follow.
+        self.buffer.truncate(self.base);
+        (self.offset, self.in_file) = (0, 0);
+        self.appended = PacketTotals::default();
+        (self.before, self.written) = Default::default();
+        Ok(())
     }
 
     /// Fails if no program reads the bytes, as far as the system knows.
@@ -422,6 +403,32 @@ impl Output {
             packets,
             cause,
         }
+    }
+}
+
+/// Opens a new file, or standard output.
+fn open(name: &str, mode: &WriteMode) -> Result<Arc<dyn Medium>, WriteError> {
+    // Packets are for nobody but the user that recorded them.
+    let mut options = File::options();
+    options.write(true).create(true).truncate(true).mode(0o600);
+    let medium: io::Result<Arc<dyn Medium>> = match (name, mode) {
+        ("-", _) => StdoutPipe::open().map(|pipe| Arc::new(pipe) as _),
+        (_, WriteMode::Direct(_)) => {
+            DirectFile::open(&mut options, name).map(|file| Arc::new(file) as _)
+        }
+        _ => options.open(name).map(|file| Arc::new(file) as _),
+    };
+    medium.map_err(|cause| WriteError::Create {
+        file: shown(name).to_owned(),
+        cause,
+    })
+}
+
+/// The name of a file, for messages.
+fn shown(name: &str) -> &str {
+    match name {
+        "-" => "standard output",
+        _ => name,
     }
 }
 

@@ -92,8 +92,7 @@ impl Writer {
         if !ring.has_room(0, options.file_size.unwrap_or(0))? {
             return Err(WriteError::Budget { file: name });
         }
-        let mut output = Output::create(&name, &mode)?;
-        output.begin(format, mode);
+        let output = Output::create(&name, format, mode)?;
         let mut writer = Self {
             options: options.clone(),
             most_bytes: options
@@ -217,11 +216,9 @@ impl Writer {
         self.ring.close(self.output.size_bytes());
         let name = self.names.next(now_ns)?;
         self.ring.begin(&name)?;
-        let next = Output::create(&name, self.output.mode())?;
-        self.closed += self.output.content();
-        let (format, mode) = (self.output.format(), self.output.take_mode());
-        self.output = next;
-        self.output.begin(format, mode);
+        let closed = self.output.content();
+        self.output.next(&name)?;
+        self.closed += closed;
         self.begin(now_ns)?;
         Ok(FileNext::Continue)
     }

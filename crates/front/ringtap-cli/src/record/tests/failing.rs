@@ -86,8 +86,7 @@ fn fill_as(
     format: Format,
     mode: WriteMode,
 ) -> Result<(), WriteError> {
-    let mut output = Output::new("disk", Arc::new(disk.clone()));
-    output.begin(format, mode);
+    let mut output = Output::new("disk", Arc::new(disk.clone()), format, mode);
     let buffer = output.buffer(0)?;
     match format {
         Format::Pcap => classic::file_header(buffer, interface().link_type),
@@ -189,7 +188,8 @@ fn is_exact_on_full_disks(
 #[test]
 fn nothing_is_written_after_a_failure() {
     let disk = Disk::new(500, 500);
-    let mut output = Output::new("disk", Arc::new(disk.clone()));
+    let medium = Arc::new(disk.clone());
+    let mut output = Output::new("disk", medium, Format::Pcapng, WriteMode::Cached);
     write::section(output.buffer(0).unwrap(), &origin());
     write::interface(output.buffer(0).unwrap(), &interface(), None);
     output.flush().unwrap();
@@ -235,8 +235,8 @@ impl Medium for ErrorOnce {
 #[test]
 fn the_thread_of_direct_io_writes_nothing_after_a_failure() {
     let disk = Arc::new(ErrorOnce::default());
-    let mut output = Output::new("disk", Arc::clone(&disk) as _);
-    output.begin(Format::Pcapng, WriteMode::Direct(direct::start().unwrap()));
+    let mode = WriteMode::Direct(direct::start().unwrap());
+    let mut output = Output::new("disk", Arc::clone(&disk) as _, Format::Pcapng, mode);
     write::section(output.buffer(0).unwrap(), &origin());
     write::interface(output.buffer(0).unwrap(), &interface(), None);
     let mut append = |packet: &Kept| -> Result<(), WriteError> {
