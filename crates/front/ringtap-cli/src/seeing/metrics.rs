@@ -21,6 +21,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use anyhow::{Context as _, Result, ensure};
 use hyper::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
@@ -62,27 +63,6 @@ pub(crate) enum Reach {
     Anywhere,
 }
 
-/// Why metrics cannot be served.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub(crate) enum ServeError {
-    /// Other machines could connect.
-    #[error(
-        "metrics at {0} could be read by other machines: use 127.0.0.1:{port} or [::1]:{port}, or \
-         give --metrics-anywhere", port = .0.port()
-    )]
-    NotLoopback(SocketAddr),
-    /// The address is in use or does not exist.
-    #[error("metrics at {address}: {reason}")]
-    Bind {
-        address: SocketAddr,
-        reason: io::Error,
-    },
-    /// The system has no thread or no descriptor left.
-    #[error("metrics cannot be served: {0}")]
-    System(#[from] io::Error),
-}
-
 /// A running server, which ends when this is dropped.
 pub(crate) struct MetricsServer {
     address: SocketAddr,
@@ -98,20 +78,26 @@ pub(crate) fn serve(
     address: SocketAddr,
     reach: Reach,
     exposition: impl Fn() -> Option<Exposition> + Send + 'static,
-) -> Result<MetricsServer, ServeError> {
-    if reach == Reach::Loopback && !address.ip().to_canonical().is_loopback() {
-        return Err(ServeError::NotLoopback(address));
-    }
-    let bind = |reason| ServeError::Bind { address, reason };
-    let listener = TcpListener::bind(address).map_err(bind)?;
-    listener.set_nonblocking(true)?;
-    let address = listener.local_addr()?;
-    let runtime = Builder::new_current_thread().enable_all().build()?;
-    let (running, ended) = oneshot::channel();
+) -> Result<MetricsServer> {
+    let port = address.port();
+    ensure!(
+        reach == Reach::Anywhere || address.ip().to_canonical().is_loopback(),
+        "metrics at {address} could be read by other machines: use 127.0.0.1:{port} or [::1]:{port}, or \
+         give --metrics-anywhere"
+    );
+    let listener = TcpListener::bind(address).with_context(|| format!("metrics at {address}"))?;
     let pages = Pages {
         exposition: Box::new(exposition),
         last: None,
     };
+    start(listener, pages).context("metrics cannot be served")
+}
+
+fn start(listener: TcpListener, pages: Pages) -> io::Result<MetricsServer> {
+    listener.set_nonblocking(true)?;
+    let address = listener.local_addr()?;
+    let runtime = Builder::new_current_thread().enable_all().build()?;
+    let (running, ended) = oneshot::channel();
     let thread = std::thread::Builder::new()
         .name("metrics".into())
         .spawn(move || run(&runtime, listener, pages, ended))?;
