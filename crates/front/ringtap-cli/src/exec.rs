@@ -16,6 +16,7 @@ use anyhow::{Context, Result, bail};
 use clap::Args;
 use ringtap_device::DeviceSpec;
 
+use crate::seeing::HubSocketArgs;
 use crate::{UsageError, print};
 
 /// Names of the library in cargo's folder and as installed.
@@ -37,10 +38,8 @@ pub(crate) struct ExecArgs {
     #[arg(long, value_name = "DEVICE", value_parser = via)]
     via: Option<String>,
 
-    /// The hub's socket. Without it: $RINGTAP_SOCKET, else /run/ringtap/hub.sock, else
-    /// $XDG_RUNTIME_DIR/ringtap.sock.
-    #[arg(long, value_name = "PATH")]
-    socket: Option<PathBuf>,
+    #[command(flatten)]
+    hub: HubSocketArgs,
 
     /// Do not print how a device is read.
     #[arg(short, long)]
@@ -106,7 +105,7 @@ pub(crate) fn run(args: &ExecArgs) -> Result<ExitCode> {
     if let Some(via) = &args.via {
         command.env("RINGTAP_VIA", via);
     }
-    if let Some(socket) = &args.socket {
+    if let Some(socket) = &args.hub.socket {
         command.env("RINGTAP_SOCKET", std::path::absolute(socket)?);
     }
     if args.quiet {

@@ -18,6 +18,7 @@ use ringtap_filter::Program;
 use crate::affinity::Steered;
 use crate::interrupt::EndRequests;
 use crate::print;
+use crate::seeing::HubSocketArgs;
 use crate::session::{BatchConsumer, Flow, receive};
 use crate::{UsageError, bridge, reading, report};
 
@@ -29,10 +30,8 @@ pub(crate) struct InlineArgs {
     #[arg(short = 'i', long = "interface", value_name = "DEVICE")]
     device: DeviceSpec,
 
-    /// The hub's socket. Without it: $RINGTAP_SOCKET, else /run/ringtap/hub.sock, else
-    /// $XDG_RUNTIME_DIR/ringtap.sock.
-    #[arg(long, value_name = "PATH")]
-    socket: Option<PathBuf>,
+    #[command(flatten)]
+    hub: HubSocketArgs,
 
     /// Drop what this filter takes (pcap-filter syntax).
     #[arg(long, value_name = "FILTER")]
@@ -88,7 +87,12 @@ pub(crate) fn run(args: &InlineArgs) -> Result<ExitCode> {
     let requests = EndRequests::new()?;
     let request = SubscriptionRequest::new(&device.name, "inline");
     let own = device.options.socket.as_ref().map(PathBuf::from);
-    let socket = args.socket.clone().or(own).unwrap_or_else(default_socket);
+    let socket = args
+        .hub
+        .socket
+        .clone()
+        .or(own)
+        .unwrap_or_else(default_socket);
     let (subscription, connection) = Connection::attach(&socket, &request)?;
     let mut decider = Decider {
         capture: Capture::new(Receiver::new(subscription, connection.clone())?),

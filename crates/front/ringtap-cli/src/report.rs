@@ -119,23 +119,34 @@ pub(crate) fn balance(counters: &Counters) -> String {
     counters.balance().text(grouped)
 }
 
-/// Columns before the note of a counter, and columns of a line.
-const NOTE_COLUMN: usize = 41;
+/// Columns of a line.
 const COLUMNS: usize = 100;
 
 /// A counter with a note, which further lines continue where it is long.
 pub(crate) fn counter(name: &str, number: u64, note: &str) -> String {
-    let mut text = format!("  {name:<20} {:>16} ", grouped(number));
-    let mut column = NOTE_COLUMN - 1;
-    for word in note.split_whitespace() {
-        if column > NOTE_COLUMN && column + 1 + word.len() > COLUMNS {
-            let _infallible = write!(text, "\n{:column$}", "", column = NOTE_COLUMN - 1);
-            column = NOTE_COLUMN - 1;
+    let head = format!("  {name:<20} {:>16}  ", grouped(number));
+    wrapped(&head, note, COLUMNS).trim_end().to_owned()
+}
+
+/// A text after a head, wrapped at word boundaries to at most `width`, if possible. Later lines are indented by
+/// the length of the head.
+pub(crate) fn wrapped(head: &str, text: &str, width: usize) -> String {
+    let indent = head.chars().count();
+    let (mut lines, mut column) = (head.to_owned(), indent);
+    for word in text.split_whitespace() {
+        let length = word.chars().count();
+        if column > indent && column + 1 + length > width {
+            lines.push('\n');
+            lines.extend(std::iter::repeat_n(' ', indent));
+            column = indent;
+        } else if column > indent {
+            lines.push(' ');
+            column += 1;
         }
-        let _infallible = write!(text, " {word}");
-        column += 1 + word.len();
+        lines.push_str(word);
+        column += length;
     }
-    text.trim_end().to_owned()
+    lines
 }
 
 /// All counters, one per line.
@@ -273,9 +284,9 @@ mod tests {
         let lines: Vec<_> = text.lines().collect();
         assert_eq!(lines.len(), 2, "{text}");
         assert!(lines.iter().all(|line| line.len() <= 100), "{text}");
-        assert_eq!(lines[0].find("the packets"), Some(NOTE_COLUMN), "{text}");
+        assert_eq!(lines[0].find("the packets"), Some(41), "{text}");
         let indent = lines[1].len() - lines[1].trim_start().len();
-        assert_eq!(indent, NOTE_COLUMN, "{text}");
+        assert_eq!(indent, 41, "{text}");
         let words = text
             .split_whitespace()
             .skip(2)

@@ -23,7 +23,7 @@ pub(crate) struct HubSocketArgs {
     /// The hub's socket. Without it: $RINGTAP_SOCKET, else /run/ringtap/hub.sock, else
     /// $XDG_RUNTIME_DIR/ringtap.sock.
     #[arg(long, value_name = "PATH")]
-    socket: Option<PathBuf>,
+    pub(crate) socket: Option<PathBuf>,
 }
 
 impl HubSocketArgs {

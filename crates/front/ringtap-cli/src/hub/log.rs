@@ -51,11 +51,7 @@ pub(crate) fn to_stderr(limits: &Limits, level: LevelFilter) -> WorkerGuard {
         })
         // Otherwise it panics when standard error is closed.
         .log_internal_errors(false);
-    let rates = Mutex::new(LineRates {
-        all: Rates::new(limits.log_lines_per_second),
-        users: Rates::new(limits.log_lines_per_user_and_second),
-    });
-    let limit = LineLimit { rates, left_out };
+    let limit = LineLimit::new(limits, left_out);
     // Fails only in tests, where a subscriber is set already.
     let _already = tracing_subscriber::registry()
         .with(limit.and_then(format).with_filter(level))
@@ -107,6 +103,17 @@ struct LineLimit {
 }
 
 impl LineLimit {
+    fn new(limits: &Limits, left_out: Arc<AtomicU64>) -> Self {
+        let rates = LineRates {
+            all: Rates::new(limits.log_lines_per_second),
+            users: Rates::new(limits.log_lines_per_user_and_second),
+        };
+        LineLimit {
+            rates: Mutex::new(rates),
+            left_out,
+        }
+    }
+
     /// Whether to log a line about this user.
     fn allows(&self, uid: Option<u32>, now: Instant) -> bool {
         let mut rates = self.rates.lock().unwrap_or_else(PoisonError::into_inner);
@@ -172,13 +179,7 @@ mod tests {
     #[test]
     fn one_user_cannot_use_up_the_lines_of_all() {
         let limits = Limits::default();
-        let limit = LineLimit {
-            rates: Mutex::new(LineRates {
-                all: Rates::new(limits.log_lines_per_second),
-                users: Rates::new(limits.log_lines_per_user_and_second),
-            }),
-            left_out: Arc::default(),
-        };
+        let limit = LineLimit::new(&limits, Arc::default());
         let now = Instant::now();
         let allowed = (0..1000).filter(|_| limit.allows(Some(1), now)).count();
         assert_eq!(allowed, 11);

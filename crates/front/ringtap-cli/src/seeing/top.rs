@@ -21,7 +21,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use clap::Args;
 use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
@@ -31,15 +31,13 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::flag;
 
 use super::{HubSocketArgs, seconds};
-use crate::print;
+use crate::UsageError;
 use poller::Poller;
 use screen::{Screen, View};
 use table::Palette;
 
 /// Longest wait for a key before the loop checks for signals and new counters.
 const TICK: Duration = Duration::from_millis(100);
-/// Exit status for a usage error.
-const USAGE: u8 = 2;
 
 /// Shows a running hub on the terminal: rates of sources and lanes, use of pools, rates and lag of
 /// readers, losses by reason.
@@ -74,12 +72,11 @@ them in milliseconds.
 Exit status: 0; 1 if no hub runs, the hub ended or the terminal was closed; 2 if standard output is not a terminal.";
 
 pub(crate) fn run(args: &TopArgs) -> Result<ExitCode> {
-    if !io::stdout().is_terminal() {
-        print::note(format_args!(
-            "ringtap: top needs a terminal, but standard output is not one: use `ringtap status`"
-        ));
-        return Ok(ExitCode::from(USAGE));
-    }
+    let no_terminal = "top needs a terminal, but standard output is not one: use `ringtap status`";
+    ensure!(
+        io::stdout().is_terminal(),
+        UsageError(no_terminal.to_owned())
+    );
     let mut screen = Screen::new(&args.hub.path(), args.interval, Palette::of_environment());
     let (mut poller, first) = Poller::start(args.hub.connect("top")?, args.interval)?;
     screen.show(first);

@@ -3,7 +3,7 @@
 
 use jiff::Timestamp;
 
-use crate::report::{as_f64, grouped, rounded};
+use crate::report::{self, as_f64, grouped, rounded};
 
 /// A part as a fraction of `whole`; 0 if `whole` is 0.
 pub(super) fn share(part: u64, whole: u64) -> f64 {
@@ -66,27 +66,11 @@ pub(super) fn bytes(number: u64) -> String {
     }
 }
 
-/// Wraps a paragraph at word boundaries to at most `width`, if possible. Later lines are indented as
-/// the text of the first, past a dash.
+/// Wraps a paragraph to at most `width`, with later lines below the text of the first, past a dash.
 pub(super) fn wrapped(paragraph: &str, width: usize) -> String {
     let text = paragraph.trim_start_matches([' ', '-']);
-    let indent = paragraph.len() - text.len();
-    let mut lines = String::from(&paragraph[..indent]);
-    let mut column = indent;
-    for word in text.split(' ') {
-        let length = word.chars().count();
-        if column > indent && column + 1 + length > width {
-            lines.push('\n');
-            lines.extend(std::iter::repeat_n(' ', indent));
-            column = indent;
-        } else if column > indent {
-            lines.push(' ');
-            column += 1;
-        }
-        lines.push_str(word);
-        column += length;
-    }
-    lines
+    let head = paragraph.len() - text.len();
+    report::wrapped(&paragraph[..head], text, width)
 }
 
 #[cfg(test)]
