@@ -24,8 +24,11 @@ pub(super) struct Workers<T, R> {
 /// The ends of a thread's two channels.
 struct ThreadEnds<T, R> {
     to_do: Sender<(Vec<u8>, T)>,
-    done: Receiver<(Vec<u8>, io::Result<(T, R)>)>,
+    done: Receiver<(Vec<u8>, Worked<T, R>)>,
 }
+
+/// What came with a buffer, and what the thread made of it.
+type Worked<T, R> = io::Result<(T, R)>;
 
 impl<T: Send + 'static, R: Send + 'static> Workers<T, R> {
     /// Starts a thread for each `work`, with at most `most` buffers of the thread on their way.
@@ -70,7 +73,7 @@ impl<T: Send + 'static, R: Send + 'static> Workers<T, R> {
     }
 
     /// Waits for the result of the oldest buffer; `None` if no buffer is on its way.
-    pub(super) fn take(&mut self) -> Option<io::Result<(T, R)>> {
+    pub(super) fn take(&mut self) -> Option<Worked<T, R>> {
         let thread = self.next.wrapping_sub(self.pending) % self.threads.len();
         self.pending = self.pending.checked_sub(1)?;
         let Ok((mut buffer, result)) = self.threads[thread].done.recv() else {
