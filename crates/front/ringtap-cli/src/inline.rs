@@ -117,17 +117,11 @@ pub(crate) fn run(args: &InlineArgs) -> Result<ExitCode> {
     ));
     receive(Duration::from_secs(1), &mut decider)?;
     let counters = decider.capture.counters()?;
-    match args.json {
-        true => print::line(report::json(
-            &device.to_string(),
-            "inline",
-            None,
-            &counters,
-        )?)?,
-        false => {
-            print::line(report::counters(&device.to_string(), "the bridge", &counters).trim_end())?
-        }
-    }
+    let device = device.to_string();
+    print::line(match args.json {
+        true => report::json(&device, "inline", None, &counters)?,
+        false => report::counters(&device, "the bridge", &counters),
+    })?;
     print::note(format_args!(
         "ringtap: {} packets were dropped",
         decider.dropped

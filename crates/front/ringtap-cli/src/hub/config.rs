@@ -15,7 +15,7 @@ use ringtap_vm::host::GroupOptions;
 use serde::Deserialize;
 use toml::Spanned;
 
-use super::groups::{self, Dividing, GroupPlaces, GroupText};
+use super::groups::{self, GroupPlaces, GroupText};
 use super::vms::VmTable;
 use crate::seeing::metrics;
 
@@ -167,7 +167,8 @@ impl Text<'_> {
 
     /// File, line and key of a position.
     fn place(&self, key: &str, place: &Range<usize>) -> String {
-        let line = self.line(place.clone());
+        let before = self.text.get(..place.start).unwrap_or(self.text);
+        let line = before.matches('\n').count() + 1;
         format!("{}, line {line}, {key}", self.path.display())
     }
 
@@ -206,11 +207,6 @@ impl Text<'_> {
         }
     }
 
-    fn line(&self, place: Range<usize>) -> usize {
-        let before = self.text.get(..place.start).unwrap_or(self.text);
-        before.matches('\n').count() + 1
-    }
-
     fn group(&self, table: GroupTable) -> Result<GroupText> {
         let mut group = Group::new(self.value("name", &table.name, groups::name)?);
         let mut places = GroupPlaces::default();
@@ -225,17 +221,15 @@ impl Text<'_> {
         let nothing = "a reader that may hold no chunk gets nothing: expected 1 or more";
         group.credit_chunks = self.positive("credit", table.credit, nothing)?;
         group.most_watermark_packets = table.watermark.unwrap_or(group.most_watermark_packets);
-        let dividing = Dividing {
-            word: self.option("balance", table.balance.as_ref(), groups::division)?,
-            offload_percent: table.offload.as_ref().map(|percent| *percent.get_ref()),
-        };
+        let divided = self.option("balance", table.balance.as_ref(), groups::division)?;
+        let percent = table.offload.as_ref().map(|percent| *percent.get_ref());
         let offload = table.offload.as_ref().map(Spanned::span);
         let place = offload.unwrap_or(table.name.span());
-        if let Some(percent) = dividing.offload_percent {
+        if let Some(percent) = percent {
             groups::offload(&percent.to_string())
                 .map_err(|error| self.error("offload", &place, &error))?;
         }
-        let fits = dividing.apply(&mut group);
+        let fits = groups::divide(&mut group, divided, percent);
         fits.map_err(|error| self.error("group", &place, &error))?;
         let delivery = self.option("delivery", table.delivery.as_ref(), groups::delivery)?;
         group.delivery = delivery.unwrap_or(group.delivery);
@@ -245,16 +239,10 @@ impl Text<'_> {
             text.parse::<Size>()
         })?;
         group.private_pool_bytes = pool.map_or(group.private_pool_bytes, |size| size.0);
-        for user in &table.users {
-            group
-                .access
-                .uids
-                .push(self.value("users", user, groups::user)?);
-        }
-        for of_users in &table.groups {
-            let gid = self.value("groups", of_users, groups::group_of_users)?;
-            group.access.gids.push(gid);
-        }
+        let uid = |name| self.value("users", name, groups::user);
+        group.access.uids = table.users.iter().map(uid).collect::<Result<_>>()?;
+        let gid = |name| self.value("groups", name, groups::group_of_users);
+        group.access.gids = table.groups.iter().map(gid).collect::<Result<_>>()?;
         Ok(GroupText { group, places })
     }
 }

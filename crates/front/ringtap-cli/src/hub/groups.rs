@@ -7,7 +7,7 @@ use anyhow::{Context, Result, anyhow, bail, ensure};
 use nix::unistd::{Group as UnixGroup, User};
 use ringtap_filter::Balance;
 use ringtap_hub::AccessList;
-use ringtap_hub::group::{Division, LANES, parse_balance, parse_policy};
+use ringtap_hub::group::{Division, LANES, division_word, parse_balance, parse_policy};
 use ringtap_hub::{Delivery, Group};
 use ringtap_pool::distributor::Policy;
 use ringtap_pool::source::Facts;
@@ -113,40 +113,28 @@ pub(crate) fn admit_sudo_user(groups: &mut [GroupText]) {
     }
 }
 
-/// The user's words for how a group divides its traffic.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Dividing {
-    /// `lanes` or the balance; absent if the user gave none.
-    pub(super) word: Option<String>,
-    pub(super) offload_percent: Option<u8>,
-}
-
-impl Dividing {
-    /// Sets division and balance of a group by these words, if they fit together.
-    pub(super) fn apply(&self, group: &mut Group) -> Result<()> {
-        let usual = match self.offload_percent {
-            Some(_) => LANES,
-            None => "broadcast",
-        };
-        let word = self.word.as_deref().unwrap_or(usual);
-        let by_lanes = word == LANES;
-        group.division = if by_lanes {
-            Division::Lanes
-        } else {
-            Division::Packets
-        };
-        group.balance = if by_lanes {
-            Balance::Everyone
-        } else {
-            balance(word)?
-        };
-        group.offload_percent = self.offload_percent;
-        ensure!(
-            self.offload_percent.is_none() || by_lanes,
-            "offload moves whole chunks: use balance = {LANES} instead of {word}"
-        );
-        Ok(())
-    }
+/// Sets how a group divides its traffic, if the user said so, and its offload threshold.
+///
+/// # Errors
+///
+/// They do not fit together.
+pub(super) fn divide(
+    group: &mut Group,
+    given: Option<(Division, Balance)>,
+    offload_percent: Option<u8>,
+) -> Result<()> {
+    let usual = match offload_percent {
+        Some(_) => Division::Lanes,
+        None => Division::Packets,
+    };
+    (group.division, group.balance) = given.unwrap_or((usual, Balance::Everyone));
+    group.offload_percent = offload_percent;
+    ensure!(
+        offload_percent.is_none() || group.division == Division::Lanes,
+        "offload moves whole chunks: use balance = {LANES} instead of {}",
+        division_word(group)
+    );
+    Ok(())
 }
 
 /// Parses `NAME[:MEMBERS][:BALANCE][:offload=PERCENT][:private][:users=NAMES][:groups=NAMES][:FILTER]`.
@@ -156,8 +144,8 @@ impl FromStr for GroupText {
     fn from_str(text: &str) -> Result<Self> {
         let (first, mut rest) = text.split_once(':').unwrap_or((text, ""));
         let mut group = Group::new(name(first)?);
-        let mut dividing = Dividing::default();
         let (mut members, mut delivered) = (None, None);
+        let (mut divided, mut offload_percent) = (None, None);
         while !rest.is_empty() {
             let (word, after) = match rest.strip_prefix("program:") {
                 // On the command line the file's name has no colon; in the configuration file it may.
@@ -168,15 +156,12 @@ impl FromStr for GroupText {
             if let Ok(number) = word.parse() {
                 ensure!(number > 0, "a group of no members");
                 again = members.replace(number).is_some();
-            } else if word == LANES || parse_balance(word).is_some() {
-                again = dividing.word.replace(word.to_owned()).is_some();
+            } else if let Ok(word) = division(word) {
+                again = divided.replace(word).is_some();
             } else if let Ok(word) = delivery(word) {
                 again = delivered.replace(word).is_some();
             } else if let Some(percent) = word.strip_prefix("offload=") {
-                again = dividing
-                    .offload_percent
-                    .replace(offload(percent)?)
-                    .is_some();
+                again = offload_percent.replace(offload(percent)?).is_some();
             } else if let Some(name) = word.strip_prefix("users=") {
                 again = !group.access.uids.is_empty();
                 let users = name.split(',').map(user);
@@ -197,7 +182,7 @@ impl FromStr for GroupText {
         }
         group.most_members = members.unwrap_or(group.most_members);
         group.delivery = delivered.unwrap_or(group.delivery);
-        dividing.apply(&mut group)?;
+        divide(&mut group, divided, offload_percent)?;
         Ok(GroupText {
             group,
             places: GroupPlaces::default(),
@@ -214,21 +199,18 @@ pub(super) fn name(text: &str) -> Result<String> {
     Ok(text.to_owned())
 }
 
-pub(super) fn balance(word: &str) -> Result<Balance> {
-    parse_balance(word).with_context(|| {
+/// Parses a division or balance.
+pub(super) fn division(word: &str) -> Result<(Division, Balance)> {
+    if word == LANES {
+        return Ok((Division::Lanes, Balance::Everyone));
+    }
+    let balance = parse_balance(word).with_context(|| {
         format!(
             "\"{word}\" is no balance: expected broadcast, flow, inner-flow, address, inner-address, \
              vlan, round-robin, lanes or program:FILE"
         )
-    })
-}
-
-/// Checks a word for a division or balance.
-pub(super) fn division(word: &str) -> Result<String> {
-    if word != LANES {
-        balance(word)?;
-    }
-    Ok(word.to_owned())
+    })?;
+    Ok((Division::Packets, balance))
 }
 
 /// Parses an offload threshold in percent.

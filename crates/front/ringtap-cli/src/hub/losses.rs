@@ -67,21 +67,21 @@ impl LossWatch {
     pub(super) fn look(&mut self, hub: &HubStatus) -> Vec<LossLine> {
         let mut seen = HashMap::new();
         let mut lines = Vec::new();
-        for (at, source) in hub.sources.iter().enumerate() {
-            let place = LossPlace::Source(at);
-            let (now, text) = self.compare(place, lost(source), hub.time_ns, &source.device);
-            seen.insert(place, now);
-            lines.extend(text.map(|text| LossLine { uid: None, text }));
-        }
-        for reader in &hub.readers {
-            let place = LossPlace::Reader(reader.reader);
+        let sources = hub.sources.iter().enumerate().map(|(at, source)| {
+            let name = source.device.clone();
+            (LossPlace::Source(at), None, name, lost(source))
+        });
+        let readers = hub.readers.iter().map(|reader| {
             let name = format!(
                 "reader {} \"{}\" (group {}, process {})",
                 reader.reader, reader.name, reader.group, reader.pid
             );
-            let (now, text) = self.compare(place, reader.overrun, hub.time_ns, &name);
+            let place = LossPlace::Reader(reader.reader);
+            (place, Some(reader.uid), name, reader.overrun)
+        });
+        for (place, uid, name, packets) in sources.chain(readers) {
+            let (now, text) = self.compare(place, packets, hub.time_ns, &name);
             seen.insert(place, now);
-            let uid = Some(reader.uid);
             lines.extend(text.map(|text| LossLine { uid, text }));
         }
         self.seen = seen;
