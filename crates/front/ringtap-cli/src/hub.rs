@@ -390,7 +390,7 @@ fn serve_metrics(config: &Config, hub: &Hub) -> Result<Option<metrics::MetricsSe
     })?;
     print::note(format_args!(
         "ringtap: metrics at http://{}/metrics",
-        server.address()
+        server.address
     ));
     Ok(Some(server))
 }

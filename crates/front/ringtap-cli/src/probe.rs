@@ -217,7 +217,7 @@ pub(crate) fn run(args: &ProbeArgs) -> Result<ExitCode> {
             let server = metrics::serve(address, Reach::Loopback, all)?;
             print::note(format_args!(
                 "ringtap: metrics at http://{}/metrics",
-                server.address()
+                server.address
             ));
             Some(server)
         }

@@ -14,7 +14,7 @@ use crate::report::as_f64;
 /// Two snapshots of one hub; `before` may be missing.
 #[derive(Clone, Copy)]
 pub(crate) struct StatusChange<'a> {
-    before: Option<&'a HubStatus>,
+    pub(crate) before: Option<&'a HubStatus>,
     pub(crate) now: &'a HubStatus,
 }
 
@@ -34,13 +34,7 @@ impl<'a> StatusChange<'a> {
 
     /// Seconds between the snapshots, if there are two.
     pub(crate) fn seconds(&self) -> Option<f64> {
-        let before = self.before_ns()?;
-        Some(as_f64(self.now.time_ns - before) / 1e9)
-    }
-
-    /// Time of the first snapshot.
-    pub(crate) fn before_ns(&self) -> Option<u64> {
-        Some(self.before?.time_ns)
+        Some(as_f64(self.now.time_ns - self.before?.time_ns) / 1e9)
     }
 
     /// The source at this position in the first snapshot.
@@ -70,11 +64,6 @@ impl<'a> StatusChange<'a> {
     pub(crate) fn group(&self, name: &str) -> Option<&'a GroupStatus> {
         let groups = &self.before?.groups;
         groups.iter().find(|one| one.name == name)
-    }
-
-    /// The first snapshot.
-    pub(crate) fn before(&self) -> Option<&'a HubStatus> {
-        self.before
     }
 
     /// Losses in the first snapshot of the departed readers of this name.

@@ -65,7 +65,8 @@ pub(crate) enum Reach {
 
 /// A running server, which ends when this is dropped.
 pub(crate) struct MetricsServer {
-    address: SocketAddr,
+    /// With the port that the system chose for port 0.
+    pub(crate) address: SocketAddr,
     /// Dropping this ends the server's thread.
     running: Option<oneshot::Sender<Infallible>>,
     thread: Option<JoinHandle<()>>,
@@ -106,13 +107,6 @@ fn start(listener: TcpListener, pages: Pages) -> io::Result<MetricsServer> {
         running: Some(running),
         thread: Some(thread),
     })
-}
-
-impl MetricsServer {
-    /// The server's address, with the port that the system chose for port 0.
-    pub(crate) fn address(&self) -> SocketAddr {
-        self.address
-    }
 }
 
 impl Drop for MetricsServer {

@@ -98,7 +98,7 @@ fn start(status: impl Fn() -> Option<HubStatus> + Send + 'static) -> MetricsServ
 }
 
 fn ask(server: &MetricsServer, request: &[u8]) -> String {
-    let mut stream = TcpStream::connect(server.address()).unwrap();
+    let mut stream = TcpStream::connect(server.address).unwrap();
     stream
         .set_read_timeout(Some(Duration::from_secs(60)))
         .unwrap();
@@ -230,8 +230,8 @@ fn what_is_no_scrape_is_refused() {
 #[test]
 fn a_silent_client_and_one_that_leaves_do_not_keep_others_out() {
     let server = start(|| Some(hub()));
-    let silent = TcpStream::connect(server.address()).unwrap();
-    drop(TcpStream::connect(server.address()).unwrap());
+    let silent = TcpStream::connect(server.address).unwrap();
+    drop(TcpStream::connect(server.address).unwrap());
     let answer = ask(&server, b"GET /metrics HTTP/1.0\r\n\r\n");
     assert!(answer.contains("200 OK"));
     drop(silent);
@@ -241,7 +241,7 @@ fn a_silent_client_and_one_that_leaves_do_not_keep_others_out() {
 fn clients_that_never_finish_fill_the_server_only_until_the_timeout() {
     let server = start(|| Some(hub()));
     let unfinished = |_| {
-        let mut stream = TcpStream::connect(server.address()).unwrap();
+        let mut stream = TcpStream::connect(server.address).unwrap();
         stream
             .write_all(b"GET /metrics HTTP/1.1\r\nHost: ")
             .unwrap();
@@ -264,7 +264,7 @@ fn without_a_hub_there_is_an_error_and_without_a_server_no_port() {
     let server = start(|| None);
     let answer = ask(&server, b"GET /metrics HTTP/1.1\r\n\r\n");
     assert!(answer.starts_with("HTTP/1.1 503 "), "{answer}");
-    let address = server.address();
+    let address = server.address;
     drop(server);
     assert!(TcpStream::connect(address).is_err());
 }

@@ -83,7 +83,7 @@ fn losses(change: StatusChange<'_>) -> Vec<LossRow> {
         let before = before.map(|before| before.overrun);
         losses.push(loss(&place, "overrun", before, reader.overrun));
     }
-    let before = change.before().map(|before| before.departed_overrun);
+    let before = change.before.map(|before| before.departed_overrun);
     let now = change.now.departed_overrun;
     losses.push(loss("readers that left", "overrun", before, now));
     losses.retain(|loss| loss.packets > 0);

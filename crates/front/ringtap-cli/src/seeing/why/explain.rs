@@ -285,13 +285,8 @@ impl Case<'_> {
         let mut advice = advice::overrun(reader, group, is_stopped);
         let begin = match !is_stopped && reader.overrun_in_bursts > reader.overrun / 2 {
             true => {
-                let longest = self
-                    .change
-                    .now
-                    .sources
-                    .iter()
-                    .map(|source| source.longest_wait_ms)
-                    .max();
+                let sources = self.change.now.sources.iter();
+                let longest = sources.map(|source| source.longest_wait_ms).max();
                 advice.insert(0, advice::LATE_HUB.to_owned());
                 format!(
                     "{place} was not slow: more chunks came at once than it may hold, because the hub's \
@@ -312,7 +307,11 @@ impl Case<'_> {
         })?;
         // The hub checks for losses when a client asks, so the first client's time is meaningless.
         let last = reader.last_loss_ns;
-        let is_known = last > 0 && Some(last) < self.change.before_ns();
+        let is_known = last > 0
+            && self
+                .change
+                .before
+                .is_some_and(|before| last < before.time_ns);
         if finding.lost_per_second == Some(0.0) && is_known {
             finding.sentence += &format!(" The hub last noticed a loss {}.", self.ago(last));
         }
@@ -342,7 +341,7 @@ impl Case<'_> {
             hub.departed_overrun.saturating_sub(named.sum())
         };
         let begin = "Other readers that have left lost".to_owned();
-        let before = self.change.before().map(forgotten);
+        let before = self.change.before.map(forgotten);
         let counter = (before, forgotten(self.change.now));
         let others = self.departed_loss("departed readers", begin, counter, 0);
         named.chain(self.loss(others)).collect()
