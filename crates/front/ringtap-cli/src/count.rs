@@ -79,16 +79,15 @@ pub(crate) fn run(args: &CountArgs) -> Result<ExitCode> {
     print::notes(capture.notes());
     cpu.steer(capture.facts().interface.as_deref(), &steered)?;
     affinity::pin(cpu.reader)?;
+    let since = |wanted: bool, what| wanted.then(|| Latency::since(what)).transpose();
     let extras = Extras {
         work: args
             .work
             .map(|kind| make_work(kind, args, &capture))
             .transpose()?,
-        latency: args.latency.then(Latency::since_capture).transpose()?,
+        latency: since(args.latency, "latency_ns")?,
         stamps: args.stamps.then(Stamps::default),
-        since_sending: (args.latency && args.stamps)
-            .then(Latency::since_sending)
-            .transpose()?,
+        since_sending: since(args.latency && args.stamps, "since_sent_ns")?,
     };
     let reading = Reading::new(&args.reading, capture, "count");
     let mut counter = CountReader { reading, extras };

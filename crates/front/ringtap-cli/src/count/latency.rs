@@ -13,17 +13,9 @@ pub(super) struct Latency {
 }
 
 impl Latency {
-    /// Measures from the packet's time stamp.
-    pub(super) fn since_capture() -> anyhow::Result<Self> {
-        Latency::since("latency_ns")
-    }
-
-    /// Measures from the time that the sender wrote into the packet; both must use the same clock.
-    pub(super) fn since_sending() -> anyhow::Result<Self> {
-        Latency::since("since_sent_ns")
-    }
-
-    fn since(since: &'static str) -> anyhow::Result<Self> {
+    /// Measures from the time of this name: when the packet was captured, or when the sender stamped it by the
+    /// same clock.
+    pub(super) fn since(since: &'static str) -> anyhow::Result<Self> {
         // Without a longest time: packets of a file may be years old. All memory is there at once, so
         // that no packet waits for more.
         let times_ns = Histogram::new_with_max(u64::MAX, 3)?;
@@ -52,7 +44,7 @@ mod tests {
 
     #[test]
     fn a_packet_of_long_ago_is_not_made_younger() {
-        let mut latency = Latency::since_capture().unwrap();
+        let mut latency = Latency::since("latency_ns").unwrap();
         let year_ns = 365 * 86_400 * 1_000_000_000_u64;
         latency.packet(0, year_ns);
         let error = latency.times_ns.max().abs_diff(year_ns);
