@@ -180,9 +180,9 @@ async fn connection(stream: TcpStream, pages: Arc<Mutex<Pages>>) -> io::Result<(
 }
 
 /// An answer of the server; hyper leaves the text out for HEAD.
-type Answer = Result<Response<String>, hyper::http::Error>;
+type HttpAnswer = Result<Response<String>, hyper::http::Error>;
 
-fn answer(status: StatusCode, content_type: &str, text: String) -> Answer {
+fn answer(status: StatusCode, content_type: &str, text: String) -> HttpAnswer {
     let answer = Response::builder()
         .status(status)
         .header(CONTENT_TYPE, content_type)
@@ -194,7 +194,7 @@ fn answer(status: StatusCode, content_type: &str, text: String) -> Answer {
     answer.body(text)
 }
 
-fn plain(status: StatusCode, text: &str) -> Answer {
+fn plain(status: StatusCode, text: &str) -> HttpAnswer {
     answer(status, TEXT, format!("{text}\n"))
 }
 
@@ -205,7 +205,7 @@ struct Pages {
 }
 
 impl Pages {
-    fn get(&mut self, method: &Method, path: &str) -> Answer {
+    fn get(&mut self, method: &Method, path: &str) -> HttpAnswer {
         match (method, path) {
             (&Method::GET | &Method::HEAD, "/metrics") => self.metrics(),
             (&Method::GET | &Method::HEAD, "/") => plain(StatusCode::OK, "ringtap: see /metrics"),
@@ -216,7 +216,7 @@ impl Pages {
         }
     }
 
-    fn metrics(&mut self) -> Answer {
+    fn metrics(&mut self) -> HttpAnswer {
         self.last.take_if(|(then, _)| then.elapsed() > FRESH);
         if self.last.is_none() {
             let Some(text) = (self.exposition)() else {
