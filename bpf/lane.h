@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Dual MIT/GPL */
 /*
  * A lane: one CPU's stream of chunks. Reserves room for a packet, publishes it, and signals
- * sleeping readers. Softirq never nests on one CPU, so a lane needs no lock.
+ * sleeping readers. Only one run on a CPU is inside (rt_enter in verifier.h), so a lane needs no lock.
  */
 #ifndef RINGTAP_LANE_H
 #define RINGTAP_LANE_H

@@ -111,23 +111,39 @@ impl fmt::Display for CounterBalance {
 
 impl AddAssign for Dropped {
     fn add_assign(&mut self, other: Self) {
-        self.nic = self.nic.saturating_add(other.nic);
-        self.kernel = self.kernel.saturating_add(other.kernel);
-        self.pool_full = self.pool_full.saturating_add(other.pool_full);
-        self.overrun = self.overrun.saturating_add(other.overrun);
-        self.not_written = self.not_written.saturating_add(other.not_written);
-        self.no_verdict = self.no_verdict.saturating_add(other.no_verdict);
+        let Dropped {
+            nic,
+            kernel,
+            pool_full,
+            overrun,
+            not_written,
+            no_verdict,
+        } = other;
+        self.nic = self.nic.saturating_add(nic);
+        self.kernel = self.kernel.saturating_add(kernel);
+        self.pool_full = self.pool_full.saturating_add(pool_full);
+        self.overrun = self.overrun.saturating_add(overrun);
+        self.not_written = self.not_written.saturating_add(not_written);
+        self.no_verdict = self.no_verdict.saturating_add(no_verdict);
     }
 }
 
 impl AddAssign for Counters {
     fn add_assign(&mut self, other: Self) {
-        self.offered = self.offered.saturating_add(other.offered);
-        self.delivered = self.delivered.saturating_add(other.delivered);
-        self.filtered = self.filtered.saturating_add(other.filtered);
-        self.other_members = self.other_members.saturating_add(other.other_members);
-        self.bytes = self.bytes.saturating_add(other.bytes);
-        self.dropped += other.dropped;
+        let Counters {
+            offered,
+            delivered,
+            filtered,
+            other_members,
+            bytes,
+            dropped,
+        } = other;
+        self.offered = self.offered.saturating_add(offered);
+        self.delivered = self.delivered.saturating_add(delivered);
+        self.filtered = self.filtered.saturating_add(filtered);
+        self.other_members = self.other_members.saturating_add(other_members);
+        self.bytes = self.bytes.saturating_add(bytes);
+        self.dropped += dropped;
     }
 }
 

@@ -10,7 +10,7 @@ use ringtap_pool::counters::Counters;
 use ringtap_pool::ids::LaneId;
 use serde::Serialize;
 
-/// Counters as JSON; the names are promised in `docs/internals/promises.md`.
+/// Counters as JSON; `docs/counters.md` has the names.
 #[derive(Serialize)]
 struct Line<'a> {
     r#type: &'static str,

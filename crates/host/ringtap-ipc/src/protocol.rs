@@ -8,7 +8,6 @@
 
 mod snapshot;
 mod status;
-pub(crate) mod wire;
 
 use std::io;
 

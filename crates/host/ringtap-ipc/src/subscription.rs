@@ -21,7 +21,6 @@ use serde::{Deserialize, Serialize};
 
 use crate::doorbell::ReaderDoorbell;
 use crate::mapping::{Access, Mapping};
-use crate::protocol::wire;
 
 /// Number of a subscription at its hub, never used twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -153,7 +152,7 @@ pub struct Wanted {
     #[serde(default)]
     pub group: u64,
     /// Where the filter runs.
-    #[serde(rename = "not_in_source", with = "wire::place")]
+    #[serde(rename = "not_in_source", with = "place")]
     pub place: Place,
     /// The filters of the reader and its group combined.
     pub filter: Program,
@@ -326,6 +325,25 @@ impl AttachedEndpoint {
             wanted: self.wanted,
             files: Some(EndpointFiles { pool, control }),
         })
+    }
+}
+
+/// The wire form of where a filter runs: the reason why it does not run in the source.
+mod place {
+    use ringtap_filter::Place;
+    use serde::{Deserialize as _, Deserializer, Serialize as _, Serializer};
+
+    pub(super) fn serialize<S: Serializer>(place: &Place, to: S) -> Result<S::Ok, S::Error> {
+        match place {
+            Place::Source => None,
+            Place::Reader(reason) => Some(reason),
+        }
+        .serialize(to)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Place, D::Error> {
+        let reason = Option::deserialize(from)?;
+        Ok(reason.map_or(Place::Source, Place::Reader))
     }
 }
 
