@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Attaches, changes and removes subscribers.
+//! Attaches and changes subscribers.
 //!
 //! Invariants
 //! - A subscription covers every source or none; a failed attempt leaves no trace.
 //! - A subscription starts with the first packet that the new rules classified.
 
+use std::io;
 use std::sync::Arc;
 
 use ringtap_filter::{Place, Program};
-use ringtap_ipc::doorbell::doorbell;
+use ringtap_ipc::doorbell::{HubDoorbell, doorbell};
 use ringtap_ipc::memfd::SharedMemory;
 use ringtap_ipc::peer::Peer;
 use ringtap_ipc::protocol::{Refusal, Refused};
@@ -18,11 +19,13 @@ use ringtap_ipc::subscription::{
 use ringtap_ipc::time::now_ns;
 use ringtap_pool::control::control_bytes;
 use ringtap_pool::distributor::{Policy, ReaderOptions};
+use ringtap_pool::memory::Region;
 use ringtap_pool::source::Facts;
 use ringtap_pool::wake::Signal;
 
 use super::Subscriber;
 use crate::budgets::{Charge, ReaderMemory};
+use crate::capture::Beginning;
 use crate::control::{HubControl, not_subscribed};
 use crate::engine::NewReader;
 use crate::group::{Delivery, Group};
@@ -103,154 +106,129 @@ impl HubControl {
         places: &[Vec<Place>],
     ) -> Result<Subscription, Refused> {
         let group = self.membership.group(&request.group).cloned();
-        let group = &group.ok_or_else(not_subscribed)?;
+        let member = JoinedMember {
+            id,
+            request,
+            group: &group.ok_or_else(not_subscribed)?,
+            share,
+            user: ordinary_user(&peer),
+        };
+        let delivery = member.delivery();
         let (doorbell, readers_doorbell) = doorbell()?;
         self.doorbells.add(&doorbell)?;
         let doorbell = Arc::new(doorbell);
-        let memory = self.sources.iter().map(|source| {
-            let bytes = control_bytes(source.pool.geometry());
-            SharedMemory::create(bytes)
-        });
-        let memory = memory.collect::<Result<Vec<_>, _>>()?;
-        let options = ReaderOptions {
-            credit: request.credit_chunks.or(group.credit_chunks),
-            policy: group.policy,
-            mask: share.mask,
-            group: share.group,
-            chunk_share: self.membership.chunk_share(&group.name),
-            user: ordinary_user(&peer),
+        let memory = self.control_memory()?;
+        let controls: Vec<_> = memory.iter().map(|memory| memory.region.clone()).collect();
+        let reclaimable: io::Result<_> = memory.iter().map(SharedMemory::reclaimable).collect();
+        let reader_memory = ReaderMemory {
+            memory: reclaimable?,
+            charge,
         };
-        let delivery = delivery(request, group);
-        // The kernel's work for a signal is up to those who watch it: only readers that could change the
-        // hub itself make the hub's thread and the sources' interrupts do that work. A relay is of the hub.
-        let is_foreign = options.user.is_some() && delivery == Delivery::Shared;
-        let wake: Arc<dyn Signal> = match is_foreign {
+        let reader = self.new_reader(&member, &doorbell, controls.clone())?;
+        let linked = self.engine.call(move |engine| engine.link(reader))?;
+        let beginnings =
+            linked.map_err(|error| Refused::new(Refusal::TooMuch, error.to_string()))?;
+        let baselines = beginnings.iter().map(|one| one.counts.clone()).collect();
+        let subscription = Subscription {
+            id,
+            endpoints: self.endpoints(&member, places, memory, beginnings),
+            doorbell: Arc::new(readers_doorbell),
+            watermark: request.watermark,
+        };
+        let place = first_place(subscription.endpoints.iter().map(|one| &one.wanted));
+        let (subscription, relay, memory) = match delivery {
+            Delivery::Shared => (subscription, None, reader_memory),
+            Delivery::Private => {
+                let (doorbell, event) = (doorbell.clone(), self.event.clone());
+                let charge = reader_memory.charge;
+                let (relay, private) =
+                    Relay::start(subscription, doorbell, member.group, event, charge)?;
+                // Only the relay maps the sources' control regions.
+                (private, Some(relay), ReaderMemory::default())
+            }
+        };
+        tracing::info!(
+            subscriber = id.0,
+            group = request.group,
+            reader = request.name,
+            pid = peer.pid,
+            uid = peer.uid,
+            "attached"
+        );
+        let subscriber = Subscriber {
+            group: request.group.clone(),
+            name: request.name.clone(),
+            peer,
+            delivery,
+            place,
+            attached_ns: now_ns(),
+            baselines,
+            _controls: controls,
+            doorbell,
+            relay,
+            memory,
+        };
+        self.subscribers.all.insert(id, subscriber);
+        Ok(subscription)
+    }
+
+    /// Makes a control region for each source.
+    fn control_memory(&self) -> io::Result<Vec<SharedMemory>> {
+        let pools = self.sources.iter().map(|source| &source.pool);
+        let sizes = pools.map(|pool| control_bytes(pool.geometry()));
+        sizes.map(SharedMemory::create).collect()
+    }
+
+    /// What the hub's thread needs of a new member with these control regions.
+    fn new_reader(
+        &self,
+        member: &JoinedMember<'_>,
+        doorbell: &Arc<HubDoorbell>,
+        controls: Vec<Region>,
+    ) -> io::Result<NewReader> {
+        let JoinedMember { request, group, .. } = member;
+        let wake: Arc<dyn Signal> = match member.is_foreign() {
             true => {
                 let percent = self.limits.wake_percent_per_reader;
                 Arc::new(SignalThread::start(doorbell.clone(), percent)?)
             }
             false => doorbell.clone(),
         };
-        let controls: Vec<_> = memory.iter().map(|memory| memory.region.clone()).collect();
-        let reader = NewReader {
-            id,
-            options,
-            controls: controls.clone(),
+        Ok(NewReader {
+            id: member.id,
+            options: ReaderOptions {
+                credit: request.credit_chunks.or(group.credit_chunks),
+                policy: group.policy,
+                mask: member.share.mask,
+                group: member.share.group,
+                chunk_share: self.membership.chunk_share(&group.name),
+                user: member.user,
+            },
+            controls,
             wake,
-            has_source_signals: !is_foreign,
+            has_source_signals: !member.is_foreign(),
             watermark: request.watermark,
             offload_percent: group.offload_percent,
             from_the_first: request.from_the_first,
-        };
-        let linked = self.engine.call(move |engine| engine.link(reader))?;
-        let beginnings =
-            linked.map_err(|error| Refused::new(Refusal::TooMuch, error.to_string()))?;
-        let mut subscriber = Subscriber {
-            group: group.name.clone(),
-            name: request.name.clone(),
-            peer,
-            delivery,
-            place: Place::Source,
-            attached_ns: now_ns(),
-            baselines: Vec::new(),
-            _controls: controls,
-            doorbell,
-            relay: None,
-            memory: ReaderMemory {
-                memory: Vec::new(),
-                charge,
-            },
-        };
+        })
+    }
+
+    /// The endpoints of a new member that was linked at each source.
+    fn endpoints(
+        &mut self,
+        member: &JoinedMember<'_>,
+        places: &[Vec<Place>],
+        memory: Vec<SharedMemory>,
+        beginnings: Vec<Beginning>,
+    ) -> Vec<Endpoint> {
         let mut endpoints = Vec::new();
         for (at, (memory, beginning)) in memory.into_iter().zip(beginnings).enumerate() {
-            self.sources[at].warn_if_scarce(beginning.scarce);
-            subscriber.memory.memory.push(memory.reclaimable()?);
-            subscriber.baselines.push(beginning.counts);
-            let wanted = share.wanted(&places[at], beginning.classified);
-            if at == 0 {
-                subscriber.place = wanted.place.clone();
-            }
-            let mut endpoint = endpoint(&self.sources[at], group, wanted, memory);
-            endpoint.wake = endpoint.wake.filter(|_| !is_foreign);
-            endpoints.push(endpoint);
+            let source = &mut self.sources[at];
+            source.warn_if_scarce(beginning.scarce);
+            let wanted = member.share.wanted(&places[at], beginning.classified);
+            endpoints.push(member.endpoint(source, wanted, memory));
         }
-        let mut subscription = Subscription {
-            id,
-            endpoints,
-            doorbell: Arc::new(readers_doorbell),
-            watermark: request.watermark,
-        };
-        if delivery == Delivery::Private {
-            let event = self.event.clone();
-            // Only the relay maps the source's control region.
-            let charge = std::mem::take(&mut subscriber.memory).charge;
-            let doorbell = subscriber.doorbell.clone();
-            let (relay, private) = Relay::start(subscription, doorbell, group, event, charge)?;
-            subscriber.relay = Some(relay);
-            subscription = private;
-        }
-        tracing::info!(
-            subscriber = id.0,
-            group = subscriber.group,
-            reader = subscriber.name,
-            pid = subscriber.peer.pid,
-            uid = subscriber.peer.uid,
-            "attached"
-        );
-        self.subscribers.all.insert(id, subscriber);
-        Ok(subscription)
-    }
-
-    /// Removes a subscriber and takes back all chunks that its reader holds; those of a relay once its
-    /// thread has ended.
-    pub(crate) fn leave(&mut self, id: SubscriptionId) {
-        let subscriber = self.subscribers.all.remove(&id);
-        if let Some(subscriber) = &subscriber {
-            self.doorbells.remove(&subscriber.doorbell);
-        }
-        match subscriber {
-            Some(subscriber) if subscriber.relay.is_some() => {
-                subscriber.relay.iter().for_each(Relay::stop);
-                self.membership.begin_to_leave(id);
-                self.subscribers.leaving.push((id, subscriber));
-            }
-            subscriber => self.forget(id, subscriber),
-        }
-    }
-
-    /// Takes back bits and chunks of the relays that have ended.
-    pub(crate) fn finish_relays(&mut self) {
-        let has_ended = |(_, subscriber): &mut (_, Subscriber)| {
-            subscriber.relay.as_ref().is_none_or(Relay::has_ended)
-        };
-        let ended: Vec<_> = self.subscribers.leaving.extract_if(.., has_ended).collect();
-        for (id, subscriber) in ended {
-            self.forget(id, Some(subscriber));
-        }
-    }
-
-    /// Takes back the bits and chunks of a subscription.
-    fn forget(&mut self, id: SubscriptionId, subscriber: Option<Subscriber>) {
-        let numbers = self.engine.call(move |engine| engine.unlink(id));
-        if let Some(subscriber) = subscriber {
-            let last = self.of_reader(id, &subscriber, numbers.unwrap_or_default());
-            let (delivered, filtered, lost) = (last.delivered, last.filtered, last.overrun);
-            tracing::info!(
-                subscriber = id.0,
-                group = last.group,
-                reader = last.name,
-                pid = last.pid,
-                uid = last.uid,
-                delivered,
-                filtered,
-                lost,
-                "left"
-            );
-            self.subscribers.departed.add(last, now_ns());
-            subscriber.memory.reclaim_elsewhere();
-        }
-        self.membership.leave(id);
-        self.changes.outdate();
+        endpoints
     }
 
     /// Changes a member's own filter; returns the old one.
@@ -280,9 +258,7 @@ impl HubControl {
         let wanted = sources.map(|(places, from)| share.wanted(places, from.clone()));
         // The reader knows the sources that the hub had when it attached.
         let wanted: Vec<_> = wanted.take(subscriber.baselines.len()).collect();
-        subscriber.place = wanted
-            .first()
-            .map_or(Place::Source, |wanted| wanted.place.clone());
+        subscriber.place = first_place(wanted.iter());
         if let Some(relay) = &subscriber.relay {
             relay.set_wanted(wanted.clone());
             // The relay's packets are classified already.
@@ -311,29 +287,54 @@ fn check_credit(group: &Group, asked: Option<u32>) -> Result<(), Refused> {
     }
 }
 
-/// The endpoint of a source for a reader with this control region.
-fn endpoint(
-    source: &SourceHandle,
-    group: &Group,
-    wanted: Wanted,
-    control: SharedMemory,
-) -> Endpoint {
-    let mut facts = source.facts.clone();
-    facts.notes.extend(filter_note(&facts, &wanted));
-    if facts.policy != Policy::Block {
-        facts.policy = group.policy;
+/// A member of a group, before it is linked to the sources. Its rules are in force.
+struct JoinedMember<'a> {
+    id: SubscriptionId,
+    request: &'a SubscriptionRequest,
+    group: &'a Group,
+    share: &'a Share,
+    /// See [`ordinary_user`].
+    user: Option<u32>,
+}
+
+impl JoinedMember<'_> {
+    fn delivery(&self) -> Delivery {
+        delivery(self.request, self.group)
     }
-    Endpoint {
-        facts,
-        pool: source.pool.clone(),
-        control: control.region,
-        wake: source.readers_wake.clone(),
-        wanted,
-        files: source.pool_file().map(|pool| EndpointFiles {
-            pool,
-            control: control.file,
-        }),
+
+    /// Whether the member's reader is signalled by a thread of its own. The kernel's work for a signal is
+    /// up to those who watch it: only readers that could change the hub itself make the hub's thread and
+    /// the sources' interrupts do that work. A relay is of the hub.
+    fn is_foreign(&self) -> bool {
+        self.user.is_some() && self.delivery() == Delivery::Shared
     }
+
+    /// The endpoint of a source with this control region.
+    fn endpoint(&self, source: &SourceHandle, wanted: Wanted, control: SharedMemory) -> Endpoint {
+        let mut facts = source.facts.clone();
+        facts.notes.extend(filter_note(&facts, &wanted));
+        if facts.policy != Policy::Block {
+            facts.policy = self.group.policy;
+        }
+        let wake = source.readers_wake.clone();
+        Endpoint {
+            facts,
+            pool: source.pool.clone(),
+            control: control.region,
+            wake: wake.filter(|_| !self.is_foreign()),
+            wanted,
+            files: source.pool_file().map(|pool| EndpointFiles {
+                pool,
+                control: control.file,
+            }),
+        }
+    }
+}
+
+/// The place of the filter in the first source, which `status` shows.
+fn first_place<'a>(mut wanted: impl Iterator<Item = &'a Wanted>) -> Place {
+    let first = wanted.next();
+    first.map_or(Place::Source, |wanted| wanted.place.clone())
 }
 
 /// The user whose share is limited; `None` for root and the hub's own user.
