@@ -16,7 +16,6 @@ mod admission;
 mod chunks;
 mod entry;
 mod figures;
-mod horizon;
 mod leasing;
 mod scheduler;
 mod shares;

@@ -7,6 +7,7 @@
 //!
 //! Under `--cfg loom` only what loom can model is compiled: queues, publishing and wake-ups.
 
+pub mod congestion;
 pub mod counters;
 pub mod format;
 pub mod ids;

@@ -47,13 +47,14 @@ pub struct Facts {
 }
 
 /// Counters of one lane.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LaneCounts {
     /// Packets that reached the source on this lane, by a counter of its own.
     pub offered: u64,
     /// Packets in the pool.
     pub captured: u64,
     /// Bytes of these packets on the wire.
+    #[serde(default)]
     pub bytes: u64,
     /// Packets that no rule wanted, and that were not captured.
     pub filtered: u64,

@@ -23,11 +23,12 @@ use ringtap_client::default_socket;
 use ringtap_device::{DeviceSpec, Kind};
 use ringtap_filter::hash::HashSeed;
 use ringtap_hub::server::Server;
-use ringtap_hub::{Congestion, Group, Hub, HubOptions};
+use ringtap_hub::{Group, Hub, HubOptions};
 use ringtap_ipc::protocol::{HubStatus, SourceState};
 use ringtap_ipc::socket::Listener;
 use ringtap_net::interface::Interface;
 use ringtap_net::rights::{Purpose, Rights};
+use ringtap_pool::congestion::Congestion;
 use ringtap_pool::distributor::Policy;
 use ringtap_pool::source::{Facts, Source};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -460,7 +461,7 @@ pub(crate) fn stop(hub: &Hub) -> Result<HubStatus> {
 /// Prints each source's counters; returns the exit status.
 fn report(status: &HubStatus) -> Result<ExitCode> {
     for source in &status.sources {
-        let sum = total(source);
+        let sum = total(source).counts;
         print::line(format_args!(
             "{}: {} packets offered ({}), {} captured, {} filtered, {} lost for want of a \
              chunk, {} by the kernel, {} by the NIC: {}",

@@ -151,7 +151,10 @@ fn a_hub_that_became_another_user_loads_new_filters_and_ends_in_good_order() {
     let asking = Connection::open(&socket, "test").expect("the hub is there");
     let status = asking.status().expect("the hub answers");
     assert_eq!(status.readers[0].not_in_source, None, "{status:?}");
-    let filtered = status.sources[0].lanes.iter().map(|lane| lane.filtered);
+    let filtered = status.sources[0]
+        .lanes
+        .iter()
+        .map(|lane| lane.counts.filtered);
     assert!(filtered.sum::<u64>() >= 1000, "{status:?}");
     drop(receiver);
     hub.signal(Signal::TERM);

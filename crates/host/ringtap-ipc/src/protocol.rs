@@ -16,8 +16,8 @@ use serde::{Deserialize, Serialize};
 
 pub use snapshot::{LaneSnapshot, Snapshot, SourceSnapshot};
 pub use status::{
-    BridgeStatus, CongestionStatus, DepartedStatus, GroupStatus, HubStatus, LaneStatus,
-    ReaderStatus, SourceState, SourceStatus,
+    BridgeStatus, DepartedStatus, GroupStatus, HubStatus, LaneStatus, ReaderStatus, SourceState,
+    SourceStatus,
 };
 
 use crate::subscription::{Attached, SubscriptionRequest, Wanted};

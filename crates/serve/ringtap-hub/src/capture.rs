@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ringtap_ipc::time::now_ns;
+use ringtap_pool::congestion::Congestion;
 use ringtap_pool::distributor::{
     AddReaderError, Distributor, Policy, ReaderOptions, Returns, Scheduler,
 };
@@ -20,7 +21,6 @@ use ringtap_pool::view::Pool;
 use ringtap_pool::wake::Signal;
 
 use crate::buddies::BuddyGroups;
-use crate::group::Congestion;
 use crate::hub::HubOptions;
 
 /// Attempts to read all counters without a packet in between.

@@ -13,12 +13,13 @@ use ringtap_filter::hash::HashSeed;
 use ringtap_ipc::event::Event;
 use ringtap_ipc::protocol::{BridgeStatus, HubStatus, Refused, Snapshot};
 use ringtap_ipc::subscription::{Subscription, SubscriptionId, SubscriptionRequest, Wanted};
+use ringtap_pool::congestion::Congestion;
 use ringtap_pool::source::Source;
 use ringtap_pool::wake::Signal;
 
 use crate::control::{ControlWork, HubControl, Responder, ending};
 use crate::engine::Engine;
-use crate::group::{Congestion, Delivery, Group};
+use crate::group::{Delivery, Group};
 use crate::limits::{Limits, TooMuchWork};
 use crate::subscribers::Change;
 

@@ -165,7 +165,8 @@ impl HubControl {
 /// A source's counters since those `before`, with what a reader missed per lane.
 fn of_endpoint(before: &Counts, missed: &[Missing], source: &SourceFigures) -> SourceSnapshot {
     let now = &source.status;
-    let lane = |(at, now): (usize, &LaneStatus)| {
+    let lane = |(at, lane): (usize, &LaneStatus)| {
+        let now = lane.counts;
         let then = before.lanes.get(at).copied().unwrap_or_default();
         let missed = missed.get(at).copied().unwrap_or_default();
         LaneSnapshot {

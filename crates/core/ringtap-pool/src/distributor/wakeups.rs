@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Signals from lanes and readers to the driver, and from the driver to sleeping readers.
+//! Signals from lanes and readers to the driver, and from the driver to sleeping readers; for readers that
+//! merge lanes by time, the time up to which they have every packet.
 
 use super::admission::reserve;
 use super::{Distributor, Entry, Lane};
@@ -97,6 +98,31 @@ impl Distributor {
                 flag.lower();
             }
         }
+    }
+
+    /// Whether a reader merges lanes by time, and so needs [`Distributor::set_horizon`].
+    pub fn wants_horizon(&self) -> bool {
+        self.readers.iter().flatten().any(Entry::merges)
+    }
+
+    /// Tells readers that every packet up to this time is published in a chunk that was delivered or
+    /// missed. Does nothing while opened chunks wait for a reader's credit.
+    ///
+    /// Read the time from the source before [`Distributor::step`], and call this after it.
+    pub fn set_horizon(&self, time_ns: u64) {
+        if !self.is_drained() {
+            return;
+        }
+        for entry in self.readers.iter().flatten().filter(|one| one.merges()) {
+            // Pairs with the load in `Reader::peek`: the reader then finds all deliveries before it.
+            entry.control.hub().horizon_ns.store(time_ns, Release);
+        }
+    }
+}
+
+impl Entry {
+    fn merges(&self) -> bool {
+        self.control.reader().merges.load(Relaxed) != 0
     }
 }
 

@@ -87,8 +87,10 @@ pub(crate) type LossCounter<T> = fn(&T) -> u64;
 /// The losses of a source, by reason.
 pub(crate) const SOURCE_LOSSES: [(&str, LossCounter<SourceStatus>); 3] = [
     ("nic", |source| source.nic),
-    ("kernel", |source| source.kernel + total(source).kernel),
-    ("pool_full", |source| total(source).pool_full),
+    ("kernel", |source| {
+        source.kernel + total(source).counts.kernel
+    }),
+    ("pool_full", |source| total(source).counts.pool_full),
 ];
 
 /// The losses of one way of a bridge, by reason.
@@ -110,12 +112,12 @@ pub(crate) fn lost(source: &SourceStatus) -> u64 {
 pub(crate) fn total(source: &SourceStatus) -> LaneStatus {
     let mut total = LaneStatus::default();
     for lane in &source.lanes {
-        total.offered += lane.offered;
-        total.captured += lane.captured;
-        total.bytes += lane.bytes;
-        total.filtered += lane.filtered;
-        total.pool_full += lane.pool_full;
-        total.kernel += lane.kernel;
+        total.counts.offered += lane.counts.offered;
+        total.counts.captured += lane.counts.captured;
+        total.counts.bytes += lane.counts.bytes;
+        total.counts.filtered += lane.counts.filtered;
+        total.counts.pool_full += lane.counts.pool_full;
+        total.counts.kernel += lane.counts.kernel;
         total.chunks += lane.chunks;
         total.chunks_in_use += lane.chunks_in_use;
     }

@@ -136,7 +136,7 @@ fn a_recorder_that_asks_for_it_gets_all_lanes_in_the_order_of_time() {
     let filled = status.sources[0]
         .lanes
         .iter()
-        .filter(|lane| lane.captured > 10_000);
+        .filter(|lane| lane.counts.captured > 10_000);
     assert_eq!(filled.count(), 2, "{status:?}");
     let mut command = Command::new("capinfos");
     command.args(["-M", "-c", "-o"]).arg(&file);

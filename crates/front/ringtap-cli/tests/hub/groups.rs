@@ -169,7 +169,7 @@ fn a_users_own_program_shares_a_group_out() {
     hub.net.inject("tx0", &ports.map(frame));
     hub.wait_until("all are captured", |status| {
         let lanes = status.sources[0].lanes.iter();
-        lanes.map(|lane| lane.captured).sum::<u64>() == 8
+        lanes.map(|lane| lane.counts.captured).sum::<u64>() == 8
     });
     let shares = members.map(|member| Account::of(member).0.number("delivered"));
     assert_eq!(shares, [5, 3]);

@@ -115,7 +115,8 @@ fn sources_come_and_go_without_a_lost_packet() {
         let [one, other] = &status.sources[..] else {
             panic!("two sources")
         };
-        let captured = |source: &SourceStatus| source.lanes.iter().map(|lane| lane.captured).sum();
+        let captured =
+            |source: &SourceStatus| source.lanes.iter().map(|lane| lane.counts.captured).sum();
         let (one, other): (u64, u64) = (captured(one), captured(other));
         one == PACKETS && other == 100
     });

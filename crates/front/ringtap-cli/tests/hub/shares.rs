@@ -118,7 +118,7 @@ fn beside_stopped_readers(readers: u32, stopped: u32) {
     (0..3).for_each(|_| burst(&mut others));
     let status = hub.status();
     let lanes = status.sources.iter().flat_map(|source| &source.lanes);
-    let pool_full: u64 = lanes.map(|lane| lane.pool_full).sum();
+    let pool_full: u64 = lanes.map(|lane| lane.counts.pool_full).sum();
     assert_eq!(pool_full, 0, "a chunk is always free: {status:#?}");
     drop(others);
     for process in processes {

@@ -412,8 +412,8 @@ impl GuestAndHub {
     pub(crate) fn wanted(&self) -> u64 {
         self.until("the hub classifies all packets", |status| {
             let lanes = &status.sources[0].lanes;
-            let wanted = lanes.iter().map(|lane| lane.captured).sum::<u64>();
-            let filtered = lanes.iter().map(|lane| lane.filtered).sum::<u64>();
+            let wanted = lanes.iter().map(|lane| lane.counts.captured).sum::<u64>();
+            let filtered = lanes.iter().map(|lane| lane.counts.filtered).sum::<u64>();
             (wanted + filtered == self.sent.get()).then_some(wanted)
         })
     }

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The counters of a whole hub at one moment, as `ringtap status` prints them.
 
+use ringtap_pool::congestion::Congestion;
+use ringtap_pool::source::LaneCounts;
 use serde::{Deserialize, Serialize};
 
 /// Status of a hub.
@@ -138,16 +140,7 @@ pub struct SourceStatus {
     pub balanced: bool,
     /// When capture of a lane pauses, if it can.
     #[serde(default)]
-    pub congestion: Option<CongestionStatus>,
-}
-
-/// Free chunks of a lane, in percent, at which capture pauses and resumes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct CongestionStatus {
-    /// Capture pauses below this percentage.
-    pub low_percent: u8,
-    /// Capture resumes from this percentage on.
-    pub high_percent: u8,
+    pub congestion: Option<Congestion>,
 }
 
 /// Status of one lane of a source.
@@ -155,19 +148,9 @@ pub struct CongestionStatus {
 pub struct LaneStatus {
     /// Number of the lane.
     pub lane: u32,
-    /// Packets that reached the lane.
-    pub offered: u64,
-    /// Packets in the pool.
-    pub captured: u64,
-    /// Bytes on the wire of the captured packets.
-    #[serde(default)]
-    pub bytes: u64,
-    /// Packets that no reader's filter takes.
-    pub filtered: u64,
-    /// Packets lost because no chunk was free or capture was paused.
-    pub pool_full: u64,
-    /// Packets lost by the kernel.
-    pub kernel: u64,
+    /// Its counters.
+    #[serde(flatten)]
+    pub counts: LaneCounts,
     /// Number of the lane's chunks.
     pub chunks: u32,
     /// Chunks of the lane that are not free.

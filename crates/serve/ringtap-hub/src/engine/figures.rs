@@ -5,9 +5,7 @@ use std::collections::HashMap;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
-use ringtap_ipc::protocol::{
-    CongestionStatus, LaneStatus, ReaderStatus, SourceState, SourceStatus,
-};
+use ringtap_ipc::protocol::{LaneStatus, ReaderStatus, SourceState, SourceStatus};
 use ringtap_ipc::subscription::SubscriptionId;
 use ringtap_ipc::time::now_ns;
 use ringtap_pool::distributor::Missing;
@@ -131,12 +129,7 @@ fn of_source(capture: &mut SourceCapture, groups: u32) -> SourceFigures {
         .zip(&counts.lanes)
         .map(|(id, lane)| LaneStatus {
             lane: id.0,
-            offered: lane.offered,
-            captured: lane.captured,
-            bytes: lane.bytes,
-            filtered: lane.filtered,
-            pool_full: lane.pool_full,
-            kernel: lane.kernel,
+            counts: *lane,
             chunks: capture.distributor.chunks_of(id),
             chunks_in_use: capture.distributor.chunks_in_use(id),
             paused: capture.paused.get(id.index()).copied().unwrap_or(false),
@@ -161,10 +154,7 @@ fn of_source(capture: &mut SourceCapture, groups: u32) -> SourceFigures {
         kernel: counts.kernel,
         longest_wait_ms: to_u64(capture.longest_wait.as_millis()),
         balanced: counts.lanes.iter().all(in_flight),
-        congestion: capture.congestion.map(|marks| CongestionStatus {
-            low_percent: marks.low_percent,
-            high_percent: marks.high_percent,
-        }),
+        congestion: capture.congestion,
         lanes,
     };
     SourceFigures {

@@ -327,7 +327,7 @@ fn a_filter_that_the_host_refuses_is_replaced_by_everything() {
     both.capture(&[60, 70, 60]);
     assert_eq!(read(reader, 2), 2);
     let status = both.while_serving(hub.handle(), |handle| handle.status().unwrap());
-    assert_eq!(status.sources[0].lanes[0].filtered, 1);
+    assert_eq!(status.sources[0].lanes[0].counts.filtered, 1);
 }
 
 #[test]

@@ -391,7 +391,7 @@ fn a_guest_that_overwrites_its_control_region_spoils_only_its_own_subscription()
     read(&mut honest, 5, 2);
     let status = feeder.status();
     assert!(status.readers.iter().all(|reader| reader.overrun == 0));
-    assert_eq!(status.sources[0].lanes[0].captured, written + 5);
+    assert_eq!(status.sources[0].lanes[0].counts.captured, written + 5);
 }
 
 #[test]

@@ -260,8 +260,9 @@ fn named(sources: &[SourceStatus]) -> impl Iterator<Item = (String, &SourceStatu
 #[cfg(test)]
 mod tests {
     use ringtap_ipc::protocol::{
-        BridgeStatus, CongestionStatus, DepartedStatus, GroupStatus, LaneStatus, ReaderStatus,
+        BridgeStatus, DepartedStatus, GroupStatus, LaneStatus, ReaderStatus,
     };
+    use ringtap_pool::congestion::Congestion;
 
     use super::*;
 
@@ -269,7 +270,7 @@ mod tests {
     fn every_metric_of_the_table_has_its_field() {
         let source = SourceStatus {
             lanes: vec![LaneStatus::default()],
-            congestion: Some(CongestionStatus::default()),
+            congestion: Some(Congestion::default()),
             ..SourceStatus::default()
         };
         let hub = HubStatus {

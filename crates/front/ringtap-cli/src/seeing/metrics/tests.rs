@@ -7,9 +7,10 @@ use std::net::{TcpListener, TcpStream};
 use std::time::Duration;
 
 use ringtap_ipc::protocol::{
-    CongestionStatus, DepartedStatus, GroupStatus, HubStatus, LaneStatus, ReaderStatus,
-    SourceState, SourceStatus,
+    DepartedStatus, GroupStatus, HubStatus, LaneStatus, ReaderStatus, SourceState, SourceStatus,
 };
+use ringtap_pool::congestion::Congestion;
+use ringtap_pool::source::LaneCounts;
 
 use super::exposition::exposition;
 use super::*;
@@ -18,12 +19,14 @@ use super::*;
 fn hub() -> HubStatus {
     let lane = |lane| LaneStatus {
         lane,
-        offered: 100,
-        captured: 80,
-        bytes: 8000,
-        filtered: 10,
-        pool_full: 7,
-        kernel: 3,
+        counts: LaneCounts {
+            offered: 100,
+            captured: 80,
+            bytes: 8000,
+            filtered: 10,
+            pool_full: 7,
+            kernel: 3,
+        },
         chunks: 64,
         chunks_in_use: 5,
         paused: lane == 1,
@@ -36,7 +39,7 @@ fn hub() -> HubStatus {
         kernel: 2,
         lanes: vec![lane(0), lane(1)],
         balanced: true,
-        congestion: Some(CongestionStatus {
+        congestion: Some(Congestion {
             low_percent: 10,
             high_percent: 30,
         }),

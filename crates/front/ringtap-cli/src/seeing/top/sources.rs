@@ -3,6 +3,7 @@
 
 use ratatui::text::Line;
 use ringtap_ipc::protocol::{BridgeStatus, LaneStatus, SourceState, SourceStatus};
+use ringtap_pool::source::LaneCounts;
 
 use super::table::{
     Column, Emphasis, Palette, TableCell, bar, loss_emphasis, percent, plain, rate, short,
@@ -47,11 +48,16 @@ fn rows(change: StatusChange<'_>, at: usize, source: &SourceStatus) -> Vec<Vec<T
     )];
     if source.lanes.len() > 1 {
         let rate = |lane: &LaneStatus| {
-            let before = change.lane(at, lane.lane).map(|before| before.offered);
-            change.per_second(before, lane.offered).unwrap_or(0.0)
+            let before = change
+                .lane(at, lane.lane)
+                .map(|before| before.counts.offered);
+            change
+                .per_second(before, lane.counts.offered)
+                .unwrap_or(0.0)
         };
-        let used =
-            |lane: &&LaneStatus| lane.offered > 0 || lane.chunks_in_use > 0 || lost(lane) > 0;
+        let used = |lane: &&LaneStatus| {
+            lane.counts.offered > 0 || lane.chunks_in_use > 0 || lost(lane) > 0
+        };
         let mut lanes: Vec<_> = source.lanes.iter().filter(used).collect();
         lanes.sort_by(|a, b| rate(b).total_cmp(&rate(a)));
         rows.extend(lanes.into_iter().map(|lane| {
@@ -66,10 +72,13 @@ fn rows(change: StatusChange<'_>, at: usize, source: &SourceStatus) -> Vec<Vec<T
 /// A way of a bridge; packets that left by the other interface stand under CAPTURED.
 fn bridge_row(change: StatusChange<'_>, bridge: &BridgeStatus) -> Vec<TableCell> {
     let lane = |one: &BridgeStatus| LaneStatus {
-        offered: one.offered,
-        captured: one.delivered,
-        filtered: one.filtered,
-        kernel: one.lost(),
+        counts: LaneCounts {
+            offered: one.offered,
+            captured: one.delivered,
+            filtered: one.filtered,
+            kernel: one.lost(),
+            ..LaneCounts::default()
+        },
         ..LaneStatus::default()
     };
     let before = change.bridge(&bridge.way).map(lane);
@@ -90,12 +99,12 @@ fn bridge_row(change: StatusChange<'_>, bridge: &BridgeStatus) -> Vec<TableCell>
 /// A source's counters in the form of a lane's; losses outside the lanes count as `kernel`.
 fn whole(source: &SourceStatus) -> LaneStatus {
     let mut whole = total(source);
-    whole.kernel += source.nic + source.kernel;
+    whole.counts.kernel += source.nic + source.kernel;
     whole
 }
 
 fn lost(lane: &LaneStatus) -> u64 {
-    lane.pool_full + lane.kernel
+    lane.counts.pool_full + lane.counts.kernel
 }
 
 fn state(source: &SourceStatus) -> Option<&'static str> {
@@ -119,7 +128,7 @@ fn row(
         let before = before.map(counter);
         change.per_second(before, counter(now))
     };
-    let bits = per_second(|lane| lane.bytes).map(|bytes| bytes * 8.0);
+    let bits = per_second(|lane| lane.counts.bytes).map(|bytes| bytes * 8.0);
     let (used, all) = (now.chunks_in_use, now.chunks);
     let percent = percent(used, all);
     let pool = match state {
@@ -134,9 +143,9 @@ fn row(
         plain(name),
         (rate(lost_rate), emphasis),
         (short(lost(now)), emphasis),
-        plain(rate(per_second(|lane| lane.offered))),
-        plain(rate(per_second(|lane| lane.captured))),
-        plain(rate(per_second(|lane| lane.filtered))),
+        plain(rate(per_second(|lane| lane.counts.offered))),
+        plain(rate(per_second(|lane| lane.counts.captured))),
+        plain(rate(per_second(|lane| lane.counts.filtered))),
         plain(rate(bits)),
         pool,
     ]

@@ -9,6 +9,7 @@ use ratatui::style::Color;
 use ringtap_ipc::protocol::{
     BridgeStatus, GroupStatus, HubStatus, LaneStatus, ReaderStatus, SourceStatus,
 };
+use ringtap_pool::source::LaneCounts;
 
 use super::table::{bar, rate, short};
 use super::*;
@@ -18,10 +19,13 @@ const SECOND: u64 = 1_000_000_000;
 fn hub(seconds: u64) -> HubStatus {
     let lane = |lane: u32| LaneStatus {
         lane,
-        offered: seconds * 1_000 * u64::from(lane),
-        captured: seconds * 900 * u64::from(lane),
-        bytes: seconds * 1_000_000 * u64::from(lane),
-        filtered: seconds * 100 * u64::from(lane),
+        counts: LaneCounts {
+            offered: seconds * 1_000 * u64::from(lane),
+            captured: seconds * 900 * u64::from(lane),
+            bytes: seconds * 1_000_000 * u64::from(lane),
+            filtered: seconds * 100 * u64::from(lane),
+            ..LaneCounts::default()
+        },
         chunks: 100,
         chunks_in_use: 20 * lane,
         ..LaneStatus::default()

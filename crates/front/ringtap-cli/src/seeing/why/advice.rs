@@ -2,7 +2,8 @@
 //! Remedies for each reason of a loss, the most likely remedy first.
 
 use ringtap_device::{DeviceSpec, Kind};
-use ringtap_ipc::protocol::{CongestionStatus, GroupStatus, ReaderStatus, SourceStatus};
+use ringtap_ipc::protocol::{GroupStatus, ReaderStatus, SourceStatus};
+use ringtap_pool::congestion::Congestion;
 
 use super::explain::name_of;
 use super::words::{bytes, percent, share};
@@ -61,8 +62,8 @@ pub(super) fn kernel(source: &SourceStatus) -> Vec<String> {
 
 /// Subject of a sentence about a full pool; names the lanes if only some had no free chunk.
 pub(super) fn where_full(source: &SourceStatus) -> String {
-    let full = source.lanes.iter().filter(|lane| lane.pool_full > 0);
-    let worst = full.clone().max_by_key(|lane| lane.pool_full);
+    let full = source.lanes.iter().filter(|lane| lane.counts.pool_full > 0);
+    let worst = full.clone().max_by_key(|lane| lane.counts.pool_full);
     match (source.lanes.len(), full.count(), worst) {
         (lanes, 1, Some(lane)) if lanes > 1 => {
             format!("lane {} had no free chunk and", lane.lane)
@@ -82,7 +83,7 @@ pub(super) fn where_full(source: &SourceStatus) -> String {
 }
 
 /// The congestion limits in words.
-fn pauses(marks: CongestionStatus) -> String {
+fn pauses(marks: Congestion) -> String {
     let (low, high) = (marks.low_percent, marks.high_percent);
     format!("a lane pauses when less than {low} % of its chunks are free, until {high} % are")
 }
@@ -128,8 +129,8 @@ pub(super) fn pool_full(
             marks.unwrap_or_default()
         ));
     }
-    let lost = total(source).pool_full;
-    let most = source.lanes.iter().map(|lane| lane.pool_full).max();
+    let lost = total(source).counts.pool_full;
+    let most = source.lanes.iter().map(|lane| lane.counts.pool_full).max();
     if source.lanes.len() > 1 && most.is_some_and(|most| share(most, lost) > 0.8) {
         advice.push(
             "One lane, which has only its own chunks, lost nearly all of them: spread packets \

@@ -145,7 +145,7 @@ struct Case<'a> {
 impl Case<'_> {
     fn source(&self, at: usize, source: &SourceStatus) -> Vec<Finding> {
         let before = self.change.source(at);
-        let offered = total(source).offered;
+        let offered = total(source).counts.offered;
         let device = &source.device;
         let loss = |(kind, counter): (_, LossCounter<_>), what: &str, whole, advice| Loss {
             kind,
@@ -429,7 +429,7 @@ fn equation(source: &SourceStatus) -> String {
         1 => "one lane".to_owned(),
         lanes => format!("each of {lanes} lanes"),
     };
-    let sum = total(source);
+    let sum = total(source).counts;
     let numbers = [
         sum.offered,
         sum.captured,

@@ -2,9 +2,11 @@
 //! Each reason of a loss, and its sentences.
 
 use ringtap_ipc::protocol::{
-    BridgeStatus, CongestionStatus, DepartedStatus, GroupStatus, HubStatus, LaneStatus,
-    ReaderStatus, SourceState, SourceStatus,
+    BridgeStatus, DepartedStatus, GroupStatus, HubStatus, LaneStatus, ReaderStatus, SourceState,
+    SourceStatus,
 };
+use ringtap_pool::congestion::Congestion;
+use ringtap_pool::source::LaneCounts;
 
 use super::*;
 
@@ -14,9 +16,12 @@ const SECOND: u64 = 1_000_000_000;
 fn well() -> HubStatus {
     let lane = |lane| LaneStatus {
         lane,
-        offered: 1_000,
-        captured: 900,
-        filtered: 100,
+        counts: LaneCounts {
+            offered: 1_000,
+            captured: 900,
+            filtered: 100,
+            ..LaneCounts::default()
+        },
         chunks: 64,
         ..LaneStatus::default()
     };
@@ -120,7 +125,7 @@ fn a_late_hub_is_named_and_not_the_reader() {
     says(&late(500), &["(group ids, process 4001) could not keep up"]);
     let full = after(|hub| {
         hub.sources[0].longest_wait_ms = 1_250;
-        hub.sources[0].lanes[0].pool_full = 10;
+        hub.sources[0].lanes[0].counts.pool_full = 10;
     });
     says(
         &full,
@@ -149,18 +154,18 @@ fn losses_of_the_kernel_are_those_of_lanes_and_of_none() {
     let answer = after(|hub| {
         hub.sources[0].device = "packet:eth0".into();
         hub.sources[0].kernel = 5;
-        hub.sources[0].lanes[1].kernel = 15;
+        hub.sources[0].lanes[1].counts.kernel = 15;
     });
     assert_eq!(answer.findings[0].lost_packets, 20);
     says(&answer, &["the kernel lost 20 packets", "tap:eth0"]);
-    let tap = after(|hub| hub.sources[0].lanes[0].kernel = 1);
+    let tap = after(|hub| hub.sources[0].lanes[0].counts.kernel = 1);
     says(&tap, &["the kernel lost 1 packet,", "bpftool net"]);
 }
 
 #[test]
 fn a_full_pool_names_its_size_and_who_is_furthest_behind() {
     let answer = after(|hub| {
-        hub.sources[0].lanes[1].pool_full = 1_000;
+        hub.sources[0].lanes[1].counts.pool_full = 1_000;
         hub.sources[0].lanes[1].paused = true;
         hub.readers[1].lag_chunks = 40;
     });
@@ -182,12 +187,12 @@ fn a_pool_with_congestion_marks_names_them() {
         after(|hub| {
             hub.sources[0].congestion = congestion;
             hub.sources[0].lanes.iter_mut().for_each(|lane| {
-                lane.pool_full = 500;
+                lane.counts.pool_full = 500;
                 lane.paused = true;
             });
         })
     };
-    let marks = CongestionStatus {
+    let marks = Congestion {
         low_percent: 10,
         high_percent: 30,
     };

@@ -39,7 +39,7 @@ fn a_guest_reads_in_place_while_further_readers_come_and_the_counters_add_up() {
     read(&mut second, 30, 7);
     let status = feeder.status();
     assert!(status.readers.iter().all(|reader| reader.overrun == 0));
-    assert_eq!(status.sources[0].lanes[0].pool_full, 0);
+    assert_eq!(status.sources[0].lanes[0].counts.pool_full, 0);
 }
 
 #[test]
@@ -62,7 +62,7 @@ fn a_guest_that_keeps_all_chunks_in_place_loses_only_its_own_packets() {
     };
     assert!(overrun("all") > 0, "{status:?}");
     assert_eq!(overrun("more"), 0);
-    assert_eq!(status.sources[0].lanes[0].pool_full, 0);
+    assert_eq!(status.sources[0].lanes[0].counts.pool_full, 0);
     // Once it returns chunks, it gets packets again, and learns of each that it missed.
     let (mut got, mut written) = (0, 24_000);
     let until = Instant::now() + LIMIT;
