@@ -15,7 +15,7 @@ use crate::memory::{Piece, Region, SLOTS_AHEAD};
 use crate::number::{to_u32, to_u64, to_usize};
 use crate::publish::{self, ChunkState};
 use crate::reader::CaptureGap;
-use crate::sync::Ordering::*;
+use crate::sync::{AtomicU64, Ordering::*};
 
 /// A region that contains a pool.
 #[derive(Clone)]
@@ -154,6 +154,12 @@ impl<'a> Chunk<'a> {
         u64::from_le(self.0.word64(at).load(Relaxed))
     }
 
+    /// The words of a slot; `None` outside the chunk.
+    #[inline]
+    fn slot(self, index: u32) -> Option<&'a [AtomicU64; 4]> {
+        self.0.words(slot_offset(index))
+    }
+
     /// The chunk's state; an impossible count is cut to the chunk's capacity.
     #[inline]
     pub fn state(self) -> ChunkState {
@@ -215,10 +221,7 @@ impl<'a> Chunk<'a> {
     /// Time of the packet in a published slot, in nanoseconds since 1970.
     #[inline]
     pub(crate) fn time_ns(self, index: u32) -> Option<u64> {
-        let words = self
-            .0
-            .words(CHUNK_HEADER_SIZE + to_usize(index) * SLOT_SIZE)?;
-        Some(publish::get_slot(words).time_ns)
+        Some(publish::get_slot(self.slot(index)?).time_ns)
     }
 
     /// Counts the slots whose mask has a bit of `mask`, and those with a bit of `group` but none of `mask`.
@@ -228,9 +231,7 @@ impl<'a> Chunk<'a> {
             return counts;
         }
         for index in slots {
-            let words = self
-                .0
-                .words(CHUNK_HEADER_SIZE + to_usize(index) * SLOT_SIZE);
+            let words = self.slot(index);
             let bits = words.map_or(0, |words| publish::get_slot(words).mask);
             counts.0 += u64::from(bits & mask != 0);
             counts.1 += u64::from(bits & mask == 0 && bits & group != 0);
@@ -240,18 +241,14 @@ impl<'a> Chunk<'a> {
 
     /// Flow hash of the packet in a published slot; all packets without a hash are one flow.
     pub fn flow(self, index: u32) -> Option<u32> {
-        let words = self
-            .0
-            .words(CHUNK_HEADER_SIZE + to_usize(index) * SLOT_SIZE)?;
-        Some(publish::get_slot(words).hash().unwrap_or(0))
+        Some(publish::get_slot(self.slot(index)?).hash().unwrap_or(0))
     }
 
     /// Prefetches the published packet at `index`.
     #[inline]
     pub(crate) fn will_read(self, index: u32) {
-        let place = CHUNK_HEADER_SIZE + to_usize(index) * SLOT_SIZE;
-        self.0.will_read(place + SLOTS_AHEAD);
-        if let Some(words) = self.0.words(place) {
+        self.0.will_read(slot_offset(index) + SLOTS_AHEAD);
+        if let Some(words) = self.slot(index) {
             self.0
                 .will_read(to_usize(u32::from(publish::get_slot(words).payload)) * 8);
         }
@@ -267,10 +264,7 @@ impl<'a> Chunk<'a> {
     /// lease on this chunk, and the lease must last for `'a`.
     #[inline]
     pub unsafe fn packet(self, index: u32) -> Option<([u64; 4], &'a [u8])> {
-        let words = self
-            .0
-            .words(CHUNK_HEADER_SIZE + to_usize(index) * SLOT_SIZE)?;
-        let words = publish::get_words(words);
+        let words = publish::get_words(self.slot(index)?);
         let slot = Slot::from_words(words);
         let start = to_usize(u32::from(slot.payload)) * 8;
         if start < CHUNK_HEADER_SIZE {
@@ -281,6 +275,12 @@ impl<'a> Chunk<'a> {
         let data = unsafe { self.0.slice(start, to_usize(slot.captured_length)) };
         Some((words, data?))
     }
+}
+
+/// Offset of a slot in its chunk.
+#[inline]
+fn slot_offset(index: u32) -> usize {
+    CHUNK_HEADER_SIZE + to_usize(index) * SLOT_SIZE
 }
 
 #[cfg(test)]

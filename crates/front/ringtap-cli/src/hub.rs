@@ -22,7 +22,7 @@ use ringtap::Confinement;
 use ringtap_client::default_socket;
 use ringtap_device::{DeviceSpec, Kind};
 use ringtap_filter::hash::HashSeed;
-use ringtap_hub::server::Server;
+use ringtap_hub::server::{Server, ServerOptions};
 use ringtap_hub::{Group, Hub, HubOptions};
 use ringtap_ipc::protocol::{HubStatus, SourceState};
 use ringtap_ipc::socket::Listener;
@@ -229,8 +229,12 @@ pub(crate) fn run(args: &HubArgs) -> Result<ExitCode> {
     let deadline = args.duration.map(|duration| Instant::now() + duration);
     let steered = Steered::default();
     cpu.steer(interfaces().map(|device| device.name.as_str()), &steered)?;
-    let server = Server::open(listener, &hub, groups::access(&config.groups))
-        .context("cannot open the socket's server")?;
+    let options = ServerOptions {
+        viewers: groups::viewers(),
+        verdicts: None,
+    };
+    let server =
+        Server::open(listener, &hub, options).context("cannot open the socket's server")?;
     let metrics = serve_metrics(&config, &hub)?;
     say_ready(&config, &path);
     service::tell(NotifyState::Ready);
@@ -241,7 +245,6 @@ pub(crate) fn run(args: &HubArgs) -> Result<ExitCode> {
         sources: devices.zip(facts).collect(),
         config,
         hub: &hub,
-        server: &server,
         metrics,
     };
     wait(&hub, &end, deadline, || reloaded.reload_if_asked(&reload))?;

@@ -10,8 +10,7 @@ use std::time::Duration;
 use ringtap_client::{Receiver, SubscriptionRequest, Watermark, default_socket, host_socket};
 use ringtap_device::{DeviceSpec, Kind, Options};
 use ringtap_filter::{Balance, LinkType, Program, text};
-use ringtap_hub::AccessList;
-use ringtap_hub::server::Server;
+use ringtap_hub::server::{Server, ServerOptions};
 use ringtap_hub::{Group, Hub, HubError, HubOptions};
 use ringtap_ipc::protocol::{Refusal, Refused};
 use ringtap_ipc::socket::Listener;
@@ -293,7 +292,7 @@ impl OpenOptions {
             vec![request; workers.get() as usize],
         )?;
         let server =
-            listener.map(|listener| Server::open(listener, &hub, vec![AccessList::default()]));
+            listener.map(|listener| Server::open(listener, &hub, ServerOptions::default()));
         let server = server.transpose().map_err(HubError::from)?;
         let hub = Arc::new(OwnHub {
             _server: server,

@@ -7,8 +7,7 @@ use std::process::Command;
 
 use ringtap::{Capture, DeviceSpec, Error, Facts, Next, OpenOptions};
 use ringtap_client::Connection;
-use ringtap_hub::AccessList;
-use ringtap_hub::server::Server;
+use ringtap_hub::server::{Server, ServerOptions};
 use ringtap_hub::{Group, Hub, HubOptions};
 use ringtap_ipc::socket::Listener;
 use ringtap_testkit::{LIMIT, Namespace, require_root, require_tool};
@@ -46,7 +45,7 @@ fn hub(folder: &Path, link_types: &[u32]) -> (Hub, Server, PathBuf) {
     let (hub, _) = Hub::start(sources, groups, HubOptions::default(), Vec::new()).unwrap();
     let socket = folder.join("hub.sock");
     let listener = Listener::bind(&socket).unwrap();
-    let server = Server::open(listener, &hub, vec![AccessList::default()]).unwrap();
+    let server = Server::open(listener, &hub, ServerOptions::default()).unwrap();
     (hub, server, socket)
 }
 

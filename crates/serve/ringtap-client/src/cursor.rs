@@ -6,7 +6,7 @@
 
 use std::os::fd::{AsFd as _, BorrowedFd, RawFd};
 use std::sync::atomic::{AtomicBool, Ordering::Acquire};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use ringtap_filter::Program;
 use ringtap_ipc::subscription::Wanted;
@@ -15,7 +15,7 @@ use ringtap_pool::number::to_u32;
 use ringtap_pool::reader::CaptureGap;
 use ringtap_pool::wake::FIRST_SLEEP;
 
-use crate::descriptor::{Alarm, Descriptor};
+use crate::descriptor::Descriptor;
 use crate::pending::Pending;
 use crate::receiver::{Next, ReceiveError, Receiver};
 use crate::tally::Tally;
@@ -232,12 +232,9 @@ impl Cursor {
         self.receiver.announce_sleep();
         let fresh = std::mem::replace(&mut self.fresh, false);
         self.is_readable = false;
-        descriptor.arm(match self.receiver.look_again_in()? {
-            Some(left) => Alarm::After(left),
-            // Packets published during the announcement may be signalled late.
-            None if fresh => Alarm::After(FIRST_SLEEP),
-            None => Alarm::Off,
-        })?;
+        // Packets published during the announcement may be signalled late.
+        let late = fresh.then_some(FIRST_SLEEP);
+        descriptor.arm(self.receiver.look_again_in()?.or(late))?;
         Ok(true)
     }
 
@@ -248,7 +245,7 @@ impl Cursor {
     /// [`ReceiveError::System`].
     pub fn make_readable(&mut self) -> Result<(), ReceiveError> {
         if let Some(descriptor) = self.descriptor.as_ref().filter(|_| !self.is_readable) {
-            descriptor.arm(Alarm::Now)?;
+            descriptor.arm(Some(Duration::ZERO))?;
             self.is_readable = true;
         }
         Ok(())
@@ -272,7 +269,7 @@ impl Cursor {
         let connection = connection.unwrap_or_else(|| self.receiver.as_fd());
         let descriptor = Descriptor::new(self.receiver.as_fd(), connection)?;
         // The reader has not announced a sleep yet.
-        descriptor.arm(Alarm::Now)?;
+        descriptor.arm(Some(Duration::ZERO))?;
         self.is_readable = true;
         Ok(self.descriptor.insert(descriptor).number())
     }

@@ -21,17 +21,6 @@ pub(crate) struct Descriptor {
     timer: OwnedFd,
 }
 
-/// When the descriptor becomes readable although no packet came.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Alarm {
-    /// At once.
-    Now,
-    /// After this time.
-    After(Duration),
-    /// Not at all.
-    Off,
-}
-
 impl Descriptor {
     pub(crate) fn new(event: BorrowedFd<'_>, connection: BorrowedFd<'_>) -> io::Result<Self> {
         let timer = timerfd_create(
@@ -55,15 +44,11 @@ impl Descriptor {
         self.all.as_raw_fd()
     }
 
-    /// Replaces the alarm.
-    pub(crate) fn arm(&self, alarm: Alarm) -> io::Result<()> {
+    /// Makes the descriptor readable after this time, although no packet came; absent: not at all.
+    /// Replaces the alarm before.
+    pub(crate) fn arm(&self, alarm: Option<Duration>) -> io::Result<()> {
         // Zero would disarm the timer.
-        let least = Duration::from_nanos(1);
-        let after = match alarm {
-            Alarm::Now => least,
-            Alarm::After(time) => time.max(least),
-            Alarm::Off => Duration::ZERO,
-        };
+        let after = alarm.map_or(Duration::ZERO, |time| time.max(Duration::from_nanos(1)));
         let time = Itimerspec {
             it_interval: Timespec::default(),
             it_value: Timespec::try_from(after).map_err(io::Error::other)?,

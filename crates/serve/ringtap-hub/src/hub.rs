@@ -11,6 +11,7 @@ use std::thread::JoinHandle;
 use ringtap_filter::Program;
 use ringtap_filter::hash::HashSeed;
 use ringtap_ipc::event::Event;
+use ringtap_ipc::peer::Peer;
 use ringtap_ipc::protocol::{BridgeStatus, HubStatus, Refused, Snapshot};
 use ringtap_ipc::subscription::{Subscription, SubscriptionId, SubscriptionRequest, Wanted};
 use ringtap_pool::congestion::Congestion;
@@ -19,7 +20,7 @@ use ringtap_pool::wake::Signal;
 
 use crate::control::{ControlWork, HubControl, Responder, ending};
 use crate::engine::Engine;
-use crate::group::{Delivery, Group};
+use crate::group::{AccessList, Delivery, Group};
 use crate::limits::{Limits, TooMuchWork};
 use crate::subscribers::Change;
 
@@ -44,6 +45,8 @@ struct HubFacts {
     has_map: bool,
     /// Link type of each source.
     link_types: Vec<u16>,
+    /// The users of each group.
+    access: Vec<AccessList>,
 }
 
 /// Options of a hub.
@@ -120,6 +123,7 @@ impl Hub {
             limits: options.limits,
             has_map,
             link_types: link_types.collect(),
+            access: groups.iter().map(|group| group.access.clone()).collect(),
         };
         let (work, inbox) = mpsc::channel();
         let control = HubControl::new(sources, groups, options, inbox, event.clone())?;
@@ -207,6 +211,13 @@ impl Handle {
     /// Link type of each source.
     pub(crate) fn link_types(&self) -> Vec<u16> {
         self.facts().link_types.clone()
+    }
+
+    /// Whether a process may attach to a group.
+    pub(crate) fn may_attach(&self, peer: &Peer) -> bool {
+        let hub_uid = Peer::this_process().uid;
+        let facts = self.facts();
+        facts.access.iter().any(|one| one.allows(peer, hub_uid))
     }
 
     fn set_facts(&self, change: impl FnOnce(&mut HubFacts)) {
@@ -300,10 +311,15 @@ impl Handle {
     pub fn replace_groups(&self, groups: Vec<Group>) -> Result<Vec<String>, HubError> {
         check_names(&groups)?;
         check_filters(&groups, &self.limits())?;
-        let notes = self.ask(|control, responder| {
-            responder.send(Ok(control.membership.replace_groups(groups)));
+        let replaced = self.ask(|control, responder| {
+            let notes = control.membership.replace_groups(groups);
+            let open = control.membership.open_groups();
+            let access: Vec<_> = open.map(|group| group.access.clone()).collect();
+            responder.send(Ok((notes, access)));
         });
-        notes.map_err(|error| HubError::System(io::Error::other(error)))
+        let (notes, access) = replaced.map_err(io::Error::other)?;
+        self.set_facts(|facts| facts.access = access);
+        Ok(notes)
     }
 
     /// A subscription's counters now, final once the source has ended; `None` for an unknown one.

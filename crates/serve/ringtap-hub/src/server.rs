@@ -17,7 +17,7 @@ mod status_page;
 
 use std::io;
 use std::os::fd::AsFd;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -46,16 +46,22 @@ const NO_DESCRIPTOR_PAUSE: Duration = Duration::from_millis(100);
 /// An open server, which closes when this is dropped.
 pub struct Server {
     closing: Event,
-    access: Arc<RwLock<Vec<AccessList>>>,
     thread: Option<JoinHandle<()>>,
+}
+
+/// Options of a server.
+#[derive(Default)]
+pub struct ServerOptions {
+    /// Users who may ask for the status, besides those who may attach to a group.
+    pub viewers: AccessList,
+    /// The verdict channel of the bridge to which the hub belongs.
+    pub verdicts: Option<Arc<VerdictChannel>>,
 }
 
 struct Acceptor {
     listener: Listener,
     hub: Handle,
-    /// Users that may attach to some group.
-    access: Arc<RwLock<Vec<AccessList>>>,
-    verdicts: Option<Arc<VerdictChannel>>,
+    options: ServerOptions,
     closing: Event,
     /// Signalled when the control thread has answered a request.
     answered: Event,
@@ -75,34 +81,17 @@ struct Ready {
 }
 
 impl Server {
-    /// Serves readers that connect to this socket. The users in `access`, those of all groups, may ask
-    /// for the status.
+    /// Serves readers that connect to this socket.
     ///
     /// # Errors
     ///
     /// The system's, when no thread or descriptor is free.
-    pub fn open(listener: Listener, hub: &Hub, access: Vec<AccessList>) -> io::Result<Self> {
-        Server::with_verdicts(listener, hub, access, None)
-    }
-
-    /// As [`Server::open`], for a bridge that uses this verdict channel.
-    ///
-    /// # Errors
-    ///
-    /// As for [`Server::open`].
-    pub fn with_verdicts(
-        listener: Listener,
-        hub: &Hub,
-        access: Vec<AccessList>,
-        verdicts: Option<Arc<VerdictChannel>>,
-    ) -> io::Result<Self> {
+    pub fn open(listener: Listener, hub: &Hub, options: ServerOptions) -> io::Result<Self> {
         let closing = Event::new()?;
-        let access = Arc::new(RwLock::new(access));
         let acceptor = Acceptor {
             listener,
             hub: hub.handle().clone(),
-            access: Arc::clone(&access),
-            verdicts,
+            options,
             closing: closing.clone(),
             answered: Event::new()?,
             connections: Vec::new(),
@@ -115,16 +104,8 @@ impl Server {
             .spawn(move || acceptor.run())?;
         Ok(Server {
             closing,
-            access,
             thread: Some(thread),
         })
-    }
-}
-
-impl Server {
-    /// Replaces the users who may ask for the status, for connections from now on.
-    pub fn set_access(&self, access: Vec<AccessList>) {
-        *self.access.write().unwrap_or_else(PoisonError::into_inner) = access;
     }
 }
 
@@ -277,7 +258,7 @@ impl Acceptor {
                 class,
                 self.hub.clone(),
                 self.answered.clone(),
-                self.verdicts.clone(),
+                self.options.verdicts.clone(),
             ));
         }
     }
@@ -287,8 +268,8 @@ impl Acceptor {
         if AccessList::default().allows(peer, hub_uid) {
             return UserClass::Own;
         }
-        let access = self.access.read().unwrap_or_else(PoisonError::into_inner);
-        match access.iter().any(|one| one.allows(peer, hub_uid)) {
+        let is_viewer = self.options.viewers.allows(peer, hub_uid);
+        match is_viewer || self.hub.may_attach(peer) {
             true => UserClass::Member,
             false => UserClass::Stranger,
         }

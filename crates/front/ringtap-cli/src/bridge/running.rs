@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 use ringtap::Confinement;
 use ringtap_bridge::{Bridge, BridgeOptions, Moment};
 use ringtap_capture::CaptureError;
-use ringtap_hub::server::Server;
+use ringtap_hub::server::{Server, ServerOptions};
 use ringtap_hub::{Hub, HubOptions};
 use ringtap_ipc::protocol::{BridgeStatus, SourceStatus};
 use ringtap_ipc::socket::Listener;
@@ -61,9 +61,11 @@ impl RunningBridge {
         }
         let (hub, _) = Hub::start(sources, compiled, HubOptions::default(), Vec::new())?;
         if let Some(listener) = listener {
-            let access = groups::access(groups);
-            let verdicts = bridge.verdict_channel();
-            let server = Server::with_verdicts(listener, &hub, access, verdicts);
+            let options = ServerOptions {
+                viewers: groups::viewers(),
+                verdicts: bridge.verdict_channel(),
+            };
+            let server = Server::open(listener, &hub, options);
             print::note(format_args!(
                 "ringtap: readers connect to {}",
                 socket.display()

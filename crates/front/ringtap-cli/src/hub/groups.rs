@@ -91,14 +91,12 @@ impl GroupText {
 /// UNIX group whose members see the counters of every hub: `status`, `top`, `why`.
 const VIEWERS: &str = "ringtap";
 
-/// The users of each group, and those who only see the counters.
-pub(crate) fn access(groups: &[GroupText]) -> Vec<AccessList> {
-    let viewers = group_id(VIEWERS).map(|gid| AccessList {
-        gids: vec![gid],
+/// The users who see the counters although they may join no group.
+pub(crate) fn viewers() -> AccessList {
+    AccessList {
+        gids: group_id(VIEWERS).into_iter().collect(),
         ..AccessList::default()
-    });
-    let of_groups = groups.iter().map(|group| group.group.access.clone());
-    of_groups.chain(viewers).collect()
+    }
 }
 
 /// Lets the user of `sudo` join the groups that name no users.

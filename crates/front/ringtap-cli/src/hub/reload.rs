@@ -13,7 +13,6 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use anyhow::{Context, Result, bail, ensure};
 use ringtap_client::Control as _;
 use ringtap_device::DeviceSpec;
-use ringtap_hub::server::Server;
 use ringtap_hub::{Hub, Limits};
 use ringtap_ipc::protocol::SourceState;
 use ringtap_pool::source::Facts;
@@ -22,7 +21,7 @@ use rustix::process::{Signal, kill_process};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
 
 use super::config::{Config, Device};
-use super::{HubArgs, compiled, groups, open, require_different_interfaces, serve_metrics};
+use super::{HubArgs, compiled, open, require_different_interfaces, serve_metrics};
 use crate::interrupt;
 use crate::print;
 use crate::seeing::HubSocketArgs;
@@ -73,7 +72,6 @@ pub(super) struct Reloaded<'a> {
     /// Each source that the hub has had, in the hub's order.
     pub(super) sources: Vec<(DeviceSpec, Facts)>,
     pub(super) hub: &'a Hub,
-    pub(super) server: &'a Server,
     pub(super) metrics: Option<MetricsServer>,
 }
 
@@ -115,7 +113,6 @@ impl Reloaded<'_> {
         let groups = compiled(&new.groups, &facts.collect::<Vec<_>>())?;
         let hub = self.hub.handle();
         let mut notes = hub.replace_groups(groups)?;
-        self.server.set_access(groups::access(&new.groups));
         hub.set_limits(new.limits);
         for (source, Device { spec, .. }) in opened.into_iter().zip(come) {
             let facts = source.facts().clone();

@@ -11,7 +11,10 @@ use std::{
 
 use ringtap_capture::pcap::{self, PcapOptions};
 use ringtap_device::Speed;
-use ringtap_hub::{Group, Hub, HubOptions, server::Server};
+use ringtap_hub::{
+    Group, Hub, HubOptions,
+    server::{Server, ServerOptions},
+};
 use ringtap_ipc::{protocol::HubStatus, socket::Listener};
 pub(crate) use ringtap_testkit::LIMIT;
 use ringtap_testkit::{Finished, Running};
@@ -38,7 +41,6 @@ impl ServedFile {
         });
         let source = source.expect("a capture file");
         let groups = vec![Group::new("all")];
-        let access = groups.iter().map(|group| group.access.clone()).collect();
         let hub = Hub::start(
             vec![Box::new(source)],
             groups,
@@ -47,7 +49,7 @@ impl ServedFile {
         );
         let (hub, _) = hub.expect("a hub");
         let listener = Listener::bind(&folder.path().join("hub.sock")).expect("a socket");
-        let server = Server::open(listener, &hub, access).expect("a server");
+        let server = Server::open(listener, &hub, ServerOptions::default()).expect("a server");
         ServedFile {
             server: Some(server),
             hub: Some(hub),

@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use ringtap_capture::sim::{self, SimOptions};
 use ringtap_device::DeviceSpec;
-use ringtap_hub::server::Server;
+use ringtap_hub::server::{Server, ServerOptions};
 use ringtap_hub::{Group, Hub, HubOptions};
 use ringtap_ipc::socket::Listener;
 use ringtap_pcap::abi::{BpfProgram, ERRBUF_SIZE, Instruction, PacketHeader, Pcap, PcapStatistics};
@@ -42,13 +42,16 @@ impl HubFixture {
     fn new(sources: Vec<Box<dyn Source>>) -> Self {
         let folder = tempfile::tempdir().expect("a folder").keep();
         let socket = folder.join("hub.sock");
-        let group = Group::new("all");
-        let access = vec![group.access.clone()];
-        let started = Hub::start(sources, vec![group], HubOptions::default(), Vec::new());
+        let started = Hub::start(
+            sources,
+            vec![Group::new("all")],
+            HubOptions::default(),
+            Vec::new(),
+        );
         let (hub, _) = started.expect("a hub");
         let listener = Listener::bind(&socket).expect("a socket");
         HubFixture {
-            _server: Server::open(listener, &hub, access).expect("a server"),
+            _server: Server::open(listener, &hub, ServerOptions::default()).expect("a server"),
             _hub: hub,
             device: format!("hub:all?socket={}", socket.display()),
         }

@@ -17,9 +17,9 @@ use crate::limits::Limits;
 pub(super) enum UserClass {
     /// Root or the hub's own user.
     Own,
-    /// May attach to at least one group.
+    /// May attach to at least one group, or see the status.
     Member,
-    /// May attach to no group.
+    /// May do neither.
     Stranger,
 }
 

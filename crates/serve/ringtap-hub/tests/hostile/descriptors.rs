@@ -7,8 +7,7 @@ use std::net::{TcpListener, TcpStream};
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::time::{Duration, Instant};
 
-use ringtap_hub::AccessList;
-use ringtap_hub::server::Server;
+use ringtap_hub::server::{Server, ServerOptions};
 use ringtap_ipc::protocol::Reply;
 use ringtap_ipc::socket::{Listener, Socket};
 use ringtap_ipc::transport::Transport as _;
@@ -82,7 +81,7 @@ fn serves_others_while_descriptors_come(kernel: Kernel) {
         Kernel::RefusesDescriptors => assert!(far_ends.is_empty(), "the kernel refuses them"),
         Kernel::PassesDescriptors => assert_eq!(far_ends.len(), 12),
     }
-    let _server = Server::open(listener, &hub, vec![AccessList::default()]).expect("a thread");
+    let _server = Server::open(listener, &hub, ServerOptions::default()).expect("a thread");
     for _ in 0..3 {
         let honest = connect(&path);
         assert!(matches!(ask(&honest, HELLO), Some(Reply::Hello { .. })));
@@ -121,7 +120,7 @@ fn a_reader_that_takes_no_answers_is_cut_off() {
     let path = folder.path().join("hub.sock");
     let hub = quiet_hub();
     let listener = Listener::bind(&path).expect("a socket");
-    let _server = Server::open(listener, &hub, vec![AccessList::default()]).expect("a thread");
+    let _server = Server::open(listener, &hub, ServerOptions::default()).expect("a thread");
     let silent = connect(&path);
     silent.send(HELLO, &[]).expect("there is room");
     let until = Instant::now() + LIMIT;

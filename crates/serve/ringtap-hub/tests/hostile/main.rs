@@ -12,8 +12,7 @@ mod server;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::string::string_regex;
-use ringtap_hub::AccessList;
-use ringtap_hub::server::Server;
+use ringtap_hub::server::{Server, ServerOptions};
 use ringtap_ipc::protocol::Reply;
 use ringtap_ipc::socket::Listener;
 
@@ -59,7 +58,7 @@ fn a_reader_has_the_name_of_its_hello_without_control_characters() {
     let path = folder.path().join("hub.sock");
     let hub = server::quiet_hub();
     let listener = Listener::bind(&path).expect("a socket");
-    let _server = Server::open(listener, &hub, vec![AccessList::default()]).expect("a thread");
+    let _server = Server::open(listener, &hub, ServerOptions::default()).expect("a thread");
     let reader = server::connect(&path);
     let hello = br#"{"ask":"hello","protocol":1,"name":"red\u001b[31m"}"#;
     server::ask(&reader, hello).expect("an answer to hello");

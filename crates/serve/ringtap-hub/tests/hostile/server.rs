@@ -3,8 +3,7 @@
 
 use std::time::Instant;
 
-use ringtap_hub::AccessList;
-use ringtap_hub::server::Server;
+use ringtap_hub::server::{Server, ServerOptions};
 use ringtap_hub::{Group, Hub, HubOptions};
 use ringtap_ipc::protocol::{Reply, decode};
 use ringtap_ipc::socket::{Listener, Socket};
@@ -53,7 +52,7 @@ pub(crate) fn run(bytes: &[u8]) {
     let path = folder.path().join("hub.sock");
     let hub = quiet_hub();
     let listener = Listener::bind(&path).expect("a socket");
-    let _server = Server::open(listener, &hub, vec![AccessList::default()]).expect("a thread");
+    let _server = Server::open(listener, &hub, ServerOptions::default()).expect("a thread");
     let (how, lines) = bytes.split_first().unwrap_or((&0, &[]));
     let hostile = connect(&path);
     for (bit, message) in [(1, HELLO), (2, ATTACH)] {

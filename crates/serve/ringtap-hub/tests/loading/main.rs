@@ -13,8 +13,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use gated::{Gate, gated};
-use ringtap_hub::AccessList;
-use ringtap_hub::server::Server;
+use ringtap_hub::server::{Server, ServerOptions};
 use ringtap_hub::{Group, Handle, Hub, HubOptions};
 use ringtap_ipc::event::sleep_until_readable;
 use ringtap_ipc::protocol::{HubStatus, Refusal, Refused, Reply, decode};
@@ -57,7 +56,7 @@ impl Setup {
         let (hub, _) = started.expect("a hub starts");
         let socket = tempfile::tempdir().expect("a folder");
         let listener = Listener::bind(&socket.path().join("hub.sock")).expect("a socket");
-        let server = Server::open(listener, &hub, vec![AccessList::default()]);
+        let server = Server::open(listener, &hub, ServerOptions::default());
         Setup {
             gate,
             socket,

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use ringtap_capture::CaptureError;
 use ringtap_hub::AccessList;
-use ringtap_hub::server::Server;
+use ringtap_hub::server::{Server, ServerOptions};
 use ringtap_hub::{Group, Hub, HubError, HubOptions, Limits};
 use ringtap_ipc::event::{Event, sleep_until_readable};
 use ringtap_ipc::socket::{ListenError, Listener};
@@ -291,9 +291,8 @@ impl Agent {
         let (mut group, source) =
             HostGroup::new(granted.clone(), self.options.pool_bytes, self.event.clone())?;
         group.begin(granted);
-        let access = self.options.access.clone();
         let hub_group = Group {
-            access: access.clone(),
+            access: self.options.access.clone(),
             ..Group::new(&name)
         };
         let options = HubOptions {
@@ -303,7 +302,7 @@ impl Agent {
         // Checks the name.
         let (hub, _) = Hub::start(vec![Box::new(source)], vec![hub_group], options, Vec::new())?;
         let listener = Listener::bind(&self.options.folder.join(format!("{name}.sock")))?;
-        let server = Server::open(listener, &hub, vec![access])?;
+        let server = Server::open(listener, &hub, ServerOptions::default())?;
         Ok(ServedGroup {
             group,
             _server: server,

@@ -7,8 +7,7 @@ mod fed;
 use std::path::PathBuf;
 
 use fed::{FedSource, Feed};
-use ringtap_hub::AccessList;
-use ringtap_hub::server::Server;
+use ringtap_hub::server::{Server, ServerOptions};
 use ringtap_hub::{Group, Hub, HubOptions};
 use ringtap_ipc::protocol::HubStatus;
 use ringtap_ipc::socket::Listener;
@@ -47,10 +46,9 @@ impl Feeder {
         let options = HubOptions::default();
         let (hub, _) = Hub::start(vec![Box::new(source)], groups, options, Vec::new()).unwrap();
         let listener = Listener::bind(&folder.path().join("hub.sock")).unwrap();
-        let access = vec![AccessList::default(), AccessList::default()];
         Feeder {
             feed,
-            _server: Server::open(listener, &hub, access).unwrap(),
+            _server: Server::open(listener, &hub, ServerOptions::default()).unwrap(),
             hub,
             folder,
         }
