@@ -125,9 +125,9 @@ impl SuiteReading {
                 NextBatch::Ended => return ReadProgress::Ended,
             };
             progress = ReadProgress::Some;
-            self.missing += batch.gap().map_or(0, |gap| gap.packets);
-            let lane = batch.lane().0;
-            if let Some(gap) = batch.gap() {
+            self.missing += batch.gap.map_or(0, |gap| gap.packets);
+            let lane = batch.lane.0;
+            if let Some(gap) = batch.gap {
                 *self.next_sequence.entry(lane).or_default() += gap.sequences;
             }
             for packet in batch.packets() {

@@ -101,15 +101,7 @@ impl PrivatePool {
     /// Copies a packet, to be published by its lane's writer; `false` if there is no room, which the
     /// reader learns as a gap.
     pub fn put(&mut self, lane: LaneId, packet: &Packet<'_>) -> bool {
-        let slot = packet.slot();
-        let meta = PacketMeta {
-            time_ns: slot.time_ns,
-            wire_length: slot.wire_length,
-            flags: slot.flags,
-            queue: slot.queue,
-            hash: slot.hash(),
-            ..PacketMeta::default()
-        };
+        let meta = PacketMeta::of(&packet.slot());
         let Some(writer) = self.writers.get_mut(lane.index()) else {
             return false;
         };

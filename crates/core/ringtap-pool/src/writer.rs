@@ -12,6 +12,7 @@ mod open;
 
 use std::sync::Arc;
 
+use crate::format::Slot;
 use crate::ids::{ChunkId, LaneId};
 use crate::number::to_usize;
 use crate::queue::{Consumer, Producer, PushError};
@@ -38,6 +39,20 @@ pub struct PacketMeta {
     pub mask: u64,
     /// Flow hash, if one was computed.
     pub hash: Option<u32>,
+}
+
+impl PacketMeta {
+    /// The metadata of a captured packet, for a copy that all readers want.
+    pub fn of(slot: &Slot) -> Self {
+        PacketMeta {
+            time_ns: slot.time_ns,
+            wire_length: slot.wire_length,
+            flags: slot.flags,
+            queue: slot.queue,
+            mask: u64::MAX,
+            hash: slot.hash(),
+        }
+    }
 }
 
 impl Default for PacketMeta {

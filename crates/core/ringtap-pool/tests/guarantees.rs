@@ -172,7 +172,7 @@ impl World {
 impl Member {
     fn read(&mut self) {
         while let NextBatch::Batch(batch) = self.reader.try_next().unwrap() {
-            assert!(!self.is_honest || batch.gap().is_none());
+            assert!(!self.is_honest || batch.gap.is_none());
         }
     }
 }

@@ -251,7 +251,7 @@ impl World {
 
 /// Compares a batch with the model; `first` is the number of its first packet.
 fn same(batch: &ChunkBatch, first: usize, lanes: &[Lane]) {
-    let lane = batch.lane().index();
+    let lane = batch.lane.index();
     for (number, packet) in (first..).zip(batch.packets().map(Result::unwrap)) {
         assert_eq!(packet.sequence, u64::try_from(number).unwrap());
         let length = lanes[lane].lengths[number];
@@ -269,9 +269,9 @@ impl Client {
             NextBatch::Batch(batch) => batch,
             NextBatch::Empty | NextBatch::Ended => return false,
         };
-        let lane = batch.lane().index();
+        let lane = batch.lane.index();
         let place = &mut self.place[lane];
-        if let Some(gap) = batch.gap() {
+        if let Some(gap) = batch.gap {
             assert_eq!(gap.first_sequence, u64::try_from(place.at).unwrap());
             assert_eq!(gap.packets, gap.sequences, "it wants all of them");
             let packets = usize::try_from(gap.packets).unwrap();

@@ -301,11 +301,6 @@ impl Listener {
         self.refuses_descriptors = false;
         self
     }
-
-    /// The socket's path.
-    pub fn path(&self) -> &Path {
-        &self.path
-    }
 }
 
 impl AsFd for Listener {

@@ -63,22 +63,22 @@ impl Batch {
 
     /// The lane, counted over all sources.
     pub fn lane(&self) -> LaneId {
-        LaneId(self.lanes_before + self.inner.lane().0)
+        LaneId(self.lanes_before + self.inner.lane.0)
     }
 
     /// Packets just before this batch that this reader does not get.
     pub fn gap(&self) -> Option<Gap> {
-        self.inner.gap()
+        self.inner.gap
     }
 
     /// A time just before this batch in which the source captured nothing.
     pub fn capture_gap(&self) -> Option<CaptureGap> {
-        self.inner.capture_gap()
+        self.inner.capture_gap
     }
 
     /// Sequence of the first packet.
     pub fn first_sequence(&self) -> u64 {
-        self.inner.first_sequence()
+        self.inner.first_sequence
     }
 
     /// Number of packets, including those for other readers.
@@ -98,7 +98,7 @@ impl Batch {
 
     /// Whether the chunk was still being filled.
     pub(crate) fn is_open(&self) -> bool {
-        self.inner.is_open()
+        self.inner.is_open
     }
 
     /// Number of packets among these sequences that are for other members of the group.
@@ -112,7 +112,7 @@ impl Batch {
     /// The packets in the order of capture, including those for other readers. Empty if all are for
     /// other readers; [`Tally::begin`](crate::Tally::begin) counts these.
     pub fn packets(&self) -> Packets<'_> {
-        let lane = self.inner.lane().index();
+        let lane = self.inner.lane.index();
         Packets {
             inner: match self.is_for_others {
                 true => self.inner.no_packets(),

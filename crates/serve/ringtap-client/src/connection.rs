@@ -24,6 +24,7 @@ use ringtap_ipc::transport::{MOST_BYTES, Transport};
 use ringtap_ipc::verdict::VerdictSender;
 
 use crate::control::{Control, ControlError};
+use crate::receiver::common_link_type;
 
 /// Folder of the sockets at which the agent in a virtual machine serves groups of the host.
 pub const HOST_FOLDER: &str = "/run/ringtap/host";
@@ -157,9 +158,9 @@ impl Connection {
         Ok(connection)
     }
 
-    /// Link types of the hub's sources, one each.
-    pub fn link_types(&self) -> impl Iterator<Item = LinkType> {
-        self.link_types.iter().copied().map(LinkType)
+    /// The link type of all sources of the hub; `None` if they differ.
+    pub fn link_type(&self) -> Option<LinkType> {
+        common_link_type(self.link_types.iter().copied())
     }
 
     /// Returns the link types of the hub's sources.

@@ -54,8 +54,6 @@ pub enum ReceiveError {
     Control(#[from] ControlError),
 }
 
-/// Link type of a hub without sources.
-const ETHERNET: LinkType = LinkType(1);
 /// Shortest sleep while packets gather up to the watermark.
 const LEAST_PAUSE: Duration = Duration::from_micros(250);
 
@@ -214,8 +212,8 @@ impl Receiver {
         compile: impl Fn(LinkType) -> Result<Program, E>,
     ) -> Result<(Self, Arc<Connection>), E> {
         let connection = Arc::new(Connection::open(socket, &request.name)?);
-        let link_type = common_link_type(connection.link_types());
-        request.filter = compile(link_type.unwrap_or(ETHERNET))?;
+        let link_type = connection.link_type();
+        request.filter = compile(link_type.unwrap_or(LinkType::ETHERNET))?;
         if !request.filter.takes_everything() {
             link_type.ok_or(ReceiveError::LinkTypes)?;
         }
@@ -246,7 +244,7 @@ impl Receiver {
     ///
     /// [`ReceiveError::LinkTypes`].
     pub fn link_type(&self) -> Result<LinkType, ReceiveError> {
-        let types = self.facts().map(|facts| LinkType(facts.link_type));
+        let types = self.facts().map(|facts| facts.link_type);
         common_link_type(types).ok_or(ReceiveError::LinkTypes)
     }
 
@@ -568,8 +566,9 @@ fn pause(time: Duration, deadline: Option<Instant>) {
     std::thread::sleep(until.map_or(time, |until| until.min(time)));
 }
 
-/// The link type of all sources; `None` if they differ.
-fn common_link_type(mut types: impl Iterator<Item = LinkType>) -> Option<LinkType> {
-    let first = types.next().unwrap_or(ETHERNET);
+/// The link type of all sources, Ethernet without sources; `None` if they differ.
+pub(crate) fn common_link_type(types: impl Iterator<Item = u16>) -> Option<LinkType> {
+    let mut types = types.map(LinkType);
+    let first = types.next().unwrap_or(LinkType::ETHERNET);
     types.all(|other| other == first).then_some(first)
 }

@@ -142,7 +142,7 @@ impl Tally {
             lane.skipped(not_lost, gap.other_members);
         }
         if batch.is_for_others {
-            let first = batch.inner.first_sequence();
+            let first = batch.inner.first_sequence;
             let all = first..first.saturating_add(to_u64(batch.len()));
             let other_members = batch.count_other_members(all.clone());
             self.at(batch.lane()).skipped(all, other_members);

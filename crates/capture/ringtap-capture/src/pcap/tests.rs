@@ -141,7 +141,7 @@ fn a_lane_holds_exactly_the_chunks_and_packets_that_were_asked_for() {
         while read < 300 {
             distributor.step().unwrap();
             while let NextBatch::Batch(batch) = reader.try_next().unwrap() {
-                let (from, count) = (batch.first_sequence(), u64::try_from(batch.len()).unwrap());
+                let (from, count) = (batch.first_sequence, u64::try_from(batch.len()).unwrap());
                 let in_one = from % u64::from(m) + count <= u64::from(m);
                 assert!(in_one, "{count} packets of a chunk from {from} on");
                 read += count;

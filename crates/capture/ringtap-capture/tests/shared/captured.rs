@@ -34,7 +34,7 @@ pub(crate) fn finish(mut source: impl Source) -> (Vec<Captured>, Counts) {
             for packet in batch.packets() {
                 let packet = packet.unwrap();
                 captured.push(Captured {
-                    lane: batch.lane().0,
+                    lane: batch.lane.0,
                     slot: packet.slot(),
                     data: packet.data.to_vec(),
                 });

@@ -58,7 +58,7 @@ impl Fixture {
 pub(super) fn drain(reader: &mut Reader) -> (u64, u64) {
     let (mut read, mut missing) = (0, 0);
     while let NextBatch::Batch(batch) = reader.try_next().unwrap() {
-        missing += batch.gap().map_or(0, |gap| gap.packets);
+        missing += batch.gap.map_or(0, |gap| gap.packets);
         read += u64::try_from(batch.packets().map(Result::unwrap).count()).unwrap();
     }
     (read, missing)
@@ -299,7 +299,7 @@ fn a_reader_is_charged_only_for_packets_that_it_wanted() {
     let NextBatch::Batch(batch) = reader.try_next().unwrap() else {
         panic!("the open chunk was leased again")
     };
-    let gap = batch.gap().unwrap();
+    let gap = batch.gap.unwrap();
     assert_eq!(gap.first_sequence, held);
     assert_eq!(gap.packets, gap.sequences / 2, "every other one is ours");
     let missed = fixture.distributor.missed(id, LaneId(0));
@@ -342,7 +342,7 @@ fn packets_for_other_members_are_told_from_losses_and_from_filtered_packets() {
     let NextBatch::Batch(batch) = reader.try_next().unwrap() else {
         panic!("the open chunk was leased again")
     };
-    let gap = batch.gap().unwrap();
+    let gap = batch.gap.unwrap();
     let sequences = gap.first_sequence..gap.first_sequence + gap.sequences;
     let count = |bits: u64| {
         let mask = |sequence: &u64| masks[usize::try_from(sequence % 4).unwrap()];

@@ -56,13 +56,13 @@ impl Chain {
     fn pass(&mut self) -> u64 {
         let mut missed = 0;
         while let NextBatch::Batch(batch) = self.middle.try_next().unwrap() {
-            let lost = batch.gap().map_or(0, |gap| gap.packets);
+            let lost = batch.gap.map_or(0, |gap| gap.packets);
             self.passed
                 .distributor
                 .charge(self.passed.reader, LaneId(0), lost);
             missed += lost;
             let (chunk, number) = (batch.chunk(), batch.chunk_sequence());
-            let first = batch.first_sequence();
+            let first = batch.first_sequence;
             let passed = self.passed.pass(LaneId(0), (chunk, number), first, batch);
             passed.unwrap();
         }
@@ -74,7 +74,7 @@ impl Chain {
     fn read(&mut self) -> (Vec<u64>, u64) {
         let (mut sequences, mut missed) = (Vec::new(), 0);
         while let NextBatch::Batch(batch) = self.last.try_next().unwrap() {
-            missed += batch.gap().map_or(0, |gap| gap.packets);
+            missed += batch.gap.map_or(0, |gap| gap.packets);
             sequences.extend(batch.packets().map(|packet| packet.unwrap().sequence));
         }
         (sequences, missed)

@@ -22,12 +22,18 @@ pub struct ChunkBatch {
     pub(super) lease: Arc<Lease>,
     pub(super) from: u32,
     pub(super) to: u32,
-    pub(super) is_open: bool,
-    pub(super) lane: LaneId,
-    pub(super) first_sequence: u64,
-    pub(super) gap: Option<Gap>,
-    pub(super) capture_gap: Option<CaptureGap>,
     pub(super) most_bytes: usize,
+    /// The lane that captured these packets.
+    pub lane: LaneId,
+    /// Sequence of the first packet.
+    pub first_sequence: u64,
+    /// Whether the chunk was still being filled.
+    pub is_open: bool,
+    /// Missing packets just before this batch.
+    pub gap: Option<Gap>,
+    /// A time just before this batch in which the lane captured nothing. A reader that subscribed
+    /// after it, but before the first packet after it, gets it as well.
+    pub capture_gap: Option<CaptureGap>,
 }
 
 /// One packet in the pool.
@@ -51,11 +57,6 @@ impl Packet<'_> {
 }
 
 impl ChunkBatch {
-    /// The lane that captured these packets.
-    pub fn lane(&self) -> LaneId {
-        self.lane
-    }
-
     /// The chunk that the packets lie in.
     pub fn chunk(&self) -> ChunkId {
         self.lease.id()
@@ -64,27 +65,6 @@ impl ChunkBatch {
     /// Number of this chunk in its lane.
     pub fn chunk_sequence(&self) -> u64 {
         self.lease.chunk().map_or(0, Chunk::chunk_sequence)
-    }
-
-    /// Sequence of the first packet.
-    pub fn first_sequence(&self) -> u64 {
-        self.first_sequence
-    }
-
-    /// Whether the chunk was still being filled.
-    pub fn is_open(&self) -> bool {
-        self.is_open
-    }
-
-    /// Missing packets just before this batch.
-    pub fn gap(&self) -> Option<Gap> {
-        self.gap
-    }
-
-    /// A time just before this batch in which the lane captured nothing. A reader that subscribed
-    /// after it, but before the first packet after it, gets it as well.
-    pub fn capture_gap(&self) -> Option<CaptureGap> {
-        self.capture_gap
     }
 
     /// Number of packets, at least 1.

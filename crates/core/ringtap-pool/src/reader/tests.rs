@@ -69,7 +69,7 @@ impl Fixture {
 }
 
 fn place(batch: &ChunkBatch) -> (u32, u64, usize) {
-    (batch.lane().0, batch.first_sequence(), batch.len())
+    (batch.lane.0, batch.first_sequence, batch.len())
 }
 
 /// First bytes of all packets.
@@ -185,7 +185,7 @@ fn kept_batches_count_against_the_credit_and_lose_nothing_that_was_taken() {
     let after: Vec<_> = std::iter::from_fn(|| fixture.batch()).collect();
     let gaps = after
         .iter()
-        .filter_map(ChunkBatch::gap)
+        .filter_map(|batch| batch.gap)
         .map(|gap| gap.packets);
     let missed = fixture.distributor.missed(fixture.id, LaneId(0)).packets;
     assert_eq!(gaps.sum::<u64>(), missed);
@@ -199,7 +199,7 @@ fn each_reader_learns_once_of_a_capture_gap_even_if_it_misses_the_chunk_after_it
     let gaps = |reader: &mut Reader| {
         let mut found = Vec::new();
         while let NextBatch::Batch(batch) = reader.try_next().unwrap() {
-            found.extend(batch.capture_gap().map(|gap| (batch.first_sequence(), gap)));
+            found.extend(batch.capture_gap.map(|gap| (batch.first_sequence, gap)));
         }
         found
     };
@@ -213,7 +213,7 @@ fn each_reader_learns_once_of_a_capture_gap_even_if_it_misses_the_chunk_after_it
     let mut kept = Vec::new();
     for _ in 0..20 {
         if let NextBatch::Batch(batch) = slow.try_next().unwrap() {
-            assert_eq!(batch.capture_gap(), None);
+            assert_eq!(batch.capture_gap, None);
             kept.push(batch);
         }
         assert_eq!(gaps(&mut fixture.reader), []);

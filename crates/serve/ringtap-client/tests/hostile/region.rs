@@ -26,7 +26,7 @@ fn read(reader: &mut Reader, script: &mut Script<'_>) -> bool {
             Ok(NextBatch::Batch(batch)) => {
                 let sum = |data: &[u8]| data.iter().map(|byte| u64::from(*byte)).sum::<u64>();
                 let read: u64 = batch.packets().flatten().map(|one| sum(one.data)).sum();
-                std::hint::black_box((read, batch.gap(), batch.len(), batch.lane()));
+                std::hint::black_box((read, batch.gap, batch.len(), batch.lane));
                 true
             }
             Ok(_) => true,

@@ -96,8 +96,9 @@ fn serves_others_while_descriptors_come(kernel: Kernel) {
 #[test]
 fn the_kernel_refuses_descriptors_of_readers_and_the_server_serves_others() {
     let folder = tempfile::tempdir().expect("a folder");
-    let listener = Listener::bind(&folder.path().join("hub.sock")).expect("a socket");
-    let near = Socket::connect(listener.path()).expect("it listens");
+    let path = folder.path().join("hub.sock");
+    let listener = Listener::bind(&path).expect("a socket");
+    let near = Socket::connect(&path).expect("it listens");
     let far = listener
         .accept()
         .expect("descriptors are left")

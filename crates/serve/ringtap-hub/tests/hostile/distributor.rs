@@ -49,7 +49,7 @@ impl Honest {
     fn read(&mut self) {
         while let NextBatch::Batch(batch) = self.reader.try_next().expect("nobody lied to this one")
         {
-            if let Some(gap) = batch.gap() {
+            if let Some(gap) = batch.gap {
                 assert_eq!(gap.first_sequence, self.next);
                 self.next += gap.sequences;
                 self.missing += gap.packets;

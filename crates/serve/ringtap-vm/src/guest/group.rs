@@ -15,6 +15,7 @@ use ringtap_capture::CaptureError;
 use ringtap_capture::source::{NewLane, SourceSetup, ThreadedSource};
 use ringtap_filter::Program;
 use ringtap_ipc::event::Event;
+use ringtap_ipc::time::nanoseconds;
 use ringtap_pool::distributor::Policy;
 use ringtap_pool::format::Geometry;
 use ringtap_pool::memory::Region;
@@ -322,8 +323,7 @@ impl HostGroup {
     fn resume(&mut self, part: HostPart) {
         if let Some(OpenGap { since, from }) = self.gap.take() {
             let length = since.elapsed();
-            let ns = u64::try_from(length.as_nanos()).unwrap_or(u64::MAX);
-            self.lane.writer.capture_gap(from, ns);
+            self.lane.writer.capture_gap(from, nanoseconds(length));
             let seconds = length.as_secs_f64();
             self.gaps += 1;
             let number = self.gaps;
@@ -361,7 +361,7 @@ impl HostGroup {
         };
         match part.reader.try_next() {
             Ok(NextBatch::Batch(batch)) => {
-                part.next = batch.first_sequence() + to_u64(batch.len());
+                part.next = batch.first_sequence + to_u64(batch.len());
                 copy(&batch, &mut self.lane);
                 true
             }
@@ -390,12 +390,9 @@ fn copy(batch: &ChunkBatch, lane: &mut NewLane) {
             continue;
         };
         let meta = PacketMeta {
-            time_ns: slot.time_ns,
-            wire_length: slot.wire_length,
-            flags: slot.flags,
-            queue: slot.queue,
             mask: verdict.mask,
             hash: verdict.hash,
+            ..PacketMeta::of(&slot)
         };
         // The writer counts a packet without room.
         let _full = lane.writer.stage(&meta, [packet.data]);

@@ -281,7 +281,7 @@ fn read_with_gaps(subscription: Subscription, least: u64) -> (u64, Vec<CaptureGa
     while count < least {
         assert!(Instant::now() < deadline, "{count} of {least} packets");
         if let NextBatch::Batch(batch) = reader.try_next().unwrap() {
-            gaps.extend(batch.capture_gap());
+            gaps.extend(batch.capture_gap);
             let packets = batch.packets().map(Result::unwrap);
             let ours = packets.filter(|packet| packet.slot().mask & wanted.mask != 0);
             count += to_u64(ours.count());

@@ -32,8 +32,6 @@ const MOST_WAITING: usize = 64;
 const PAUSES: (Duration, Duration) = (Duration::from_millis(2), Duration::from_secs(1));
 /// Interval between looks for a hub that ended.
 const LOOK_FOR_HUB: Duration = Duration::from_secs(1);
-/// Link type of a hub without sources.
-const ETHERNET: u16 = 1;
 
 /// An answer for the guest's agent of this number.
 pub(super) struct GuestAnswer {
@@ -220,14 +218,9 @@ impl Commands {
         let vm = self.vm.clone();
         let connection = self.hub(&vm)?;
         let status = connection.status().map_err(text)?;
-        let mut types = connection.link_types().map(|link_type| link_type.0);
-        let link_type = types.next().unwrap_or(ETHERNET);
-        if types.any(|other| other != link_type) {
-            return Err(
-                "the hub's sources have different link types: give the VM a hub of its own for each"
-                    .to_owned(),
-            );
-        }
+        let link_type = connection.link_type().ok_or(
+            "the hub's sources have different link types: give the VM a hub of its own for each",
+        )?;
         let is_there = |part: &&GroupPart| status.groups.iter().any(|one| one.name == part.group);
         let granted = |part: &GroupPart| GrantedGroup {
             name: part.group.clone(),
@@ -236,7 +229,7 @@ impl Commands {
                 .iter()
                 .map(|one| one.device.clone())
                 .collect(),
-            link_type,
+            link_type: link_type.0,
         };
         Ok(HostMessage::Granted {
             groups: self.parts.iter().filter(is_there).map(granted).collect(),

@@ -82,7 +82,7 @@ impl VirtualReader {
                 self.sleeper.disarm();
                 is_armed = false;
             }
-            let lane = batch.lane().0;
+            let lane = batch.lane.0;
             let mut done_ps = now_ps;
             for packet in batch.packets() {
                 let packet = packet.map_err(|error| CaptureError::Run(error.to_string()))?;

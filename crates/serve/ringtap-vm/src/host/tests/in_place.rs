@@ -73,7 +73,7 @@ fn a_guest_that_keeps_all_chunks_in_place_loses_only_its_own_packets() {
         read(&mut honest, 40, 4);
         std::thread::sleep(std::time::Duration::from_millis(5));
         while let NextBatch::Batch(batch) = lazy.try_next().unwrap() {
-            got += to_u64(ChunkBatch::len(&batch)) + batch.gap().map_or(0, |gap| gap.packets);
+            got += to_u64(ChunkBatch::len(&batch)) + batch.gap.map_or(0, |gap| gap.packets);
         }
     }
     let counters = setup.settled(written);
