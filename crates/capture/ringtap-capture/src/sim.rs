@@ -25,6 +25,7 @@ use ringtap_filter::LinkType;
 use ringtap_ipc::time::now_ns;
 use ringtap_pool::distributor::Policy;
 use ringtap_pool::ids::LaneId;
+use ringtap_pool::number::to_u32;
 use ringtap_pool::source::{Counts, Facts, Pause};
 use rustix::fs::{FallocateFlags, fallocate};
 
@@ -109,7 +110,7 @@ impl SimLink {
     /// The shape of the link's pool.
     fn shape(&self, options: &SimOptions) -> Result<PoolShape, CaptureError> {
         let longest = self.frames.lengths().iter().max().copied().unwrap_or(0);
-        let longest = u32::try_from(longest).unwrap_or(u32::MAX);
+        let longest = to_u32(longest);
         let kept = options.snap_length.unwrap_or(u32::MAX).min(longest);
         Ok(options.pool.shape(options.queues, kept.max(1), USUAL)?)
     }

@@ -14,6 +14,7 @@ use rustix::io::Errno;
 
 use ringtap_ipc::time::{nanoseconds, now_ns};
 use ringtap_packet::Plan;
+use ringtap_pool::number::{to_u32, to_usize};
 
 use super::{
     Method, SendCounters, SenderOptions,
@@ -125,7 +126,7 @@ impl SendOutput {
         if let Backend::Live(live) = &mut self.backend {
             let unproven = self.now.attempted() == 0;
             let count = if unproven { 1 } else { count };
-            let count = u32::try_from(count).unwrap_or(u32::MAX);
+            let count = to_u32(count);
             let done = live.send_next(count);
             if self.settle(done)? {
                 return Ok(());
@@ -245,7 +246,7 @@ impl SendOutput {
             let done = packet.send(batch, skip, &self.shared.stop);
             self.now = packet.counters();
             let tried = self.now.attempted() - before;
-            skip = skip.saturating_add(usize::try_from(tried).unwrap_or(usize::MAX));
+            skip = skip.saturating_add(to_usize(tried));
             match done {
                 Ok(()) => return Ok(()),
                 Err(Errno::NETDOWN | Errno::NXIO | Errno::NODEV) => self.wait_until_up()?,

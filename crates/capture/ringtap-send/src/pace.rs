@@ -7,6 +7,7 @@
 use std::num::NonZeroU64;
 
 use ringtap_device::{Rate, due_ns};
+use ringtap_pool::number::to_u64;
 
 const NS_PER_SECOND: u128 = 1_000_000_000;
 
@@ -41,7 +42,7 @@ impl SteadyPace {
         self.0.map_or(u64::MAX, |Steady { packets, seconds }| {
             let behind_first =
                 u128::from(elapsed_ns).saturating_mul(packets) / (seconds * NS_PER_SECOND);
-            u64::try_from(behind_first + 1).unwrap_or(u64::MAX)
+            to_u64(behind_first + 1)
         })
     }
 

@@ -13,6 +13,7 @@ use ringtap_device::Speed;
 use ringtap_ipc::time::nanoseconds;
 use ringtap_net::{cpu, interface::Interface};
 use ringtap_packet::{MacAddress, Plan, Sizes};
+use ringtap_pool::number::to_usize;
 use rustix::{io::Errno, thread::set_current_timer_slack};
 
 use super::{
@@ -183,7 +184,7 @@ impl SendWorker {
         let mut batch = PacketBatch::default();
         loop {
             let so_far = self.output.counters().attempted() + feed.short();
-            let room = usize::try_from(most - so_far.min(most)).unwrap_or(usize::MAX);
+            let room = to_usize(most - so_far.min(most));
             if room == 0 {
                 break;
             }

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use crate::distributor::{Distributor, Policy, ReaderOptions};
 use crate::ids::LaneId;
+use crate::number::to_usize;
 use crate::reader::{NextBatch, Packet, Reader};
 use crate::source::{Counts, LaneCounts, Source, Status};
 use crate::wake::NoSignal;
@@ -290,7 +291,7 @@ fn moment_balances(counts: &Counts) {
 /// Number of packets with a known outcome.
 fn accounted(counts: &Counts) -> usize {
     let settled: u64 = counts.lanes.iter().map(LaneCounts::settled).sum();
-    usize::try_from(settled + counts.nic + counts.kernel).unwrap_or(usize::MAX)
+    to_usize(settled + counts.nic + counts.kernel)
 }
 
 fn captured(counts: &Counts) -> u64 {

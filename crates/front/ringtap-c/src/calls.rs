@@ -15,6 +15,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::PathBuf;
 
 use ringtap_client::{CursorPacket, Look, SubscriptionRequest, Verdict, Watermark};
+use ringtap_pool::number::to_usize;
 
 use crate::error::CallError;
 use crate::handles;
@@ -293,7 +294,7 @@ pub unsafe extern "C" fn ringtap_source(
     handles::with(handle, |session| {
         // SAFETY: NULL or a structure of the size in it, by the header.
         let size = unsafe { size_of_struct(source, "source") }?;
-        let index = usize::try_from(index).unwrap_or(usize::MAX);
+        let index = to_usize(index);
         let Some(found) = session.sources.get(index) else {
             return Ok(0);
         };

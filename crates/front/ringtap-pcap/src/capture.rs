@@ -18,6 +18,7 @@ use ringtap_filter::program::MOST_INSTRUCTIONS;
 use ringtap_filter::{Instruction, Program};
 use ringtap_ipc::protocol::SourceSnapshot;
 use ringtap_ipc::subscription::Subscription;
+use ringtap_pool::number::to_u32;
 
 use crate::abi::{DIRECTION_INOUT, ERROR_BREAK, PacketHeader, PcapStatistics};
 use crate::error::LibpcapError;
@@ -353,7 +354,7 @@ fn statistics(delivered: u64, sources: &[SourceSnapshot]) -> PcapStatistics {
             dropped = lost.into_iter().fold(dropped, u64::saturating_add);
         }
     }
-    let narrow = |number: u64| u32::try_from(number).unwrap_or(u32::MAX);
+    let narrow = |number: u64| to_u32(number);
     PcapStatistics {
         received: narrow(delivered.saturating_add(dropped)),
         dropped: narrow(dropped),

@@ -7,6 +7,7 @@ use std::sync::{Mutex, MutexGuard, OnceLock};
 use std::time::Duration;
 
 use ringtap_client::Stop;
+use ringtap_pool::number::to_u32;
 
 use crate::abi::{ERROR, ERROR_ACTIVATED, ERROR_NOT_ACTIVATED};
 use crate::abi::{MOST_SNAP_BYTES, PRECISION_NANO, TSTAMP_HOST};
@@ -44,7 +45,7 @@ impl PcapSettings {
             possible @ 1..=MOST_SNAP_BYTES => possible,
             _ => MOST_SNAP_BYTES,
         };
-        u32::try_from(bytes).unwrap_or(u32::MAX)
+        to_u32(bytes)
     }
 
     /// Longest wait of a read; absent: without limit.

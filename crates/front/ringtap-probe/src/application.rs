@@ -16,6 +16,7 @@ mod tls;
 #[cfg(test)]
 mod tests;
 
+use ringtap_pool::number::to_usize;
 use serde::Serialize;
 
 use crate::flows::FlowOptions;
@@ -165,7 +166,7 @@ impl PayloadInspector {
     /// Changes the limits.
     pub(crate) fn change(&mut self, options: &FlowOptions) {
         self.payload_bytes = options.payload_bytes as usize;
-        let memory = usize::try_from(options.payload_memory).unwrap_or(usize::MAX);
+        let memory = to_usize(options.payload_memory);
         self.most_memory = memory - memory / QUESTIONS_PART;
         self.questions.limit(memory / QUESTIONS_PART);
         if options.ndpi && self.ndpi.is_none() {

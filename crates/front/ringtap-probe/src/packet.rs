@@ -9,6 +9,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use ringtap_filter::Headers;
 use ringtap_filter::hash::{self, Fragment, Ip, Link};
+use ringtap_pool::number::to_u32;
 
 use crate::record::FlowKey;
 
@@ -252,8 +253,4 @@ const fn low_word(number: u128) -> u64 {
 )]
 pub(crate) const fn low_half(number: u64) -> u32 {
     number as u32
-}
-
-fn to_u32(number: usize) -> u32 {
-    u32::try_from(number).unwrap_or(u32::MAX)
 }

@@ -12,6 +12,7 @@ use ringtap::{AllCounters, Capture, Counters};
 use ringtap_capture::meter::KernelMeter;
 use ringtap_filter::LinkType;
 use ringtap_filter::hash::Link;
+use ringtap_pool::number::to_u32;
 
 use crate::analysis::AnalysisPlace;
 use crate::control::{PlanBoard, ProbeControl};
@@ -92,7 +93,7 @@ impl Probe {
         let outlets = Arc::new(ExportQueues::start(exporters, when_full)?);
         let (sender, reports) = mpsc::sync_channel(REPORTS);
         let workers = captures.len();
-        let count = u32::try_from(workers).unwrap_or(u32::MAX);
+        let count = to_u32(workers);
         let secret = Secret::random();
         let board = Arc::new(PlanBoard::new(plan));
         let controls = captures.iter().map(|one| Arc::clone(one.control()));

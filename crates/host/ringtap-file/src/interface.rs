@@ -2,6 +2,7 @@
 //! Interfaces of a capture file.
 
 use ringtap_filter::LinkType;
+use ringtap_pool::number::to_u64;
 
 /// The unit of an interface's times.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,7 +48,7 @@ impl Resolution {
                 .map_or(0, |divisor| u128::from(ticks) / divisor),
             Self::Binary(bits) => (u128::from(ticks) * 1_000_000_000) >> bits,
         };
-        u64::try_from(wide).unwrap_or(u64::MAX)
+        to_u64(wide)
     }
 }
 
@@ -100,7 +101,7 @@ impl FileInterface {
             return time_ns;
         }
         let shifted = i128::from(time_ns) + i128::from(self.offset_s) * 1_000_000_000;
-        u64::try_from(shifted.max(0)).unwrap_or(u64::MAX)
+        to_u64(shifted.max(0))
     }
 }
 

@@ -15,6 +15,7 @@ use std::{
 };
 
 use ringtap_device::Speed;
+use ringtap_pool::number::to_u64;
 
 /// Longest sleep between two looks at the stop flag.
 const SLICE: Duration = Duration::from_millis(50);
@@ -58,9 +59,7 @@ impl Schedule {
                 let first_ns = *self.first_ns.get_or_insert(time_ns);
                 let after = Duration::from_nanos(time_ns.saturating_sub(first_ns));
                 let after = Duration::try_from_secs_f64(after.as_secs_f64() / factor);
-                let after = after.map_or(u64::MAX, |after| {
-                    u64::try_from(after.as_nanos()).unwrap_or(u64::MAX)
-                });
+                let after = after.map_or(u64::MAX, |after| to_u64(after.as_nanos()));
                 self.given += 1;
                 self.last_ns = self.last_ns.max(self.pass_ns.saturating_add(after));
                 self.last_ns

@@ -7,7 +7,7 @@
 
 use std::ops::Range;
 
-use ringtap_pool::number::to_usize;
+use ringtap_pool::number::{to_u32, to_usize};
 
 use super::{
     bytes::ByteOrder,
@@ -198,7 +198,7 @@ impl Section {
         let (data, options) = packet_parts(window, block, interface, fixed, captured)?;
         let at = window.take(block.whole()).start;
         // The interface is known, so its number was added to `first_interface` before.
-        let first = u32::try_from(self.first_interface).unwrap_or(u32::MAX);
+        let first = to_u32(self.first_interface);
         Ok(FoundPacket {
             time_ns,
             wire_length,
@@ -263,7 +263,7 @@ fn packet_parts(
     if data.end > end {
         return Err(window.corrupt(Damage::PacketOutsideBlock {
             claimed: captured,
-            room: u32::try_from(end - fixed).unwrap_or(u32::MAX),
+            room: to_u32(end - fixed),
         }));
     }
     let options = data.end.next_multiple_of(4).min(end)..end;

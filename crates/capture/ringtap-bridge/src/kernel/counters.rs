@@ -16,6 +16,7 @@ use ringtap_bpf::object::{self, ObjectFile};
 use ringtap_capture::nic::NicLosses;
 use ringtap_capture::tap::{Forwarded, ForwardedCounts};
 use ringtap_pool::counters::{Counters, Dropped};
+use ringtap_pool::number::to_u32;
 
 use crate::{BridgeError, Moment};
 
@@ -95,7 +96,7 @@ impl Redirected {
         let namespace = fs::metadata("/proc/thread-self/ns/net")
             .map_err(BridgeError::system("asking for the network namespace"))?
             .ino();
-        let namespace = u32::try_from(namespace).unwrap_or(u32::MAX);
+        let namespace = to_u32(namespace);
         let pair: Vec<u8> = [namespace, interfaces[0], interfaces[1]]
             .into_iter()
             .flat_map(u32::to_ne_bytes)

@@ -4,6 +4,7 @@
 use ringtap_filter::Headers;
 use ringtap_filter::hash::{HashKeys, HashSeed, Link};
 use ringtap_packet::{MacAddress, Plan, TrafficError};
+use ringtap_pool::number::to_u32;
 
 use super::options::LinkTraffic;
 use super::spread::LinkPacket;
@@ -43,7 +44,7 @@ impl SimFrame {
     /// Length in bytes; no frame is longer than an IP packet and its headers.
     #[inline]
     pub(super) fn length(&self) -> u32 {
-        u32::try_from(self.bytes.len()).unwrap_or(u32::MAX)
+        to_u32(self.bytes.len())
     }
 }
 

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 use ringtap_filter::classifier::Classification;
+use ringtap_pool::number::to_u16;
 use ringtap_pool::writer::{LaneWriter, PacketMeta};
 
 use super::SimLink;
@@ -144,7 +145,7 @@ impl SimQueue {
         most: u64,
         time_ns: &impl Fn(u64) -> u64,
     ) -> u64 {
-        let queue = u16::try_from(self.number).unwrap_or(u16::MAX);
+        let queue = to_u16(self.number);
         let frames = &self.link.frames;
         let edition = self.classifier.edition();
         let mut pending = self.pending.take().filter(|(_, under)| *under == edition);

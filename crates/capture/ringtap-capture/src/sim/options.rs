@@ -3,6 +3,7 @@
 
 use ringtap_device::{Clock, DeviceSpec, Rate, Skew};
 use ringtap_packet::{Sizes, Traffic};
+use ringtap_pool::number::to_u32;
 
 use crate::CaptureError;
 use crate::shape::PoolAsked;
@@ -68,7 +69,7 @@ impl SimOptions {
     pub fn from_device(device: &DeviceSpec) -> Result<Self, CaptureError> {
         let (asked, rate) = (&device.options.sim, device.name.parse()?);
         let queues = asked.queues.unwrap_or(match &asked.skew {
-            Some(Skew::Weights(weights)) => u32::try_from(weights.len()).unwrap_or(u32::MAX),
+            Some(Skew::Weights(weights)) => to_u32(weights.len()),
             _ => 1,
         });
         let least = least_flows(queues, asked.skew.as_ref());

@@ -7,6 +7,7 @@
 
 use ringtap_device::Rate;
 use ringtap_packet::WIRE_OVERHEAD_BYTES;
+use ringtap_pool::number::to_u64;
 
 /// Picoseconds in a second.
 pub const PS_PER_SECOND: u64 = 1_000_000_000_000;
@@ -69,7 +70,7 @@ impl WireTimes {
             WireUnit::Exact(ps) => units * ps,
             WireUnit::PerSecond(rate) => {
                 let ps = u128::from(units) * u128::from(PS_PER_SECOND) / u128::from(rate);
-                u64::try_from(ps).unwrap_or(u64::MAX)
+                to_u64(ps)
             }
         }
     }
@@ -81,7 +82,7 @@ impl WireTimes {
             WireUnit::Exact(ps) => now_ps / ps,
             WireUnit::PerSecond(rate) => {
                 let units = (u128::from(now_ps) + 1) * u128::from(rate) - 1;
-                u64::try_from(units / u128::from(PS_PER_SECOND)).unwrap_or(u64::MAX)
+                to_u64(units / u128::from(PS_PER_SECOND))
             }
         };
         let rest = units % self.cycle;

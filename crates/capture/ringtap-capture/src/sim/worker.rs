@@ -6,6 +6,8 @@ use std::sync::{Arc, OnceLock};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use ringtap_pool::number::to_u64;
+
 use super::Times;
 use super::lane::{CaptureStep, SimQueue};
 
@@ -37,7 +39,7 @@ pub(super) struct LinkStart {
 
 impl LinkStart {
     fn elapsed_ps(&self) -> u64 {
-        u64::try_from(self.at.elapsed().as_nanos() * 1000).unwrap_or(u64::MAX)
+        to_u64(self.at.elapsed().as_nanos() * 1000)
     }
 }
 

@@ -18,6 +18,7 @@ use libbpf_rs::{MapHandle, Object, OpenObject, RingBuffer, RingBufferBuilder};
 use ringtap_net::rights::Purpose;
 use ringtap_pool::format::FIRST_EPOCH;
 use ringtap_pool::memory::Words;
+use ringtap_pool::number::to_u32;
 
 use super::groups;
 use super::layout::{ControlWords, ForwardedWords, LaneWords};
@@ -192,7 +193,7 @@ fn bytes(count: u32, size: usize) -> io::Result<usize> {
 }
 
 fn size_maps(open: &mut OpenObject, plan: &TapPlan) -> libbpf_rs::Result<()> {
-    let stride = u32::try_from(plan.geometry.segment_stride).unwrap_or(u32::MAX);
+    let stride = to_u32(plan.geometry.segment_stride);
     for mut map in open.maps_mut() {
         let name = map.name().to_string_lossy().into_owned();
         match name.as_str() {

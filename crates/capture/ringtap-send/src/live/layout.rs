@@ -2,6 +2,7 @@
 //! The sender's configuration and counters as its eBPF programs see them (`bpf/send.h`).
 
 use ringtap_packet::Plan;
+use ringtap_pool::number::to_u32;
 
 use super::super::SendCounters;
 
@@ -59,7 +60,7 @@ impl ConfigWords {
 
     /// Offsets and lengths, all far below 2^32.
     fn size(&mut self, value: usize) {
-        self.word(u32::try_from(value).unwrap_or(u32::MAX));
+        self.word(to_u32(value));
     }
 
     fn padded(&mut self, bytes: &[u8], length: usize) {

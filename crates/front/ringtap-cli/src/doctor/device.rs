@@ -2,6 +2,7 @@
 //! Findings about an interface.
 
 use ringtap_net::netlink::XdpFeatures;
+use ringtap_pool::number::to_u32;
 
 use super::answers::DeviceAnswers;
 use super::{Diagnosis, Remedy};
@@ -176,7 +177,7 @@ fn queues(name: &str, answers: &DeviceAnswers, cpus: usize) -> Option<Diagnosis>
     let (kind, amount) = ["Combined", "RX"]
         .into_iter()
         .find_map(|kind| Some((kind, answers.amount("-l", kind).filter(|it| it.most > 0)?)))?;
-    let wanted = amount.most.min(u32::try_from(cpus).unwrap_or(u32::MAX));
+    let wanted = amount.most.min(to_u32(cpus));
     if amount.now > 1 || wanted <= 1 {
         return Some(Diagnosis::good(
             "queues",

@@ -15,6 +15,7 @@ use ringtap_device::Size;
 use ringtap_file::Format;
 use ringtap_file::write::FilePacket;
 use ringtap_filter::Program;
+use ringtap_ipc::time::nanoseconds;
 use ringtap_pool::number::to_u64;
 use serde_json::json;
 
@@ -102,11 +103,10 @@ impl Events {
         [before, after]: [Duration; 2],
         most_bytes: u64,
     ) -> Self {
-        let ns = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         Self {
             trigger,
-            before_ns: ns(before),
-            after_ns: ns(after),
+            before_ns: nanoseconds(before),
+            after_ns: nanoseconds(after),
             most_bytes,
             segments: VecDeque::new(),
             held_bytes: 0,

@@ -6,6 +6,7 @@ use std::sync::LazyLock;
 
 use cardinality_estimator::CardinalityEstimator;
 use foldhash::quality::RandomState;
+use ringtap_pool::number::to_u64;
 
 use super::as_value;
 use crate::packet::PacketKey;
@@ -36,6 +37,6 @@ impl Distinct {
 
     /// Number of distinct keys, with a standard error of 1.6 %.
     pub(crate) fn estimate(&self) -> f64 {
-        as_value(u64::try_from(self.0.estimate()).unwrap_or(u64::MAX))
+        as_value(to_u64(self.0.estimate()))
     }
 }

@@ -3,6 +3,8 @@
 
 use std::net::IpAddr;
 
+use ringtap_pool::number::to_u64;
+
 use crate::packet::PacketKey;
 
 /// A part of a packet's key.
@@ -142,7 +144,7 @@ fn network(address: [u64; 2], bits: u8, is_ipv6: bool) -> [u64; 2] {
     };
     let mask = u128::MAX << host_bits;
     let halves = |number: u128| [number >> 64, number & u128::from(u64::MAX)];
-    let [upper, lower] = halves(mask).map(|half| u64::try_from(half).unwrap_or(u64::MAX));
+    let [upper, lower] = halves(mask).map(to_u64);
     [address[0] & upper, address[1] & lower]
 }
 

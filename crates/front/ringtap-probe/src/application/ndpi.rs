@@ -9,6 +9,7 @@ use std::ffi::{CStr, c_char, c_int, c_void};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use libloading::Library;
+use ringtap_pool::number::to_u16;
 
 use super::text;
 
@@ -141,7 +142,7 @@ impl NdpiModule {
         time_ns: u64,
     ) -> Option<NdpiVerdict> {
         let functions = &self.library.functions;
-        let length = u16::try_from(packet.len()).unwrap_or(u16::MAX);
+        let length = to_u16(packet.len());
         flow.packets += 1;
         flow.seen += usize::from(length);
         let state = flow.memory.as_mut_ptr().cast::<c_void>();

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! First bytes of TCP streams, in order.
 
+use ringtap_pool::number::to_u32;
+
 use super::{DNS_PORT, http};
 use crate::packet::{Dissected, SYN, TCP};
 
@@ -74,7 +76,7 @@ impl StreamStart {
             .get(..most.saturating_sub(self.bytes.len()))
             .unwrap_or(new);
         self.bytes.extend_from_slice(new);
-        let added = u32::try_from(new.len()).unwrap_or(u32::MAX);
+        let added = to_u32(new.len());
         self.next = self.next.wrapping_add(added);
         true
     }

@@ -12,6 +12,7 @@ use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, text};
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::{Registry, Unit};
+use ringtap_pool::number::to_u64;
 
 use super::{ExportError, Exporter};
 use crate::analysis::as_value;
@@ -118,15 +119,11 @@ impl ProbeTotals {
             (measurement.name.clone(), key, *value_name, *value)
         });
         let more: Vec<_> = more.collect();
-        self.left_out += count(measurement.values.len() - more.len());
+        self.left_out += to_u64(measurement.values.len() - more.len());
         if let Some(latest) = self.latest.get_mut(&measurement.analysis) {
             latest.values.extend(more);
         }
     }
-}
-
-fn count(number: usize) -> u64 {
-    u64::try_from(number).unwrap_or(u64::MAX)
 }
 
 /// All metrics at one moment.

@@ -7,6 +7,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use ringtap_pool::number::{to_u64, to_usize};
+
 use super::{ExportCounters, ExportError, Exporter};
 use crate::record::Record;
 
@@ -119,7 +121,7 @@ impl ExportQueue {
             ..ExportAccount::default()
         });
         // A batch has at least one record, so the account is the stricter bound.
-        let (sender, batches) = sync_channel(usize::try_from(records).unwrap_or(usize::MAX).max(1));
+        let (sender, batches) = sync_channel(to_usize(records).max(1));
         let (own, builder) = (Arc::clone(&account), thread::Builder::new());
         let builder = builder.name("export".into());
         let thread = builder.spawn(move || run(exporter, &batches, &own))?;
@@ -169,7 +171,7 @@ impl ExportQueue {
 }
 
 fn count_of(records: &Records) -> u64 {
-    u64::try_from(records.len()).unwrap_or(u64::MAX)
+    to_u64(records.len())
 }
 
 fn run(mut exporter: Box<dyn Exporter>, batches: &Receiver<Records>, account: &ExportAccount) {

@@ -6,6 +6,7 @@ use std::marker::PhantomData;
 use std::path::Path;
 
 use libloading::Library;
+use ringtap_pool::number::to_u32;
 
 /// Version of the interface.
 const VERSION: u32 = 1;
@@ -68,7 +69,7 @@ impl<'a> PacketView<'a> {
         PacketView {
             time_ns,
             data: data.as_ptr(),
-            length: u32::try_from(data.len()).unwrap_or(u32::MAX),
+            length: to_u32(data.len()),
             wire_length,
             bytes: PhantomData,
         }

@@ -19,7 +19,7 @@ use ringtap_ipc::time::nanoseconds;
 use ringtap_pool::distributor::Policy;
 use ringtap_pool::format::Geometry;
 use ringtap_pool::memory::Region;
-use ringtap_pool::number::to_u64;
+use ringtap_pool::number::{to_u32, to_u64};
 use ringtap_pool::reader::{ChunkBatch, NextBatch, Reader};
 use ringtap_pool::source::Facts;
 use ringtap_pool::view::Pool;
@@ -88,7 +88,7 @@ impl HostGroup {
             action: "making the pool",
             reason,
         };
-        let chunks = u32::try_from(pool_bytes / u64::from(CHUNK_BYTES)).unwrap_or(u32::MAX);
+        let chunks = to_u32(pool_bytes / u64::from(CHUNK_BYTES));
         let geometry = Geometry::contiguous(CHUNK_BYTES, chunks, 1, CHUNK_BYTES);
         let geometry = geometry.map_err(|error| system(io::Error::other(error)))?;
         let snap_length = geometry.max_payload();
