@@ -8,6 +8,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use clap::Args;
+use ringtap_ipc::protocol::HubStatus;
+use serde::Serialize;
 
 use super::{HubSocketArgs, seconds};
 use crate::print;
@@ -40,12 +42,23 @@ nanoseconds since 1970. The fields are in docs/counters.md.
 
 Exit status: 0; 1 if no hub runs or the hub ended.";
 
+/// A hub's status as an object of JSON that names its kind.
+#[derive(Serialize)]
+struct StatusLine {
+    r#type: &'static str,
+    #[serde(flatten)]
+    status: HubStatus,
+}
+
 pub(crate) fn run(args: &StatusArgs) -> Result<ExitCode> {
     let connection = args.hub.connect("status")?;
     let pretty = io::stdout().is_terminal() && !args.json;
     let mut next = Instant::now();
     loop {
-        let status = connection.status()?;
+        let status = StatusLine {
+            r#type: "status",
+            status: connection.status()?,
+        };
         let text = match pretty {
             true => serde_json::to_string_pretty(&status)?,
             false => serde_json::to_string(&status)?,

@@ -20,6 +20,7 @@ pub(super) struct Report {
 /// A JSON line; its names are part of the interface.
 #[derive(Serialize)]
 struct SendLine<'a> {
+    r#type: &'static str,
     /// Since 1970.
     time_ns: u64,
     device: &'a str,
@@ -105,6 +106,7 @@ impl Report {
 
     fn json(&self, now: SendCounters, rates: &SendRates, is_final: bool) -> io::Result<String> {
         let line = SendLine {
+            r#type: "send",
             time_ns: now_ns(),
             device: &self.device,
             method: match now.method {

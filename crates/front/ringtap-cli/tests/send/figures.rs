@@ -97,6 +97,7 @@ fn a_line_a_second_then_the_final_figures() {
         .collect();
     // A busy machine delays lines, and leaves out those that it delays for a second.
     assert!(lines.len() >= 2, "{}", end.stdout);
+    assert!(lines.iter().all(|line| line["type"] == "send"));
     let (last, before) = lines.split_last().expect("lines");
     assert_eq!(last["final"], true);
     assert!(before.iter().all(|line| line["final"] == false));
