@@ -4,11 +4,12 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::Instant;
 
 use ringtap_capture::tap::{Direction, Mode, Tap, TapOptions};
 use ringtap_filter::{Balance, BucketMasks, MASKS, Place, Rule, Rules};
-use ringtap_pool::source::Source;
-use ringtap_testkit::{Namespace, require_root, require_tool};
+use ringtap_pool::source::{LaneCounts, Source};
+use ringtap_testkit::{LIMIT, Namespace, require_root, require_tool};
 
 use crate::rules::{HOOKS, classify};
 use crate::support::{attach, finish, frame, options};
@@ -213,6 +214,47 @@ fn new_rules_wait_for_the_packet_that_is_on_its_way() {
                 "{mode:?}: packets of the old rules after the change"
             );
         }
+    }
+}
+
+/// While a slow program runs, `offered` is ahead by its packet.
+#[test]
+fn a_packet_is_offered_before_it_is_captured() {
+    require_root!();
+    require_tool!("ip", "python3", "clang");
+    let folder = tempfile::tempdir().unwrap();
+    let call = "now += bpf_ktime_get_ns();";
+    let slower = SLOW.replace("9000", "2000").replace(call, &call.repeat(16));
+    let object = compile(folder.path(), "slower", &slower);
+    let sent: Vec<_> = (0..500_u32)
+        .map(|n| frame(n.to_le_bytes()[0], 60))
+        .collect();
+    for mode in HOOKS {
+        let net = Namespace::with_veth("offered_first");
+        let mut tap = attach(
+            &net,
+            &TapOptions {
+                mode,
+                ..options("rx0")
+            },
+        );
+        classify(&mut tap, by(&object));
+        let is_over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !is_over.load(Relaxed) {
+                    net.inject("tx0", &sent);
+                }
+            });
+            let start = Instant::now();
+            let is_ahead = |lane: &LaneCounts| lane.offered == lane.settled() + 1;
+            let mut has_been_ahead = false;
+            while !has_been_ahead && start.elapsed() < LIMIT {
+                has_been_ahead = tap.counts().lanes.iter().any(is_ahead);
+            }
+            is_over.store(true, Relaxed);
+            assert!(has_been_ahead, "{mode:?}: {:?}", tap.counts().lanes);
+        });
     }
 }
 
