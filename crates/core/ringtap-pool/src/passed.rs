@@ -9,9 +9,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::control;
-use crate::distributor::{
-    AddReaderError, DistributeError, Distributor, LaneEnds, Policy, ReaderOptions,
-};
+use crate::distributor::{AddReaderError, DistributeError, Distributor, LaneEnds, ReaderOptions};
 use crate::ids::{ChunkId, LaneId, ReaderId};
 use crate::memory::Region;
 use crate::queue::{self, Consumer, Producer};
@@ -66,7 +64,6 @@ impl<K> PassedPool<K> {
         distributor.begin_at(starts);
         let options = ReaderOptions {
             credit: Some(u32::MAX),
-            policy: Policy::DropNewest,
             ..ReaderOptions::default()
         };
         let reader = distributor.add_reader_at(&options, control, starts)?;

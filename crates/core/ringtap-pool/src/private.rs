@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use crate::control;
-use crate::distributor::{AddReaderError, Distributor, Policy, ReaderOptions};
+use crate::distributor::{AddReaderError, Distributor, ReaderOptions};
 use crate::format::Geometry;
 use crate::ids::{LaneId, ReaderId};
 use crate::memory::Region;
@@ -63,7 +63,6 @@ impl PrivatePool {
         let mut distributor = Distributor::new(readable, ends, Arc::new(NoSignal));
         let options = ReaderOptions {
             credit: Some(u32::MAX),
-            policy: Policy::DropNewest,
             ..ReaderOptions::default()
         };
         let starts = vec![0; to_usize(geometry.lane_count)];

@@ -11,9 +11,10 @@ use std::cell::RefCell;
 use std::ffi::{CStr, CString, c_int};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 
 use ringtap_client::{Connection, Control as _};
+use ringtap_ipc::mutex::lock;
 
 use crate::error::CallError;
 use crate::session::{Session, c_text};
@@ -60,10 +61,6 @@ impl HandlePlace {
             stop: Mutex::new(None),
         }
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Index and generation of a handle; an error for other pointers.

@@ -16,6 +16,7 @@ use parking_lot::ReentrantMutex;
 use ringtap_client::{Connection, Control as _, Deadline, Look, Receiver};
 use ringtap_filter::program::MOST_INSTRUCTIONS;
 use ringtap_filter::{Instruction, Program};
+use ringtap_ipc::mutex::lock;
 use ringtap_ipc::protocol::SourceSnapshot;
 use ringtap_ipc::subscription::Subscription;
 use ringtap_pool::number::to_u32;
@@ -24,7 +25,6 @@ use crate::abi::{DIRECTION_INOUT, ERROR_BREAK, PacketHeader, PcapStatistics};
 use crate::error::LibpcapError;
 use crate::handle::{PcapHandle, PcapSettings};
 use crate::helper;
-use crate::lock;
 use injector::Injector;
 use reader::{NewFilter, PacketReader};
 

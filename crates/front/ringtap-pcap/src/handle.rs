@@ -7,6 +7,7 @@ use std::sync::{Mutex, MutexGuard, OnceLock};
 use std::time::Duration;
 
 use ringtap_client::Stop;
+use ringtap_ipc::mutex::lock;
 use ringtap_pool::number::to_u32;
 
 use crate::abi::{ERROR, ERROR_ACTIVATED, ERROR_NOT_ACTIVATED};
@@ -14,7 +15,6 @@ use crate::abi::{MOST_SNAP_BYTES, PRECISION_NANO, TSTAMP_HOST};
 use crate::capture::PcapCapture;
 use crate::error::LibpcapError;
 use crate::handles::HandleToken;
-use crate::lock;
 use crate::text::ErrorText;
 
 /// libpcap's error texts, which programs may compare.

@@ -17,11 +17,11 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering::*};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
 use ringtap_client::Stop;
+use ringtap_ipc::mutex::lock;
 use rustix::event::{EventfdFlags, eventfd};
 
 use crate::abi::Pcap;
 use crate::handle::PcapHandle;
-use crate::lock;
 
 const MARK: u64 = u64::from_ne_bytes(*b"Ringtap\xff");
 /// Closed handles whose tokens are not reused yet.

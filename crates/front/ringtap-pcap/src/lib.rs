@@ -26,10 +26,3 @@ mod messages;
 mod real;
 mod route;
 mod text;
-
-use std::sync::{Mutex, MutexGuard, PoisonError};
-
-/// Locks a mutex, even after a panic under the lock.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}

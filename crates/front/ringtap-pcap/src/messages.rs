@@ -10,7 +10,8 @@ use std::io::Write as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::sync::{Mutex, OnceLock};
 
-use crate::lock;
+use ringtap_ipc::mutex::lock;
+
 use crate::real::is_set;
 
 /// Prints a message, unless it was printed before.

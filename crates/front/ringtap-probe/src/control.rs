@@ -8,10 +8,11 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{
     AtomicBool, AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release,
 };
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use ringtap::Control;
+use ringtap_ipc::mutex::lock;
 use ringtap_ipc::time::now_ns;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -401,11 +402,6 @@ fn find(plan: &ProbePlan, name: &str) -> Result<AnalysisPlan, CommandError> {
         )));
     }
     plan.analysis(name).cloned().map_err(CommandError)
-}
-
-/// Locks, also after a thread that held the lock ended with a panic.
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

@@ -15,10 +15,11 @@ use std::time::Duration;
 
 use ringtap::{Batch, Capture, Next};
 use ringtap_filter::hash::Link;
+use ringtap_ipc::mutex::lock;
 use ringtap_ipc::time::now_ns;
 
 use crate::analysis::{AnalysisKind, AnalysisPlace, AnalysisPlan, Meter};
-use crate::control::{PlanBoard, SnapshotRequest, lock};
+use crate::control::{PlanBoard, SnapshotRequest};
 use crate::export::ExportQueues;
 use crate::flows::{FlowCounters, FlowMeter, FlowOptions};
 use crate::interval::Interval;

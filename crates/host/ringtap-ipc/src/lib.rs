@@ -7,6 +7,7 @@ pub mod doorbell;
 pub mod event;
 pub mod mapping;
 pub mod memfd;
+pub mod mutex;
 pub mod peer;
 pub mod protocol;
 pub mod socket;

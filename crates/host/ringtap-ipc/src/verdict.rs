@@ -13,7 +13,7 @@
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use ringtap_pool::ids::LaneId;
 use ringtap_pool::memory::Words;
@@ -24,6 +24,7 @@ use ringtap_pool::wake::{Signal as _, WakeFlag};
 use crate::event::Event;
 use crate::mapping::{Access, Mapping};
 use crate::memfd::SharedMemory;
+use crate::mutex::lock;
 
 /// Capacity of the queue: more verdicts than packets that can wait.
 const ENTRIES: usize = 1 << 16;
@@ -295,10 +296,6 @@ impl VerdictChannel {
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, ChannelState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Makes a reader of `group` the inline reader, until its membership is dropped.
     ///
     /// # Errors
@@ -311,7 +308,7 @@ impl VerdictChannel {
                 group: self.group.clone(),
             });
         }
-        let mut state = self.state();
+        let mut state = lock(&self.state);
         if state.is_taken {
             return Err(InlineError::Taken);
         }
@@ -338,12 +335,12 @@ impl VerdictChannel {
 
     /// Takes the queue of a newly accepted inline reader, for the bridge's thread.
     pub fn arrived(&self) -> Option<VerdictQueue> {
-        self.state().arrived.take()
+        lock(&self.state).arrived.take()
     }
 
     /// Records that the inline reader has left, so that another can be accepted.
     pub fn left(&self) {
-        self.state().is_taken = false;
+        lock(&self.state).is_taken = false;
     }
 }
 

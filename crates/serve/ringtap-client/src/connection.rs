@@ -9,12 +9,13 @@ use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use ringtap_filter::{LinkType, Program};
 use ringtap_ipc::doorbell::ReaderDoorbell;
 use ringtap_ipc::event::{has_left, sleep_until_readable};
+use ringtap_ipc::mutex::lock;
 use ringtap_ipc::protocol::{
     HubStatus, ReaderStatus, Reply, Request, Snapshot, VERSION, decode, encode,
 };
@@ -203,7 +204,7 @@ impl Connection {
             return Err(ConnectError::Protocol("it gave no subscription"));
         };
         let subscription = attached.open(fds)?;
-        *self.lock_own() = Some(subscription.doorbell.clone());
+        *lock(&self.own) = Some(subscription.doorbell.clone());
         Ok(subscription)
     }
 
@@ -255,7 +256,7 @@ impl Connection {
     /// Leaves the hub, even if another process has a copy of this connection. Waits at most `timeout`
     /// until the hub hangs up; a hub for this reader only has ended then.
     pub fn leave(&self, timeout: Duration) {
-        let _last = self.lock_request();
+        let _last = lock(&self.request);
         self.transport.finish();
         let deadline = Instant::now() + timeout;
         let has_left = || self.transport.hang_up().is_none_or(has_left);
@@ -276,7 +277,7 @@ impl Connection {
 
     fn ask(&self, request: &Request) -> Result<(Reply, Vec<OwnedFd>), ControlError> {
         let gone = |error: io::Error| ControlError::Gone(error.to_string());
-        let _turn = self.lock_request();
+        let _turn = lock(&self.request);
         let sent = self.transport.send(&encode(request), &[]);
         // A refusal that came before the request is still to be read.
         let is_cut = |error: &io::Error| error.kind() == io::ErrorKind::BrokenPipe;
@@ -319,14 +320,6 @@ impl Connection {
             }
         }
     }
-
-    fn lock_request(&self) -> std::sync::MutexGuard<'_, ()> {
-        self.request.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn lock_own(&self) -> std::sync::MutexGuard<'_, Option<Arc<ReaderDoorbell>>> {
-        self.own.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 impl Control for Connection {
@@ -349,7 +342,7 @@ impl Control for Connection {
 
     fn stop(&self) {
         self.leaving.store(true, Relaxed);
-        if let Some(event) = &*self.lock_own() {
+        if let Some(event) = &*lock(&self.own) {
             event.end_own_sleep();
         }
     }

@@ -6,8 +6,9 @@
 //! goes to the least busy member instead, once the owner holds more than a threshold.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
+use ringtap_ipc::mutex::lock;
 use ringtap_pool::distributor::{NextChunk, Returned, Scheduler};
 use ringtap_pool::ids::{ChunkId, ReaderId};
 use ringtap_pool::view::Pool;
@@ -50,7 +51,7 @@ struct BuddyGroup {
 impl BuddyGroups {
     // One thread drives a distributor and reads the counters: it never waits for this lock.
     fn state(&self) -> MutexGuard<'_, BuddyState> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0)
     }
 
     /// Sets the threshold T of a group: a chunk goes to the least busy member once the lane's owner

@@ -10,9 +10,10 @@
 //!   take everything.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use ringtap_ipc::memfd::Reclaimable;
+use ringtap_ipc::mutex::lock;
 use ringtap_ipc::protocol::{Refusal, Refused};
 
 use crate::limits::Limits;
@@ -120,10 +121,6 @@ impl ReaderMemory {
             tracing::error!("cannot free the memory of a detached reader: {error}");
         }
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

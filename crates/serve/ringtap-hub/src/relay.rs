@@ -15,12 +15,13 @@ use std::sync::atomic::{
     AtomicBool,
     Ordering::{Acquire, Relaxed, Release},
 };
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use ringtap_filter::Place;
 use ringtap_ipc::doorbell::HubDoorbell;
 use ringtap_ipc::event::Event;
 use ringtap_ipc::memfd::{Reclaimable, SealedPool, SharedMemory};
+use ringtap_ipc::mutex::lock;
 use ringtap_ipc::subscription::{Endpoint, EndpointFiles, Subscription, Wanted};
 use ringtap_pool::control::control_bytes;
 use ringtap_pool::distributor::Policy;
@@ -197,11 +198,6 @@ fn sizes(inner: &Geometry, pool_bytes: u64) -> io::Result<Geometry> {
         inner.snap_length,
     )
     .map_err(io::Error::other)
-}
-
-/// Locks a value that no thread leaves in an invalid state.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

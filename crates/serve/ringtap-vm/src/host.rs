@@ -18,10 +18,11 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::PathBuf;
 use std::sync::mpsc::{Receiver as Inbox, channel};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use ringtap_client::{ConnectError, Connection, ControlError};
+use ringtap_ipc::mutex::lock;
 use ringtap_pool::memory::Region;
 use ringtap_pool::number::{to_u64, to_usize};
 use ringtap_pool::wake::Signal;
@@ -353,11 +354,6 @@ fn device_part(device: &HostDevice, at: u64, bytes: u64) -> Option<(DevicePart, 
     let region = device.memory().part(to_usize(at), to_usize(bytes))?;
     let device = device.id().0;
     Some((DevicePart { device, at, bytes }, region))
-}
-
-/// Locks a value that no thread leaves in an invalid state.
-fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 
 use super::*;
 use crate::control::control_bytes;
+use crate::distributor::Policy;
 use crate::format::Geometry;
 use crate::number::to_u64;
 use crate::reader::{ChunkBatch, NextBatch, Reader};

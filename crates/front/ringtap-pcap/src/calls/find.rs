@@ -6,9 +6,10 @@ use std::ffi::{CString, c_char, c_int};
 use std::ptr;
 use std::sync::{Mutex, MutexGuard};
 
+use ringtap_ipc::mutex::lock;
+
 use super::guarded;
 use crate::abi::{DEVICE_CONNECTION_NOT_APPLICABLE, DEVICE_RUNNING, DEVICE_UP, ERROR, PcapDevice};
-use crate::lock;
 use crate::real;
 use crate::route::{self, Route};
 use crate::text;

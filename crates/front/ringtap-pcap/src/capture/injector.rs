@@ -15,11 +15,10 @@ use std::os::fd::OwnedFd;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
+use ringtap_ipc::mutex::lock;
 use ringtap_ipc::time::now_ns;
 use ringtap_net::packet_socket;
 use rustix::net::SendFlags;
-
-use crate::lock;
 
 /// Most packets remembered; one more replaces the oldest.
 const MOST: usize = 8192;

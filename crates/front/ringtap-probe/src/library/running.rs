@@ -11,13 +11,13 @@ use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+use ringtap_ipc::mutex::lock;
 use ringtap_ipc::socket::Socket;
 use ringtap_ipc::transport::Transport as _;
 use serde::Serialize;
 
 use super::{LibraryPlan, ProcessMessage, ProcessPart, ProcessSetup, SlotMessage, receive, send};
 use crate::analysis::Meter;
-use crate::control::lock;
 use crate::merge::{IntervalResult, Merger};
 use crate::worker::{IntervalPart, WorkerReport};
 

@@ -13,6 +13,7 @@ use ringtap_ipc::doorbell::{
     DOORBELL_INTERVAL, DoorbellWatch, HubDoorbell, ReaderDoorbell, doorbell,
 };
 use ringtap_ipc::memfd::Reclaimable;
+use ringtap_ipc::mutex::lock;
 use ringtap_ipc::protocol::{ReaderStatus, Snapshot};
 use ringtap_ipc::subscription::{Subscription, Wanted, Watermark};
 use ringtap_ipc::time::now_ns;
@@ -22,7 +23,7 @@ use ringtap_pool::private::PrivatePool;
 use ringtap_pool::wake::Signal as _;
 
 use super::counters::RelayCounters;
-use super::{Common, lock, make_pool};
+use super::{Common, make_pool};
 use crate::group::Group;
 
 /// Private pool for the packets of one source.

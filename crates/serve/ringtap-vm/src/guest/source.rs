@@ -4,12 +4,13 @@
 //! Invariants
 //! - A thread of the hub waits for the host at most [`ANSWER_TIME`], and not while there is no host.
 
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::Duration;
 
 use ringtap_capture::source::{LaneTotals, RulesHook, SourceDriver};
 use ringtap_filter::{Program, Rules};
 use ringtap_ipc::event::Event;
+use ringtap_ipc::mutex::lock;
 use ringtap_pool::source::{Counts, LossUpdate};
 use ringtap_pool::wake::Signal as _;
 
@@ -83,7 +84,7 @@ impl SharedGroup {
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, GroupState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 
     /// A host process came or left.

@@ -16,14 +16,15 @@ use std::time::{Duration, Instant};
 use ringtap_client::{Connection, SubscriptionRequest};
 use ringtap_filter::Program;
 use ringtap_ipc::event::Event;
+use ringtap_ipc::mutex::lock;
 use ringtap_pool::wake::Signal;
 
+use super::GroupReport;
 use super::in_place::SourcePool;
 use super::part::{self, GroupPart};
 use super::relay::{
     GuestRelay, KeptPools, RelayCommon, RelayEnd, RelayPlace, RelayPool, not_in_source,
 };
-use super::{GroupReport, lock};
 use crate::messages::{GrantedGroup, GuestCounters, GuestRequest, HostMessage};
 
 /// Most requests that wait.

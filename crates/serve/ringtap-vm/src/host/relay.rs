@@ -23,6 +23,7 @@ use ringtap_client::{
 };
 use ringtap_filter::{Place, Program};
 use ringtap_ipc::event::Event;
+use ringtap_ipc::mutex::lock;
 use ringtap_ipc::subscription::{Subscription, Wanted};
 use ringtap_pool::counters::Counters;
 use ringtap_pool::distributor::Distributor;
@@ -33,8 +34,8 @@ use ringtap_pool::passed::PassedPool;
 use ringtap_pool::private::PrivatePool;
 use ringtap_pool::wake::Signal;
 
+use super::GroupReport;
 use super::commands::Answers;
-use super::{GroupReport, lock};
 use crate::messages::{GuestCounters, HostMessage};
 
 /// The only lane of a part.

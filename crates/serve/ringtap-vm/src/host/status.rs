@@ -10,12 +10,13 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use ringtap_ipc::mutex::lock;
 use ringtap_vnplug::device::{MappingKind, SharedId};
 use ringtap_vnplug::host::{HostDevice, Monitor};
 use serde::{Deserialize, Serialize};
 
+use super::GroupOptions;
 use super::commands::ActiveSubscriptions;
-use super::{GroupOptions, lock};
 use crate::messages::GuestCounters;
 
 /// Longest wait for a request or a report of the process at the other end.

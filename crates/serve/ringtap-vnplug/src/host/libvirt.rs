@@ -16,9 +16,10 @@ use std::net::Shutdown;
 use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::process::{Child, Command, Stdio};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread;
 
+use ringtap_ipc::mutex::lock;
 use rustix::io::{FdFlags, fcntl_setfd};
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
 use serde_json::{Value, json};
@@ -177,10 +178,7 @@ fn receive(socket: &UnixStream) -> io::Result<Option<(Vec<u8>, Option<OwnedFd>)>
 /// Writes a line of QMP.
 fn write_line(lines: &Mutex<UnixStream>, line: &[u8]) -> io::Result<()> {
     let line = [line.trim_ascii(), b"\n"].concat();
-    lines
-        .lock()
-        .unwrap_or_else(PoisonError::into_inner)
-        .write_all(&line)
+    lock(lines).write_all(&line)
 }
 
 /// QEMU's event in a line of `virsh qemu-monitor-event`, as QMP has it.
