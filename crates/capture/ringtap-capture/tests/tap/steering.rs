@@ -9,7 +9,8 @@ use std::time::Instant;
 use ringtap_capture::tap::{Direction, Mode, Tap, TapOptions};
 use ringtap_filter::{Balance, BucketMasks, MASKS, Place, Rule, Rules};
 use ringtap_pool::source::{LaneCounts, Source};
-use ringtap_testkit::{LIMIT, Namespace, require_root, require_tool};
+use ringtap_testkit::{LIMIT, Namespace, require_root, require_tool, usable_cpus};
+use rustix::thread::{CpuSet, sched_setaffinity};
 
 use crate::rules::{HOOKS, classify};
 use crate::support::{attach, finish, frame, options};
@@ -167,6 +168,13 @@ fn a_users_program_chooses_the_bucket_on_every_hook() {
     }
 }
 
+/// Moves the calling thread away from the CPU that sends and captures, so that both run at one time.
+fn leave_the_sending_cpu() {
+    let mut only = CpuSet::new();
+    only.set(usable_cpus().pop().expect("at least one"));
+    sched_setaffinity(None, &only).expect("the CPU may be used");
+}
+
 /// A slow program is running whenever the rules change.
 #[test]
 fn new_rules_wait_for_the_packet_that_is_on_its_way() {
@@ -184,7 +192,7 @@ fn new_rules_wait_for_the_packet_that_is_on_its_way() {
             },
         );
         classify(&mut tap, by(&object));
-        let sent: Vec<_> = (0..2000_u32)
+        let sent: Vec<_> = (0..8000_u32)
             .map(|n| frame(n.to_le_bytes()[0], 60))
             .collect();
         let lanes = |tap: &mut Tap| tap.counts().lanes;
@@ -196,13 +204,17 @@ fn new_rules_wait_for_the_packet_that_is_on_its_way() {
                 }
                 net.inject("tx0", &sent);
             });
-            while lanes(&mut tap).iter().map(|lane| lane.offered).sum::<u64>() < 20 {
-                std::thread::yield_now();
-            }
-            classify(&mut tap, vec![Rule::everything(2)]);
-            let from = lanes(&mut tap).iter().map(|lane| lane.captured).collect();
-            changed.store(true, Relaxed);
-            from
+            let change = || {
+                leave_the_sending_cpu();
+                while lanes(&mut tap).iter().map(|lane| lane.offered).sum::<u64>() < 20 {
+                    std::thread::yield_now();
+                }
+                classify(&mut tap, vec![Rule::everything(2)]);
+                let captured = lanes(&mut tap).into_iter().map(|lane| lane.captured);
+                changed.store(true, Relaxed);
+                captured.collect()
+            };
+            scope.spawn(change).join().unwrap()
         });
         let (captured, _) = finish(tap);
         for (lane, from) in (0..).zip(from) {
