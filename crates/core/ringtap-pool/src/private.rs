@@ -123,3 +123,62 @@ impl PrivatePool {
         self.distributor.finish();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::distributor::Policy;
+    use crate::format::flag;
+    use crate::reader::{NextBatch, Reader};
+
+    #[test]
+    fn a_copy_has_the_metadata_and_the_bytes_of_the_packet() {
+        let captured = PacketMeta {
+            time_ns: 1_700_000_000_123_456_789,
+            wire_length: 1400,
+            flags: flag::OUT | flag::HASHED,
+            queue: 5,
+            mask: u64::MAX,
+            hash: Some(0x1234_5678),
+        };
+        let geometry = Geometry::contiguous(4096, 3, 1, 1500).unwrap();
+        let shared = Pool::on_heap(geometry);
+        let chunks = source::share(&geometry, LaneId(0));
+        // SAFETY: on the heap, and the only lane.
+        let (mut writer, ends) =
+            unsafe { source::lane(&shared, LaneId(0), chunks, Arc::new(NoSignal)) };
+        let mut distributor = Distributor::new(shared, vec![ends], Arc::new(NoSignal));
+        let (_, mut from) = distributor.add_reader(&ReaderOptions::default()).unwrap();
+        let narrow = PacketMeta {
+            mask: 1,
+            ..captured
+        };
+        writer.write(&narrow, [b"packet"]).unwrap();
+        distributor.step().unwrap();
+
+        let memory = Region::on_heap(to_usize(geometry.region_bytes()));
+        let control = Region::on_heap(control::control_bytes(&geometry));
+        // SAFETY: on the heap, and used nowhere else.
+        let private =
+            unsafe { PrivatePool::in_used_memory(memory.clone(), geometry, 77, &control) };
+        let mut private = private.unwrap();
+        let NextBatch::Batch(batch) = from.try_next().unwrap() else {
+            panic!("no packet");
+        };
+        for packet in batch.packets() {
+            assert!(private.put(LaneId(0), &packet.unwrap()));
+        }
+        private.end();
+
+        let pool = Pool::open(memory, 77).unwrap();
+        let reader = Reader::open(pool, &control, Policy::DropNewest, Arc::new(NoSignal));
+        let NextBatch::Batch(batch) = reader.unwrap().try_next().unwrap() else {
+            panic!("no copy");
+        };
+        let copies: Vec<_> = batch.packets().map(Result::unwrap).collect();
+        assert_eq!(copies.len(), 1);
+        assert_eq!(copies[0].data, b"packet");
+        assert_eq!(PacketMeta::of(&copies[0].slot()), captured);
+        assert_eq!(copies[0].slot().mask, u64::MAX);
+    }
+}

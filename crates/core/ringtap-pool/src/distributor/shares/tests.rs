@@ -42,6 +42,7 @@ fn the_owner_gets_everything_and_nobody_misses_it() {
     for (reader, sequences) in [(owner, 0), (other, 50)] {
         let missed = fixture.distributor.missed(reader, LaneId(0));
         assert_eq!((missed.sequences, missed.packets), (sequences, 0));
+        assert_eq!(missed.other_members, sequences);
     }
 }
 
