@@ -79,6 +79,9 @@ mod tests {
         assert_eq!(LinkType::of_hardware(1), LinkType::ETHERNET);
         assert_eq!(LinkType::of_hardware(772), LinkType::ETHERNET);
         assert_eq!(LinkType::of_hardware(65534), LinkType::RAW_IP);
+        assert_eq!(LinkType::of_hardware(801), LinkType::IEEE802_11);
+        assert_eq!(LinkType::of_hardware(803), LinkType::IEEE802_11_RADIOTAP);
+        assert_eq!(LinkType::of_hardware(824), LinkType::NETLINK);
         assert_eq!(LinkType::of_hardware(512), LinkType::UNKNOWN);
         assert_eq!(LinkType::RAW_IP.dlt(), 12);
         assert_eq!(LinkType::ETHERNET.dlt(), 1);

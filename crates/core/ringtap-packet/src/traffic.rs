@@ -231,6 +231,22 @@ mod tests {
     fn the_mix_is_seven_to_four_to_one() {
         let count = |size| IMIX.iter().filter(|&&s| s == size).count();
         assert_eq!((count(64), count(570), count(1518)), (7, 4, 1));
+        let mix = Traffic {
+            sizes: Sizes::Imix,
+            ..Traffic::default()
+        };
+        assert_eq!(mix.largest_size_bytes(), 1518);
+    }
+
+    #[test]
+    fn the_largest_numbers_are_possible() {
+        let traffic = Traffic {
+            vlans: vec![4094],
+            sizes: Sizes::Fixed(128),
+            flows: MOST_FLOWS,
+            ..Traffic::default()
+        };
+        assert_eq!(traffic.check(), Ok(()));
     }
 
     #[test]

@@ -128,3 +128,25 @@ impl WakeWord {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sleeper_wakes_once_for_what_it_waits_for() {
+        let word = WakeWord::on_heap();
+        for (waits_for, by_packet, by_chunk) in [
+            (Level::Quiet, false, false),
+            (Level::Chunk, false, true),
+            (Level::Packet, true, true),
+        ] {
+            for (happened, wakes) in [(Level::Packet, by_packet), (Level::Chunk, by_chunk)] {
+                word.disarm();
+                word.arm(waits_for);
+                assert_eq!(word.take(happened), wakes, "{waits_for:?} {happened:?}");
+                assert!(!wakes || !word.take(happened), "only once");
+            }
+        }
+    }
+}

@@ -86,4 +86,14 @@ mod tests {
         rates.count(5000, much_later);
         assert_eq!(rates.due.len(), 1);
     }
+
+    #[test]
+    fn a_new_rate_holds_from_the_next_event_on() {
+        let mut rates = Rates::new(NonZeroU32::new(10).unwrap());
+        let start = Instant::now();
+        rates.count_many(1, 11, start);
+        rates.allow(NonZeroU32::new(2).unwrap());
+        rates.count(1, start);
+        assert_eq!(rates.wait(1, start), Duration::from_millis(600));
+    }
 }

@@ -148,6 +148,8 @@ mod tests {
     fn root_gets_every_connection_but_not_more() {
         let open = fill(&[(0, UserClass::Own)]);
         assert_eq!(open.len(), 512);
+        let refusal = admit(&open, 0, UserClass::Own).unwrap_err();
+        assert!(refusal.contains("(limits.connections)"), "{refusal}");
         assert!(admit(&open, 1, UserClass::Member).is_err());
     }
 }

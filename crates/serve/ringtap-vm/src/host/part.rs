@@ -82,6 +82,8 @@ mod tests {
         assert!(third.pool * 3 < 64 << 20 && third.pool.is_multiple_of(4096));
         assert!(third.control.is_multiple_of(4096) && third.control * 3 < 1 << 20);
         assert_eq!(PartBytes::of(2 << 20, 2), None);
+        let least = u64::from(LEAST_CHUNKS) * u64::from(MAX_CHUNK_SIZE);
+        assert!(PartBytes::of(least, 1).is_some() && PartBytes::of(least - 4096, 1).is_none());
         assert_eq!(PartBytes::of(1 << 20, 0), None);
         assert!(PartBytes::of(1 << 60, 1).is_none());
     }
