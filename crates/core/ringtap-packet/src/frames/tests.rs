@@ -95,6 +95,25 @@ fn a_stamp_is_read_back_wherever_it_stands() {
 }
 
 #[test]
+fn the_first_packet_has_the_addresses_and_ports_that_were_asked_for() {
+    for traffic in all_traffic() {
+        let plan = Plan::new(&traffic, MacAddress::default()).unwrap();
+        let mut frame = Vec::new();
+        plan.write(0, 0, &mut frame);
+        let ip = 14 + 4 * traffic.vlans.len();
+        let (at, ends) = match (traffic.source, traffic.destination) {
+            (IpAddr::V4(from), IpAddr::V4(to)) => (ip + 12, [from.octets(), to.octets()].concat()),
+            (IpAddr::V6(from), IpAddr::V6(to)) => (ip + 8, [from.octets(), to.octets()].concat()),
+            families => panic!("{families:?}"),
+        };
+        let transport = at + ends.len();
+        assert_eq!(frame[at..transport], ends, "{traffic:?}");
+        let ports = (field(&frame, transport), field(&frame, transport + 2));
+        assert_eq!(ports, (traffic.source_port, traffic.destination_port));
+    }
+}
+
+#[test]
 fn flows_take_turns_and_are_all_different() {
     let traffic = Traffic {
         flows: 5,
