@@ -26,7 +26,7 @@ help: ## list the targets
 build: ## install what is missing, build the release binary and the libraries (about 4 minutes when cold)
 	@scripts/prepare run
 	@echo "build: the release binary, $(BINARY), and the libraries: about 4 minutes when cold, seconds otherwise"
-	@cargo build --release -p ringtap-cli -p ringtap-c -p ringtap-pcap
+	@cargo build --locked --release -p ringtap-cli -p ringtap-c -p ringtap-pcap
 	@scripts/library names $(dir $(BINARY))libringtap_pcap.so $(dir $(BINARY))library/pcap
 
 sample: build ## build, write a small capture file to try the reading verbs on
@@ -58,8 +58,8 @@ check: ## format, lints, layout, unit tests (less than 2 minutes when warm)
 bench: ## compare with other programs, write bench/results/ (about 30 minutes, needs root)
 	@echo "bench: five alternating rounds of every program in a private network; about 30 minutes"
 	@scripts/prepare bench
-	@cargo build --release --workspace --bin ringtap --examples
-	@cargo build --release -p ringtap-pcap
+	@cargo build --locked --release --workspace --bin ringtap --examples
+	@cargo build --locked --release -p ringtap-pcap
 	@$(SUDO) python3 lab/bench.py --target $(or $(CARGO_TARGET_DIR),target) $(BENCH)
 
 bench-vm: build ## capture in virtual machines beside virtio-net, writes bench/results/vm-latest.* (8 minutes, needs root)

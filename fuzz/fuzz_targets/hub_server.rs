@@ -5,10 +5,10 @@
 
 #![no_main]
 
+#[path = "../../crates/serve/ringtap-hub/tests/shared/fed.rs"]
+mod fed;
 #[path = "../../crates/serve/ringtap-hub/tests/hostile/server.rs"]
 mod server;
-#[path = "../../crates/serve/ringtap-hub/tests/hostile/quiet.rs"]
-mod quiet;
 
 use libfuzzer_sys::fuzz_target;
 

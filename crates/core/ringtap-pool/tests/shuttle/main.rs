@@ -128,7 +128,7 @@ fn read(mut reader: Reader, doorbell: &Doorbell, taken: &Doorbell) -> (u64, u64)
     loop {
         match reader.try_next().unwrap() {
             NextBatch::Batch(batch) => {
-                lost += batch.gap().map_or(0, |gap| gap.packets);
+                lost += batch.gap.map_or(0, |gap| gap.packets);
                 // Other threads run while the batch is held.
                 thread::yield_now();
                 read += check(&batch);
