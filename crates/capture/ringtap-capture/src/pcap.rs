@@ -14,6 +14,7 @@ use std::sync::{Arc, OnceLock};
 
 use ringtap_device::{DeviceSpec, Speed};
 use ringtap_file::{FileReader, Pace};
+use ringtap_filter::MOST_SNAP_LENGTH;
 use ringtap_pool::distributor::Policy;
 use ringtap_pool::format::{Geometry, MAX_CHUNK_SIZE};
 use ringtap_pool::source::{Counts, Facts};
@@ -25,8 +26,6 @@ use writer::FileWriter;
 
 /// Bytes of the pool unless the user says otherwise.
 const POOL_BYTES: u64 = 64 << 20;
-/// Largest packet that libpcap's programs keep; each packet of a chunk has room for it.
-const LARGEST_PACKET: u32 = 262_144;
 
 /// Options of a file source.
 #[derive(Clone, Debug)]
@@ -111,7 +110,7 @@ fn geometry(options: &PcapOptions) -> Result<Geometry, CaptureError> {
         .max_payload();
     let kept = match (options.snap_length, options.pool.chunks.packets) {
         (Some(snap), _) => snap,
-        (None, Some(_)) => LARGEST_PACKET,
+        (None, Some(_)) => MOST_SNAP_LENGTH,
         (None, None) => most,
     };
     let kept = kept.min(most);

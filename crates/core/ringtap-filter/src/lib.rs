@@ -15,6 +15,9 @@ mod rules;
 #[cfg(feature = "libpcap")]
 pub mod text;
 
+/// Most bytes of a packet that libpcap and Wireshark keep; no common link type has larger ones.
+pub const MOST_SNAP_LENGTH: u32 = 262_144;
+
 pub use link_type::LinkType;
 pub use program::{Instruction, Program, ProgramError};
 pub use rules::{

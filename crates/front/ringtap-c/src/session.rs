@@ -10,14 +10,11 @@ use ringtap_client::{
     Connection, Cursor, Deadline, Look, PacketVerdict, Receiver, SubscriptionRequest, Verdict,
     VerdictSender,
 };
-use ringtap_filter::{LinkType, Program, text};
+use ringtap_filter::{LinkType, MOST_SNAP_LENGTH, Program, text};
 use ringtap_pool::counters::Counters;
 use ringtap_pool::ids::LaneId;
 
 use crate::error::CallError;
-
-/// Snap length for filters: larger than any packet, in bytes.
-const SNAP_BYTES: u32 = 262_144;
 
 /// A source, with its texts for C.
 pub(crate) struct SourceText {
@@ -137,7 +134,7 @@ pub(crate) fn deadline(timeout_ms: c_int) -> Result<Deadline, CallError> {
 }
 
 fn compile(filter: &str, link_type: LinkType) -> Result<Program, CallError> {
-    Ok(text::compile(filter, link_type, SNAP_BYTES)?)
+    Ok(text::compile(filter, link_type, MOST_SNAP_LENGTH)?)
 }
 
 /// The text for C; C takes no NUL in it.

@@ -115,25 +115,14 @@ pub(crate) fn run(args: &ProbeArgs) -> Result<ExitCode> {
         (None, _) => usual_workers(),
     };
     let every = args.every.or(is_live.then_some(USUAL_INTERVAL));
-    let config = match &args.config {
+    let ProbeConfig { plan, exports } = match &args.config {
         Some(path) => ProbeConfig::read(path, every)?,
         None => ProbeConfig {
             plan: ProbePlan::standard(every),
             exports: Vec::new(),
         },
     };
-    let (plan, exports) = (config.plan, config.exports.clone());
     let mut libraries = Libraries::spawn(&plan, kind.filter(|_| is_live), &args.user)?;
-    let mut to_stdout = config.exports.is_empty().then_some(args.json);
-    let mut destinations = Vec::new();
-    for export in config.exports {
-        match export {
-            ExportPlan::Text => to_stdout = Some(args.json),
-            ExportPlan::Json => to_stdout = Some(true),
-            ExportPlan::To(destination) => destinations.push(destination),
-        }
-    }
-    destinations.extend(args.export.iter().cloned());
     let keeps = args.user.keeping(kind, &Placement::default())?;
     let requests = keeps.start_early(|| match args.config {
         Some(_) => EndRequests::by(&[SIGINT, SIGTERM]),
@@ -164,16 +153,7 @@ pub(crate) fn run(args: &ProbeArgs) -> Result<ExitCode> {
         }
     };
     let first = captures.first();
-    let control = first.map(|capture| Arc::clone(capture.control()));
-    let ending = meter.as_ref().map(KernelMeter::ending);
-    let stop: Arc<dyn Fn() + Send + Sync> = Arc::new(move || {
-        if let Some(ending) = &ending {
-            ending.store(true, Relaxed);
-        }
-        if let Some(control) = &control {
-            control.stop();
-        }
-    });
+    let stop = stop_of(first, meter.as_ref());
     let stopper = Arc::clone(&stop);
     requests.call(args.duration, move || stopper())?;
     print::notes(meter.iter().flat_map(KernelMeter::notes));
@@ -186,17 +166,8 @@ pub(crate) fn run(args: &ProbeArgs) -> Result<ExitCode> {
         ),
     };
     let workers = captures.len();
-    let output = ProbeOutput(stop);
     // After the rights are gone, so that files belong to the user of -Z.
-    let mut exporters: Vec<Box<dyn Exporter>> = Vec::new();
-    match to_stdout {
-        Some(true) => exporters.push(Box::new(JsonLines::new(output, "standard output"))),
-        Some(false) => exporters.push(Box::new(TextLines::new(output))),
-        None => {}
-    }
-    for destination in destinations {
-        exporters.push(destination.open()?);
-    }
+    let (is_json, mut exporters) = open_exporters(args, &exports, ProbeOutput(stop))?;
     let totals = ProbeMetrics::default();
     if args.metrics.is_some() {
         exporters.push(Box::new(totals.clone()));
@@ -234,7 +205,7 @@ pub(crate) fn run(args: &ProbeArgs) -> Result<ExitCode> {
         "ringtap: probe of {device} with {workers} workers"
     ));
     let outcome = probe.run(|line| print::note(format_args!("ringtap: {line}")))?;
-    if to_stdout.unwrap_or(args.json) {
+    if is_json {
         print::line(report::json(&device, "probe", None, &outcome.counters)?)?;
         print::line(outcome.ledger.json())?;
     } else {
@@ -247,8 +218,51 @@ pub(crate) fn run(args: &ProbeArgs) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
+type EndProbe = Arc<dyn Fn() + Send + Sync>;
+
+/// Ends what the probe reads: the workers' capture, the programs in the kernel, or both.
+fn stop_of(capture: Option<&Capture>, meter: Option<&KernelMeter>) -> EndProbe {
+    let control = capture.map(|capture| Arc::clone(capture.control()));
+    let ending = meter.map(KernelMeter::ending);
+    Arc::new(move || {
+        if let Some(ending) = &ending {
+            ending.store(true, Relaxed);
+        }
+        if let Some(control) = &control {
+            control.stop();
+        }
+    })
+}
+
+/// The exporters of the configuration and the arguments, and whether the standard output is JSON.
+fn open_exporters(
+    args: &ProbeArgs,
+    exports: &[ExportPlan],
+    output: ProbeOutput,
+) -> Result<(bool, Vec<Box<dyn Exporter>>)> {
+    let mut to_stdout = exports.is_empty().then_some(args.json);
+    let mut destinations = Vec::new();
+    for export in exports {
+        match export {
+            ExportPlan::Text => to_stdout = Some(args.json),
+            ExportPlan::Json => to_stdout = Some(true),
+            ExportPlan::To(destination) => destinations.push(destination),
+        }
+    }
+    let mut exporters: Vec<Box<dyn Exporter>> = Vec::new();
+    match to_stdout {
+        Some(true) => exporters.push(Box::new(JsonLines::new(output, "standard output"))),
+        Some(false) => exporters.push(Box::new(TextLines::new(output))),
+        None => {}
+    }
+    for destination in destinations.into_iter().chain(&args.export) {
+        exporters.push(destination.clone().open()?);
+    }
+    Ok((to_stdout.unwrap_or(args.json), exporters))
+}
+
 /// Standard output; ends the capture once nobody reads it.
-struct ProbeOutput(Arc<dyn Fn() + Send + Sync>);
+struct ProbeOutput(EndProbe);
 
 impl Write for ProbeOutput {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {

@@ -52,7 +52,6 @@ pub struct PcapDevice {
 pub type Callback = unsafe extern "C" fn(*mut u8, *const PacketHeader, *const u8);
 
 pub const ERRBUF_SIZE: usize = 256;
-pub const MOST_SNAP_BYTES: c_int = 262_144;
 
 pub const ERROR: c_int = -1;
 pub const ERROR_BREAK: c_int = -2;

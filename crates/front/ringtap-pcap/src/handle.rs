@@ -7,11 +7,11 @@ use std::sync::{Mutex, MutexGuard, OnceLock};
 use std::time::Duration;
 
 use ringtap_client::Stop;
+use ringtap_filter::MOST_SNAP_LENGTH;
 use ringtap_ipc::mutex::lock;
-use ringtap_pool::number::to_u32;
 
 use crate::abi::{ERROR, ERROR_ACTIVATED, ERROR_NOT_ACTIVATED};
-use crate::abi::{MOST_SNAP_BYTES, PRECISION_NANO, TSTAMP_HOST};
+use crate::abi::{PRECISION_NANO, TSTAMP_HOST};
 use crate::capture::PcapCapture;
 use crate::error::LibpcapError;
 use crate::handles::HandleToken;
@@ -41,11 +41,10 @@ pub(crate) struct PcapSettings {
 impl PcapSettings {
     /// Bytes to keep of each packet; an impossible setting counts as the largest number.
     pub(crate) fn snap_length(&self) -> u32 {
-        let bytes = match self.snap_bytes {
-            possible @ 1..=MOST_SNAP_BYTES => possible,
-            _ => MOST_SNAP_BYTES,
-        };
-        to_u32(bytes)
+        match u32::try_from(self.snap_bytes) {
+            Ok(possible @ 1..=MOST_SNAP_LENGTH) => possible,
+            _ => MOST_SNAP_LENGTH,
+        }
     }
 
     /// Longest wait of a read; absent: without limit.

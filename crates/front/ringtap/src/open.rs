@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use ringtap_client::{Receiver, SubscriptionRequest, Watermark, default_socket, host_socket};
 use ringtap_device::{DeviceSpec, Kind, Options};
-use ringtap_filter::{Balance, LinkType, Program, text};
+use ringtap_filter::{Balance, LinkType, MOST_SNAP_LENGTH, Program, text};
 use ringtap_hub::server::{Server, ServerOptions};
 use ringtap_hub::{Group, Hub, HubError, HubOptions};
 use ringtap_ipc::protocol::{Refusal, Refused};
@@ -25,8 +25,6 @@ use crate::{Capture, Error};
 
 /// The only group of a hub that runs for one capture.
 const ONLY_GROUP: &str = "local";
-/// Larger than any captured packet, in bytes.
-const SNAP_BYTES: u32 = 262_144;
 
 /// Opens a device (`eth0`, `tap:eth0?exclusive`, `pcap:FILE`) or a group of a running hub
 /// (`hub:GROUP`; in a virtual machine, `host:GROUP` of the host), with no filter and default options.
@@ -323,7 +321,7 @@ impl OpenOptions {
         });
         let request = self.request(&device.name, &device.options);
         let compile = |link_type| -> Result<_, Error> {
-            Ok(text::compile(&self.filter, link_type, SNAP_BYTES)?)
+            Ok(text::compile(&self.filter, link_type, MOST_SNAP_LENGTH)?)
         };
         let (receiver, _connection) = Receiver::subscribe(&socket, request, compile)?;
         self.confine()?;

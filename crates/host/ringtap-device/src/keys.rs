@@ -3,6 +3,7 @@
 
 use std::{fmt, str::FromStr};
 
+use ringtap_filter::MOST_SNAP_LENGTH;
 use ringtap_packet::Sizes;
 
 use super::{
@@ -11,8 +12,6 @@ use super::{
     shaping::Clock,
 };
 
-/// The snap length that means the whole packet to libpcap's programs.
-const LARGEST_SNAP_LENGTH: u32 = 262_144;
 const CHUNK_SIZES: std::ops::RangeInclusive<u64> = 4 << 10..=512 << 10;
 
 const TAP: &[Kind] = &[Kind::Auto, Kind::Tap];
@@ -275,11 +274,11 @@ fn set_sizes(options: &mut Options, text: &str) -> Result<(), String> {
 /// As in tcpdump, 0 is the whole packet.
 fn set_snap_length(options: &mut Options, text: &str) -> Result<(), String> {
     let bytes = match text.parse() {
-        Ok(0) => LARGEST_SNAP_LENGTH,
-        Ok(bytes) if bytes <= LARGEST_SNAP_LENGTH => bytes,
+        Ok(0) => MOST_SNAP_LENGTH,
+        Ok(bytes) if bytes <= MOST_SNAP_LENGTH => bytes,
         _ => {
             return Err(format!(
-                "expected 1 to {LARGEST_SNAP_LENGTH} bytes, or 0 for all"
+                "expected 1 to {MOST_SNAP_LENGTH} bytes, or 0 for all"
             ));
         }
     };

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The classic pcap format: a file header, then a 16-byte header before each packet.
 
-use ringtap_filter::LinkType;
+use ringtap_filter::{LinkType, MOST_SNAP_LENGTH};
 use ringtap_pool::number::to_usize;
 
 use super::{
@@ -19,14 +19,12 @@ pub(super) const NANOSECONDS: u32 = 0xa1b2_3c4d;
 /// A patched libpcap of the 1990s with longer packet headers.
 pub(super) const PATCHED: u32 = 0xa1b2_cd34;
 
-/// No common link type has packets larger than this; a larger snap length raises the limit.
-pub(super) const USUAL_PACKET_LIMIT: u32 = 256 * 1024;
 /// The largest snap length in use anywhere (USB and D-Bus captures).
 pub(super) const HARD_PACKET_LIMIT: u32 = 128 * 1024 * 1024;
 
 /// The largest packet that is believed, given the snap length that the file states.
 pub(super) fn packet_limit(snap_length: u32) -> u32 {
-    snap_length.clamp(USUAL_PACKET_LIMIT, HARD_PACKET_LIMIT)
+    snap_length.clamp(MOST_SNAP_LENGTH, HARD_PACKET_LIMIT)
 }
 
 /// What the magic number at the start of a file says.

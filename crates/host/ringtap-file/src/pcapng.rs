@@ -7,6 +7,7 @@
 
 use std::ops::Range;
 
+use ringtap_filter::MOST_SNAP_LENGTH;
 use ringtap_pool::number::{to_u32, to_usize};
 
 use super::{
@@ -14,7 +15,7 @@ use super::{
     damage::{Damage, ReadError},
     interface::FileInterface,
     options::{self, INTERFACE_FIXED, STATISTICS_FIXED},
-    pcap::{HARD_PACKET_LIMIT, USUAL_PACKET_LIMIT, packet_limit},
+    pcap::{HARD_PACKET_LIMIT, packet_limit},
     reader::FoundPacket,
     window::Window,
 };
@@ -252,7 +253,7 @@ fn packet_parts(
     fixed: usize,
     captured: u32,
 ) -> Result<(Range<usize>, Range<usize>), ReadError> {
-    if captured > USUAL_PACKET_LIMIT && captured > packet_limit(interface.snap_length) {
+    if captured > MOST_SNAP_LENGTH && captured > packet_limit(interface.snap_length) {
         return Err(window.corrupt(Damage::PacketLength {
             claimed: captured,
             limit: packet_limit(interface.snap_length),

@@ -7,19 +7,19 @@
 
 pub mod classic;
 
+use ringtap_filter::MOST_SNAP_LENGTH;
 use ringtap_pool::number::{to_u16, to_u32, to_usize};
 
 use super::{
     interface::{FileInterface, Statistics},
-    pcap::USUAL_PACKET_LIMIT,
     pcapng::{BYTE_ORDER_MARK, INTERFACE, PACKET, SECTION_HEADER, STATISTICS},
     reader::PacketDirection,
 };
 
 /// Bytes of a packet block around its data, without padding and options.
 const PACKET_FRAME: usize = 32;
-/// Largest packet that libpcap and Wireshark accept; longer ones are cut.
-const LARGEST_PACKET: usize = USUAL_PACKET_LIMIT as usize;
+/// Longer packets are cut.
+const LARGEST_PACKET: usize = MOST_SNAP_LENGTH as usize;
 /// An option's length has 16 bits.
 const LARGEST_OPTION: usize = 65_532;
 
