@@ -69,7 +69,8 @@ pub(crate) struct ReaderWords {
     pub(crate) merges: AtomicU32,
 }
 
-/// A reader's own counters, for display only.
+/// A reader's own counters: to be shown, and to see how many packets wait for it. Nothing is delivered or
+/// freed by them.
 #[repr(C)]
 #[derive(Debug, Default)]
 pub struct Progress {

@@ -12,7 +12,7 @@ use ringtap_client::{
     Connection, PacketVerdict, Receiver, SubscriptionRequest, Verdict, VerdictSender,
     default_socket,
 };
-use ringtap_device::{DeviceSpec, Kind};
+use ringtap_device::{DeviceSpec, Kind, Options};
 use ringtap_filter::Program;
 
 use crate::affinity::Steered;
@@ -74,6 +74,16 @@ pub(crate) fn run(args: &InlineArgs) -> Result<ExitCode> {
         device.kind == Kind::Hub,
         UsageError(format!(
             "{device} is no group of a bridge: expected hub:NAME"
+        ))
+    );
+    let others = Options {
+        socket: None,
+        ..device.options.clone()
+    };
+    ensure!(
+        others == Options::default(),
+        UsageError(format!(
+            "{device}: an inline reader has no option but socket"
         ))
     );
     ensure!(

@@ -5,6 +5,7 @@ use std::path::Path;
 
 use ringtap_client::{ConnectError, Connection, HOST_FOLDER, default_socket};
 use ringtap_device::{DeviceSpec, Direction, Kind, Queues};
+use ringtap_filter::MOST_SNAP_LENGTH;
 use ringtap_ipc::protocol::{HubStatus, SourceState};
 
 use crate::error::LibpcapError;
@@ -91,7 +92,9 @@ fn group_in(status: &HubStatus, interface: &str) -> Option<String> {
     let whole = device.kind.names_an_interface()
         && device.name == interface
         && device.queues == Queues::All
-        && matches!(device.options.direction, None | Some(Direction::InOut));
+        && matches!(device.options.direction, None | Some(Direction::InOut))
+        && device.options.promiscuous != Some(false)
+        && matches!(device.options.snap_length, None | Some(MOST_SNAP_LENGTH));
     if !whole || source.state == SourceState::Ended {
         return None;
     }
@@ -179,8 +182,14 @@ mod tests {
             group_in(&status, "eth0")
         };
         assert_eq!(group("tap:eth0", "").as_deref(), Some("web"));
+        assert_eq!(group("tap:eth0?snap=0", "").as_deref(), Some("web"));
         assert_eq!(group("tap:eth0", "udp"), None);
-        for less in ["tap:eth1", "tap:eth0@1", "tap:eth0?direction=in"] {
+        let options =
+            ["direction=in", "promisc=off", "snap=64"].map(|one| format!("tap:eth0?{one}"));
+        for less in ["tap:eth1", "tap:eth0@1"]
+            .into_iter()
+            .chain(options.iter().map(|one| &**one))
+        {
             assert_eq!(group(less, ""), None, "{less}");
         }
     }

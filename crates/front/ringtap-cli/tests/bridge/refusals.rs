@@ -22,6 +22,13 @@ fn what_cannot_be_bridged_is_refused_with_what_to_do() {
     require_tool!("ip", "ethtool");
     let wire = Wire::new("bridge-no", 1500, Ends::Napi);
     let net = &wire.middle;
+    let end = net.run(BINARY, &["inline", "-i", "hub:ips?private"]);
+    assert_eq!(end.status.code(), Some(2), "{}", end.stderr);
+    assert!(
+        end.stderr.contains("no option but socket"),
+        "{}",
+        end.stderr
+    );
     let end = net.run(BINARY, &["bridge", "a1", "a1"]);
     assert_eq!(end.status.code(), Some(2), "{}", end.stderr);
     let text = refused(net, &["bridge", "a1", "a1"]);
