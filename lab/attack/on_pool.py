@@ -10,10 +10,12 @@ import signal
 import time
 
 from attack.attempt import Attack, leave
-from attack.outsider import ASLEEP, CONTROL_MAGIC, SLEEPS
+from attack.outsider import ASLEEP, CONTROL_MAGIC, SLEEPS, Gone, Refused
 
 #: Copies of a doorbell that one process watches.
 WATCHERS = 18_000
+#: Subscriptions of a crowd: fewer than a user may have.
+CROWD = 60
 
 
 def doorbell_storm(attack: Attack) -> None:
@@ -82,6 +84,28 @@ def hoarding(attack: Attack) -> None:
                     for endpoint in subscription.endpoints:
                         endpoint.accept()
                 time.sleep(0.005)
+        finally:
+            leave(held)
+
+    attack.again(once)
+
+
+def idle_crowd(attack: Attack) -> None:
+    """Sixty readers that take nothing: the hub must count what each of them misses."""
+
+    def once() -> None:
+        held = []
+        try:
+            while len(held) < CROWD and attack.goes_on():
+                try:
+                    held.append(attack.subscribe())
+                except (Refused, Gone):
+                    # Others of this user have the rest: so many are a crowd, too.
+                    if not held:
+                        raise
+                    break
+            while attack.goes_on():
+                time.sleep(0.1)
         finally:
             leave(held)
 

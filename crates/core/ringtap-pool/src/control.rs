@@ -57,7 +57,7 @@ pub(crate) struct HubWords {
 #[derive(Debug)]
 pub(crate) struct ReaderWords {
     deliveries_head: AtomicU32,
-    returns_tail: AtomicU32,
+    pub(crate) returns_tail: AtomicU32,
     /// Whether the reader sleeps.
     pub(crate) asleep: WakeFlag,
     /// How often the reader announced a sleep.

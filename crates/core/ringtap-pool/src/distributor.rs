@@ -11,14 +11,21 @@
 //!   other readers leave. Packets that it misses for that count as its own `overrun`, exactly,
 //!   once their number is known.
 //! - Returns are checked: a reader can return only a leased chunk, and only once.
+//! - The work for a chunk does not grow with the number of readers that get none ([`idle`]).
+//! - A step moves at most [`STEP_CHUNKS`] chunks, or one of each lane.
 
 mod admission;
 mod chunks;
 mod entry;
 mod figures;
+mod idle;
 mod leasing;
+mod reader_set;
+mod returns;
 mod scheduler;
 mod shares;
+mod signs;
+mod slot_masks;
 #[cfg(test)]
 mod tests;
 mod wakeups;
@@ -34,14 +41,22 @@ use crate::queue::{Consumer, PeerCorrupt, Producer};
 use crate::reader::Reader;
 use crate::sync::Ordering::*;
 use crate::view::{Chunk, Pool};
-use crate::wake::{Signal, WakeWord};
+use crate::wake::{Level, Signal, WakeWord};
 use admission::{LaneBudget, Owners};
 use chunks::{Chunks, Missed};
 use entry::Entry;
 pub use entry::{Missing, Policy, ReaderOptions};
+use idle::RestClasses;
+use reader_set::ReaderSet;
 pub use scheduler::{Candidate, EvenLanes, NextChunk, Returned, Scheduler};
 use shares::{Choice, ChunkShares, is_elsewhere};
+use signs::Signs;
+use slot_masks::SlotMasks;
 pub use wakeups::Returns;
+
+/// Maximum number of chunks that one step moves, divided evenly between the lanes: between two steps, the
+/// driver wakes readers.
+pub const STEP_CHUNKS: usize = 64;
 
 /// Maximum number of readers of one distributor.
 pub const MAX_READERS: usize = 256;
@@ -98,8 +113,19 @@ pub enum AddReaderError {
 struct Lane {
     ends: LaneEnds,
     open: Option<ChunkId>,
-    /// Readers that miss the open chunk.
+    /// Attentive readers that miss the open chunk.
     missed: Vec<Missed>,
+    /// First slot of the open chunk that readers get.
+    open_from: u32,
+    /// Readers that a chunk of the lane concerns; the others rest.
+    attentive: ReaderSet,
+    /// Readers with a lease on the open chunk.
+    filling: ReaderSet,
+    /// Burst in which the open chunk was opened, and readers that rest because of it.
+    burst: u64,
+    bursts: ReaderSet,
+    /// Owners with resting readers that wait for a chunk of the shared half.
+    waiting_owners: ReaderSet,
     /// Sequence of the first packet after the last sealed chunk.
     sealed_to: u64,
     /// Readers get packets of the next chunk only from this sequence on.
@@ -134,8 +160,26 @@ pub struct Distributor {
     signal: Arc<dyn Signal>,
     /// Number of readers with a full guarantee.
     guaranteed_readers: u32,
-    /// Number of calls of [`Distributor::step`].
-    steps: u64,
+    /// What resting readers miss.
+    resting: RestClasses,
+    /// What the readers showed last.
+    signs: Signs,
+    /// Readers that must not miss anything.
+    blocking: ReaderSet,
+    /// Readers that are left asleep, because they wait for more packets.
+    deferred: ReaderSet,
+    /// The level that readers see, and whether they may see a request to signal returned chunks.
+    watched: Level,
+    wants_returns: bool,
+    /// Masks of the slots that are being counted; kept to reuse the allocation.
+    slots: SlotMasks,
+    /// Number of bursts: runs of steps without an end, in which chunks that came at once are moved.
+    bursts: u64,
+    /// The last step left chunks because it had moved its maximum.
+    is_behind: bool,
+    /// Number of readers that a chunk was offered to since the start.
+    #[cfg(test)]
+    lease_tries: u64,
     /// Whether a sleeper was woken since the last check: it will soon sleep again.
     woke: bool,
     /// Returned chunks while they are processed; kept to reuse the allocation.
@@ -150,6 +194,12 @@ impl Distributor {
             ends,
             open: None,
             missed: Vec::new(),
+            open_from: 0,
+            attentive: ReaderSet::default(),
+            filling: ReaderSet::default(),
+            burst: 0,
+            bursts: ReaderSet::default(),
+            waiting_owners: ReaderSet::default(),
             sealed_to: 0,
             begins_at: 0,
             in_use: 0,
@@ -166,7 +216,17 @@ impl Distributor {
             scheduler: Arc::new(EvenLanes),
             signal,
             guaranteed_readers: 1,
-            steps: 0,
+            resting: RestClasses::default(),
+            signs: Signs::default(),
+            blocking: ReaderSet::default(),
+            deferred: ReaderSet::default(),
+            watched: Level::Quiet,
+            wants_returns: false,
+            slots: SlotMasks::default(),
+            bursts: 0,
+            is_behind: false,
+            #[cfg(test)]
+            lease_tries: 0,
             woke: false,
             returned: Vec::new(),
         }
@@ -253,7 +313,17 @@ impl Distributor {
             self.readers.push(None);
         }
         let owner = self.owners.join(options.user, index, self.lanes.len());
-        self.readers[index] = Some(Entry::new(options, owner, &credits, control));
+        let watching = &control.hub().watching;
+        watching.store(self.watched as u32, Relaxed);
+        let words = control.reader.clone();
+        let entry = Entry::new(options, owner, &credits, control);
+        self.signs.add(index, words, entry.next_return());
+        self.blocking.set(index, options.policy == Policy::Block);
+        self.deferred.remove(index);
+        for lane in &mut self.lanes {
+            lane.attentive.add(index);
+        }
+        self.readers[index] = Some(entry);
         self.assign_guarantees();
         if let Some(share) = options.chunk_share {
             self.shares.join(share, index);
@@ -273,6 +343,7 @@ impl Distributor {
                 let all = lane.ends.chunks;
                 account.credit = entry::credit(Some(chunks), policy, all, &lane.budget);
             }
+            self.attend_permitted();
         }
     }
 
@@ -291,6 +362,9 @@ impl Distributor {
 
     /// Removes a reader and takes back its chunks.
     pub fn remove_reader(&mut self, id: ReaderId) {
+        for lane in 0..self.lanes.len() {
+            self.attend(lane, id.index());
+        }
         let Some(entry) = self.readers.get_mut(id.index()).and_then(Option::take) else {
             return;
         };
@@ -298,7 +372,11 @@ impl Distributor {
         self.scheduler.removed(id);
         for lane in &mut self.lanes {
             lane.missed.retain(|missed| missed.reader != id.index());
+            lane.attentive.remove(id.index());
+            lane.filling.remove(id.index());
         }
+        self.signs.remove(id.index());
+        self.blocking.remove(id.index());
         for chunk in self.chunks.all_leased_to(id.index()) {
             self.return_chunk(chunk, id.index(), entry.owner);
         }
@@ -307,17 +385,27 @@ impl Distributor {
         self.adopt_open_chunks();
     }
 
-    /// Moves all chunks that can be moved; returns whether there were any.
+    /// Moves chunks, at most [`STEP_CHUNKS`] or one of each lane; returns whether there were any. Call it
+    /// until nothing moved.
     ///
     /// # Errors
     ///
     /// Every [`DistributeError`] of a lane. A corrupt reader only loses its own membership.
     pub fn step(&mut self) -> Result<bool, DistributeError> {
-        self.steps += 1;
+        if !std::mem::take(&mut self.is_behind) {
+            self.bursts += 1;
+        }
         let mut moved = self.take_back();
+        let of_each_lane = self.chunks_of_each_lane();
         for lane in 0..self.lanes.len() {
             moved |= self.finish_sealed(lane);
+            let mut left = of_each_lane;
             while !self.lanes[lane].ends.opened.is_empty() {
+                if left == 0 {
+                    self.is_behind = true;
+                    break;
+                }
+                left -= 1;
                 let choices = self.choose_readers(lane);
                 if !self.may_deliver(lane, &choices) {
                     break;
@@ -330,7 +418,26 @@ impl Distributor {
             }
             self.deliver_missed(lane);
         }
+        self.signs.stepped(moved);
         Ok(moved)
+    }
+
+    /// Largest number of chunks of one lane that a step moves.
+    fn chunks_of_each_lane(&self) -> usize {
+        (STEP_CHUNKS / self.lanes.len().max(1)).max(1)
+    }
+
+    /// Number of steps that take the chunks which wait now, settle the last one if it is sealed, and take
+    /// back what was returned.
+    pub fn steps_behind(&self) -> usize {
+        let waiting = self.lanes.iter().map(|lane| lane.ends.opened.len());
+        let most = to_usize(waiting.max().unwrap_or(0));
+        most.div_ceil(self.chunks_of_each_lane()) + 2
+    }
+
+    /// Whether the last step left chunks because it had moved its maximum.
+    pub fn is_behind(&self) -> bool {
+        self.is_behind
     }
 
     /// Time of the first packet in the oldest chunk that a lane opened and no step has taken yet.
@@ -359,6 +466,7 @@ impl Distributor {
             entry.control.hub().ended.store(1, Release);
             entry.unreported_end = true;
         }
+        self.signs.is_unsure_of_all();
     }
 
     /// Sequence of the first packet of a lane that a new reader can get.
@@ -383,11 +491,16 @@ impl Distributor {
         if let Some(before) = self.lanes[lane].open.replace(id) {
             self.settle(lane, before);
         }
+        self.begin_in_burst(lane);
         self.lanes[lane].in_use += 1;
         self.report_opened(lane, id, choices);
         let from = self.first_slot(lane, id);
+        self.lanes[lane].open_from = from;
         let threshold = self.lanes[lane].budget.threshold();
-        for reader in 0..self.readers.len() {
+        for choice in choices {
+            self.attend(lane, choice.reader());
+        }
+        for reader in self.lanes[lane].attentive.iter() {
             let entry = self.readers[reader].as_ref();
             let is_in_share = entry.is_some_and(|entry| entry.is_in_share);
             if is_in_share && is_elsewhere(reader, choices) {
@@ -395,6 +508,10 @@ impl Distributor {
             } else {
                 self.lease(lane, reader, id, from, threshold);
             }
+        }
+        for reader in self.take_waiting(lane, id, threshold) {
+            self.attend(lane, reader);
+            self.lease(lane, reader, id, from, threshold);
         }
         Ok(())
     }
@@ -424,73 +541,24 @@ impl Distributor {
         let published = chunk.state().published;
         let end = chunk.first_sequence() + u64::from(published);
         self.lanes[lane].sealed_to = end;
-        for entry in self.readers.iter_mut().flatten() {
-            entry.lanes[lane].seal(end);
+        for reader in std::mem::take(&mut self.lanes[lane].filling).iter() {
+            if let Some(entry) = self.readers[reader].as_mut() {
+                entry.lanes[lane].seal(end);
+                self.signs.unsure.add(reader);
+            }
         }
         self.scheduler.sealed(id, published);
         self.chunks.seal(id);
+        let (pool, slots) = (&self.pool, &mut self.slots);
+        let missing = self.lanes[lane].open_from.min(published)..published;
+        slots.forget();
+        self.resting.seal(lane, |mask, group| {
+            leasing::see(pool, slots, id, missing.clone(), (mask, group))
+        });
         for missed in std::mem::take(&mut self.lanes[lane].missed) {
             self.count_missed(lane, id, missed, published);
+            self.rest(lane, missed.reader, missed.why);
         }
         self.recycle_if_done(id);
-    }
-
-    /// Takes chunks that readers returned.
-    fn take_back(&mut self) -> bool {
-        let mut returned = std::mem::take(&mut self.returned);
-        for (reader, entry) in self.readers.iter_mut().enumerate() {
-            let Some(entry) = entry else { continue };
-            // Reads one entry more than the reader holds, to detect a reader that returns too many.
-            let most = to_usize(entry.load()) + 1;
-            let given_back = std::iter::from_fn(|| entry.returned());
-            returned.extend(given_back.take(most).map(|id| (reader, id)));
-        }
-        // The order of returns is unknown: the scheduler learns of all before a lease ends.
-        for &(reader, id) in &returned {
-            self.report_return(id, reader);
-        }
-        let moved = !returned.is_empty();
-        for (reader, id) in returned.drain(..) {
-            self.end_lease(reader, id);
-        }
-        self.returned = returned;
-        moved
-    }
-
-    fn end_lease(&mut self, reader: usize, id: ChunkId) {
-        let Some(entry) = self.readers[reader].as_mut().filter(|entry| !entry.corrupt) else {
-            return;
-        };
-        if !self.chunks.is_leased_to(id, reader) {
-            entry.corrupt = true;
-            return;
-        }
-        let owner = entry.owner;
-        self.return_chunk(id, reader, owner);
-    }
-
-    /// Ends a lease; recycles the chunk if it was the last one.
-    fn return_chunk(&mut self, id: ChunkId, reader: usize, owner: usize) {
-        let peers = &self.owners.get(owner).readers;
-        let Some(ended) = self.chunks.end_lease(id, reader, peers) else {
-            return;
-        };
-        let lane = self.chunks.lane(id);
-        if let Some(entry) = self.readers[reader].as_mut() {
-            entry.lanes[lane].release(ended.part);
-        }
-        self.lanes[lane].budget.free_shared(ended.frees);
-        self.owners.frees(owner, lane, ended.frees);
-        self.recycle_if_done(id);
-    }
-
-    fn recycle_if_done(&mut self, id: ChunkId) {
-        if !self.chunks.free_if_done(id) {
-            return;
-        }
-        let lane = &mut self.lanes[self.chunks.lane(id)];
-        lane.in_use -= 1;
-        // The queue has room for every chunk; a corrupt writer loses only its own chunks.
-        let _lost = lane.ends.recycle.push(u64::from(id.0));
     }
 }

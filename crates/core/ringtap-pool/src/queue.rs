@@ -179,6 +179,17 @@ impl Consumer {
         Ok(Some(entry))
     }
 
+    /// Number of entries; at most the capacity, whatever the producer's index is.
+    pub(crate) fn len(&self) -> u32 {
+        let waiting = self.parts.tail[0].load(Acquire).wrapping_sub(self.head);
+        waiting.min(self.parts.capacity())
+    }
+
+    /// Index of the next entry.
+    pub(crate) fn head(&self) -> u32 {
+        self.head
+    }
+
     /// The oldest entry, which stays in the queue.
     #[inline]
     pub fn peek(&self) -> Option<u64> {

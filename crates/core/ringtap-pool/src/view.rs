@@ -224,15 +224,20 @@ impl<'a> Chunk<'a> {
         Some(publish::get_slot(self.slot(index)?).time_ns)
     }
 
+    /// Mask of the packet in a published slot.
+    #[inline]
+    pub(crate) fn mask(self, index: u32) -> u64 {
+        self.slot(index)
+            .map_or(0, |words| publish::get_slot(words).mask)
+    }
+
     /// Counts the slots whose mask has a bit of `mask`, and those with a bit of `group` but none of `mask`.
     pub(crate) fn count_masks(self, slots: Range<u32>, mask: u64, group: u64) -> (u64, u64) {
         let mut counts = (0, 0);
         if self.wanted() & (mask | group) == 0 {
             return counts;
         }
-        for index in slots {
-            let words = self.slot(index);
-            let bits = words.map_or(0, |words| publish::get_slot(words).mask);
+        for bits in slots.map(|index| self.mask(index)) {
             counts.0 += u64::from(bits & mask != 0);
             counts.1 += u64::from(bits & mask == 0 && bits & group != 0);
         }

@@ -25,9 +25,14 @@ pub const FIRST_SLEEP: Duration = Duration::from_millis(2);
 pub struct WakeFlag(AtomicU32);
 
 impl WakeFlag {
+    /// Requests a signal; the caller then runs a full fence, and checks for news again.
+    pub(crate) fn request(&self) {
+        self.0.store(1, Relaxed);
+    }
+
     /// Requests a signal; the caller then checks for news again.
     pub fn raise(&self) {
-        self.0.store(1, Relaxed);
+        self.request();
         // Pairs with the fence in `take`: this side sees the news, or the other side sees the flag.
         fence(SeqCst);
     }

@@ -13,8 +13,9 @@
 //! - A reader cannot send descriptors to the hub through a doorbell.
 
 use std::io;
+use std::num::NonZeroU32;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use ringtap_pool::wake::Signal;
 use rustix::event::{Timespec, epoll};
@@ -25,9 +26,9 @@ use rustix::net::{
 };
 
 use crate::event::Event;
+use crate::time::thread_time;
 
-/// Shortest time between two wake-ups by readers: one that signals without end costs the hub a wake-up
-/// per interval, for any number of these readers.
+/// Shortest time between two wake-ups by readers; see also [`DoorbellBudget`].
 pub const DOORBELL_INTERVAL: Duration = Duration::from_micros(100);
 
 /// Most readers whose signals one call takes.
@@ -181,6 +182,72 @@ impl DoorbellWatch {
     }
 }
 
+/// Processor time of a sleep that a signal ends, besides what the clock of the thread shows.
+const WAKE_COST: Duration = Duration::from_micros(10);
+
+/// Longest time for which signals are ignored at once.
+const LONGEST_IGNORED: Duration = Duration::from_millis(5);
+
+/// Limits what the signals of readers cost the thread that they wake: wake-ups of no use take at most a
+/// percentage of the time, for any number of readers together.
+///
+/// Meanwhile the thread ignores signals. What a reader did is found with the thread's next work, or when
+/// the time is over.
+#[derive(Debug)]
+pub struct DoorbellBudget {
+    percent: NonZeroU32,
+    ignored_until: Instant,
+    /// Processor time of the thread when a signal ended its sleep, unless it has found work since.
+    woken: Option<Duration>,
+}
+
+impl DoorbellBudget {
+    /// Wake-ups of no use take at most this percentage of the time.
+    #[must_use]
+    pub fn new(percent: NonZeroU32) -> Self {
+        DoorbellBudget {
+            percent,
+            ignored_until: Instant::now(),
+            woken: None,
+        }
+    }
+
+    /// Changes the percentage of the time that wake-ups of no use may take.
+    pub fn allow(&mut self, percent: NonZeroU32) {
+        self.percent = percent;
+    }
+
+    /// Time for which signals are ignored from now on.
+    #[must_use]
+    pub fn ignored_for(&self) -> Duration {
+        self.ignored_until.saturating_duration_since(Instant::now())
+    }
+
+    /// Notes that a signal ended a sleep.
+    pub fn woke(&mut self) {
+        self.woken = Some(thread_time());
+        self.ignored_until = Instant::now() + DOORBELL_INTERVAL;
+    }
+
+    /// Notes that the thread found work: the wake-up was of use.
+    pub fn found_work(&mut self) {
+        self.woken = None;
+    }
+
+    /// Notes that the thread is about to sleep.
+    pub fn sleeps(&mut self) {
+        if let Some(woken) = self.woken.take() {
+            self.charge(thread_time().saturating_sub(woken) + WAKE_COST);
+        }
+    }
+
+    fn charge(&mut self, took: Duration) {
+        let earned = took * 100 / self.percent.get();
+        let until = Instant::now() + earned.min(LONGEST_IGNORED);
+        self.ignored_until = self.ignored_until.max(until);
+    }
+}
+
 /// Readable while there are signals.
 impl AsFd for DoorbellWatch {
     fn as_fd(&self) -> BorrowedFd<'_> {
@@ -267,6 +334,41 @@ mod tests {
         let (reading, writing) = io::pipe().unwrap();
         assert!(ReaderDoorbell::from_peer(reading.into(), copy(hub)).is_err());
         assert!(ReaderDoorbell::from_peer(copy(news), writing.into()).is_err());
+    }
+
+    #[test]
+    fn wake_ups_of_no_use_take_their_percentage_of_the_time_and_others_cost_nothing() {
+        let mut budget = DoorbellBudget::new(NonZeroU32::new(5).unwrap());
+        assert!(budget.ignored_for().is_zero());
+        for _ in 0..3 {
+            budget.woke();
+            budget.found_work();
+            budget.sleeps();
+            assert!(budget.ignored_for() <= DOORBELL_INTERVAL);
+        }
+        let begun = Instant::now();
+        budget.woke();
+        budget.sleeps();
+        let least = budget.ignored_until - begun;
+        assert!(least >= WAKE_COST * 20, "{least:?}");
+        budget.charge(Duration::from_secs(1));
+        assert!(budget.ignored_for() <= LONGEST_IGNORED);
+        // As long as the signals come, and the thread listens again as soon as it may.
+        let (begun, mut wakes, mut took) = (Instant::now(), 0_u32, Duration::ZERO);
+        while begun.elapsed() < Duration::from_millis(100) {
+            if budget.ignored_for().is_zero() {
+                let woke = thread_time();
+                budget.woke();
+                while thread_time() - woke < Duration::from_micros(50) {}
+                budget.sleeps();
+                (wakes, took) = (wakes + 1, took + (thread_time() - woke));
+            }
+        }
+        let time = begun.elapsed();
+        assert!(
+            wakes > 0 && took * 100 <= time * 5 + Duration::from_millis(50),
+            "{took:?} of {time:?}"
+        );
     }
 
     #[test]

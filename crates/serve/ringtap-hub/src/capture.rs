@@ -25,15 +25,13 @@ use crate::hub::HubOptions;
 
 /// Attempts to read all counters without a packet in between.
 const STEADY_TRIES: usize = 16;
-/// Attempts to find the start of a subscription while writers change chunks.
-const START_TRIES: usize = 10_000;
-
 /// Target of log lines that repeat a source's messages for the user.
 pub const SOURCE_NOTES: &str = "ringtap::source";
 /// Most messages of a source that `status` shows besides those from its start.
 const MOST_NOTES: usize = 16;
 
-/// The hub pauses only while each lane has this many free chunks: no lane fills more in a pause.
+/// The hub pauses only while each lane has this many free chunks, and an eighth of its chunks: no lane
+/// fills more in a pause. (Not more than an eighth: readers that hold all that they may leave as much.)
 const PAUSE_CHUNKS: u32 = 64;
 
 /// Phase of a source.
@@ -68,7 +66,7 @@ pub(crate) struct SourceCapture {
     pub(crate) paused: Vec<bool>,
     /// Longest time that an opened chunk waited for the hub's thread.
     pub(crate) longest_wait: Duration,
-    /// End of the last step.
+    /// End of the last step that left no chunk.
     stepped: Instant,
     pub(crate) congestion: Option<Congestion>,
 }
@@ -140,7 +138,9 @@ impl SourceCapture {
         let merges = self.stage == Stage::Running && self.distributor.wants_horizon();
         let horizon = merges.then(|| self.source.horizon_ns()).flatten();
         let moved = self.distributor.step();
-        self.stepped = Instant::now();
+        if !self.distributor.is_behind() {
+            self.stepped = Instant::now();
+        }
         if let (Ok(_), Some(time_ns)) = (&moved, horizon) {
             self.distributor.set_horizon(time_ns);
         }
@@ -237,7 +237,7 @@ impl SourceCapture {
         let roomy = |lane| {
             let chunks = self.distributor.chunks_of(lane);
             let used = self.distributor.chunks_in_use(lane);
-            chunks.saturating_sub(used) >= PAUSE_CHUNKS.max(chunks / 2)
+            chunks.saturating_sub(used) >= PAUSE_CHUNKS.max(chunks / 8)
         };
         let has_room = || self.distributor.is_drained() && self.lanes().all(roomy);
         match self.stage {
@@ -283,42 +283,36 @@ impl SourceCapture {
     }
 
     /// Adds a reader that starts with the next packet, or with the source's first packet.
+    ///
+    /// # Errors
+    ///
+    /// [`AddReaderError::Start`] if a writer changed its chunk since the last step: step and try again.
     pub(crate) fn add_reader(
         &mut self,
         options: &ReaderOptions,
         control: &Region,
         from_the_first: bool,
     ) -> Result<(ReaderId, Beginning), AddReaderError> {
-        let mut tries = 0;
-        loop {
-            // The next step reports an error again.
-            while !from_the_first && self.step() {}
-            let mut counts = self.source.counts();
-            let classified: Vec<_> = counts.lanes.iter().map(|lane| lane.captured).collect();
-            for lane in &mut counts.lanes {
-                match from_the_first {
-                    true => *lane = LaneCounts::default(),
-                    // A packet that is being captured now belongs to the subscription.
-                    false => lane.offered = lane.settled(),
-                }
-            }
-            if from_the_first {
-                (counts.nic, counts.kernel) = (0, 0);
-            }
-            let starts: Vec<_> = counts.lanes.iter().map(|lane| lane.captured).collect();
-            match self.distributor.add_reader_at(options, control, &starts) {
-                Err(AddReaderError::Start { .. }) if tries < START_TRIES => tries += 1,
-                Err(error) => return Err(error),
-                Ok(id) => {
-                    let beginning = Beginning {
-                        counts,
-                        classified,
-                        scarce: self.scarce(id),
-                    };
-                    return Ok((id, beginning));
-                }
+        let mut counts = self.source.counts();
+        let classified: Vec<_> = counts.lanes.iter().map(|lane| lane.captured).collect();
+        for lane in &mut counts.lanes {
+            match from_the_first {
+                true => *lane = LaneCounts::default(),
+                // A packet that is being captured now belongs to the subscription.
+                false => lane.offered = lane.settled(),
             }
         }
+        if from_the_first {
+            (counts.nic, counts.kernel) = (0, 0);
+        }
+        let starts: Vec<_> = counts.lanes.iter().map(|lane| lane.captured).collect();
+        let id = self.distributor.add_reader_at(options, control, &starts)?;
+        let beginning = Beginning {
+            counts,
+            classified,
+            scarce: self.scarce(id),
+        };
+        Ok((id, beginning))
     }
 
     /// The reader's guarantee and a full one, of a lane where the reader's is less.

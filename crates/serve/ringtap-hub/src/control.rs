@@ -83,7 +83,12 @@ impl HubControl {
     ) -> io::Result<Self> {
         let engine_event = Event::new()?;
         let doorbells = Arc::new(DoorbellWatch::new()?);
-        let engine = Engine::new(Arc::clone(&doorbells), engine_event.clone(), event.clone());
+        let engine = Engine::new(
+            Arc::clone(&doorbells),
+            options.limits.wake_percent_per_reader,
+            engine_event.clone(),
+            event.clone(),
+        );
         let mut control = HubControl {
             engine: EngineThread::start(engine)?,
             sources: Vec::new(),
@@ -140,6 +145,11 @@ impl HubControl {
     pub(crate) fn set_limits(&mut self, limits: &Limits) {
         self.limits = *limits;
         self.membership.limits = *limits;
+        let percent = limits.wake_percent_per_reader;
+        // A thread that has ended wakes for no reader.
+        let _ended = self
+            .engine
+            .call(move |engine| engine.doorbell_budget.allow(percent));
     }
 
     pub(crate) fn run(mut self) {

@@ -7,17 +7,20 @@
 //! - The thread touches chunks, never packets.
 //! - The thread makes and frees no memory that a process maps, asks the kernel nothing that may wait, signals
 //!   no reader of another user itself, and takes no lock that another thread holds for longer than a copy.
+//! - Each step ends, however much the writers write and the readers ask for: what remains waits for the next
+//!   step, and readers are woken in between.
 
 mod figures;
 mod links;
 mod thread;
 
+use std::num::NonZeroU32;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, TryRecvError};
 use std::time::{Duration, Instant};
 
-use ringtap_ipc::doorbell::{DOORBELL_INTERVAL, DoorbellWatch};
+use ringtap_ipc::doorbell::{DoorbellBudget, DoorbellWatch};
 use ringtap_ipc::event::{Event, readable_among};
 use ringtap_ipc::time::now_ns;
 use ringtap_pool::wake::{FIRST_SLEEP, Signal as _};
@@ -41,12 +44,14 @@ pub(crate) struct Engine {
     captures: Vec<SourceCapture>,
     links: ReaderLinks,
     event: Event,
-    /// Doorbells of all readers, and when one last ended a sleep.
+    /// Doorbells of all readers, and what they may cost.
     doorbells: Arc<DoorbellWatch>,
-    last_doorbell: Instant,
+    pub(crate) doorbell_budget: DoorbellBudget,
     /// Signalled when a source has ended.
     control: Event,
     looked_for_losses: Instant,
+    /// Longest time of one turn of the thread's loop, without its sleep.
+    longest_step: Duration,
     /// See [`Engine::begin`].
     has_begun: bool,
     phase: Phase,
@@ -59,15 +64,22 @@ pub(crate) struct Engine {
 
 impl Engine {
     /// The thread's state; `event` ends its sleep, and it signals `control` when a source has ended.
-    pub(crate) fn new(doorbells: Arc<DoorbellWatch>, event: Event, control: Event) -> Self {
+    /// Wake-ups of no use by readers' doorbells take at most this percentage of the thread's time.
+    pub(crate) fn new(
+        doorbells: Arc<DoorbellWatch>,
+        wake_percent: NonZeroU32,
+        event: Event,
+        control: Event,
+    ) -> Self {
         Engine {
             captures: Vec::new(),
             links: ReaderLinks::default(),
             event,
             doorbells,
-            last_doorbell: Instant::now(),
+            doorbell_budget: DoorbellBudget::new(wake_percent),
             control,
             looked_for_losses: Instant::now(),
+            longest_step: Duration::ZERO,
             has_begun: false,
             phase: Phase::Awake,
             slept: Duration::MAX,
@@ -85,6 +97,7 @@ impl Engine {
             }
         }
         loop {
+            let begun = Instant::now();
             let handled = match inbox.try_recv() {
                 Ok(work) => {
                     work(&mut self);
@@ -94,6 +107,7 @@ impl Engine {
                 Err(TryRecvError::Disconnected) => break,
             };
             let moved = self.step();
+            self.longest_step = self.longest_step.max(begun.elapsed());
             if moved {
                 self.fast = self.slept < PAUSE;
             }
@@ -149,7 +163,18 @@ impl Engine {
         self.captures.iter_mut().map(position).collect()
     }
 
-    /// Moves chunks between queues; returns whether any chunk moved.
+    /// Moves the chunks that wait now: those that the writers add meanwhile may remain.
+    fn catch_up(&mut self) {
+        let steps = self.captures.iter();
+        let steps = steps.map(|capture| capture.distributor.steps_behind());
+        for _ in 0..steps.max().unwrap_or(0) {
+            if !self.step() {
+                return;
+            }
+        }
+    }
+
+    /// Moves chunks between queues, a limited number, and wakes readers; returns whether any chunk moved.
     fn step(&mut self) -> bool {
         let mut moved = false;
         for capture in &mut self.captures {
@@ -161,6 +186,7 @@ impl Engine {
             }
         }
         if moved {
+            self.doorbell_budget.found_work();
             self.wake(Sleepers::All);
             if self.looked_for_losses.elapsed() >= LOSSES_INTERVAL {
                 self.looked_for_losses = Instant::now();
@@ -213,18 +239,56 @@ impl Engine {
         }
     }
 
-    /// Sleeps until work, a reader's doorbell or (with `sources`) a source signals.
+    /// Sleeps until work or, with `sources`, a reader's doorbell or a source signals.
     fn sleep_on(&mut self, sources: bool, timeout: Option<Duration>) -> bool {
-        // The hub ignores doorbells right after one, so that readers cannot keep it awake.
-        let ignored_for = DOORBELL_INTERVAL.saturating_sub(self.last_doorbell.elapsed());
-        let mut fds = vec![self.event.as_fd()];
-        let timeout = match ignored_for.is_zero() {
-            true => {
-                fds.push(self.doorbells.as_fd());
-                timeout
+        self.doorbell_budget.sleeps();
+        let until = timeout.map(|timeout| Instant::now() + timeout);
+        let mut ready = self.ready(sources, timeout);
+        // Doorbells were ignored for a while: the sleep goes on.
+        while sources && !ready.any && ready.ignored_doorbells {
+            let left = until.map(|until| until.saturating_duration_since(Instant::now()));
+            if left.is_some_and(|left| left.is_zero()) {
+                break;
             }
-            false => Some(timeout.map_or(ignored_for, |timeout| timeout.min(ignored_for))),
+            ready = self.ready(sources, left);
+        }
+        if !ready.any {
+            return false;
+        }
+        // Wake the sleepers first: they may share this core.
+        if sources {
+            self.wake(Sleepers::WithoutSourceSignal);
+        }
+        if ready.source {
+            // The same signal woke the readers. Let them run first on this core: they have a packet to
+            // read, the hub has work only with the next one.
+            std::thread::yield_now();
+        }
+        if ready.work {
+            self.event.clear();
+        }
+        if ready.doorbell && self.doorbells.take() {
+            self.doorbell_budget.woke();
+        }
+        if ready.source {
+            self.captures.iter_mut().for_each(SourceCapture::look);
+        }
+        true
+    }
+
+    /// Sleeps once.
+    fn ready(&self, sources: bool, timeout: Option<Duration>) -> Ready {
+        // Readers cannot keep the hub awake: it ignores doorbells after one, and in a pause.
+        let ignored_for = self.doorbell_budget.ignored_for();
+        let listens = sources && ignored_for.is_zero();
+        let mut fds = vec![self.event.as_fd()];
+        let timeout = match sources && !listens {
+            true => Some(timeout.map_or(ignored_for, |timeout| timeout.min(ignored_for))),
+            false => timeout,
         };
+        if listens {
+            fds.push(self.doorbells.as_fd());
+        }
         let of_sources = fds.len();
         if sources {
             fds.extend(self.captures.iter().filter_map(SourceCapture::wake_fd));
@@ -233,30 +297,23 @@ impl Engine {
             tracing::error!("the hub cannot wait for events: {error}");
             vec![true; fds.len()]
         });
-        if !ready.contains(&true) {
-            return false;
+        Ready {
+            any: ready.contains(&true),
+            work: ready[0],
+            doorbell: ready[1..of_sources].contains(&true),
+            source: ready[of_sources..].contains(&true),
+            ignored_doorbells: !listens,
         }
-        // Wake the sleepers first: they may share this core.
-        if sources {
-            self.wake(Sleepers::WithoutSourceSignal);
-        }
-        let signalled = ready[of_sources..].contains(&true);
-        if signalled {
-            // The same signal woke the readers. Let them run first on this core: they have a packet to
-            // read, the hub has work only with the next one.
-            std::thread::yield_now();
-        }
-        if ready[0] {
-            self.event.clear();
-        }
-        if ready[1..of_sources].contains(&true) && self.doorbells.take() {
-            self.last_doorbell = Instant::now();
-        }
-        if signalled {
-            self.captures.iter_mut().for_each(SourceCapture::look);
-        }
-        true
     }
+}
+
+/// What ended a sleep.
+struct Ready {
+    any: bool,
+    work: bool,
+    doorbell: bool,
+    source: bool,
+    ignored_doorbells: bool,
 }
 
 /// The hub's progress towards a sleep: it announces the sleep, looks for chunks once more, sleeps briefly, then
@@ -281,7 +338,7 @@ enum Phase {
 enum IdleAction {
     /// Announce the sleep, then look for chunks once more.
     Arm,
-    /// Pause; only commands and doorbells end the pause sooner.
+    /// Pause; only commands end the pause sooner.
     Pause,
     /// Sleep at most this long; absent: without limit.
     Sleep(Option<Duration>),

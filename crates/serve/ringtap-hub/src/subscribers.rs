@@ -19,7 +19,7 @@ use ringtap_ipc::protocol::{
 use ringtap_ipc::subscription::SubscriptionId;
 use ringtap_pool::distributor::Missing;
 use ringtap_pool::memory::Region;
-use ringtap_pool::number::{to_u32, to_usize};
+use ringtap_pool::number::{to_u32, to_u64, to_usize};
 use ringtap_pool::source::Counts;
 
 use crate::budgets::ReaderMemory;
@@ -106,6 +106,7 @@ impl HubControl {
             departed,
             departed_overrun,
             hash_seed: self.membership.seed.0,
+            longest_step_us: to_u64(figures.longest_step.as_micros()),
             readers_after: None,
         }
     }

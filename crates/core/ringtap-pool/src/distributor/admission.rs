@@ -18,8 +18,9 @@
 //! - An owner without readers holds nothing; its place is used again.
 
 use super::Distributor;
-use super::chunks::{ReaderSet, SharedUse};
+use super::chunks::SharedUse;
 use super::entry::{Entry, Policy};
+use super::reader_set::ReaderSet;
 use crate::ids::{ChunkId, LaneId, ReaderId};
 use crate::number::to_u32;
 
@@ -135,6 +136,8 @@ pub(super) struct ReaderOwner {
     pub(super) readers: ReaderSet,
     /// For each lane, the chunks that one of the readers holds beyond its guarantee.
     shared_held: Vec<u32>,
+    /// For each lane, the resting readers that wait for a chunk of the shared half.
+    waiting: Vec<ReaderSet>,
 }
 
 /// All owners; readers name theirs by its index.
@@ -155,6 +158,7 @@ impl Owners {
                 user,
                 readers: ReaderSet::default(),
                 shared_held: vec![0; lanes],
+                waiting: vec![ReaderSet::default(); lanes],
             });
         }
         self.0[at].user = user;
@@ -173,6 +177,11 @@ impl Owners {
 
     pub(super) fn len(&self) -> usize {
         self.0.len()
+    }
+
+    /// The owner's resting readers that wait for a chunk of a lane's shared half.
+    pub(super) fn waiting(&mut self, owner: usize, lane: usize) -> &mut ReaderSet {
+        &mut self.0[owner].waiting[lane]
     }
 
     pub(super) fn takes(&mut self, owner: usize, lane: usize, takes: SharedUse) {
@@ -267,6 +276,7 @@ impl Distributor {
                 lane.budget.raise(guarantee, wanted);
             }
         }
+        self.attend_permitted();
     }
 
     /// Makes the guarantees of a reader that left available to others.

@@ -3,8 +3,8 @@
 
 use std::collections::VecDeque;
 
-use super::MAX_READERS;
 use super::admission::Part;
+use super::reader_set::ReaderSet;
 use crate::ids::ChunkId;
 use crate::number::to_usize;
 
@@ -31,37 +31,6 @@ impl Missed {
     pub(super) fn elsewhere(reader: usize, from: u32) -> Self {
         let why = Why::Elsewhere;
         Missed { reader, from, why }
-    }
-}
-
-/// Readers, one bit each.
-#[derive(Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct ReaderSet([u64; MAX_READERS / 64]);
-
-impl ReaderSet {
-    pub(super) fn add(&mut self, reader: usize) {
-        self.0[reader / 64] |= 1 << (reader % 64);
-    }
-
-    /// Removes a reader; `false` if it was not there.
-    pub(super) fn remove(&mut self, reader: usize) -> bool {
-        let word = &mut self.0[reader / 64];
-        let bit = 1 << (reader % 64);
-        let held = *word & bit != 0;
-        *word &= !bit;
-        held
-    }
-
-    fn has(&self, reader: usize) -> bool {
-        self.0[reader / 64] & (1 << (reader % 64)) != 0
-    }
-
-    pub(super) fn is_empty(&self) -> bool {
-        self.0.iter().all(|word| *word == 0)
-    }
-
-    fn has_any_of(&self, others: &ReaderSet) -> bool {
-        self.0.iter().zip(&others.0).any(|(a, b)| a & b != 0)
     }
 }
 
@@ -278,8 +247,6 @@ fn is_held(records: &[ChunkRecord], lease: &Listed, reader: usize) -> bool {
 mod tests {
     use super::*;
 
-    const NOBODY: ReaderSet = ReaderSet([0; MAX_READERS / 64]);
-
     fn held(chunks: &Chunks, reader: usize, lane: usize) -> Vec<u32> {
         chunks.leased_to(reader, lane).map(|id| id.0).collect()
     }
@@ -289,15 +256,19 @@ mod tests {
         let mut chunks = Chunks::new(9, 2);
         for (id, lane) in [(5, 0), (2, 1), (7, 0), (3, 0)] {
             assert!(chunks.take(ChunkId(id), lane));
-            chunks.lease(ChunkId(id), 1, Part::Guarantee, &NOBODY);
+            chunks.lease(ChunkId(id), 1, Part::Guarantee, &ReaderSet::default());
         }
         assert_eq!(held(&chunks, 1, 0), [5, 7, 3]);
         assert_eq!(
             (held(&chunks, 1, 1), held(&chunks, 0, 0)),
             (vec![2], vec![])
         );
-        assert!(chunks.end_lease(ChunkId(7), 1, &NOBODY).is_some());
-        assert_eq!(chunks.end_lease(ChunkId(7), 1, &NOBODY), None);
+        assert!(
+            chunks
+                .end_lease(ChunkId(7), 1, &ReaderSet::default())
+                .is_some()
+        );
+        assert_eq!(chunks.end_lease(ChunkId(7), 1, &ReaderSet::default()), None);
         assert_eq!(held(&chunks, 1, 0), [5, 3]);
         assert_eq!(chunks.all_leased_to(1), [5, 3, 2].map(ChunkId));
     }
@@ -307,12 +278,16 @@ mod tests {
         let mut chunks = Chunks::new(9, 1);
         for id in [1, 2, 3] {
             assert!(chunks.take(ChunkId(id), 0));
-            chunks.lease(ChunkId(id), 0, Part::Guarantee, &NOBODY);
+            chunks.lease(ChunkId(id), 0, Part::Guarantee, &ReaderSet::default());
         }
-        assert!(chunks.end_lease(ChunkId(2), 0, &NOBODY).is_some());
+        assert!(
+            chunks
+                .end_lease(ChunkId(2), 0, &ReaderSet::default())
+                .is_some()
+        );
         chunks.seal(ChunkId(2));
         assert!(chunks.free_if_done(ChunkId(2)) && chunks.take(ChunkId(2), 0));
-        chunks.lease(ChunkId(2), 0, Part::Guarantee, &NOBODY);
+        chunks.lease(ChunkId(2), 0, Part::Guarantee, &ReaderSet::default());
         assert_eq!(held(&chunks, 0, 0), [1, 3, 2]);
     }
 
@@ -353,11 +328,15 @@ mod tests {
     fn a_list_stays_short_while_one_chunk_is_held_for_long() {
         let mut chunks = Chunks::new(4, 1);
         assert!(chunks.take(ChunkId(1), 0));
-        chunks.lease(ChunkId(1), 0, Part::Guarantee, &NOBODY);
+        chunks.lease(ChunkId(1), 0, Part::Guarantee, &ReaderSet::default());
         for _ in 0..1000 {
             assert!(chunks.take(ChunkId(2), 0));
-            chunks.lease(ChunkId(2), 0, Part::Guarantee, &NOBODY);
-            assert!(chunks.end_lease(ChunkId(2), 0, &NOBODY).is_some());
+            chunks.lease(ChunkId(2), 0, Part::Guarantee, &ReaderSet::default());
+            assert!(
+                chunks
+                    .end_lease(ChunkId(2), 0, &ReaderSet::default())
+                    .is_some()
+            );
             chunks.seal(ChunkId(2));
             assert!(chunks.free_if_done(ChunkId(2)));
         }

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::admission::{LaneBudget, Part, Room, reserve};
 use super::chunks::Why;
+use super::idle::Rest;
 use crate::control::ControlRegion;
 use crate::ids::{ChunkId, LaneId};
 use crate::number::to_u32;
@@ -100,14 +101,16 @@ pub(super) struct Account {
     /// Number of held chunks, and of those beyond the guarantee.
     pub(super) held: u32,
     shared_held: u32,
-    /// All missed packets.
+    /// All missed packets until the reader came to rest, if it rests.
     pub(super) missed: Missing,
     /// Missed packets that no delivery has reported.
     unreported: Missing,
     /// Number of chunks opened while the reader was sampled.
     turn: u32,
-    /// Number of chunks that the reader got in one step, and the step's number.
-    in_step: (u32, u64),
+    /// Number of chunks that the reader got in one burst, and the burst's number.
+    in_burst: (u32, u64),
+    /// The reader rests on the lane.
+    pub(super) rest: Option<Rest>,
     /// Sequence number after the reader's last packet in sealed chunks.
     sealed_to: u64,
     /// The reader's first sequence in the open chunk, if the reader leases that chunk.
@@ -121,21 +124,21 @@ impl Account {
         self.shared_held += u32::from(part == Part::Shared);
     }
 
-    /// Counts a chunk that the reader gets in this step.
-    pub(super) fn note_step(&mut self, step: u64) {
-        let before = if self.in_step.1 == step {
-            self.in_step.0
+    /// Counts a chunk that the reader gets in this burst.
+    pub(super) fn note_burst(&mut self, burst: u64) {
+        let before = if self.in_burst.1 == burst {
+            self.in_burst.0
         } else {
             0
         };
-        self.in_step = (before + 1, step);
+        self.in_burst = (before + 1, burst);
     }
 
-    /// Why the reader does not get another chunk in this step: at least half of what it holds came in
-    /// the same step, or it did not keep up.
-    pub(super) fn why_past_credit(&self, step: u64) -> Why {
-        let (count, of) = self.in_step;
-        match of == step && count * 2 >= self.held {
+    /// Why the reader does not get another chunk in this burst: at least half of what it holds came in
+    /// the same burst, or it did not keep up.
+    pub(super) fn why_past_credit(&self, burst: u64) -> Why {
+        let (count, of) = self.in_burst;
+        match of == burst && u64::from(count) * 2 >= u64::from(self.held) {
             true => Why::Burst,
             false => Why::Credit,
         }
@@ -180,12 +183,8 @@ pub(super) struct Entry {
     /// The reader gets only the chunks for which the scheduler of its chunk share chooses it.
     pub(super) is_in_share: bool,
     pub(super) corrupt: bool,
-    /// Whether the reader sleeps and must not be woken yet.
-    pub(super) deferred: bool,
     /// Whether the reader has not learned yet that no more chunks follow.
     pub(super) unreported_end: bool,
-    /// The reader's number of sleeps when it was last awake.
-    slept: u32,
 }
 
 impl Entry {
@@ -212,9 +211,7 @@ impl Entry {
             owner,
             is_in_share: options.chunk_share.is_some(),
             corrupt: false,
-            deferred: false,
             unreported_end: false,
-            slept: 0,
             control,
         }
     }
@@ -296,21 +293,6 @@ impl Entry {
         self.lanes[lane].unreported += missing;
     }
 
-    /// Whether the reader sleeps and may be woken.
-    pub(super) fn is_asleep(&self) -> bool {
-        !self.deferred && self.control.reader().asleep.is_raised()
-    }
-
-    /// Whether the reader sleeps, or slept since this was last `false`.
-    pub(super) fn slept_lately(&mut self) -> bool {
-        let sleeps = self.control.reader().sleeps.load(Relaxed);
-        let lately = sleeps != self.slept && !self.deferred;
-        if !self.is_asleep() {
-            self.slept = sleeps;
-        }
-        lately
-    }
-
     /// Whether the reader has packets left to take, if `positions` are the sequence numbers of the
     /// lanes' next packets; the end counts once.
     pub(super) fn has_news(&mut self, positions: &[u64]) -> bool {
@@ -318,6 +300,11 @@ impl Entry {
         let ends = ends.fold(0, |sum: u64, (lane, now)| sum.wrapping_add(lane.ends(*now)));
         ends != self.control.reader().read_to.load(Relaxed)
             || std::mem::take(&mut self.unreported_end)
+    }
+
+    /// Index of the next chunk that the reader returns.
+    pub(super) fn next_return(&self) -> u32 {
+        self.returns.head()
     }
 
     /// The next chunk that the reader returned.

@@ -2,8 +2,7 @@
 //! Figures of lanes and readers, for status and decisions of the driver.
 
 use super::Distributor;
-use super::admission::LaneBudget;
-use super::entry::{Account, Entry, Missing, Policy};
+use super::entry::{Account, Entry, Missing};
 use crate::control::Progress;
 use crate::ids::{ChunkId, LaneId, ReaderId};
 
@@ -33,8 +32,14 @@ impl Distributor {
     ///
     /// Excludes those in the chunk that is being filled.
     pub fn missed(&self, id: ReaderId, lane: LaneId) -> Missing {
-        self.account(id, lane)
-            .map_or(Missing::default(), |account| account.missed)
+        let Some(account) = self.account(id, lane) else {
+            return Missing::default();
+        };
+        let mut missed = account.missed;
+        if let Some(rest) = &account.rest {
+            missed += self.resting.missing(lane.index(), rest);
+        }
+        missed
     }
 
     /// Number of chunks of this lane that this reader holds.
@@ -75,22 +80,30 @@ impl Distributor {
     /// Chunks of a lane that wait for readers: the most that one reader of the policy "block" holds; without
     /// such readers all that are in use.
     pub fn backlog(&self, lane: LaneId) -> u32 {
-        let readers = self.readers.iter().flatten();
-        let waiting = readers.filter(|entry| entry.policy == Policy::Block);
+        let blocking = self.blocking.iter();
+        let waiting = blocking.filter_map(|reader| self.readers[reader].as_ref());
         let held = waiting.filter_map(|entry| Some(entry.lanes.get(lane.index())?.held));
         held.max().unwrap_or_else(|| self.chunks_in_use(lane))
     }
 
-    /// Whether a reader has credit for another chunk of this lane; `true` without readers.
-    pub fn anyone_has_credit(&self, lane: LaneId) -> bool {
-        let budget = self.lanes.get(lane.index()).map(|lane| &lane.budget);
-        let threshold = budget.map_or(0, LaneBudget::threshold);
-        let may_take = |entry: &Entry| {
-            let may_share = self.has_room(lane.index(), entry, threshold);
-            entry.part(lane.index(), may_share).is_some()
+    /// Whether a reader has credit for another chunk of this lane; `true` without sound readers.
+    pub fn anyone_has_credit(&self, id: LaneId) -> bool {
+        let Some(lane) = self.lanes.get(id.index()) else {
+            return false;
         };
-        let mut readers = self.readers.iter().flatten().peekable();
-        readers.peek().is_none() || readers.any(may_take)
+        let threshold = lane.budget.threshold();
+        let may_take = |reader: usize| {
+            let entry = self.readers[reader].as_ref();
+            entry.is_some_and(|entry| {
+                let may_share = self.has_room(id.index(), entry, threshold);
+                entry.part(id.index(), may_share).is_some()
+            })
+        };
+        let has_room = |owner| self.owners.get(owner).shared_held(id.index()) < threshold;
+        // Of the readers that rest, only those that wait for the shared half have credit.
+        self.readers.iter().flatten().all(|entry| entry.corrupt)
+            || lane.attentive.iter().any(may_take)
+            || lane.waiting_owners.iter().any(has_room)
     }
 
     /// Sequence of the next packet of a lane.

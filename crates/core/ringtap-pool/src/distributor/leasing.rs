@@ -1,41 +1,34 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Decides which readers receive a chunk and on which terms, and counts what the others miss.
 
+use std::ops::Range;
+
 use super::Distributor;
 use super::chunks::{Missed, Why};
-use super::entry::{Entry, Missing, Policy};
+use super::entry::Policy;
+use super::idle::Seen;
 use super::shares::{Choice, is_elsewhere};
+use super::slot_masks::SlotMasks;
 use crate::ids::ChunkId;
 use crate::number::to_u32;
+use crate::view::Pool;
 
 impl Distributor {
-    /// Counts what a reader misses without the slots of a lane's chunk up to `end`.
+    /// Counts what a reader misses without the slots of a lane's chunk up to `end`. Call
+    /// [`SlotMasks::forget`](super::slot_masks::SlotMasks::forget) first for another chunk or end.
     pub(super) fn count_missed(&mut self, lane: usize, id: ChunkId, missed: Missed, end: u32) {
-        let Missed { reader, from, why } = missed;
-        let Some(entry) = self.readers[reader].as_mut() else {
+        let Some(entry) = self.readers[missed.reader].as_mut() else {
             return;
         };
-        let sequences = u64::from(end.saturating_sub(from));
-        let (wanted, other_members) = match self.pool.chunk(id) {
-            Some(chunk) if entry.mask != u64::MAX => {
-                chunk.count_masks(from..end, entry.mask, entry.group)
-            }
-            _ => (sequences, 0),
-        };
-        let missing = match why {
-            Why::Credit | Why::Burst => Missing {
-                sequences,
-                packets: wanted,
-                in_bursts: if why == Why::Burst { wanted } else { 0 },
-                other_members,
-            },
-            Why::Elsewhere => Missing {
-                sequences,
-                other_members: wanted + other_members,
-                ..Missing::default()
-            },
-        };
-        entry.miss(lane, missing);
+        let slots = missed.from.min(end)..end;
+        let seen = see(
+            &self.pool,
+            &mut self.slots,
+            id,
+            slots,
+            (entry.mask, entry.group),
+        );
+        entry.miss(lane, seen.missing(missed.why));
     }
 
     /// Leases the chunk that is being filled to a new reader, from `starts` on.
@@ -60,15 +53,14 @@ impl Distributor {
     /// Whether every reader that must not miss anything can take the next chunk, of which these
     /// readers of the shares were chosen.
     pub(super) fn may_deliver(&self, lane: usize, choices: &[Choice]) -> bool {
-        let waits = |(reader, entry): (usize, &Option<Entry>)| {
-            let entry = entry.as_ref().filter(|entry| !entry.corrupt);
-            entry.is_some_and(|entry| {
+        let waits = |reader: usize| {
+            let entry = self.readers[reader].as_ref();
+            entry.filter(|entry| !entry.corrupt).is_some_and(|entry| {
                 let is_left_out = entry.is_in_share && is_elsewhere(reader, choices);
-                let waits = entry.policy == Policy::Block && !is_left_out;
-                waits && entry.part(lane, true).is_none()
+                !is_left_out && entry.part(lane, true).is_none()
             })
         };
-        !self.readers.iter().enumerate().any(waits)
+        !self.blocking.iter().any(waits)
     }
 
     /// Leases the open chunk of a lane to a reader, or notes that the reader misses it from there
@@ -84,17 +76,26 @@ impl Distributor {
         let begins = self.pool.chunk(chunk).map(|view| view.first_sequence());
         let room = match &self.readers[reader] {
             Some(entry) if !entry.corrupt => self.room(lane, entry, chunk, threshold),
-            _ => return,
+            _ => {
+                self.lanes[lane].attentive.remove(reader);
+                return;
+            }
         };
         let Some(entry) = self.readers[reader].as_mut() else {
             return;
         };
-        let step = self.steps;
+        #[cfg(test)]
+        {
+            self.lease_tries += 1;
+        }
+        let burst = self.bursts;
         if let Some((part, cut)) = entry.terms(lane, room)
             && entry.deliver(lane, chunk, from, cut, part)
         {
-            entry.lanes[lane].note_step(step);
+            entry.lanes[lane].note_burst(burst);
             entry.lanes[lane].begins(begins.unwrap_or(0) + u64::from(from));
+            self.lanes[lane].filling.add(reader);
+            self.signs.unsure.add(reader);
             let peers = &self.owners.get(entry.owner).readers;
             let takes = self.chunks.lease(chunk, reader, part, peers);
             self.lanes[lane].budget.take_shared(takes);
@@ -103,7 +104,7 @@ impl Distributor {
             // A sample leaves chunks out though there is credit.
             let why = match entry.part(lane, room.may_share).is_some() {
                 true => Why::Credit,
-                false => entry.lanes[lane].why_past_credit(step),
+                false => entry.lanes[lane].why_past_credit(burst),
             };
             self.lanes[lane].missed.push(Missed { reader, from, why });
         }
@@ -115,15 +116,19 @@ impl Distributor {
             return;
         };
         let threshold = self.lanes[lane].budget.threshold();
+        for reader in self.take_waiting(lane, id, threshold) {
+            self.attend_open(lane, reader);
+        }
+        let Some(chunk) = self.pool.chunk(id) else {
+            return;
+        };
+        let now = chunk.state().published;
+        self.slots.forget();
         for missed in std::mem::take(&mut self.lanes[lane].missed) {
             if missed.why == Why::Elsewhere {
                 self.lanes[lane].missed.push(missed);
                 continue;
             }
-            let Some(chunk) = self.pool.chunk(id) else {
-                return;
-            };
-            let now = chunk.state().published;
             let entry = self.readers[missed.reader].as_ref();
             // A sample is of whole chunks.
             let may = entry.is_some_and(|entry| {
@@ -138,5 +143,25 @@ impl Distributor {
             self.count_missed(lane, id, missed, now);
             self.lease(lane, missed.reader, id, now, threshold);
         }
+    }
+}
+
+/// What a reader with this mask and group sees of slots.
+pub(super) fn see(
+    pool: &Pool,
+    masks: &mut SlotMasks,
+    id: ChunkId,
+    slots: Range<u32>,
+    (mask, group): (u64, u64),
+) -> Seen {
+    let sequences = u64::from(slots.end - slots.start);
+    let (wanted, other_members) = match pool.chunk(id) {
+        Some(chunk) if mask != u64::MAX => masks.count(chunk, slots, mask, group),
+        _ => (sequences, 0),
+    };
+    Seen {
+        sequences,
+        wanted,
+        other_members,
     }
 }

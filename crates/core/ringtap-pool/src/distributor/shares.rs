@@ -150,6 +150,7 @@ impl Distributor {
     }
 
     fn adopt(&mut self, lane: usize, id: ChunkId, heir: usize) {
+        self.attend_open(lane, heir);
         let missed = std::mem::take(&mut self.lanes[lane].missed);
         let (own, others): (Vec<_>, Vec<_>) =
             missed.into_iter().partition(|missed| missed.reader == heir);
@@ -158,6 +159,7 @@ impl Distributor {
             .pool
             .chunk(id)
             .map_or(0, |chunk| chunk.state().published);
+        self.slots.forget();
         for missed in own {
             // Packets that the reader missed before it took over stay counted as missed.
             self.count_missed(lane, id, missed, now);

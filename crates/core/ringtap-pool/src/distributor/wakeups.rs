@@ -3,8 +3,11 @@
 //! merge lanes by time, the time up to which they have every packet.
 
 use super::admission::reserve;
-use super::{Distributor, Entry, Lane};
+use super::reader_set::ReaderSet;
+use super::signs::Look;
+use super::{Distributor, Lane};
 use crate::ids::ReaderId;
+use crate::number::to_u32;
 use crate::sync::{Ordering::*, fence};
 use crate::wake::Level;
 
@@ -23,31 +26,45 @@ impl Distributor {
     /// signal. Readers signal returned chunks if the driver asks for it, or if a lane is about to run
     /// out of free chunks.
     pub fn arm(&mut self, returns: Returns) {
+        self.want_returns(returns);
+        // Pairs with the fence in `WakeFlag::take`: this side sees a returned chunk, or the reader sees
+        // the flag.
+        fence(SeqCst);
+        self.signs.look_before_sleep();
         // A reader that slept recently needs a signal for the next packet, too.
         let mut lately = std::mem::take(&mut self.woke);
-        for entry in self.readers.iter_mut().flatten() {
-            lately |= entry.slept_lately();
-        }
-        let asleep = || self.readers.iter().flatten().any(Entry::is_asleep);
-        let mut level = if lately || asleep() {
+        lately |= self.signs.slept_lately(self.deferred);
+        let mut level = if lately || self.is_anyone_asleep() {
             Level::Packet
         } else {
             Level::Chunk
         };
+        // Readers signal their sleep while they see a lower level than `Packet`.
+        let is_lowered = level < self.watched;
         self.watch(level);
         // Pairs with the fence in `Sleeper::arm`.
         fence(SeqCst);
-        if level == Level::Chunk && asleep() {
-            level = Level::Packet;
-            self.watch(level);
+        if is_lowered {
+            self.signs.look_before_sleep();
+            if self.is_anyone_asleep() {
+                level = Level::Packet;
+                self.watch(level);
+            }
         }
-        self.want_returns(returns);
     }
 
-    fn watch(&self, level: Level) {
+    fn is_anyone_asleep(&self) -> bool {
+        !self.signs.asleep.without(self.deferred).is_empty()
+    }
+
+    fn watch(&mut self, level: Level) {
         for lane in &self.lanes {
             lane.ends.wake.arm(level);
         }
+        if level == self.watched {
+            return;
+        }
+        self.watched = level;
         for entry in self.readers.iter().flatten() {
             entry.control.hub().watching.store(level as u32, Relaxed);
         }
@@ -55,9 +72,8 @@ impl Distributor {
 
     /// Sets whether a sleeper is left asleep, because it waits for more packets.
     pub fn defer(&mut self, id: ReaderId, deferred: bool) {
-        if let Some(entry) = self.readers.get_mut(id.index()).and_then(Option::as_mut) {
-            entry.deferred = deferred;
-        }
+        self.deferred.set(id.index(), deferred);
+        self.signs.unsure.add(id.index());
     }
 
     /// Calls `wake`, in ascending order, for each sleeping reader with packets left to take; these readers
@@ -68,32 +84,46 @@ impl Distributor {
     pub fn wake_sleepers(&mut self, mut wake: impl FnMut(ReaderId)) {
         // Pairs with the fence in `WakeFlag::raise`, after which a reader checks again.
         fence(SeqCst);
-        let asleep = |entry: &&mut Option<Entry>| entry.as_ref().is_some_and(Entry::is_asleep);
-        // Computed once, however many readers sleep, and only if one does.
+        self.signs.look(Look::Wake);
+        let asleep = self.signs.asleep.without(self.deferred);
+        if asleep.is_empty() {
+            return;
+        }
+        // A reader without the chunk that a lane fills gets nothing from a further packet.
+        let filling = self.lanes.iter().map(|lane| lane.filling);
+        let filling = filling.fold(ReaderSet::default(), ReaderSet::or);
         let mut positions: Option<Vec<u64>> = None;
-        for (index, entry) in (0..).zip(&mut self.readers).filter(|(_, one)| asleep(one)) {
+        for reader in asleep.and(filling.or(self.signs.unsure)).iter() {
             let (lanes, pool) = (&self.lanes, &self.pool);
             let positions =
                 positions.get_or_insert_with(|| lanes.iter().map(|lane| lane.now(pool)).collect());
-            let Some(entry) = entry else { continue };
+            let Some(entry) = self.readers[reader].as_mut() else {
+                continue;
+            };
+            self.signs.unsure.remove(reader);
             if entry.has_news(positions) && entry.control.reader().asleep.take() {
                 self.woke = true;
-                wake(ReaderId(index));
+                self.signs.asleep.remove(reader);
+                wake(ReaderId(to_u32(reader)));
             }
         }
     }
 
     /// Sets whether readers signal when they return a chunk.
-    fn want_returns(&self, returns: Returns) {
+    fn want_returns(&mut self, returns: Returns) {
         let dry = |lane: &Lane| lane.free() <= reserve(lane.ends.chunks);
         // Opened chunks stay in a lane's queue only while a blocking reader has no credit.
         let waits = |lane: &Lane| !lane.ends.opened.is_empty();
         let wants =
             returns == Returns::Wanted || self.lanes.iter().any(|lane| dry(lane) || waits(lane));
+        let wanted = std::mem::replace(&mut self.wants_returns, wants);
+        if !wants && !wanted {
+            return;
+        }
         for entry in self.readers.iter().flatten() {
             let flag = &entry.control.hub().wants_returns;
             if wants {
-                flag.raise();
+                flag.request();
             } else {
                 flag.lower();
             }
@@ -102,7 +132,7 @@ impl Distributor {
 
     /// Whether a reader merges lanes by time, and so needs [`Distributor::set_horizon`].
     pub fn wants_horizon(&self) -> bool {
-        self.readers.iter().flatten().any(Entry::merges)
+        !self.signs.merging().is_empty()
     }
 
     /// Tells readers that every packet up to this time is published in a chunk that was delivered or
@@ -113,16 +143,12 @@ impl Distributor {
         if !self.is_drained() {
             return;
         }
-        for entry in self.readers.iter().flatten().filter(|one| one.merges()) {
-            // Pairs with the load in `Reader::peek`: the reader then finds all deliveries before it.
-            entry.control.hub().horizon_ns.store(time_ns, Release);
+        for reader in self.signs.merging().iter() {
+            if let Some(entry) = &self.readers[reader] {
+                // Pairs with the load in `Reader::peek`: the reader then finds all deliveries before it.
+                entry.control.hub().horizon_ns.store(time_ns, Release);
+            }
         }
-    }
-}
-
-impl Entry {
-    fn merges(&self) -> bool {
-        self.control.reader().merges.load(Relaxed) != 0
     }
 }
 

@@ -2,6 +2,7 @@
 //! Attacks by an ordinary user, written in Python from the documents alone (`lab/attack/`).
 
 mod chaos;
+mod neighbours;
 mod pool;
 
 use std::path::PathBuf;

@@ -241,7 +241,8 @@ fn a_reader_that_rings_in_a_loop_wakes_the_hub_at_a_bounded_rate() {
         }
     }
     let slept = sleeps(&hub) - before;
-    let most = begun.elapsed().as_micros() * 15_000 / 1_000_000 + 1_000;
+    // A wake-up of no use costs 10 µs at least, and 5 % of the time are allowed.
+    let most = begun.elapsed().as_micros() * 7_000 / 1_000_000 + 1_000;
     assert!(
         u128::from(slept) <= most,
         "{slept} wake-ups, at most {most}"

@@ -32,6 +32,10 @@ pub struct HubStatus {
     pub departed_overrun: u64,
     /// Seed of the hashes that divide packets between members.
     pub hash_seed: u64,
+    /// Longest time in microseconds of one step of the hub's thread: work for the control thread, chunks
+    /// that are moved, readers that are woken. Includes time in which other threads ran instead.
+    #[serde(default)]
+    pub longest_step_us: u64,
     /// Number of the last reader in `readers`, if others follow that did not fit into the message.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub readers_after: Option<u64>,

@@ -25,6 +25,8 @@ pub(crate) struct Figures {
     pub(crate) readers: HashMap<SubscriptionId, ReaderFigures>,
     /// Time that the hub's thread spent on them.
     pub(crate) took: Duration,
+    /// Longest step of the hub's thread.
+    pub(crate) longest_step: Duration,
 }
 
 pub(crate) struct SourceFigures {
@@ -47,9 +49,7 @@ impl Engine {
     pub(crate) fn figures(&mut self, groups: u32) -> Figures {
         let begun = Instant::now();
         // Take returned chunks first: they decide which packets count as missed.
-        for capture in &mut self.captures {
-            while capture.step() {}
-        }
+        self.catch_up();
         let now = now_ns();
         self.links.note_losses(&self.captures, now);
         let sources = self
@@ -64,6 +64,7 @@ impl Engine {
             sources,
             readers: readers.collect(),
             took: begun.elapsed(),
+            longest_step: self.longest_step,
         }
     }
 }

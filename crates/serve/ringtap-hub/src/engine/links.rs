@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Readers of all subscriptions on the hub's thread: links, unlinks and wakes them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
@@ -20,6 +20,16 @@ use crate::capture::{Beginning, SourceCapture};
 
 /// Shortest time between two checks of a reader below its watermark.
 const LOOK: Duration = Duration::from_micros(250);
+
+/// Time until the next check of readers below their watermarks if there are more than [`MOST_CHECKED`].
+const LOOK_IN_TURN: Duration = Duration::from_millis(2);
+
+/// Most readers with a watermark that one call of [`ReaderLinks::wake`] checks. Of more, it checks others in
+/// the next call, and may wake a reader before its watermark is reached.
+const MOST_CHECKED: usize = 32;
+
+/// Attempts to find the start of a subscription while writers change chunks.
+const START_TRIES: usize = 10_000;
 
 /// Which sleepers are woken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,8 +64,6 @@ pub(super) struct ReaderLink {
     pub(super) readers: Vec<ReaderId>,
     /// Sequence of the subscription's first packet, per source and lane.
     starts: Vec<Vec<u64>>,
-    /// The reader's signal is due.
-    is_called: bool,
     /// Since when packets wait for a reader that sleeps below its watermark.
     waits_since: Option<Instant>,
     /// Packets lost at the last check, and the time of the last loss.
@@ -64,9 +72,21 @@ pub(super) struct ReaderLink {
 }
 
 /// The readers of all subscriptions.
+///
+/// Invariants
+/// - A wake-up of some readers looks at no others.
 #[derive(Default)]
 pub(super) struct ReaderLinks {
     pub(super) all: BTreeMap<SubscriptionId, ReaderLink>,
+    /// The subscription of each reader, per source.
+    of_readers: Vec<HashMap<ReaderId, SubscriptionId>>,
+    /// Subscriptions with a watermark, and the one that is checked next.
+    low: Vec<SubscriptionId>,
+    next_low: usize,
+    /// Number of subscriptions that the sources do not signal.
+    without_source_signals: usize,
+    /// Subscriptions whose signal is due.
+    called: Vec<SubscriptionId>,
 }
 
 impl Engine {
@@ -77,26 +97,13 @@ impl Engine {
             new,
             readers: Vec::new(),
             starts: Vec::new(),
-            is_called: false,
             waits_since: None,
             lost: 0,
             last_loss_ns: 0,
         };
-        let new = &link.new;
         let mut beginnings = Vec::new();
-        for (capture, control) in self.captures.iter_mut().zip(&new.controls) {
-            if let Some(share) = new.options.chunk_share {
-                capture.buddies.set_threshold(share, new.offload_percent);
-            }
-            let options = ReaderOptions {
-                // A source that cannot drop packets waits for its readers.
-                policy: match capture.facts.policy {
-                    waits @ Policy::Block => waits,
-                    _ => new.options.policy,
-                },
-                ..new.options
-            };
-            match capture.add_reader(&options, control, new.from_the_first) {
+        for source in 0..self.captures.len().min(link.new.controls.len()) {
+            match self.add_reader(source, &link.new) {
                 Ok((reader, beginning)) => {
                     link.readers.push(reader);
                     link.starts.push(beginning.starts().collect());
@@ -108,14 +115,46 @@ impl Engine {
                 }
             }
         }
-        self.links.all.insert(id, link);
+        self.links.add(id, link);
         Ok(beginnings)
+    }
+
+    /// Adds a reader at a source.
+    fn add_reader(
+        &mut self,
+        source: usize,
+        new: &NewReader,
+    ) -> Result<(ReaderId, Beginning), AddReaderError> {
+        let capture = &self.captures[source];
+        if let Some(share) = new.options.chunk_share {
+            capture.buddies.set_threshold(share, new.offload_percent);
+        }
+        let options = ReaderOptions {
+            // A source that cannot drop packets waits for its readers.
+            policy: match capture.facts.policy {
+                waits @ Policy::Block => waits,
+                _ => new.options.policy,
+            },
+            ..new.options
+        };
+        let mut tries = 0;
+        loop {
+            // Other readers are woken meanwhile. The next step reports an error again.
+            if !new.from_the_first {
+                self.catch_up();
+            }
+            let capture = &mut self.captures[source];
+            match capture.add_reader(&options, &new.controls[source], new.from_the_first) {
+                Err(AddReaderError::Start { .. }) if tries < START_TRIES => tries += 1,
+                outcome => return outcome,
+            }
+        }
     }
 
     /// Removes a subscription's readers and takes back all chunks that they hold; returns their last
     /// numbers.
     pub(crate) fn unlink(&mut self, id: SubscriptionId) -> ReaderStatus {
-        let Some(mut link) = self.links.all.remove(&id) else {
+        let Some(mut link) = self.links.remove(id) else {
             return ReaderStatus::default();
         };
         link.lost = link.lost(&self.captures);
@@ -140,11 +179,33 @@ impl Engine {
 }
 
 impl ReaderLinks {
+    fn add(&mut self, id: SubscriptionId, link: ReaderLink) {
+        while self.of_readers.len() < link.readers.len() {
+            self.of_readers.push(HashMap::new());
+        }
+        for (of_source, reader) in self.of_readers.iter_mut().zip(&link.readers) {
+            of_source.insert(*reader, id);
+        }
+        if link.new.watermark.packets > 1 {
+            self.low.push(id);
+        }
+        self.without_source_signals += usize::from(!link.new.has_source_signals);
+        self.all.insert(id, link);
+    }
+
+    fn remove(&mut self, id: SubscriptionId) -> Option<ReaderLink> {
+        let link = self.all.remove(&id)?;
+        for (of_source, reader) in self.of_readers.iter_mut().zip(&link.readers) {
+            of_source.remove(reader);
+        }
+        self.low.retain(|low| *low != id);
+        self.without_source_signals -= usize::from(!link.new.has_source_signals);
+        Some(link)
+    }
+
     /// Wakes all readers with the next call of [`ReaderLinks::wake`].
     pub(super) fn call_all(&mut self) {
-        for link in self.all.values_mut() {
-            link.is_called = true;
-        }
+        self.called.extend(self.all.keys());
     }
 
     /// Stores the time of losses since the last call.
@@ -165,41 +226,49 @@ impl ReaderLinks {
         captures: &mut [SourceCapture],
         now: Instant,
     ) -> Option<Duration> {
-        let mut look_again: Option<Duration> = None;
-        let mut look_after = |time: Duration| {
-            look_again = Some(look_again.map_or(time, |other| other.min(time)));
-        };
-        let low = |link: &&mut ReaderLink| link.new.watermark.packets > 1;
-        for link in self.all.values_mut().filter(low) {
-            if let Some(left) = link.still_waits(captures, now) {
-                look_after((left / 4).max(LOOK).min(left));
-            }
-        }
-        let all_have_signals = self.all.values().all(|link| link.new.has_source_signals);
-        let without = sleepers == Sleepers::WithoutSourceSignal && all_have_signals;
+        let look_again = self.check_watermarks(captures, now);
+        let without = sleepers == Sleepers::WithoutSourceSignal && self.without_source_signals == 0;
         for (at, capture) in captures.iter_mut().enumerate() {
             if without && capture.wakes_readers {
                 continue;
             }
-            // Ascending, so that one pass over the subscriptions finds all of them.
-            let mut woken = Vec::new();
+            let Some(of_source) = self.of_readers.get(at) else {
+                continue;
+            };
+            let called = &mut self.called;
             capture
                 .distributor
-                .wake_sleepers(|reader| woken.push(reader));
-            if woken.is_empty() {
-                continue;
-            }
-            for link in self.all.values_mut() {
-                // A reader that attached before the source came has none there.
-                let reader = link.readers.get(at);
-                link.is_called |= reader.is_some_and(|one| woken.binary_search(one).is_ok());
-            }
+                .wake_sleepers(|reader| called.extend(of_source.get(&reader)));
         }
-        for link in self.all.values_mut().filter(|link| link.is_called) {
-            link.new.wake.signal();
-            link.is_called = false;
+        self.called.sort_unstable();
+        self.called.dedup();
+        for id in self.called.drain(..) {
+            if let Some(link) = self.all.get(&id) {
+                link.new.wake.signal();
+            }
         }
         look_again
+    }
+
+    /// Checks readers with a watermark; returns the time until the next check.
+    fn check_watermarks(
+        &mut self,
+        captures: &mut [SourceCapture],
+        now: Instant,
+    ) -> Option<Duration> {
+        let mut look_again: Option<Duration> = None;
+        for _ in 0..self.low.len().min(MOST_CHECKED) {
+            self.next_low = (self.next_low + 1) % self.low.len();
+            let link = self.all.get_mut(&self.low[self.next_low]);
+            if let Some(left) = link.and_then(|link| link.still_waits(captures, now)) {
+                let time = (left / 4).max(LOOK).min(left);
+                look_again = Some(look_again.map_or(time, |other| other.min(time)));
+            }
+        }
+        match self.low.len() > MOST_CHECKED {
+            true => Some(look_again.map_or(LOOK_IN_TURN, |time| time.min(LOOK_IN_TURN))),
+            false => look_again,
+        }
     }
 }
 

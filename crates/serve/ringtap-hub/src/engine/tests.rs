@@ -11,7 +11,8 @@ use crate::fed::FedSource;
 fn a_step_reports_chunks_that_moved_in_any_number_of_sources() {
     let event = Event::new().expect("a descriptor");
     let doorbells = DoorbellWatch::new().expect("a descriptor");
-    let mut engine = Engine::new(Arc::new(doorbells), event.clone(), event);
+    let percent = NonZeroU32::new(5).expect("not 0");
+    let mut engine = Engine::new(Arc::new(doorbells), percent, event.clone(), event);
     let feeds = [(), ()].map(|()| {
         let (source, feed) = FedSource::new(5);
         let options = HubOptions::default();

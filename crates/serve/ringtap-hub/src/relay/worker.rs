@@ -2,16 +2,14 @@
 //! The relay's thread: receives in place, copies packets that pass the filter, wakes its reader.
 
 use std::io;
+use std::num::NonZeroU32;
 use std::os::fd::AsFd as _;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::time::Instant;
 
 use ringtap_client::{Batch, Control, ControlError, Next, Receiver, Tally};
 use ringtap_filter::Program;
-use ringtap_ipc::doorbell::{
-    DOORBELL_INTERVAL, DoorbellWatch, HubDoorbell, ReaderDoorbell, doorbell,
-};
+use ringtap_ipc::doorbell::{DoorbellBudget, DoorbellWatch, HubDoorbell, ReaderDoorbell, doorbell};
 use ringtap_ipc::memfd::Reclaimable;
 use ringtap_ipc::mutex::lock;
 use ringtap_ipc::protocol::{ReaderStatus, Snapshot};
@@ -25,6 +23,9 @@ use ringtap_pool::wake::Signal as _;
 use super::counters::RelayCounters;
 use super::{Common, make_pool};
 use crate::group::Group;
+
+/// Most percent of a processor's time for wake-ups of no use by the reader.
+const WAKE_PERCENT: NonZeroU32 = NonZeroU32::new(5).unwrap();
 
 /// Private pool for the packets of one source.
 struct CopyPool {
@@ -46,9 +47,9 @@ pub(super) struct Worker {
     hub: Arc<ReaderDoorbell>,
     /// Wakes the reader of the private pools.
     reader: HubDoorbell,
-    /// Notices the reader's signals, and when the last one came.
+    /// Notices the reader's signals, and what they may cost.
     doorbells: DoorbellWatch,
-    last_doorbell: Instant,
+    doorbell_budget: DoorbellBudget,
 }
 
 /// The hub itself stops the relay and changes its filter.
@@ -119,7 +120,7 @@ impl Worker {
             hub,
             reader,
             doorbells,
-            last_doorbell: Instant::now(),
+            doorbell_budget: DoorbellBudget::new(WAKE_PERCENT),
         };
         Ok((worker, subscription, memory))
     }
@@ -132,11 +133,13 @@ impl Worker {
             let moved = self.step(common);
             self.publish(common);
             if moved {
+                self.doorbell_budget.found_work();
                 continue;
             }
             for pool in &mut self.pools {
                 pool.private.distributor.arm(Returns::WhenDry);
             }
+            self.doorbell_budget.sleeps();
             if let Err(error) = self.receiver.wait(None) {
                 tracing::error!("private delivery ended: {error}");
                 return;
@@ -184,11 +187,11 @@ impl Worker {
     /// Discards the reader's signals. Pauses if they come too fast, which delays only this reader.
     fn take_signals(&mut self) {
         if self.doorbells.take() {
-            let early = DOORBELL_INTERVAL.saturating_sub(self.last_doorbell.elapsed());
+            let early = self.doorbell_budget.ignored_for();
             if !early.is_zero() {
                 std::thread::sleep(early);
             }
-            self.last_doorbell = Instant::now();
+            self.doorbell_budget.woke();
         }
     }
 

@@ -150,11 +150,19 @@ struct World {
 }
 
 impl World {
-    fn new(per_chunk: u32, packets: u64) -> Self {
+    /// With `others`, many readers that do nothing: only a part of them is looked at in each step.
+    fn new(per_chunk: u32, packets: u64, others: u32) -> Self {
         let driver_doorbell = Arc::new(Doorbell::default());
         let mut fixture = fixture_with(16, Arc::clone(&driver_doorbell) as Arc<dyn Signal>);
         fixture.writer.limit_packets(per_chunk);
         let (_, reader) = fixture.reader(ReaderOptions::default());
+        let credit = Some(1);
+        let options = ReaderOptions {
+            credit,
+            ..ReaderOptions::default()
+        };
+        let _others: Vec<_> = (0..others).map(|_| fixture.reader(options)).collect();
+        fixture.distributor.signs.all_are_quiet();
         World {
             sleeper: reader.sleeper(),
             fixture,
@@ -250,12 +258,12 @@ impl World {
 }
 
 /// Runs every order of steps with at most `most` interruptions in all; returns the number of orders.
-fn every_order(per_chunk: u32, packets: u64, most: u32) -> u64 {
+fn every_order(per_chunk: u32, packets: u64, others: u32, most: u32) -> u64 {
     // For each step: the chosen actor, and the number of possible actors.
     let mut path: Vec<(usize, usize)> = Vec::new();
     let mut orders = 0;
     loop {
-        let mut world = World::new(per_chunk, packets);
+        let mut world = World::new(per_chunk, packets, others);
         let (mut last, mut interrupted) = (Who::Writer, 0);
         for at in 0.. {
             let mut ready = world.ready();
@@ -290,7 +298,12 @@ fn every_order(per_chunk: u32, packets: u64, most: u32) -> u64 {
 #[test]
 #[cfg_attr(miri, ignore = "too many orders for an interpreter")]
 fn nobody_sleeps_over_a_packet_nor_is_woken_for_nothing_whatever_the_order() {
-    let orders = [every_order(10, 3, 4), every_order(1, 3, 4)];
-    println!("{orders:?} orders, packets in one chunk and in a chunk each");
+    let orders = [
+        every_order(10, 3, 0, 4),
+        every_order(1, 3, 0, 4),
+        every_order(10, 3, 40, 3),
+        every_order(1, 3, 40, 3),
+    ];
+    println!("{orders:?} orders, packets in one chunk and in a chunk each, few and many readers");
     assert!(orders.iter().all(|orders| *orders > 20));
 }
