@@ -80,6 +80,10 @@ impl Placement {
     /// Every capture calls this first, because it also restores settings that killed captures changed.
     pub(crate) fn resolve(self, interface: Option<&str>) -> Result<Self> {
         state::restore();
+        if self.moves_interrupts() {
+            // A recorder could not create it later. A failure is reported when the file is created.
+            let _later = state::make_folder();
+        }
         if !self.is_automatic {
             return Ok(self);
         }

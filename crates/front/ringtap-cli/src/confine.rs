@@ -7,6 +7,7 @@ use anyhow::{Result, ensure};
 use clap::Args;
 use ringtap::{CapabilitySet, Confinement, User, WHILE_CAPTURING};
 use ringtap_device::Kind;
+use ringtap_ipc::folder::ROOT_FOLDER;
 
 use crate::UsageError;
 use crate::affinity::Placement;
@@ -14,8 +15,8 @@ use crate::affinity::Placement;
 const ONLY_ROOT: &str =
     "-Z: only root can put interrupts and NAPI back: leave out irq= and napi= of --cpu";
 
-/// Places outside of its files that a recorder writes: settings of interrupts, and what they were.
-const SETTINGS: [&str; 3] = ["/proc/irq", "/sys", "/run/ringtap"];
+/// Folders in which a recorder restores interrupts and NAPI, and forgets what they were.
+const SETTINGS: [&str; 3] = ["/proc/irq", "/sys", ROOT_FOLDER];
 
 /// User that a verb becomes.
 #[derive(Args, Clone, Debug, Default)]
@@ -67,15 +68,21 @@ impl UserArgs {
             keeps.keeps |= CapabilitySet::DAC_OVERRIDE;
         }
         keeps.writes_below = folders(file);
+        if cpu.moves_interrupts() {
+            let settings = SETTINGS.iter().map(PathBuf::from);
+            keeps
+                .writes_below
+                .iter_mut()
+                .for_each(|all| all.extend(settings.clone()));
+        }
         Ok(keeps)
     }
 }
 
 /// Folders in which a recorder writes; `None` if the name does not tell.
 fn folders(file: &str) -> Option<Vec<PathBuf>> {
-    let settings = SETTINGS.iter().map(PathBuf::from);
     if file == "-" {
-        return Some(settings.collect());
+        return Some(Vec::new());
     }
     let path = Path::new(file);
     // A link, or a device such as /dev/stdout, leads elsewhere.
@@ -86,7 +93,7 @@ fn folders(file: &str) -> Option<Vec<PathBuf>> {
         None => return None,
     };
     let tells = is_plain && !folder.to_string_lossy().contains('%') && folder.is_dir();
-    tells.then(|| settings.chain([folder.to_owned()]).collect())
+    tells.then(|| vec![folder.to_owned()])
 }
 
 #[cfg(test)]
@@ -95,10 +102,9 @@ mod tests {
 
     #[test]
     fn a_recorder_writes_in_the_folder_of_its_files() {
-        let last = |file: &str| folders(file).and_then(|mut all| all.pop());
-        assert_eq!(last("x.pcapng"), Some(".".into()));
-        assert_eq!(last("/tmp/x-%H.pcapng"), Some("/tmp".into()));
-        assert_eq!(last("-"), Some("/run/ringtap".into()));
+        assert_eq!(folders("x.pcapng"), Some(vec![".".into()]));
+        assert_eq!(folders("/tmp/x-%H.pcapng"), Some(vec!["/tmp".into()]));
+        assert_eq!(folders("-"), Some(Vec::new()));
         for elsewhere in ["/dev/stdout", "/tmp/%H/x.pcapng", "/no such folder/x", "/"] {
             assert_eq!(folders(elsewhere), None, "{elsewhere}");
         }

@@ -15,6 +15,7 @@ use std::process::{Command, ExitCode};
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use ringtap_device::DeviceSpec;
+use ringtap_ipc::environment;
 
 use crate::seeing::HubSocketArgs;
 use crate::{UsageError, print};
@@ -128,7 +129,7 @@ pub(crate) fn run(args: &ExecArgs) -> Result<ExitCode> {
 
 /// Path of the library that belongs to this program.
 fn library(own: &Path) -> Result<PathBuf> {
-    if let Some(named) = env::var_os("RINGTAP_PCAP") {
+    if let Some(named) = environment::variable("RINGTAP_PCAP") {
         let named = PathBuf::from(named);
         if !named.is_file() {
             bail!("RINGTAP_PCAP={}: there is no such file", named.display());
@@ -163,7 +164,7 @@ fn folder_of_names(library: &Path) -> Option<PathBuf> {
 /// A variable's list of paths with `path` in front.
 fn first(path: &OsStr, variable: &str) -> OsString {
     let mut list = path.to_owned();
-    if let Some(more) = env::var_os(variable).filter(|more| !more.is_empty()) {
+    if let Some(more) = environment::variable(variable).filter(|more| !more.is_empty()) {
         list.push(":");
         list.push(more);
     }

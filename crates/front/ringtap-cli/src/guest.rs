@@ -2,7 +2,6 @@
 //! `ringtap guest`: the agent in a virtual machine, which serves groups of the host as `host:GROUP`.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -13,6 +12,7 @@ use ringtap_client::{Connection, HOST_FOLDER};
 use ringtap_device::Size;
 use ringtap_hub::AccessList;
 use ringtap_hub::Limits;
+use ringtap_ipc::folder::Folder;
 use ringtap_vm::guest::{Agent, AgentOptions, STATUS_FILE};
 use tracing_subscriber::filter::LevelFilter;
 
@@ -93,16 +93,15 @@ pub(crate) fn run(args: &GuestArgs) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Makes the folder, which every user can enter, and the folder above it.
+/// Makes the folder, which every user can enter and only root can write, and the folder above it.
 fn make_folder(folder: &Path) -> Result<()> {
     let context = || format!("{}: the folder cannot be made", folder.display());
-    for one in folder.parent().into_iter().chain([folder]) {
-        if !one.as_os_str().is_empty() && !one.is_dir() {
-            fs::create_dir(one).with_context(context)?;
-            fs::set_permissions(one, fs::Permissions::from_mode(0o755)).with_context(context)?;
-        }
+    let above = folder.parent().filter(|one| !one.as_os_str().is_empty());
+    if let Some(above) = above {
+        let _or_opened = Folder::open_or_create(above, 0o755).with_context(context)?;
     }
-    Ok(())
+    let made = Folder::open_or_create(folder, 0o755).with_context(context)?;
+    Ok(made.require_own()?)
 }
 
 fn show_status(folder: &Path) -> Result<ExitCode> {

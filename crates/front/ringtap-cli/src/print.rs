@@ -11,6 +11,8 @@ use std::io::{self, ErrorKind, Write as _};
 
 use anyhow::{Error, Result};
 use ringtap_hub::SOURCE_NOTES;
+use ringtap_ipc::environment;
+use ringtap_ipc::text::clean;
 use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::{
     Layer as _, fmt, layer::SubscriberExt as _, util::SubscriberInitExt as _,
@@ -54,9 +56,9 @@ pub(crate) fn error(text: impl Display) {
 
 /// Whether standard error is the journal, by the variable that systemd sets.
 pub(crate) fn is_journal() -> bool {
-    let journal = std::env::var("JOURNAL_STREAM").unwrap_or_default();
+    let journal = environment::variable("JOURNAL_STREAM").unwrap_or_default();
     let stderr = rustix::fs::fstat(io::stderr());
-    stderr.is_ok_and(|file| journal == format!("{}:{}", file.st_dev, file.st_ino))
+    stderr.is_ok_and(|file| journal == *format!("{}:{}", file.st_dev, file.st_ino))
 }
 
 /// Prints each note on its own line of standard error.
@@ -104,15 +106,10 @@ pub(crate) fn over(text: impl Display) {
     let _lost = io::stderr().write_all(format!("\r{text}\x1b[K").as_bytes());
 }
 
-/// The text without control characters, which could change the terminal: texts may come from another
-/// process or a file.
+/// The text without control characters, which could change the terminal: texts may come from a file or a
+/// packet.
 fn printable(text: impl Display) -> String {
-    let visible = |c: char| match c {
-        '\n' | '\t' => c,
-        c if c.is_control() => char::REPLACEMENT_CHARACTER,
-        c => c,
-    };
-    text.to_string().chars().map(visible).collect()
+    clean(&text.to_string()).into_owned()
 }
 
 #[cfg(test)]

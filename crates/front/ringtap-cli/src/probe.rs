@@ -80,8 +80,8 @@ pub(crate) struct ProbeArgs {
     #[arg(long, value_name = "ADDRESS", value_parser = metrics::address)]
     metrics: Option<SocketAddr>,
 
-    /// Socket for `ringtap probe ctl`. [default: /run/ringtap/probe.sock, with -Z
-    /// /run/ringtap/probe-UID/probe.sock, without root
+    /// Socket for `ringtap probe ctl`. [default: /run/ringtap-root/probe.sock, with -Z
+    /// /run/ringtap-root/probe-UID/probe.sock, without root
     /// $XDG_RUNTIME_DIR/ringtap-probe.sock; none for a file]
     #[arg(long, value_name = "PATH")]
     control: Option<PathBuf>,

@@ -169,7 +169,7 @@ fn a_probe_that_became_a_user_listens_to_the_user_and_leaves_no_socket() {
     let net = Namespace::with_veth("rights-probe");
     let probe = start(&net, &["probe", "-i", "tap:rx0", "-Z", "nobody"]);
     probe.wait_for_stderr("ringtap: probe of", LIMIT);
-    let socket = format!("/run/ringtap/probe-{NOBODY}/probe.sock");
+    let socket = format!("/run/ringtap-root/probe-{NOBODY}/probe.sock");
     let connects = "import socket, sys\nsocket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET).connect(sys.argv[1])";
     let mut user = Command::new("python3");
     user.args(["-c", connects, &socket]).uid(NOBODY);

@@ -16,10 +16,10 @@ use std::ptr;
 use std::sync::Once;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
+use ringtap_ipc::environment;
 use ringtap_ipc::socket::Socket;
 
 use crate::messages;
-use crate::real::trusted_variable;
 
 /// Possible paths of the `ringtap` program, relative to this library's folder.
 const NEAR: [&str; 4] = [
@@ -50,7 +50,7 @@ pub(crate) fn start(device: &str) -> io::Result<Socket> {
     let text = |text: &OsStr| CString::new(text.as_bytes()).map_err(io::Error::from);
     let arguments = ["ringtap", "serve-one", "-i", device].map(|word| text(OsStr::new(word)));
     // The capture process itself must not read through this library.
-    let environment = std::env::vars_os().filter(|(name, _)| name != "LD_PRELOAD");
+    let environment = environment::all().filter(|(name, _)| name != "LD_PRELOAD");
     let environment = environment.map(|(name, value)| {
         let entry = [name.as_bytes(), b"=", value.as_bytes()].concat();
         text(OsStr::from_bytes(&entry))
@@ -88,7 +88,7 @@ fn pointers(texts: &[CString]) -> Vec<*const c_char> {
 
 /// The `ringtap` program that belongs to this library.
 fn program() -> io::Result<PathBuf> {
-    let named = trusted_variable("RINGTAP_PROGRAM").map(PathBuf::from);
+    let named = environment::variable("RINGTAP_PROGRAM").map(PathBuf::from);
     let folder = own_folder().into_iter();
     let near = folder.flat_map(|folder| NEAR.map(|path| folder.join(path)));
     let usual = ["/usr/local/bin/ringtap", "/usr/bin/ringtap"].map(PathBuf::from);

@@ -10,9 +10,8 @@ use std::io::Write as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::sync::{Mutex, OnceLock};
 
+use ringtap_ipc::environment;
 use ringtap_ipc::mutex::lock;
-
-use crate::real::is_set;
 
 /// Prints a message, unless it was printed before.
 pub(crate) fn once(text: &str) {
@@ -30,12 +29,12 @@ pub(crate) fn once(text: &str) {
 /// Whether messages are suppressed.
 pub(crate) fn is_quiet() -> bool {
     static QUIET: OnceLock<bool> = OnceLock::new();
-    *QUIET.get_or_init(|| is_set("RINGTAP_QUIET") || is_redirected())
+    *QUIET.get_or_init(|| environment::is_set("RINGTAP_QUIET") || is_redirected())
 }
 
 /// Whether standard error differs from that of `ringtap exec`.
 fn is_redirected() -> bool {
-    let Some(original) = std::env::var_os("RINGTAP_STDERR") else {
+    let Some(original) = environment::variable("RINGTAP_STDERR") else {
         return false;
     };
     let now = std::fs::metadata("/proc/self/fd/2");

@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Finds the system's own libpcap by its path, whatever this library's name is, and reads settings
-//! from the environment.
+//! Finds the system's own libpcap by its path, whatever this library's name is.
 //!
 //! Invariants
 //! - The real library calls its own functions (`RTLD_DEEPBIND`), although this library's have the
 //!   same names and come first in the process.
 //! - The real library is never unloaded, so its addresses stay valid.
 
-use std::ffi::{CStr, CString, OsString, c_char, c_int, c_void};
+use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
+
+use ringtap_ipc::environment;
 
 use crate::abi::{ERRBUF_SIZE, Pcap};
 use crate::list::Functions;
@@ -48,21 +49,6 @@ pub(crate) fn functions() -> Result<&'static Functions, &'static str> {
 /// The real library's functions if the library is loaded already; for signal handlers.
 pub(crate) fn found() -> Option<&'static Functions> {
     REAL.get()?.as_ref().ok()
-}
-
-/// A variable of the environment, unless the program runs with more rights than its user.
-pub(crate) fn trusted_variable(name: &str) -> Option<OsString> {
-    // SAFETY: reads a number that the kernel gave the process.
-    let secure = unsafe { libc::getauxval(libc::AT_SECURE) } != 0;
-    match secure {
-        true => None,
-        false => std::env::var_os(name),
-    }
-}
-
-/// Whether a variable of the environment is set to a value other than 0.
-pub(crate) fn is_set(name: &str) -> bool {
-    std::env::var_os(name).is_some_and(|value| value != "0")
 }
 
 /// A handle of the real library. Dropping this closes the handle.
@@ -120,7 +106,7 @@ impl Drop for RealHandle {
 }
 
 fn load() -> Result<Functions, String> {
-    if let Some(path) = trusted_variable("RINGTAP_LIBPCAP") {
+    if let Some(path) = environment::variable("RINGTAP_LIBPCAP") {
         let path = PathBuf::from(path);
         return open(&path).map_err(|why| format!("RINGTAP_LIBPCAP={}: {why}", path.display()));
     }

@@ -6,10 +6,10 @@ use std::path::Path;
 use ringtap_client::{ConnectError, Connection, HOST_FOLDER, default_socket};
 use ringtap_device::{DeviceSpec, Direction, Kind, Queues};
 use ringtap_filter::MOST_SNAP_LENGTH;
+use ringtap_ipc::environment;
 use ringtap_ipc::protocol::{HubStatus, SourceState};
 
 use crate::error::LibpcapError;
-use crate::real::trusted_variable;
 
 /// The reader of a device.
 #[derive(Debug, PartialEq)]
@@ -56,7 +56,7 @@ impl Route {
 
 /// The user's choice for all interfaces: `ringtap exec --via`.
 pub(crate) fn via() -> Option<String> {
-    trusted_variable("RINGTAP_VIA")?.into_string().ok()
+    environment::variable("RINGTAP_VIA")?.into_string().ok()
 }
 
 /// Whether this is the name of a Ringtap device.

@@ -12,9 +12,12 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use ringtap_ipc::environment;
 use ringtap_ipc::event::{Event, readable_among, sleep_until_readable};
+use ringtap_ipc::folder::ROOT_FOLDER;
 use ringtap_ipc::peer::Peer;
-use ringtap_ipc::socket::{Listener, STANDARD_FOLDER, Socket};
+use ringtap_ipc::socket::{Listener, Socket};
+use ringtap_ipc::text::{MOST_TEXT_BYTES, from_json};
 use ringtap_ipc::transport::{MOST_BYTES, Transport as _};
 use ringtap_pool::wake::Signal as _;
 
@@ -92,7 +95,7 @@ fn answer(socket: &Socket, control: &ProbeControl, buffer: &mut [u8]) -> io::Res
         return Ok(());
     }
     let (message, _refused) = socket.receive(buffer)?;
-    let answer: CtlAnswer = match serde_json::from_slice::<ProbeCommand>(message) {
+    let answer: CtlAnswer = match from_json::<ProbeCommand>(message, MOST_TEXT_BYTES) {
         Err(error) => Err(format!("not a command: {error}")),
         Ok(command) => control.apply(&command).map_err(|error| error.to_string()),
     };
@@ -116,7 +119,8 @@ pub fn send(path: &Path, command: &ProbeCommand) -> Result<String, CommandError>
         if answer.is_empty() {
             return Err(io::ErrorKind::PermissionDenied.into());
         }
-        Ok(serde_json::from_slice(answer)?)
+        // The ledger is one text of the message.
+        Ok(from_json(answer, MOST_BYTES)?)
     };
     let answer = asked().unwrap_or_else(|reason| {
         Err(format!(
@@ -127,12 +131,11 @@ pub fn send(path: &Path, command: &ProbeCommand) -> Result<String, CommandError>
     answer.map_err(CommandError)
 }
 
-/// The socket of a probe whose user named none: `/run/ringtap/probe.sock` for root, else in the user's own
+/// The socket of a probe whose user named none: `/run/ringtap-root/probe.sock` for root, else in the user's own
 /// runtime folder; `None` without such a folder.
 pub fn default_path() -> Option<PathBuf> {
     match Peer::this_process().uid {
-        0 => Some(Path::new(STANDARD_FOLDER).join(SOCKET)),
-        _ => std::env::var_os("XDG_RUNTIME_DIR")
-            .map(|own| Path::new(&own).join("ringtap-probe.sock")),
+        0 => Some(Path::new(ROOT_FOLDER).join(SOCKET)),
+        _ => environment::runtime_folder().map(|own| own.join("ringtap-probe.sock")),
     }
 }

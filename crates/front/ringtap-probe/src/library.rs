@@ -21,6 +21,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use ringtap_ipc::socket::Socket;
+use ringtap_ipc::text;
 use ringtap_ipc::transport::{MOST_BYTES, Transport as _};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -117,5 +118,5 @@ fn receive<T: DeserializeOwned>(socket: &Socket, buffer: &mut Vec<u8>) -> io::Re
     if message.is_empty() {
         return Ok(None);
     }
-    Ok(Some(serde_json::from_slice(message)?))
+    Ok(Some(text::from_json(message, text::MOST_TEXT_BYTES)?))
 }

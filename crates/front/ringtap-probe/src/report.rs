@@ -9,8 +9,12 @@ mod read;
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Display;
-use std::fs;
+use std::fs::OpenOptions;
+use std::io::{self, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
+
+use ringtap_ipc::folder::link_flags;
 
 use crate::analysis::protocol_word;
 use read::{ReportRow, ReportTableKind};
@@ -216,7 +220,7 @@ impl FlowReport {
             (beside("dns"), self.dns_csv()),
         ];
         for (path, text) in &written {
-            fs::write(path, text).map_err(ReportError::at(path))?;
+            write(path, text).map_err(ReportError::at(path))?;
         }
         Ok(written.map(|(path, _)| path))
     }
@@ -283,6 +287,14 @@ impl TrafficSum {
         self.bytes += other.bytes * share;
         self.lost += other.lost * share;
     }
+}
+
+/// Writes a file, which replaces an older one.
+fn write(path: &Path, text: &str) -> io::Result<()> {
+    let mut options = OpenOptions::new();
+    options.write(true).create(true).truncate(true);
+    let mut file = options.custom_flags(link_flags(path)).open(path)?;
+    file.write_all(text.as_bytes())
 }
 
 /// The greatest power of two that is not above the number.

@@ -4,7 +4,9 @@
 //! Hubs, readers and sources use this crate; they do not depend on each other.
 
 pub mod doorbell;
+pub mod environment;
 pub mod event;
+pub mod folder;
 pub mod mapping;
 pub mod memfd;
 pub mod mutex;
@@ -12,6 +14,7 @@ pub mod peer;
 pub mod protocol;
 pub mod socket;
 pub mod subscription;
+pub mod text;
 pub mod time;
 pub mod transport;
 pub mod verdict;

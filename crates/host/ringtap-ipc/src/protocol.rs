@@ -5,6 +5,7 @@
 //!
 //! Invariants
 //! - Parsing any bytes never panics and allocates a bounded amount of memory.
+//! - No text of a decoded message has a control character: see [`text`](crate::text).
 
 mod snapshot;
 mod status;
@@ -12,6 +13,7 @@ mod status;
 use std::io;
 
 use ringtap_filter::Program;
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 pub use snapshot::{LaneSnapshot, Snapshot, SourceSnapshot};
@@ -21,6 +23,7 @@ pub use status::{
 };
 
 use crate::subscription::{Attached, SubscriptionRequest, Wanted};
+use crate::text;
 
 /// Version of the protocol; hub and reader must have the same.
 pub const VERSION: u32 = 1;
@@ -158,13 +161,13 @@ pub fn encode(message: &impl Serialize) -> Vec<u8> {
     serde_json::to_vec(message).unwrap_or_default()
 }
 
-/// Decodes a message.
+/// Decodes a message, and cleans its texts.
 ///
 /// # Errors
 ///
 /// [`ParseError`].
-pub fn decode<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<T, ParseError> {
-    Ok(serde_json::from_slice(bytes)?)
+pub fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ParseError> {
+    Ok(text::from_json(bytes, text::MOST_TEXT_BYTES)?)
 }
 
 #[cfg(test)]

@@ -1,24 +1,24 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Transport between processes of one host: a UNIX socket with one datagram per message.
 
-use std::fs;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::fs::{FileTypeExt, MetadataExt as _, PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use rustix::fs::FileType;
 use rustix::io::{Errno, retry_on_intr};
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags,
     SendAncillaryBuffer, SendAncillaryMessage, SendFlags, Shutdown, SocketAddrUnix, SocketFlags,
-    SocketType, accept_with, bind, connect, listen, recvmsg, sendmsg, shutdown, socket_with,
-    socketpair, sockopt,
+    SocketType, accept_with, connect, listen, recvmsg, sendmsg, shutdown, socket_with, socketpair,
+    sockopt,
 };
 
 use crate::event::sleep_until_readable;
+use crate::folder::{Folder, FolderError, SocketFile, above, identity};
 use crate::peer::{pass_descriptors, refuse_descriptors};
 use crate::transport::{MOST_BYTES, MOST_FDS, Transport};
 
@@ -47,12 +47,13 @@ pub struct Socket {
 pub struct Listener {
     fd: OwnedFd,
     refuses_descriptors: bool,
-    path: PathBuf,
-    file: FileIdentity,
+    _file: SocketFile,
 }
 
-/// Device and inode of a file.
-type FileIdentity = (u64, u64);
+/// Permissions of a socket to which every user may connect.
+const FOR_EVERYBODY: u32 = 0o666;
+/// Permissions of a socket to which only its owner and root may connect.
+const FOR_OWNER: u32 = 0o600;
 
 /// Why a hub cannot listen on a socket.
 #[derive(Debug, thiserror::Error)]
@@ -71,6 +72,9 @@ pub enum ListenError {
     /// The socket's folder does not exist.
     #[error("{path}: there is no folder {folder}: create it, or choose another --socket")]
     NoFolder { path: PathBuf, folder: PathBuf },
+    /// Another user chose where the folder leads.
+    #[error("{path}: cannot listen: {reason}: choose another --socket")]
+    Folder { path: PathBuf, reason: FolderError },
     /// The system refused.
     #[error("{path}: cannot listen: {reason}: choose a --socket in a folder that you may write")]
     System { path: PathBuf, reason: io::Error },
@@ -211,12 +215,42 @@ impl Listener {
     /// Every [`ListenError`]. `bind` replaces the socket of a killed hub, but no other file, and
     /// creates no folder but `/run/ringtap`.
     pub fn bind(path: &Path) -> Result<Self, ListenError> {
+        Self::bind_with(path, FOR_EVERYBODY, None)
+    }
+
+    /// As [`bind`](Self::bind), but only the user `uid` and root may connect. The socket belongs to that
+    /// user; only root may give it to another one.
+    ///
+    /// # Errors
+    ///
+    /// Every [`ListenError`].
+    pub fn bind_for(path: &Path, uid: u32) -> Result<Self, ListenError> {
+        Self::bind_with(path, FOR_OWNER, Some(uid))
+    }
+
+    fn bind_with(path: &Path, mode: u32, owner: Option<u32>) -> Result<Self, ListenError> {
         let path = path.to_owned();
         let refused = |reason| ListenError::System {
             path: path.clone(),
             reason,
         };
-        let found = identity(&path).ok();
+        let name = path.file_name();
+        let name = name.ok_or_else(|| refused(Errno::ISDIR.into()))?;
+        let folder = above(&path);
+        let opened = match folder == Path::new(STANDARD_FOLDER) {
+            true => Folder::open_or_create(folder, 0o755),
+            false => Folder::open(folder),
+        };
+        let folder = match opened {
+            Ok(folder) => folder,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                let folder = folder.to_owned();
+                return Err(ListenError::NoFolder { path, folder });
+            }
+            Err(FolderError::System { reason, .. }) => return Err(refused(reason)),
+            Err(reason) => return Err(ListenError::Folder { path, reason }),
+        };
+        let found = folder.find(name).ok();
         match probe(&path) {
             Ok(()) | Err(Errno::AGAIN) => return Err(ListenError::InUse { path }),
             // For a socket of another type that a process has.
@@ -224,46 +258,37 @@ impl Listener {
             // No process has the socket, or there is none.
             Err(_) => {}
         }
-        if let Some(folder) = path
-            .parent()
-            .filter(|folder| !folder.as_os_str().is_empty())
-        {
-            match folder == Path::new(STANDARD_FOLDER) {
-                true => make_standard_folder().map_err(refused)?,
-                false if folder.try_exists().is_ok_and(|there| !there) => {
-                    let folder = folder.to_owned();
-                    return Err(ListenError::NoFolder { path, folder });
-                }
-                false => {}
-            }
-        }
-        match fs::symlink_metadata(&path) {
-            Ok(there) if !there.file_type().is_socket() => {
+        match folder.find(name) {
+            Ok(there) if FileType::from_raw_mode(there.st_mode) != FileType::Socket => {
                 return Err(ListenError::NotASocket { path });
             }
             // Made by another hub since the probe.
-            Ok(_) if identity(&path).ok() != found => return Err(ListenError::InUse { path }),
-            Ok(_) => fs::remove_file(&path).map_err(refused)?,
+            Ok(there) if found.map(|found| identity(&found)) != Some(identity(&there)) => {
+                return Err(ListenError::InUse { path });
+            }
+            Ok(_) => folder.remove(name).map_err(refused)?,
             Err(_) => {}
         }
-        Self::listen(&path).map_err(|error| match error.kind() {
-            io::ErrorKind::AddrInUse => ListenError::InUse { path: path.clone() },
+        let listen = || Self::listen(folder, &path, mode, owner);
+        listen().map_err(|error| match error.kind() {
+            io::ErrorKind::AlreadyExists => ListenError::InUse { path: path.clone() },
             _ => refused(error),
         })
     }
 
-    fn listen(path: &Path) -> io::Result<Self> {
+    fn listen(folder: Folder, path: &Path, mode: u32, owner: Option<u32>) -> io::Result<Self> {
+        // A reader could not connect to a path that is too long.
+        let _address = SocketAddrUnix::new(path)?;
+        let name = path.file_name().unwrap_or_default();
         let fd = make(SocketFlags::CLOEXEC | SocketFlags::NONBLOCK)?;
         // Accepted sockets inherit it.
         let refuses_descriptors = refuse_descriptors(&fd);
-        bind(&fd, &SocketAddrUnix::new(path)?)?;
-        fs::set_permissions(path, fs::Permissions::from_mode(0o666))?;
+        let file = SocketFile::bind(folder, name, &fd, mode, owner)?;
         listen(&fd, 64)?;
         Ok(Listener {
             fd,
             refuses_descriptors,
-            path: path.to_owned(),
-            file: identity(path)?,
+            _file: file,
         })
     }
 
@@ -283,17 +308,6 @@ impl Listener {
         }
     }
 
-    /// Lets only this user and root connect from now on.
-    ///
-    /// # Errors
-    ///
-    /// The system's: another program has removed the socket, or only root may give it to another user.
-    pub fn for_user(self, uid: u32) -> io::Result<Self> {
-        chown(&self.path, Some(uid), None)?;
-        fs::set_permissions(&self.path, fs::Permissions::from_mode(0o600))?;
-        Ok(self)
-    }
-
     /// Accepts descriptors as on kernels that cannot refuse them; for tests.
     #[must_use]
     pub fn accepting_descriptors(mut self) -> Self {
@@ -306,41 +320,6 @@ impl Listener {
 impl AsFd for Listener {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
-    }
-}
-
-/// Creates `/run/ringtap`, which every user can enter.
-fn make_standard_folder() -> io::Result<()> {
-    make_folder(Path::new(STANDARD_FOLDER))
-}
-
-/// Gives the folder `/run/ringtap/NAME` to a user, who then adds and removes sockets there; root creates it.
-///
-/// # Errors
-///
-/// The system's; only root may.
-pub fn standard_folder_of(name: &str, uid: u32) -> io::Result<PathBuf> {
-    make_standard_folder()?;
-    let folder = Path::new(STANDARD_FOLDER).join(name);
-    make_folder(&folder)?;
-    chown(&folder, Some(uid), None)?;
-    Ok(folder)
-}
-
-fn make_folder(folder: &Path) -> io::Result<()> {
-    match fs::create_dir(folder) {
-        Ok(()) => fs::set_permissions(folder, fs::Permissions::from_mode(0o755)),
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
-        Err(error) => Err(error),
-    }
-}
-
-impl Drop for Listener {
-    fn drop(&mut self) {
-        if identity(&self.path).is_ok_and(|file| file == self.file) {
-            // Fails only if the file is gone already.
-            let _gone = fs::remove_file(&self.path);
-        }
     }
 }
 
@@ -357,11 +336,6 @@ fn probe(path: &Path) -> Result<(), Errno> {
     }
 }
 
-fn identity(path: &Path) -> io::Result<FileIdentity> {
-    let file = fs::symlink_metadata(path)?;
-    Ok((file.dev(), file.ino()))
-}
-
 fn make(flags: SocketFlags) -> io::Result<OwnedFd> {
     Ok(socket_with(
         AddressFamily::UNIX,
@@ -373,6 +347,8 @@ fn make(flags: SocketFlags) -> io::Result<OwnedFd> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
     use crate::event::Event;
     use ringtap_pool::wake::Signal;

@@ -5,15 +5,20 @@
 //! - Dropping the guard restores all changed settings, the last one first.
 //! - The caller sees the old value of a setting before the setting changes.
 //! - A note names what an interface lacks: a software device has no interrupts.
+//! - A setting that another process stored names nothing but what this module changes.
 
 use std::collections::BTreeSet;
-use std::fs;
-use std::io;
+use std::fs::{self, OpenOptions};
+use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
 use rustix::thread::Pid;
+use serde::{Deserialize, Serialize};
 
 use crate::cpu;
+
+/// Bytes of an interface's name with its end, in the kernel.
+const INTERFACE_BYTES: usize = 16;
 
 /// The settings to change.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -73,24 +78,84 @@ impl Default for Files {
     }
 }
 
+impl Files {
+    /// The kernel's file of a setting.
+    fn of(&self, name: &SettingName) -> PathBuf {
+        match name {
+            SettingName::Irq(irq) => self.proc.join(format!("irq/{irq}/smp_affinity_list")),
+            SettingName::Threaded(interface) => {
+                self.sys.join(format!("class/net/{interface}/threaded"))
+            }
+        }
+    }
+}
+
+/// What is set.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SettingName {
+    /// CPUs of the interrupt with this number.
+    Irq(u32),
+    /// NAPI threads of the interface with this name.
+    Threaded(String),
+}
+
 /// A setting before its change.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Setting {
-    /// The kernel's file.
-    pub path: PathBuf,
-    /// The text of the file.
+    /// What is set.
+    pub name: SettingName,
+    /// The text of the kernel's file.
     pub text: String,
 }
 
 impl Setting {
+    /// Whether name and text are such as this module stores.
+    #[must_use]
+    pub fn is_usual(&self) -> bool {
+        let text = self.text.as_bytes();
+        match &self.name {
+            SettingName::Irq(_) => {
+                let is_list = |byte: &u8| byte.is_ascii_digit() || matches!(byte, b',' | b'-');
+                !text.is_empty() && text.iter().all(is_list)
+            }
+            SettingName::Threaded(interface) => {
+                let is_name = !matches!(interface.as_str(), "" | "." | "..")
+                    && interface.len() < INTERFACE_BYTES
+                    && !interface.contains('/');
+                is_name && matches!(text, [digit] if digit.is_ascii_digit())
+            }
+        }
+    }
+
+    /// The kernel's file.
+    #[must_use]
+    pub fn path(&self) -> PathBuf {
+        Files::default().of(&self.name)
+    }
+
     /// Restores the setting.
     ///
     /// # Errors
     ///
-    /// The kernel's; [`io::ErrorKind::NotFound`] if the interface is gone.
+    /// [`io::ErrorKind::InvalidInput`] unless it [is usual](Self::is_usual). The kernel's;
+    /// [`io::ErrorKind::NotFound`] if the interface is gone.
     pub fn put_back(&self) -> io::Result<()> {
-        fs::write(&self.path, &self.text)
+        self.put_back_in(&Files::default())
     }
+
+    fn put_back_in(&self, files: &Files) -> io::Result<()> {
+        match self.is_usual() {
+            true => write(&files.of(&self.name), &self.text),
+            false => Err(io::ErrorKind::InvalidInput.into()),
+        }
+    }
+}
+
+/// Writes a file of the kernel, which is not created.
+fn write(path: &Path, text: &str) -> io::Result<()> {
+    let mut file = OpenOptions::new().write(true).truncate(true).open(path)?;
+    file.write_all(text.as_bytes())
 }
 
 /// A function that gets each setting before its change.
@@ -99,6 +164,7 @@ pub type Keep<'a> = &'a mut dyn FnMut(&Setting) -> io::Result<()>;
 /// Changed settings; dropping this restores them.
 #[derive(Debug, Default)]
 pub struct Interrupts {
+    files: Files,
     changed: Vec<Setting>,
     /// Notes for the user.
     pub notes: Vec<String>,
@@ -128,7 +194,11 @@ impl Interrupts {
         steering: Steering,
         keep: Keep<'_>,
     ) -> Result<Self, InterruptsError> {
-        let mut steered = Interrupts::default();
+        let mut steered = Interrupts {
+            files: files.clone(),
+            changed: Vec::new(),
+            notes: Vec::new(),
+        };
         let threads = match steering.threaded {
             true => steered.thread(files, interface, keep)?,
             false => Vec::new(),
@@ -138,9 +208,8 @@ impl Interrupts {
         };
         let irqs = receive_irqs(files, interface);
         for irq in &irqs {
-            let path = files.proc.join(format!("irq/{irq}/smp_affinity_list"));
             steered
-                .write(path, &cpu.to_string(), keep)
+                .write(SettingName::Irq(*irq), &cpu.to_string(), keep)
                 .map_err(|reason| InterruptsError::NotMoved {
                     interface: interface.to_owned(),
                     irq: *irq,
@@ -174,8 +243,7 @@ impl Interrupts {
         keep: Keep<'_>,
     ) -> Result<Vec<i32>, InterruptsError> {
         let before = napi_threads(files, interface);
-        let path = files.sys.join(format!("class/net/{interface}/threaded"));
-        self.write(path, "1", keep)
+        self.write(SettingName::Threaded(interface.to_owned()), "1", keep)
             .map_err(|reason| InterruptsError::NotThreaded {
                 interface: interface.to_owned(),
                 reason,
@@ -186,12 +254,13 @@ impl Interrupts {
     }
 
     /// Writes a setting, unless it has this value already.
-    fn write(&mut self, path: PathBuf, text: &str, keep: Keep<'_>) -> io::Result<()> {
+    fn write(&mut self, name: SettingName, text: &str, keep: Keep<'_>) -> io::Result<()> {
+        let path = self.files.of(&name);
         let before = fs::read_to_string(&path)?.trim().to_owned();
         if before != text {
-            let setting = Setting { path, text: before };
+            let setting = Setting { name, text: before };
             keep(&setting)?;
-            fs::write(&setting.path, text)?;
+            write(&path, text)?;
             self.changed.push(setting);
         }
         Ok(())
@@ -202,7 +271,7 @@ impl Drop for Interrupts {
     fn drop(&mut self) {
         for setting in self.changed.drain(..).rev() {
             // An interface that is gone has no settings.
-            let _gone = setting.put_back();
+            let _gone = setting.put_back_in(&self.files);
         }
     }
 }
@@ -331,7 +400,7 @@ mod tests {
         };
         let mut kept = Vec::new();
         let mut keep = |setting: &Setting| {
-            let now = fs::read_to_string(&setting.path)?;
+            let now = fs::read_to_string(files.of(&setting.name))?;
             assert_eq!(now.trim(), setting.text, "told before it is changed");
             kept.push(setting.clone());
             Ok(())

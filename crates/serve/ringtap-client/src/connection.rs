@@ -4,7 +4,6 @@
 //! Invariants
 //! - The reader checks what a hub sends: a faulty hub can make it fail, not misbehave.
 
-use std::env;
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -14,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use ringtap_filter::{LinkType, Program};
 use ringtap_ipc::doorbell::ReaderDoorbell;
+use ringtap_ipc::environment;
 use ringtap_ipc::event::{has_left, sleep_until_readable};
 use ringtap_ipc::mutex::lock;
 use ringtap_ipc::protocol::{
@@ -39,12 +39,12 @@ const MOST_READERS: usize = 100_000;
 /// Path of this machine's hub socket: `$RINGTAP_SOCKET`, else `/run/ringtap/hub.sock`, or in the
 /// user's own runtime folder if that is not root's.
 pub fn default_socket() -> PathBuf {
-    if let Some(path) = env::var_os("RINGTAP_SOCKET") {
+    if let Some(path) = environment::variable("RINGTAP_SOCKET") {
         return path.into();
     }
     let system = Path::new("/run/ringtap/hub.sock");
-    match env::var_os("XDG_RUNTIME_DIR") {
-        Some(own) if !is_root() && !system.exists() => Path::new(&own).join("ringtap.sock"),
+    match environment::runtime_folder() {
+        Some(own) if !is_root() && !system.exists() => own.join("ringtap.sock"),
         _ => system.to_owned(),
     }
 }

@@ -10,12 +10,13 @@
 //!
 //! Invariants
 //! - No message is longer than a payload of vNPlug may be.
-//! - Filters that arrive are valid programs.
+//! - Filters that arrive are valid programs, and texts have no control characters.
 #![forbid(unsafe_code)]
 
 use ringtap_filter::Program;
 use ringtap_ipc::protocol::{ParseError, decode, encode};
 use ringtap_vnplug::ctrl::message::{ApplicationId, ApplicationMessage, MOST_PAYLOAD_BYTES};
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 /// Number of the application.
@@ -212,7 +213,7 @@ pub fn pack(message: &impl Serialize, request: u32) -> Result<ApplicationMessage
 /// # Errors
 ///
 /// [`MessageError::Version`], [`MessageError::Parse`].
-pub fn unpack<'a, T: Deserialize<'a>>(message: &'a ApplicationMessage) -> Result<T, MessageError> {
+pub fn unpack<T: DeserializeOwned>(message: &ApplicationMessage) -> Result<T, MessageError> {
     match message.kind {
         VERSION => Ok(decode(&message.payload)?),
         other => Err(MessageError::Version(other)),

@@ -1,39 +1,46 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Stores the settings that a capture changes, so that the next start restores them after a kill.
 //!
-//! Each process keeps one file below `/run/ringtap/settings` locked. An unlocked file belongs to a
+//! Each process keeps one file below `/run/ringtap-root/settings` locked. An unlocked file belongs to a
 //! process that was killed.
 //!
 //! Invariants
 //! - A setting is in the file before it is changed.
-//! - Settings of other network namespaces stay unchanged: here their paths mean other interfaces.
+//! - Settings of other network namespaces stay unchanged: here their names mean other interfaces.
+//! - Root obeys no file that another user could have written, and a file names nothing but the settings
+//!   that a capture changes.
 
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, BufRead, BufReader, Write as _};
+use std::ffi::{OsStr, OsString};
+use std::fs::{self, File};
+use std::io::{self, Read as _, Write as _};
 use std::os::unix::fs::MetadataExt as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use anyhow::{Context, Result};
+use ringtap_ipc::folder::{Folder, FolderError, ROOT_FOLDER};
 use ringtap_net::interrupts::Setting;
 use rustix::fs::{FlockOperation, flock};
+use rustix::process::geteuid;
 use serde::{Deserialize, Serialize};
 
 use crate::print;
 
-const FOLDER: &str = "/run/ringtap/settings";
+const FOLDER: &str = "/run/ringtap-root/settings";
+/// Most bytes of a file that are read: settings of some thousand interrupts.
+const MOST_BYTES: u64 = 1024 * 1024;
 
 /// One line of the file: a setting as it was before the change.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct SettingLine {
     /// Inode of the network namespace.
     namespace: u64,
-    path: PathBuf,
-    text: String,
+    setting: Setting,
 }
 
 /// The settings that this process changes.
 pub(super) struct StateFile {
-    path: PathBuf,
+    folder: Folder,
+    name: OsString,
     file: File,
     namespace: u64,
 }
@@ -41,18 +48,17 @@ pub(super) struct StateFile {
 impl StateFile {
     /// Creates the file; call this before the first change.
     pub(super) fn create() -> Result<Self> {
-        let path = Path::new(FOLDER).join(std::process::id().to_string());
+        let name = OsString::from(std::process::id().to_string());
         let create = || {
-            fs::create_dir_all(FOLDER)?;
-            let mut options = OpenOptions::new();
-            let file = options.create(true).append(true).open(&path)?;
+            let folder = make_folder()?;
+            let file = folder.append(&name)?;
             flock(&file, FlockOperation::NonBlockingLockExclusive)?;
-            Ok::<_, io::Error>((file, own_namespace()?))
+            Ok::<_, io::Error>((folder, file, own_namespace()?))
         };
-        let (file, namespace) =
-            create().with_context(|| format!("{}: cannot remember settings", path.display()))?;
+        let (folder, file, namespace) = create().context("cannot remember settings")?;
         Ok(Self {
-            path,
+            folder,
+            name,
             file,
             namespace,
         })
@@ -62,8 +68,7 @@ impl StateFile {
     pub(super) fn keep(&mut self, setting: &Setting) -> io::Result<()> {
         let line = SettingLine {
             namespace: self.namespace,
-            path: setting.path.clone(),
-            text: setting.text.clone(),
+            setting: setting.clone(),
         };
         let mut bytes = serde_json::to_vec(&line)?;
         bytes.push(b'\n');
@@ -72,41 +77,81 @@ impl StateFile {
 
     /// Removes the file, once all settings are restored.
     pub(super) fn remove(self) {
-        let _gone = fs::remove_file(&self.path);
+        let _gone = self.folder.remove(&self.name);
     }
+}
+
+/// The folder, which is created if it does not exist.
+pub(super) fn make_folder() -> Result<Folder, FolderError> {
+    let _above = Folder::of_root()?;
+    let folder = Folder::open_or_create(Path::new(FOLDER), 0o700)?;
+    folder.require_own()?;
+    Ok(folder)
 }
 
 /// Restores settings of this network namespace that killed processes changed.
 pub(super) fn restore() {
-    let (Ok(files), Ok(namespace)) = (fs::read_dir(FOLDER), own_namespace()) else {
+    // Only root changes settings, and only its files are there.
+    if !geteuid().is_root() {
+        return;
+    }
+    let folder = || {
+        Folder::open(Path::new(ROOT_FOLDER))?.require_own()?;
+        let folder = Folder::open(Path::new(FOLDER))?;
+        folder.require_own()?;
+        Ok::<_, FolderError>((folder.names()?, folder))
+    };
+    let (names, folder) = match folder() {
+        Ok(found) => found,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return,
+        Err(error) => return refuse(&error),
+    };
+    let Ok(namespace) = own_namespace() else {
         return;
     };
-    for entry in files.flatten() {
-        let path = entry.path();
-        let Ok(file) = File::open(&path) else {
-            continue;
-        };
-        // Only a process that has ended leaves the lock free.
-        if flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
-            continue;
+    for name in names {
+        match folder.open_own(&name) {
+            Ok(file) => restore_from(&folder, &name, &file, namespace),
+            // Another process was faster.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => refuse(&error),
         }
-        let lines = lines_of(BufReader::new(&file));
-        let is_here = |line: &SettingLine| line.namespace == namespace;
-        if !lines.iter().all(is_here) {
-            continue;
-        }
-        for line in lines.into_iter().rev() {
-            put_back(Setting {
-                path: line.path,
-                text: line.text,
-            });
-        }
-        let _gone = fs::remove_file(&path);
     }
 }
 
-fn put_back(setting: Setting) {
-    let (path, was) = (setting.path.display(), &setting.text);
+fn refuse(error: &FolderError) {
+    print::note(format_args!(
+        "ringtap: {error}: no setting is restored from there"
+    ));
+}
+
+/// Restores the settings in a file of a process that has ended, and removes the file.
+fn restore_from(folder: &Folder, name: &OsStr, file: &File, namespace: u64) {
+    // Only a process that has ended leaves the lock free.
+    if flock(file, FlockOperation::NonBlockingLockExclusive).is_err() {
+        return;
+    }
+    let mut text = Vec::new();
+    let _cut = file.take(MOST_BYTES).read_to_end(&mut text);
+    let (lines, refused) = lines_of(&text);
+    if refused > 0 {
+        print::note(format_args!(
+            "ringtap: {}: {refused} lines are no settings that ringtap changes: ignored",
+            folder.path().join(name).display()
+        ));
+    }
+    if !lines.iter().all(|line| line.namespace == namespace) {
+        return;
+    }
+    for line in lines.into_iter().rev() {
+        put_back(&line.setting);
+    }
+    let _gone = folder.remove(name);
+}
+
+fn put_back(setting: &Setting) {
+    let (path, was) = (setting.path(), &setting.text);
+    let path = path.display();
     match setting.put_back() {
         Ok(()) => print::note(format_args!(
             "ringtap: a capture that was killed had changed {path}: restored to {was}"
@@ -120,12 +165,20 @@ fn put_back(setting: Setting) {
     }
 }
 
-/// The complete lines of a file; the setting of an incomplete line was not changed.
-fn lines_of(file: impl BufRead) -> Vec<SettingLine> {
-    let lines = file.lines().map_while(Result::ok);
-    lines
-        .map_while(|line| serde_json::from_str(&line).ok())
-        .collect()
+/// The settings in the complete lines of a file, and the number of lines that are none. The setting of an
+/// incomplete line was not changed.
+fn lines_of(text: &[u8]) -> (Vec<SettingLine>, usize) {
+    let complete = text
+        .split_inclusive(|byte| *byte == b'\n')
+        .filter_map(|line| line.strip_suffix(b"\n"));
+    let mut refused = 0;
+    let parsed = complete.filter_map(|line| {
+        let line: Option<SettingLine> = serde_json::from_slice(line).ok();
+        let line = line.filter(|line| line.setting.is_usual());
+        refused += usize::from(line.is_none());
+        line
+    });
+    (parsed.collect(), refused)
 }
 
 fn own_namespace() -> io::Result<u64> {
@@ -138,14 +191,41 @@ mod tests {
 
     #[test]
     fn a_line_that_was_cut_off_is_left_out() {
-        let one = r#"{"namespace":7,"path":"/one","text":"0"}"#;
-        let two = r#"{"namespace":7,"path":"/two","text":"0-3"}"#;
-        let paths = |text: &str| -> Vec<_> {
-            let lines = lines_of(text.as_bytes()).into_iter();
-            lines.map(|line| line.path.display().to_string()).collect()
+        let one = r#"{"namespace":7,"setting":{"name":{"irq":38},"text":"0"}}"#;
+        let two = r#"{"namespace":7,"setting":{"name":{"threaded":"eth0"},"text":"1"}}"#;
+        let found = |text: &str| {
+            let (lines, refused) = lines_of(text.as_bytes());
+            let paths = lines
+                .iter()
+                .map(|line| line.setting.path().display().to_string());
+            (paths.collect::<Vec<_>>(), refused)
         };
-        assert_eq!(paths(&format!("{one}\n{two}\n")), ["/one", "/two"]);
-        assert_eq!(paths(&format!("{one}\n{}", &two[..20])), ["/one"]);
-        assert!(paths("").is_empty());
+        let paths = [
+            "/proc/irq/38/smp_affinity_list",
+            "/sys/class/net/eth0/threaded",
+        ];
+        let all = paths.map(str::to_owned);
+        assert_eq!(found(&format!("{one}\n{two}\n")), (all.to_vec(), 0));
+        assert_eq!(
+            found(&format!("{one}\n{}", &two[..20])),
+            (all[..1].to_vec(), 0)
+        );
+        assert_eq!(found(""), (vec![], 0));
+    }
+
+    #[test]
+    fn a_line_that_names_anything_else_is_counted_and_left_out() {
+        for line in [
+            r#"{"namespace":7,"path":"/etc/passwd","text":"0"}"#,
+            r#"{"namespace":7,"setting":{"name":{"threaded":"../../../tmp/x"},"text":"1"}}"#,
+            r#"{"namespace":7,"setting":{"name":{"threaded":"eth0"},"text":"owned"}}"#,
+            r#"{"namespace":7,"setting":{"name":{"irq":38},"text":"0\nroot::0:0"}}"#,
+        ] {
+            assert_eq!(
+                lines_of(format!("{line}\n").as_bytes()),
+                (vec![], 1),
+                "{line}"
+            );
+        }
     }
 }

@@ -2,8 +2,12 @@
 //! The CPUs of the demo's threads, and the path of its file.
 
 use std::fs::OpenOptions;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::Path;
 
 use anyhow::{Context, Result};
+use ringtap_ipc::environment;
+use ringtap_ipc::folder::link_flags;
 use ringtap_net::cpu;
 
 const FILE: &str = "ringtap-demo.pcapng";
@@ -50,10 +54,12 @@ pub(super) fn file(wanted: Option<&str>) -> Result<String> {
 }
 
 fn usual_file() -> Result<String> {
-    let temporary = std::env::temp_dir().join(FILE);
+    let temporary = environment::temporary_folder().join(FILE);
     let candidates = [FILE.to_owned(), temporary.display().to_string()];
     let can_be_written = |file: &String| {
-        let opened = OpenOptions::new().append(true).create(true).open(file);
+        let mut options = OpenOptions::new();
+        let options = options.append(true).create(true);
+        let opened = options.custom_flags(link_flags(Path::new(file))).open(file);
         opened.is_ok()
     };
     let found = candidates.iter().find(|file| can_be_written(file));

@@ -1,22 +1,26 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Runs the commands of `--fix`, and undoes them with `--restore`.
+//!
+//! Invariants
+//! - Root obeys no file that another user could have written, and runs no command of it but those that
+//!   `--fix` stores.
 
-use std::fs::{self, OpenOptions};
-use std::io::{ErrorKind, Write as _};
-use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
+use std::fs;
+use std::io::{ErrorKind, Read as _, Write as _};
+use std::os::unix::fs::MetadataExt as _;
 use std::process::{Command, Stdio};
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
+use ringtap_ipc::folder::{Folder, ROOT_FOLDER};
 use serde::{Deserialize, Serialize};
 
 use super::Remedy;
 use crate::print;
 
-/// The commands that restore; gone after a restart, as the settings are. Not below /run/ringtap, which
-/// belongs to the hub's user, because root runs what is in it.
-const FILE: &str = "/run/ringtap-doctor";
-/// The only programs that are run.
-const PROGRAMS: [&str; 2] = ["ethtool", "sysctl"];
+/// Name of the file with the commands that restore; gone after a restart, as the settings are.
+const FILE: &str = "doctor";
+/// Most bytes of the file that are read.
+const MOST_BYTES: u64 = 1024 * 1024;
 
 /// A line of the file.
 #[derive(Serialize, Deserialize)]
@@ -47,15 +51,27 @@ pub(super) fn fix(remedies: &[&Remedy]) -> Result<()> {
 
 /// Undoes the changes in this network namespace, the last one first.
 pub(super) fn restore() -> Result<()> {
-    let text = match fs::read_to_string(FILE) {
-        Err(error) if error.kind() == ErrorKind::NotFound => String::new(),
-        text => text.context(FILE)?,
-    };
+    let folder = Folder::of_root()?;
+    let mut text = String::new();
+    match folder.open_own(FILE) {
+        Ok(file) => {
+            let read = file.take(MOST_BYTES).read_to_string(&mut text);
+            read.context(FILE)?;
+        }
+        Err(error) if error.kind() == ErrorKind::NotFound => {}
+        Err(error) => return Err(error.into()),
+    }
     let here = own_namespace()?;
-    let changes: Vec<ChangedSetting> = text
-        .lines()
-        .filter_map(|line| serde_json::from_str(line).ok())
-        .collect();
+    let mut changes = Vec::new();
+    for line in text.lines() {
+        let change: Option<ChangedSetting> = serde_json::from_str(line).ok();
+        match change.filter(|change| is_restoring(&change.command)) {
+            Some(change) => changes.push(change),
+            None => print::note(format_args!(
+                "ringtap: {ROOT_FOLDER}/{FILE}: not a command that restores: {line}"
+            )),
+        }
+    }
     let (own, others): (Vec<_>, Vec<_>) =
         changes.into_iter().partition(|one| one.namespace == here);
     if own.is_empty() {
@@ -75,34 +91,59 @@ pub(super) fn restore() -> Result<()> {
         .map(|one| Ok(serde_json::to_string(one)? + "\n"))
         .collect::<Result<_>>()?;
     match lines.is_empty() {
-        true => fs::remove_file(FILE).context(FILE)?,
-        false => fs::write(FILE, lines.concat()).context(FILE)?,
+        true => folder.remove(FILE),
+        false => folder.replace(FILE, lines.concat().as_bytes()),
     }
-    ensure!(count == 0, "{count} commands failed, and stay in {FILE}");
+    .context(FILE)?;
+    ensure!(
+        count == 0,
+        "{count} commands failed, and stay in {ROOT_FOLDER}/{FILE}"
+    );
     Ok(())
 }
 
 /// Appends a change to the file.
 fn keep(change: &ChangedSetting) -> Result<()> {
-    let file = OpenOptions::new()
-        .append(true)
-        .create(true)
-        .mode(0o600)
-        .open(FILE);
+    let mut file = Folder::of_root()?.append(FILE)?;
     let line = serde_json::to_string(change)? + "\n";
-    file.and_then(|mut file| file.write_all(line.as_bytes()))
-        .context(FILE)
+    file.write_all(line.as_bytes()).context(FILE)
+}
+
+/// Whether a command is one that `--fix` may store.
+pub(super) fn is_restoring(command: &[String]) -> bool {
+    let words: Vec<&str> = command.iter().map(String::as_str).collect();
+    let is_name = |name: &str| !name.is_empty() && !name.starts_with('-') && !name.contains('/');
+    let is_number = |text: &str| text.parse::<u32>().is_ok();
+    let is_key = |text: &str| {
+        !text.is_empty()
+            && text
+                .bytes()
+                .all(|byte| byte.is_ascii_hexdigit() || byte == b':')
+    };
+    match words[..] {
+        [
+            "sysctl",
+            "-w",
+            "net.core.bpf_jit_enable=0" | "net.core.bpf_jit_enable=1",
+        ] => true,
+        [
+            "ethtool",
+            "-K",
+            name,
+            "lro" | "rx-gro-hw" | "rxvlan",
+            "on" | "off",
+        ] => is_name(name),
+        ["ethtool", "-L", name, "combined" | "rx", count] => is_name(name) && is_number(count),
+        ["ethtool", "-G", name, "rx", count] => is_name(name) && is_number(count),
+        ["ethtool", "-X", name, "hkey", key] => is_name(name) && is_key(key),
+        _ => false,
+    }
 }
 
 /// Runs a command; returns whether it succeeded.
 fn run(command: &[String]) -> Result<bool> {
-    let [program, args @ ..] = command else {
-        bail!("an empty command");
-    };
-    ensure!(
-        PROGRAMS.contains(&program.as_str()),
-        "{FILE}: {program} is not run"
-    );
+    ensure!(is_restoring(command), "{}: is not run", command.join(" "));
+    let (program, args) = command.split_first().context("an empty command")?;
     let status = Command::new(program)
         .args(args)
         .stdin(Stdio::null())

@@ -3,6 +3,7 @@
 
 use super::answers::DeviceAnswers;
 use super::device::diagnose;
+use super::repair::is_restoring;
 use super::{Diagnosis, Severity};
 
 /// Answers that were written by hand, and what is found besides that all is well, on a machine with 4 CPUs.
@@ -125,9 +126,28 @@ fn each_change_has_a_command_that_restores_it() {
         assert_eq!(remedy.change[..3], remedy.restore[..3], "the same setting");
         assert_ne!(remedy.change, remedy.restore);
         assert_eq!(remedy.change.len(), remedy.restore.len());
+        assert!(is_restoring(&remedy.restore), "{:?}", remedy.restore);
+        assert!(is_restoring(&remedy.change), "{:?}", remedy.change);
         count += 1;
     }
     assert!(count > 10, "{count}");
+}
+
+#[test]
+fn no_other_command_restores() {
+    for line in [
+        "sysctl -w kernel.core_pattern=|/tmp/x",
+        "sysctl -p /tmp/x",
+        "ethtool --flash eth0 /tmp/x",
+        "ethtool -K eth0 lro on gro off",
+        "ethtool -K --debug lro on",
+        "ethtool -X eth0 hkey --x",
+        "sh -c id",
+        "",
+    ] {
+        let words: Vec<_> = line.split_whitespace().map(str::to_owned).collect();
+        assert!(!is_restoring(&words), "{line}");
+    }
 }
 
 #[test]

@@ -9,6 +9,7 @@ use ringtap_filter::Balance;
 use ringtap_hub::AccessList;
 use ringtap_hub::group::{Division, LANES, division_word, parse_balance, parse_policy};
 use ringtap_hub::{Delivery, Group};
+use ringtap_ipc::environment;
 use ringtap_pool::distributor::Policy;
 use ringtap_pool::source::Facts;
 
@@ -101,8 +102,8 @@ pub(crate) fn viewers() -> AccessList {
 
 /// Lets the user of `sudo` join the groups that name no users.
 pub(crate) fn admit_sudo_user(groups: &mut [GroupText]) {
-    let uid = std::env::var("SUDO_UID").ok();
-    let Some(uid) = uid.and_then(|uid| uid.parse().ok()) else {
+    let uid = environment::variable("SUDO_UID");
+    let Some(uid) = uid.and_then(|uid| uid.to_str()?.parse().ok()) else {
         return;
     };
     let accesses = groups.iter_mut().map(|group| &mut group.group.access);

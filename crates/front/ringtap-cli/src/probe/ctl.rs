@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use clap::Subcommand;
-use ringtap_ipc::socket::{Listener, STANDARD_FOLDER, standard_folder_of};
+use ringtap_ipc::folder::Folder;
+use ringtap_ipc::socket::Listener;
 use ringtap_probe::config::{ExportPlan, ProbeConfig};
 use ringtap_probe::ctl::{SOCKET, default_path, send};
 use ringtap_probe::{PlanReader, ProbeCommand, ProbeControl};
@@ -74,10 +75,10 @@ pub(super) fn folder(user: &UserArgs) -> Result<Option<PathBuf>> {
         return Ok(None);
     }
     let Some(uid) = user.user().map(|user| user.uid) else {
-        return Ok(Some(STANDARD_FOLDER.into()));
+        return Ok(Some(Folder::of_root()?.path().to_owned()));
     };
-    let own = standard_folder_of(&format!("probe-{uid}"), uid);
-    own.map(Some).context("cannot make a folder for sockets")
+    let own = Folder::of_root()?.folder_for(&format!("probe-{uid}"), uid)?;
+    Ok(Some(own.path().to_owned()))
 }
 
 /// The socket that the user named, or for a live capture the usual one if it is free; for the user that the probe
@@ -89,24 +90,25 @@ pub(super) fn listener(
 ) -> Result<Option<Listener>> {
     let own = rustix::process::geteuid().as_raw();
     let uid = user.user().map_or(own, |user| user.uid);
-    let bind = |path: &Path| Ok(Listener::bind(path)?.for_user(uid)?);
+    let bind = |path: &Path| Ok(Listener::bind_for(path, uid)?);
     if let Some(path) = named {
         return bind(path).map(Some);
     }
-    let own = folder(user)?.map(|folder| folder.join(SOCKET));
-    let Some(path) = own.or_else(default_path).filter(|_| is_live) else {
+    if !is_live {
         return Ok(None);
-    };
-    match bind(&path) {
-        Ok(listener) => Ok(Some(listener)),
-        Err(error) => {
-            let error = crate::describe(&error);
-            print::note(format_args!(
-                "ringtap: no `probe ctl` without a --control of its own: {error}"
-            ));
-            Ok(None)
-        }
     }
+    let usual = || -> Result<Option<Listener>> {
+        let own = folder(user)?.map(|folder| folder.join(SOCKET));
+        let path = own.or_else(default_path);
+        path.map(|path| bind(&path)).transpose()
+    };
+    usual().or_else(|error| {
+        let error = crate::describe(&error);
+        print::note(format_args!(
+            "ringtap: no `probe ctl` without a --control of its own: {error}"
+        ));
+        Ok(None)
+    })
 }
 
 /// Reads the configuration again; destinations stay as they are.

@@ -11,6 +11,7 @@ use anyhow::{Context, Result, bail};
 use clap::Args;
 use ringtap::{Balance, CapabilitySet, Confinement, OpenOptions, User};
 use ringtap_device::Kind;
+use ringtap_ipc::environment;
 use ringtap_ipc::socket::Socket;
 use ringtap_probe::ProbePlan;
 use ringtap_probe::library::{self, LibraryHost};
@@ -119,6 +120,6 @@ impl Libraries {
 /// Folder for a socket that only the probe's user may use.
 fn folder(user: &UserArgs) -> Result<PathBuf> {
     let own = ctl::folder(user)?;
-    let own = own.or_else(|| env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from));
-    Ok(own.unwrap_or_else(env::temp_dir))
+    let own = own.or_else(environment::runtime_folder);
+    Ok(own.unwrap_or_else(environment::temporary_folder))
 }

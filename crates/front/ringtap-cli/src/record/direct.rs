@@ -34,14 +34,14 @@ const PARTS: usize = 4;
 pub(super) struct DirectFile(File);
 
 impl DirectFile {
-    /// Opens a file with these options.
+    /// Opens a file with these options and flags.
     ///
     /// # Errors
     ///
     /// It is no regular file, or its file system has no direct I/O.
-    pub(super) fn open(options: &mut OpenOptions, name: &str) -> io::Result<Self> {
-        let direct = i32::try_from(OFlags::DIRECT.bits()).map_err(io::Error::other)?;
-        let file = options.custom_flags(direct).open(name);
+    pub(super) fn open(options: &mut OpenOptions, name: &str, flags: i32) -> io::Result<Self> {
+        let flags = flags | OFlags::DIRECT.bits().cast_signed();
+        let file = options.custom_flags(flags).open(name);
         let file = file.map_err(explained)?;
         if !file.metadata()?.is_file() {
             return Err(io::Error::other("--direct-io needs a regular file"));

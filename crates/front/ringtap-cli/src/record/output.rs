@@ -8,12 +8,16 @@
 //! - A compressed file consists of whole frames, each of a buffer.
 //! - After an error, a regular file is truncated to whole blocks, and nothing more is written.
 
-use std::{fs::File, io, mem, ops::AddAssign, os::unix::fs::OpenOptionsExt as _, sync::Arc};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::Path;
+use std::{fs::File, io, mem, ops::AddAssign, sync::Arc};
 
 use ringtap_pool::number::to_u64;
 
 use ringtap_file::Format;
 use ringtap_file::write::{WholeBlocks, classic, whole_blocks};
+use ringtap_ipc::folder::{FOREIGN_LINK, link_flags};
+use rustix::io::Errno;
 
 use super::compress::{self, Compressor};
 use super::direct::{self, DirectFile, FilePart, PART_BYTES, WriteThread, aligned, aligned_buffer};
@@ -411,16 +415,23 @@ fn open(name: &str, mode: &WriteMode) -> Result<Arc<dyn Medium>, WriteError> {
     // Packets are for nobody but the user that recorded them.
     let mut options = File::options();
     options.write(true).create(true).truncate(true).mode(0o600);
+    let flags = link_flags(Path::new(name));
     let medium: io::Result<Arc<dyn Medium>> = match (name, mode) {
         ("-", _) => StdoutPipe::open().map(|pipe| Arc::new(pipe) as _),
         (_, WriteMode::Direct(_)) => {
-            DirectFile::open(&mut options, name).map(|file| Arc::new(file) as _)
+            DirectFile::open(&mut options, name, flags).map(|file| Arc::new(file) as _)
         }
-        _ => options.open(name).map(|file| Arc::new(file) as _),
+        _ => options
+            .custom_flags(flags)
+            .open(name)
+            .map(|file| Arc::new(file) as _),
     };
     medium.map_err(|cause| WriteError::Create {
         file: shown(name).to_owned(),
-        cause,
+        cause: match Errno::from_io_error(&cause) {
+            Some(Errno::LOOP) => io::Error::other(FOREIGN_LINK),
+            _ => cause,
+        },
     })
 }
 

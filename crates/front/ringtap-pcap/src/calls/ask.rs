@@ -7,6 +7,7 @@ use std::sync::OnceLock;
 
 use libc::{FILE, timeval};
 use ringtap_device::{DeviceSpec, Kind};
+use ringtap_ipc::environment;
 use ringtap_net::interface::{Interface, NicStamps};
 
 use super::{guarded, on_handle};
@@ -32,7 +33,7 @@ on_handle! {
     fn pcap_file(p) -> *mut FILE => |_handle| ptr::null_mut();
     fn pcap_get_required_select_timeout(p) -> *const timeval => |_handle| ptr::null();
     fn pcap_fileno(p) -> c_int => |handle| descriptor(&handle);
-    fn pcap_get_selectable_fd(p) -> c_int => |handle| match real::is_set("RINGTAP_NO_SELECT") {
+    fn pcap_get_selectable_fd(p) -> c_int => |handle| match environment::is_set("RINGTAP_NO_SELECT") {
         true => ERROR,
         false => descriptor(&handle),
     };

@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use ringtap_client::{Cursor, ORDER_WINDOW, Receiver};
 use ringtap_filter::Program;
+use ringtap_ipc::environment;
 use ringtap_ipc::event::sleep_until_readable;
 use ringtap_ipc::subscription::Wanted;
 use ringtap_pool::format::flag;
@@ -19,7 +20,6 @@ use ringtap_pool::format::flag;
 use super::injector::Injector;
 use crate::abi::{DIRECTION_IN, DIRECTION_OUT, PacketHeader};
 use crate::handle::PcapSettings;
-use crate::real::is_set;
 
 /// A filter that the hub uses already.
 pub(super) struct NewFilter {
@@ -46,7 +46,7 @@ impl PacketReader {
     pub(super) fn new(receiver: Receiver, settings: &PcapSettings) -> Self {
         let snap_bytes = settings.snap_length();
         let copy_bytes = usize::try_from(snap_bytes).unwrap_or(0);
-        let in_place = is_set("RINGTAP_IN_PLACE");
+        let in_place = environment::is_set("RINGTAP_IN_PLACE");
         PacketReader {
             cursor: Cursor::new(match order_window() {
                 Duration::ZERO => receiver,
@@ -128,8 +128,8 @@ impl PacketReader {
 
 /// Longest time that a packet is held back for earlier ones: `RINGTAP_IN_ORDER` in milliseconds.
 fn order_window() -> Duration {
-    let milliseconds = std::env::var("RINGTAP_IN_ORDER").ok();
-    let milliseconds = milliseconds.and_then(|text| text.parse().ok());
+    let milliseconds = environment::variable("RINGTAP_IN_ORDER");
+    let milliseconds = milliseconds.and_then(|text| text.to_str()?.parse().ok());
     milliseconds.map_or(ORDER_WINDOW, Duration::from_millis)
 }
 

@@ -2,9 +2,12 @@
 //! Destinations of results as a user names them: `KIND:PLACE?SETTING=VALUE&…`.
 
 use std::fs::File;
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
+
+use ringtap_ipc::folder::link_flags;
 
 use super::ipfix::{Collector, FlowExporter, FlowProtocol};
 use super::json::JsonLines;
@@ -82,7 +85,13 @@ impl Destination {
             }
             Destination::JsonFile(path) => {
                 let name = path.display().to_string();
-                let file = File::options().append(true).create(true).open(path);
+                let flags = link_flags(&path);
+                let mut options = File::options();
+                let file = options
+                    .append(true)
+                    .create(true)
+                    .custom_flags(flags)
+                    .open(path);
                 let file = file.map_err(|error| ExportError(format!("{name}: {error}")))?;
                 Box::new(JsonLines::new(file, name))
             }

@@ -12,6 +12,7 @@ use ringtap_ipc::event::Event;
 use ringtap_ipc::peer::Peer;
 use ringtap_ipc::protocol::{self, Refusal, Refused, Reply, Request, decode, encode};
 use ringtap_ipc::subscription::{Attached, Subscription, SubscriptionId, SubscriptionRequest};
+use ringtap_ipc::text::clean_name;
 use ringtap_ipc::transport::Transport;
 use ringtap_ipc::verdict::{InlineError, InlineMembership, VerdictChannel};
 
@@ -306,8 +307,7 @@ impl ClientConnection {
             );
             return refused(Refusal::Version, message);
         }
-        let printable = name.chars().filter(|c| !c.is_control()).take(MOST_NAME);
-        self.name = Some(printable.collect());
+        self.name = Some(clean_name(name, MOST_NAME));
         Reply::Hello {
             protocol: protocol::VERSION,
             features: Vec::new(),

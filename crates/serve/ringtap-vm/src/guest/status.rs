@@ -2,10 +2,10 @@
 //! The agent's description of itself, a file for `ringtap guest --status`.
 
 use std::fmt::Write as _;
-use std::fs;
 use std::io;
 use std::path::Path;
 
+use ringtap_ipc::folder::Folder;
 use ringtap_vnplug::device::{DeviceKind, MappingKind};
 use ringtap_vnplug::guest::GuestDevice;
 
@@ -37,9 +37,7 @@ pub(super) fn write_status<'a>(
         // Writing to a string does not fail.
         let _ok = writeln!(text, "host:{name}: {devices}: {state}");
     }
-    let new = folder.join(".status.new");
-    fs::write(&new, text)?;
-    fs::rename(new, folder.join(STATUS_FILE))
+    Folder::open(folder)?.replace(STATUS_FILE, text.as_bytes())
 }
 
 fn describe(device: &GuestDevice) -> String {

@@ -3,16 +3,19 @@
 //! UNIX socket in a folder of this user only.
 #![forbid(unsafe_code)]
 
-use std::fs::{self, DirBuilder};
+use std::fs;
 use std::io::{self, Read as _, Write as _};
-use std::os::unix::fs::DirBuilderExt as _;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use ringtap_ipc::environment;
+use ringtap_ipc::folder::{Folder, SocketFile};
 use ringtap_ipc::mutex::lock;
+use ringtap_ipc::text;
 use ringtap_vnplug::device::{MappingKind, SharedId};
 use ringtap_vnplug::host::{HostDevice, Monitor};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, listen, socket_with};
 use serde::{Deserialize, Serialize};
 
 use super::GroupOptions;
@@ -21,6 +24,8 @@ use crate::messages::GuestCounters;
 
 /// Longest wait for a request or a report of the process at the other end.
 const ANSWER_TIME: Duration = Duration::from_secs(5);
+/// Most connections that wait to be accepted.
+const WAITING: i32 = 64;
 /// The mapping of ordinary memory.
 const WRITE_BACK: &str = "write-back";
 /// Most bytes of a report.
@@ -198,8 +203,8 @@ impl VmState {
 /// not root.
 #[must_use]
 pub fn standard_folder() -> PathBuf {
-    match std::env::var_os("XDG_RUNTIME_DIR") {
-        Some(own) if !rustix::process::geteuid().is_root() => Path::new(&own).join("ringtap-vm"),
+    match environment::runtime_folder() {
+        Some(own) if !rustix::process::geteuid().is_root() => own.join("ringtap-vm"),
         _ => "/run/ringtap/vm".into(),
     }
 }
@@ -207,7 +212,7 @@ pub fn standard_folder() -> PathBuf {
 /// Socket on which a process answers; its file is removed when this is dropped.
 pub struct StatusServer {
     listener: UnixListener,
-    path: PathBuf,
+    _file: SocketFile,
 }
 
 impl StatusServer {
@@ -217,21 +222,36 @@ impl StatusServer {
     ///
     /// [`io::ErrorKind::AddrInUse`] if a process serves a virtual machine of this name; the system's.
     pub fn bind(folder: &Path, name: &str) -> io::Result<Self> {
-        DirBuilder::new()
-            .recursive(true)
-            .mode(0o700)
-            .create(folder)?;
-        let path = folder.join(format!("{name}.sock"));
-        match UnixStream::connect(&path) {
+        for above in folder.ancestors().skip(1).collect::<Vec<_>>().iter().rev() {
+            let _or_created = Folder::open_or_create(above, 0o755)?;
+        }
+        let opened = Folder::open_or_create(folder, 0o700)?;
+        opened.require_own()?;
+        let name = format!("{name}.sock");
+        match UnixStream::connect(folder.join(&name)) {
             Ok(_) => return Err(io::ErrorKind::AddrInUse.into()),
             // Left by a process that was killed.
             Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
-                fs::remove_file(&path)?
+                opened.remove(&name)?
             }
             Err(_) => {}
         }
-        let listener = UnixListener::bind(&path)?;
-        Ok(StatusServer { listener, path })
+        let socket = socket_with(
+            AddressFamily::UNIX,
+            SocketType::STREAM,
+            SocketFlags::CLOEXEC,
+            None,
+        )?;
+        let file = SocketFile::bind(opened, name.as_ref(), &socket, 0o600, None);
+        let file = file.map_err(|error| match error.kind() {
+            io::ErrorKind::AlreadyExists => io::ErrorKind::AddrInUse.into(),
+            _ => error,
+        })?;
+        listen(&socket, WAITING)?;
+        Ok(StatusServer {
+            listener: socket.into(),
+            _file: file,
+        })
     }
 
     /// Answers until the process ends: with `report`, or by calling `detach`.
@@ -267,13 +287,6 @@ impl StatusServer {
             .name("status".into())
             .spawn(serve)?;
         Ok(())
-    }
-}
-
-impl Drop for StatusServer {
-    fn drop(&mut self) {
-        // Fails only if the file is gone already.
-        let _gone = fs::remove_file(&self.path);
     }
 }
 
@@ -350,9 +363,9 @@ fn ask(path: &Path) -> io::Result<VmReport> {
     let mut stream = connect(path)?;
     stream.set_read_timeout(Some(ANSWER_TIME))?;
     stream.write_all(b"status")?;
-    let mut text = String::new();
-    stream.take(MOST_REPORT_BYTES).read_to_string(&mut text)?;
-    Ok(serde_json::from_str(&text)?)
+    let mut report = Vec::new();
+    stream.take(MOST_REPORT_BYTES).read_to_end(&mut report)?;
+    Ok(text::from_json(&report, text::MOST_TEXT_BYTES)?)
 }
 
 #[cfg(test)]

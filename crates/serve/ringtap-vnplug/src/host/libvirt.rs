@@ -20,6 +20,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 
 use ringtap_ipc::mutex::lock;
+use ringtap_ipc::text;
 use rustix::io::{FdFlags, fcntl_setfd};
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
 use serde_json::{Value, json};
@@ -41,7 +42,8 @@ struct Domain {
 pub(super) fn connect(domain: &str) -> Result<UnixStream, QmpError> {
     let version = json!({ "execute": "query-version" }).to_string();
     let version = monitor_command(domain, version.as_ref(), None).map_err(QmpError::Libvirt)?;
-    let version: Value = serde_json::from_slice(&version).map_err(|_| QmpError::NotQmp)?;
+    let version: Value =
+        text::from_json(&version, text::MOST_TEXT_BYTES).map_err(|_| QmpError::NotQmp)?;
     let greeting = json!({ "QMP": { "version": version.get("return") } });
     let (client, socket) = UnixStream::pair()?;
     let domain = Domain {
@@ -156,7 +158,7 @@ fn monitor_command(domain: &str, command: &OsStr, fd: Option<OwnedFd>) -> Result
     let done = done.map_err(|error| format!("{error}: install libvirt's clients"))?;
     match done.status.success() {
         true => Ok(done.stdout),
-        false => Err(String::from_utf8_lossy(&done.stderr).trim().to_owned()),
+        false => Err(text::clean(String::from_utf8_lossy(&done.stderr).trim()).into_owned()),
     }
 }
 
@@ -185,7 +187,7 @@ fn write_line(lines: &Mutex<UnixStream>, line: &[u8]) -> io::Result<()> {
 fn event(line: &str) -> Option<Value> {
     let (head, data) = line.split_once("': ")?;
     let (name, _time_and_domain) = head.strip_prefix("event ")?.split_once(' ')?;
-    let data: Value = serde_json::from_str(data).ok()?;
+    let data: Value = text::from_json(data.as_bytes(), text::MOST_TEXT_BYTES).ok()?;
     Some(json!({ "event": name, "data": data }))
 }
 

@@ -13,6 +13,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use ringtap_ipc::event::sleep_until_readable;
+use ringtap_ipc::text;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, recv};
 use serde_json::{Value, json};
@@ -220,7 +221,7 @@ impl Qmp {
         loop {
             if let Some(end) = self.pending.iter().position(|byte| *byte == b'\n') {
                 let line: Vec<u8> = self.pending.drain(..=end).collect();
-                let value = serde_json::from_slice(&line);
+                let value = text::from_json(&line, MOST_ANSWER_BYTES);
                 return value.map(Some).map_err(|_| QmpError::NotQmp);
             }
             if self.pending.len() > MOST_ANSWER_BYTES {

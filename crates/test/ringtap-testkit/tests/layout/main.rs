@@ -3,13 +3,14 @@
 //!
 //! Each rule is a function from plain data to a list of faults, so that each is also shown to
 //! fail on made-up input. To allow a new crate, dependency or unsafe module, change the table
-//! in `arrows.rs` or the list in `unsafe_modules.txt`, with a reason.
+//! in `arrows.rs` or the list in `unsafe_modules.txt` or `restricted.txt`, with a reason.
 
 mod arrows;
 mod files;
 mod names;
 mod paths;
 mod promises;
+mod restricted;
 
 use std::{fs, path::PathBuf, process::Command};
 
@@ -86,6 +87,11 @@ fn every_promise_names_a_test_that_exists_or_says_that_there_is_none() {
 #[test]
 fn every_type_has_a_name_of_its_own() {
     no_faults(&names::faults(&sources()));
+}
+
+#[test]
+fn only_listed_modules_touch_files_by_path_read_the_environment_or_parse_json() {
+    no_faults(&restricted::faults(&sources()));
 }
 
 #[test]

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Tables of the screen: columns of fixed width, short numbers, colours by meaning.
 
-use std::env;
 use std::iter::once;
 
 use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
+use ringtap_ipc::environment;
 
 use crate::report::{as_f64, rounded};
 
@@ -90,7 +90,7 @@ impl<'a> Column<'a> {
 impl Palette {
     /// With colours, unless the environment has a non-empty NO_COLOR.
     pub(super) fn of_environment() -> Self {
-        let unwanted = env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+        let unwanted = environment::variable("NO_COLOR").is_some_and(|value| !value.is_empty());
         Palette { colours: !unwanted }
     }
 

@@ -64,3 +64,14 @@ fn a_process_that_does_not_end_is_waited_for_no_longer_than_the_limit() {
     assert_eq!(late.kind(), io::ErrorKind::TimedOut);
     is_asked.recv_timeout(LIMIT).unwrap();
 }
+
+#[test]
+fn a_socket_is_made_in_no_folder_that_another_user_can_write() {
+    let folder = tempfile::tempdir().unwrap();
+    let mode = |mode| std::os::unix::fs::PermissionsExt::from_mode(mode);
+    fs::set_permissions(folder.path(), mode(0o777)).unwrap();
+    let refused = StatusServer::bind(folder.path(), "vm1").err().unwrap();
+    assert_eq!(refused.kind(), io::ErrorKind::PermissionDenied);
+    fs::set_permissions(folder.path(), mode(0o700)).unwrap();
+    assert!(StatusServer::bind(folder.path(), "vm1").is_ok());
+}
