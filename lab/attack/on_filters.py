@@ -53,6 +53,22 @@ def verifier_load(attack: Attack) -> None:
     with_filter(attack, programs.ladder)
 
 
+def costly_filters(attack: Attack) -> None:
+    """The costliest filters that a user's readers may have in the source, from large to small."""
+
+    def once() -> None:
+        hubs = []
+        try:
+            for count in (511, 64, 16, 10, 8, 4, 2, 1):
+                hubs.append(attack.subscribe(filter=programs.loads(count, random.getrandbits(5))))
+            for _ in attack.held(1):
+                pass
+        finally:
+            leave(hubs)
+
+    attack.again(once)
+
+
 def filter_storm(attack: Attack) -> None:
     """Changes the filter as often as the hub answers."""
 

@@ -52,6 +52,11 @@ def long_valid(salt: int = 0) -> list[int]:
     return [*loads, ACCEPT]
 
 
+def loads(count: int, salt: int = 0) -> list[int]:
+    """Indexed loads, of which each is compared with the packet's end, and no match."""
+    return [*(instruction(LDB_INDEXED, (at * 8 + salt) % 40) for at in range(count)), REJECT]
+
+
 def port(number: int) -> list[int]:
     """UDP or TCP over IPv4 to a port: a usual small filter."""
     return [

@@ -14,6 +14,7 @@ pub mod object;
 pub mod program;
 mod refusal;
 pub mod splice;
+mod timing;
 pub mod trial;
 
 use std::time::Duration;

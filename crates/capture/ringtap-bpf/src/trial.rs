@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Tries each new filter alone in the kernel's verifier, before it becomes part of a program that
-//! other readers need.
+//! Tries each new filter alone, in the kernel's verifier and in timed runs, before it becomes part of a
+//! program that other readers need.
 //!
 //! Invariants
 //! - The verifier sees no filter with more paths than the limit; following them could take seconds.
@@ -8,13 +8,13 @@
 //! - Filters whose costs together are within the budget are expected to load together.
 
 use std::collections::{HashMap, VecDeque};
+use std::os::fd::AsFd as _;
 
-use libbpf_rs::libbpf_sys::BPF_TCX_INGRESS;
 use ringtap_filter::ebpf::FilterHook;
 use ringtap_filter::{Program as Filter, VerifierLimits};
 
-use crate::program::{self, NotLoaded, ProgramKind};
-use crate::splice::{RawInsn, translate};
+use crate::program::NotLoaded;
+use crate::timing::{LoadedFilter, Timing, load_alone};
 
 /// Budget of all filters of a program; the rest of the kernel's limit is for the capture program.
 const MOST_TOGETHER: FilterCost = FilterCost {
@@ -23,9 +23,6 @@ const MOST_TOGETHER: FilterCost = FilterCost {
 };
 /// Number of filters remembered; beyond it the oldest is forgotten.
 const MOST_REMEMBERED: usize = 256;
-/// Calls the function that follows with three numbers unknown to the verifier (from offset 16 of
-/// the context), and returns its result.
-const CALLER: [RawInsn; 5] = [0x0010_1261, 0x0010_1361, 0x0010_1461, 0x1_0000_1085, 0x95];
 
 /// Cost of a filter alone: the verifier's steps over all paths, and eBPF instructions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -40,6 +37,9 @@ pub struct Trials {
     known: HashMap<Filter, Result<FilterCost, String>>,
     /// Oldest first.
     order: VecDeque<Filter>,
+    /// Timed runs, once a filter was tried at the hook.
+    xdp: Option<Timing>,
+    tc: Option<Timing>,
 }
 
 impl FilterCost {
@@ -79,7 +79,7 @@ impl Trials {
         if let Some(known) = self.known.get(filter) {
             return Ok(known.clone());
         }
-        let result = match try_alone(filter, hooks, limits) {
+        let result = match self.try_alone(filter, hooks, limits) {
             Ok(cost) => Ok(cost),
             Err(NotLoaded::Refused(reason)) => Err(reason),
             Err(unavailable) => return Err(unavailable),
@@ -105,40 +105,53 @@ impl Trials {
     }
 }
 
-/// Verifies one filter alone, within its budget, for each hook.
-fn try_alone(
-    filter: &Filter,
-    hooks: &[FilterHook],
-    limits: VerifierLimits,
-) -> Result<FilterCost, NotLoaded> {
-    let steps = filter.steps_of_all_paths().unwrap_or(0);
-    let limit = limits.path_steps;
-    if steps > limit.into() {
-        return Err(NotLoaded::Refused(format!(
-            "all ways through the filter have {steps} instructions together, more than the {limit} \
-             allowed (filter_path_steps in [limits])"
-        )));
-    }
-    let mut cost = FilterCost::default();
-    for hook in hooks {
-        let mut insns = CALLER.to_vec();
-        insns.extend(translate(std::slice::from_ref(filter), *hook)?);
-        let kind = match hook {
-            FilterHook::Xdp => ProgramKind::xdp("rt_filter", None),
-            FilterHook::Tc => ProgramKind::tc("rt_filter", BPF_TCX_INGRESS),
-        };
-        let steps = program::load(kind, &insns)?.verifier_steps;
-        let limit = limits.steps;
-        if steps > limit {
+impl Trials {
+    /// Verifies one filter alone, within its budget, for each hook, and times it.
+    fn try_alone(
+        &mut self,
+        filter: &Filter,
+        hooks: &[FilterHook],
+        limits: VerifierLimits,
+    ) -> Result<FilterCost, NotLoaded> {
+        let steps = filter.steps_of_all_paths().unwrap_or(0);
+        let limit = limits.path_steps;
+        if steps > limit.into() {
             return Err(NotLoaded::Refused(format!(
-                "the verifier follows {steps} instructions of the filter, more than the {limit} \
-                 allowed (filter_verifier_steps in [limits])"
+                "all ways through the filter have {steps} instructions together, more than the {limit} \
+                 allowed (filter_path_steps in [limits])"
             )));
         }
-        let insns = insns.len();
-        cost = cost.max(FilterCost { steps, insns });
+        let mut cost = FilterCost::default();
+        for hook in hooks {
+            let LoadedFilter { program, length } = load_alone(filter, *hook)?;
+            let (steps, limit) = (program.verifier_steps, limits.steps);
+            if steps > limit {
+                return Err(NotLoaded::Refused(format!(
+                    "the verifier follows {steps} instructions of the filter, more than the {limit} \
+                     allowed (filter_verifier_steps in [limits])"
+                )));
+            }
+            let estimate = filter.longest_time().unwrap_or_default();
+            let checked = self.timing(*hook)?.check(program.program.as_fd(), estimate);
+            checked.map_err(NotLoaded::Refused)?;
+            cost = cost.max(FilterCost {
+                steps,
+                insns: length,
+            });
+        }
+        Ok(cost)
     }
-    Ok(cost)
+
+    fn timing(&mut self, hook: FilterHook) -> Result<&Timing, NotLoaded> {
+        let timing = match hook {
+            FilterHook::Xdp => &mut self.xdp,
+            FilterHook::Tc => &mut self.tc,
+        };
+        match timing {
+            Some(known) => Ok(known),
+            none => Ok(none.insert(Timing::new(hook)?)),
+        }
+    }
 }
 
 #[cfg(test)]

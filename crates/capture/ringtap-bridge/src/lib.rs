@@ -101,7 +101,7 @@ impl Bridge {
             });
         }
         if let Passing::Matching(filter) | Passing::Others(filter) = &options.passing
-            && filter.most_steps().is_none()
+            && filter.loops()
         {
             return Err(BridgeError::Loops);
         }

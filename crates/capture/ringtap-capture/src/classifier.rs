@@ -102,7 +102,7 @@ impl LaneRules {
 fn bounded(rules: &Rules) -> (Rules, Vec<Place>) {
     let mut rules = rules.clone();
     let place = |rule: &mut Rule| {
-        if rule.filter.most_steps().is_some() {
+        if !rule.filter.loops() {
             return Place::Source;
         }
         rule.filter = Program::everything();

@@ -86,7 +86,7 @@ impl Classifier {
         }
         let link = Link::of(link_type);
         for (number, rule) in rules.iter().enumerate() {
-            if rule.filter.most_steps().is_none() {
+            if rule.filter.loops() {
                 return Err(ClassifierError::Loops { rule: number });
             }
             match &rule.balance {

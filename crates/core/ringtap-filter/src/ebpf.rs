@@ -111,7 +111,7 @@ fn build(
 }
 
 fn analyse((number, program): (usize, &Program)) -> Result<FilterFacts<'_>, TranslateError> {
-    if program.most_steps().is_none() {
+    if program.loops() {
         return Err(TranslateError::Loops { filter: number });
     }
     Ok(FilterFacts {

@@ -19,7 +19,7 @@ pub mod text;
 pub const MOST_SNAP_LENGTH: u32 = 262_144;
 
 pub use link_type::LinkType;
-pub use program::{Instruction, Program, ProgramError};
+pub use program::{FilterTime, Instruction, PACKET_NS, Program, ProgramError};
 pub use rules::{
     BUCKETS, Balance, BucketMasks, Headers, MASKS, MAX_RULES, Place, Rule, Rules, VerifierLimits,
 };

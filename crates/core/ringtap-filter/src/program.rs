@@ -14,6 +14,7 @@ pub(crate) mod code;
 mod machine;
 #[cfg(test)]
 mod tests;
+mod time;
 mod work;
 
 use std::sync::Arc;
@@ -21,6 +22,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 pub(crate) use machine::{is_outside, jump, targets};
+pub use time::{FilterTime, PACKET_NS};
 
 /// One classic BPF instruction, laid out as the kernel's `struct sock_filter`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -83,7 +85,7 @@ pub enum ProgramError {
 #[serde(try_from = "Vec<u64>", into = "Vec<u64>")]
 pub struct Program {
     instructions: Arc<[Instruction]>,
-    most_steps: Option<u32>,
+    longest_time: Option<FilterTime>,
 }
 
 impl Program {
@@ -96,7 +98,7 @@ impl Program {
     pub fn new(instructions: &[Instruction]) -> Result<Self, ProgramError> {
         machine::check(instructions)?;
         Ok(Self {
-            most_steps: work::most_steps(instructions)?,
+            longest_time: work::longest_time(instructions)?,
             instructions: instructions.into(),
         })
     }
@@ -114,9 +116,10 @@ impl Program {
     }
 
     fn returning(bytes: u32) -> Self {
+        let only = Instruction::new(code::RETURN_CONSTANT, 0, 0, bytes);
         Self {
-            instructions: Arc::new([Instruction::new(code::RETURN_CONSTANT, 0, 0, bytes)]),
-            most_steps: Some(1),
+            instructions: Arc::new([only]),
+            longest_time: Some(time::of(&only).with_rule()),
         }
     }
 
@@ -164,19 +167,24 @@ impl Program {
         machine::run(&self.instructions, data, wire_length)
     }
 
-    /// Largest number of instructions that the program runs for a packet; `None` if the packet decides
-    /// how often a loop runs (`protochain`).
+    /// Estimate of the longest time that the program, with its rule, takes for a packet; `None` if the
+    /// packet decides how often a loop runs (`protochain`).
     #[must_use]
-    pub fn most_steps(&self) -> Option<u32> {
-        self.most_steps
+    pub fn longest_time(&self) -> Option<FilterTime> {
+        self.longest_time
+    }
+
+    /// Whether the packet decides how long the program runs.
+    #[must_use]
+    pub fn loops(&self) -> bool {
+        self.longest_time.is_none()
     }
 
     /// Instructions of all paths through the program together: what a verifier that follows each path
     /// has to do. `None` if the program loops.
     #[must_use]
     pub fn steps_of_all_paths(&self) -> Option<u64> {
-        self.most_steps
-            .map(|_| work::steps_of_all_paths(&self.instructions))
+        (!self.loops()).then(|| work::steps_of_all_paths(&self.instructions))
     }
 
     /// Whether the program matches every packet, so that running it is unnecessary.

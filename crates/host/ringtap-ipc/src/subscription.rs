@@ -46,6 +46,9 @@ pub struct SubscriptionRequest {
     /// Asks for private delivery even in a group with shared delivery.
     #[serde(default)]
     pub private: bool,
+    /// The filter is a guest's: it counts against the limits for filters of users, whoever asks.
+    #[serde(default)]
+    pub for_guest: bool,
     /// Start with the first packet that the source captured, not the next one. Only for readers that
     /// attach before the hub runs, so it is not part of the protocol.
     #[serde(skip)]
@@ -62,6 +65,7 @@ impl SubscriptionRequest {
             credit_chunks: None,
             watermark: Watermark::default(),
             private: false,
+            for_guest: false,
             from_the_first: false,
         }
     }

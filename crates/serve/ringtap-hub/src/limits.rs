@@ -8,7 +8,7 @@
 use std::num::NonZeroU32;
 
 use ringtap_device::Size;
-use ringtap_filter::{Program, VerifierLimits};
+use ringtap_filter::{FilterTime, Program, VerifierLimits};
 use serde::Deserialize;
 
 /// Limits of a hub. Root and the hub's own user are exempt from limits per user.
@@ -36,18 +36,19 @@ pub struct Limits {
     pub log_lines_per_second: NonZeroU32,
     /// Most lines per second that the hub logs about one user.
     pub log_lines_per_user_and_second: NonZeroU32,
-    /// Most instructions that one filter may run for a packet in a source or in a private reader's
-    /// copying thread. Beyond it the reader runs the filter; with private delivery the hub refuses it.
-    pub filter_steps: NonZeroU32,
+    /// Most percent of a packet's time, in which a tap captures 64 bytes, that one filter may take in a
+    /// source or in a private reader's copying thread. Beyond it the reader runs the filter; with private
+    /// delivery the hub refuses it.
+    pub filter_percent: NonZeroU32,
     /// Most instructions of one filter over all its paths. Beyond it, or if the kernel's verifier follows
     /// more than `filter_verifier_steps` instructions, the reader runs the filter.
     pub filter_path_steps: NonZeroU32,
     /// Most instructions that the kernel's verifier may follow for one filter.
     pub filter_verifier_steps: NonZeroU32,
-    /// Most instructions that all filters of one user may run for a packet in a source.
-    pub user_filter_steps: NonZeroU32,
-    /// Most instructions that all filters may run for a packet in a source.
-    pub source_filter_steps: NonZeroU32,
+    /// Most percent of a packet's time that all filters of one user may take in a source.
+    pub filter_percent_per_user: NonZeroU32,
+    /// Most percent of a packet's time that the filters of all users together may take in a source.
+    pub filter_percent_of_users: NonZeroU32,
     /// Most readers of one user with a bit of their own in the packets' masks. Further ones run their
     /// filters themselves and join no balanced group.
     pub mask_bits_per_user: NonZeroU32,
@@ -71,11 +72,11 @@ impl Default for Limits {
             wake_percent_per_reader: count(5),
             log_lines_per_second: count(50),
             log_lines_per_user_and_second: count(10),
-            filter_steps: count(512),
+            filter_percent: count(400),
             filter_path_steps: count(20_000),
             filter_verifier_steps: count(100_000),
-            user_filter_steps: count(512),
-            source_filter_steps: count(4096),
+            filter_percent_per_user: count(50),
+            filter_percent_of_users: count(200),
             mask_bits_per_user: count(48),
             subscriptions_per_user: count(64),
             private_memory_per_user: Size(256 << 20),
@@ -92,12 +93,13 @@ const fn count(number: u32) -> NonZeroU32 {
     }
 }
 
-/// Instructions that filters in a source run for a packet.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct FilterSteps {
-    /// Those of the same user; 0 for a user without this limit.
-    pub(crate) user: u32,
-    pub(crate) all: u32,
+/// Time that the filters of users take for a packet in a source.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct FilterTimes {
+    /// Of the same user.
+    pub(crate) user: FilterTime,
+    /// Of all users but root and the hub's own user.
+    pub(crate) users: FilterTime,
 }
 
 /// Why the hub does not run a filter.
@@ -106,19 +108,18 @@ pub(crate) enum TooMuchWork {
     #[error("the filter loops over headers (protochain): only a reader itself runs such a filter")]
     Loops,
     #[error(
-        "the filter runs up to {steps} instructions per packet, more than the {limit} allowed \
-         (filter_steps in [limits])"
+        "the filter takes up to {time} of the time to capture a packet, more than the {limit} allowed \
+         (filter_percent in [limits])"
     )]
-    One { steps: u32, limit: u32 },
+    One { time: FilterTime, limit: FilterTime },
     #[error(
-        "{whose} filters run up to {others} instructions per packet, the new filter {steps}, together \
-         more than the {limit} allowed ({key} in [limits])"
+        "the filter takes up to {time} of the time to capture a packet, the user's other filters \
+         {others}, together more than the {limit} allowed ({key} in [limits])"
     )]
     Together {
-        whose: &'static str,
-        steps: u32,
-        others: u32,
-        limit: u32,
+        time: FilterTime,
+        others: FilterTime,
+        limit: FilterTime,
         key: &'static str,
     },
 }
@@ -132,30 +133,38 @@ impl Limits {
         }
     }
 
-    /// Checks a filter; returns the largest number of its instructions for one packet.
-    pub(crate) fn check_alone(&self, filter: &Program) -> Result<u32, TooMuchWork> {
-        let steps = filter.most_steps().ok_or(TooMuchWork::Loops)?;
-        let limit = self.filter_steps.get();
-        match steps <= limit {
-            true => Ok(steps),
-            false => Err(TooMuchWork::One { steps, limit }),
+    /// Checks a filter; returns its longest time for one packet.
+    pub(crate) fn check_alone(&self, filter: &Program) -> Result<FilterTime, TooMuchWork> {
+        let time = filter.longest_time().ok_or(TooMuchWork::Loops)?;
+        let limit = FilterTime::from_percent(self.filter_percent.get());
+        match time <= limit {
+            true => Ok(time),
+            false => Err(TooMuchWork::One { time, limit }),
         }
     }
 
-    /// Checks a filter beside others in the source.
-    pub(crate) fn check(&self, filter: &Program, others: FilterSteps) -> Result<(), TooMuchWork> {
-        let steps = self.check_alone(filter)?;
-        let of_user = (others.user, self.user_filter_steps.get());
-        let of_all = (others.all, self.source_filter_steps.get());
-        for (whose, key, (others, limit)) in [
-            ("the user's", "user_filter_steps", of_user),
-            ("the source's", "source_filter_steps", of_all),
+    /// Checks a filter beside those of users in the source; `None` for a user without this limit.
+    pub(crate) fn check(
+        &self,
+        filter: &Program,
+        beside: Option<FilterTimes>,
+    ) -> Result<(), TooMuchWork> {
+        let time = self.check_alone(filter)?;
+        let Some(FilterTimes { user, users }) = beside else {
+            return Ok(());
+        };
+        let all = FilterTime::from_percent(self.filter_percent_of_users.get());
+        let own = FilterTime::from_percent(self.filter_percent_per_user.get());
+        // A user gets at most as much as is left for others.
+        let left = all.without(users.and(time));
+        for (limit, key) in [
+            (own, "filter_percent_per_user"),
+            (left, "filter_percent_of_users"),
         ] {
-            if steps.saturating_add(others) > limit {
+            if user.and(time) > limit {
                 return Err(TooMuchWork::Together {
-                    whose,
-                    steps,
-                    others,
+                    time,
+                    others: user,
                     limit,
                     key,
                 });
@@ -173,43 +182,62 @@ mod tests {
 
     use super::*;
 
-    /// A filter that runs this many instructions.
-    fn filter(steps: usize) -> Program {
-        let instruction = |code| Instruction {
-            code,
-            jump_true: 0,
-            jump_false: 0,
-            k: 1,
-        };
-        let mut program = vec![instruction(0x80); steps - 1];
-        program.push(instruction(0x06));
+    /// So many indexed loads.
+    fn filter(loads: usize) -> Program {
+        let mut program = vec![Instruction::new(0x50, 0, 0, 1); loads];
+        program.push(Instruction::new(0x06, 0, 0, 1));
         Program::new(&program).unwrap()
     }
 
+    fn key_of(refusal: Option<TooMuchWork>) -> Option<&'static str> {
+        match refusal? {
+            TooMuchWork::Loops => Some("loops"),
+            TooMuchWork::One { .. } => Some("filter_percent"),
+            TooMuchWork::Together { key, .. } => Some(key),
+        }
+    }
+
     #[test]
-    fn filters_at_their_limits_run_and_one_instruction_more_is_refused() {
-        let number = |steps| NonZeroU32::new(steps).unwrap();
+    fn filters_at_their_limits_run_and_a_longer_one_is_refused() {
+        let time = filter(10).longest_time().unwrap();
+        let percent = |time: FilterTime| {
+            let mut percents = (1..).filter(|one| time <= FilterTime::from_percent(*one));
+            percents.next().and_then(NonZeroU32::new).unwrap()
+        };
         let limits = Limits {
-            filter_steps: number(8),
-            user_filter_steps: number(10),
-            source_filter_steps: number(20),
+            filter_percent: percent(time),
+            filter_percent_per_user: percent(time.halves(3)),
+            filter_percent_of_users: percent(time.halves(8)),
             ..Limits::default()
         };
-        assert_eq!(limits.check_alone(&filter(8)), Ok(8));
-        let refusal = limits.check_alone(&filter(9)).unwrap_err();
-        assert!(
-            refusal.to_string().contains("(filter_steps in"),
-            "{refusal}"
-        );
-        for (user, all, key) in [
-            (2, 12, None),
-            (3, 12, Some("user_filter_steps")),
-            (0, 13, Some("source_filter_steps")),
+        assert_eq!(limits.check_alone(&filter(10)), Ok(time));
+        let refusal = limits.check_alone(&filter(11)).unwrap_err();
+        let text = refusal.to_string();
+        assert!(text.contains("(filter_percent in [limits])"), "{text}");
+        let (none, half, much) = (FilterTime::default(), time.halves(1), time.halves(4));
+        for (user, users, key) in [
+            (none, none, None),
+            (half, time, None),
+            (half, much, Some("filter_percent_of_users")),
+            (time, time, Some("filter_percent_per_user")),
+            (none, time.halves(5), Some("filter_percent_of_users")),
         ] {
-            let refusal = limits.check(&filter(8), FilterSteps { user, all }).err();
-            let text = refusal.map(|refusal| refusal.to_string());
-            assert_eq!(text.is_some(), key.is_some(), "{text:?}");
-            assert!(text.unwrap_or_default().contains(key.unwrap_or_default()));
+            let refusal = limits.check(&filter(10), Some(FilterTimes { user, users }));
+            assert_eq!(key_of(refusal.err()), key, "{user} {users}");
         }
+        assert_eq!(limits.check(&filter(10), None), Ok(()));
+    }
+
+    #[test]
+    fn the_costliest_filter_that_512_instructions_allow_exceeds_a_users_share() {
+        let limits = Limits::default();
+        let refusal = limits.check(&filter(511), Some(FilterTimes::default()));
+        assert_eq!(key_of(refusal.err()), Some("filter_percent"));
+        let refusal = limits.check(&filter(60), Some(FilterTimes::default()));
+        assert_eq!(key_of(refusal.err()), Some("filter_percent_per_user"));
+        assert_eq!(
+            limits.check(&filter(8), Some(FilterTimes::default())),
+            Ok(())
+        );
     }
 }

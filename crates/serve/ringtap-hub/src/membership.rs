@@ -8,8 +8,8 @@
 //!   chunk is not known yet when the chunk's packets are classified.
 //! - A balanced group has one more bit, which all its packets have: a member counts packets with
 //!   the group's bit but without its own as those of other members.
-//! - The filters that run in a source take at most the limited number of instructions a packet, alone
-//!   and together. This is decided when a filter comes, and never for a filter that runs already.
+//! - The filters that run in a source take at most the limited time for a packet, each alone, and those
+//!   of users together. This is decided when a filter comes, and never for a filter that runs already.
 //! - Round-robin gives consecutive packets to different members.
 //! - In a balanced group with members, each bucket belongs to one member; the members' shares differ
 //!   by one bucket at most.
@@ -22,18 +22,29 @@ use ringtap_pool::number::{to_u32, to_usize};
 
 use crate::control::not_subscribed;
 use crate::group::{Delivery, Division, Group};
-use crate::limits::{FilterSteps, Limits, TooMuchWork};
+use crate::limits::{FilterTimes, Limits, TooMuchWork};
 
 /// Bits that belong to one subscription each; the one after them is shared.
 const OWN_BITS: u32 = 63;
 const NOT_IN_SOURCE: &str = "a member of a balanced group runs its own filter itself";
 const NO_BIT_LEFT: &str = "there are more readers than bits in a packet's mask";
 
+/// Whose filters are limited together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum FilterOwner {
+    /// A user with this number.
+    User(u32),
+    /// A guest, whose relay is the process with this number.
+    Guest(i32),
+}
+
 /// A member of a group.
 pub(crate) struct Member {
     subscription: SubscriptionId,
-    /// The user whose filters are limited together; `None` for root and the hub's own user.
+    /// The user whose bits are limited; `None` for root and the hub's own user.
     user: Option<u32>,
+    /// Whose filter it is; `None`: of root or the hub's own user, without limits together.
+    filter_owner: Option<FilterOwner>,
     /// `None`: the subscription shares the last bit.
     bit: Option<u32>,
     /// The subscription's own filter.
@@ -194,7 +205,7 @@ impl Membership {
     /// Makes a subscription a member of a group.
     pub(crate) fn join(&mut self, name: &str, mut member: Member) -> Result<(), Refused> {
         let user = member.user;
-        let steps = self.steps_in_source(user);
+        let times = member.filter_owner.map(|owner| self.times_in_source(owner));
         let used_bits = self.used_bits;
         let mut free_bits = (0..OWN_BITS).filter(|bit| used_bits & (1 << bit) == 0);
         let of_user = |member: &&Member| member.user == user && member.bit.is_some();
@@ -229,7 +240,7 @@ impl Membership {
         }
         let is_private = member.is_private || one.group.delivery == Delivery::Private;
         member.is_private = is_private;
-        member.not_in_source = one.admit(&self.limits, steps, &member.own, is_private)?;
+        member.not_in_source = one.admit(&self.limits, times, &member.own, is_private)?;
         member.bit = bit;
         one.bit = group_bit;
         for bit in [bit, group_bit].into_iter().flatten() {
@@ -240,22 +251,23 @@ impl Membership {
         Ok(())
     }
 
-    /// Largest number of instructions that the filters in a source run for one packet.
-    fn steps_in_source(&self, user: Option<u32>) -> FilterSteps {
-        let mut steps = FilterSteps::default();
-        let of = |filter: &Program| filter.most_steps().unwrap_or(0);
-        self.each_rule(|rule, _| steps.all = steps.all.saturating_add(of(&rule.filter)));
-        if user.is_some() {
-            for one in self.groups.iter().filter(|one| one.gives_rules()) {
-                let members = one
-                    .members
-                    .iter()
-                    .filter(|m| m.user == user && m.has_rule());
-                let filters = members.map(|member| member.filter_in_source(&one.group.filter));
-                steps.user = filters.fold(steps.user, |sum, one| sum.saturating_add(of(&one)));
+    /// Longest time that the filters of this owner, and of all owners, take in a source for one packet.
+    fn times_in_source(&self, owner: FilterOwner) -> FilterTimes {
+        let mut times = FilterTimes::default();
+        for one in self.groups.iter().filter(|one| one.gives_rules()) {
+            for member in one.members.iter().filter(|member| member.has_rule()) {
+                let Some(other) = member.filter_owner else {
+                    continue;
+                };
+                let filter = member.filter_in_source(&one.group.filter);
+                let time = filter.longest_time().unwrap_or_default();
+                times.users = times.users.and(time);
+                if other == owner {
+                    times.user = times.user.and(time);
+                }
             }
         }
-        steps
+        times
     }
 
     /// Makes room for another member in a subscription's group; its bits stay in use until
@@ -295,8 +307,8 @@ impl Membership {
         let member = self.member_mut(subscription).ok_or_else(not_subscribed)?;
         let before = std::mem::replace(&mut member.own, Program::everything());
         let reason = member.not_in_source.take();
-        let (user, is_private) = (member.user, member.is_private);
-        let others = self.steps_in_source(user);
+        let (owner, is_private) = (member.filter_owner, member.is_private);
+        let others = owner.map(|owner| self.times_in_source(owner));
         let (group, _) = self.member(subscription).ok_or_else(not_subscribed)?;
         let admitted = group.admit(&self.limits, others, &own, is_private);
         let member = self.member_mut(subscription).ok_or_else(not_subscribed)?;
@@ -411,11 +423,20 @@ impl Member {
         Member {
             subscription,
             user,
+            filter_owner: user.map(FilterOwner::User),
             bit: None,
             own,
             is_private: delivery == Delivery::Private,
             not_in_source: None,
             has_left: false,
+        }
+    }
+
+    /// The member's filter is a guest's, for which the process `pid` asks.
+    pub(crate) fn of_guest(self, pid: i32) -> Self {
+        Member {
+            filter_owner: Some(FilterOwner::Guest(pid)),
+            ..self
         }
     }
 
@@ -453,7 +474,7 @@ impl GroupMembers {
     fn admit(
         &self,
         limits: &Limits,
-        others: FilterSteps,
+        others: Option<FilterTimes>,
         own: &Program,
         is_private: bool,
     ) -> Result<Option<TooMuchWork>, Refused> {

@@ -270,6 +270,29 @@ impl Frame {
         to.alu64(Op::Add, register, With::Reg(offset));
     }
 
+    /// Loads bytes behind the window in place, if they are in the packet's linear part; `offset` stays.
+    pub(super) fn load_behind_window(
+        &self,
+        to: &mut Assembler,
+        size: AccessSize,
+        (register, offset): (Reg, Reg),
+        far: Label,
+    ) {
+        to.alu64(Op::Mov, R2, With::Reg(offset));
+        to.load(AccessSize::Double, R4, FRAME, SHIFT);
+        to.alu64(Op::Sub, R2, With::Reg(R4));
+        let limit = With::Constant(IN_PLACE);
+        to.branch(Width::W64, Cond::GreaterEqual, R2, limit, far);
+        to.load(AccessSize::Double, R0, FRAME, CONTEXT);
+        to.load(AccessSize::Word, R3, R0, self.data());
+        to.load(AccessSize::Word, R4, R0, self.data() + 4);
+        to.alu64(Op::Add, R3, With::Reg(R2));
+        to.alu64(Op::Mov, R2, With::Reg(R3));
+        to.alu64(Op::Add, R2, With::Constant(size.bytes().into()));
+        to.branch(Width::W64, Cond::Greater, R2, With::Reg(R4), far);
+        to.load(size, register, R3, 0);
+    }
+
     /// Loads bytes with the helper, at an offset on the wire behind any restored tag.
     pub(super) fn load_far(
         &self,

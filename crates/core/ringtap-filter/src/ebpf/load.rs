@@ -105,14 +105,17 @@ fn load_in_place(to: &mut Assembler, frame: &Frame, field: Field) -> Slow {
 /// Emits the slow path of a load: the offset is in r1, and the bytes were captured.
 pub(super) fn load_slowly(to: &mut Assembler, frame: &Frame, slow: Slow, reject: Label) {
     let Slow { field, loaded, .. } = slow;
-    let far = to.label();
+    let [behind, far] = [to.label(), to.label()];
     to.place(slow.begin);
     frame.load_limit(to, R4);
     to.branch(Width::W64, Cond::NotEqual, R4, With::Constant(0), far);
     let last = frame.prefix - u32::from(field.size.bytes());
     let last = With::Constant(last.cast_signed());
-    to.branch(Width::W64, Cond::Greater, R1, last, far);
+    to.branch(Width::W64, Cond::Greater, R1, last, behind);
     load_from_window(to, frame, field, loaded);
+    to.place(behind);
+    frame.load_behind_window(to, field.size, (field.into, R1), far);
+    to.go(loaded);
     to.place(far);
     frame.load_far(to, field.size, (field.into, R1), reject);
     to.go(loaded);

@@ -63,7 +63,7 @@ fn join(programs: &[&Program], snap_length: u32) -> Option<Program> {
     ];
     for program in others {
         // A loop may have other ends than those that `append` knows.
-        program.most_steps()?;
+        program.longest_time()?;
         joined.extend(program.clears());
         append(&mut joined, program.instructions(), snap_length)?;
     }

@@ -62,7 +62,7 @@ impl Program {
 
     /// Whether A and X, and which scratch words, may be read before they are written.
     fn reads_first(&self) -> (bool, bool, Vec<u32>) {
-        if self.most_steps().is_some() {
+        if !self.loops() {
             let needed = facts::needed(self, |_| false);
             let first = needed.first().copied().unwrap_or_default();
             return (first.a(), first.x(), first.words().collect());

@@ -71,7 +71,7 @@ fn protochain() -> Vec<Instruction> {
 fn only_the_loops_of_protochain_jump_back() {
     let chain = protochain();
     let program = Program::new(&chain).unwrap();
-    assert_eq!(program.most_steps(), None);
+    assert!(program.loops());
     // A packet whose headers have no end: each is followed by itself.
     let mut packet = vec![0_u8; 60];
     (packet[0], packet[21]) = (5, 0xfe);
@@ -109,10 +109,12 @@ fn only_the_loops_of_protochain_jump_back() {
 }
 
 #[test]
-fn the_longest_path_is_the_largest_number_of_steps() {
-    let steps = |program: &[Instruction]| Program::new(program).unwrap().most_steps();
-    assert_eq!(steps(&[END]), Some(1));
-    assert_eq!(Program::everything().most_steps(), Some(1));
+fn the_path_that_takes_longest_counts() {
+    let time = |program: &[Instruction]| Program::new(program).unwrap().longest_time();
+    let steps =
+        |steps: usize| time(&[&vec![instruction(0x87, 0, 0); steps - 1], &[END][..]].concat());
+    assert_eq!(time(&[END]), steps(1));
+    assert_eq!(Program::everything().longest_time(), steps(1));
     // Both branches of the jump: one step, or three.
     let branches = [
         instruction(0x15, 2, 0),
@@ -120,12 +122,12 @@ fn the_longest_path_is_the_largest_number_of_steps() {
         instruction(0x87, 0, 0),
         END,
     ];
-    assert_eq!(steps(&branches), Some(4));
+    assert_eq!(time(&branches), steps(4));
     let skipping = [instruction(0x05, 0, 2), END, END, instruction(0x16, 0, 0)];
-    assert_eq!(steps(&skipping), Some(2));
+    assert_eq!(time(&skipping), steps(2));
     let mut chain = vec![instruction(0x15, 0, 7); 4095];
     chain.push(END);
-    assert_eq!(steps(&chain), Some(4096));
+    assert_eq!(time(&chain), steps(4096));
 }
 
 #[test]

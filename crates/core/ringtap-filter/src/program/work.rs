@@ -7,22 +7,24 @@
 
 use super::code::*;
 use super::machine::{jump, targets};
+use super::time::{self, FilterTime};
 use super::{Instruction, ProgramError};
 
 /// Maximum length of a loop, in instructions; the loop of `ip6 protochain` has 28.
 const MOST_OF_A_ROUND: usize = 32;
 
-/// Largest number of instructions that a checked program runs for a packet; `None` if it loops.
-pub(super) fn most_steps(program: &[Instruction]) -> Result<Option<u32>, ProgramError> {
+/// Longest time of a checked program for a packet; `None` if it loops.
+pub(super) fn longest_time(program: &[Instruction]) -> Result<Option<FilterTime>, ProgramError> {
     if loops(program)? {
         return Ok(None);
     }
-    let mut from = vec![0_u32; program.len()];
+    let mut from = vec![FilterTime::default(); program.len()];
     for (at, instruction) in program.iter().enumerate().rev() {
         let rest = targets(at, instruction).filter_map(|to| from.get(to));
-        from[at] = 1 + rest.max().copied().unwrap_or(0);
+        let rest = rest.max().copied().unwrap_or_default();
+        from[at] = time::of(instruction).and(rest);
     }
-    Ok(from.first().copied())
+    Ok(from.first().map(|time| time.with_rule()))
 }
 
 /// Instructions of a program without loops, each counted once for every path from the start to it.

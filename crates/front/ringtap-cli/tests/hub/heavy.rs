@@ -117,8 +117,8 @@ fn heavy_filters_of_others_cost_a_reader_nothing_where_a_thread_captures() {
 fn a_hub_survives_the_deepest_filters_in_its_translator() {
     require_root!();
     // The owner allows what the defaults refuse.
-    let limits = "[limits]\nfilter_steps = 5000\nuser_filter_steps = 100000\n\
-                  source_filter_steps = 100000\n\
+    let limits = "[limits]\nfilter_percent = 5000\nfilter_percent_per_user = 100000\n\
+                  filter_percent_of_users = 100000\n\
                   private_memory_per_user = \"4GiB\"\nprivate_memory = \"4GiB\"\n";
     let hub = hub("hub-deep", LARGE_POOL, limits);
     let honest = hub.count("all", &["--stamps"]);
@@ -141,7 +141,7 @@ fn filters_that_a_private_reader_would_have_the_hub_run_are_refused_by_name() {
     require_root!();
     let hub = hub("hub-own-heavy", LARGE_POOL, "");
     for (filter, told) in [
-        (comparisons(1), "filter_steps"),
+        (comparisons(1), "filter_percent"),
         (protochain(), "protochain"),
     ] {
         let request = SubscriptionRequest {

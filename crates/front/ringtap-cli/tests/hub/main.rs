@@ -5,6 +5,7 @@ mod attacks;
 mod buddies;
 mod containers;
 mod delivery;
+mod filter_time;
 mod filters;
 mod groups;
 mod heavy;

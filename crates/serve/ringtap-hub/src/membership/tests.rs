@@ -3,7 +3,7 @@
 
 use std::num::NonZeroU32;
 
-use ringtap_filter::{Headers, Instruction};
+use ringtap_filter::{FilterTime, Headers, Instruction};
 use ringtap_pool::distributor::Policy;
 
 use super::*;
@@ -261,61 +261,102 @@ fn reason(membership: &Membership, subscription: u64) -> Option<String> {
 #[test]
 fn filters_with_too_much_work_run_in_their_readers() {
     let mut membership = membership();
-    for (subscription, filter) in [(1, looping()), (2, of_steps(513)), (3, of_steps(512))] {
+    for (subscription, filter) in [(1, looping()), (2, of_steps(700)), (3, of_steps(500))] {
         let joined = membership.join("all", member(subscription, filter));
         joined.unwrap();
     }
     assert!(reason(&membership, 1).unwrap().contains("protochain"));
-    assert!(reason(&membership, 2).unwrap().contains("filter_steps"));
+    assert!(reason(&membership, 2).unwrap().contains("filter_percent"));
     assert_eq!(reason(&membership, 3), None);
     let rules = membership.rules().each;
     assert_eq!(rules.len(), 2, "the first two get everything by one rule");
     assert!(rules[0].filter.takes_everything());
     assert_eq!(rules[0].members.of(0), 0b011);
-    // With all that the source may run; the one after it is too much.
+    // Filters of root and of the hub's own user have no limit together.
     for subscription in 4..=10 {
         let joined = membership.join("all", member(subscription, of_steps(511)));
         joined.unwrap();
         assert_eq!(reason(&membership, subscription), None, "{subscription}");
     }
-    membership.join("all", member(11, of_steps(20))).unwrap();
-    let why = reason(&membership, 11).unwrap();
-    assert!(why.contains("source_filter_steps"), "{why}");
+    let joined = membership.join("all", member_of(11, 1000, of_steps(20)));
+    joined.unwrap();
+    assert_eq!(
+        reason(&membership, 11),
+        None,
+        "they take nothing from users"
+    );
+}
+
+#[test]
+fn one_user_takes_a_share_of_the_time_and_leaves_the_rest_to_others() {
+    let mut membership = membership();
+    // Each takes 5 % for its rule, and 0.6 % for an instruction.
+    for subscription in 1..=5 {
+        let joined = membership.join("all", member_of(subscription, 65_534, of_steps(12)));
+        joined.unwrap();
+    }
+    let greedy: Vec<_> = (1..=5).map(|one| reason(&membership, one)).collect();
+    assert_eq!(&greedy[..4], [const { None }; 4]);
+    let why = greedy[4].as_ref().unwrap();
+    assert!(why.contains("filter_percent_per_user"), "{why}");
+    membership
+        .join("all", member_of(6, 1000, of_steps(50)))
+        .unwrap();
+    assert_eq!(reason(&membership, 6), None);
     // A change is admitted like a new member, without the filter that it replaces.
     let set = |membership: &mut Membership, subscription, steps| {
         let set = membership.set_filter(SubscriptionId(subscription), of_steps(steps));
         set.unwrap();
         reason(membership, subscription)
     };
-    assert_eq!(set(&mut membership, 10, 400), None);
-    assert!(reason(&membership, 11).is_some(), "decided when it came");
-    assert_eq!(set(&mut membership, 11, 100), None);
-    let steps = membership.steps_in_source(None).all;
-    assert!(steps <= 4096, "{steps}");
+    assert_eq!(set(&mut membership, 4, 1), None);
+    assert!(reason(&membership, 5).is_some(), "decided when it came");
+    assert_eq!(set(&mut membership, 5, 1), None);
 }
 
 #[test]
-fn one_user_takes_a_share_of_the_work_and_leaves_the_rest_to_others() {
+fn eight_users_together_take_no_more_time_than_users_may() {
     let mut membership = membership();
-    for subscription in 1..=5 {
-        let joined = membership.join("all", member_of(subscription, 65_534, of_steps(120)));
-        joined.unwrap();
+    let mut subscription = 0;
+    for uid in 1..=8 {
+        for steps in [40, 20, 10, 5, 2, 1] {
+            subscription += 1;
+            let joined = membership.join("all", member_of(subscription, uid, of_steps(steps)));
+            joined.unwrap();
+        }
     }
-    let greedy: Vec<_> = (1..=5).map(|one| reason(&membership, one)).collect();
-    assert_eq!(&greedy[..4], [const { None }; 4]);
-    let why = greedy[4].as_ref().unwrap();
-    assert!(why.contains("user_filter_steps"), "{why}");
-    membership
-        .join("all", member_of(6, 1000, of_steps(500)))
-        .unwrap();
-    assert_eq!(reason(&membership, 6), None);
+    let times = membership.times_in_source(FilterOwner::User(1));
+    assert!(times.user <= FilterTime::from_percent(50), "{times:?}");
+    assert!(times.users <= FilterTime::from_percent(200), "{times:?}");
+    assert!(times.users > FilterTime::from_percent(150), "{times:?}");
+    let refused = (1..=subscription).filter_map(|one| reason(&membership, one));
+    let refused: Vec<_> = refused.collect();
+    let by_all = refused
+        .iter()
+        .filter(|why| why.contains("filter_percent_of_users"));
+    assert!(by_all.count() > 10, "{refused:?}");
+}
+
+#[test]
+fn a_guests_filters_count_like_those_of_a_user() {
+    let mut membership = membership();
+    let of_guest = |subscription, pid, steps| member(subscription, of_steps(steps)).of_guest(pid);
+    membership.join("all", of_guest(1, 7, 60)).unwrap();
+    membership.join("all", of_guest(2, 7, 60)).unwrap();
+    membership.join("all", of_guest(3, 8, 60)).unwrap();
+    membership.join("all", member(4, of_steps(60))).unwrap();
+    assert_eq!(reason(&membership, 1), None);
+    let why = reason(&membership, 2).unwrap();
+    assert!(why.contains("filter_percent_per_user"), "{why}");
+    assert_eq!(reason(&membership, 3), None, "another guest");
+    assert_eq!(reason(&membership, 4), None, "root's own");
 }
 
 #[test]
 fn private_delivery_of_too_much_work_is_refused() {
     let mut membership = membership();
     let private = |own| Member::new(SubscriptionId(1), None, own, Delivery::Private);
-    for (filter, told) in [(looping(), "protochain"), (of_steps(600), "filter_steps")] {
+    for (filter, told) in [(looping(), "protochain"), (of_steps(700), "filter_percent")] {
         let refused = membership.join("all", private(filter.clone()));
         let refused = refused.unwrap_err();
         assert_eq!(refused.code, Refusal::BadFilter);

@@ -54,6 +54,10 @@ impl HubControl {
             .transpose()?;
         let id = self.subscribers.next_id();
         let member = Member::new(id, user, request.filter.clone(), delivery);
+        let member = match user.is_none() && request.for_guest {
+            true => member.of_guest(peer.pid),
+            false => member,
+        };
         self.membership.join(&request.group, member)?;
         Ok((id, charge))
     }

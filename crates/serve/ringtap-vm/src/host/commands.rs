@@ -250,6 +250,7 @@ impl Commands {
         let reader = format!("{}/{name}", self.vm);
         let request = SubscriptionRequest {
             filter,
+            for_guest: true,
             ..SubscriptionRequest::new(&group, &reader)
         };
         let connection = self.hub(&reader)?;

@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Timed runs of a loaded filter, which check its estimated time.
+//!
+//! A run takes one path through the filter, and the estimate is for the longest path. So the runs show
+//! only that an estimate is too small: where the weights do not fit the processor or the kernel.
+//!
+//! Invariants
+//! - All runs for a filter together take a few milliseconds.
+//! - The filter is compared with a reference that runs between the filter's runs, for about as long, so
+//!   that a slow or busy machine, or one that receives packets meanwhile, refuses no filter.
+
+use std::io;
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+
+use libbpf_rs::libbpf_sys::BPF_TCX_INGRESS;
+use ringtap_filter::ebpf::FilterHook;
+use ringtap_filter::{FilterTime, Instruction, PACKET_NS, Program as Filter};
+
+use crate::program::{self, LoadedProgram, NotLoaded, ProgramKind};
+use crate::splice::{RawInsn, translate};
+
+/// Calls the function that follows for the whole packet without a tag, and returns its result. The
+/// verifier knows neither the length nor the tag: a field that is 0 in timed runs.
+const XDP_CALLER: [RawInsn; 7] = [
+    0x1261,        // r2 = the packet's start
+    0x0004_1461,   // r4 = the packet's end
+    0x241f,        // r4 -= r2
+    0x43bf,        // r3 = r4
+    0x0010_1261,   // r2 = the receive queue
+    0x1_0000_1085, // call the function
+    0x95,          // exit
+];
+const TC_CALLER: [RawInsn; 5] = [
+    0x1461,        // r4 = the packet's length
+    0x43bf,        // r3 = r4
+    0x0008_1261,   // r2 = the mark
+    0x1_0000_1085, // call the function
+    0x95,          // exit
+];
+
+/// Time of the reference on the machine of the weights, in nanoseconds.
+const REFERENCE_NS: u32 = 75;
+/// Repetitions in the reference.
+const REFERENCE_LENGTH: usize = 64;
+/// Rounds of which the shortest run counts.
+const ROUNDS: usize = 5;
+/// Aim for the time of all runs of a round together, in nanoseconds.
+const ROUND_NS: u32 = 100_000;
+const MOST_RUNS: u16 = 1000;
+/// A filter may take this many times its estimate, in halves: timed runs on a busy machine differ.
+const TOLERATED_HALVES: u32 = 3;
+
+/// Programs with which timed runs at a hook are compared.
+pub(crate) struct Timing {
+    /// Takes every packet without a look at it.
+    nothing: OwnedFd,
+    reference: OwnedFd,
+    packet: Vec<u8>,
+}
+
+/// A filter that is loaded alone.
+pub(crate) struct LoadedFilter {
+    pub(crate) program: LoadedProgram,
+    /// Number of eBPF instructions.
+    pub(crate) length: usize,
+}
+
+/// Loads one filter as a program.
+pub(crate) fn load_alone(filter: &Filter, hook: FilterHook) -> Result<LoadedFilter, NotLoaded> {
+    let (mut insns, kind) = match hook {
+        FilterHook::Xdp => (XDP_CALLER.to_vec(), ProgramKind::xdp("rt_filter", None)),
+        FilterHook::Tc => (
+            TC_CALLER.to_vec(),
+            ProgramKind::tc("rt_filter", BPF_TCX_INGRESS),
+        ),
+    };
+    insns.extend(translate(std::slice::from_ref(filter), hook)?);
+    Ok(LoadedFilter {
+        program: program::load(kind, &insns)?,
+        length: insns.len(),
+    })
+}
+
+impl Timing {
+    /// Loads the programs for this hook.
+    pub(crate) fn new(hook: FilterHook) -> Result<Self, NotLoaded> {
+        let load = |filter: &Filter| load_alone(filter, hook).map(|loaded| loaded.program.program);
+        Ok(Timing {
+            nothing: load(&Filter::everything())?,
+            reference: load(&reference())?,
+            packet: packet(),
+        })
+    }
+
+    /// Checks a filter's estimated time; the error is the reason why the filter is left out.
+    pub(crate) fn check(&self, filter: BorrowedFd<'_>, estimate: FilterTime) -> Result<(), String> {
+        // Where the kernel runs no test, the estimate alone counts.
+        let Ok(time) = self.measure(filter) else {
+            return Ok(());
+        };
+        if time.halves(2) <= estimate.halves(TOLERATED_HALVES) {
+            return Ok(());
+        }
+        Err(format!(
+            "a timed run took {time} of the time to capture a packet, and the estimate by which the \
+             limits of filters hold is {estimate}"
+        ))
+    }
+
+    /// The time of a loaded filter, without the call.
+    fn measure(&self, filter: BorrowedFd<'_>) -> io::Result<FilterTime> {
+        let run = |program: BorrowedFd<'_>, times| program::run(program, &self.packet, times);
+        let fits = |ns: u32| u16::try_from(ROUND_NS / ns.max(1)).unwrap_or(MOST_RUNS);
+        let times = |program| run(program, 1).map(|ns| fits(ns).clamp(1, MOST_RUNS));
+        let programs = [self.nothing.as_fd(), self.reference.as_fd(), filter];
+        let mut shortest = [u32::MAX; 3];
+        for _ in 0..ROUNDS {
+            for (shortest, program) in shortest.iter_mut().zip(programs) {
+                *shortest = run(program, times(program)?)?.min(*shortest);
+            }
+        }
+        let [nothing, reference, filter] = shortest.map(u64::from);
+        let reference = reference.saturating_sub(nothing).max(1);
+        let time = 1000 * filter.saturating_sub(nothing) * u64::from(REFERENCE_NS)
+            / (reference * u64::from(PACKET_NS));
+        let thousandths = u32::try_from(time).unwrap_or(u32::MAX);
+        Ok(FilterTime::from_thousandths(thousandths))
+    }
+}
+
+/// Loads, comparisons and calculations, as filters have them.
+fn reference() -> Filter {
+    let part = [
+        Instruction::new(0x50, 0, 0, 12),
+        Instruction::new(0x15, 0, 1, 1),
+        Instruction::new(0x04, 0, 0, 3),
+    ];
+    let end = [Instruction::new(0x06, 0, 0, 1)];
+    let instructions = [&part.repeat(REFERENCE_LENGTH)[..], &end].concat();
+    Filter::new(&instructions).unwrap_or_else(|_| Filter::everything())
+}
+
+/// A packet of TCP over IPv4, 1,514 bytes.
+fn packet() -> Vec<u8> {
+    let mut packet = vec![2; 12];
+    packet.extend([8, 0, 0x45, 0, 5, 220, 0, 0, 0, 0, 64, 6]);
+    packet.resize(1514, 0);
+    packet
+}
+
+#[cfg(test)]
+mod tests {
+    use ringtap_testkit::require_root;
+
+    use super::*;
+
+    fn filter(body: Instruction, times: usize) -> Filter {
+        let end = [Instruction::new(0x06, 0, 0, 1)];
+        Filter::new(&[&vec![body; times][..], &end].concat()).unwrap()
+    }
+
+    const INDEXED: Instruction = Instruction::new(0x50, 0, 0, 100);
+
+    #[test]
+    fn a_filter_that_takes_longer_than_its_estimate_is_left_out_with_both_figures() {
+        require_root!();
+        for hook in [FilterHook::Xdp, FilterHook::Tc] {
+            let timing = Timing::new(hook).unwrap();
+            let check = |filter: &Filter, estimate| {
+                let loaded = load_alone(filter, hook).unwrap();
+                timing.check(loaded.program.program.as_fd(), estimate)
+            };
+            let heavy = filter(INDEXED, 500);
+            // As if the weights were those of a processor with loads ten times as fast.
+            let reason = check(&heavy, FilterTime::from_percent(100)).unwrap_err();
+            assert!(
+                reason.contains("the estimate") && reason.contains("100.0 %"),
+                "{reason}"
+            );
+            assert_eq!(
+                check(&heavy, heavy.longest_time().unwrap()),
+                Ok(()),
+                "{hook:?}"
+            );
+        }
+    }
+}
