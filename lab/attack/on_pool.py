@@ -10,7 +10,7 @@ import signal
 import time
 
 from attack.attempt import Attack, leave
-from attack.outsider import ASLEEP, CONTROL_MAGIC, SLEEPS, Gone, Refused
+from attack.outsider import ASLEEP, CONTROL_MAGIC, DELIVERED, SLEEPS, Gone, Refused
 
 #: Copies of a doorbell that one process watches.
 WATCHERS = 18_000
@@ -153,6 +153,26 @@ def garbage(attack: Attack) -> None:
         finally:
             subscription.close()
             hub.close()
+
+    attack.again(once)
+
+
+def liar(attack: Attack) -> None:
+    """Reports impossible numbers of packets and bytes, also by a private reader, and leaves with them."""
+
+    def once() -> None:
+        for private in (False, True):
+            hub, subscription = attack.subscribe(private=private)
+            try:
+                for endpoint in subscription.endpoints:
+                    for number in range(4):
+                        lie = random.choice([2**64 - 1, 2**63, random.getrandbits(64)])
+                        endpoint.store64(DELIVERED + 8 * number, lie)
+                for _ in attack.held(0.2):
+                    pass
+            finally:
+                subscription.close()
+                hub.close()
 
     attack.again(once)
 

@@ -305,21 +305,17 @@ fn say_inline(args: &BridgeArgs, running: &RunningBridge, before: &mut Option<(I
         NoVerdict::Pass => "pass",
         NoVerdict::Drop => "are dropped",
     };
-    match state {
-        InlineState::Absent => {
-            print::note(format_args!(
-                "ringtap: there is no inline reader: packets {what}"
-            ));
+    let text = match state {
+        InlineState::Absent => format!("there is no inline reader: packets {what}"),
+        InlineState::Deciding => {
+            format!("the inline reader decides (it was late {late_count} times)")
         }
-        InlineState::Deciding => print::note(format_args!(
-            "ringtap: the inline reader decides (it was late {late_count} times)"
-        )),
-        InlineState::Late => print::note(format_args!(
-            "ringtap: the inline reader let packets wait for {} ms: until it has caught up, \
-             packets {what}",
+        InlineState::Late => format!(
+            "the inline reader let packets wait for {} ms: until it has caught up, packets {what}",
             args.verdict_timeout
-        )),
-    }
+        ),
+    };
+    print::of_peer("inline reader", format_args!("ringtap: {text}"));
 }
 
 fn say(args: &BridgeArgs, running: &mut RunningBridge, before: &mut [Counters; 2]) -> Result<()> {

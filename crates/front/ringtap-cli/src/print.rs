@@ -5,18 +5,26 @@
 //! - Nothing here panics: a closed pipe or a full disk is an error, or is ignored.
 //! - The text is written when the call returns: nothing is buffered.
 //! - No control character of a text reaches the terminal.
+//! - No peer (a guest, a reader, a network) can print without limit: see [`of_peer`].
 
 use std::fmt::Display;
 use std::io::{self, ErrorKind, Write as _};
+use std::sync::{LazyLock, Mutex};
+use std::time::Instant;
 
 use anyhow::{Error, Result};
 use ringtap_hub::SOURCE_NOTES;
 use ringtap_ipc::environment;
+use ringtap_ipc::mutex::lock;
+use ringtap_ipc::rate::LineLimit;
 use ringtap_ipc::text::clean;
 use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::{
     Layer as _, fmt, layer::SubscriberExt as _, util::SubscriberInitExt as _,
 };
+
+/// The peer that causes the notes of sources: links, interfaces, and programs of others at them.
+pub(crate) const NETWORK: &str = "network";
 
 /// Prints a line on standard output.
 ///
@@ -46,6 +54,14 @@ pub(crate) fn write(text: impl Display) -> io::Result<()> {
 /// A failed message does not end a capture.
 pub(crate) fn note(text: impl Display) {
     let _lost = io::stderr().write_all(format!("{}\n", printable(text)).as_bytes());
+}
+
+/// Prints a line that a peer caused, as [`note`] does, within the limits for this peer and for all peers. The
+/// next line states how many were left out.
+pub(crate) fn of_peer(peer: &str, text: impl Display) {
+    static LINES: LazyLock<Mutex<LineLimit<String>>> = LazyLock::new(Mutex::default);
+    let line = lock(&LINES).pass(peer.to_owned(), text.to_string(), Instant::now());
+    line.into_iter().for_each(note);
 }
 
 /// Prints an error on standard error, which the journal shows as one.
@@ -83,15 +99,13 @@ pub(crate) fn show_source_notes() {
     let _already = subscriber.try_init();
 }
 
-/// Writes each line as a note.
+/// Writes each line as a note that the network caused.
 struct NoteWriter;
 
 impl io::Write for NoteWriter {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        note(format_args!(
-            "ringtap: {}",
-            String::from_utf8_lossy(bytes).trim_end()
-        ));
+        let text = String::from_utf8_lossy(bytes);
+        of_peer(NETWORK, format_args!("ringtap: {}", text.trim_end()));
         Ok(bytes.len())
     }
 

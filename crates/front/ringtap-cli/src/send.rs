@@ -142,7 +142,9 @@ fn follow(sender: &Sender, report: &mut Report, is_quiet: bool) -> io::Result<()
     let interval = Duration::from_secs(1);
     let mut next = Instant::now() + interval;
     while !sender.wait(TICK.min(next.saturating_duration_since(Instant::now()))) {
-        print::notes(sender.take_notes());
+        for note in sender.take_notes() {
+            print::of_peer(print::NETWORK, format_args!("ringtap: {note}"));
+        }
         if Instant::now() >= next {
             next += interval;
             if !is_quiet {

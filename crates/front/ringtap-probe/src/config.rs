@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use ringtap_capture::meter::MOST_LOOPS;
+use ringtap_ipc::trusted::read_trusted;
 use toml::de::DeTable;
 
 use crate::analysis::{AnalysisKind, AnalysisPlace, AnalysisPlan, GapScope, KeyPart};
@@ -69,8 +70,7 @@ impl ProbeConfig {
     ///
     /// The first error, with its line and key.
     pub fn read(path: &Path, every: Option<Duration>) -> Result<Self, ConfigError> {
-        let text = std::fs::read_to_string(path);
-        let text = text.map_err(|error| ConfigError(format!("{}: {error}", path.display())))?;
+        let text = read_trusted(path).map_err(|error| ConfigError(error.to_string()))?;
         ProbeConfig::parse(&path.display().to_string(), &text, every)
     }
 

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use ringtap_ipc::rate::LineLimit;
 use ringtap_ipc::time::now_ns;
 
 use crate::action::{ActionEvent, ActionManager};
@@ -28,6 +29,8 @@ pub(crate) struct ActionRunner {
     before: ProbeLedger,
     dropped: u64,
     looked_ns: u64,
+    /// Lines of each action: packets can make a condition begin and end all the time.
+    lines: LineLimit<String>,
 }
 
 impl ActionRunner {
@@ -40,6 +43,7 @@ impl ActionRunner {
             before: ProbeLedger::default(),
             dropped: 0,
             looked_ns: now_ns(),
+            lines: LineLimit::default(),
         }
     }
 
@@ -69,19 +73,23 @@ impl ActionRunner {
             events.extend(self.look(now, records));
         }
         for (name, event) in events {
+            let mut say = |text: String| {
+                let line = self.lines.pass(name.clone(), text, now);
+                line.into_iter().for_each(&mut *note);
+            };
             let outcome = match event {
                 ActionEvent::Do(command) => self.control.carry_out(&command),
                 ActionEvent::Undo(command) => self.control.undo(&command),
                 ActionEvent::Alarm { raised, value } => {
                     records.push(alarm_record(&name, raised, value));
                     let state = if raised { "raised" } else { "over" };
-                    note(format!("alarm {name}: {state} at {value}"));
+                    say(format!("alarm {name}: {state} at {value}"));
                     continue;
                 }
             };
             match outcome {
-                Ok(done) => note(format!("action {name}: {done}")),
-                Err(error) => note(format!("action {name}: {error}")),
+                Ok(done) => say(format!("action {name}: {done}")),
+                Err(error) => say(format!("action {name}: {error}")),
             }
         }
     }

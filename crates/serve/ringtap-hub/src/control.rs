@@ -29,7 +29,7 @@ use crate::hub::{HubOptions, random_seed};
 use crate::limits::Limits;
 use crate::membership::Membership;
 use crate::sources::SourceHandle;
-use crate::subscribers::{Changes, Subscribers};
+use crate::subscribers::{Changes, StatusView, Subscribers};
 
 /// Shortest time between two readings of the figures.
 const LEAST_INTERVAL: Duration = Duration::from_millis(10);
@@ -187,10 +187,10 @@ impl HubControl {
         }));
     }
 
-    /// Asks for the counters of the whole hub.
-    pub(crate) fn ask_status(&mut self, responder: Responder<HubStatus>) {
+    /// Asks for the counters of the hub, as far as a user may see them.
+    pub(crate) fn ask_status(&mut self, view: StatusView, responder: Responder<HubStatus>) {
         self.questions.push(Box::new(move |control, figures| {
-            responder.send(Ok(control.status(figures)));
+            responder.send(Ok(control.status(figures, &view)));
         }));
     }
 

@@ -22,7 +22,7 @@ use crate::control::{ControlWork, HubControl, Responder, ending};
 use crate::engine::Engine;
 use crate::group::{AccessList, Delivery, Group};
 use crate::limits::{Limits, TooMuchWork};
-use crate::subscribers::Change;
+use crate::subscribers::{Change, StatusView};
 
 /// A running hub, which ends when this is dropped.
 pub struct Hub {
@@ -46,7 +46,18 @@ struct HubFacts {
     /// Link type of each source.
     link_types: Vec<u16>,
     /// The users of each group.
-    access: Vec<AccessList>,
+    groups: Vec<GroupAccess>,
+    /// Number of times that `groups` was replaced.
+    edition: u64,
+}
+
+/// Users of a group.
+#[derive(Clone, Debug)]
+pub(crate) struct GroupAccess {
+    pub(crate) name: String,
+    pub(crate) access: AccessList,
+    /// Readers can join the group; otherwise it is configured no longer, and its readers stay.
+    pub(crate) is_open: bool,
 }
 
 /// Options of a hub.
@@ -65,6 +76,16 @@ pub struct HubOptions {
 pub(crate) fn random_seed() -> HashSeed {
     // The standard library takes the state from the kernel's random numbers.
     HashSeed(RandomState::new().hash_one(0) >> 11)
+}
+
+impl GroupAccess {
+    fn of_open(group: &Group) -> Self {
+        GroupAccess {
+            name: group.name.clone(),
+            access: group.access.clone(),
+            is_open: true,
+        }
+    }
 }
 
 impl HubOptions {
@@ -123,7 +144,8 @@ impl Hub {
             limits: options.limits,
             has_map,
             link_types: link_types.collect(),
-            access: groups.iter().map(|group| group.access.clone()).collect(),
+            groups: groups.iter().map(GroupAccess::of_open).collect(),
+            edition: 0,
         };
         let (work, inbox) = mpsc::channel();
         let control = HubControl::new(sources, groups, options, inbox, event.clone())?;
@@ -217,7 +239,22 @@ impl Handle {
     pub(crate) fn may_attach(&self, peer: &Peer) -> bool {
         let hub_uid = Peer::this_process().uid;
         let facts = self.facts();
-        facts.access.iter().any(|one| one.allows(peer, hub_uid))
+        let mut open = facts.groups.iter().filter(|one| one.is_open);
+        open.any(|one| one.access.allows(peer, hub_uid))
+    }
+
+    /// Names of the groups of which a process may be a member now.
+    pub(crate) fn groups_of(&self, peer: &Peer) -> Vec<String> {
+        let hub_uid = Peer::this_process().uid;
+        let facts = self.facts();
+        let own = facts.groups.iter();
+        let own = own.filter(|one| one.access.allows(peer, hub_uid));
+        own.map(|one| one.name.clone()).collect()
+    }
+
+    /// Number of times that the groups were replaced: others may be allowed to join since.
+    pub(crate) fn edition(&self) -> u64 {
+        self.facts().edition
     }
 
     fn set_facts(&self, change: impl FnOnce(&mut HubFacts)) {
@@ -314,11 +351,24 @@ impl Handle {
         let replaced = self.ask(|control, responder| {
             let notes = control.membership.replace_groups(groups);
             let open = control.membership.open_groups();
-            let access: Vec<_> = open.map(|group| group.access.clone()).collect();
-            responder.send(Ok((notes, access)));
+            let mut groups: Vec<_> = open.map(GroupAccess::of_open).collect();
+            let shown = control.membership.groups().map(|(group, _)| group);
+            for group in shown {
+                if !groups.iter().any(|one| one.name == group.name) {
+                    let is_open = false;
+                    groups.push(GroupAccess {
+                        is_open,
+                        ..GroupAccess::of_open(group)
+                    });
+                }
+            }
+            responder.send(Ok((notes, groups)));
         });
-        let (notes, access) = replaced.map_err(io::Error::other)?;
-        self.set_facts(|facts| facts.access = access);
+        let (notes, groups) = replaced.map_err(io::Error::other)?;
+        self.set_facts(|facts| {
+            facts.groups = groups;
+            facts.edition += 1;
+        });
         Ok(notes)
     }
 
@@ -330,7 +380,8 @@ impl Handle {
 
     /// The counters of the whole hub; `None` if the hub has ended.
     pub fn status(&self) -> Option<HubStatus> {
-        self.ask(HubControl::ask_status).ok()
+        self.ask(|control, responder| control.ask_status(StatusView::Whole, responder))
+            .ok()
     }
 
     /// Sends to `over` once every source has ended and no reader is left.

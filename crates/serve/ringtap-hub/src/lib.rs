@@ -17,7 +17,6 @@ pub mod group;
 mod hub;
 pub mod limits;
 mod membership;
-pub mod rate;
 mod relay;
 pub mod server;
 mod signal_thread;

@@ -150,17 +150,21 @@ impl Membership {
         open.map(|one| &one.group)
     }
 
-    /// Replaces the groups; members stay, also those of removed groups. Returns what did not change.
+    /// Replaces the groups; members stay, also those of removed groups. Returns what did not change. The users
+    /// of a group always change.
     pub(crate) fn replace_groups(&mut self, groups: Vec<Group>) -> Vec<String> {
         for one in &mut self.groups {
             one.is_removed = groups.iter().all(|group| group.name != one.group.name);
         }
         let mut notes = Vec::new();
         for group in groups {
-            let known = self
+            let mut known = self
                 .groups
                 .iter_mut()
                 .find(|one| one.group.name == group.name);
+            if let Some(one) = &mut known {
+                one.group.access.clone_from(&group.access);
+            }
             let by_lanes = |group: &Group| group.division == Division::Lanes;
             match known {
                 Some(one) if one.group.divides_like(&group) => one.group = group,

@@ -23,6 +23,7 @@ use std::time::{Duration, Instant};
 
 use ringtap_ipc::event::{Event, readable_among};
 use ringtap_ipc::peer::Peer;
+use ringtap_ipc::rate::Rates;
 use ringtap_ipc::socket::Listener;
 use ringtap_ipc::transport::{MOST_BYTES, Transport as _};
 use ringtap_ipc::verdict::VerdictChannel;
@@ -30,7 +31,6 @@ use ringtap_pool::wake::Signal;
 
 use crate::group::AccessList;
 use crate::hub::{Handle, Hub};
-use crate::rate::Rates;
 use admission::{Occupancy, UserClass};
 use connection::{ClientConnection, Stay};
 use leaving::ClosingConnections;
@@ -52,7 +52,8 @@ pub struct Server {
 /// Options of a server.
 #[derive(Default)]
 pub struct ServerOptions {
-    /// Users who may ask for the status, besides those who may attach to a group.
+    /// Users who may see the whole status, as root and the hub's own user do. Others see that of the groups
+    /// which they may join.
     pub viewers: AccessList,
     /// The verdict channel of the bridge to which the hub belongs.
     pub verdicts: Option<Arc<VerdictChannel>>,
@@ -67,7 +68,9 @@ struct Acceptor {
     answered: Event,
     connections: Vec<ClientConnection>,
     leaving: ClosingConnections,
-    rates: Rates,
+    rates: Rates<u32>,
+    /// The edition of the hub's groups by which the connections' classes are known.
+    edition: u64,
     /// The server accepts no connection before this.
     accepts_from: Instant,
 }
@@ -97,6 +100,7 @@ impl Server {
             connections: Vec::new(),
             leaving: ClosingConnections::default(),
             rates: Rates::new(hub.handle().limits().requests_per_second),
+            edition: hub.handle().edition(),
             accepts_from: Instant::now(),
         };
         let thread = std::thread::Builder::new()
@@ -151,7 +155,7 @@ impl Acceptor {
             timeouts.extend(connection.left_for_hello(&limits, now));
             let pause = match connection.class {
                 UserClass::Own => Duration::ZERO,
-                _ => self.rates.wait(connection.uid(), now),
+                _ => self.rates.wait(&connection.uid(), now),
             };
             if connection.awaits_hub() {
                 continue;
@@ -183,6 +187,7 @@ impl Acceptor {
         let now = Instant::now();
         let limits = self.hub.limits();
         self.rates.allow(limits.requests_per_second);
+        self.update_classes();
         // From the last index down: the end of a connection moves no connection that is still to come.
         for at in ready.connections.iter().rev() {
             let connection = &mut self.connections[*at];
@@ -208,6 +213,20 @@ impl Acceptor {
         }
         if ready.has_arrivals {
             self.accept();
+        }
+    }
+
+    /// Decides again what the users of all connections may do, if the groups have changed.
+    fn update_classes(&mut self) {
+        let edition = self.hub.edition();
+        if self.edition == edition {
+            return;
+        }
+        self.edition = edition;
+        let classes = self.connections.iter().map(|one| self.class(one.peer()));
+        let classes: Vec<_> = classes.collect();
+        for (connection, class) in self.connections.iter_mut().zip(classes) {
+            connection.class = class;
         }
     }
 
@@ -258,7 +277,7 @@ impl Acceptor {
                 class,
                 self.hub.clone(),
                 self.answered.clone(),
-                self.options.verdicts.clone(),
+                &self.options,
             ));
         }
     }

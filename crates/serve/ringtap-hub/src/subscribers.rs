@@ -48,6 +48,24 @@ pub(crate) struct Subscriber {
     memory: ReaderMemory,
 }
 
+/// The part of the status that a user may see. The sources are part of each: a reader's account needs them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum StatusView {
+    /// Everything.
+    Whole,
+    /// These groups and their readers.
+    Groups(Vec<String>),
+}
+
+impl StatusView {
+    fn shows(&self, group: &str) -> bool {
+        match self {
+            StatusView::Whole => true,
+            StatusView::Groups(groups) => groups.iter().any(|one| one == group),
+        }
+    }
+}
+
 #[derive(Default)]
 pub(crate) struct Subscribers {
     pub(crate) all: BTreeMap<SubscriptionId, Subscriber>,
@@ -84,16 +102,25 @@ impl HubControl {
         })
     }
 
-    /// The counters of the whole hub.
-    pub(crate) fn status(&self, figures: &Figures) -> HubStatus {
+    /// The counters of the hub, as far as a user may see them.
+    pub(crate) fn status(&self, figures: &Figures, view: &StatusView) -> HubStatus {
         let sources = figures.sources.iter();
         let groups = self.membership.groups();
+        let groups = groups.filter(|(group, _)| view.shows(&group.name));
         let groups = groups.map(|(group, members)| self.of_group(group, members, figures));
-        let readers = self.subscribers.all.iter().filter_map(|(id, subscriber)| {
+        let readers = self.subscribers.all.iter();
+        let readers = readers.filter(|(_, subscriber)| view.shows(&subscriber.group));
+        let readers = readers.filter_map(|(id, subscriber)| {
             let numbers = figures.readers.get(id)?.numbers.clone();
             Some(self.of_reader(*id, subscriber, numbers))
         });
-        let (departed, departed_overrun) = self.subscribers.departed.status();
+        let (mut departed, mut departed_overrun) = self.subscribers.departed.status();
+        let is_whole = *view == StatusView::Whole;
+        if !is_whole {
+            departed.retain(|one| view.shows(&one.group));
+            let lost = departed.iter().map(|one| one.overrun);
+            departed_overrun = lost.fold(0, u64::saturating_add);
+        }
         HubStatus {
             time_ns: figures.time_ns,
             started_ns: self.started_ns,
@@ -105,7 +132,8 @@ impl HubControl {
             bridges: self.bridges.clone(),
             departed,
             departed_overrun,
-            hash_seed: self.membership.seed.0,
+            hash_seed: is_whole.then_some(self.membership.seed.0),
+            partial: !is_whole,
             longest_step_us: to_u64(figures.longest_step.as_micros()),
             readers_after: None,
         }

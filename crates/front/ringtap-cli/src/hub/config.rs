@@ -7,10 +7,11 @@ use std::net::SocketAddr;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Result, anyhow};
 use ringtap_client::default_socket;
 use ringtap_device::{DeviceSpec, Options, Size};
 use ringtap_hub::{Group, Limits};
+use ringtap_ipc::trusted::read_trusted;
 use ringtap_pool::congestion::Congestion;
 use ringtap_vm::host::GroupOptions;
 use serde::Deserialize;
@@ -101,9 +102,7 @@ struct Text<'a> {
 ///
 /// The first error, with the file's name, the line and the key.
 pub(super) fn read(path: &Path) -> Result<Config> {
-    let name = path.display();
-    let text = std::fs::read_to_string(path).with_context(|| format!("{name}: cannot be read"))?;
-    parse(path, &text)
+    parse(path, &read_trusted(path)?)
 }
 
 fn parse(path: &Path, text: &str) -> Result<Config> {

@@ -10,6 +10,7 @@ use ringtap_hub::AccessList;
 use ringtap_hub::group::{Division, LANES, division_word, parse_balance, parse_policy};
 use ringtap_hub::{Delivery, Group};
 use ringtap_ipc::environment;
+use ringtap_ipc::trusted::open_trusted;
 use ringtap_pool::distributor::Policy;
 use ringtap_pool::source::Facts;
 
@@ -76,10 +77,9 @@ impl GroupText {
             }
         })?;
         if let Balance::Program(file) = &self.group.balance {
-            let readable = std::fs::File::open(file);
-            readable.with_context(|| {
+            open_trusted(file).with_context(|| {
                 let place = place(&self.places.balance);
-                format!("{place}: {}: no program to balance by", file.display())
+                format!("{place}: no program to balance by")
             })?;
         }
         Ok(Group {

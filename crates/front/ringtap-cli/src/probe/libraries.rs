@@ -13,6 +13,7 @@ use ringtap::{Balance, CapabilitySet, Confinement, OpenOptions, User};
 use ringtap_device::Kind;
 use ringtap_ipc::environment;
 use ringtap_ipc::socket::Socket;
+use ringtap_ipc::trusted::open_trusted;
 use ringtap_probe::ProbePlan;
 use ringtap_probe::library::{self, LibraryHost};
 use rustix::thread::set_name;
@@ -78,6 +79,9 @@ impl Libraries {
             let text = "analyses of kind \"library\" need a probe that captures an interface itself (-i eth0): \
                         their processes join the probe's own hub";
             return Err(UsageError(text.to_owned()).into());
+        }
+        for library in plan.libraries.iter().map(|one| &one.library) {
+            open_trusted(library).context("a library that analyses packets")?;
         }
         let mut words = vec!["probe-libraries".to_owned()];
         if let Some(user) = user.user() {

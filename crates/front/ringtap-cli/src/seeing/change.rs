@@ -4,6 +4,7 @@
 //! Invariants
 //! - Readers and lanes match by number, sources by position, groups by name: a hub never reuses
 //!   these. A part that is missing in the first snapshot has no rate yet.
+//! - A hub may report any numbers: no sum of them overflows.
 
 use ringtap_ipc::protocol::{
     BridgeStatus, DepartedStatus, GroupStatus, HubStatus, LaneStatus, ReaderStatus, SourceStatus,
@@ -88,7 +89,8 @@ pub(crate) type LossCounter<T> = fn(&T) -> u64;
 pub(crate) const SOURCE_LOSSES: [(&str, LossCounter<SourceStatus>); 3] = [
     ("nic", |source| source.nic),
     ("kernel", |source| {
-        source.kernel + total(source).counts.kernel
+        let of_lanes = total(source).counts.kernel;
+        source.kernel.saturating_add(of_lanes)
     }),
     ("pool_full", |source| total(source).counts.pool_full),
 ];
@@ -102,26 +104,34 @@ pub(crate) const BRIDGE_LOSSES: [(&str, LossCounter<BridgeStatus>); 3] = [
 
 /// All losses of a source.
 pub(crate) fn lost(source: &SourceStatus) -> u64 {
-    SOURCE_LOSSES
-        .iter()
-        .map(|(_, counter)| counter(source))
-        .sum()
+    let losses = SOURCE_LOSSES.iter();
+    sum(losses.map(|(_, counter)| counter(source)))
 }
 
 /// The sums of the counters of a source's lanes.
 pub(crate) fn total(source: &SourceStatus) -> LaneStatus {
     let mut total = LaneStatus::default();
     for lane in &source.lanes {
-        total.counts.offered += lane.counts.offered;
-        total.counts.captured += lane.counts.captured;
-        total.counts.bytes += lane.counts.bytes;
-        total.counts.filtered += lane.counts.filtered;
-        total.counts.pool_full += lane.counts.pool_full;
-        total.counts.kernel += lane.counts.kernel;
-        total.chunks += lane.chunks;
-        total.chunks_in_use += lane.chunks_in_use;
+        let (all, one) = (&mut total.counts, &lane.counts);
+        for (all, one) in [
+            (&mut all.offered, one.offered),
+            (&mut all.captured, one.captured),
+            (&mut all.bytes, one.bytes),
+            (&mut all.filtered, one.filtered),
+            (&mut all.pool_full, one.pool_full),
+            (&mut all.kernel, one.kernel),
+        ] {
+            *all = all.saturating_add(one);
+        }
+        total.chunks = total.chunks.saturating_add(lane.chunks);
+        total.chunks_in_use = total.chunks_in_use.saturating_add(lane.chunks_in_use);
     }
     total
+}
+
+/// The sum of counters of another process, which may be any numbers.
+pub(crate) fn sum(counters: impl IntoIterator<Item = u64>) -> u64 {
+    counters.into_iter().fold(0, u64::saturating_add)
 }
 
 #[cfg(test)]

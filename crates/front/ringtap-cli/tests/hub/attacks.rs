@@ -15,7 +15,7 @@ use tempfile::{NamedTempFile, TempDir};
 
 use crate::support::{BINARY, LARGE_POOL, LIMIT, RunningHub, lost_nothing};
 
-const OUTSIDER: &str = include_str!("outsider.py");
+pub(crate) const OUTSIDER: &str = include_str!("outsider.py");
 
 /// A hub with this configuration whose socket every user reaches, and the attacker's program.
 struct Attacked {
@@ -25,14 +25,19 @@ struct Attacked {
 }
 
 /// A file that every user may read.
-fn public_file(text: &str) -> NamedTempFile {
+pub(crate) fn public_file(text: &str) -> NamedTempFile {
     let mut file = NamedTempFile::new().expect("a file can be made");
     file.write_all(text.as_bytes()).expect("it can be written");
     fs::set_permissions(file.path(), Permissions::from_mode(0o644)).expect("it is ours");
     file
 }
 
-fn attack(program: &NamedTempFile, socket: &Path, action: &str, uids: &[u32]) -> Running {
+pub(crate) fn attack(
+    program: &NamedTempFile,
+    socket: &Path,
+    action: &str,
+    uids: &[u32],
+) -> Running {
     let mut command = Command::new("python3");
     command.arg(program.path()).arg(socket);
     command.arg(action).args(uids.iter().map(u32::to_string));

@@ -15,7 +15,7 @@ use ringtap_ipc::transport::{MOST_BYTES, Transport as _};
 use ringtap_testkit::require_root;
 use rustix::fs::{SealFlags, fcntl_add_seals, ftruncate};
 
-use crate::support::{Account, LARGE_POOL, LIMIT, RunningHub, missing_stamps};
+use crate::support::{Account, BINARY, LARGE_POOL, LIMIT, RunningHub, missing_stamps};
 
 /// Longer by hand: `RINGTAP_HOSTILE_SECONDS=300 cargo test -p ringtap-cli --test hub hostile`.
 fn duration() -> Duration {
@@ -118,6 +118,75 @@ fn a_hostile_reader_harms_only_itself() {
     hub.wait_until("every hostile reader's subscription is free", |status| {
         status.readers.is_empty()
     });
+    hub.finish();
+}
+
+/// Offset of a reader's own counters in its control region: `docs/internals/format.md`.
+const PROGRESS: usize = 144;
+
+#[test]
+fn numbers_of_a_reader_never_exceed_those_of_its_sources() {
+    require_root!();
+    let groups = ["-g", "all", "-g", "own:private"];
+    let hub = RunningHub::with("hub-boaster", LARGE_POOL, &groups);
+    let liars = ["all", "own"].map(|group| endpoint_files(&hub, group));
+    let lies = [u64::MAX, u64::MAX - 5, 26_690_053, u64::MAX / 2];
+    for liar in &liars {
+        let bytes = usize::try_from(liar.facts.control_bytes).expect("it fits");
+        let lies: Vec<u8> = lies.iter().flat_map(|lie| lie.to_le_bytes()).collect();
+        let end = PROGRESS + lies.len();
+        fill(&liar.control, bytes, |memory| {
+            memory[PROGRESS..end].copy_from_slice(&lies)
+        })
+        .expect("its own memory is its own");
+    }
+    let honest = [hub.count("all", &[]), hub.count("own", &[])];
+    let sending = hub.start_sending(20_000, 40_000);
+    let until = Instant::now() + Duration::from_secs(2);
+    while Instant::now() < until {
+        let status = hub.status();
+        let captured = status.sources[0].lanes.iter().map(|lane| lane.counts);
+        let (packets, bytes) = captured.fold((0, 0), |(packets, bytes), lane| {
+            (packets + lane.captured, bytes + lane.bytes)
+        });
+        for reader in &status.readers {
+            let counted = [
+                reader.delivered,
+                reader.filtered,
+                reader.other_members,
+                reader.overrun,
+            ];
+            let all = counted
+                .iter()
+                .fold(0, |sum: u64, one| sum.saturating_add(*one));
+            // Some packets more may be captured between two counters of one reading.
+            assert!(all <= packets + 1000, "{packets} packets: {reader:?}");
+            assert!(
+                reader.bytes <= bytes + 1_000_000,
+                "{bytes} bytes: {reader:?}"
+            );
+            assert_eq!(reader.impossible, reader.name == "liar", "{reader:?}");
+        }
+    }
+    let _sent = sending.wait(LIMIT).success();
+    let mut command = std::process::Command::new(BINARY);
+    command.args(["why", "--json", "--interval", "0.1", "--socket"]);
+    command.arg(&hub.socket);
+    let why = ringtap_testkit::Running::start(command).wait(LIMIT).stdout;
+    let answer: serde_json::Value = serde_json::from_str(&why).expect("an object");
+    let findings = answer["findings"].as_array().expect("a list");
+    let is_lie = |one: &&serde_json::Value| one["kind"] == "impossible";
+    assert_eq!(findings.iter().filter(is_lie).count(), 2, "{answer:#}");
+    drop(liars);
+    let status = hub.wait_until("the liars have left", |status| status.departed.len() == 2);
+    for one in &status.departed {
+        let all = one.delivered.saturating_add(one.filtered);
+        assert!(all.saturating_add(one.other_members) <= 40_000, "{one:?}");
+    }
+    for reader in honest {
+        let (account, _) = Account::of(reader);
+        assert_eq!((account.lost(), account.number("delivered")), (0, 40_000));
+    }
     hub.finish();
 }
 

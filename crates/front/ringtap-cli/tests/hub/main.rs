@@ -14,6 +14,7 @@ mod killed;
 mod pressure;
 mod refusals;
 mod reload;
+mod rights;
 mod shares;
 mod support;
 mod tunnels;

@@ -137,6 +137,23 @@ def once() -> None:
     tell(attach()[1]["answer"])
 
 
+def removed() -> None:
+    """Attaches, waits until the hub answers no more, and tells what it answers then."""
+    connection, answer, _ = attach()
+    tell(answer["answer"])
+    deadline = time.monotonic() + LIMIT_SECONDS
+    while ask(connection, ask="statistics")[0]["answer"] != "refused":
+        assert time.monotonic() < deadline, "the user is removed"
+        time.sleep(0.05)
+    for name, request in {
+        "statistics": {},
+        "credit": {"chunks": 2},
+        "filter": {"program": []},
+        "status": {"after": 0},
+    }.items():
+        tell(name, ask(connection, ask=name, **request)[0].get("code", "answered"))
+
+
 def as_user(uid: int) -> None:
     os.setgroups([])
     os.setgid(uid)

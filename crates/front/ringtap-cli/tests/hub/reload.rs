@@ -13,7 +13,7 @@ use crate::support::{Account, BINARY, LARGE_POOL, LIMIT, RunningHub, lost_nothin
 
 const PACKETS: u64 = 20_000;
 
-fn reload(hub: &RunningHub) -> Running {
+pub(crate) fn reload(hub: &RunningHub) -> Running {
     let mut command = std::process::Command::new(BINARY);
     command.args(["hub", "reload", "--socket"]).arg(&hub.socket);
     Running::start(command)

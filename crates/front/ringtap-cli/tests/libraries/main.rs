@@ -210,6 +210,29 @@ fn a_process_that_hangs_is_killed_and_started_again() {
 }
 
 #[test]
+fn a_library_that_forges_messages_prints_a_bounded_number_of_lines() {
+    require_root!();
+    let keys = "settings = \"flood\"\ntimeout = \"10m\"\n";
+    let source = "crates/front/ringtap-cli/tests/libraries/faulty.c";
+    let probe = LibraryProbe::start("probe_flood", source, keys);
+    let begun = Instant::now();
+    probe.0.send(40);
+    probe.0.running.wait_for_stderr("forged", LIMIT);
+    // All 20,000 are through once the results after them are there.
+    let later = probe.send_until_all_are_analysed();
+    let seconds = usize::try_from(begun.elapsed().as_secs()).expect("it fits");
+    let lines = probe.0.running.stderr();
+    let lines = lines.lines().filter(|line| line.contains("forged")).count();
+    assert!(
+        (1..=10 * (seconds + 2)).contains(&lines),
+        "{lines} in {seconds} s"
+    );
+    assert!(lines < 10_000, "{lines} of 20,000 in {seconds} s");
+    let (_, ledger) = probe.end(2000 + later);
+    assert_eq!(ledger["not_analysed"], 0, "{ledger}");
+}
+
+#[test]
 fn a_killed_process_is_started_again_and_none_outlives_a_killed_probe() {
     require_root!();
     let source = "crates/front/ringtap-cli/tests/libraries/faulty.c";

@@ -8,6 +8,7 @@ mod kills;
 mod kit;
 mod libvirt;
 mod life;
+mod lines;
 mod two;
 
 use kit::{GuestAndHub, NOBODY};

@@ -9,9 +9,10 @@ use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use ringtap_ipc::mutex::lock;
+use ringtap_ipc::rate::LineLimit;
 use ringtap_ipc::socket::Socket;
 use ringtap_ipc::transport::Transport as _;
 use serde::Serialize;
@@ -53,10 +54,13 @@ pub struct LibraryLedger {
 }
 
 impl LibraryLedger {
-    /// Counts the packets without results, of all that were captured.
+    /// Counts the packets without results, of all that were captured. A library may report any number: more
+    /// packets than were captured are shown as that many.
     pub(crate) fn of(self, captured: u64) -> Self {
+        let analysed = self.analysed.min(captured);
         LibraryLedger {
-            not_analysed: captured.saturating_sub(self.analysed),
+            analysed,
+            not_analysed: captured - analysed,
             ..self
         }
     }
@@ -181,6 +185,8 @@ pub(crate) struct RunningLibraries {
     /// Whether a process may have further results.
     is_up: Vec<bool>,
     ledgers: LibraryLedgers,
+    /// Lines that each process makes the probe print.
+    lines: LineLimit<u32>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -218,6 +224,7 @@ impl RunningLibraries {
             mergers,
             is_up: vec![true; host.slots.len()],
             ledgers: Arc::new(Mutex::new(ledgers.collect())),
+            lines: LineLimit::default(),
             thread: Some(
                 thread::Builder::new()
                     .name("libraries".into())
@@ -255,6 +262,10 @@ impl RunningLibraries {
             return;
         };
         let (is_up, merger) = (&mut self.is_up[slot as usize], &mut self.mergers[library]);
+        let mut note = |text: String| {
+            let line = self.lines.pass(slot, text, Instant::now());
+            line.into_iter().for_each(&mut *note);
+        };
         match message {
             ProcessMessage::Ready => {
                 *is_up = true;
@@ -263,8 +274,8 @@ impl RunningLibraries {
             }
             ProcessMessage::Part(part) => {
                 let ledger = &mut lock(&self.ledgers)[library];
-                ledger.analysed += part.packets;
-                ledger.left_out += part.left_out;
+                ledger.analysed = ledger.analysed.saturating_add(part.packets);
+                ledger.left_out = ledger.left_out.saturating_add(part.left_out);
                 merger.add(interval_part(name, worker, part), results);
             }
             ProcessMessage::Refused(why) => {

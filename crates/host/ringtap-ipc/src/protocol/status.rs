@@ -30,8 +30,12 @@ pub struct HubStatus {
     pub departed: Vec<DepartedStatus>,
     /// Packets lost by all readers that have left.
     pub departed_overrun: u64,
-    /// Seed of the hashes that divide packets between members.
-    pub hash_seed: u64,
+    /// Seed of the hashes that divide packets between members; absent in a partial status.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hash_seed: Option<u64>,
+    /// Groups that the asking user may not join are missing, with their readers.
+    #[serde(default)]
+    pub partial: bool,
     /// Longest time in microseconds of one step of the hub's thread: work for the control thread, chunks
     /// that are moved, readers that are woken. Includes time in which other threads ran instead.
     #[serde(default)]
@@ -64,7 +68,8 @@ impl BridgeStatus {
     /// All lost packets.
     #[must_use]
     pub fn lost(&self) -> u64 {
-        self.nic + self.kernel + self.no_verdict
+        let lost = self.nic.saturating_add(self.kernel);
+        lost.saturating_add(self.no_verdict)
     }
 }
 
@@ -243,6 +248,10 @@ pub struct ReaderStatus {
     pub not_in_source: Option<String>,
     /// The reader wrote invalid values and receives no more packets.
     pub corrupt: bool,
+    /// The reader reported more packets or bytes than its sources captured; its numbers are reduced to what is
+    /// possible.
+    #[serde(default)]
+    pub impossible: bool,
     /// Chunks that the reader received instead of their lane's owner.
     #[serde(default)]
     pub helped_chunks: u64,

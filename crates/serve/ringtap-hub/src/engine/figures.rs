@@ -2,7 +2,7 @@
 //! Figures of all sources and readers at one moment, from which the control thread answers questions.
 
 use std::collections::HashMap;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::Ordering::Acquire;
 use std::time::{Duration, Instant};
 
 use ringtap_ipc::protocol::{LaneStatus, ReaderStatus, SourceState, SourceStatus};
@@ -52,17 +52,27 @@ impl Engine {
         self.catch_up();
         let now = now_ns();
         self.links.note_losses(&self.captures, now);
+        let links = self.links.all.iter();
+        // Before the sources: what a reader counts, its sources have counted.
+        let readers = links.map(|(id, link)| (*id, of_reader(link, &self.captures, now)));
+        let mut readers: HashMap<_, _> = readers.collect();
         let sources = self
             .captures
             .iter_mut()
             .map(|capture| of_source(capture, groups));
-        let sources = sources.collect();
-        let links = self.links.all.iter();
-        let readers = links.map(|(id, link)| (*id, of_reader(link, &self.captures, now)));
+        let sources: Vec<_> = sources.collect();
+        let lanes = sources.iter().map(|source| &source.status.lanes);
+        let bytes = lanes.map(|lanes| lanes.iter().map(|lane| lane.counts.bytes).sum());
+        let bytes: Vec<u64> = bytes.collect();
+        for (id, link) in &self.links.all {
+            if let Some(reader) = readers.get_mut(id) {
+                link.limit_bytes(&mut reader.numbers, &bytes);
+            }
+        }
         Figures {
             time_ns: now,
             sources,
-            readers: readers.collect(),
+            readers,
             took: begun.elapsed(),
             longest_step: self.longest_step,
         }
@@ -77,7 +87,7 @@ pub(super) fn of_reader(link: &ReaderLink, captures: &[SourceCapture], now: u64)
     };
     let mut guarantee: Option<u32> = None;
     let mut missed = Vec::new();
-    for (capture, reader) in captures.iter().zip(&link.readers) {
+    for (at, (capture, reader)) in captures.iter().zip(&link.readers).enumerate() {
         let (distributor, reader) = (&capture.distributor, *reader);
         numbers.corrupt |= distributor.is_corrupt(reader);
         numbers.helped_chunks += capture.buddies.helped_chunks(reader);
@@ -93,13 +103,23 @@ pub(super) fn of_reader(link: &ReaderLink, captures: &[SourceCapture], now: u64)
             }
         }
         if let Some(progress) = distributor.progress(reader) {
-            for (sum, counter) in [
-                (&mut numbers.delivered, &progress.delivered),
-                (&mut numbers.filtered, &progress.filtered),
-                (&mut numbers.other_members, &progress.other_members),
-                (&mut numbers.bytes, &progress.bytes),
-            ] {
-                *sum = sum.saturating_add(counter.load(Relaxed));
+            let bytes = progress.bytes.load(Acquire);
+            numbers.bytes = numbers.bytes.saturating_add(bytes);
+            let counted = [
+                (&mut numbers.delivered, progress.delivered.load(Acquire)),
+                (&mut numbers.filtered, progress.filtered.load(Acquire)),
+                (
+                    &mut numbers.other_members,
+                    progress.other_members.load(Acquire),
+                ),
+            ];
+            // After the reader's counters: they count no packet that is not captured yet.
+            let mut left = link.captured(at, capture);
+            for (sum, packets) in counted {
+                let possible = packets.min(left);
+                left -= possible;
+                numbers.impossible |= possible < packets;
+                *sum += possible;
             }
         }
         let lanes = capture.lanes();

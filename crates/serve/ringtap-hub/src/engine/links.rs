@@ -10,8 +10,9 @@ use ringtap_ipc::protocol::ReaderStatus;
 use ringtap_ipc::subscription::{SubscriptionId, Watermark};
 use ringtap_ipc::time::now_ns;
 use ringtap_pool::distributor::{AddReaderError, Policy, ReaderOptions};
-use ringtap_pool::ids::ReaderId;
+use ringtap_pool::ids::{LaneId, ReaderId};
 use ringtap_pool::memory::Region;
+use ringtap_pool::source::Counts;
 use ringtap_pool::wake::Signal;
 
 use super::Engine;
@@ -30,6 +31,8 @@ const MOST_CHECKED: usize = 32;
 
 /// Attempts to find the start of a subscription while writers change chunks.
 const START_TRIES: usize = 10_000;
+/// Bytes of published packets that sources may not have counted yet.
+const BYTES_IN_FLIGHT: u64 = 64 << 20;
 
 /// Which sleepers are woken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,6 +67,8 @@ pub(super) struct ReaderLink {
     pub(super) readers: Vec<ReaderId>,
     /// Sequence of the subscription's first packet, per source and lane.
     starts: Vec<Vec<u64>>,
+    /// Captured bytes when the subscription began, per source.
+    start_bytes: Vec<u64>,
     /// Since when packets wait for a reader that sleeps below its watermark.
     waits_since: Option<Instant>,
     /// Packets lost at the last check, and the time of the last loss.
@@ -97,6 +102,7 @@ impl Engine {
             new,
             readers: Vec::new(),
             starts: Vec::new(),
+            start_bytes: Vec::new(),
             waits_since: None,
             lost: 0,
             last_loss_ns: 0,
@@ -107,6 +113,7 @@ impl Engine {
                 Ok((reader, beginning)) => {
                     link.readers.push(reader);
                     link.starts.push(beginning.starts().collect());
+                    link.start_bytes.push(bytes_of(&beginning.counts));
                     beginnings.push(beginning);
                 }
                 Err(error) => {
@@ -158,7 +165,10 @@ impl Engine {
             return ReaderStatus::default();
         };
         link.lost = link.lost(&self.captures);
-        let last = of_reader(&link, &self.captures, now_ns()).numbers;
+        let mut last = of_reader(&link, &self.captures, now_ns()).numbers;
+        let captures = self.captures.iter_mut();
+        let bytes: Vec<_> = captures.map(|one| bytes_of(&one.counts())).collect();
+        link.limit_bytes(&mut last, &bytes);
         self.remove(&link);
         last
     }
@@ -282,6 +292,31 @@ impl ReaderLink {
         captures.iter().zip(&self.readers).map(lost).sum()
     }
 
+    /// Packets of a source since the subscription began, without those that the reader missed.
+    pub(super) fn captured(&self, source: usize, capture: &SourceCapture) -> u64 {
+        let distributor = &capture.distributor;
+        let (Some(reader), Some(starts)) = (self.readers.get(source), self.starts.get(source))
+        else {
+            return 0;
+        };
+        let of_lane = |(lane, start): (LaneId, &u64)| {
+            let missed = distributor.missed(*reader, lane).packets;
+            let captured = distributor.position(lane).saturating_sub(*start);
+            captured.saturating_sub(missed)
+        };
+        capture.lanes().zip(starts).map(of_lane).sum()
+    }
+
+    /// Reduces the bytes that a reader reports to those that its sources captured since it began: `bytes` of each
+    /// source now.
+    pub(super) fn limit_bytes(&self, numbers: &mut ReaderStatus, bytes: &[u64]) {
+        let since = bytes.iter().zip(&self.start_bytes);
+        let possible: u64 = since.map(|(now, start)| now.saturating_sub(*start)).sum();
+        // A source may count a packet's bytes just after it has published the packet.
+        numbers.impossible |= numbers.bytes > possible.saturating_add(BYTES_IN_FLIGHT);
+        numbers.bytes = numbers.bytes.min(possible);
+    }
+
     /// Time left for a sleeper below its watermark; `None` if it must be woken, or no packet waits.
     fn still_waits(&mut self, captures: &mut [SourceCapture], now: Instant) -> Option<Duration> {
         let readers = captures.iter().zip(self.readers.iter().zip(&self.starts));
@@ -307,6 +342,11 @@ impl ReaderLink {
         }
         left
     }
+}
+
+/// Captured bytes of all lanes of a source.
+fn bytes_of(counts: &Counts) -> u64 {
+    counts.lanes.iter().map(|lane| lane.bytes).sum()
 }
 
 /// Packets that wait for a reader at a source, by the reader's own counters.

@@ -478,3 +478,24 @@ fn a_reload_changes_what_readers_do_not_notice_and_names_the_rest() {
     let filter = |name| membership.group(name).unwrap().filter.takes_everything();
     assert_eq!((filter("all"), filter("new")), (true, false));
 }
+
+#[test]
+fn the_users_of_a_group_change_also_if_the_rest_of_it_cannot() {
+    let mut old = Group::new("all");
+    old.access.uids = vec![1, 2];
+    let mut membership = Membership::new(vec![old], limits(), HashSeed(0));
+    let reader = member(1, Program::everything());
+    membership.join("all", reader).expect("there is room");
+    let mut new = Group {
+        filter: longer_than(100),
+        ..Group::new("all")
+    };
+    new.access.uids = vec![2];
+    let notes = membership.replace_groups(vec![new]);
+    assert_eq!(notes.len(), 1, "{notes:?}");
+    let group = membership.group("all").unwrap();
+    assert_eq!(
+        (&group.access.uids[..], group.filter.takes_everything()),
+        (&[2][..], true)
+    );
+}

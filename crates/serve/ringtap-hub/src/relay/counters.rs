@@ -53,6 +53,7 @@ impl RelayCounters {
         status.bytes = reader.bytes;
         status.lag_chunks += reader.lag_chunks.saturating_sub(1);
         status.corrupt |= reader.corrupt;
+        status.impossible = reader.impossible;
         status.overrun += self.lost();
         status.last_loss_ns = status.last_loss_ns.max(reader.last_loss_ns);
     }

@@ -5,7 +5,8 @@ use std::io;
 use std::num::NonZeroU32;
 use std::os::fd::AsFd as _;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Instant;
 
 use ringtap_client::{Batch, Control, ControlError, Next, Receiver, Tally};
 use ringtap_filter::Program;
@@ -168,12 +169,26 @@ impl Worker {
             last_loss_ns: self.counters.reader.last_loss_ns,
             ..ReaderStatus::default()
         };
-        for pool in &self.pools {
+        // A reader may report any number; of its pool it has read at most what was copied.
+        let mut bytes_left = self.counters.tally.bytes();
+        for ((lanes, _), pool) in self.counters.sources.iter().zip(&self.pools) {
             let (distributor, reader) = (&pool.private.distributor, pool.private.reader);
+            let lanes = lanes.clone().map(LaneId);
+            let copied = lanes.filter_map(|lane| self.counters.copied.get(lane.index()));
+            let mut left: u64 = copied.sum();
             if let Some(progress) = distributor.progress(reader) {
-                sum.delivered += progress.delivered.load(Relaxed);
-                sum.filtered += progress.filtered.load(Relaxed);
-                sum.bytes += progress.bytes.load(Relaxed);
+                let mut is_impossible = false;
+                let mut take = |counter: &AtomicU64, left: &mut u64| {
+                    let reported = counter.load(Relaxed);
+                    let possible = reported.min(*left);
+                    *left -= possible;
+                    is_impossible |= possible < reported;
+                    possible
+                };
+                sum.delivered += take(&progress.delivered, &mut left);
+                sum.filtered += take(&progress.filtered, &mut left);
+                sum.bytes += take(&progress.bytes, &mut bytes_left);
+                sum.impossible |= is_impossible;
             }
             let lanes = (0..).map(LaneId).take(pool.private.writers.len());
             sum.lag_chunks += lanes

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! One connection: a reader's requests and the answers.
+//!
+//! Invariants
+//! - The rights of the reader's user are asked at each request, since a reload can change them.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -16,12 +19,14 @@ use ringtap_ipc::text::clean_name;
 use ringtap_ipc::transport::Transport;
 use ringtap_ipc::verdict::{InlineError, InlineMembership, VerdictChannel};
 
+use super::ServerOptions;
 use super::admission::UserClass;
 use super::status_page::status_page;
 use crate::control::{HubControl, Responder, ending, not_subscribed};
+use crate::group::AccessList;
 use crate::hub::Handle;
 use crate::limits::Limits;
-use crate::subscribers::Change;
+use crate::subscribers::{Change, StatusView};
 
 /// Longest name that a reader may give itself, in bytes.
 const MOST_NAME: usize = 64;
@@ -46,8 +51,12 @@ pub(super) struct ClientConnection {
     /// The reader's name, from its `hello`.
     name: Option<String>,
     subscription: Option<SubscriptionId>,
-    /// The subscription's group, if the reader reads in place.
+    /// The subscription's group.
+    joined: Option<String>,
+    /// The same if the reader reads in place.
     group: Option<String>,
+    /// Users who may see the whole status.
+    viewers: AccessList,
     /// Why the reader's process could write a shared pool, if it could.
     may_write: Option<&'static str>,
     /// The reader's own filter leaves packets out.
@@ -125,7 +134,7 @@ impl ClientConnection {
         class: UserClass,
         hub: Handle,
         answered: Event,
-        verdicts: Option<Arc<VerdictChannel>>,
+        options: &ServerOptions,
     ) -> Self {
         ClientConnection {
             transport,
@@ -134,8 +143,10 @@ impl ClientConnection {
             hub,
             name: None,
             subscription: None,
+            joined: None,
             group: None,
-            verdicts,
+            viewers: options.viewers.clone(),
+            verdicts: options.verdicts.clone(),
             may_write: None,
             filters: false,
             inline: None,
@@ -144,6 +155,10 @@ impl ClientConnection {
             opened: Instant::now(),
             unwanted: Vec::new(),
         }
+    }
+
+    pub(super) fn peer(&self) -> &Peer {
+        &self.peer
     }
 
     pub(super) fn uid(&self) -> u32 {
@@ -289,14 +304,36 @@ impl ClientConnection {
         }
     }
 
+    /// The reader's subscription, if its user may still be a member of the group.
     fn subscribed(&self) -> Result<SubscriptionId, Answer> {
-        self.subscription.ok_or_else(|| not_subscribed().into())
+        let id = self.subscription.ok_or_else(not_subscribed)?;
+        let joined = self.joined.as_deref().unwrap_or_default();
+        let is_own = self.class == UserClass::Own;
+        match is_own
+            || self
+                .hub
+                .groups_of(&self.peer)
+                .iter()
+                .any(|one| one == joined)
+        {
+            true => Ok(id),
+            false => Err(refused(
+                Refusal::NotAllowed,
+                format!(
+                    "user {} may no longer be a member of group \"{joined}\"",
+                    self.peer.uid
+                ),
+            )),
+        }
     }
 
     fn detach(&mut self) -> Answer {
-        let subscribed = self.subscribed();
+        let subscription = self.subscription;
         self.leave();
-        subscribed.map_or_else(|refusal| refusal, |_| Reply::Done.into())
+        match subscription {
+            Some(_) => Reply::Done.into(),
+            None => not_subscribed().into(),
+        }
     }
 
     fn hello(&mut self, version: u32, name: &str) -> Answer {
@@ -325,7 +362,8 @@ impl ClientConnection {
         }
         self.may_write = self.may_write();
         let private = request.private || self.may_write.is_some();
-        let group = (!private).then(|| request.group.clone());
+        let joined = request.group.clone();
+        let group = (!private).then(|| joined.clone());
         let filters = !request.filter.takes_everything();
         let request = Box::new(SubscriptionRequest {
             name: self.name.clone().unwrap_or_default(),
@@ -342,6 +380,7 @@ impl ClientConnection {
         };
         Ok(self.later(true, attach, move |connection, subscription| {
             connection.filters = filters;
+            connection.joined = Some(joined.clone());
             connection.attached(subscription, group.clone())
         }))
     }
@@ -398,6 +437,9 @@ impl ClientConnection {
             let message = "an inline reader reads in place: subscribe first, and not privately";
             return refused(Refusal::BadRequest, message);
         };
+        if let Err(refusal) = self.subscribed() {
+            return refusal;
+        }
         if self.filters {
             return refused(Refusal::BadRequest, NO_FILTER);
         }
@@ -436,15 +478,26 @@ impl ClientConnection {
     }
 
     fn status(&self, after: u64) -> Result<Waiting, Answer> {
-        if self.class == UserClass::Stranger {
+        let Some(view) = self.view() else {
             let message = format!(
                 "user {} may not see this hub: join one of its groups, or the UNIX group `ringtap`",
                 self.peer.uid
             );
             return Err(refused(Refusal::NotAllowed, message));
-        }
+        };
         let page = move |_: &mut ClientConnection, status| Ok(status_page(status, after).into());
-        Ok(self.later(false, HubControl::ask_status, page))
+        let ask = move |control: &mut HubControl, to| control.ask_status(view, to);
+        Ok(self.later(false, ask, page))
+    }
+
+    /// The part of the status that the user may see now; `None`: nothing.
+    fn view(&self) -> Option<StatusView> {
+        let is_own = self.class == UserClass::Own;
+        if is_own || self.viewers.allows(&self.peer, Peer::this_process().uid) {
+            return Some(StatusView::Whole);
+        }
+        let groups = self.hub.groups_of(&self.peer);
+        (!groups.is_empty()).then_some(StatusView::Groups(groups))
     }
 }
 

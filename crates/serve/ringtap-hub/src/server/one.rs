@@ -9,6 +9,7 @@ use ringtap_ipc::event::{Event, sleep_until_readable};
 use ringtap_ipc::peer::Peer;
 use ringtap_ipc::transport::{MOST_BYTES, Transport};
 
+use super::ServerOptions;
 use super::admission::UserClass;
 use super::connection::{self, ClientConnection, Stay};
 use crate::hub::Hub;
@@ -24,8 +25,9 @@ const REFUSAL_TIMEOUT: Duration = Duration::from_secs(10);
 pub fn serve_one(transport: Box<dyn Transport>, peer: Peer, hub: &Hub) -> io::Result<()> {
     let answered = Event::new()?;
     let (handle, event) = (hub.handle().clone(), answered.clone());
+    let options = ServerOptions::default();
     let mut connection =
-        ClientConnection::new(transport, peer, UserClass::Own, handle, event, None);
+        ClientConnection::new(transport, peer, UserClass::Own, handle, event, &options);
     let mut buffer = vec![0; MOST_BYTES];
     loop {
         let next = match connection.awaits_hub() {

@@ -76,15 +76,16 @@ impl HubControl {
 
     fn permitted(&self, request: &SubscriptionRequest, peer: &Peer) -> Result<&Group, Refused> {
         let name = &request.group;
+        let (us, uid) = (Peer::this_process(), peer.uid);
+        let may_join = |group: &&Group| *peer == us || group.access.allows(peer, us.uid);
         let mut groups = self.membership.open_groups();
         let Some(group) = groups.find(|group| group.name == *name) else {
-            let names = self.membership.open_groups().map(|group| &*group.name);
-            let known = names.collect::<Vec<_>>().join(", ");
+            let own = self.membership.open_groups().filter(may_join);
+            let known = own.map(|group| &*group.name).collect::<Vec<_>>().join(", ");
             let message = format!("there is no group \"{name}\" here; the groups are: {known}");
             return Err(Refused::new(Refusal::NoGroup, message));
         };
-        let (us, uid) = (Peer::this_process(), peer.uid);
-        if *peer != us && !group.access.allows(peer, us.uid) {
+        if !may_join(&group) {
             let message = format!(
                 "user {uid} may not attach to group \"{name}\": add it to the group's users (`-g \
                  {name}:users={uid}`, or `users` in hub.toml)"

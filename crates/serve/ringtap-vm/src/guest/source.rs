@@ -61,15 +61,17 @@ impl From<GuestCounters> for HostLosses {
     fn from(host: GuestCounters) -> Self {
         HostLosses {
             nic: host.nic,
-            others: host.kernel + host.pool_full + host.overrun + host.part_full,
+            others: [host.kernel, host.pool_full, host.overrun, host.part_full]
+                .into_iter()
+                .fold(0, u64::saturating_add),
         }
     }
 }
 
 impl HostLosses {
     pub(super) fn add(&mut self, other: HostLosses) {
-        self.nic += other.nic;
-        self.others += other.others;
+        self.nic = self.nic.saturating_add(other.nic);
+        self.others = self.others.saturating_add(other.others);
     }
 }
 

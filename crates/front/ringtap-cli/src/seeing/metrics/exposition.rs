@@ -60,6 +60,7 @@ reader gauge   credit_chunks      ringtap_reader_credit_chunks  -       - Chunks
 reader gauge   guaranteed_chunks  ringtap_reader_guaranteed_chunks -    - Chunks of a lane that a reader can always hold.
 reader gauge   buckets            ringtap_reader_buckets        -       - Buckets of flows that a reader owns, of 2,048.
 reader gauge   corrupt            ringtap_reader_corrupt        -       - Whether a reader broke the protocol and was cut off.
+reader gauge   impossible         ringtap_reader_impossible     -       - Whether a reader reported more packets than its sources captured.
 hub    counter departed_overrun   ringtap_departed_readers_lost packets reason=overrun Packets lost by readers that have left.
 name   counter delivered          ringtap_departed_reader_delivered packets - Packets that readers of this name took before they left.
 name   counter overrun            ringtap_departed_reader_lost  packets - Packets that readers of this name lost before they left.";

@@ -109,5 +109,10 @@ fn faults(change: StatusChange<'_>) -> Vec<String> {
         let (number, name) = (reader.reader, &reader.name);
         format!("reader {number} {name} broke the protocol: the hub cut it off")
     }));
+    let impossible = change.now.readers.iter().filter(|one| one.impossible);
+    faults.extend(impossible.map(|reader| {
+        let (number, name) = (reader.reader, &reader.name);
+        format!("reader {number} {name} reports impossible numbers")
+    }));
     faults
 }

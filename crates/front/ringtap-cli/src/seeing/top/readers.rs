@@ -119,12 +119,12 @@ fn row(change: StatusChange<'_>, reader: &ReaderStatus, lanes: u64) -> Vec<Table
     let lost = loss_emphasis(reader.overrun, lost_rate);
     let bits = per_second(|reader| reader.bytes).map(|bytes| bytes * 8.0);
     let held = u64::from(reader.lag_chunks);
-    let credit = u64::from(reader.credit_chunks) * lanes;
-    let late = match held > 0 && held * 100 >= credit * NEARLY_LATE {
+    let credit = u64::from(reader.credit_chunks).saturating_mul(lanes);
+    let late = match held > 0 && held * 100 >= credit.saturating_mul(NEARLY_LATE) {
         true => Emphasis::Warn,
         false => Emphasis::Plain,
     };
-    let broken = match reader.corrupt {
+    let broken = match reader.corrupt || reader.impossible {
         true => Emphasis::Bad,
         false => Emphasis::Plain,
     };

@@ -93,11 +93,15 @@ impl Screen {
         }
         let up = span(now.time_ns.saturating_sub(now.started_ns));
         let text = format!(
-            "ringtap {}: hub {} at {}, up {up}, every {} s",
+            "ringtap {}: hub {} at {}, up {up}, every {} s{}",
             now.version,
             now.pid,
             self.socket,
-            self.interval.as_secs_f64()
+            self.interval.as_secs_f64(),
+            match now.partial {
+                true => ", only groups that you may join",
+                false => "",
+            }
         );
         self.palette.line(text, Emphasis::Head)
     }

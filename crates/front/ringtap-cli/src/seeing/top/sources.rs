@@ -8,7 +8,7 @@ use ringtap_pool::source::LaneCounts;
 use super::table::{
     Column, Emphasis, Palette, TableCell, bar, loss_emphasis, percent, plain, rate, short,
 };
-use crate::seeing::change::{StatusChange, total};
+use crate::seeing::change::{StatusChange, sum, total};
 
 const COLUMNS: [Column<'static>; 7] = [
     Column::right("LOST/s", 8),
@@ -99,12 +99,12 @@ fn bridge_row(change: StatusChange<'_>, bridge: &BridgeStatus) -> Vec<TableCell>
 /// A source's counters in the form of a lane's; losses outside the lanes count as `kernel`.
 fn whole(source: &SourceStatus) -> LaneStatus {
     let mut whole = total(source);
-    whole.counts.kernel += source.nic + source.kernel;
+    whole.counts.kernel = sum([whole.counts.kernel, source.nic, source.kernel]);
     whole
 }
 
 fn lost(lane: &LaneStatus) -> u64 {
-    lane.counts.pool_full + lane.counts.kernel
+    sum([lane.counts.pool_full, lane.counts.kernel])
 }
 
 fn state(source: &SourceStatus) -> Option<&'static str> {

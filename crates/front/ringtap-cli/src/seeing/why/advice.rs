@@ -184,7 +184,10 @@ pub(super) fn overrun(
             ),
         },
     });
-    let filtered = share(reader.filtered, reader.delivered + reader.filtered);
+    let filtered = share(
+        reader.filtered,
+        reader.delivered.saturating_add(reader.filtered),
+    );
     advice.push(match reader.not_in_source {
         Some(_) if filtered > 0.5 => format!(
             "{} of the packets that it receives do not pass its filter, which runs in the reader: \

@@ -11,7 +11,7 @@ use serde::Serialize;
 use super::words::{a_second, ago, percent, share};
 use super::{advice, groups};
 use crate::report::{grouped, packets};
-use crate::seeing::change::{BRIDGE_LOSSES, LossCounter, SOURCE_LOSSES, StatusChange, total};
+use crate::seeing::change::{BRIDGE_LOSSES, LossCounter, SOURCE_LOSSES, StatusChange, sum, total};
 
 /// Kind of the finding that packets passed while a program was detached.
 const DETACHED: &str = "detached";
@@ -77,6 +77,9 @@ pub(crate) struct Explanation {
     pub(crate) findings: Vec<Finding>,
     /// One sentence per source: its equation with the numbers.
     pub(crate) checked: Vec<String>,
+    /// Which groups the answer is about, if the user may not see all.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    partial: Option<String>,
 }
 
 /// Explains a hub's losses by two snapshots of its counters.
@@ -104,6 +107,7 @@ pub(crate) fn explain(
         verdict: verdict(now, &findings, is_bad),
         findings,
         checked: now.sources.iter().map(equation).collect(),
+        partial: now.partial.then(|| part_of(now)),
     }
 }
 
@@ -118,6 +122,7 @@ impl Explanation {
         }
         lines.push(String::new());
         lines.extend(self.checked.iter().cloned());
+        lines.extend(self.partial.clone());
         lines
     }
 }
@@ -161,7 +166,7 @@ impl Case<'_> {
             loss(
                 nic,
                 "the network card or its driver",
-                offered + source.nic,
+                offered.saturating_add(source.nic),
                 advice::nic(source),
             ),
             loss(
@@ -257,8 +262,16 @@ impl Case<'_> {
             let advice = format!("End process {} and start it again.", reader.pid);
             findings.push(Finding::fault("corrupt", &place, sentence, &advice));
         }
+        if reader.impossible {
+            let sentence = format!(
+                "{place} reported more packets than its sources captured: the program is broken or hostile. Its \
+                 numbers are reduced to what is possible."
+            );
+            let advice = format!("End process {} and start it again.", reader.pid);
+            findings.push(Finding::fault("impossible", &place, sentence, &advice));
+        }
         if let Some(why) = &reader.not_in_source {
-            let all = reader.delivered + reader.filtered;
+            let all = sum([reader.delivered, reader.filtered]);
             let sentence = format!(
                 "{place} runs its filter itself, because the source cannot: {why}. {} of the \
                  packets that it receives do not pass.",
@@ -301,7 +314,7 @@ impl Case<'_> {
             place,
             begin,
             counter: (before.map(|before| before.overrun), reader.overrun),
-            whole: reader.delivered + reader.filtered + reader.overrun,
+            whole: sum([reader.delivered, reader.filtered, reader.overrun]),
             since: ("it attached", reader.attached_ns),
             advice,
         })?;
@@ -333,12 +346,12 @@ impl Case<'_> {
                 ),
             };
             let before = self.change.departed_reader(one);
-            let whole = one.delivered + one.filtered + one.overrun;
+            let whole = sum([one.delivered, one.filtered, one.overrun]);
             self.loss(self.departed_loss(&place, begin, (before, one.overrun), whole))
         });
         let forgotten = |hub: &HubStatus| {
             let named = hub.departed.iter().map(|one| one.overrun);
-            hub.departed_overrun.saturating_sub(named.sum())
+            hub.departed_overrun.saturating_sub(sum(named))
         };
         let begin = "Other readers that have left lost".to_owned();
         let before = self.change.before.map(forgotten);
@@ -404,6 +417,16 @@ impl Case<'_> {
     fn ago(&self, then_ns: u64) -> String {
         ago(then_ns, self.change.now.time_ns)
     }
+}
+
+/// Names the groups of a partial status.
+fn part_of(now: &HubStatus) -> String {
+    let names: Vec<_> = now.groups.iter().map(|group| &*group.name).collect();
+    format!(
+        "Only the groups that this user may join are shown: {}. Root, the hub's own user and the UNIX group \
+         `ringtap` see all.",
+        names.join(", ")
+    )
 }
 
 fn verdict(now: &HubStatus, findings: &[Finding], is_bad: bool) -> String {

@@ -475,3 +475,50 @@ fn this_process_is_not_stopped() {
     let own = i32::try_from(std::process::id()).unwrap();
     assert!(!is_stopped(own));
 }
+
+#[test]
+fn a_hub_with_any_numbers_is_explained_without_a_wrong_sum() {
+    let answer = always(|hub| {
+        hub.readers[0].impossible = true;
+        for lane in &mut hub.sources[0].lanes {
+            lane.counts.offered = u64::MAX;
+            lane.counts.kernel = u64::MAX;
+            lane.chunks = u32::MAX;
+        }
+        hub.sources[0].nic = u64::MAX;
+        hub.sources[0].kernel = u64::MAX;
+        for reader in &mut hub.readers {
+            reader.delivered = u64::MAX;
+            reader.filtered = u64::MAX;
+            reader.overrun = u64::MAX;
+            reader.not_in_source = Some("it loops".into());
+        }
+        let departed = DepartedStatus {
+            delivered: u64::MAX,
+            overrun: u64::MAX,
+            readers: 1,
+            ..DepartedStatus::default()
+        };
+        hub.departed = vec![departed.clone(), departed];
+        hub.departed_overrun = u64::MAX;
+    });
+    assert!(answer.findings.iter().all(|one| one.lost_share <= 1.0));
+    let lies = answer
+        .findings
+        .iter()
+        .filter(|one| one.kind == "impossible");
+    assert_eq!(lies.count(), 1, "{answer:?}");
+}
+
+#[test]
+fn a_partial_status_says_so() {
+    let answer = after(|hub| hub.partial = true).sentences();
+    let last = answer.last().unwrap();
+    assert!(last.contains("may join are shown: ids, rec."), "{last}");
+    assert!(
+        !after(|_| {})
+            .sentences()
+            .iter()
+            .any(|line| line.contains("may join"))
+    );
+}
