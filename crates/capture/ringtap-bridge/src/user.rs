@@ -40,7 +40,7 @@ use ringtap_device::{Mode, Queues, StampClock};
 use ringtap_ipc::verdict::VerdictChannel;
 use ringtap_net::confine::limit_source_thread;
 use ringtap_net::interface::{Interface, Promiscuous};
-use ringtap_net::rights::Purpose;
+use ringtap_net::rights::{Purpose, WHILE_CAPTURING};
 use ringtap_pool::counters::{Counters, Dropped};
 use ringtap_pool::number::to_u64;
 use ringtap_pool::source::Source;
@@ -113,7 +113,7 @@ impl UserBridge {
         }
         let thread = std::thread::Builder::new().name("bridge".into());
         let thread = thread.spawn(move || {
-            limit_source_thread();
+            limit_source_thread(WHILE_CAPTURING);
             worker.work();
         });
         let mut bridge = UserBridge {

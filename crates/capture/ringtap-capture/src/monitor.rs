@@ -21,6 +21,7 @@ use ringtap_device::Options;
 use ringtap_ipc::event::{Event, readable_among};
 use ringtap_net::confine::limit_source_thread;
 use ringtap_net::interface::{Arrival, Interface, InterfaceChange, InterfaceError, Watch};
+use ringtap_net::rights::WHILE_CAPTURING;
 use ringtap_pool::wake::Signal as _;
 
 use crate::CaptureError;
@@ -112,7 +113,7 @@ impl InterfaceMonitor {
         };
         let thread = std::thread::Builder::new().name("interface".into());
         let thread = thread.spawn(move || {
-            limit_source_thread();
+            limit_source_thread(WHILE_CAPTURING);
             if let Err(error) = follower.follow() {
                 follower.shared.found().failure = Some(error);
                 follower.shared.changed.signal();

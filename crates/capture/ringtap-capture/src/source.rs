@@ -18,6 +18,7 @@ use ringtap_filter::{LinkType, Place, Rules};
 use ringtap_ipc::event::Event;
 use ringtap_ipc::memfd::SealedPool;
 use ringtap_net::confine::limit_source_thread;
+use ringtap_net::rights::{CapabilitySet, WHILE_CAPTURING};
 use ringtap_pool::distributor::LaneEnds;
 use ringtap_pool::format::Geometry;
 use ringtap_pool::ids::LaneId;
@@ -232,11 +233,16 @@ impl SourceSetup {
         driver: Box<dyn SourceDriver>,
         workers: Vec<SourceThread>,
     ) -> Result<ThreadedSource, CaptureError> {
+        // Threads of files and simulations need no rights.
+        let keeps = match facts.interface {
+            Some(_) => WHILE_CAPTURING,
+            None => CapabilitySet::empty(),
+        };
         let (mut source, outcome) = self.without_threads(facts, driver)?;
         for (name, work) in workers {
             let (outcome, event) = (outcome.clone(), source.event.clone());
             let thread = std::thread::Builder::new().name(name).spawn(move || {
-                limit_source_thread();
+                limit_source_thread(keeps);
                 if let Err(error) = work() {
                     let _nobody_asks = outcome.send(error);
                 }

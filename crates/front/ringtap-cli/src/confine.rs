@@ -11,6 +11,7 @@ use ringtap_ipc::folder::ROOT_FOLDER;
 
 use crate::UsageError;
 use crate::affinity::Placement;
+use crate::input::InputArgs;
 
 const ONLY_ROOT: &str =
     "-Z: only root can put interrupts and NAPI back: leave out irq= and napi= of --cpu";
@@ -55,6 +56,18 @@ impl UserArgs {
         })
     }
 
+    /// What a verb keeps that writes nothing but its standard output. The reader of a file becomes a user without
+    /// files if it is root, and changes nothing outside of its process.
+    pub(crate) fn reading(&self, input: &InputArgs, cpu: &Placement) -> Result<Confinement> {
+        let mut keeps = self.keeping(input.kind(), cpu)?;
+        if input.file().is_some() {
+            let is_root = rustix::process::geteuid().is_root();
+            keeps.user = keeps.user.or_else(|| is_root.then(User::nameless));
+            keeps.only_reads = true;
+        }
+        Ok(keeps)
+    }
+
     /// What a recorder keeps, which creates `file`, and others with names like it.
     pub(crate) fn recording(
         &self,
@@ -76,6 +89,15 @@ impl UserArgs {
                 .for_each(|all| all.extend(settings.clone()));
         }
         Ok(keeps)
+    }
+}
+
+/// What a verb keeps that writes files beside `output`, and has no device.
+pub(crate) fn writing_beside(output: &Path) -> Confinement {
+    Confinement {
+        writes_below: folders(&output.to_string_lossy()),
+        // Root may write into a folder of another user.
+        ..Confinement::keeping(CapabilitySet::DAC_OVERRIDE)
     }
 }
 

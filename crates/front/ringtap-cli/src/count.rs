@@ -67,7 +67,7 @@ Examples:
 
 pub(crate) fn run(args: &CountArgs) -> Result<ExitCode> {
     let cpu = args.reading.cpu.resolve(args.input.interface())?;
-    let keeps = args.user.keeping(args.input.kind(), &cpu)?;
+    let keeps = args.user.reading(&args.input, &cpu)?;
     let requests = keeps.start_early(EndRequests::new)?;
     let options = args
         .reading

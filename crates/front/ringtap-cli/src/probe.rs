@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use clap::Args;
-use ringtap::{Capture, OpenOptions};
+use ringtap::{CapabilitySet, Capture, Confinement, OpenOptions};
 use ringtap_capture::meter::KernelMeter;
 use ringtap_device::Kind;
 use ringtap_probe::config::{ExportPlan, ProbeConfig};
@@ -91,6 +91,14 @@ pub(crate) struct ProbeArgs {
     json: bool,
 }
 
+impl ProbeArgs {
+    /// Whether the probe opens nothing but its device.
+    fn only_prints(&self) -> bool {
+        let is_asked = self.metrics.is_some() || self.control.is_some();
+        !is_asked && self.config.is_none() && self.export.is_empty()
+    }
+}
+
 const EXAMPLES: &str = "\
 Examples:
   ringtap probe -i eth0                 flows as they end; largest talkers every 5 s
@@ -123,7 +131,10 @@ pub(crate) fn run(args: &ProbeArgs) -> Result<ExitCode> {
         },
     };
     let mut libraries = Libraries::spawn(&plan, kind.filter(|_| is_live), &args.user)?;
-    let keeps = args.user.keeping(kind, &Placement::default())?;
+    let keeps = match args.only_prints() {
+        true => args.user.reading(&args.input, &Placement::default())?,
+        false => args.user.keeping(kind, &Placement::default())?,
+    };
     let requests = keeps.start_early(|| match args.config {
         Some(_) => EndRequests::by(&[SIGINT, SIGTERM]),
         None => EndRequests::new(),
@@ -167,12 +178,14 @@ pub(crate) fn run(args: &ProbeArgs) -> Result<ExitCode> {
     };
     let workers = captures.len();
     // After the rights are gone, so that files belong to the user of -Z.
-    let (is_json, mut exporters) = open_exporters(args, &exports, ProbeOutput(stop))?;
+    let none = Confinement::keeping(CapabilitySet::empty());
+    let (is_json, mut exporters) =
+        none.start_early(|| open_exporters(args, &exports, ProbeOutput(stop)))?;
     let totals = ProbeMetrics::default();
     if args.metrics.is_some() {
         exporters.push(Box::new(totals.clone()));
     }
-    let libraries = libraries.map(|own| own.start(&plan, &args.input.filter_text()));
+    let libraries = libraries.map(|own| own.start(&args.input.filter_text()));
     let libraries = libraries.transpose()?;
     let when_full = match is_live {
         true => WhenFull::Drop,

@@ -8,7 +8,7 @@ use anyhow::Result;
 use clap::Args;
 use ringtap_probe::report::FlowReport;
 
-use crate::print;
+use crate::{confine, print};
 
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
@@ -28,6 +28,7 @@ Examples:
   ringtap report flows.jsonl -o monday.html   from JSON lines";
 
 pub(crate) fn run(args: &ReportArgs) -> Result<ExitCode> {
+    confine::writing_beside(&args.output).enter()?;
     let report = FlowReport::read(&args.results)?;
     let files = report.write(&args.output)?;
     let files = files.map(|path| path.display().to_string()).join(", ");

@@ -179,6 +179,78 @@ fn a_probe_that_became_a_user_listens_to_the_user_and_leaves_no_socket() {
     assert!(!Path::new(&socket).exists());
 }
 
+/// A capture file in the classic format with packets of 60 bytes, one every 50 ms.
+fn capture_file(packets: u32) -> Vec<u8> {
+    let header = [0xa1b2_c3d4, 0x0004_0002, 0, 0, 65_535, 1_u32];
+    let mut file: Vec<u8> = header.into_iter().flat_map(u32::to_le_bytes).collect();
+    for number in 0..packets {
+        let (seconds, micros) = (number / 20, number % 20 * 50_000);
+        file.extend(
+            [seconds, micros, 60, 60]
+                .into_iter()
+                .flat_map(u32::to_le_bytes),
+        );
+        file.extend([0; 60]);
+    }
+    file
+}
+
+#[test]
+fn roots_readers_of_a_file_are_users_without_files_and_still_read_it() {
+    require_root!();
+    let net = Namespace::with_veth("rights-reader");
+    // Only root may enter the folder.
+    let folder = tempfile::tempdir().expect("a folder can be made");
+    let file = folder.path().join("all.pcap").display().to_string();
+    fs::write(&file, capture_file(200)).expect("an own folder");
+    for verb in ["count", "probe"] {
+        let args = [verb, "--json", "-r", &file, "--speed", "1x", "less 100"];
+        let reader = start(&net, &args);
+        let uid = 61_184 + u64::from(reader.pid()) % 4_336;
+        require_confined(&reader, uid, 0);
+        let counters = reader.wait(LIMIT).success().stdout;
+        let read = counters.contains("\"delivered\":200") && counters.contains("\"balanced\":true");
+        assert!(read, "{verb}: {counters}");
+    }
+}
+
+#[test]
+fn workers_and_exporters_of_a_probe_have_no_capabilities() {
+    require_root!();
+    let net = Namespace::with_veth("rights-workers");
+    let folder = tempfile::tempdir().expect("a folder can be made");
+    let export = format!("json:{}", folder.path().join("out.jsonl").display());
+    let args = [
+        "probe",
+        "-i",
+        "tap:rx0",
+        "--workers",
+        "2",
+        "--export",
+        &export,
+    ];
+    let probe = start(&net, &args);
+    probe.wait_for_stderr("ringtap: probe of", LIMIT);
+    let foreign = |one: &&Thread| one.name.starts_with("worker") || one.name.starts_with("export");
+    let deadline = Instant::now() + LIMIT;
+    // Each thread limits itself when it begins to run.
+    loop {
+        let threads = threads(&probe);
+        let foreign: Vec<_> = threads.iter().filter(foreign).collect();
+        // Standard output is an exporter, too.
+        if foreign.len() == 4 && foreign.iter().all(|one| one.permitted == 0) {
+            // The others can attach again.
+            assert!(threads.iter().any(|one| one.permitted & CAPTURING != 0));
+            break;
+        }
+        assert!(Instant::now() < deadline, "{threads:?}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    send(&net, "1000");
+    probe.interrupt();
+    let _ended_well = probe.wait(LIMIT).success();
+}
+
 #[test]
 fn files_of_a_recorder_belong_to_its_user_alone() {
     require_root!();

@@ -2,8 +2,9 @@
 /* An analysis of your own for `ringtap probe`: a shared library that defines `ringtap_analysis`.
  *
  * The probe runs it in processes of their own, each with its share of the flows: one that crashes, or does
- * not return for a configured time, ends only its process. All functions run on one thread. docs/probe.md
- * has the configuration, examples/analysis/ an analysis in C and one in Rust. */
+ * not return for a configured time, ends only its process. All functions run on one thread. From its first
+ * instruction on, a library can write no file, start no process, and open no socket. docs/probe.md has the
+ * configuration, examples/analysis/ an analysis in C and one in Rust. */
 #ifndef RINGTAP_ANALYSIS_H
 #define RINGTAP_ANALYSIS_H
 

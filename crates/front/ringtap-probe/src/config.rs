@@ -304,6 +304,7 @@ fn library(
         name: name.unwrap_or_else(|| "library".to_owned()),
         library: library
             .ok_or_else(|| table.error("kind", "needs library = the path of a shared library"))?,
+        reads: table.paths("reads")?.unwrap_or_default(),
         settings: table.text("settings")?.unwrap_or_default().to_owned(),
         processes: table.number("processes", 1..=MOST_PROCESSES)?,
         every,

@@ -9,7 +9,9 @@
 //! - No thread of the probe waits for a library: messages of its process have a limit, and come on a thread of
 //!   their own.
 //! - A packet is counted as analysed once the results that it is part of have arrived.
+//! - A library runs in a sandbox from its first instruction on; no process of it outlives the host or the probe.
 
+mod copy;
 mod host;
 #[expect(unsafe_code, reason = "functions of the user's library")]
 mod loaded;
@@ -17,6 +19,7 @@ mod process;
 mod running;
 
 use std::io;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -40,6 +43,8 @@ pub struct LibraryPlan {
     pub name: String,
     /// The shared library.
     pub library: PathBuf,
+    /// Files, and folders with all below them, that the library may read.
+    pub reads: Vec<PathBuf>,
     /// Text for the library.
     pub settings: String,
     /// Number of processes; `None`: as many as the probe has workers.
@@ -59,6 +64,8 @@ pub const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ProcessSetup {
     plan: LibraryPlan,
+    /// Number of the library among all libraries.
+    library: u32,
     /// The probe's hub, the group of the library there, and the filter.
     socket: PathBuf,
     group: String,
@@ -108,15 +115,32 @@ pub(crate) struct SlotMessage {
 }
 
 fn send(socket: &Socket, message: &impl Serialize) -> io::Result<()> {
-    socket.send(&serde_json::to_vec(message)?, &[])
+    send_with(socket, message, &[])
+}
+
+fn send_with(
+    socket: &Socket,
+    message: &impl Serialize,
+    files: &[BorrowedFd<'_>],
+) -> io::Result<()> {
+    socket.send(&serde_json::to_vec(message)?, files)
 }
 
 /// The next message; `None` when the other end has left.
 fn receive<T: DeserializeOwned>(socket: &Socket, buffer: &mut Vec<u8>) -> io::Result<Option<T>> {
+    let received = receive_with(socket, buffer)?;
+    Ok(received.map(|(message, _none)| message))
+}
+
+/// The next message and its files; `None` when the other end has left.
+fn receive_with<T: DeserializeOwned>(
+    socket: &Socket,
+    buffer: &mut Vec<u8>,
+) -> io::Result<Option<(T, Vec<OwnedFd>)>> {
     buffer.resize(MOST_BYTES, 0);
-    let (message, _none) = socket.receive(buffer)?;
+    let (message, files) = socket.receive(buffer)?;
     if message.is_empty() {
         return Ok(None);
     }
-    Ok(Some(text::from_json(message, text::MOST_TEXT_BYTES)?))
+    Ok(Some((text::from_json(message, text::MOST_TEXT_BYTES)?, files)))
 }

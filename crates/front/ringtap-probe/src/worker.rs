@@ -13,7 +13,7 @@ use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use ringtap::{Batch, Capture, Next};
+use ringtap::{Batch, CapabilitySet, Capture, Next, limit_thread};
 use ringtap_filter::hash::Link;
 use ringtap_ipc::mutex::lock;
 use ringtap_ipc::time::now_ns;
@@ -201,6 +201,8 @@ impl ProbeWorker {
 
     /// Reads the capture to its end, and reports it.
     pub(crate) fn run(mut self, mut capture: Capture) {
+        // Packets are foreign, and nDPI is C. The kernel refuses no thread to give up rights.
+        let _keeps_them = limit_thread(CapabilitySet::empty());
         let outcome = self.read(&mut capture);
         self.end_of_capture();
         let ended = WorkerReport::Ended(self.setup.number, Some(Box::new(capture)), outcome);

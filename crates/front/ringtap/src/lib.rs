@@ -17,7 +17,7 @@ pub use ringtap_client::{Batch, Control, Next, ORDER_WINDOW, Order};
 pub use ringtap_device::{DeviceSpec, Direction, Mode, Options as DeviceOptions};
 pub use ringtap_filter::{Balance, Headers};
 pub use ringtap_ipc::protocol::Snapshot;
-pub use ringtap_net::confine::{Confinement, User};
+pub use ringtap_net::confine::{Confinement, FileLimits, Sandbox, User, limit_thread};
 pub use ringtap_net::rights::{CapabilitySet, WHILE_CAPTURING};
 pub use ringtap_pool::congestion::Congestion;
 pub use ringtap_pool::counters::{CounterBalance, Counters, Dropped};

@@ -11,7 +11,7 @@ use ringtap_client::{Receiver, SubscriptionRequest, Watermark, default_socket, h
 use ringtap_device::{DeviceSpec, Kind, Options};
 use ringtap_filter::{Balance, LinkType, MOST_SNAP_LENGTH, Program, text};
 use ringtap_hub::server::{Server, ServerOptions};
-use ringtap_hub::{Group, Hub, HubError, HubOptions};
+use ringtap_hub::{AccessList, Group, Hub, HubError, HubOptions};
 use ringtap_ipc::protocol::{Refusal, Refused};
 use ringtap_ipc::socket::Listener;
 use ringtap_net::confine::Confinement;
@@ -152,17 +152,22 @@ impl OpenOptions {
         self
     }
 
-    /// Lets other processes of this user and of root read the device, too: as members of these groups, at this
-    /// socket of the capture's own hub. The pool has room for this number of their readers. Not for a group of a
-    /// running hub, which these processes read themselves.
+    /// Lets other processes of this user, of root and of the user with this id read the device, too: as members of
+    /// these groups, at this socket of the capture's own hub. The pool has room for this number of their readers. Not
+    /// for a group of a running hub, which these processes read themselves.
     pub fn serving(
         mut self,
         socket: impl Into<PathBuf>,
         groups: Vec<(String, Balance)>,
         readers: u32,
+        user: Option<u32>,
     ) -> Self {
         let groups = groups.into_iter().map(|(name, balance)| Group {
             balance,
+            access: AccessList {
+                uids: user.into_iter().collect(),
+                gids: Vec::new(),
+            },
             ..Group::new(&name)
         });
         self.served = Some(ServedGroups {
@@ -260,9 +265,13 @@ impl OpenOptions {
         let served = self.served.as_ref();
         let listener = served.map(|served| Listener::bind(&served.socket));
         let listener = listener.transpose()?;
+        let compile = || compile(&self.filter, source.facts());
+        // Names of hosts need sockets. Their answers come from outside, so rights go first if they can.
+        let only_reads = self.confinement.as_ref().is_some_and(|one| one.only_reads);
+        let early = only_reads.then(compile).transpose()?;
         self.confine()?;
         let request = SubscriptionRequest {
-            filter: compile(&self.filter, source.facts())?,
+            filter: early.map_or_else(compile, Ok)?,
             from_the_first: !needs_rules || device.kind == Kind::Pcap,
             ..self.request(ONLY_GROUP, &device.options)
         };

@@ -120,13 +120,23 @@ impl Socket {
     ///
     /// [`io::ErrorKind::InvalidInput`] for any other descriptor.
     pub fn from_fd(fd: OwnedFd) -> io::Result<Self> {
+        let socket = Socket::inherited(fd)?;
+        Ok(Socket {
+            refuses_descriptors: refuse_descriptors(&socket.fd),
+            ..socket
+        })
+    }
+
+    /// The end of a connection that this process has from the one that started it.
+    ///
+    /// # Errors
+    ///
+    /// [`io::ErrorKind::InvalidInput`] for any other descriptor.
+    pub fn inherited(fd: OwnedFd) -> io::Result<Self> {
         let is_ours = sockopt::socket_domain(&fd) == Ok(AddressFamily::UNIX)
             && sockopt::socket_type(&fd) == Ok(SocketType::SEQPACKET);
         match is_ours {
-            true => Ok(Socket {
-                refuses_descriptors: refuse_descriptors(&fd),
-                fd,
-            }),
+            true => Ok(Socket::new(fd)),
             false => Err(io::ErrorKind::InvalidInput.into()),
         }
     }

@@ -7,6 +7,7 @@
 //!   threads that it starts later inherit them. User, system calls and `no_new_privs` change for
 //!   the whole process.
 
+mod sandbox;
 mod syscalls;
 
 use std::ffi::CString;
@@ -25,7 +26,11 @@ use rustix::thread::{
     set_capabilities, set_capabilities_secure_bits, set_keep_capabilities, set_no_new_privs,
 };
 
-use crate::rights::WHILE_CAPTURING;
+pub use sandbox::{FileLimits, Sandbox};
+
+/// First user id, and number of user ids, that systemd gives to services with `DynamicUser=`: no account and no file
+/// has one of them.
+const NAMELESS: (u32, u32) = (61_184, 4_336);
 
 /// What a process keeps once it has opened the devices that it captures from.
 #[derive(Clone, Debug)]
@@ -37,6 +42,8 @@ pub struct Confinement {
     /// Folders below which the process writes and creates files, and nowhere else, where the kernel has
     /// Landlock; `None`: everywhere.
     pub writes_below: Option<Vec<PathBuf>>,
+    /// Change nothing outside of the process: open no file to write, no socket, start no process. On every kernel.
+    pub only_reads: bool,
     /// Keep all system calls, so that the process can start programs, which then confine themselves.
     pub starts_programs: bool,
 }
@@ -91,6 +98,7 @@ impl Confinement {
             keeps,
             user: None,
             writes_below: None,
+            only_reads: false,
             starts_programs: false,
         }
     }
@@ -123,6 +131,9 @@ impl Confinement {
         if !self.starts_programs {
             syscalls::forbid()?;
         }
+        if self.only_reads {
+            syscalls::forbid_changes()?;
+        }
         match &self.writes_below {
             Some(folders) => forbid_other_writes(folders),
             None => Ok(()),
@@ -131,6 +142,22 @@ impl Confinement {
 }
 
 impl User {
+    /// A user without account and files, for processes of this one: another than that of root, and of the user who
+    /// started it. Two processes have the same one if their numbers are a multiple of 4,336 apart.
+    pub fn nameless() -> Self {
+        let id = NAMELESS.0 + std::process::id() % NAMELESS.1;
+        User::from_id(id)
+    }
+
+    /// The user with this id, and the group of the same id.
+    pub fn from_id(id: u32) -> Self {
+        User {
+            name: id.to_string(),
+            uid: id,
+            gid: id,
+        }
+    }
+
     /// Makes every thread of the process run as this user. The calling thread keeps its capabilities.
     fn enter(&self) -> Result<(), ConfineError> {
         let (uid, gid) = (Uid::from_raw(self.uid), Gid::from_raw(self.gid));
@@ -159,17 +186,19 @@ pub fn limit_thread(keeps: CapabilitySet) -> io::Result<()> {
 }
 
 /// Limits a thread of a source, which starts before the process becomes another user: the thread keeps
-/// what a capture needs, then too.
+/// these capabilities, then too.
 ///
 /// `CAP_SETUID` and `CAP_SETGID` stay, because all threads become the user together; the system calls
-/// are forbidden afterwards.
-pub fn limit_source_thread() {
+/// are forbidden afterwards. A thread that keeps nothing else has none of them as another user.
+pub fn limit_source_thread(keeps: CapabilitySet) {
     let limit = || -> io::Result<()> {
-        let bits = capabilities_secure_bits()? | CapabilitiesSecureBits::NO_SETUID_FIXUP;
-        // Only a process that may become another user can and must do this.
-        let _no_other_user = set_capabilities_secure_bits(bits);
+        if !keeps.is_empty() {
+            let bits = capabilities_secure_bits()? | CapabilitiesSecureBits::NO_SETUID_FIXUP;
+            // Only a process that may become another user can and must do this.
+            let _no_other_user = set_capabilities_secure_bits(bits);
+        }
         let become_user = CapabilitySet::SETUID | CapabilitySet::SETGID;
-        keep_only(|held| kept_of(WHILE_CAPTURING, held) | held & become_user)
+        keep_only(|held| kept_of(keeps, held) | held & become_user)
     };
     let _keeps_them = limit();
 }

@@ -93,10 +93,7 @@ impl HubOptions {
     #[must_use]
     pub fn for_readers(readers: NonZeroU32) -> Self {
         HubOptions {
-            limits: Limits {
-                guaranteed_readers: readers,
-                ..Limits::default()
-            },
+            limits: Limits::for_readers(readers),
             ..HubOptions::default()
         }
     }

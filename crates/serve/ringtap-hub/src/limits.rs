@@ -85,6 +85,28 @@ impl Default for Limits {
     }
 }
 
+impl Limits {
+    /// Limits of a hub that no reader joins but these, of whatever users: they leave nothing for others.
+    pub(crate) fn for_readers(readers: NonZeroU32) -> Self {
+        let usual = Limits::default();
+        let connections = usual.connections_per_user.max(readers);
+        Limits {
+            guaranteed_readers: readers,
+            connections: usual.connections.max(connections.saturating_mul(count(2))),
+            connections_per_user: connections,
+            // An attach counts as 20 requests: all readers attach within two seconds.
+            requests_per_second: usual
+                .requests_per_second
+                .max(readers.saturating_mul(count(10))),
+            user_filter_steps: usual.source_filter_steps,
+            mask_bits_per_user: count(64),
+            subscriptions_per_user: usual.subscriptions_per_user.max(readers),
+            private_memory_per_user: usual.private_memory,
+            ..usual
+        }
+    }
+}
+
 /// A number above 0; 0 becomes 1.
 const fn count(number: u32) -> NonZeroU32 {
     match NonZeroU32::new(number) {

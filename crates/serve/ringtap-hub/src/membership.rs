@@ -215,10 +215,13 @@ impl Membership {
         let of_user = |member: &&Member| member.user == user && member.bit.is_some();
         let members = self.groups.iter().flat_map(|one| &one.members);
         let of_user = to_u32(members.filter(of_user).count());
-        // A few users together leave bits for others.
-        let left = to_u32(free_bits.clone().count());
-        let may_have_bit =
-            user.is_none() || of_user < self.limits.mask_bits_per_user.get().min(2 * left);
+        // A few users together leave bits for others, unless one user may have all.
+        let most = self.limits.mask_bits_per_user.get();
+        let left = match most < OWN_BITS {
+            true => to_u32(free_bits.clone().count()),
+            false => most,
+        };
+        let may_have_bit = user.is_none() || of_user < most.min(2 * left);
         let one = self.groups.iter_mut().find(|one| one.group.name == name);
         let one = one.ok_or_else(not_subscribed)?;
         let bit = match one.members.first() {

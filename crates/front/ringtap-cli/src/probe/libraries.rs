@@ -16,6 +16,7 @@ use ringtap_ipc::socket::Socket;
 use ringtap_ipc::trusted::open_trusted;
 use ringtap_probe::ProbePlan;
 use ringtap_probe::library::{self, LibraryHost};
+use rustix::process::{Signal, geteuid, set_parent_process_death_signal};
 use rustix::thread::set_name;
 
 use super::ctl;
@@ -25,9 +26,9 @@ use crate::{UsageError, interrupt};
 /// Hosts libraries for the probe at the other end of standard input, or runs one.
 #[derive(Args, Debug)]
 pub(crate) struct LibrariesArgs {
-    /// Become this user first.
+    /// Become the user with this number first.
     #[arg(long)]
-    user: Option<User>,
+    user: Option<u32>,
 
     /// Setup of one process, as JSON; without it, this process is the host.
     setup: Option<String>,
@@ -35,7 +36,7 @@ pub(crate) struct LibrariesArgs {
 
 pub(crate) fn run(args: &LibrariesArgs) -> Result<ExitCode> {
     let input = io::stdin().as_fd().try_clone_to_owned()?;
-    let Ok(socket) = Socket::from_fd(input) else {
+    let Ok(socket) = Socket::inherited(input) else {
         bail!("`probe-libraries` is for `ringtap probe` only");
     };
     // These processes end with the probe, which Ctrl-C ends in good order.
@@ -46,13 +47,15 @@ pub(crate) fn run(args: &LibrariesArgs) -> Result<ExitCode> {
         library::run(&serde_json::from_str(setup)?, &socket)?;
         return Ok(ExitCode::SUCCESS);
     }
-    // The processes give up the right to start programs themselves.
+    // The processes enter a sandbox, in which they start no programs.
     let keeps = Confinement {
-        user: args.user.clone(),
+        user: args.user.map(User::from_id),
         starts_programs: true,
         ..Confinement::keeping(CapabilitySet::empty())
     };
     keeps.enter()?;
+    // Only now: the kernel forgets it when a process becomes another user.
+    set_parent_process_death_signal(Some(Signal::KILL))?;
     // Without rights, the folder of the program may be closed; this link leads to the file itself.
     library::serve(socket, Path::new("/proc/self/exe"), &["probe-libraries"])?;
     Ok(ExitCode::SUCCESS)
@@ -63,6 +66,8 @@ pub(super) struct Libraries {
     host: LibraryHost,
     hub: PathBuf,
     workers: u32,
+    /// The user of the host and its processes, if it is another one than that of the probe.
+    user: Option<User>,
 }
 
 impl Libraries {
@@ -84,14 +89,16 @@ impl Libraries {
             open_trusted(library).context("a library that analyses packets")?;
         }
         let mut words = vec!["probe-libraries".to_owned()];
-        if let Some(user) = user.user() {
-            words.extend(["--user".to_owned(), user.name.clone()]);
+        let own = geteuid().is_root().then(User::nameless);
+        if let Some(own) = &own {
+            words.extend(["--user".to_owned(), own.name.clone()]);
         }
         let program = env::current_exe().context("cannot find the path of the ringtap program")?;
         Ok(Some(Libraries {
-            host: LibraryHost::spawn(&program, &words)?,
+            host: LibraryHost::spawn(&program, &words, plan.libraries.clone())?,
             hub: folder(user)?.join(format!("probe-{}.sock", std::process::id())),
             workers: 0,
+            user: own,
         }))
     }
 
@@ -110,18 +117,18 @@ impl Libraries {
             .map(|one| one.processes.unwrap_or(workers));
         let balance = || Balance::Flow(plan.headers);
         let groups = (0..plan.libraries.len()).map(|at| (library::group(at), balance()));
-        options.serving(&self.hub, groups.collect(), processes.sum())
+        let user = self.user.as_ref().map(|user| user.uid);
+        options.serving(&self.hub, groups.collect(), processes.sum(), user)
     }
 
     /// Starts the processes, and waits until they read packets.
-    pub(super) fn start(mut self, plan: &ProbePlan, filter: &str) -> Result<LibraryHost> {
-        self.host
-            .start(plan.libraries.clone(), self.workers, &self.hub, filter)?;
+    pub(super) fn start(mut self, filter: &str) -> Result<LibraryHost> {
+        self.host.start(self.workers, &self.hub, filter)?;
         Ok(self.host)
     }
 }
 
-/// Folder for a socket that only the probe's user may use.
+/// Folder for the socket of the probe's hub.
 fn folder(user: &UserArgs) -> Result<PathBuf> {
     let own = ctl::folder(user)?;
     let own = own.or_else(environment::runtime_folder);

@@ -3,6 +3,7 @@
 
 #[path = "../probing/mod.rs"]
 mod probing;
+mod sandbox;
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, chown};

@@ -26,13 +26,30 @@ impl RunningProbe {
         folder: TempDir,
         config: &str,
     ) -> Self {
+        RunningProbe::spawn_by(Command::new(program), name, words, folder, config)
+    }
+
+    /// As [`RunningProbe::spawn`]; `command` starts the program.
+    pub(crate) fn spawn_by(
+        command: Command,
+        name: &str,
+        words: &[&str],
+        folder: TempDir,
+        config: &str,
+    ) -> Self {
         let net = Namespace::with_veth(name);
         let (file, socket) = (folder.path().join("probe.toml"), folder.path().join("ctl"));
         std::fs::write(&file, config).expect("a file of the test");
         let (file, socket) = (file.display().to_string(), socket.display().to_string());
         let first = ["probe", "--workers", "2", "--json", "--config", &file];
         let last = ["--control", &socket, "udp"];
-        let running = net.spawn(program, &[&first, words, &last].concat());
+        let mut inside = net.command(command.get_program());
+        inside.args(command.get_args());
+        for (name, value) in command.get_envs() {
+            inside.env(name, value.unwrap_or_default());
+        }
+        inside.args([&first, words, &last].concat());
+        let running = Running::start(inside);
         RunningProbe {
             net,
             folder,

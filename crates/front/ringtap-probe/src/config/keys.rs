@@ -5,6 +5,7 @@
 
 use std::fmt::Display;
 use std::ops::RangeInclusive;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use toml::de::{DeTable, DeValue};
@@ -71,6 +72,17 @@ impl<'a> KeyTable<'a> {
     ) -> Read<T> {
         let parsed = self.text(key)?.map(parse).transpose();
         parsed.map_err(|why| self.error(key, why))
+    }
+
+    /// A list of absolute paths.
+    pub(super) fn paths(&mut self, key: &'static str) -> Read<Vec<PathBuf>> {
+        self.value(key, "a list of absolute paths in quotes", |value| {
+            let texts = value.as_array()?.iter();
+            let paths = texts.map(|one| one.get_ref().as_str().map(PathBuf::from));
+            paths
+                .map(|path| path.filter(|it| it.is_absolute()))
+                .collect()
+        })
     }
 
     /// The tables `[[key]]`.

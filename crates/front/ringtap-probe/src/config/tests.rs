@@ -267,6 +267,10 @@ fn what_is_wrong_is_told_with_its_line_and_key_and_what_is_possible() {
             "line 4, timeout: expected 2s or longer",
         ),
         (
+            "[[analysis]]\nkind = \"library\"\nlibrary = \"/bin/sh\"\nreads = [\"own\"]",
+            "line 4, reads: expected a list of absolute paths",
+        ),
+        (
             "[[analysis]]\nkind = \"library\"\nlibrary = \"/bin/sh\"\nwhere = \"kernel\"",
             "line 4, where: means nothing for",
         ),

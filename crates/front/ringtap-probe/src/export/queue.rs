@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use ringtap::{CapabilitySet, limit_thread};
 use ringtap_pool::number::{to_u64, to_usize};
 
 use super::{ExportCounters, ExportError, Exporter};
@@ -124,7 +125,11 @@ impl ExportQueue {
         let (sender, batches) = sync_channel(to_usize(records).max(1));
         let (own, builder) = (Arc::clone(&account), thread::Builder::new());
         let builder = builder.name("export".into());
-        let thread = builder.spawn(move || run(exporter, &batches, &own))?;
+        let thread = builder.spawn(move || {
+            // The answers of collectors are foreign.
+            let _keeps_them = limit_thread(CapabilitySet::empty());
+            run(exporter, &batches, &own)
+        })?;
         Ok(ExportQueue {
             sender,
             account,

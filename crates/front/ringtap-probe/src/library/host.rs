@@ -6,7 +6,7 @@
 //! - The host's processes end with the host, and the host with the probe.
 
 use std::io;
-use std::os::fd::AsFd as _;
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
@@ -14,9 +14,14 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use ringtap_ipc::event::sleep_until_readable;
+use ringtap_ipc::peer::refuse_descriptors;
 use ringtap_ipc::socket::Socket;
+use ringtap_pool::number::to_usize;
 
-use super::{LONGEST_PAUSE, ProcessMessage, ProcessSetup, SlotMessage, receive, send};
+use super::{
+    LONGEST_PAUSE, ProcessMessage, ProcessSetup, SlotMessage, receive, receive_with, send,
+    send_with,
+};
 
 /// Looks at a silent process within its timeout. After each, the process has had time to run, also if the whole
 /// machine stood still during the one before.
@@ -32,17 +37,21 @@ const START: Duration = Duration::from_secs(60);
 ///
 /// The probe sent no setup.
 pub fn serve(socket: Socket, program: &Path, words: &[&str]) -> io::Result<()> {
-    let Some(slots) = receive::<Vec<ProcessSetup>>(&socket, &mut Vec::new())? else {
+    let received = receive_with::<Vec<ProcessSetup>>(&socket, &mut Vec::new())?;
+    let Some((slots, copies)) = received else {
         return Ok(());
     };
+    let copies: Vec<_> = copies.into_iter().map(Arc::new).collect();
     let socket = Arc::new(socket);
     for (slot, setup) in (0..).zip(slots) {
         let (socket, program) = (Arc::clone(&socket), program.to_owned());
+        let copy = copies.get(to_usize(setup.library)).cloned();
+        let copy = copy.ok_or(io::ErrorKind::InvalidData)?;
         let words: Vec<_> = words.iter().map(|word| (*word).to_owned()).collect();
         let keep = move || {
             let tell = |message| send(&socket, &SlotMessage { slot, message });
             // Fails when the probe has left.
-            let _over = keep_running(setup, &program, &words, &tell);
+            let _over = keep_running(setup, &copy, &program, &words, &tell);
         };
         thread::Builder::new()
             .name(format!("process {slot}"))
@@ -56,6 +65,7 @@ pub fn serve(socket: Socket, program: &Path, words: &[&str]) -> io::Result<()> {
 /// Starts a process again and again until it has seen the end of the capture.
 fn keep_running(
     mut setup: ProcessSetup,
+    copy: &OwnedFd,
     program: &Path,
     words: &[String],
     tell: &impl Fn(ProcessMessage) -> io::Result<()>,
@@ -64,7 +74,7 @@ fn keep_running(
     let mut pause = first;
     loop {
         let began = Instant::now();
-        let end = run(&setup, program, words, tell);
+        let end = run(&setup, copy, program, words, tell);
         let end = end.unwrap_or_else(|error| Some((format!("cannot run: {error}"), false)));
         let Some((why, did_hang)) = end else {
             return Ok(());
@@ -87,11 +97,15 @@ fn keep_running(
 /// whether that was because it did not answer.
 fn run(
     setup: &ProcessSetup,
+    copy: &OwnedFd,
     program: &Path,
     words: &[String],
     tell: &impl Fn(ProcessMessage) -> io::Result<()>,
 ) -> io::Result<Option<(String, bool)>> {
     let (near, far) = Socket::pair()?;
+    send_with(&near, &(), &[copy.as_fd()])?;
+    // The library could send some that take long to close.
+    refuse_descriptors(&near);
     let mut child = Command::new(program)
         .args(words)
         .arg(serde_json::to_string(setup)?)

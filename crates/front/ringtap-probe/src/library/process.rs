@@ -2,19 +2,20 @@
 //! A process of a library: reads its share of the packets, and runs the library on them.
 //!
 //! Invariants
-//! - The process has no capabilities, and starts no program, before the library is loaded.
-//! - It ends with the host that started it.
+//! - The library's first instruction runs in the sandbox, after the subscription.
+//! - The process ends with the host that started it, and can start no other process.
 
 use std::io;
 use std::time::{Duration, Instant};
 
-use ringtap::{Batch, CapabilitySet, Capture, Confinement, Next, OpenOptions};
+use ringtap::{Batch, Capture, Next, OpenOptions, Sandbox};
 use ringtap_ipc::socket::Socket;
 use ringtap_ipc::time::now_ns;
 use rustix::process::{Signal, set_parent_process_death_signal};
 
+use super::copy::loadable;
 use super::loaded::{LoadedAnalysis, PacketView};
-use super::{ProcessMessage, ProcessPart, ProcessSetup, send};
+use super::{ProcessMessage, ProcessPart, ProcessSetup, receive_with, send};
 use crate::interval::Interval;
 
 /// Longest time without a look at the clock.
@@ -38,23 +39,36 @@ struct LibraryProcess<'a> {
 /// The host has left, or the capture failed.
 pub fn run(setup: &ProcessSetup, socket: &Socket) -> io::Result<()> {
     set_parent_process_death_signal(Some(Signal::KILL))?;
+    let Some(((), copies)) = receive_with(socket, &mut Vec::new())? else {
+        return Ok(());
+    };
+    let copy = copies
+        .into_iter()
+        .next()
+        .ok_or(io::ErrorKind::InvalidData)?;
+    let refuse = |why: String| send(socket, &ProcessMessage::Refused(why));
     let options = OpenOptions::new()
         .name(format!("{} {}", setup.plan.name, setup.worker))
         .filter(&setup.filter)
-        .socket(&setup.socket)
-        .confined(Confinement::keeping(CapabilitySet::empty()));
+        .socket(&setup.socket);
     let capture = options.open(&format!("hub:{}", setup.group));
     let mut capture = match capture {
         Ok(capture) => capture,
-        Err(error) => return send(socket, &ProcessMessage::Refused(error.to_string())),
+        Err(error) => return refuse(error.to_string()),
     };
+    let plan = &setup.plan;
+    let mut sandbox = Sandbox {
+        reads: plan.reads.clone(),
+    };
+    sandbox.reads.push(plan.library.clone());
+    if let Err(error) = sandbox.enter() {
+        return refuse(error.to_string());
+    }
     let numbers = (setup.worker, setup.starts, capture.facts().link_type);
-    let library = match LoadedAnalysis::start(&setup.plan.library, &setup.plan.settings, numbers) {
+    let path = loadable(&plan.library, &copy);
+    let library = match LoadedAnalysis::start(&path, &plan.settings, numbers) {
         Ok(library) => library,
-        Err(why) => {
-            let why = format!("{}: {why}", setup.plan.library.display());
-            return send(socket, &ProcessMessage::Refused(why));
-        }
+        Err(why) => return refuse(format!("{}: {why}", plan.library.display())),
     };
     send(socket, &ProcessMessage::Ready)?;
     let mut process = LibraryProcess {

@@ -3,8 +3,8 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::os::fd::AsFd as _;
-use std::path::Path;
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, Mutex};
@@ -15,9 +15,13 @@ use ringtap_ipc::mutex::lock;
 use ringtap_ipc::rate::LineLimit;
 use ringtap_ipc::socket::Socket;
 use ringtap_ipc::transport::Transport as _;
+use ringtap_pool::number::to_u32;
 use serde::Serialize;
 
-use super::{LibraryPlan, ProcessMessage, ProcessPart, ProcessSetup, SlotMessage, receive, send};
+use super::copy::copy;
+use super::{
+    LibraryPlan, ProcessMessage, ProcessPart, ProcessSetup, SlotMessage, receive, send_with,
+};
 use crate::analysis::Meter;
 use crate::merge::{IntervalResult, Merger};
 use crate::worker::{IntervalPart, WorkerReport};
@@ -30,6 +34,13 @@ pub enum LibraryError {
     /// The system refused a process or a socket.
     #[error("cannot start a process for analyses: {0}")]
     System(#[from] io::Error),
+    /// The library's file cannot be read.
+    #[error("analysis {name}: {library}: cannot be read: {cause}")]
+    Unreadable {
+        name: String,
+        library: PathBuf,
+        cause: io::Error,
+    },
     /// A process or its library refused to start.
     #[error("analysis {name}: {why}")]
     Refused { name: String, why: String },
@@ -71,6 +82,8 @@ pub struct LibraryHost {
     child: Child,
     socket: Arc<Socket>,
     plans: Vec<LibraryPlan>,
+    /// Of each library.
+    copies: Vec<OwnedFd>,
     /// For each process, its library and its number there.
     slots: Vec<(usize, u32)>,
     /// Results of processes that were ready before others.
@@ -78,12 +91,24 @@ pub struct LibraryHost {
 }
 
 impl LibraryHost {
-    /// Starts the host: `program` with these arguments, before the probe gives up the right to.
+    /// Starts the host of these libraries: `program` with these arguments, before the probe gives up the right to.
     ///
     /// # Errors
     ///
-    /// [`LibraryError::System`].
-    pub fn spawn(program: &Path, words: &[String]) -> Result<Self, LibraryError> {
+    /// [`LibraryError::System`], [`LibraryError::Unreadable`].
+    pub fn spawn(
+        program: &Path,
+        words: &[String],
+        plans: Vec<LibraryPlan>,
+    ) -> Result<Self, LibraryError> {
+        let copies = plans.iter().map(|plan| {
+            copy(&plan.library).map_err(|cause| LibraryError::Unreadable {
+                name: plan.name.clone(),
+                library: plan.library.clone(),
+                cause,
+            })
+        });
+        let copies = copies.collect::<Result<_, _>>()?;
         let (near, far) = Socket::pair()?;
         let child = Command::new(program)
             .args(words)
@@ -94,31 +119,27 @@ impl LibraryHost {
         Ok(LibraryHost {
             child,
             socket: Arc::new(near),
-            plans: Vec::new(),
+            plans,
+            copies,
             slots: Vec::new(),
             early: Vec::new(),
         })
     }
 
-    /// Starts the processes of these libraries, and waits until all are ready. They read the groups `analysis-0`
+    /// Starts the processes of the libraries, and waits until all are ready. They read the groups `analysis-0`
     /// and so on of the hub at `hub`, with a filter.
     ///
     /// # Errors
     ///
     /// Every [`LibraryError`].
-    pub fn start(
-        &mut self,
-        plans: Vec<LibraryPlan>,
-        workers: u32,
-        hub: &Path,
-        filter: &str,
-    ) -> Result<(), LibraryError> {
+    pub fn start(&mut self, workers: u32, hub: &Path, filter: &str) -> Result<(), LibraryError> {
         let mut setups = Vec::new();
-        for (library, plan) in plans.iter().enumerate() {
+        for (library, plan) in self.plans.iter().enumerate() {
             for worker in 0..plan.processes.unwrap_or(workers) {
                 self.slots.push((library, worker));
                 setups.push(ProcessSetup {
                     plan: plan.clone(),
+                    library: to_u32(library),
                     socket: hub.to_owned(),
                     group: group(library),
                     filter: filter.to_owned(),
@@ -127,8 +148,9 @@ impl LibraryHost {
                 });
             }
         }
-        self.plans = plans;
-        send(&self.socket, &setups)?;
+        let copies: Vec<_> = self.copies.iter().map(OwnedFd::as_fd).collect();
+        send_with(&self.socket, &setups, &copies)?;
+        self.copies.clear();
         let mut buffer = Vec::new();
         let mut ready = 0;
         while ready < self.slots.len() {

@@ -1,14 +1,32 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! System calls that no capture makes once its devices are open: they fail with EPERM.
+//! System calls of confined and of sandboxed processes; others fail with EPERM.
 //!
-//! A list of forbidden calls, not of allowed ones: an allowed list breaks with every other version
-//! of the C library, and protects little more while a hub may load BPF programs.
+//! A capture has a list of forbidden calls: an allowed list breaks with every other version of the C library, and
+//! protects little more while a hub may load BPF programs. A process that runs foreign code has a list of allowed
+//! calls ([`computation`]).
+
+mod changes;
+mod computation;
 
 use std::collections::BTreeMap;
 
-use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, TargetArch};
+use seccompiler::{
+    BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter,
+    SeccompRule,
+};
 
 use super::{ConfineError, refused};
+
+/// EPERM on all architectures of Linux.
+const REFUSAL: SeccompAction = SeccompAction::Errno(1);
+/// ENOSYS on all architectures of Linux.
+const UNKNOWN: SeccompAction = SeccompAction::Errno(38);
+
+/// For each call, conditions of which one must hold; none: any arguments.
+type CallRules = BTreeMap<libc::c_long, Vec<SeccompRule>>;
+
+/// A call to which a rule applies if an argument, of which the kernel reads 32 bits, compares like this.
+type LimitedCall = (libc::c_long, u8, SeccompCmpOp, u64);
 
 /// Starting programs, becoming other users, other processes' memory, mounts, kernel modules, clocks, keys, and parts of the
 /// kernel with a large attack surface that captures do not use.
@@ -70,12 +88,59 @@ const FORBIDDEN: &[libc::c_long] = &[
 
 /// Forbids the calls in every thread of this process.
 pub(super) fn forbid() -> Result<(), ConfineError> {
-    let rules: BTreeMap<_, _> = FORBIDDEN.iter().map(|call| (*call, Vec::new())).collect();
-    // EPERM on all architectures of Linux.
-    let refusal = SeccompAction::Errno(1);
+    let rules = FORBIDDEN.iter().map(|call| (*call, Vec::new()));
+    install(rules.collect(), SeccompAction::Allow, REFUSAL)
+}
+
+/// Forbids every thread of this process to change something outside of the process.
+pub(super) fn forbid_changes() -> Result<(), ConfineError> {
+    hide_clone3()?;
+    let calls = [changes::CALLS, changes::OLDER].concat();
+    let mut rules: CallRules = calls.into_iter().map(|call| (call, Vec::new())).collect();
+    limit(&mut rules, changes::limited())?;
+    install(rules, SeccompAction::Allow, REFUSAL)
+}
+
+/// Lets the C library call `clone`: the flags of `clone3` are in memory, where no filter sees them.
+fn hide_clone3() -> Result<(), ConfineError> {
+    let clone3 = CallRules::from([(libc::SYS_clone3, Vec::new())]);
+    install(clone3, SeccompAction::Allow, UNKNOWN)
+}
+
+/// Adds a rule for each of these calls.
+fn limit(rules: &mut CallRules, calls: Vec<LimitedCall>) -> Result<(), ConfineError> {
+    for (call, argument, comparison, value) in calls {
+        let condition = SeccompCondition::new(argument, SeccompCmpArgLen::Dword, comparison, value);
+        let rule = condition.and_then(|condition| SeccompRule::new(vec![condition]));
+        let rule = rule.map_err(refused("system calls"))?;
+        rules.entry(call).or_default().push(rule);
+    }
+    Ok(())
+}
+
+/// Allows every thread of this process only the calls of a computation.
+pub(super) fn allow_computation() -> Result<(), ConfineError> {
+    hide_clone3()?;
+    let free = [computation::FREE, computation::OLDER].concat();
+    let mut rules: CallRules = free.into_iter().map(|call| (call, Vec::new())).collect();
+    limit(&mut rules, computation::limited())?;
+    // Both halves of the pointer to new limits: reading the own ones is free.
+    let no_new = SeccompCondition::new(2, SeccompCmpArgLen::Qword, SeccompCmpOp::Eq, 0);
+    let no_new = no_new.and_then(|no_new| SeccompRule::new(vec![no_new]));
+    let no_new = no_new.map_err(refused("system calls"))?;
+    rules.insert(libc::SYS_prlimit64, vec![no_new]);
+    install(rules, REFUSAL, SeccompAction::Allow)
+}
+
+/// Adds a filter to every thread of this process, with an action for calls that no rule matches and one for others.
+fn install(
+    rules: CallRules,
+    unmatched: SeccompAction,
+    matched: SeccompAction,
+) -> Result<(), ConfineError> {
     let compile = || -> Result<BpfProgram, seccompiler::BackendError> {
-        let machine: TargetArch = std::env::consts::ARCH.try_into()?;
-        SeccompFilter::new(rules, SeccompAction::Allow, refusal, machine)?.try_into()
+        let machine = std::env::consts::ARCH.try_into()?;
+        SeccompFilter::new(rules, unmatched, matched, machine)?.try_into()
     };
     let program = compile().map_err(refused("system calls"))?;
     seccompiler::apply_filter_all_threads(&program).map_err(refused("system calls"))
@@ -85,11 +150,29 @@ pub(super) fn forbid() -> Result<(), ConfineError> {
 mod tests {
     use super::*;
 
-    #[test]
-    fn no_call_is_forbidden_twice() {
-        let mut calls = FORBIDDEN.to_vec();
+    /// The calls without those that occur before.
+    fn unique(calls: &[libc::c_long]) -> Vec<libc::c_long> {
+        let mut calls = calls.to_vec();
         calls.sort_unstable();
         calls.dedup();
-        assert_eq!(calls.len(), FORBIDDEN.len());
+        calls
+    }
+
+    #[test]
+    fn no_call_is_forbidden_twice() {
+        assert_eq!(unique(FORBIDDEN).len(), FORBIDDEN.len());
+    }
+
+    #[test]
+    fn a_computation_may_call_nothing_that_a_capture_may_not_and_each_call_is_listed_once() {
+        let free = [computation::FREE, computation::OLDER].concat();
+        assert_eq!(unique(&free).len(), free.len());
+        for (call, ..) in computation::limited() {
+            assert!(!free.contains(&call), "{call} is free and limited");
+        }
+        assert!(free.iter().all(|call| !FORBIDDEN.contains(call)));
+        let changes = [changes::CALLS, changes::OLDER].concat();
+        assert_eq!(unique(&changes).len(), changes.len());
+        assert!(changes.iter().all(|call| !free.contains(call)));
     }
 }
