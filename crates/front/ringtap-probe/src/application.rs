@@ -3,9 +3,11 @@
 //!
 //! Invariants
 //! - Of each direction of a TCP flow, at most `payload_bytes` in 32 segments are kept and parsed.
+//! - The parsers of a packet do at most the work of its [`WorkBudget`]. Payload that needs more is unread.
 //! - Payload, texts of flows and unanswered questions take at most `payload_memory` bytes, plus those of
 //!   one packet. What finds no room is counted, and the flow goes on without texts.
 
+mod budget;
 mod dns;
 mod http;
 #[expect(unsafe_code, reason = "functions of the C library nDPI")]
@@ -22,10 +24,11 @@ use serde::Serialize;
 use crate::flows::FlowOptions;
 use crate::packet::{Dissected, UDP};
 use crate::record::{Details, Record};
+use budget::WorkBudget;
 pub(crate) use dns::DnsName;
 use dns::DnsTransactions;
 use ndpi::{NdpiFlow, NdpiModule, NdpiVerdict};
-use stream::{StreamProtocol, TcpStreams};
+use stream::{StreamProtocol, StreamStart, TcpStreams};
 
 /// Longest text that is taken from a packet, in bytes.
 const LONGEST_TEXT: usize = 255;
@@ -39,7 +42,7 @@ pub struct PayloadCounters {
     /// Flows and DNS questions for which `payload_memory` had no room.
     #[serde(rename = "payload_no_room")]
     pub no_room: u64,
-    /// Flows and DNS messages that could not be read: segments missing or cut, too long, malformed.
+    /// Flows and DNS messages that could not be read: segments missing or cut, too long, malformed, too much work.
     #[serde(rename = "payload_unread")]
     pub unread: u64,
 }
@@ -233,14 +236,14 @@ impl PayloadInspector {
         self.memory = self.memory.saturating_sub(texts.memory());
     }
 
-    /// Appends DNS questions whose time for an answer is over.
-    pub(crate) fn expire(&mut self, now_ns: u64, records: &mut Vec<Record>) {
-        self.questions.expire(now_ns, records);
+    /// Appends DNS questions whose time for an answer is over, at most `most`.
+    pub(crate) fn expire(&mut self, now_ns: u64, most: usize, records: &mut Vec<Record>) {
+        self.questions.expire(now_ns, most, records);
     }
 
     /// Appends all DNS questions without an answer.
     pub(crate) fn finish(&mut self, records: &mut Vec<Record>) {
-        self.questions.expire(u64::MAX, records);
+        self.questions.expire(u64::MAX, usize::MAX, records);
     }
 
     fn inspect(
@@ -257,8 +260,9 @@ impl PayloadInspector {
         } = texts;
         if matches!(inspection, Inspection::Waiting) {
             if is_dns_datagram(packet) {
-                let bytes = packet.payload();
-                if !self.questions.message(packet, bytes, details, records) {
+                let (bytes, budget) = (packet.payload(), &mut WorkBudget::for_packet());
+                let questions = &mut self.questions;
+                if !questions.message(packet, bytes, details, budget, records) {
                     self.counters.unread += 1;
                 }
                 return;
@@ -279,20 +283,10 @@ impl PayloadInspector {
             return;
         }
         let grew = stream.add(tcp.sequence, packet.payload(), self.payload_bytes);
-        let mut progress = ParseProgress::Malformed;
-        if grew {
-            progress = match protocol {
-                StreamProtocol::Tls => tls::read(&stream.bytes, details.get_or_insert_default()),
-                StreamProtocol::Http => http::read(&stream.bytes, details.get_or_insert_default()),
-                StreamProtocol::Dns => match dns::of_stream(&stream.bytes) {
-                    None => ParseProgress::More,
-                    Some(bytes) => match self.questions.message(packet, bytes, details, records) {
-                        true => ParseProgress::Done,
-                        false => ParseProgress::Malformed,
-                    },
-                },
-            };
-        }
+        let progress = match grew {
+            true => self.parse_stream(protocol, stream, packet, details, records),
+            false => ParseProgress::Malformed,
+        };
         let is_full = stream.is_full(self.payload_bytes);
         if progress == ParseProgress::Malformed || progress == ParseProgress::More && is_full {
             self.counters.unread += 1;
@@ -303,6 +297,32 @@ impl PayloadInspector {
         let is_over = protocol == StreamProtocol::Http && stream.is_over;
         if is_over || streams.ways.iter().all(|way| way.is_over) {
             texts.end();
+        }
+    }
+
+    /// Parses what has come of a stream's direction with this packet.
+    fn parse_stream(
+        &mut self,
+        protocol: StreamProtocol,
+        stream: &mut StreamStart,
+        packet: &Dissected<'_>,
+        details: &mut Option<Box<Details>>,
+        records: &mut Vec<Record>,
+    ) -> ParseProgress {
+        let budget = &mut WorkBudget::for_packet();
+        match protocol {
+            StreamProtocol::Tls => tls::read(stream, details.get_or_insert_default(), budget),
+            StreamProtocol::Http => http::read(stream, details.get_or_insert_default(), budget),
+            StreamProtocol::Dns => {
+                let Some(bytes) = dns::of_stream(&stream.bytes) else {
+                    return ParseProgress::More;
+                };
+                let questions = &mut self.questions;
+                match questions.message(packet, bytes, details, budget, records) {
+                    true => ParseProgress::Done,
+                    false => ParseProgress::Malformed,
+                }
+            }
         }
     }
 }

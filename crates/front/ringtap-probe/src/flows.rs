@@ -259,12 +259,13 @@ impl FlowMeter {
         })
     }
 
-    /// Sets the time to `now_ns`, and ends flows whose time-outs have passed, at most `most` of them.
+    /// Sets the time to `now_ns`, and ends flows and DNS questions whose time-outs have passed, at most `most`
+    /// of each.
     ///
     /// Returns whether all flows whose time is over have ended.
     pub(crate) fn tick(&mut self, now_ns: u64, most: usize, records: &mut Vec<Record>) -> bool {
         self.set_time(self.now_ns.max(now_ns));
-        self.payload.expire(self.now_ns, records);
+        self.payload.expire(self.now_ns, most, records);
         self.expire(most, records)
     }
 

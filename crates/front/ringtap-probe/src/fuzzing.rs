@@ -1,5 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Packets made of any bytes, for the fuzz target `probe_packets`, and for a test with few of them.
+//! Packets made of any bytes, for the fuzz targets `probe_packets` and `probe_cost`, and for tests with few of them.
+
+pub mod cost;
+pub mod hostile;
+#[cfg(test)]
+mod tests;
 
 use std::time::Duration;
 
@@ -11,6 +16,7 @@ use crate::packet::{Dissected, Secret};
 use crate::record::Record;
 
 const MEMORY: u32 = 16 << 10;
+const CLIENT_PORT: u16 = 40_000;
 /// IPv4 of 10.0.0.1 to 10.0.0.2; length and protocol are filled in.
 const IPV4: [u8; 20] = [
     0x45, 0, 0, 0, 0, 0, 0, 0, 64, 0, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2,
@@ -57,8 +63,11 @@ pub fn meter(input: &[u8]) {
         rest = after;
         let frame = match mode % 4 {
             0 | 1 => data.to_vec(),
-            2 => datagram(is_back, data),
-            _ => segment(is_back, sequence, mode, data),
+            2 => datagram((CLIENT_PORT, 53), is_back, data),
+            _ => {
+                let port = if mode & 4 == 0 { 443 } else { 53 };
+                segment((CLIENT_PORT, port), is_back, sequence, data)
+            }
         };
         sequence = sequence.wrapping_add(u32::from(length));
         let link = match (mode % 4, mode >> 2) {
@@ -88,15 +97,17 @@ pub fn meter(input: &[u8]) {
     assert!(meter.payload_memory() == 0, "memory of flows that ended");
 }
 
-fn datagram(is_back: bool, data: &[u8]) -> Vec<u8> {
+/// A datagram between the ports of client and server.
+fn datagram(ports: (u16, u16), is_back: bool, data: &[u8]) -> Vec<u8> {
     let length = u16::try_from(8 + data.len()).unwrap_or(u16::MAX);
-    let header = [[0x9c, 0x40], [0, 53], length.to_be_bytes(), [0, 0]];
+    let [client, server] = [ports.0, ports.1].map(u16::to_be_bytes);
+    let header = [client, server, length.to_be_bytes(), [0, 0]];
     packet(17, is_back, &header.concat(), data)
 }
 
-fn segment(is_back: bool, sequence: u32, mode: u8, data: &[u8]) -> Vec<u8> {
-    let port = if mode & 4 == 0 { [1, 0xbb] } else { [0, 53] };
-    let ports = [[0x9c, 0x40], port].concat();
+/// A segment between the ports of client and server.
+fn segment(ports: (u16, u16), is_back: bool, sequence: u32, data: &[u8]) -> Vec<u8> {
+    let ports = [ports.0, ports.1].map(u16::to_be_bytes).concat();
     let rest = [0, 0, 0, 0, 0x50, 0x10, 4, 0, 0, 0, 0, 0];
     let header = [&ports[..], &sequence.to_be_bytes(), &rest].concat();
     packet(6, is_back, &header, data)

@@ -6,10 +6,13 @@
 //! Invariants
 //! - Only addresses of this machine are served unless the user allows others: the counters name
 //!   processes and groups, and the server does not authenticate its clients.
-//! - All clients together cost the hub one thread, [`MAX_CONNECTIONS`] descriptors and
-//!   [`MAX_HEAD`] bytes for each. A connection ends after [`TIMEOUT`], however slow its client is.
+//! - All clients together cost the hub one thread, [`connections::MAX_CONNECTIONS`] descriptors and
+//!   [`MAX_HEAD`] bytes for each. A connection ends after [`HEAD_TIMEOUT`] without a whole request, and
+//!   after [`TIMEOUT`], however slow its client is.
+//! - A scraper waits for no other client: a new connection takes the place of one that has not asked.
 //! - The hub takes a snapshot of its counters at most once per [`FRESH`].
 
+mod connections;
 mod exposition;
 
 use std::convert::Infallible;
@@ -17,6 +20,8 @@ use std::fmt;
 use std::future;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -26,22 +31,34 @@ use hyper::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
-use hyper_util::rt::TokioIo;
+use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::runtime::{Builder, Runtime};
-use tokio::sync::{Semaphore, oneshot};
-use tokio::time;
+use tokio::sync::oneshot;
+use tokio::{task, time};
 
+use connections::OpenConnections;
 pub(crate) use exposition::exposition;
 
 /// All metrics as text.
 type Exposition = Result<String, fmt::Error>;
 
+/// Longest times of a connection.
+#[derive(Clone, Copy, Debug)]
+struct Timeouts {
+    /// From accept to the end of the request's head.
+    head: Duration,
+    /// From accept to close.
+    all: Duration,
+}
+
+/// Longest time for a request's head.
+const HEAD_TIMEOUT: Duration = Duration::from_secs(1);
 /// Longest time for one connection, from accept to close.
 const TIMEOUT: Duration = Duration::from_secs(2);
-/// Most connections served at the same time; others wait in the kernel's queue.
-const MAX_CONNECTIONS: usize = 8;
+/// Connections that wait in the kernel while the server's thread makes an answer.
+const BACKLOG: i32 = 1024;
 /// Longest request head in bytes; hyper allows no smaller limit.
 const MAX_HEAD: usize = 8 * 1024;
 /// Bytes that the server reads and discards after an invalid request.
@@ -91,17 +108,22 @@ pub(crate) fn serve(
         exposition: Box::new(exposition),
         last: None,
     };
-    start(listener, pages).context("metrics cannot be served")
+    let timeouts = Timeouts {
+        head: HEAD_TIMEOUT,
+        all: TIMEOUT,
+    };
+    start(listener, pages, timeouts).context("metrics cannot be served")
 }
 
-fn start(listener: TcpListener, pages: Pages) -> io::Result<MetricsServer> {
+fn start(listener: TcpListener, pages: Pages, timeouts: Timeouts) -> io::Result<MetricsServer> {
     listener.set_nonblocking(true)?;
+    rustix::net::listen(&listener, BACKLOG)?;
     let address = listener.local_addr()?;
     let runtime = Builder::new_current_thread().enable_all().build()?;
     let (running, ended) = oneshot::channel();
     let thread = std::thread::Builder::new()
         .name("metrics".into())
-        .spawn(move || run(&runtime, listener, pages, ended))?;
+        .spawn(move || run(&runtime, accept(listener, pages, timeouts), ended))?;
     Ok(MetricsServer {
         address,
         running: Some(running),
@@ -127,38 +149,52 @@ pub(crate) fn address(text: &str) -> Result<SocketAddr, String> {
 /// Serves connections until the sender of `ended` is dropped, then closes the open ones.
 fn run(
     runtime: &Runtime,
-    listener: TcpListener,
-    pages: Pages,
+    accept: impl Future<Output = io::Result<()>> + Send + 'static,
     ended: oneshot::Receiver<Infallible>,
 ) {
     let _accepting = runtime.spawn(async move {
-        if let Err(error) = accept(listener, Arc::new(Mutex::new(pages))).await {
+        if let Err(error) = accept.await {
             tracing::error!("metrics are no longer served: {error}");
         }
     });
     let _dropped = runtime.block_on(ended);
 }
 
-async fn accept(listener: TcpListener, pages: Arc<Mutex<Pages>>) -> io::Result<()> {
+async fn accept(listener: TcpListener, pages: Pages, timeouts: Timeouts) -> io::Result<()> {
     let listener = tokio::net::TcpListener::from_std(listener)?;
-    let permits = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+    let pages = Arc::new(Mutex::new(pages));
+    let mut open = OpenConnections::default();
     loop {
-        let permit = Arc::clone(&permits).acquire_owned().await;
-        let Ok((stream, _)) = listener.accept().await else {
+        let Ok((stream, client)) = listener.accept().await else {
             time::sleep(ACCEPT_PAUSE).await;
             continue;
         };
-        let connection = connection(stream, Arc::clone(&pages));
-        tokio::spawn(async move {
-            let _broken_or_too_slow = time::timeout(TIMEOUT, connection).await;
-            drop(permit);
+        open.make_room(client.ip());
+        let has_asked = Arc::new(AtomicBool::new(false));
+        let connection = connection(
+            stream,
+            Arc::clone(&pages),
+            Arc::clone(&has_asked),
+            timeouts.head,
+        );
+        let task = tokio::spawn(async move {
+            let _broken_or_too_slow = time::timeout(timeouts.all, connection).await;
         });
+        open.add(client.ip(), has_asked, task.abort_handle());
+        // Lets the task read a request that has come, before further connections ask for room.
+        task::yield_now().await;
     }
 }
 
-/// Answers one request and closes the connection.
-async fn connection(stream: TcpStream, pages: Arc<Mutex<Pages>>) -> io::Result<()> {
+/// Answers one request and closes the connection; sets `has_asked` when the request is whole.
+async fn connection(
+    stream: TcpStream,
+    pages: Arc<Mutex<Pages>>,
+    has_asked: Arc<AtomicBool>,
+    head_timeout: Duration,
+) -> io::Result<()> {
     let service = service_fn(|request: Request<_>| {
+        has_asked.store(true, Relaxed);
         let mut pages = pages.lock().unwrap_or_else(PoisonError::into_inner);
         future::ready(pages.get(request.method(), request.uri().path()))
     });
@@ -166,12 +202,13 @@ async fn connection(stream: TcpStream, pages: Arc<Mutex<Pages>>) -> io::Result<(
         .keep_alive(false)
         .half_close(true)
         .max_buf_size(MAX_HEAD)
-        .header_read_timeout(None)
+        .timer(TokioTimer::new())
+        .header_read_timeout(head_timeout)
         .serve_connection(TokioIo::new(stream), service);
     let served = future::poll_fn(|context| connection.poll_without_shutdown(context)).await;
     let mut stream = connection.into_parts().io.into_inner();
     stream.shutdown().await?;
-    if served.is_err() {
+    if served.is_err_and(|error| !error.is_timeout()) {
         // Closing with unread bytes resets the connection, and the client loses the answer.
         let mut rest = stream.take(MAX_DRAINED);
         tokio::io::copy(&mut rest, &mut tokio::io::sink()).await?;

@@ -3,26 +3,26 @@
 //!
 //! Invariants
 //! - Questions without an answer take bounded memory: beyond it, the oldest becomes a record, and is counted.
+//! - Work per message is bounded: at most [`ENDS_OF_MESSAGE`] other questions end with it.
+
+mod message;
 
 use std::collections::{HashMap, VecDeque};
-use std::net::{Ipv4Addr, Ipv6Addr};
 
 use foldhash::fast::RandomState;
-use simple_dns::rdata::RData;
-use simple_dns::{Packet, PacketFlag, QTYPE, RCODE};
 
-use super::{cut, is_dns_datagram};
+use super::budget::WorkBudget;
+use super::is_dns_datagram;
 use crate::packet::{Dissected, PacketKey};
 use crate::record::{Details, DnsRecord, Record};
+use message::DnsMessage;
 
 /// Nanoseconds after which a question has no answer, as in Zeek.
 const ANSWER_TIMEOUT_NS: u64 = 10_000_000_000;
 /// Memory of a question with its place in the queue, in bytes.
 const QUESTION_MEMORY: usize = 512;
-/// Records of an answer that are kept.
-const MOST_ANSWERS: usize = 16;
-/// Steps through compressed names that a message may need: hostile ones need many more than real ones.
-const MOST_STEPS: usize = 32_768;
+/// Questions that may become records with each message, because their time for an answer is over.
+const ENDS_OF_MESSAGE: usize = 4;
 
 type QuestionKey = (PacketKey, u16);
 
@@ -34,16 +34,6 @@ pub(super) struct DnsTransactions {
     order: VecDeque<(QuestionKey, u64)>,
     most: usize,
     early: u64,
-}
-
-/// What records need of a message.
-struct DnsMessage {
-    id: u16,
-    is_answer: bool,
-    query: String,
-    query_type: String,
-    response: String,
-    answers: Vec<String>,
 }
 
 impl DnsTransactions {
@@ -62,16 +52,17 @@ impl DnsTransactions {
         self.early
     }
 
-    /// Takes a message of a packet's flow; `false` if it is malformed.
+    /// Takes a message of a packet's flow; `false` if it is malformed, or costs more than the budget.
     pub(super) fn message(
         &mut self,
         packet: &Dissected<'_>,
         bytes: &[u8],
         details: &mut Option<Box<Details>>,
+        budget: &mut WorkBudget,
         records: &mut Vec<Record>,
     ) -> bool {
-        self.expire(packet.time_ns, records);
-        let Some(message) = DnsMessage::parse(bytes) else {
+        self.expire(packet.time_ns, ENDS_OF_MESSAGE, records);
+        let Some(message) = DnsMessage::parse(bytes, budget) else {
             return false;
         };
         let details = details.get_or_insert_default();
@@ -82,12 +73,15 @@ impl DnsTransactions {
         true
     }
 
-    /// Appends records of questions that are older than [`ANSWER_TIMEOUT_NS`].
-    pub(super) fn expire(&mut self, now_ns: u64, records: &mut Vec<Record>) {
-        while let Some((_, asked_ns)) = self.order.front()
-            && asked_ns.saturating_add(ANSWER_TIMEOUT_NS) <= now_ns
-        {
-            self.give_up_oldest(records);
+    /// Appends records of questions that are older than [`ANSWER_TIMEOUT_NS`], at most `most`.
+    pub(super) fn expire(&mut self, now_ns: u64, most: usize, records: &mut Vec<Record>) {
+        for _ in 0..most {
+            match self.order.front() {
+                Some((_, asked_ns)) if is_over(*asked_ns, now_ns) => {
+                    self.give_up_oldest(records);
+                }
+                _ => return,
+            }
         }
     }
 
@@ -118,9 +112,14 @@ impl DnsTransactions {
             details.dns_query_type = Some(message.query_type.clone());
         }
         let key = (packet.key, message.id);
-        if self.waiting.contains_key(&key) {
+        match self.waiting.get(&key) {
+            Some(asked) if is_over(asked.time_ns, packet.time_ns) => {
+                let asked = self.waiting.remove(&key);
+                records.extend(asked.map(|asked| Record::Dns(Box::new(asked))));
+            }
             // Sent again: the latency counts from the first.
-            return;
+            Some(_) => return,
+            None => {}
         }
         while self.order.len() >= self.most.max(1) {
             self.early += u64::from(self.give_up_oldest(records));
@@ -139,8 +138,9 @@ impl DnsTransactions {
         let key = (packet.key.reversed(), message.id);
         let asked = self.waiting.get(&key);
         let matches = asked.is_some_and(|asked| {
-            message.query.is_empty()
-                || (&asked.query, &asked.query_type) == (&message.query, &message.query_type)
+            let is_same =
+                (&asked.query, &asked.query_type) == (&message.query, &message.query_type);
+            (message.query.is_empty() || is_same) && !is_over(asked.time_ns, packet.time_ns)
         });
         let (response, answers) = (message.response.clone(), message.answers.clone());
         let record = match matches.then(|| self.waiting.remove(&key)).flatten() {
@@ -167,6 +167,11 @@ impl DnsTransactions {
     }
 }
 
+/// Whether the time for an answer to a question is over.
+fn is_over(asked_ns: u64, now_ns: u64) -> bool {
+    asked_ns.saturating_add(ANSWER_TIMEOUT_NS) <= now_ns
+}
+
 /// The name in a DNS datagram.
 pub(crate) enum DnsName {
     /// Of a question.
@@ -181,7 +186,7 @@ impl DnsName {
         if !is_dns_datagram(packet) || packet.fragment.is_some() {
             return None;
         }
-        let message = DnsMessage::parse(packet.payload())?;
+        let message = DnsMessage::parse(packet.payload(), &mut WorkBudget::for_packet())?;
         let name = Some(message.query).filter(|name| !name.is_empty())?;
         match (message.is_answer, &*message.response) {
             (false, _) => Some(DnsName::Asked(name)),
@@ -192,30 +197,6 @@ impl DnsName {
 }
 
 impl DnsMessage {
-    fn parse(bytes: &[u8]) -> Option<Self> {
-        if !is_modest(bytes) {
-            return None;
-        }
-        let packet = Packet::parse(bytes).ok()?;
-        let question = packet.questions.first();
-        let answers = packet.answers.iter().take(MOST_ANSWERS);
-        Some(DnsMessage {
-            id: packet.id(),
-            is_answer: packet.has_flags(PacketFlag::RESPONSE),
-            query: question.map_or_else(String::new, |question| {
-                cut(question.qname.to_string()).to_ascii_lowercase()
-            }),
-            query_type: question.map_or_else(String::new, |question| match question.qtype {
-                QTYPE::TYPE(kind) => format!("{kind:?}"),
-                other => format!("{other:?}"),
-            }),
-            response: response_word(packet.rcode()).into(),
-            answers: answers
-                .map(|answer| cut(data_text(&answer.rdata)))
-                .collect(),
-        })
-    }
-
     /// The record of this message alone, for a flow with this key.
     fn record(self, packet: &Dissected<'_>, key: PacketKey) -> DnsRecord {
         DnsRecord {
@@ -235,51 +216,4 @@ impl DnsMessage {
 pub(super) fn of_stream(bytes: &[u8]) -> Option<&[u8]> {
     let (length, rest) = bytes.split_first_chunk()?;
     rest.get(..usize::from(u16::from_be_bytes(*length)))
-}
-
-/// Whether parsing the message takes memory and time as its length suggests.
-fn is_modest(bytes: &[u8]) -> bool {
-    let Some(&[_, _, _, _, a, b, c, d, e, f, g, h]) = bytes.first_chunk() else {
-        return false;
-    };
-    let number = |high, low| usize::from(u16::from_be_bytes([high, low]));
-    let (questions, records) = (number(a, b), number(c, d) + number(e, f) + number(g, h));
-    // A question takes at least 5 bytes, a record 11.
-    let shortest = 12 + 5 * questions + 11 * records;
-    let pointers = bytes.iter().filter(|byte| **byte >= 0xc0).count();
-    // Names of records may lead from pointer to pointer; most records have a name in their data, too.
-    shortest <= bytes.len() && (questions + 2 * records).saturating_mul(pointers) <= MOST_STEPS
-}
-
-/// The data of a record: addresses and names; of other records the type.
-fn data_text(data: &RData<'_>) -> String {
-    match data {
-        RData::A(a) => Ipv4Addr::from(a.address).to_string(),
-        RData::AAAA(aaaa) => Ipv6Addr::from(aaaa.address).to_string(),
-        RData::CNAME(name) => name.0.to_string(),
-        RData::NS(name) => name.0.to_string(),
-        RData::PTR(name) => name.0.to_string(),
-        RData::MX(mx) => mx.exchange.to_string(),
-        RData::SRV(srv) => srv.target.to_string(),
-        other => format!("{:?}", other.type_code()),
-    }
-}
-
-/// The response code as in Zeek's `rcode_name`.
-fn response_word(code: RCODE) -> &'static str {
-    match code {
-        RCODE::NoError => "NOERROR",
-        RCODE::FormatError => "FORMERR",
-        RCODE::ServerFailure => "SERVFAIL",
-        RCODE::NameError => "NXDOMAIN",
-        RCODE::NotImplemented => "NOTIMP",
-        RCODE::Refused => "REFUSED",
-        RCODE::YXDOMAIN => "YXDOMAIN",
-        RCODE::YXRRSET => "YXRRSET",
-        RCODE::NXRRSET => "NXRRSET",
-        RCODE::NOTAUTH => "NOTAUTH",
-        RCODE::NOTZONE => "NOTZONE",
-        RCODE::BADVERS => "BADVERS",
-        RCODE::Reserved => "RESERVED",
-    }
 }

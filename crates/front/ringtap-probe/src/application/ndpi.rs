@@ -3,7 +3,8 @@
 //!
 //! Invariants
 //! - The memory of a flow has the size that the library states; no structure of the library is known here.
-//! - A flow shows the library at most [`MOST_PACKETS`] packets.
+//! - A flow shows the library at most [`MOST_PACKETS`] packets, none of more than [`WorkBudget::PER_PACKET`] bytes.
+//!   How often the library touches their bytes is not known.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -11,6 +12,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use libloading::Library;
 use ringtap_pool::number::to_u16;
 
+use super::budget::WorkBudget;
 use super::text;
 
 /// The library of Debian 12 and Ubuntu 24.04. Other versions have other types of results.
@@ -134,7 +136,7 @@ impl NdpiModule {
         })
     }
 
-    /// Shows the library a packet from its IP header on.
+    /// Shows the library a packet from its IP header on, unless it is too long.
     pub(super) fn packet(
         &mut self,
         flow: &mut NdpiFlow,
@@ -144,6 +146,9 @@ impl NdpiModule {
         let functions = &self.library.functions;
         let length = to_u16(packet.len());
         flow.packets += 1;
+        if packet.len() > WorkBudget::PER_PACKET {
+            return None;
+        }
         flow.seen += usize::from(length);
         let state = flow.memory.as_mut_ptr().cast::<c_void>();
         let time_ms = time_ns / 1_000_000;

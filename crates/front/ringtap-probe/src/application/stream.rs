@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! First bytes of TCP streams, in order.
+//!
+//! Invariant: parsers go on where they stopped, so that no byte is read again with each segment.
 
 use ringtap_pool::number::to_u32;
 
@@ -26,6 +28,11 @@ pub(super) struct TcpStreams {
 #[derive(Debug, Default)]
 pub(super) struct StreamStart {
     pub(super) bytes: Vec<u8>,
+    /// What the parser has dealt with, in bytes: whole lines of HTTP; of TLS, handshake messages without the
+    /// headers of their records, which it moves to the begin.
+    pub(super) parsed: usize,
+    /// What it has looked at, in bytes: all of HTTP; records of TLS.
+    pub(super) scanned: usize,
     /// Next expected sequence number.
     next: u32,
     segments: u8,

@@ -297,7 +297,7 @@ fn messages_that_would_cost_more_than_their_length_are_refused() {
     let mut inspected = Inspected::new(FlowOptions::default());
     let mut many = question(1, "a.example");
     many[6..8].copy_from_slice(&[0xff, 0xff]);
-    // Correct, but each of 60 names leads through 600 pointers, which are the data of the first record.
+    // Correct, but the data of 60 records lead through 600 pointers each, which are the data of the first record.
     let mut chain = vec![0, 1, 0x80, 0, 0, 1, 0, 61, 0, 0, 0, 0];
     chain.extend([0, 0, 1, 0, 1]);
     let null_record = [0, 10, 0, 1, 0, 0, 0, 0];
@@ -308,9 +308,10 @@ fn messages_that_would_cost_more_than_their_length_are_refused() {
     for target in (first..last).step_by(2) {
         chain.extend((0xc000 | target).to_be_bytes());
     }
+    let alias_record = [0, 5, 0, 1, 0, 0, 0, 0];
     for _ in 0..60 {
+        chain.extend([&[0], &alias_record[..], &[0, 2]].concat());
         chain.extend((0xc000 | last).to_be_bytes());
-        chain.extend([&null_record[..], &[0, 0]].concat());
     }
     inspected.udp(CLIENT, RESOLVER, &many);
     inspected.udp(CLIENT, RESOLVER, &chain);

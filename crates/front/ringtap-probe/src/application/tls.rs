@@ -1,89 +1,150 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! TLS handshakes: server name, ALPN, version, cipher, and the client's JA4 fingerprint.
+//!
+//! tls-parser makes a list of each list in an extension, with an entry for each of its bytes. So of extensions it
+//! reads only the headers; of their contents, records need the first entry or numbers.
 
 use sha2::{Digest as _, Sha256};
 use tls_parser::{
     TlsClientHelloContents, TlsExtension, TlsMessage, TlsMessageHandshake, TlsRecordType,
-    TlsServerHelloContents, parse_tls_client_hello_extension, parse_tls_extension_unknown,
-    parse_tls_message_handshake, parse_tls_raw_record, parse_tls_server_hello_extension,
+    TlsServerHelloContents, parse_tls_extension_unknown, parse_tls_message_handshake,
+    parse_tls_raw_record,
 };
 
+use super::budget::WorkBudget;
+use super::stream::StreamStart;
 use super::{ParseProgress, text};
 use crate::record::Details;
 
+/// Types of handshake messages.
+const CLIENT_HELLO: u8 = 1;
+const SERVER_HELLO: u8 = 2;
+/// Types of extensions.
 const SERVER_NAME: u16 = 0;
+const SIGNATURES: u16 = 13;
 const ALPN: u16 = 16;
+const VERSIONS: u16 = 43;
+/// Lengths in bytes.
+const RECORD_HEADER: usize = 5;
+const MESSAGE_HEADER: usize = 4;
+const EXTENSION_HEADER: usize = 4;
+/// Bytes touched for a number in JA4, which is sorted, written in hexadecimal, and hashed.
+const NUMBER_WORK: usize = 16;
 
 /// Reads the hello message with which one direction begins.
-pub(super) fn read(bytes: &[u8], details: &mut Details) -> ParseProgress {
-    let mut rest = bytes;
-    let mut messages = Vec::new();
+pub(super) fn read(
+    stream: &mut StreamStart,
+    details: &mut Details,
+    budget: &mut WorkBudget,
+) -> ParseProgress {
     loop {
-        match parse_tls_raw_record(rest) {
-            Ok((after, record)) if record.hdr.record_type == TlsRecordType::Handshake => {
-                messages.extend_from_slice(record.data);
-                rest = after;
+        match message_length(&stream.bytes[..stream.parsed]) {
+            Some(length) if length <= stream.parsed => {
+                let read = hello(&stream.bytes[..length], details, budget);
+                return read.map_or(ParseProgress::Malformed, |()| ParseProgress::Done);
+            }
+            _ => {}
+        }
+        let length = match parse_tls_raw_record(&stream.bytes[stream.scanned..]) {
+            Ok((_, record)) if record.hdr.record_type == TlsRecordType::Handshake => {
+                record.data.len()
             }
             Err(error) if error.is_incomplete() => return ParseProgress::More,
             _ => return ParseProgress::Malformed,
+        };
+        if budget.items(1, RECORD_HEADER).is_none() {
+            return ParseProgress::Malformed;
         }
-        match parse_tls_message_handshake(&messages) {
-            Ok((_, TlsMessage::Handshake(TlsMessageHandshake::ClientHello(hello)))) => {
-                client(&hello, details);
-            }
-            Ok((_, TlsMessage::Handshake(TlsMessageHandshake::ServerHello(hello)))) => {
-                server(&hello, details);
-            }
-            Err(error) if error.is_incomplete() => continue,
-            _ => return ParseProgress::Malformed,
-        }
-        details.application = Some("tls".into());
-        return ParseProgress::Done;
+        // Joins the messages of all records at the begin.
+        let begin = stream.scanned + RECORD_HEADER;
+        stream.scanned = begin + length;
+        stream
+            .bytes
+            .copy_within(begin..stream.scanned, stream.parsed);
+        stream.parsed += length;
     }
 }
 
-fn client(hello: &TlsClientHelloContents<'_>, details: &mut Details) {
+/// Length of the handshake message at the begin of `bytes`, with its header.
+fn message_length(bytes: &[u8]) -> Option<usize> {
+    let &[_, a, b, c] = bytes.first_chunk()?;
+    let length = u32::from_be_bytes([0, a, b, c]);
+    Some(MESSAGE_HEADER + usize::try_from(length).unwrap_or(usize::MAX - MESSAGE_HEADER))
+}
+
+/// Reads a whole message; `None` if it is no hello, malformed, or costs more than the budget.
+fn hello(message: &[u8], details: &mut Details, budget: &mut WorkBudget) -> Option<()> {
+    budget.bytes(message.len())?;
+    if !matches!(message.first(), Some(&(CLIENT_HELLO | SERVER_HELLO))) {
+        return None;
+    }
+    match parse_tls_message_handshake(message).ok()?.1 {
+        TlsMessage::Handshake(TlsMessageHandshake::ClientHello(hello)) => {
+            client(&hello, details, budget)?;
+        }
+        TlsMessage::Handshake(TlsMessageHandshake::ServerHello(hello)) => {
+            server(&hello, details, budget)?;
+        }
+        _ => return None,
+    }
+    details.application = Some("tls".into());
+    Some(())
+}
+
+fn client(
+    hello: &TlsClientHelloContents<'_>,
+    details: &mut Details,
+    budget: &mut WorkBudget,
+) -> Option<()> {
     let (mut types, mut versions, mut signatures) = (Vec::new(), Vec::new(), Vec::new());
     let (mut name, mut first_alpn) = (None, None);
     let mut rest = hello.ext.unwrap_or_default();
-    while let Ok((after, TlsExtension::Unknown(kind, _))) = parse_tls_extension_unknown(rest) {
+    while let Ok((after, TlsExtension::Unknown(kind, content))) = parse_tls_extension_unknown(rest)
+    {
+        budget.items(1, EXTENSION_HEADER)?;
         if !is_grease(kind.0) {
             types.push(kind.0);
         }
-        match parse_tls_client_hello_extension(rest) {
-            Ok((_, TlsExtension::SNI(names))) => name = names.first().map(|(_, name)| text(name)),
-            Ok((_, TlsExtension::ALPN(protocols))) => first_alpn = protocols.first().copied(),
-            Ok((_, TlsExtension::SupportedVersions(all))) => {
-                versions = all.into_iter().map(|version| version.0).collect();
-            }
-            Ok((_, TlsExtension::SignatureAlgorithms(all))) => signatures = all,
+        match kind.0 {
+            SERVER_NAME => name = first_name(content),
+            ALPN => first_alpn = first_protocol(content),
+            VERSIONS => versions = numbers(content.get(1..).unwrap_or_default(), budget)?,
+            SIGNATURES => signatures = numbers(content.get(2..).unwrap_or_default(), budget)?,
             _ => {}
         }
         rest = after;
     }
     let known = versions.into_iter().filter(|version| !is_grease(*version));
     let version = known.max().unwrap_or(hello.version.0);
+    budget.bytes(NUMBER_WORK * (hello.ciphers.len() + types.len()))?;
     let ciphers = hello.ciphers.iter().map(|cipher| cipher.0);
     let ciphers = ciphers.filter(|cipher| !is_grease(*cipher)).collect();
     details.ja4 = Some(ja4(version, ciphers, types, &signatures, first_alpn));
-    details.server_name = name;
+    details.server_name = name.map(text);
     // What the server chose stays, if its packet came first.
     details.alpn = details.alpn.take().or(first_alpn.map(text));
     details
         .tls_version
         .get_or_insert_with(|| version_name(version));
+    Some(())
 }
 
-fn server(hello: &TlsServerHelloContents<'_>, details: &mut Details) {
+fn server(
+    hello: &TlsServerHelloContents<'_>,
+    details: &mut Details,
+    budget: &mut WorkBudget,
+) -> Option<()> {
     let mut version = hello.version.0;
+    let mut alpn = None;
     let mut rest = hello.ext.unwrap_or_default();
-    while let Ok((after, _)) = parse_tls_extension_unknown(rest) {
-        match parse_tls_server_hello_extension(rest) {
-            Ok((_, TlsExtension::SupportedVersions(chosen))) => {
-                version = chosen.first().map_or(version, |chosen| chosen.0);
-            }
-            Ok((_, TlsExtension::ALPN(chosen))) => {
-                details.alpn = chosen.first().map(|one| text(one))
+    while let Ok((after, TlsExtension::Unknown(kind, content))) = parse_tls_extension_unknown(rest)
+    {
+        budget.items(1, EXTENSION_HEADER)?;
+        match kind.0 {
+            ALPN => alpn = first_protocol(content).map(text),
+            VERSIONS => {
+                let chosen = content.first_chunk().copied();
+                version = chosen.map_or(version, u16::from_be_bytes);
             }
             _ => {}
         }
@@ -94,8 +155,34 @@ fn server(hello: &TlsServerHelloContents<'_>, details: &mut Details) {
         || format!("{:#06x}", hello.cipher.0),
         |cipher| cipher.name.into(),
     );
+    details.alpn = alpn.or(details.alpn.take());
     details.tls_cipher = Some(name);
     details.tls_version = Some(version_name(version));
+    Some(())
+}
+
+/// The first name in a server name extension.
+fn first_name(content: &[u8]) -> Option<&[u8]> {
+    match content {
+        [_, _, _, high, low, rest @ ..] => rest.get(..u16::from_be_bytes([*high, *low]).into()),
+        _ => None,
+    }
+}
+
+/// The first protocol in an ALPN extension.
+fn first_protocol(content: &[u8]) -> Option<&[u8]> {
+    match content {
+        [_, _, length, rest @ ..] => rest.get(..usize::from(*length)),
+        _ => None,
+    }
+}
+
+/// The numbers of a list.
+fn numbers(list: &[u8], budget: &mut WorkBudget) -> Option<Vec<u16>> {
+    let numbers = list.as_chunks().0;
+    budget.bytes(NUMBER_WORK * numbers.len())?;
+    let numbers = numbers.iter().copied();
+    Some(numbers.map(u16::from_be_bytes).collect())
 }
 
 /// Reserved values that clients mix in at random (RFC 8701).
@@ -165,8 +252,15 @@ fn ends(first: u8, last: u8) -> String {
 }
 
 fn hex_list(values: &[u16]) -> String {
-    let values: Vec<_> = values.iter().map(|value| format!("{value:04x}")).collect();
-    values.join(",")
+    let mut list = String::with_capacity(5 * values.len());
+    for value in values {
+        if !list.is_empty() {
+            list.push(',');
+        }
+        let digits = [12, 8, 4, 0].map(|shift| u32::from(value >> shift & 0xf));
+        list.extend(digits.map(|digit| char::from_digit(digit, 16).unwrap_or('0')));
+    }
+    list
 }
 
 /// First 12 hexadecimal digits of SHA-256; zeros for an empty list.

@@ -3,7 +3,7 @@
 
 use std::collections::HashSet;
 use std::io::{Read as _, Write as _};
-use std::net::{TcpListener, TcpStream};
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::time::Duration;
 
 use ringtap_ipc::protocol::{
@@ -240,26 +240,97 @@ fn a_silent_client_and_one_that_leaves_do_not_keep_others_out() {
     drop(silent);
 }
 
+/// A server at all addresses of the loopback network whose time-outs never pass.
+fn start_patient() -> MetricsServer {
+    let hour = Duration::from_secs(3600);
+    let (head, all) = (hour, hour);
+    let listener = TcpListener::bind("0.0.0.0:0").unwrap();
+    let pages = Pages {
+        exposition: Box::new(|| Some(exposition(&hub()))),
+        last: None,
+    };
+    super::start(listener, pages, Timeouts { head, all }).unwrap()
+}
+
+/// Connects to a server at another address of the loopback network, from that address.
+fn connect(server: &MetricsServer, last_byte: u8) -> TcpStream {
+    let address = (Ipv4Addr::new(127, 0, 0, last_byte), server.address.port());
+    let stream = TcpStream::connect(address).unwrap();
+    let timeout = Some(Duration::from_secs(60));
+    stream.set_read_timeout(timeout).unwrap();
+    stream
+}
+
+fn scrape(mut stream: TcpStream) -> String {
+    let request = b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n";
+    stream.write_all(request).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    answer
+}
+
+/// Whether the server has closed a connection.
+fn is_closed(client: &mut TcpStream) -> bool {
+    client.set_nonblocking(true).unwrap();
+    let read = client.read(&mut [0; 1]);
+    !read.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)
+}
+
 #[test]
-fn clients_that_never_finish_fill_the_server_only_until_the_timeout() {
+fn two_hundred_clients_that_do_not_ask_keep_no_scraper_waiting() {
+    for (clients, from) in [(0, 1..2), (200, 1..2), (200, 1..21)] {
+        let server = start_patient();
+        let mut open: Vec<_> = from
+            .cycle()
+            .take(clients)
+            .map(|byte| connect(&server, byte))
+            .collect();
+        for at in 0..20 {
+            // Some are silent. Others send a byte now and then, which is no request.
+            for client in open.iter_mut().skip(at % 2).step_by(3) {
+                let _ended = client.write_all(&b"GET /metrics HTTP/1.1"[at..=at]);
+            }
+            let scraper = connect(&server, if at % 4 == 0 { 99 } else { 1 });
+            let answer = scrape(scraper);
+            assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");
+        }
+        let closed = open.iter_mut().map(is_closed).filter(|closed| *closed);
+        let still_open = clients - closed.count();
+        assert!(still_open <= connections::MAX_CONNECTIONS, "{still_open}");
+        let expected = match clients {
+            0 => 0,
+            _ => connections::MAX_PER_ADDRESS - 1,
+        };
+        assert!(still_open >= expected, "{still_open} of {clients}");
+    }
+}
+
+#[test]
+fn clients_that_take_no_answer_keep_no_scraper_waiting() {
+    let server = start_patient();
+    let mut deaf: Vec<_> = (0..200).map(|_| connect(&server, 1)).collect();
+    for client in &mut deaf {
+        let _ended = client.write_all(b"GET /metrics HTTP/1.1\r\n\r\n");
+    }
+    for last_byte in [1, 99] {
+        let answer = scrape(connect(&server, last_byte));
+        assert!(answer.contains("200 OK"), "{answer}");
+    }
+}
+
+#[test]
+fn a_client_without_a_whole_request_is_cut_off() {
     let server = start(|| Some(hub()));
-    let unfinished = |_| {
-        let mut stream = TcpStream::connect(server.address).unwrap();
-        stream
-            .write_all(b"GET /metrics HTTP/1.1\r\nHost: ")
-            .unwrap();
-        stream
-    };
-    let mut clients: Vec<_> = (0..MAX_CONNECTIONS).map(unfinished).collect();
-    let answer = ask(&server, b"GET /metrics HTTP/1.1\r\n\r\n");
-    assert!(answer.contains("200 OK"), "{answer}");
-    // The server accepts this request only after it has closed another connection.
-    let closed = |client: &mut TcpStream| {
-        client.set_nonblocking(true).unwrap();
-        let read = client.read(&mut [0; 1]);
-        !read.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)
-    };
-    assert!(clients.iter_mut().any(closed));
+    let mut silent = TcpStream::connect(server.address).unwrap();
+    let mut slow = TcpStream::connect(server.address).unwrap();
+    slow.write_all(b"GET /metrics HTTP/1.1\r\nHost: ").unwrap();
+    for stream in [&mut silent, &mut slow] {
+        let timeout = Some(Duration::from_secs(60));
+        stream.set_read_timeout(timeout).unwrap();
+        let mut rest = Vec::new();
+        stream.read_to_end(&mut rest).unwrap();
+        assert!(!rest.starts_with(b"HTTP/1.1 200"), "{rest:?}");
+    }
 }
 
 #[test]
