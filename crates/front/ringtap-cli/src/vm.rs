@@ -17,6 +17,7 @@ use ringtap_vm::host::{
     AttachedVms, DeviceReport, GroupOptions, HostError, HostGroups, StatusServer, VmReport,
     standard_folder,
 };
+use ringtap_vm::messages::APPLICATION_NAME;
 use ringtap_vnplug::host::{GuestLimits, GuestVm, Monitor, QmpError, VmError, migrate, serve};
 
 use crate::hub::vms;
@@ -59,7 +60,7 @@ docs/vm.md shows how to start QEMU.
 Exit status: 0; 2 for a wrong command line; 1 if the hub refuses, and for other failures;
 of attach: 10 no QMP socket or domain, 11 a socket of something else or in use, 12 no free pcie-root-port,
 13 no port with room for the memory, 14 QEMU refuses, 15 QEMU is too old, 16 the VM does not run,
-17 QEMU cannot open the memory, 18 the guest does not let devices go;
+17 QEMU cannot open the memory, 18 the guest does not let devices go, 20 another process has attached the VM;
 of migrate-out: 19 QEMU did not migrate the VM, which goes on here, detached.";
 
 #[derive(Subcommand, Debug)]
@@ -197,15 +198,42 @@ pub(crate) fn run(args: &VmArgs) -> Result<ExitCode> {
     let Err(error) = done else {
         return Ok(ExitCode::SUCCESS);
     };
-    let code = error.downcast_ref::<HostError>().map_or(1, exit_code);
     print::note(format_args!("ringtap: {name}: {error}"));
-    Ok(ExitCode::from(code))
+    let host_error = error.downcast_ref::<HostError>();
+    if let Some(other) = host_error.and_then(|error| attached_as(&vms, error)) {
+        print::note(format_args!(
+            "ringtap: {name}: the VM is attached as {0} by process {1}: to end that, ringtap vm detach {0}",
+            other.name, other.pid
+        ));
+    }
+    Ok(ExitCode::from(host_error.map_or(1, exit_code)))
+}
+
+/// The VM of these whose process has what another one was refused.
+fn attached_as(vms: &AttachedVms, refused: &HostError) -> Option<VmReport> {
+    let is_other = |vm: &VmReport| match refused {
+        HostError::Vm(VmError::Qmp(QmpError::Busy { path })) => {
+            vm.qmp.is_some() && vm.qmp == std::path::absolute(path).ok()
+        }
+        HostError::Vm(VmError::Owned { process, .. }) => vm.pid == *process,
+        _ => false,
+    };
+    let is_asked = matches!(
+        refused,
+        HostError::Vm(VmError::Qmp(QmpError::Busy { .. }) | VmError::Owned { .. })
+    );
+    let vms = if is_asked { vms.reports() } else { Vec::new() };
+    vms.into_iter().find(is_other)
+}
+
+fn not_attached(name: &str) -> anyhow::Error {
+    anyhow!("no VM {name} is attached: see `ringtap vm list`")
 }
 
 fn detach(vms: &AttachedVms, name: &str) -> Result<()> {
     let detached = vms.detach(name, 2 * DETACH_LIMIT);
     detached.map_err(|error| match error.kind() {
-        io::ErrorKind::NotFound => anyhow!("no VM {name} is attached: see `ringtap vm list`"),
+        io::ErrorKind::NotFound => not_attached(name),
         io::ErrorKind::TimedOut => anyhow!("{name}: the guest does not let the devices go"),
         _ => anyhow!("{name}: {error}"),
     })
@@ -213,13 +241,19 @@ fn detach(vms: &AttachedVms, name: &str) -> Result<()> {
 
 /// Detaches a virtual machine and lets its QEMU migrate it.
 fn migrate_out(vms: &AttachedVms, name: &str, to: &str, limit: Duration) -> Result<()> {
-    let report = vms.report(name);
+    let report = vms.report(name).map_err(|error| match error.kind() {
+        io::ErrorKind::NotFound => not_attached(name),
+        _ => anyhow!("{error}"),
+    })?;
+    let Some(qmp) = report.qmp else {
+        bail!(
+            "libvirt migrates its domains, so nothing was done: ringtap vm detach {name}, virsh migrate, and there \
+             ringtap vm attach"
+        );
+    };
     let begin = Instant::now();
     detach(vms, name)?;
     let unplugged = begin.elapsed().as_secs_f64();
-    let qmp = report?.qmp.ok_or_else(|| {
-        anyhow!("it is detached; libvirt migrates its domains: virsh migrate, and there attach")
-    })?;
     let moved = migrate(&Monitor::Qmp(qmp), to, limit).map_err(HostError::Vm)?;
     print::line(format_args!(
         "{name}: unplugged in {unplugged:.2} s, migrated in {:.2} s, stopped for {} ms of them; now end \
@@ -250,7 +284,8 @@ fn attach(args: &AttachArgs, folder: PathBuf) -> Result<()> {
         arrival_ms: if args.resume { ARRIVAL_MS } else { 0 },
         ..GuestLimits::default()
     };
-    let mut vm = GuestVm::attach(&options.monitor, limits).map_err(HostError::Vm)?;
+    let vm = GuestVm::attach(&options.monitor, APPLICATION_NAME, limits);
+    let mut vm = vm.map_err(HostError::Vm)?;
     let stop = Arc::new(AtomicBool::new(false));
     let ending = {
         let (stop, waker) = (Arc::clone(&stop), vm.waker());
@@ -296,8 +331,9 @@ fn serve_guest(
 fn exit_code(error: &HostError) -> u8 {
     match error {
         HostError::Vm(error) => match error {
-            VmError::Qmp(QmpError::Connect { .. } | QmpError::Libvirt(_)) => 10,
-            VmError::Qmp(QmpError::Busy | QmpError::NotQmp | QmpError::NoAnswer(_)) => 11,
+            VmError::Qmp(QmpError::Connect { .. } | QmpError::Libvirt(_))
+            | VmError::Disconnected => 10,
+            VmError::Qmp(QmpError::Busy { .. } | QmpError::NotQmp | QmpError::NoAnswer(_)) => 11,
             VmError::NoPort => 12,
             VmError::NoWindow { .. } => 13,
             VmError::Qmp(QmpError::Refused { .. }) => 14,
@@ -306,6 +342,7 @@ fn exit_code(error: &HostError) -> u8 {
             VmError::Memory(_) => 17,
             VmError::Held(_) => 18,
             VmError::Migration(_) => 19,
+            VmError::Owned { .. } => 20,
             _ => 1,
         },
         _ => 1,

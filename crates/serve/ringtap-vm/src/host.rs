@@ -75,6 +75,15 @@ pub enum HostError {
         /// The hub's groups.
         there: Vec<String>,
     },
+    /// The memory has a size that no device has.
+    #[error(
+        "--memory {}: the size must be a power of two: use {} or {}",
+        size(*bytes), size(below(*bytes)), size(below(*bytes) * 2)
+    )]
+    NoPowerOfTwo {
+        /// The size asked for.
+        bytes: u64,
+    },
     /// The memory is too small for the groups.
     #[error(
         "{bytes} bytes of memory are too few for {groups} groups: use a larger --memory, a power of two"
@@ -134,10 +143,13 @@ impl GroupOptions {
     }
 
     fn part_bytes(&self) -> Result<PartBytes, HostError> {
+        let bytes = self.memory_bytes;
+        if !bytes.is_power_of_two() {
+            return Err(HostError::NoPowerOfTwo { bytes });
+        }
         let parts = PartBytes::of(self.pool_bytes(), self.count());
-        let parts = parts.filter(|_| self.memory_bytes.is_power_of_two());
         parts.ok_or(HostError::Memory {
-            bytes: self.memory_bytes,
+            bytes,
             groups: self.groups.len(),
         })
     }
@@ -287,6 +299,10 @@ impl BackEnd for HostGroups {
                     self.send(vm, message.request, &HostMessage::Refused { text })?;
                 }
             }
+            FromGuest::Disconnected => (self.report)(
+                "libvirt or QEMU's QMP socket does not answer: the VM runs on, and Ringtap connects again".to_owned(),
+            ),
+            FromGuest::Reconnected => (self.report)("connected with the VM's QEMU again".to_owned()),
             FromGuest::Gone => (self.report)("QEMU has ended".to_owned()),
             _ => {}
         }
@@ -346,6 +362,22 @@ fn start(
     let builder = std::thread::Builder::new().name("commands".into());
     builder.spawn(move || commands.run())?;
     Ok((queue, inbox))
+}
+
+/// The largest power of two below a size, at most half of the largest number.
+fn below(bytes: u64) -> u64 {
+    1 << bytes.max(1).ilog2().min(62)
+}
+
+/// A size as options have it.
+fn size(bytes: u64) -> String {
+    let units = [("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)];
+    let fits = |(_, unit): &(&str, u64)| bytes > 0 && bytes.is_multiple_of(*unit);
+    let found = units.into_iter().find(fits);
+    found.map_or_else(
+        || bytes.to_string(),
+        |(name, unit)| format!("{}{name}", bytes / unit),
+    )
 }
 
 /// Part number `at` of a device that is divided into parts of `bytes` bytes.

@@ -19,6 +19,8 @@ use ringtap_vnplug::ctrl::message::{ApplicationId, ApplicationMessage, MOST_PAYL
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
+/// Name of the application, by which host process and agent find each other.
+pub const APPLICATION_NAME: &str = "ringtap";
 /// Number of the application.
 pub const APPLICATION: ApplicationId = 0x5254_564D;
 /// Version of these messages.

@@ -9,16 +9,21 @@ pub mod frame;
 pub mod message;
 
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd as _, OwnedFd};
 
+use ringtap_ipc::event::has_left;
 use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 
 use frame::Deframer;
 use message::Message;
 
-/// Name of the virtio-serial port; the guest looks for it.
-pub const PORT_NAME: &str = "ringtap.vnplug";
+/// Name of an application's virtio-serial port, for which the agent in the guest looks.
+#[must_use]
+pub fn port_name(application: &str) -> String {
+    format!("vnplug.{application}")
+}
+
 /// The protocol version of this crate.
 pub const VERSION: u8 = 1;
 
@@ -110,6 +115,11 @@ impl Channel {
             false => PollFlags::IN | PollFlags::OUT,
         };
         PollFd::new(&self.port, flags)
+    }
+
+    /// Whether the other end of a port that is a socket has closed it.
+    pub(crate) fn has_left(&self) -> bool {
+        has_left(self.port.as_fd())
     }
 
     /// Frames and messages that were damaged or of an unknown form.

@@ -10,6 +10,7 @@ mod inventory;
 mod libvirt;
 mod memory;
 mod migrate;
+mod owner;
 mod qmp;
 mod serve;
 mod session;

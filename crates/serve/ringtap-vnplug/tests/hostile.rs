@@ -43,7 +43,8 @@ fn play_qemu(listener: &UnixListener) -> (UnixStream, UnixStream) {
         };
         let answer = json!({ "return": result });
         qmp.write_all(format!("{answer}\n").as_bytes()).unwrap();
-        if name == "device_add" && argument("driver") == "virtserialport" {
+        // The command port is plugged: the turn to plug ends.
+        if name == "chardev-remove" {
             return (qmp, port.unwrap());
         }
     }
@@ -67,7 +68,7 @@ fn attach(folder: &Path) -> (GuestVm, UnixStream, UnixStream) {
     let path = folder.join("qmp");
     let listener = UnixListener::bind(&path).unwrap();
     let qemu = thread::spawn(move || play_qemu(&listener));
-    let vm = GuestVm::attach(&Monitor::Qmp(path), GuestLimits::default()).unwrap();
+    let vm = GuestVm::attach(&Monitor::Qmp(path), "test", GuestLimits::default()).unwrap();
     let (qmp, port) = qemu.join().unwrap();
     port.set_nonblocking(false).unwrap();
     (vm, qmp, port)
@@ -165,13 +166,15 @@ fn a_guest_that_takes_no_messages_costs_its_limit_and_the_next_agent_is_served()
             seen.drain(..seen.len().saturating_sub(welcome.len()));
             seen.extend(&bytes[..read]);
         }
+        // A port that closes is the end of QEMU.
+        port
     });
     let deadline = Instant::now() + Duration::from_secs(120);
     while !reader.is_finished() {
         assert!(Instant::now() < deadline, "the new agent gets no answer");
         vm.next(Some(Duration::from_millis(10))).unwrap();
     }
-    reader.join().unwrap();
+    let _port = reader.join().unwrap();
 }
 
 #[test]

@@ -30,14 +30,14 @@ fn attach(greeting: &str, answer: fn(&str) -> Value) -> VmError {
             }
         }
     });
-    let refused = GuestVm::attach(&Monitor::Qmp(path), GuestLimits::default());
+    let refused = GuestVm::attach(&Monitor::Qmp(path), "test", GuestLimits::default());
     server.join().unwrap();
     refused.err().expect("this is no QEMU")
 }
 
 fn machine(command: &str) -> Value {
     match command {
-        "device_add" | "object-add" | "chardev-add" => panic!("QEMU was asked"),
+        "device_add" | "object-add" => panic!("QEMU was asked"),
         "query-status" => json!({ "return": { "status": "running" } }),
         "qom-list" | "query-chardev" => json!({ "return": [] }),
         _ => json!({ "return": {} }),
@@ -46,7 +46,11 @@ fn machine(command: &str) -> Value {
 
 #[test]
 fn a_socket_that_is_missing_or_not_of_qemu_is_refused() {
-    let missing = GuestVm::attach(&Monitor::Qmp("/nowhere/qmp".into()), GuestLimits::default());
+    let missing = GuestVm::attach(
+        &Monitor::Qmp("/nowhere/qmp".into()),
+        "test",
+        GuestLimits::default(),
+    );
     let text = missing.err().unwrap().to_string();
     assert!(
         text.contains("/nowhere/qmp") && text.contains("-qmp"),

@@ -3,10 +3,11 @@
 //! namespace of their own, with which they end.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
+use rustix::process::{Pid, Signal};
 use tempfile::TempDir;
 
 use crate::machine::{file_in, initial_files, kernel_folder};
@@ -24,7 +25,7 @@ pub struct LibvirtDomain {
     /// The daemon's address for `virsh`.
     pub uri: String,
     _daemon: Running,
-    _folder: TempDir,
+    folder: TempDir,
 }
 
 impl LibvirtDomain {
@@ -73,7 +74,7 @@ impl LibvirtDomain {
             }
             let is_early = Instant::now() < deadline;
             assert!(is_early, "no libvirtd: {}", daemon.stderr());
-            std::thread::sleep(std::time::Duration::from_millis(20));
+            std::thread::sleep(Duration::from_millis(20));
         }
         let uri = format!("qemu+unix:///session?socket={}", socket.display());
         let mut create = Command::new("virsh");
@@ -91,17 +92,45 @@ impl LibvirtDomain {
             console,
             uri,
             _daemon: daemon,
-            _folder: folder,
+            folder,
         })
+    }
+
+    /// Ends the daemon, which is started again some seconds later.
+    ///
+    /// # Panics
+    ///
+    /// If there is no daemon.
+    pub fn restart_daemon(&self) {
+        let home = format!("HOME={}", self.folder.path().display());
+        let entries = fs::read_dir("/proc").expect("there is /proc");
+        let processes = entries.filter_map(|entry| Some(entry.ok()?.path()));
+        let is_daemon = |process: &PathBuf| {
+            let name = fs::read_to_string(process.join("comm")).unwrap_or_default();
+            let environment = fs::read(process.join("environ")).unwrap_or_default();
+            name.trim() == "libvirtd" && String::from_utf8_lossy(&environment).contains(&home)
+        };
+        let mut daemons = processes.filter(is_daemon);
+        let process = daemons.next().expect("the daemon runs");
+        let number = process
+            .file_name()
+            .and_then(|name| name.to_str()?.parse().ok());
+        let pid = number.and_then(Pid::from_raw).expect("a process");
+        rustix::process::kill_process(pid, Signal::TERM).expect("it has not ended");
+        while is_daemon(&process) {
+            std::thread::sleep(Duration::from_millis(10));
+        }
     }
 }
 
-/// Starts the daemon of a user's session.
+/// Starts the daemon of a user's session, again when it ends.
 fn start_daemon(folder: &Path) -> Running {
     let mut command = Command::new("unshare");
     command.args("--pid --fork --kill-child --mount-proc setpriv --clear-groups".split(' '));
     command.args(["--reuid", USER, "--regid", USER, "--pdeathsig", "KILL"]);
-    command.arg("libvirtd").env("HOME", folder);
+    // A daemon that does not start ends with a failure.
+    let forever = "while libvirtd; do sleep 3; done";
+    command.args(["sh", "-c", forever]).env("HOME", folder);
     for (name, place) in [
         ("XDG_RUNTIME_DIR", "run"),
         ("XDG_CACHE_HOME", "cache"),

@@ -131,6 +131,11 @@ pub(crate) fn with_guest_files<M>(
     let library = library.expect("cargo build -p ringtap-pcap");
     let intruder = Path::new(BINARY).with_file_name("examples/vm_intruder");
     assert!(intruder.exists(), "cargo build -p ringtap-cli --examples");
+    let telemetry = Path::new(BINARY).with_file_name("examples/telemetry");
+    assert!(
+        telemetry.exists(),
+        "cargo build -p ringtap-vnplug --examples"
+    );
     let program = |path: &Path| stripped(path, folder.path());
     let mut files = vec![
         ("init".to_owned(), write("init", INIT)),
@@ -138,6 +143,7 @@ pub(crate) fn with_guest_files<M>(
         ("bin/ringtap".to_owned(), program(Path::new(BINARY))),
         ("bin/libringtap_pcap.so".to_owned(), program(&library)),
         ("bin/vm_intruder".to_owned(), program(&intruder)),
+        ("bin/telemetry".to_owned(), program(&telemetry)),
     ];
     files.extend(TOOLS.map(|name| (format!("bin/{name}"), tool(name).unwrap())));
     let files: Vec<_> = files.iter().map(|(to, from)| (&**to, &**from)).collect();
@@ -286,6 +292,14 @@ impl GuestAndHub {
         groups: &[&str],
     ) -> Running {
         self.vm(&self.attaching(name, machine, groups))
+    }
+
+    /// Gives the machine the group `all` under another name, through another QMP socket.
+    pub(crate) fn attach_by(&self, name: &str, qmp: &Path) -> Running {
+        let mut words = self.attaching(name, &self.machine, &["all"]);
+        let socket = words.iter_mut().skip_while(|word| *word != "--qmp").nth(1);
+        *socket.unwrap() = qmp.display().to_string();
+        self.vm(&words)
     }
 
     /// Gives the machine the group `all`, to be read in the hub's own pool.

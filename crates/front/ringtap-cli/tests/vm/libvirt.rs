@@ -13,7 +13,7 @@ use crate::kit::{BINARY, inject_port, with_guest_files};
 #[test]
 fn a_domain_of_libvirt_reads_a_group_and_is_left_as_it_was() {
     require_root!();
-    let plan = "gate 1001; echo GUEST got the packet";
+    let plan = "gate 1001; echo GUEST got the packet; gate 1002; echo GUEST got another";
     let Some(domain) = with_guest_files(plan, LibvirtDomain::boot) else {
         return;
     };
@@ -25,10 +25,10 @@ fn a_domain_of_libvirt_reads_a_group_and_is_left_as_it_was() {
     command.arg(path("hub.sock"));
     let hub = Running::start(command);
     hub.wait_for_stderr("ringtap: hub of", GUEST_LIMIT);
-    let attach = || {
+    let attach_as = |name: &str| {
         let mut command = Command::new(BINARY);
         command.args(["vm", "attach", "--group", "all", "--memory", "16MiB"]);
-        command.args(["--libvirt", DOMAIN, "--socket"]);
+        command.args(["--name", name, "--libvirt", DOMAIN, "--socket"]);
         command
             .arg(path("hub.sock"))
             .arg("--folder")
@@ -36,6 +36,7 @@ fn a_domain_of_libvirt_reads_a_group_and_is_left_as_it_was() {
         command.env("LIBVIRT_DEFAULT_URI", &domain.uri);
         Running::start(command)
     };
+    let attach = || attach_as("vm1");
     let virsh = |args: &[&str]| {
         let mut command = Command::new("virsh");
         command.args(["-c", &domain.uri]).args(args);
@@ -44,12 +45,22 @@ fn a_domain_of_libvirt_reads_a_group_and_is_left_as_it_was() {
     let vm = attach();
     vm.wait_for_stderr("the agent in the guest has connected", GUEST_LIMIT);
     let console = || domain.console.stdout();
-    let deadline = std::time::Instant::now() + GUEST_LIMIT;
-    while !console().contains("GUEST got the packet") {
-        assert!(std::time::Instant::now() < deadline, "{}", console());
-        // Packets before the guest's reader are not for it.
-        inject_port(&net, 1001, 1);
-    }
+    let send_until = |port, text| {
+        let deadline = std::time::Instant::now() + GUEST_LIMIT;
+        while !console().contains(text) {
+            assert!(std::time::Instant::now() < deadline, "{}", console());
+            // Packets before the guest's reader are not for it.
+            inject_port(&net, port, 1);
+        }
+    };
+    send_until(1001, "GUEST got the packet");
+    let refused = attach_as("vm2").wait(GUEST_LIMIT);
+    assert_eq!(refused.status.code(), Some(20), "{}", refused.stderr);
+    // The machine runs on without its daemon, and so does the process for it.
+    domain.restart_daemon();
+    vm.wait_for_stderr("does not answer: the VM runs on", GUEST_LIMIT);
+    send_until(1002, "GUEST got another");
+    vm.wait_for_stderr("connected with the VM's QEMU again", GUEST_LIMIT);
     vm.interrupt();
     let ended = vm.wait(GUEST_LIMIT);
     if ended.status.code() == Some(18) {

@@ -23,7 +23,8 @@ use ringtap_vnplug::guest::{GuestDevice, GuestError, HostLink};
 use super::group::HostGroup;
 use super::status::write_status;
 use crate::messages::{
-    APPLICATION, DevicePart, GrantedGroup, GuestRequest, HostMessage, pack, unpack,
+    APPLICATION, APPLICATION_NAME, DevicePart, GrantedGroup, GuestRequest, HostMessage, pack,
+    unpack,
 };
 
 /// Time for which an attempt to connect to the host lasts, and the pause before the next attempt.
@@ -127,7 +128,7 @@ impl Agent {
     pub fn run(&mut self) -> Result<(), AgentError> {
         self.report(None)?;
         while !self.is_stopped() {
-            match HostLink::connect(LOOK) {
+            match HostLink::connect(APPLICATION_NAME, LOOK) {
                 Ok(link) => self.serve(link)?,
                 Err(GuestError::NoPort | GuestError::NoAnswer | GuestError::Left) => {
                     let _woken = sleep_until_readable(&[self.event.as_fd()], Some(PAUSE))?;

@@ -23,13 +23,13 @@ fn main() -> Result<(), Box<dyn Error>> {
 }
 
 fn host(monitor: Monitor) -> Result<(), Box<dyn Error>> {
-    let mut vm = GuestVm::attach(&monitor, GuestLimits::default())?;
+    let mut vm = GuestVm::attach(&monitor, page::NAME, GuestLimits::default())?;
     let mut telemetry = page::Telemetry::plug(&mut vm, Duration::from_secs(1))?;
     Ok(serve(&mut vm, &mut [&mut telemetry], &|| false)?)
 }
 
 fn guest() -> Result<(), Box<dyn Error>> {
-    let mut link = HostLink::connect(Duration::from_secs(60))?;
+    let mut link = HostLink::connect(page::NAME, Duration::from_secs(60))?;
     let mut page = None;
     loop {
         match link.next(None)? {

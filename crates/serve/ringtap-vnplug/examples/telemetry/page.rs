@@ -11,7 +11,9 @@ use ringtap_vnplug::device::DeviceKind;
 use ringtap_vnplug::guest::GuestDevice;
 use ringtap_vnplug::host::{BackEnd, FromGuest, GuestVm, HostDevice, VmError};
 
-/// Number of this application.
+/// Name of this application, by which its process on the host and its agent in the guest find each other.
+pub(crate) const NAME: &str = "telemetry";
+/// Number of this application in messages.
 pub(crate) const APPLICATION: u32 = 0x7E1E_0001;
 /// Words of the page: count of changes (odd during a change), then the figures.
 const WORDS: usize = 4;

@@ -21,11 +21,11 @@ use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use thiserror::Error;
 
-use super::pci::PciDevice;
+use super::pci::{DeviceLock, PciDevice};
 use super::session::GuestSession;
 use super::vfio::VfioEvents;
 use crate::ctrl::message::{AnnouncedDevice, ApplicationMessage, MOST_PAYLOAD_BYTES, Message};
-use crate::ctrl::{Channel, PORT_NAME};
+use crate::ctrl::{Channel, port_name};
 use crate::device::{ApplicationMemory, MappingKind, SharedId, doorbell_store};
 
 const PORTS: &str = "/sys/class/virtio-ports";
@@ -40,18 +40,18 @@ const MOST_UNSENT: usize = 256 * 1024;
 pub enum GuestError {
     /// No port, within the time.
     #[error(
-        "no virtio-serial port {PORT_NAME}: attach this VM on the host; \
+        "no virtio-serial port of this application: attach this VM on the host; \
          the guest's kernel needs the module virtio_console"
     )]
     NoPort,
     /// Another agent.
-    #[error("another process has the port {PORT_NAME}: end it first")]
+    #[error("another process has the application's virtio-serial port: end it first")]
     Busy,
     /// The host's versions are others.
     #[error("the host serves versions {0} to {1} of the protocol, this agent has version 1")]
     Refused(u8, u8),
     /// The host does not answer.
-    #[error("the host does not answer on the port {PORT_NAME}")]
+    #[error("the host does not answer on the application's virtio-serial port")]
     NoAnswer,
     /// The host process is gone.
     #[error("the host process has left")]
@@ -102,16 +102,16 @@ pub struct GuestDevice {
 }
 
 impl HostLink {
-    /// Opens the command port and waits at most `limit` for the host.
+    /// Opens the command port of an application and waits at most `limit` for the host.
     ///
     /// # Errors
     ///
     /// Names what is missing.
-    pub fn connect(limit: Duration) -> Result<Self, GuestError> {
+    pub fn connect(application: &str, limit: Duration) -> Result<Self, GuestError> {
         let deadline = Instant::now() + limit;
         let mut failure = GuestError::NoPort;
         while Instant::now() < deadline {
-            match HostLink::open(deadline) {
+            match HostLink::open(application, deadline) {
                 // The port of an earlier host process, or one of which QEMU's end is not open yet.
                 Err(error @ (GuestError::NoPort | GuestError::Left)) => failure = error,
                 opened => return opened,
@@ -122,8 +122,8 @@ impl HostLink {
     }
 
     /// Opens the command port and waits for the host's welcome.
-    fn open(deadline: Instant) -> Result<Self, GuestError> {
-        let file = open_port()?;
+    fn open(application: &str, deadline: Instant) -> Result<Self, GuestError> {
+        let file = open_port(&port_name(application))?;
         let instance = RandomState::new().hash_one(std::process::id());
         let mut link = HostLink {
             channel: Channel::new(file, MOST_UNSENT),
@@ -268,14 +268,14 @@ impl HostLink {
         limit: Duration,
     ) -> io::Result<(MappedEvents, GuestDevice)> {
         let deadline = Instant::now() + limit;
-        let vfio = self.devices.values().filter_map(MappedEvents::vfio);
-        let used: Vec<PathBuf> = vfio.map(|vfio| vfio.folder.clone()).collect();
         let leaving = Message::DeviceLeaving {
             device: announced.device,
         };
-        let pci = loop {
-            if let Some(pci) = PciDevice::find(announced, &used)? {
-                break pci;
+        let (pci, lock) = loop {
+            if let Some(lock) = DeviceLock::take()
+                && let Some(pci) = PciDevice::find(announced, &lock)?
+            {
+                break (pci, lock);
             }
             if self.has_left || self.queue.contains(&leaving) {
                 return Err(io::Error::other("the host has taken it away"));
@@ -298,7 +298,7 @@ impl HostLink {
                     let reason = refused.err().map(|error| error.to_string());
                     no_interrupts = Some(reason.unwrap_or_default());
                     // Takes the device back from vfio if that has it.
-                    let pci = PciDevice::find(announced, &used)?.ok_or(io::ErrorKind::NotFound)?;
+                    let pci = PciDevice::find(announced, &lock)?.ok_or(io::ErrorKind::NotFound)?;
                     let registers = pci.map_registers()?;
                     let (mapping, kind) = pci.map()?;
                     (MappedEvents::Registers(registers), mapping, kind)
@@ -360,10 +360,10 @@ impl MappedEvents {
     }
 }
 
-fn open_port() -> Result<OwnedFd, GuestError> {
+fn open_port(port: &str) -> Result<OwnedFd, GuestError> {
     let entries = fs::read_dir(PORTS).map_err(|_| GuestError::NoPort)?;
     let named = |folder: &PathBuf| {
-        fs::read_to_string(folder.join("name")).is_ok_and(|name| name.trim() == PORT_NAME)
+        fs::read_to_string(folder.join("name")).is_ok_and(|name| name.trim() == port)
     };
     let folders = entries.filter_map(|entry| Some(entry.ok()?.path()));
     let Some(folder) = folders.into_iter().find(named) else {

@@ -8,17 +8,44 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use ringtap_ipc::mapping::{Access, Mapping};
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
 
 use crate::ctrl::message::AnnouncedDevice;
 use crate::device::{DeviceKind, HEADER_BYTES, KnownDevice, MappingKind};
 
 const DEVICES: &str = "/sys/bus/pci/devices";
+/// Makes the kernel look for a device's driver; only root may write it.
+pub(super) const BINDER: &str = "/sys/bus/pci/drivers_probe";
 /// Vendor and device number of QEMU's ivshmem devices.
 const IVSHMEM: (&str, &str) = ("0x1af4", "0x1110");
 /// The index of the BAR that holds the memory.
 pub(super) const MEMORY_BAR: u32 = 2;
+/// All memory of the machine.
+const MEMORY: &str = "/dev/mem";
 /// Only from here on does `/dev/mem` map a BAR cached as ordinary memory.
 const FOUR_GIB: u64 = 1 << 32;
+
+/// Lets one agent at a time look at the devices: it takes devices from drivers, also one that another agent gives to
+/// vfio at that moment.
+pub(super) struct DeviceLock {
+    /// Absent: this user may not write the file, and so takes no device from a driver.
+    _binder: Option<File>,
+}
+
+impl DeviceLock {
+    /// `None` while another agent has it. Only root, or a user of root's choice, can take it.
+    pub(super) fn take() -> Option<Self> {
+        match OpenOptions::new().write(true).open(BINDER) {
+            Ok(file) => {
+                let taken = flock(&file, FlockOperation::NonBlockingLockExclusive);
+                let _binder = Some(file);
+                taken.is_ok().then_some(DeviceLock { _binder })
+            }
+            Err(_) => Some(DeviceLock { _binder: None }),
+        }
+    }
+}
 
 /// A PCI device with the memory of a shared device.
 pub(super) struct PciDevice {
@@ -28,11 +55,12 @@ pub(super) struct PciDevice {
 }
 
 impl PciDevice {
-    /// The PCI device with the memory of an announced device, except for those in `used` folders.
-    pub(super) fn find(device: &AnnouncedDevice, used: &[PathBuf]) -> io::Result<Option<Self>> {
+    /// The PCI device with the memory of an announced device. Devices that a process uses by vfio, of this or another
+    /// application, stay with that process.
+    pub(super) fn find(device: &AnnouncedDevice, _lock: &DeviceLock) -> io::Result<Option<Self>> {
         for entry in fs::read_dir(DEVICES)? {
             let folder = entry?.path();
-            if !is_ivshmem(&folder) || used.contains(&folder) {
+            if !is_ivshmem(&folder) || is_used_by_vfio(&folder) {
                 continue;
             }
             // A device that is being unplugged fails in any of the steps.
@@ -48,7 +76,7 @@ impl PciDevice {
 
     /// Bytes to map: header and memory, in whole pages.
     pub(super) fn mapped_bytes(&self) -> io::Result<usize> {
-        let (start, end) = self.bar()?;
+        let (start, end) = bar(&self.folder)?;
         let before = ringtap_pool::number::to_u64(self.known.start());
         let whole = self.known.header.bytes.checked_add(before);
         let bytes = whole.and_then(|bytes| bytes.checked_next_multiple_of(4096));
@@ -68,14 +96,14 @@ impl PciDevice {
     /// Maps the memory without vfio, the fastest way that works.
     pub(super) fn map(&self) -> io::Result<(Arc<Mapping>, MappingKind)> {
         let bytes = self.mapped_bytes()?;
-        let (start, _) = self.bar()?;
+        let (start, _) = bar(&self.folder)?;
         let (file_of, access) = (|name: &str| self.folder.join(name), self.access());
         let mut ways = vec![
             (file_of("resource2_wc"), 0, MappingKind::WriteCombining),
             (file_of("resource2"), 0, MappingKind::Uncached),
         ];
         if start >= FOUR_GIB {
-            let memory = (PathBuf::from("/dev/mem"), start, MappingKind::WriteBack);
+            let memory = (PathBuf::from(MEMORY), start, MappingKind::WriteBack);
             ways.insert(0, memory);
         }
         let mut failure = io::Error::from(io::ErrorKind::NotFound);
@@ -95,20 +123,31 @@ impl PciDevice {
         let file = open(&self.folder.join("resource0"), Access::ReadWrite)?;
         Mapping::new(file, 4096, Access::ReadWrite).map(Arc::new)
     }
+}
 
-    /// First and last address of the memory's BAR.
-    fn bar(&self) -> io::Result<(u64, u64)> {
-        let lines = fs::read_to_string(self.folder.join("resource"))?;
-        let mut numbers = lines.lines().nth(2).unwrap_or_default().split_whitespace();
-        let mut next = || {
-            let digits = numbers.next()?.strip_prefix("0x")?;
-            u64::from_str_radix(digits, 16).ok()
-        };
-        let bar = next().zip(next());
-        bar.filter(|(start, _)| *start > 0).ok_or_else(|| {
-            io::Error::other("the guest's kernel has found no address for the device")
-        })
-    }
+/// First and last address of the BAR with a device's memory.
+fn bar(folder: &Path) -> io::Result<(u64, u64)> {
+    let lines = fs::read_to_string(folder.join("resource"))?;
+    let mut numbers = lines.lines().nth(2).unwrap_or_default().split_whitespace();
+    let mut next = || {
+        let digits = numbers.next()?.strip_prefix("0x")?;
+        u64::from_str_radix(digits, 16).ok()
+    };
+    let bar = next().zip(next());
+    bar.filter(|(start, _)| *start > 0)
+        .ok_or_else(|| io::Error::other("the guest's kernel has found no address for the device"))
+}
+
+/// Whether a process has the device's vfio group open, which only one can.
+fn is_used_by_vfio(folder: &Path) -> bool {
+    let group = fs::read_link(folder.join("iommu_group"));
+    let name = group
+        .ok()
+        .and_then(|group| Some(group.file_name()?.to_owned()));
+    let opened = name.map(|name| open(&Path::new("/dev/vfio").join(name), Access::ReadWrite));
+    opened.is_some_and(|opened| {
+        opened.is_err_and(|error| error.raw_os_error() == Some(Errno::BUSY.raw_os_error()))
+    })
 }
 
 fn is_ivshmem(folder: &Path) -> bool {
@@ -126,8 +165,16 @@ fn first_page(folder: &Path) -> io::Result<Arc<Mapping>> {
         fs::write(folder.join("driver/unbind"), address)?;
     }
     fs::write(folder.join("enable"), "1")?;
-    let file = open(&folder.join("resource2"), Access::Read)?;
-    Mapping::new(file, HEADER_BYTES, Access::Read).map(Arc::new)
+    let map =
+        |path: &Path, at| Mapping::at(open(path, Access::Read)?, at, HEADER_BYTES, Access::Read);
+    let (start, _) = bar(folder)?;
+    // As an agent has it mapped that uses it: the kernel refuses, and logs, another kind of mapping beside a cached one.
+    let cached = match start >= FOUR_GIB {
+        true => map(Path::new(MEMORY), start),
+        false => Err(io::ErrorKind::Unsupported.into()),
+    };
+    let mapping = cached.or_else(|_| map(&folder.join("resource2"), 0))?;
+    Ok(Arc::new(mapping))
 }
 
 fn open(path: &Path, access: Access) -> io::Result<File> {

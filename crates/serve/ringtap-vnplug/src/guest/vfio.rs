@@ -4,14 +4,14 @@
 use std::fs;
 use std::io;
 use std::os::fd::{AsRawFd as _, BorrowedFd};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use ringtap_ipc::mapping::Mapping;
 use vfio_ioctls::{VfioContainer, VfioDevice, VfioError};
 use vmm_sys_util::eventfd::{EFD_CLOEXEC, EFD_NONBLOCK, EventFd};
 
-use super::pci::{MEMORY_BAR, PciDevice};
+use super::pci::{BINDER, MEMORY_BAR, PciDevice};
 
 const DRIVER: &str = "/sys/bus/pci/drivers/vfio-pci";
 /// The index of the BAR with the doorbell's registers.
@@ -31,7 +31,6 @@ pub(super) struct VfioEvents {
     vectors: Vec<EventFd>,
     /// The kernel signals it when the device is to be unplugged.
     request: EventFd,
-    pub(super) folder: PathBuf,
 }
 
 impl VfioEvents {
@@ -62,7 +61,6 @@ impl VfioEvents {
             device,
             vectors,
             request,
-            folder: pci.folder.clone(),
         };
         Ok((events, Arc::new(mapping)))
     }
@@ -103,7 +101,7 @@ fn bind(folder: &Path) -> io::Result<()> {
     }
     let address = folder.file_name().unwrap_or_default().as_encoded_bytes();
     fs::write(folder.join("driver_override"), "vfio-pci")?;
-    fs::write("/sys/bus/pci/drivers_probe", address)
+    fs::write(BINDER, address)
 }
 
 fn other(error: VfioError) -> io::Error {

@@ -9,6 +9,8 @@ pub struct GuestLimits {
     pub unsent_bytes: usize,
     /// How long the guest may take to unmap a device before the host unplugs it anyway.
     pub release_ms: u64,
+    /// How long QEMU may take to greet on its QMP socket: while another program is connected, it does not.
+    pub greeting_ms: u64,
     /// How long QEMU may take to answer, and the guest to let go of an earlier host process's devices.
     pub answer_ms: u64,
     /// How long the guest may take to arrive, if it still migrates to this QEMU.
@@ -23,6 +25,7 @@ impl Default for GuestLimits {
         GuestLimits {
             unsent_bytes: 256 * 1024,
             release_ms: 5000,
+            greeting_ms: 2000,
             answer_ms: 30_000,
             arrival_ms: 0,
             interrupts_without_kvm: false,

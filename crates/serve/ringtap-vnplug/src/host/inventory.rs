@@ -6,11 +6,10 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
+use super::owner::{self, CharacterDevices, Names, Turn};
 use super::qmp::{Qmp, QmpError};
 use super::vm::{ASK_AGAIN, VmError};
 
-/// Start of the names that this crate gives to QEMU's objects.
-pub(super) const PREFIX: &str = "vnplug-";
 /// The oldest QEMU that was tried: older ones are refused.
 const OLDEST_QEMU: (u64, u64) = (7, 2);
 /// What a guest's firmware reserves behind a hot-plug port whose `pref64-reserve` is not set.
@@ -30,11 +29,23 @@ fn list(qmp: &mut Qmp, path: &str) -> Result<Vec<(String, String)>, QmpError> {
         .collect())
 }
 
+/// Names of the devices that were plugged.
+pub(super) fn devices(qmp: &mut Qmp) -> Result<Vec<String>, QmpError> {
+    let all = list(qmp, PERIPHERAL)?;
+    Ok(all.into_iter().map(|(name, _)| name).collect())
+}
+
+/// Refuses a QEMU that might end on what this crate asks.
+pub(super) fn check_version(qmp: &Qmp) -> Result<(), VmError> {
+    match qmp.version < OLDEST_QEMU {
+        true => Err(VmError::TooOld(qmp.version.0, qmp.version.1)),
+        false => Ok(()),
+    }
+}
+
 /// Refuses a machine in which a device cannot be plugged at all.
 pub(super) fn check(qmp: &mut Qmp) -> Result<(), VmError> {
-    if qmp.version < OLDEST_QEMU {
-        return Err(VmError::TooOld(qmp.version.0, qmp.version.1));
-    }
+    check_version(qmp)?;
     match state(qmp)? {
         state if state == "running" => Ok(()),
         state => Err(VmError::NotRunning(state)),
@@ -88,53 +99,75 @@ pub(super) fn free_port(qmp: &mut Qmp, bytes: u64) -> Result<String, VmError> {
     }
 }
 
-/// Asks QEMU to unplug a device. A refusal means that it is gone, or was asked for before.
-pub(super) fn unplug(qmp: &mut Qmp, name: &str) -> Result<(), QmpError> {
+/// Asks QEMU to unplug a device; returns `false` if it is gone already.
+pub(super) fn unplug(qmp: &mut Qmp, name: &str) -> Result<bool, QmpError> {
     match qmp.run("device_del", json!({ "id": name })) {
-        Ok(_) | Err(QmpError::Refused { .. }) => Ok(()),
+        Ok(_) => Ok(true),
+        // It is gone, or was asked for before.
+        Err(QmpError::Refused { .. }) => Ok(devices(qmp)?.iter().any(|one| one == name)),
         Err(error) => Err(error),
     }
 }
 
-/// Unplugs what this or an earlier host process left, one device after the other, so that its memory and its
-/// ports are free again.
+/// Which objects [`remove_all`] removes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Removed {
+    /// Those that ended processes of the application left.
+    Left,
+    /// Those of this process, too.
+    All,
+}
+
+/// Unplugs what processes of the application left, one device after the other, so that its memory and its ports are
+/// free again. Only for the owner of the application.
 ///
 /// # Errors
 ///
 /// [`VmError::Held`] names what the guest has not let go within `limit`.
-pub(super) fn remove_all(qmp: &mut Qmp, limit: Duration) -> Result<(), VmError> {
-    let ours = |list: Vec<(String, String)>| {
-        let names = list.into_iter().map(|(name, _)| name);
-        let mut names: Vec<_> = names.filter(|name| name.starts_with(PREFIX)).collect();
-        names.sort();
-        names
+pub(super) fn remove_all(
+    qmp: &mut Qmp,
+    names: &Names,
+    turn: &mut Turn,
+    what: Removed,
+    limit: Duration,
+) -> Result<(), VmError> {
+    let is_removed = |name: &str| match names.is_own(name) {
+        true => what == Removed::All,
+        false => names.is_of_application(name),
     };
     let deadline = Instant::now() + limit;
     let mut asked: Option<(String, Instant)> = None;
     loop {
-        let left = ours(list(qmp, PERIPHERAL)?);
+        let mut left = devices(qmp)?;
+        left.retain(|name| is_removed(name));
+        left.sort();
+        let is_asked =
+            |(of, at): &(String, Instant)| left.first() == Some(of) && at.elapsed() < ASK_AGAIN;
+        if !asked.as_ref().is_some_and(is_asked) {
+            turn.end(qmp, names)?;
+            asked = None;
+        }
         let Some(name) = left.first() else {
             break;
         };
         if Instant::now() > deadline {
+            turn.end(qmp, names)?;
             return Err(VmError::Held(left.join(", ")));
         }
-        let is_asked = |(of, at): &(String, Instant)| of == name && at.elapsed() < ASK_AGAIN;
-        if !asked.as_ref().is_some_and(is_asked) {
+        if asked.is_none() {
+            turn.wait(qmp, names)?;
             unplug(qmp, name)?;
             asked = Some((name.clone(), Instant::now()));
         }
         std::thread::sleep(LOOK);
     }
-    for name in ours(list(qmp, "/objects")?) {
+    let objects = list(qmp, "/objects")?;
+    for (name, _) in objects.iter().filter(|(name, _)| is_removed(name)) {
         qmp.run("object-del", json!({ "id": name }))?;
     }
-    let chardevs = qmp.run("query-chardev", json!({}))?;
-    for one in chardevs.as_array().into_iter().flatten() {
-        let label = one.get("label").and_then(Value::as_str).unwrap_or_default();
-        if label.starts_with(PREFIX) {
-            qmp.run("chardev-remove", json!({ "id": label }))?;
-        }
+    let sockets = CharacterDevices::list(qmp)?;
+    for name in sockets.removed(names, what) {
+        owner::remove(qmp, name)?;
     }
     Ok(())
 }

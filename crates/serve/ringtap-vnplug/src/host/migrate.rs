@@ -7,12 +7,15 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use super::budget::GuestLimits;
-use super::inventory::{self, PREFIX};
+use super::inventory;
 use super::qmp::{Monitor, Qmp};
 use super::vm::VmError;
 
 /// Interval between two looks at the state of a migration.
 const LOOK: Duration = Duration::from_millis(20);
+
+/// What no name of a device begins with.
+const NO_EVENTS: &str = "/";
 
 /// What a migration took, as QEMU measured it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,8 +33,7 @@ pub struct Migration {
 ///
 /// [`VmError::Migration`]: the guest goes on here; and those of [`GuestVm::attach`](super::GuestVm::attach).
 pub fn migrate(monitor: &Monitor, uri: &str, limit: Duration) -> Result<Migration, VmError> {
-    let answer = Duration::from_millis(GuestLimits::default().answer_ms);
-    let mut qmp = Qmp::connect(monitor, PREFIX, answer)?;
+    let mut qmp = Qmp::connect(monitor, NO_EVENTS, &GuestLimits::default())?;
     inventory::check(&mut qmp)?;
     qmp.run("migrate", json!({ "uri": uri }))?;
     let deadline = Instant::now() + limit;

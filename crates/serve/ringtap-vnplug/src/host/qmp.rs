@@ -9,7 +9,7 @@
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use ringtap_ipc::event::sleep_until_readable;
@@ -19,6 +19,7 @@ use rustix::net::{RecvFlags, recv};
 use serde_json::{Value, json};
 use thiserror::Error;
 
+use super::budget::GuestLimits;
 use super::doorbell::send_with;
 use super::libvirt;
 
@@ -51,9 +52,13 @@ pub enum QmpError {
     Libvirt(String),
     /// No greeting within the limit.
     #[error(
-        "no greeting: another program uses this QMP socket: give QEMU a second -qmp option for Ringtap"
+        "{path}: QEMU does not greet: another program uses this QMP socket, which serves one at a time: give QEMU \
+         a further -qmp unix:…,server=on,wait=off for each program"
     )]
-    Busy,
+    Busy {
+        /// The socket.
+        path: String,
+    },
     /// The socket of another program.
     #[error("the socket belongs to a program that does not speak QMP")]
     NotQmp,
@@ -101,14 +106,15 @@ impl Qmp {
     pub(super) fn connect(
         monitor: &Monitor,
         prefix: &str,
-        limit: Duration,
+        limits: &GuestLimits,
     ) -> Result<Self, QmpError> {
-        let socket = match monitor {
-            Monitor::Qmp(path) => UnixStream::connect(path).map_err(|error| QmpError::Connect {
-                path: path.display().to_string(),
-                error,
-            })?,
-            Monitor::Libvirt(domain) => libvirt::connect(domain)?,
+        let limit = Duration::from_millis(limits.answer_ms);
+        let (socket, greets_within) = match monitor {
+            Monitor::Qmp(path) => (
+                connect(path)?,
+                Duration::from_millis(limits.greeting_ms).min(limit),
+            ),
+            Monitor::Libvirt(domain) => (libvirt::connect(domain)?, limit),
         };
         let mut qmp = Qmp {
             socket,
@@ -118,12 +124,19 @@ impl Qmp {
             news: QmpNews::default(),
             version: (0, 0),
         };
-        let greeting = match qmp.line(Instant::now() + limit) {
-            Ok(Some(line)) => line,
-            Ok(None) => return Err(QmpError::Busy),
-            Err(QmpError::Gone) => return Err(QmpError::NotQmp),
-            Err(error) => return Err(error),
+        let greeting = match (qmp.line(Instant::now() + greets_within), monitor) {
+            (Ok(Some(line)), _) => line,
+            (Ok(None), Monitor::Qmp(path)) => {
+                let path = path.display().to_string();
+                return Err(QmpError::Busy { path });
+            }
+            (Ok(None), Monitor::Libvirt(_)) => return Err(QmpError::NoAnswer("query-version")),
+            (Err(QmpError::Gone), _) => return Err(QmpError::NotQmp),
+            (Err(error), _) => return Err(error),
         };
+        if let Some(error) = libvirt_failure(&greeting) {
+            return Err(error);
+        }
         let version = greeting.pointer("/QMP/version/qemu");
         let part = |name| version.and_then(|version| version.get(name)?.as_u64());
         qmp.version = part("major").zip(part("minor")).ok_or(QmpError::NotQmp)?;
@@ -151,10 +164,17 @@ impl Qmp {
         Ok((set, format!("/proc/self/fd/{fd}")))
     }
 
-    /// Gives QEMU a descriptor under a name.
-    pub(super) fn pass(&mut self, name: &str, fd: BorrowedFd<'_>) -> Result<(), QmpError> {
-        let arguments = json!({ "fdname": name });
-        self.run_with("getfd", arguments, Some(fd)).map(drop)
+    /// Gives QEMU a connected socket as a character device of this name.
+    pub(super) fn add_socket(
+        &mut self,
+        name: &str,
+        socket: BorrowedFd<'_>,
+    ) -> Result<(), QmpError> {
+        self.run_with("getfd", json!({ "fdname": name }), Some(socket))?;
+        let address = json!({ "type": "fd", "data": { "str": name } });
+        let backend = json!({ "type": "socket", "data": { "addr": address, "server": false } });
+        let arguments = json!({ "id": name, "backend": backend });
+        self.run("chardev-add", arguments).map(drop)
     }
 
     fn run_with(
@@ -176,6 +196,9 @@ impl Qmp {
             let mut line = self.line(deadline)?.ok_or(QmpError::NoAnswer(command))?;
             if let Some(result) = line.get_mut("return") {
                 return Ok(result.take());
+            }
+            if let Some(error) = libvirt_failure(&line) {
+                return Err(error);
             }
             if let Some(text) = line.pointer("/error/desc") {
                 let text = text.as_str().unwrap_or_default().to_owned();
@@ -243,6 +266,29 @@ impl Qmp {
             }
         }
     }
+}
+
+/// The error, if a line is one of libvirt: `virsh` has no answer of QEMU.
+fn libvirt_failure(line: &Value) -> Option<QmpError> {
+    let text = |pointer| line.pointer(pointer).and_then(Value::as_str);
+    let is_failure = text("/error/class") == Some(libvirt::FAILED);
+    let text = text("/error/desc").filter(|_| is_failure)?;
+    Some(QmpError::Libvirt(text.to_owned()))
+}
+
+/// Connects with a QMP socket.
+fn connect(path: &Path) -> Result<UnixStream, QmpError> {
+    let connected = UnixStream::connect(path);
+    connected.map_err(
+        |error| match error.raw_os_error().map(Errno::from_raw_os_error) {
+            // A socket of another type: QMP has streams.
+            Some(Errno::PROTOTYPE) => QmpError::NotQmp,
+            _ => QmpError::Connect {
+                path: path.display().to_string(),
+                error,
+            },
+        },
+    )
 }
 
 impl AsFd for Qmp {

@@ -39,6 +39,11 @@ pub enum FromGuest {
     Message(ApplicationMessage),
     /// The device is unplugged; its memory is no longer the guest's.
     Unplugged(SharedId),
+    /// libvirt, or QEMU's QMP socket, does not answer, while QEMU runs on. Nothing can be plugged or unplugged until
+    /// [`FromGuest::Reconnected`].
+    Disconnected,
+    /// libvirt, or QEMU's QMP socket, answers again.
+    Reconnected,
     /// QEMU has ended.
     Gone,
 }

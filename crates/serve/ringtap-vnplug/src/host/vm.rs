@@ -5,32 +5,38 @@
 //! - A guest wakes this thread at most once per [`ROUND_INTERVAL`] and keeps it busy at most half of the
 //!   time, whatever it sends or signals.
 //! - What QEMU cannot survive is refused before QEMU is asked.
+//! - The end of QEMU is the end of the command port's socket. A QMP connection that ends while the socket stays is made
+//!   again.
 #![forbid(unsafe_code)]
 
 mod error;
+mod reconnect;
 mod sleep;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::hash::{BuildHasher as _, RandomState};
-use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd as _, BorrowedFd};
 use std::time::{Duration, Instant};
 
 use ringtap_ipc::event::Event;
 use ringtap_pool::wake::Signal as _;
-use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use serde_json::{Value, json};
 
 pub use error::VmError;
+use reconnect::Reconnect;
 
 use super::budget::GuestLimits;
 use super::doorbell::{self, DeviceEvents};
-use super::inventory::{self, PREFIX};
+use super::inventory::{self, Removed};
 use super::memory::{self, HostDevice};
 use super::migrate::wait_for_arrival;
+use super::owner::{self, Names, Turn};
 use super::qmp::{Monitor, Qmp, QmpError};
 use super::session::{FromGuest, HostSession};
-use crate::ctrl::message::{ApplicationId, ApplicationMessage, MOST_PAYLOAD_BYTES, Message};
-use crate::ctrl::{Channel, PORT_NAME};
+use crate::ctrl::message::{
+    AnnouncedDevice, ApplicationId, ApplicationMessage, MOST_PAYLOAD_BYTES, Message,
+};
+use crate::ctrl::{Channel, port_name};
 use crate::device::{DeviceHeader, DeviceKind, SharedId};
 
 /// Shortest time between two rounds: bounds what a guest that sends or signals without end costs.
@@ -43,14 +49,18 @@ pub(super) const ASK_AGAIN: Duration = Duration::from_secs(5);
 /// Bytes of the window that the controller of the command port needs.
 const CONTROLLER_BYTES: u64 = 64 * 1024;
 
-/// A guest of this host, and what is plugged into it.
+/// A guest of this host, and what one application has plugged into it.
 pub struct GuestVm {
     qmp: Qmp,
-    /// `None` when the port is closed for ever.
+    monitor: Monitor,
+    /// Present while `qmp` is not connected.
+    reconnect: Option<Reconnect>,
+    names: Names,
+    turn: Turn,
+    /// `None` when QEMU has ended.
     channel: Option<Channel>,
     session: HostSession,
     devices: BTreeMap<SharedId, Plugged>,
-    prefix: String,
     limits: GuestLimits,
     can_interrupt: bool,
     queue: VecDeque<FromGuest>,
@@ -72,47 +82,66 @@ struct Leaving {
 }
 
 impl GuestVm {
-    /// Connects with a running QEMU and plugs the command port. Needs one free pcie-root-port, and one
-    /// more for each device.
+    /// Connects with a running QEMU as the owner of an application, and plugs its command port. `application` is the
+    /// name by which the agent in the guest connects: at most 32 of a–z, 0–9 and `_`. Needs one free pcie-root-port,
+    /// and one more for each device.
     ///
     /// # Errors
     ///
-    /// Names what is missing and the remedy.
-    pub fn attach(monitor: &Monitor, limits: GuestLimits) -> Result<Self, VmError> {
-        let prefix = format!("{PREFIX}{:016x}-", random());
-        let limit = Duration::from_millis(limits.answer_ms);
-        let mut qmp = Qmp::connect(monitor, &prefix, limit)?;
-        wait_for_arrival(&mut qmp, Duration::from_millis(limits.arrival_ms))?;
-        inventory::check(&mut qmp)?;
-        let can_interrupt = limits.interrupts_without_kvm || inventory::has_kvm(&mut qmp)?;
-        inventory::remove_all(&mut qmp, limit)?;
-        let port = inventory::free_port(&mut qmp, CONTROLLER_BYTES)?;
-        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-        let (here, for_qemu) = socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    /// Names what is missing and the remedy. [`VmError::Owned`]: another process serves the guest for this application.
+    pub fn attach(
+        monitor: &Monitor,
+        application: &str,
+        limits: GuestLimits,
+    ) -> Result<Self, VmError> {
+        let names = Names::new(application)?;
+        let mut qmp = Qmp::connect(monitor, &names.of(""), &limits)?;
+        inventory::check_version(&qmp)?;
+        let wake = Event::new()?;
+        let here = owner::claim(&mut qmp, &names)?;
         let mut vm = GuestVm {
             qmp,
+            monitor: monitor.clone(),
+            reconnect: None,
+            names,
+            turn: Turn::default(),
             channel: Some(Channel::new(here, limits.unsent_bytes)),
             session: HostSession::default(),
             devices: BTreeMap::new(),
-            prefix,
             limits,
-            can_interrupt,
+            can_interrupt: limits.interrupts_without_kvm,
             queue: VecDeque::new(),
-            wake: Event::new()?,
+            wake,
             last_round: Instant::now(),
             is_gone: false,
         };
-        let characters = format!("{}characters", vm.prefix);
-        let controller = format!("{}serial", vm.prefix);
-        vm.add_socket(&characters, &for_qemu)?;
-        vm.add_device(json!({
+        if let Err(error) = vm.plug_port(application) {
+            // What was plugged stays for the next owner, who waits for its unplug.
+            let _ended = vm.turn.end(&mut vm.qmp, &vm.names);
+            let _in_use = owner::remove(&mut vm.qmp, &vm.names.port());
+            return Err(error);
+        }
+        Ok(vm)
+    }
+
+    /// Plugs the command port, once what earlier owners left is unplugged.
+    fn plug_port(&mut self, application: &str) -> Result<(), VmError> {
+        let limit = Duration::from_millis(self.limits.answer_ms);
+        wait_for_arrival(&mut self.qmp, Duration::from_millis(self.limits.arrival_ms))?;
+        inventory::check(&mut self.qmp)?;
+        self.can_interrupt |= inventory::has_kvm(&mut self.qmp)?;
+        self.remove(Removed::Left, limit)?;
+        self.turn.wait(&mut self.qmp, &self.names)?;
+        let port = inventory::free_port(&mut self.qmp, CONTROLLER_BYTES)?;
+        let controller = self.names.of("serial");
+        self.add_device(json!({
             "driver": "virtio-serial-pci", "id": controller, "bus": port, "max_ports": 2,
         }))?;
-        vm.add_device(json!({
-            "driver": "virtserialport", "id": format!("{}port", vm.prefix), "name": PORT_NAME,
-            "bus": format!("{controller}.0"), "chardev": characters,
+        self.add_device(json!({
+            "driver": "virtserialport", "id": self.names.of("port"), "name": port_name(application),
+            "bus": format!("{controller}.0"), "chardev": self.names.port(),
         }))?;
-        Ok(vm)
+        Ok(self.turn.end(&mut self.qmp, &self.names)?)
     }
 
     /// Makes a device with `bytes` bytes of zeroed memory for an application, and plugs it.
@@ -127,7 +156,6 @@ impl GuestVm {
         bytes: u64,
     ) -> Result<HostDevice, VmError> {
         let size = memory::size_of(kind, bytes)?;
-        let port = self.port_for(application, size)?;
         let header = DeviceHeader {
             device: SharedId(random()),
             application,
@@ -135,7 +163,7 @@ impl GuestVm {
             bytes,
         };
         let (device, file) = memory::make(header, size, self.wake.clone())?;
-        self.plug_made(device, file.as_fd(), port, size)
+        self.plug_made(device, file.as_fd(), size)
     }
 
     /// Plugs memory of another process as it is, which the guest can only read: a sealed memory file.
@@ -151,17 +179,7 @@ impl GuestVm {
         let id = SharedId(random());
         let device = memory::foreign(id, application, file, self.wake.clone())?;
         let size = device.memory().header().bytes;
-        let port = self.port_for(application, size)?;
-        self.plug_made(device, file, port, size)
-    }
-
-    /// A free port for a device of an application.
-    fn port_for(&mut self, application: ApplicationId, size: u64) -> Result<String, VmError> {
-        if application == 0 {
-            return Err(VmError::NoApplication);
-        }
-        inventory::check(&mut self.qmp)?;
-        inventory::free_port(&mut self.qmp, size)
+        self.plug_made(device, file, size)
     }
 
     /// Gives QEMU the memory of a device, and announces it to the guest.
@@ -169,11 +187,47 @@ impl GuestVm {
         &mut self,
         device: HostDevice,
         file: BorrowedFd<'_>,
-        port: String,
         size: u64,
     ) -> Result<HostDevice, VmError> {
+        if device.application() == 0 {
+            return Err(VmError::NoApplication);
+        }
+        let followed = self.follow_reconnect();
+        self.settle(followed)?;
+        let plugged = self.plug_in_turn(&device, file, size);
+        self.told_apart(plugged)?;
+        Ok(device)
+    }
+
+    fn plug_in_turn(
+        &mut self,
+        device: &HostDevice,
+        file: BorrowedFd<'_>,
+        size: u64,
+    ) -> Result<(), VmError> {
+        inventory::check(&mut self.qmp)?;
+        // An unplug of this process may be under way.
+        let had_turn = self.turn.wait(&mut self.qmp, &self.names)?;
+        let plugged = inventory::free_port(&mut self.qmp, size)
+            .and_then(|port| self.plug_into(&port, device, file, size));
+        if !had_turn {
+            self.turn.end(&mut self.qmp, &self.names)?;
+        }
+        if let Some(message) = self.session.add(plugged?, device.kind().vectors()) {
+            self.say(&message)?;
+        }
+        Ok(())
+    }
+
+    fn plug_into(
+        &mut self,
+        port: &str,
+        device: &HostDevice,
+        file: BorrowedFd<'_>,
+        size: u64,
+    ) -> Result<AnnouncedDevice, VmError> {
         let (id, kind) = (device.id(), device.kind());
-        let name = format!("{}{:016x}", self.prefix, id.0);
+        let name = self.names.of(format_args!("{:016x}", id.0));
         let backing = format!("{name}-memory");
         let mut events = None;
         match kind {
@@ -197,7 +251,7 @@ impl GuestVm {
             DeviceKind::Control { vectors } => {
                 let (made, for_qemu) = doorbell::make(file, vectors, self.can_interrupt)?;
                 events = Some(made);
-                self.add_socket(&backing, &for_qemu)?;
+                self.qmp.add_socket(&backing, for_qemu.as_fd())?;
                 self.add_device(json!({
                     "driver": "ivshmem-doorbell", "id": name, "bus": port, "chardev": backing,
                     "vectors": vectors,
@@ -212,10 +266,20 @@ impl GuestVm {
             leaving: None,
         };
         self.devices.insert(id, plugged);
-        if let Some(message) = self.session.add(device.announced(), kind.vectors()) {
-            self.say(&message)?;
+        Ok(device.announced())
+    }
+
+    /// What an action yields: the end of the QMP connection is that of QEMU only if the command port has ended, too.
+    fn told_apart<T>(&mut self, outcome: Result<T, VmError>) -> Result<T, VmError> {
+        match outcome {
+            Err(VmError::Gone | VmError::Qmp(QmpError::Libvirt(_))) if !self.is_gone => {
+                match self.lose_monitor()? {
+                    true => Err(VmError::Disconnected),
+                    false => Err(VmError::Gone),
+                }
+            }
+            outcome => outcome,
         }
-        Ok(device)
     }
 
     /// Begins to unplug a device: the guest unmaps it, or its time for that ends. The end is
@@ -319,26 +383,25 @@ impl GuestVm {
         for device in devices {
             self.unplug(device)?;
         }
-        while !self.devices.is_empty() && Instant::now() < deadline {
+        let is_busy = |vm: &Self| !vm.devices.is_empty() || vm.reconnect.is_some();
+        while !self.is_gone && is_busy(self) && Instant::now() < deadline {
             self.round(Some(deadline))?;
             self.queue.clear();
         }
         if self.is_gone {
             return Err(VmError::Gone);
         }
+        if self.reconnect.is_some() {
+            return Err(VmError::Disconnected);
+        }
         // The command port and its controller, and devices that the guest holds.
         let left = deadline.saturating_duration_since(Instant::now());
-        inventory::remove_all(&mut self.qmp, left)
+        let removed = self.remove(Removed::All, left);
+        self.told_apart(removed)
     }
 
-    /// Gives QEMU a connected socket under this name.
-    fn add_socket(&mut self, name: &str, socket: &OwnedFd) -> Result<(), VmError> {
-        self.qmp.pass(name, socket.as_fd())?;
-        let address = json!({ "type": "fd", "data": { "str": name } });
-        let backend = json!({ "type": "socket", "data": { "addr": address, "server": false } });
-        let arguments = json!({ "id": name, "backend": backend });
-        self.qmp.run("chardev-add", arguments)?;
-        Ok(())
+    fn remove(&mut self, what: Removed, limit: Duration) -> Result<(), VmError> {
+        inventory::remove_all(&mut self.qmp, &self.names, &mut self.turn, what, limit)
     }
 
     fn add_device(&mut self, arguments: Value) -> Result<(), VmError> {
@@ -377,23 +440,31 @@ impl GuestVm {
         }
     }
 
+    /// Takes in that a device was unplugged.
     fn note_deleted(&mut self, name: &str) -> Result<(), VmError> {
         let mut devices = self.devices.iter();
         let found = devices.find_map(|(id, one)| (one.name == name).then_some(*id));
-        let plugged = found.and_then(|id| self.devices.remove(&id));
-        let was_asked = plugged.is_some_and(|plugged| {
-            let id = plugged.device.id();
-            let backing = format!("{name}-memory");
-            remove_backing(&mut self.qmp, plugged.device.kind(), &backing);
-            self.session.remove(id);
-            self.queue.push_back(FromGuest::Unplugged(id));
-            plugged
-                .leaving
-                .is_some_and(|leaving| leaving.asked.is_some())
-        });
-        match was_asked {
-            true => Ok(()),
-            false => Err(VmError::Unplugged(name.to_owned())),
+        let Some(plugged) = found.and_then(|id| self.devices.remove(&id)) else {
+            // A device may be reported twice: by QEMU, and by its absence.
+            let is_port = ["port", "serial"]
+                .iter()
+                .any(|one| self.names.of(one) == name);
+            return match is_port {
+                true => Err(VmError::Unplugged(name.to_owned())),
+                false => Ok(()),
+            };
+        };
+        let id = plugged.device.id();
+        let backing = format!("{name}-memory");
+        remove_backing(&mut self.qmp, plugged.device.kind(), &backing);
+        self.session.remove(id);
+        self.queue.push_back(FromGuest::Unplugged(id));
+        match plugged.leaving {
+            Some(Leaving { asked: Some(_), .. }) => {
+                self.turn.end(&mut self.qmp, &self.names)?;
+                Ok(())
+            }
+            _ => Err(VmError::Unplugged(name.to_owned())),
         }
     }
 
@@ -431,11 +502,13 @@ impl GuestVm {
 
     /// The time of the next request to unplug a device.
     fn unplug_due(&self) -> Option<Instant> {
+        if self.reconnect.is_some() {
+            return None;
+        }
         let leaving = self.devices.values().filter_map(|one| one.leaving.as_ref());
         let released = leaving.map(|one| one.release_until).min();
-        self.last_asked()
-            .map(|asked| asked + ASK_AGAIN)
-            .or(released)
+        let again = self.last_asked().map(|asked| asked + ASK_AGAIN);
+        self.turn.next_try().or(again).or(released)
     }
 
     fn last_asked(&self) -> Option<Instant> {
@@ -447,8 +520,15 @@ impl GuestVm {
     /// that is gone, or does not go.
     fn advance_unplugs(&mut self) -> Result<(), VmError> {
         let now = Instant::now();
-        if self.last_asked().is_some_and(|last| now < last + ASK_AGAIN) {
+        let last_asked = self.last_asked();
+        if last_asked.is_some_and(|last| now < last + ASK_AGAIN)
+            || self.turn.next_try().is_some_and(|next| now < next)
+        {
             return Ok(());
+        }
+        if last_asked.is_some() && self.turn.next_try().is_none() {
+            // The guest keeps the device: others may plug and unplug before this process asks again.
+            self.turn.end(&mut self.qmp, &self.names)?;
         }
         let leaving = self.devices.iter_mut();
         let leaving = leaving.filter_map(|(id, one)| Some((id, &one.name, one.leaving.as_mut()?)));
@@ -456,10 +536,18 @@ impl GuestVm {
             now >= one.release_until || self.session.interrupts(**id).is_none()
         });
         let Some((_, name, one)) = due.min_by_key(|(_, _, one)| one.asked) else {
-            return Ok(());
+            // The device for which this process waited for its turn is gone.
+            return Ok(self.turn.end(&mut self.qmp, &self.names)?);
         };
-        one.asked = Some(now);
-        Ok(inventory::unplug(&mut self.qmp, name)?)
+        if !self.turn.try_take(&mut self.qmp, &self.names)? {
+            return Ok(());
+        }
+        one.asked = Some(Instant::now());
+        let name = name.clone();
+        match inventory::unplug(&mut self.qmp, &name)? {
+            true => Ok(()),
+            false => self.note_deleted(&name),
+        }
     }
 }
 
@@ -474,6 +562,6 @@ fn remove_backing(qmp: &mut Qmp, kind: DeviceKind, name: &str) {
 }
 
 /// A number that no other process guesses or repeats.
-fn random() -> u64 {
+pub(super) fn random() -> u64 {
     RandomState::new().hash_one(std::process::id()) | 1
 }

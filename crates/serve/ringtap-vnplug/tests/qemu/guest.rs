@@ -64,7 +64,7 @@ fn start() -> ! {
 }
 
 fn agent() -> Result<(), Box<dyn Error>> {
-    let mut link = HostLink::connect(LIMIT)?;
+    let mut link = HostLink::connect("check", LIMIT)?;
     println!("GUEST connected");
     let mut devices: BTreeMap<SharedId, GuestDevice> = BTreeMap::new();
     loop {

@@ -32,9 +32,10 @@ impl Machine {
     pub(crate) fn attach_with(&self, limits: GuestLimits) -> Result<GuestVm, VmError> {
         let limits = GuestLimits {
             answer_ms: u64::try_from(LIMIT.as_millis()).unwrap(),
+            greeting_ms: u64::try_from(LIMIT.as_millis()).unwrap(),
             ..limits
         };
-        GuestVm::attach(&Monitor::Qmp(self.0.qmp()), limits)
+        GuestVm::attach(&Monitor::Qmp(self.0.qmp()), "check", limits)
     }
 
     /// Takes in events until one has happened; returns it.

@@ -53,6 +53,22 @@ pub enum VmError {
     /// The guest does not let devices go.
     #[error("the guest does not let go of {0}: end its agent, or restart the VM")]
     Held(String),
+    /// A name that no application has.
+    #[error("{0:?} is no name of an application: use at most 32 of a-z, 0-9 and _")]
+    Name(String),
+    /// Another process serves the guest.
+    #[error(
+        "process {process} serves this VM for the application {application} already: end it first"
+    )]
+    Owned {
+        /// The application.
+        application: String,
+        /// The other process, by its number in its own PID namespace.
+        process: u32,
+    },
+    /// QEMU runs, but its QMP socket or libvirt does not answer.
+    #[error("libvirt or QEMU's QMP socket does not answer, while the VM runs on: try again later")]
+    Disconnected,
     /// The guest's kernel, or another program, has unplugged a device.
     #[error("{0} was unplugged, but not by this process: attach the VM again")]
     Unplugged(String),

@@ -7,7 +7,7 @@ use std::time::Instant;
 use ringtap_ipc::event::{Event, sleep_on};
 use rustix::event::{PollFd, PollFlags};
 
-use super::{FromGuest, GuestVm, LONGEST_PAUSE, ROUND_INTERVAL, VmError};
+use super::{FromGuest, GuestVm, LONGEST_PAUSE, ROUND_INTERVAL, Reconnect, VmError};
 use crate::device::SharedId;
 
 /// What can end a sleep.
@@ -24,9 +24,11 @@ impl GuestVm {
     pub(super) fn round(&mut self, deadline: Option<Instant>) -> Result<bool, VmError> {
         let worked = self.last_round.elapsed().min(LONGEST_PAUSE);
         std::thread::sleep(worked.max(ROUND_INTERVAL));
-        match self.advance_unplugs() {
-            Err(VmError::Gone) => self.lose(),
-            advanced => advanced?,
+        let followed = self.follow_reconnect();
+        self.settle(followed)?;
+        if self.reconnect.is_none() && !self.is_gone {
+            let advanced = self.advance_unplugs();
+            self.settle(advanced)?;
         }
         let ready = self.sleep(deadline)?;
         self.last_round = Instant::now();
@@ -50,11 +52,12 @@ impl GuestVm {
     }
 
     fn sleep(&self, deadline: Option<Instant>) -> Result<Vec<Awaited>, VmError> {
-        let mut awaited = vec![Awaited::Waker, Awaited::Qmp];
-        let mut fds = vec![
-            PollFd::new(&self.wake, PollFlags::IN),
-            PollFd::new(&self.qmp, PollFlags::IN),
-        ];
+        let mut awaited = vec![Awaited::Waker];
+        let mut fds = vec![PollFd::new(&self.wake, PollFlags::IN)];
+        if self.reconnect.is_none() {
+            awaited.push(Awaited::Qmp);
+            fds.push(PollFd::new(&self.qmp, PollFlags::IN));
+        }
         if let Some(channel) = &self.channel {
             awaited.push(Awaited::Port);
             fds.push(channel.poll());
@@ -66,9 +69,11 @@ impl GuestVm {
                 fds.push(PollFd::new(event, PollFlags::IN));
             }
         }
-        let has_news = self.qmp.has_news();
-        let now = has_news.then(Instant::now);
-        let due = [now, self.unplug_due(), deadline];
+        let has_news = self.reconnect.is_none() && self.qmp.has_news();
+        // What follows up on QMP may have found something to report.
+        let now = (has_news || !self.queue.is_empty()).then(Instant::now);
+        let told = self.reconnect.as_ref().and_then(Reconnect::due);
+        let due = [now, told, self.unplug_due(), deadline];
         let until = due.into_iter().flatten().min();
         let timeout = until.map(|until| until.saturating_duration_since(Instant::now()));
         let ready = sleep_on(fds, timeout)?;
@@ -78,15 +83,16 @@ impl GuestVm {
     }
 
     fn take_news(&mut self) -> Result<(), VmError> {
-        let Ok(news) = self.qmp.news() else {
-            self.lose();
-            return Ok(());
+        let news = match self.qmp.news() {
+            Ok(news) => news,
+            Err(_) => return self.settle(Err(VmError::Gone)),
         };
         if news.port_open == Some(false) {
             self.agent_left();
         }
         let noted = news.deleted.iter().map(|name| self.note_deleted(name));
-        noted.fold(Ok(()), Result::and)
+        let noted = noted.fold(Ok(()), Result::and);
+        self.settle(noted)
     }
 
     fn take_messages(&mut self) -> Result<(), VmError> {
@@ -99,17 +105,19 @@ impl GuestVm {
             self.take_message(message)?;
         }
         if !is_open {
-            self.channel = None;
-            self.agent_left();
+            self.lose();
         }
         Ok(())
     }
 
     /// QEMU is gone: so is everything that was plugged.
-    fn lose(&mut self) {
+    pub(super) fn lose(&mut self) {
+        if std::mem::replace(&mut self.is_gone, true) {
+            return;
+        }
         self.agent_left();
-        self.is_gone = true;
         self.channel = None;
+        self.reconnect = None;
         self.devices.clear();
         self.queue.push_back(FromGuest::Gone);
     }
