@@ -39,18 +39,14 @@ static __always_inline __u32 rt_vlan_number(const struct rt_view *view)
 	return bpf_ntohs(tag[1]) & 0xfff;
 }
 
-/* Type and code of ICMP; an echo reply counts as its request. */
+/* Type and code of ICMP, then 1; 0 without them. */
 static __always_inline __u32 rt_icmp_number(const struct rt_view *view, const struct rt_found *found)
 {
 	__u8 head[2] __attribute__((aligned(2)));
 
 	if (!found->payload || !rt_read(view, found->payload, head, sizeof(head)))
 		return 0;
-	if (found->last == RT_ICMP && head[0] == 0)
-		head[0] = 8;
-	if (found->last == RT_ICMPV6 && head[0] == 129)
-		head[0] = 128;
-	return ((__u32)head[0] << 8 | head[1]) * 0x10001;
+	return (__u32)head[0] << 24 | (__u32)head[1] << 16 | 1;
 }
 
 /* Fills in lengths and TCP fields. */

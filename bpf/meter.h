@@ -34,7 +34,7 @@ struct rt_meter_config {
 struct rt_meter_key {
 	__u32 source[4]; /* addresses in words, host order; an IPv4 address is one word */
 	__u32 destination[4];
-	__u32 ports; /* the source's in the upper half; of ICMP type and code, twice */
+	__u32 ports; /* the source's in the upper half; of ICMP type and code, then 1 */
 	__u32 rest;  /* VLAN number << 16 | protocol << 8 | IP version */
 };
 

@@ -75,7 +75,7 @@ pub struct FlowCounts {
     pub source: [u32; 4],
     pub destination: [u32; 4],
     pub is_ipv6: bool,
-    /// Source and destination port; of ICMP type and code, twice. 0 for fragments.
+    /// Source and destination port; of ICMP type and code, then 1. 0 for fragments.
     pub ports: (u16, u16),
     pub protocol: u8,
     pub vlan: u16,

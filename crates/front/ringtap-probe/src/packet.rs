@@ -140,8 +140,8 @@ impl PacketKey {
     fn new(ip: &Ip<'_>, vlan: u16) -> Self {
         let ports = match ip.protocol {
             ICMP | ICMPV6 if ip.fragment.is_none() => {
-                let port = icmp_number(ip.protocol, ip.payload);
-                (port, port)
+                let head = ip.payload.first_chunk().copied().unwrap_or_default();
+                icmp_ports(ip.protocol, u16::from_be_bytes(head))
             }
             _ => ip.first_ports().unwrap_or_default(),
         };
@@ -187,15 +187,23 @@ impl PacketKey {
     }
 }
 
-/// `type * 256 + code`; an echo reply counts as its request, so that both belong to one flow.
-fn icmp_number(protocol: u8, payload: &[u8]) -> u16 {
-    let [kind, code] = payload.first_chunk().copied().unwrap_or_default();
-    let kind = match (protocol, kind) {
-        (ICMP, 0) => 8,
-        (ICMPV6, 129) => 128,
-        _ => kind,
-    };
-    u16::from_be_bytes([kind, code])
+/// Ports of an ICMP packet with this `type * 256 + code`: its own number, then that of the packets that
+/// answer it.
+///
+/// So a request and its answer have the same key in opposite directions. A message that has no answer has its
+/// own number twice. Pairs: RFC 792, 950, 1256, 4443, 4620, 4861.
+pub(crate) fn icmp_ports(protocol: u8, number: u16) -> (u16, u16) {
+    const V4: [[u8; 2]; 5] = [[8, 0], [10, 9], [13, 14], [15, 16], [17, 18]];
+    const V6: [[u8; 2]; 4] = [[128, 129], [133, 134], [135, 136], [139, 140]];
+    let [kind, code] = number.to_be_bytes();
+    let pairs = if protocol == ICMP { &V4[..] } else { &V6[..] };
+    let answer = pairs.iter().find_map(|pair| match *pair {
+        [request, answer] if request == kind => Some(answer),
+        [request, answer] if answer == kind => Some(request),
+        _ => None,
+    });
+    let answer = answer.map_or(number, |kind| u16::from_be_bytes([kind, code]));
+    (number, answer)
 }
 
 /// An address as a number, upper half first.

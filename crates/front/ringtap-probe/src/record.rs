@@ -47,10 +47,11 @@ pub struct FlowKey {
     pub source: IpAddr,
     /// Address of the responder.
     pub destination: IpAddr,
-    /// Port of the originator; for ICMP `type * 256 + code`, with an echo reply counted as its request.
+    /// Port of the originator; for ICMP `type * 256 + code` of its packets.
     /// 0: the protocol has no ports, or the packet is a fragment whose first part was not seen.
     pub source_port: u16,
-    /// Port of the responder; for ICMP the same number as in `source_port`.
+    /// Port of the responder; for ICMP `type * 256 + code` of the packets that answer, which is the number in
+    /// `source_port` for messages without an answer.
     pub destination_port: u16,
     /// IP protocol number.
     pub protocol: u8,

@@ -16,7 +16,7 @@ use std::str::FromStr;
 use std::time::{Duration, Instant};
 
 use super::{ExportError, Exporter};
-use crate::record::Record;
+use crate::record::{FlowRecord, Record};
 use fields::data_records;
 use message::FlowMessage;
 use socket::{CollectorSocket, SendOutcome};
@@ -122,9 +122,9 @@ impl FlowExporter {
         })
     }
 
-    /// A message with the templates in front if they are due.
-    fn message(&mut self) -> FlowMessage {
-        let mut message = FlowMessage::new(self.protocol);
+    /// A message for this flow and others, with the templates in front if they are due.
+    fn message(&mut self, first: &FlowRecord) -> FlowMessage {
+        let mut message = FlowMessage::new(self.protocol, first);
         let now = Instant::now();
         if self.templates_due.is_none_or(|due| due <= now) {
             message.put_templates();
@@ -181,11 +181,12 @@ impl Exporter for FlowExporter {
         let mut message = None;
         for record in records {
             let Record::Flow(flow) = record else { continue };
-            let mut current = message.take().unwrap_or_else(|| self.message());
-            let records: Vec<_> = data_records(flow, self.protocol).collect();
-            if !current.has_room(&records) {
+            let mut current = message.take().unwrap_or_else(|| self.message(flow));
+            let mut records: Vec<_> = data_records(flow, self.protocol, current.start()).collect();
+            if !current.has_room(flow, &records) {
                 self.send(current);
-                current = self.message();
+                current = self.message(flow);
+                records = data_records(flow, self.protocol, current.start()).collect();
             }
             current.put_flow(records);
             message = Some(current);

@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 
 use super::{ExportError, Exporter};
 use crate::analysis::protocol_word;
-use crate::record::{Details, DnsRecord, EndReason, FlowRecord, Measurement, Record};
+use crate::record::{Details, DnsRecord, EndReason, FlowKey, FlowRecord, Measurement, Record};
 
 /// Writes records as lines of JSON.
 pub struct JsonLines<W> {
@@ -52,6 +52,16 @@ pub fn object(record: &Record) -> Value {
     }
 }
 
+/// Both ports as Zeek has them: of ICMP the type, and the type of the answer or else the code.
+fn ports(key: &FlowKey) -> (u16, u16) {
+    let [kind, code] = key.source_port.to_be_bytes().map(u16::from);
+    match key.protocol {
+        1 | 58 if key.source_port == key.destination_port => (kind, code),
+        1 | 58 => (kind, key.destination_port >> 8),
+        _ => (key.source_port, key.destination_port),
+    }
+}
+
 fn flow_object(flow: &FlowRecord) -> Value {
     let FlowRecord {
         key,
@@ -59,12 +69,7 @@ fn flow_object(flow: &FlowRecord) -> Value {
         backward,
         ..
     } = flow;
-    let is_icmp = matches!(key.protocol, 1 | 58);
-    let [kind, code] = key.source_port.to_be_bytes().map(u16::from);
-    let (from, to) = match is_icmp {
-        true => (kind, code),
-        false => (key.source_port, key.destination_port),
-    };
+    let (from, to) = ports(key);
     let first_ns = flow.first_ns();
     let mut object = json!({
         "type": "flow",

@@ -248,7 +248,28 @@ fn request_and_reply_of_a_ping_are_one_flow() {
         panic!("{flows:?}")
     };
     assert_eq!((flow.forward.packets, flow.backward.packets), (1, 1));
-    assert_eq!(flow.key.source_port, 8 << 8);
+    assert_eq!(
+        (flow.key.source_port, flow.key.destination_port),
+        (8 << 8, 0)
+    );
+}
+
+#[test]
+fn a_reply_without_its_request_has_its_own_type() {
+    let mut metered = Metered::new(FlowOptions::default());
+    let base = PacketBuilder::ethernet2([1; 6], [2; 6]).ipv4(SERVER.0, CLIENT.0, 64);
+    let mut frame = Vec::new();
+    let reply = base.icmpv4_echo_reply(1, 1);
+    reply.write(&mut frame, &[0; 56]).expect("memory");
+    metered.frame(START, &frame);
+    let flows = metered.flows();
+    let [flow] = &flows[..] else {
+        panic!("{flows:?}")
+    };
+    assert_eq!(
+        (flow.key.source_port, flow.key.destination_port),
+        (0, 8 << 8)
+    );
 }
 
 #[test]

@@ -15,7 +15,7 @@ use ringtap_ipc::time::{nanoseconds, now_ns};
 use super::{ProbeWorker, WorkerReport};
 use crate::analysis::AnalysisKind;
 use crate::flows::FlowPart;
-use crate::packet::PacketKey;
+use crate::packet::{ICMP, ICMPV6, PacketKey, icmp_ports};
 
 /// Time between two looks at the kernel's counts, at whole multiples of it.
 pub(crate) const TAKING: Duration = Duration::from_secs(1);
@@ -134,11 +134,15 @@ fn part(counts: FlowCounts) -> FlowPart {
         true => [join(a, b), join(c, d)],
         false => [0, a.into()],
     };
+    let ports = match counts.protocol {
+        ICMP | ICMPV6 if counts.ports.1 != 0 => icmp_ports(counts.protocol, counts.ports.0),
+        _ => counts.ports,
+    };
     FlowPart {
         key: PacketKey {
             source: words(counts.source),
             destination: words(counts.destination),
-            ports: counts.ports,
+            ports,
             vlan: counts.vlan,
             protocol: counts.protocol,
             is_ipv6: counts.is_ipv6,

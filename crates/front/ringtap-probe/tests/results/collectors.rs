@@ -1,19 +1,21 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! IPFIX and NetFlow v9 in `nfcapd` of nfdump and `nfacctd` of pmacct.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io::Read as _;
-use std::net::{TcpListener, UdpSocket};
+use std::net::{IpAddr, TcpListener, UdpSocket};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use ringtap_probe::export::Exporter as _;
 use ringtap_probe::export::ipfix::{FlowExporter, FlowProtocol};
-use ringtap_testkit::{LIMIT, Namespace, Running, require_root, require_tool};
+use ringtap_probe::record::{EndReason, FlowRecord, OneWay, Record};
+use ringtap_testkit::{LIMIT, Namespace, Running, require_root, require_tool, say_skipped};
 use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::flows::{Totals, flows, records, totals, with_texts};
+use crate::flows::{NEW_YEAR_NS, Totals, flows, records, totals, with_texts};
 
 const UDP: &str = "udp://127.0.0.1:9995";
 const EVERY: Duration = Duration::from_secs(600);
@@ -31,14 +33,7 @@ fn nfcapd_gets_the_packets_and_bytes_of_each_flow() {
         let folder = tempfile::tempdir().expect("a folder");
         let collector = nfcapd(&net, folder.path());
         let flows = with_texts(flows(200));
-        net.enter(|| {
-            let mut exporter = exporter(protocol, UDP);
-            for part in flows.chunks(7) {
-                exporter.write(&records(part)).expect("it is sent");
-                drained(&net);
-            }
-            assert_eq!(exporter.lost(), 0);
-        });
+        send(&net, protocol, &flows);
         assert_eq!(
             nfdump(collector, folder.path()),
             totals(&flows),
@@ -48,14 +43,341 @@ fn nfcapd_gets_the_packets_and_bytes_of_each_flow() {
 }
 
 #[test]
+fn tshark_reads_each_value_of_each_record() {
+    require_tool!("tshark");
+    let flows = flows(60);
+    let (first, second) = flows.split_at(40);
+    for protocol in [
+        FlowProtocol::Ipfix,
+        FlowProtocol::IpfixUniflow,
+        FlowProtocol::NetflowV9,
+    ] {
+        let told = tshark(protocol, &[&records(first), &records(second)]);
+        let expected: Vec<_> = flows
+            .iter()
+            .flat_map(|flow| lines(flow, protocol))
+            .collect();
+        let got: Vec<_> = told.split("\n        Flow ").skip(1).map(values).collect();
+        assert_eq!(got.len(), expected.len(), "{protocol:?}: {told}");
+        for (got, expected) in got.iter().zip(&expected) {
+            assert_eq!(got, expected, "{protocol:?}");
+        }
+        assert_sequence(protocol, &told);
+    }
+}
+
+/// The values of one record, as tshark prints them.
+fn values(record: &str) -> Vec<String> {
+    const NAMES: [&str; 11] = [
+        "SrcAddr",
+        "DstAddr",
+        "SrcPort",
+        "DstPort",
+        "Protocol",
+        "Vlan Id",
+        "TCP Flags",
+        "Flow End Reason",
+        "Packets",
+        "Octets",
+        "StartTime",
+    ];
+    let record = record.split("\nFrame ").next().unwrap_or(record);
+    // Times since the system's start are compared by their own test.
+    let record = record.split("seconds (switched)]").next().unwrap_or(record);
+    let lines = record
+        .lines()
+        .filter_map(|line| line.trim().split_once(": "));
+    let lines = lines.filter(|(name, _)| NAMES.contains(name) || *name == "EndTime");
+    lines
+        .map(|(name, value)| {
+            let number = value
+                .split_once(" (")
+                .filter(|_| name == "Protocol" || name == "Flow End Reason");
+            let value = number.map_or(value, |(_, number)| number.trim_end_matches(')'));
+            let value = match name {
+                "StartTime" | "EndTime" => value,
+                _ => value.split([' ', ',']).next().unwrap_or(value),
+            };
+            format!("{name}: {value}")
+        })
+        .collect()
+}
+
+/// The same values from the flow itself: one record with both directions, or one for each.
+fn lines(flow: &FlowRecord, protocol: FlowProtocol) -> Vec<Vec<String>> {
+    let key = &flow.key;
+    let there = [
+        (key.source, key.source_port),
+        (key.destination, key.destination_port),
+    ];
+    let back = [there[1], there[0]];
+    let ways = [(&flow.forward, there), (&flow.backward, back)];
+    let mut records: Vec<Vec<String>> = Vec::new();
+    for (number, (way, [(from, from_port), (to, to_port)])) in ways.into_iter().enumerate() {
+        if way.packets == 0 {
+            continue;
+        }
+        let numbers = [
+            format!("Packets: {}", way.packets),
+            format!("Octets: {}", way.bytes),
+        ];
+        let times = [
+            format!("StartTime: {}", new_year_time(way.first_ns)),
+            format!("EndTime: {}", new_year_time(way.last_ns)),
+        ];
+        let flags = format!("TCP Flags: {:#04x}", way.tcp_flags);
+        if number == 1 && protocol == FlowProtocol::Ipfix {
+            let record = records.last_mut().expect("the way there comes first");
+            record.extend([flags].into_iter().chain(numbers).chain(times));
+            continue;
+        }
+        let head = [
+            format!("SrcAddr: {from}"),
+            format!("DstAddr: {to}"),
+            format!("SrcPort: {from_port}"),
+            format!("DstPort: {to_port}"),
+            format!("Protocol: {}", key.protocol),
+            format!("Vlan Id: {}", key.vlan),
+            flags,
+            // IANA's values of flowEndReason.
+            format!(
+                "Flow End Reason: {}",
+                match flow.end {
+                    EndReason::Idle => 1,
+                    EndReason::Active => 2,
+                    EndReason::Fin | EndReason::Reset => 3,
+                    EndReason::End => 4,
+                    EndReason::Evicted => 5,
+                }
+            ),
+        ];
+        records.push(head.into_iter().chain(numbers).chain(times).collect());
+    }
+    records
+}
+
+/// A time in the first minute of 2026 as tshark prints it, cut to milliseconds.
+fn new_year_time(time_ns: u64) -> String {
+    let ms = (time_ns - NEW_YEAR_NS) / 1_000_000;
+    assert!(ms < 60_000, "in the first minute");
+    format!(
+        "Jan  1, 2026 00:00:{:02}.{:03}000000 UTC",
+        ms / 1000,
+        ms % 1000
+    )
+}
+
+/// RFC 7011: records sent before this message. RFC 3954: messages.
+fn assert_sequence(protocol: FlowProtocol, told: &str) {
+    let mut sent = 0;
+    for message in told.split("Cisco NetFlow/IPFIX").skip(1) {
+        let sequence = message
+            .split_once("FlowSequence: ")
+            .map(|(_, rest)| rest.lines().next());
+        assert_eq!(
+            sequence,
+            Some(Some(sent.to_string().as_str())),
+            "{protocol:?}"
+        );
+        sent += match protocol {
+            FlowProtocol::NetflowV9 => 1,
+            _ => message.matches("\n        Flow ").count(),
+        };
+    }
+    assert!(sent > 1, "several messages");
+}
+
+#[test]
+fn netflow_v9_counts_times_from_the_start_in_its_header() {
+    require_tool!("tshark");
+    let mut flows = flows(3);
+    // 2004: further from the others than 32 bits of milliseconds.
+    flows[1].forward.first_ns -= 22 * 365 * 86_400 * 1_000_000_000;
+    flows[1].forward.last_ns -= 22 * 365 * 86_400 * 1_000_000_000;
+    flows[1].backward = OneWay::default();
+    flows[2].backward = OneWay::default();
+    let told = tshark(FlowProtocol::NetflowV9, &[&records(&flows)]);
+    let number = |text: &str, name: &str| -> f64 {
+        let value = text
+            .split_once(name)
+            .and_then(|(_, rest)| rest.split(' ').next());
+        value
+            .and_then(|value| value.trim().parse().ok())
+            .unwrap_or_else(|| panic!("{name} in {text}"))
+    };
+    let mut got = Vec::new();
+    for message in told.split("Cisco NetFlow/IPFIX").skip(1) {
+        let seconds = message
+            .split_once("CurrentSecs: ")
+            .and_then(|(_, rest)| rest.lines().next());
+        let seconds: f64 = seconds.and_then(|text| text.parse().ok()).expect("a time");
+        let start = seconds - number(message, "SysUptime: ");
+        for switched in message.split("seconds (switched)]").skip(1) {
+            got.push([
+                start + number(switched, "StartTime: "),
+                start + number(switched, "EndTime: "),
+            ]);
+        }
+    }
+    let ms = |time_ns: u64| Duration::from_millis(time_ns / 1_000_000).as_secs_f64();
+    assert_eq!(got.len(), 3, "{told}");
+    for (got, flow) in got.iter().zip(&flows) {
+        let expected = [ms(flow.forward.first_ns), ms(flow.forward.last_ns)];
+        let differ = [got[0] - expected[0], got[1] - expected[1]].map(f64::abs);
+        assert!(differ.iter().all(|by| *by < 0.0005), "{got:?} {expected:?}");
+    }
+}
+
+/// One flow for each type and code of ICMP, and of ICMPv6, in one direction; and pings in both.
+fn icmp_flows() -> (Vec<FlowRecord>, BTreeSet<(u64, IpAddr, u64)>) {
+    let template = flows(3);
+    let mut all = Vec::new();
+    let mut expected = BTreeSet::new();
+    for (protocol, template) in [(1, &template[1]), (58, &template[0])] {
+        for kind in 0..=255_u16 {
+            let number = kind << 8 | kind % 16;
+            let mut flow = template.clone();
+            flow.key.protocol = protocol;
+            (flow.key.source_port, flow.key.destination_port) = (number, number);
+            flow.backward = OneWay::default();
+            expected.insert((protocol.into(), flow.key.source, number.into()));
+            all.push(flow);
+        }
+    }
+    for (protocol, template, request, reply) in
+        [(1, &template[1], 8, 0), (58, &template[0], 128, 129)]
+    {
+        let mut flow = template.clone();
+        flow.key.protocol = protocol;
+        (flow.key.source_port, flow.key.destination_port) = (request << 8, reply << 8);
+        flow.backward = flow.forward;
+        expected.insert((protocol.into(), flow.key.source, u64::from(request) << 8));
+        expected.insert((protocol.into(), flow.key.destination, u64::from(reply) << 8));
+        all.push(flow);
+    }
+    (all, expected)
+}
+
+#[test]
+fn nfcapd_gets_type_and_code_of_all_icmp() {
+    require_root!();
+    require_tool!("nfcapd", "nfdump");
+    let (flows, expected) = icmp_flows();
+    for protocol in [FlowProtocol::IpfixUniflow, FlowProtocol::NetflowV9] {
+        let net = Namespace::new("icmp_types");
+        let folder = tempfile::tempdir().expect("a folder");
+        let collector = nfcapd(&net, folder.path());
+        send(&net, protocol, &flows);
+        let icmp = |line: &Value| {
+            let mut sources = ["src4_addr", "src6_addr"].into_iter();
+            let source = sources
+                .find_map(|name| line[name].as_str())
+                .and_then(|text| text.parse().ok());
+            let icmp = number(line, "icmp_type") << 8 | number(line, "icmp_code");
+            (number(line, "proto"), source.expect("an address"), icmp)
+        };
+        let lines = nfdump_lines(collector, folder.path());
+        let got: BTreeSet<_> = lines.iter().map(icmp).collect();
+        assert_same(&got, &expected, protocol);
+    }
+}
+
+#[test]
+fn goflow2_gets_type_and_code_of_all_icmp() {
+    require_root!();
+    let home = std::env::var("HOME").expect("a home");
+    let goflow2 = Path::new(&home).join(".cache/ringtap/go/goflow2");
+    if !goflow2.exists() {
+        say_skipped("needs goflow2 in ~/.cache/ringtap/go");
+        return;
+    }
+    let (flows, expected) = icmp_flows();
+    for protocol in [FlowProtocol::IpfixUniflow, FlowProtocol::NetflowV9] {
+        let net = Namespace::new("icmp_goflow");
+        let collector = net.spawn(
+            text(&goflow2),
+            &["-listen", "netflow://127.0.0.1:9995", "-addr", ""],
+        );
+        listening(&net);
+        send(&net, protocol, &flows);
+        collector.signal(Signal::INT);
+        let icmp = |line: &str| {
+            let line: Value = serde_json::from_str(line).expect("JSON");
+            let source = line["src_addr"].as_str().and_then(|text| text.parse().ok());
+            let protocol = match line["proto"].as_str() {
+                Some("ICMP") => 1,
+                Some("IPv6-ICMP") => 58,
+                _ => panic!("{line}"),
+            };
+            (
+                protocol,
+                source.expect("an address"),
+                number(&line, "dst_port"),
+            )
+        };
+        let got: BTreeSet<_> = collector.wait(LIMIT).stdout.lines().map(icmp).collect();
+        assert_same(&got, &expected, protocol);
+    }
+}
+
+fn assert_same<T: Ord + std::fmt::Debug>(
+    got: &BTreeSet<T>,
+    expected: &BTreeSet<T>,
+    protocol: FlowProtocol,
+) {
+    let only = |one: &BTreeSet<T>, other: &BTreeSet<T>| {
+        format!("{:?}", one.difference(other).take(9).collect::<Vec<_>>())
+    };
+    assert!(
+        got == expected,
+        "{protocol:?}: got {}, not {}",
+        only(got, expected),
+        only(expected, got)
+    );
+}
+
+/// Sends these flows to the collector of a namespace, which takes them all.
+fn send(net: &Namespace, protocol: FlowProtocol, flows: &[FlowRecord]) {
+    net.enter(|| {
+        let mut exporter = exporter(protocol, UDP);
+        for part in flows.chunks(7) {
+            exporter.write(&records(part)).expect("it is sent");
+            drained(net);
+        }
+        assert_eq!(exporter.lost(), 0);
+    });
+}
+
+fn number(line: &Value, name: &str) -> u64 {
+    line[name]
+        .as_u64()
+        .unwrap_or_else(|| panic!("{name} in {line}"))
+}
+
+#[test]
 fn tshark_reads_the_application_and_the_host_of_each_flow() {
     require_tool!("tshark");
+    let flows = records(&with_texts(flows(60)));
+    let told = tshark(FlowProtocol::Ipfix, &[&flows]);
+    let found = |what: &str| {
+        told.lines()
+            .filter(|line| line.trim().starts_with(what))
+            .count()
+    };
+    assert!(!told.contains("Malformed"), "{told}");
+    // Biflows have one record each; a fourth of the flows has one direction, so one record, too.
+    assert_eq!(found("ApplicationName: http"), 20, "{told}");
+    assert_eq!(found("HTTP Request Host: www."), 20, "{told}");
+}
+
+/// What `tshark -V` prints of the messages that hold these records, one part after the other.
+fn tshark(protocol: FlowProtocol, parts: &[&[Record]]) -> String {
     let collector = UdpSocket::bind("127.0.0.1:0").expect("a port");
     let port = collector.local_addr().expect("it is bound").port();
-    let mut exporter = exporter(FlowProtocol::Ipfix, &format!("udp://127.0.0.1:{port}"));
-    exporter
-        .write(&records(&with_texts(flows(60))))
-        .expect("it is sent");
+    let mut exporter = exporter(protocol, &format!("udp://127.0.0.1:{port}"));
+    for part in parts {
+        exporter.write(part).expect("it is sent");
+    }
     // Over the loopback interface, what was sent is there.
     collector.set_nonblocking(true).expect("a socket");
     let mut file = Vec::new();
@@ -87,16 +409,8 @@ fn tshark_reads_the_application_and_the_host_of_each_flow() {
         "-d",
         &format!("udp.port=={port},cflow"),
     ]);
-    let told = Running::start(command).wait(LIMIT).success().stdout;
-    let found = |what: &str| {
-        told.lines()
-            .filter(|line| line.trim().starts_with(what))
-            .count()
-    };
-    assert!(!told.contains("Malformed"), "{told}");
-    // Biflows have one record each; a fourth of the flows has one direction, so one record, too.
-    assert_eq!(found("ApplicationName: http"), 20, "{told}");
-    assert_eq!(found("HTTP Request Host: www."), 20, "{told}");
+    command.env("TZ", "UTC");
+    Running::start(command).wait(LIMIT).success().stdout
 }
 
 #[test]
@@ -119,13 +433,7 @@ fn nfacctd_gets_the_packets_and_bytes_of_each_flow() {
         let collector = net.spawn("nfacctd", &["-f", text(&config)]);
         listening(&net);
         let flows = with_texts(flows(200));
-        net.enter(|| {
-            let mut exporter = exporter(protocol, UDP);
-            for part in flows.chunks(7) {
-                exporter.write(&records(part)).expect("it is sent");
-                drained(&net);
-            }
-        });
+        send(&net, protocol, &flows);
         collector.signal(Signal::INT);
         let _ended = collector.wait(LIMIT);
         let mut got = Totals::new();
@@ -273,16 +581,20 @@ fn nfcapd(net: &Namespace, folder: &Path) -> Running {
 }
 
 /// Ends the collector and reads what it stored.
-fn nfdump(collector: Running, folder: &Path) -> Totals {
+fn nfdump_lines(collector: Running, folder: &Path) -> Vec<Value> {
     collector.signal(Signal::TERM);
     let _ended = collector.wait(LIMIT);
     let mut command = std::process::Command::new("nfdump");
     command.args(["-q", "-6", "-R", text(folder), "-o", "json"]);
     let json = Running::start(command).wait(LIMIT).success().stdout;
-    let mut got = Totals::new();
     // nfdump leaves out the brackets with -q.
-    let lines: Vec<Value> = serde_json::from_str(&format!("[{json}]")).expect("JSON");
-    for line in &lines {
+    serde_json::from_str(&format!("[{json}]")).expect("JSON")
+}
+
+/// Ends the collector and adds up what it stored.
+fn nfdump(collector: Running, folder: &Path) -> Totals {
+    let mut got = Totals::new();
+    for line in &nfdump_lines(collector, folder) {
         let (source, destination) = match line.get("src4_addr") {
             Some(_) => ("src4_addr", "dst4_addr"),
             None => ("src6_addr", "dst6_addr"),
@@ -320,11 +632,7 @@ fn nfdump(collector: Running, folder: &Path) -> Totals {
 }
 
 fn add(totals: &mut Totals, line: &Value, names: [&str; 7]) {
-    let number = |name: &str| {
-        line[name]
-            .as_u64()
-            .unwrap_or_else(|| panic!("{name} in {line}"))
-    };
+    let number = |name: &str| number(line, name);
     let address = |name: &str| {
         line[name]
             .as_str()

@@ -67,11 +67,21 @@ fn flow(number: u16) -> FlowRecord {
         },
         backward: match number % 4 {
             0 => OneWay::default(),
-            _ => way(u64::from(number) + 1000, first_ns + 2_000_000),
+            _ => OneWay {
+                tcp_flags: 0x12,
+                ..way(u64::from(number) + 1000, first_ns + 2_000_000)
+            },
         },
         handshake_ns: number.is_multiple_of(2).then_some(2_500_000),
         first_payload_ns: None,
-        end: EndReason::Idle,
+        end: [
+            EndReason::Idle,
+            EndReason::Active,
+            EndReason::Fin,
+            EndReason::Reset,
+            EndReason::Evicted,
+            EndReason::End,
+        ][usize::from(number % 6)],
         part: 0,
         sampling: 1,
         details: None,

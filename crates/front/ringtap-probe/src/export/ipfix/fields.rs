@@ -4,14 +4,14 @@
 use std::net::IpAddr;
 
 use super::FlowProtocol;
+use super::message::SystemStart;
+use crate::packet::{ICMP, ICMPV6};
 use crate::record::{Details, EndReason, FlowKey, FlowRecord, OneWay};
 
 /// Enterprise number of elements that describe the way back (RFC 5103).
 const REVERSE: u32 = 29305;
 /// Marks an element with an enterprise number.
 const ENTERPRISE: u16 = 0x8000;
-const ICMP: u8 = 1;
-const ICMP_V6: u8 = 58;
 
 /// What a data record has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,6 +20,8 @@ pub(super) struct Template {
     biflow: bool,
     /// With [`TEXTS`].
     texts: bool,
+    /// With [`UPTIME_FIELDS`], and ICMP_TYPE for both families.
+    v9: bool,
 }
 
 /// One direction of a flow, with the other one.
@@ -28,6 +30,7 @@ struct FlowSide<'a> {
     key: FlowKey,
     there: &'a OneWay,
     back: &'a OneWay,
+    start: SystemStart,
 }
 
 /// Element, length in bytes, value.
@@ -35,8 +38,8 @@ type Element = (u16, u16, fn(&FlowSide<'_>) -> u64);
 
 /// Elements of every record, after the addresses.
 const FIELDS: [Element; 10] = [
-    (7, 2, |view| view.key.source_port.into()),
-    (11, 2, |view| view.key.destination_port.into()),
+    (7, 2, |view| source_port(&view.key).into()),
+    (11, 2, |view| destination_port(&view.key).into()),
     (4, 1, |view| view.key.protocol.into()),
     (58, 2, |view| view.key.vlan.into()),
     (6, 1, |view| view.there.tcp_flags.into()),
@@ -45,6 +48,12 @@ const FIELDS: [Element; 10] = [
     (1, 8, |view| view.there.bytes),
     (152, 8, |view| view.there.first_ns / 1_000_000),
     (153, 8, |view| view.there.last_ns / 1_000_000),
+];
+
+/// Elements of NetFlow v9, whose collectors ignore 152 and 153: FIRST_SWITCHED and LAST_SWITCHED (RFC 3954).
+const UPTIME_FIELDS: [Element; 2] = [
+    (22, 4, |view| view.start.uptime_ms(view.there.first_ns)),
+    (21, 4, |view| view.start.uptime_ms(view.there.last_ns)),
 ];
 
 /// Further element of biflows: the source is the initiator (RFC 5103, section 6.3).
@@ -82,10 +91,11 @@ const LONGEST_TEXT: usize = 254;
 impl Template {
     /// The templates that records of this protocol use.
     pub(super) fn all(protocol: FlowProtocol) -> impl Iterator<Item = Template> {
-        let all = (0..8).map(|bits| Template {
+        let all = (0..8).map(move |bits| Template {
             v6: bits & 1 != 0,
             biflow: bits & 2 != 0,
             texts: bits & 4 != 0,
+            v9: protocol == FlowProtocol::NetflowV9,
         });
         all.filter(move |template| match protocol {
             FlowProtocol::Ipfix => true,
@@ -106,9 +116,20 @@ impl Template {
         }
     }
 
+    /// icmpTypeCodeIPv4 or icmpTypeCodeIPv6; ICMP_TYPE of RFC 3954, where nfdump reads it for both families.
+    fn icmp(self) -> Element {
+        let element = if self.v6 && !self.v9 { 139 } else { 32 };
+        (element, 2, |view| {
+            icmp_number(&view.key).unwrap_or(0).into()
+        })
+    }
+
     fn ours(self) -> impl Iterator<Item = Element> {
+        let uptime = UPTIME_FIELDS.into_iter().filter(move |_| self.v9);
         FIELDS
             .into_iter()
+            .chain([self.icmp()])
+            .chain(uptime)
             .chain(self.biflow.then_some(BIFLOW_DIRECTION))
     }
 
@@ -148,6 +169,7 @@ impl Template {
 pub(super) fn data_records(
     flow: &FlowRecord,
     protocol: FlowProtocol,
+    start: SystemStart,
 ) -> impl Iterator<Item = (Template, Vec<u8>)> {
     let ways = [&flow.forward, &flow.backward].map(|way| way.packets > 0);
     let biflow = protocol == FlowProtocol::Ipfix && ways == [true, true];
@@ -168,13 +190,14 @@ pub(super) fn data_records(
                 v6: key.source.is_ipv6(),
                 biflow,
                 texts: flow.details.is_some() && protocol != FlowProtocol::NetflowV9,
+                v9: protocol == FlowProtocol::NetflowV9,
             };
-            let key = icmp_as_collectors_expect(key);
             let view = FlowSide {
                 flow,
                 key,
                 there,
                 back,
+                start,
             };
             let mut out = Vec::with_capacity(128);
             for address in [key.source, key.destination] {
@@ -207,16 +230,18 @@ fn swapped(key: FlowKey) -> FlowKey {
     }
 }
 
-/// Type and code of ICMP together in the destination port, as NetFlow has always had them.
-fn icmp_as_collectors_expect(key: FlowKey) -> FlowKey {
-    match key.protocol {
-        ICMP | ICMP_V6 => FlowKey {
-            source_port: 0,
-            destination_port: (key.source_port << 8) | (key.destination_port & 0xff),
-            ..key
-        },
-        _ => key,
-    }
+/// ICMP's type * 256 + code of this direction.
+fn icmp_number(key: &FlowKey) -> Option<u16> {
+    matches!(key.protocol, ICMP | ICMPV6).then_some(key.source_port)
+}
+
+fn source_port(key: &FlowKey) -> u16 {
+    icmp_number(key).map_or(key.source_port, |_| 0)
+}
+
+/// The destination port, or ICMP's type and code, as NetFlow has always had them.
+fn destination_port(key: &FlowKey) -> u16 {
+    icmp_number(key).unwrap_or(key.destination_port)
 }
 
 /// Values of flowEndReason; the end of the capture and RST count as an end that was detected.

@@ -5,15 +5,59 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::FlowProtocol;
 use super::fields::{Template, put};
+use crate::record::FlowRecord;
 
 /// Longest message in bytes: fits into one Ethernet frame over IPv6, with room for a tunnel.
 const MAX_MESSAGE: usize = 1400;
 /// Set header and padding of a record.
 const SET_OVERHEAD: usize = 8;
 
+/// The moment from which NetFlow v9 counts times, in milliseconds, as RFC 3954's system start.
+///
+/// Times are 32-bit numbers. So the start is half of their range before the time of export, which is now, or
+/// for flows of an old file the end of its first flow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct SystemStart {
+    start_ms: u64,
+    /// Time of export in seconds since 1970.
+    export_s: u64,
+}
+
+impl SystemStart {
+    const RANGE_MS: u64 = 1 << 31;
+
+    /// The start for a message that begins with this flow.
+    fn for_flow(flow: &FlowRecord) -> Self {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH);
+        let now_ms = now.unwrap_or_default().as_secs() * 1000;
+        let is_recent = now_ms.saturating_sub(flow.first_ns() / 1_000_000) < Self::RANGE_MS;
+        let export_ms = match is_recent {
+            true => now_ms,
+            false => flow.last_ns().div_ceil(1_000_000_000) * 1000,
+        };
+        SystemStart {
+            start_ms: export_ms.saturating_sub(Self::RANGE_MS),
+            export_s: export_ms / 1000,
+        }
+    }
+
+    /// Milliseconds from the start to a time in nanoseconds since 1970, at most 2^32 - 1.
+    pub(super) fn uptime_ms(self, time_ns: u64) -> u64 {
+        let uptime_ms = (time_ns / 1_000_000).saturating_sub(self.start_ms);
+        uptime_ms.min(u32::MAX.into())
+    }
+
+    /// Whether 32 bits hold the times of a flow.
+    fn fits(self, flow: &FlowRecord) -> bool {
+        let begins = flow.first_ns() / 1_000_000 >= self.start_ms;
+        begins && self.uptime_ms(flow.last_ns()) < u32::MAX.into()
+    }
+}
+
 /// A message under construction.
 pub(super) struct FlowMessage {
     protocol: FlowProtocol,
+    start: SystemStart,
     bytes: Vec<u8>,
     /// Template and start of the last set, if the set holds data.
     set: Option<(Template, usize)>,
@@ -23,13 +67,15 @@ pub(super) struct FlowMessage {
 }
 
 impl FlowMessage {
-    pub(super) fn new(protocol: FlowProtocol) -> Self {
+    /// A message without records, whose first one will be of this flow.
+    pub(super) fn new(protocol: FlowProtocol, first: &FlowRecord) -> Self {
         let header = match protocol {
             FlowProtocol::NetflowV9 => 20,
             _ => 16,
         };
         FlowMessage {
             protocol,
+            start: SystemStart::for_flow(first),
             bytes: vec![0; header],
             set: None,
             flows: 0,
@@ -48,8 +94,16 @@ impl FlowMessage {
         self.records
     }
 
-    /// Whether the records of a further flow fit.
-    pub(super) fn has_room(&self, records: &[(Template, Vec<u8>)]) -> bool {
+    /// The start of the times in its records.
+    pub(super) fn start(&self) -> SystemStart {
+        self.start
+    }
+
+    /// Whether the records of a further flow fit: its times, and its bytes.
+    pub(super) fn has_room(&self, flow: &FlowRecord, records: &[(Template, Vec<u8>)]) -> bool {
+        if self.protocol == FlowProtocol::NetflowV9 && !self.start.fits(flow) {
+            return false;
+        }
         let lengths = records
             .iter()
             .map(|(_, record)| record.len() + SET_OVERHEAD);
@@ -110,16 +164,17 @@ impl FlowMessage {
         let now = SystemTime::now()
             .duration_since(UNIX_EPOCH)
             .unwrap_or_default();
+        let export_s = self.start.export_s;
         let (sequence, domain) = (sequence.into(), domain.into());
         let header: &[(u16, u64)] = &match self.protocol {
             FlowProtocol::NetflowV9 => {
                 let records = u64::from(self.records + self.templates);
-                let uptime = now.as_secs() * 1000 + u64::from(now.subsec_millis());
+                let uptime = export_s * 1000 - self.start.start_ms;
                 vec![
                     (2, 9),
                     (2, records),
                     (4, uptime),
-                    (4, now.as_secs()),
+                    (4, export_s),
                     (4, sequence),
                     (4, domain),
                 ]
