@@ -103,6 +103,16 @@ pub(crate) struct FlowPart {
     pub(crate) counts: FlowCounts,
 }
 
+/// The first of some packets of one direction of a flow.
+#[derive(Clone, Copy, Debug)]
+struct FirstPacket {
+    time_ns: u64,
+    /// TCP flags.
+    flags: u8,
+    /// TCP sequence number, where it is known.
+    sequence: Option<u32>,
+}
+
 fn tick_bits(idle: Duration) -> u32 {
     let most_ns = (nanoseconds(idle) / TICKS_OF_IDLE).max(1);
     most_ns.ilog2().min(MOST_TICK_BITS)
@@ -180,8 +190,11 @@ impl FlowMeter {
         if let Some(fragment) = packet.fragment {
             self.fragments.complete(packet, fragment, &self.secret);
         }
-        let flags = packet.tcp.map_or(0, |tcp| tcp.flags);
-        let first = (packet.time_ns, flags);
+        let first = FirstPacket {
+            time_ns: packet.time_ns,
+            flags: packet.tcp.map_or(0, |tcp| tcp.flags),
+            sequence: packet.tcp.map(|tcp| tcp.sequence),
+        };
         if let Some(flow) = self.place(&packet.key, packet.hash, first, 1, records) {
             let entry = self.table.at(flow);
             let state = entry.count(packet);
@@ -204,7 +217,11 @@ impl FlowMeter {
             self.warm(hashes.iter().copied().take(together.len()));
             for (part, hash) in together.iter().zip(hashes) {
                 let counts = &part.counts;
-                let first = (counts.first_ns, counts.first_flags);
+                let first = FirstPacket {
+                    time_ns: counts.first_ns,
+                    flags: counts.first_flags,
+                    sequence: None,
+                };
                 if let Some(flow) = self.place(&part.key, hash, first, counts.packets, records) {
                     let state = self.table.at(flow).add(part);
                     self.table.touch(flow, state);
@@ -222,14 +239,13 @@ impl FlowMeter {
         }
     }
 
-    /// The flow of `packets` packets with this key and its hash, whose first has this time and these TCP
-    /// flags; `None` if sampling leaves it out.
+    /// The flow of `packets` packets with this key and its hash; `None` if sampling leaves it out.
     #[inline]
     fn place(
         &mut self,
         key: &PacketKey,
         hash: u64,
-        (time_ns, flags): (u64, u8),
+        first: FirstPacket,
         packets: u64,
         records: &mut Vec<Record>,
     ) -> Option<FlowIndex> {
@@ -237,13 +253,11 @@ impl FlowMeter {
             self.counters.not_sampled += packets;
             return None;
         }
-        self.move_time(time_ns, records);
+        self.move_time(first.time_ns, records);
         let hash = low_half(hash);
         let mut found = self.table.find(key, hash);
         if let Some(flow) = found {
-            found = self
-                .still_lasts(flow, time_ns, flags, records)
-                .then_some(flow);
+            found = self.still_lasts(flow, key, first, records).then_some(flow);
         }
         Some(match found {
             Some(flow) => flow,
@@ -254,7 +268,7 @@ impl FlowMeter {
                     self.counters.evicted += 1;
                     self.end(victim, EndReason::Evicted, records);
                 }
-                self.table.add(key, flags, hash)
+                self.table.add(key, first.flags, hash)
             }
         })
     }
@@ -306,13 +320,18 @@ impl FlowMeter {
     fn still_lasts(
         &mut self,
         flow: FlowIndex,
-        now_ns: u64,
-        flags: u8,
+        key: &PacketKey,
+        first: FirstPacket,
         records: &mut Vec<Record>,
     ) -> bool {
+        let now_ns = first.time_ns;
         let (active_ns, idle_ns) = (self.active_ns, self.idle_ns);
         let entry = self.table.at(flow);
-        let begins_anew = entry.state == FlowState::Closed && flags & (SYN | ACK) == SYN;
+        let begins_anew = entry.state == FlowState::Closed
+            && first.flags & (SYN | ACK) == SYN
+            && !first
+                .sequence
+                .is_some_and(|sequence| entry.repeats_syn(entry.way_of(key), sequence));
         if begins_anew || now_ns.saturating_sub(entry.last_ns()) >= idle_ns {
             let reason = entry.reason();
             self.end(flow, reason, records);

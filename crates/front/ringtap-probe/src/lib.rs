@@ -7,6 +7,7 @@ pub mod analysis;
 pub mod application;
 mod condition;
 pub mod config;
+mod connection;
 mod control;
 pub mod ctl;
 pub mod export;

@@ -75,6 +75,8 @@ impl<'a> Dissected<'a> {
         secret: &Secret,
     ) -> Option<Self> {
         let ip = hash::ip(data, link, headers)?;
+        // Files exist whose packets are longer than they claim.
+        let frame_bytes = frame_bytes.max(to_u32(data.len()));
         let vlan = u16::try_from(hash::vlan(data, link)).unwrap_or_default();
         // Of a frame that was cut, the captured bytes before the IP header are all there.
         let before = data.len() - (ip.header_length + ip.payload.len()).min(data.len());

@@ -6,6 +6,8 @@
 
 use std::net::IpAddr;
 
+pub use crate::connection::TcpEnd;
+
 /// One result.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Record {
@@ -70,16 +72,21 @@ pub struct OneWay {
     pub frame_bytes: u64,
     /// Payload of TCP and UDP, in bytes.
     pub payload_bytes: u64,
-    /// Time of the first packet; 0 without packets.
+    /// Bytes of the TCP stream by its sequence numbers, without retransmitted ones; of UDP, `payload_bytes`.
+    pub stream_bytes: u64,
+    /// Time of the earliest packet; 0 without packets.
     pub first_ns: u64,
-    /// Time of the last packet; 0 without packets.
+    /// Time of the latest packet; 0 without packets.
     pub last_ns: u64,
+    /// TCP segments whose sequence numbers were seen before; the kernel's meter misses those whose first copy
+    /// another processor took.
+    pub retransmissions: u32,
+    /// TCP segments with RST; at most 65,535.
+    pub resets: u16,
     /// All TCP flags seen, as in the TCP header.
     pub tcp_flags: u8,
-    /// TCP segments whose sequence numbers were seen before.
-    pub retransmissions: u32,
-    /// TCP segments with RST.
-    pub resets: u32,
+    /// State of the end of the TCP connection that sent these packets.
+    pub tcp_end: TcpEnd,
 }
 
 /// Texts that analyses of payload found in a flow.

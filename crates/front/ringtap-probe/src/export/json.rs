@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 
 use super::{ExportError, Exporter};
 use crate::analysis::protocol_word;
-use crate::record::{Details, DnsRecord, EndReason, FlowKey, FlowRecord, Measurement, Record};
+use crate::record::{Details, DnsRecord, FlowKey, FlowRecord, Measurement, Record};
 
 /// Writes records as lines of JSON.
 pub struct JsonLines<W> {
@@ -80,14 +80,15 @@ fn flow_object(flow: &FlowRecord) -> Value {
         "id.resp_p": to,
         "proto": protocol_word(key.protocol),
         "duration": seconds(flow.last_ns().saturating_sub(first_ns)),
-        "orig_bytes": forward.payload_bytes,
-        "resp_bytes": backward.payload_bytes,
+        "orig_bytes": forward.stream_bytes,
+        "resp_bytes": backward.stream_bytes,
         "orig_pkts": forward.packets,
         "resp_pkts": backward.packets,
         "orig_ip_bytes": forward.bytes,
         "resp_ip_bytes": backward.bytes,
         "orig_frame_bytes": forward.frame_bytes,
         "resp_frame_bytes": backward.frame_bytes,
+        "conn_state": flow.conn_state(),
         "end": flow.end.word(),
     });
     let Value::Object(fields) = &mut object else {
@@ -96,13 +97,17 @@ fn flow_object(flow: &FlowRecord) -> Value {
     let is_tcp = key.protocol == 6;
     let of_tcp = |value: u64| is_tcp.then(|| value.into());
     let above = |least: u64, value: u64| (value > least).then(|| value.into());
-    let again = [forward, backward].map(|way| way.retransmissions.into());
-    let optional: [(&str, Option<Value>); 10] = [
-        ("conn_state", is_tcp.then(|| state_of(flow).into())),
+    let optional: [(&str, Option<Value>); 9] = [
         ("orig_tcp_flags", of_tcp(forward.tcp_flags.into())),
         ("resp_tcp_flags", of_tcp(backward.tcp_flags.into())),
-        ("orig_retransmissions", of_tcp(again[0])),
-        ("resp_retransmissions", of_tcp(again[1])),
+        (
+            "orig_retransmissions",
+            of_tcp(forward.retransmissions.into()),
+        ),
+        (
+            "resp_retransmissions",
+            of_tcp(backward.retransmissions.into()),
+        ),
         ("vlan", above(0, key.vlan.into())),
         ("handshake_rtt", flow.handshake_ns.map(seconds)),
         ("first_payload_ts", flow.first_payload_ns.map(seconds)),
@@ -170,26 +175,6 @@ fn measurement_object(measurement: &Measurement) -> Value {
         "to": seconds(measurement.to_ns),
         "values": values,
     })
-}
-
-/// Zeek's summary of a TCP connection.
-pub(crate) fn state_of(flow: &FlowRecord) -> &'static str {
-    const FIN: u8 = 1;
-    const SYN: u8 = 2;
-    let (from, to) = (flow.forward.tcp_flags, flow.backward.tcp_flags);
-    let established = from & to & SYN != 0;
-    match (from & SYN != 0, flow.end) {
-        (false, _) => "OTH",
-        (true, _) if flow.backward.resets > 0 && to & SYN == 0 => "REJ",
-        (true, EndReason::Reset) if flow.forward.resets > 0 && established => "RSTO",
-        (true, EndReason::Reset) if established => "RSTR",
-        (true, EndReason::Reset) => "RSTOS0",
-        (true, EndReason::Fin) if established => "SF",
-        (true, _) if flow.backward.packets == 0 => "S0",
-        (true, _) if established && from & FIN != 0 => "S2",
-        (true, _) if established && to & FIN != 0 => "S3",
-        (true, _) => "S1",
-    }
 }
 
 /// Nanoseconds as seconds, exact to the microsecond, as Zeek writes times.

@@ -3,9 +3,12 @@
 
 use super::FlowPart;
 use crate::application::FlowTexts;
+use crate::connection::{segment, segments};
 use crate::packet::{ACK, Dissected, FIN, PacketKey, RST, SYN, TCP};
-use crate::record::{EndReason, FlowRecord, OneWay};
+use crate::record::{EndReason, FlowRecord, OneWay, TcpEnd};
 
+/// A time of the kernel's counts may be too early by this: a tick of the slowest timer that Linux has.
+const PART_TIME_ERROR_NS: u64 = 10_000_000;
 /// Packets after which a flow of one direction counts as established.
 const MANY_PACKETS: u64 = 16;
 
@@ -35,8 +38,6 @@ pub(super) struct FlowEntry {
     /// The tick in which the flow was put into that list.
     pub(super) listed: u32,
     pub(super) state: FlowState,
-    /// TCP flags of both directions' FIN, one bit each.
-    finished: u8,
     part: u16,
     /// From and to the originator; each is a cache line.
     pub(super) ways: [OneWay; 2],
@@ -63,7 +64,6 @@ impl FlowEntry {
             older: nobody,
             listed: 0,
             state: FlowState::Tentative,
-            finished: 0,
             part: 0,
             ways: [OneWay::default(); 2],
             expected: [0; 2],
@@ -92,9 +92,7 @@ impl FlowEntry {
     pub(super) fn count(&mut self, packet: &Dissected) -> FlowState {
         let way = self.way_of(&packet.key);
         let counts = &mut self.ways[way];
-        if counts.packets == 0 {
-            counts.first_ns = packet.time_ns;
-        }
+        counts.first_ns = earliest(counts, packet.time_ns);
         counts.packets += 1;
         counts.bytes += u64::from(packet.ip_bytes);
         counts.frame_bytes += u64::from(packet.frame_bytes);
@@ -105,6 +103,8 @@ impl FlowEntry {
         }
         if packet.tcp.is_some() {
             self.count_tcp(packet, way);
+        } else {
+            counts.stream_bytes += u64::from(packet.payload_bytes);
         }
         self.state_now()
     }
@@ -113,16 +113,19 @@ impl FlowEntry {
     pub(super) fn add(&mut self, part: &FlowPart) -> FlowState {
         let way = self.way_of(&part.key);
         let (counts, more) = (&mut self.ways[way], &part.counts);
-        if counts.packets == 0 {
-            counts.first_ns = more.first_ns;
-        }
+        // Parts of several processors overlap: their first segments repeat nothing.
+        let is_later = more.first_ns > counts.last_ns + PART_TIME_ERROR_NS;
+        counts.first_ns = earliest(counts, more.first_ns);
         counts.packets += more.packets;
         counts.bytes += more.bytes;
         counts.frame_bytes += more.frame_bytes;
         counts.payload_bytes += more.payload_bytes;
+        counts.stream_bytes += more.payload_bytes;
         counts.last_ns = counts.last_ns.max(more.last_ns);
         let repeats = more.first_end.is_some_and(|end| {
-            counts.tcp_flags != 0 && end.wrapping_sub(self.expected[way]).cast_signed() <= 0
+            is_later
+                && counts.tcp_flags != 0
+                && end.wrapping_sub(self.expected[way]).cast_signed() <= 0
         });
         let ahead = more.expected.wrapping_sub(self.expected[way]).cast_signed();
         if counts.tcp_flags == 0 || ahead > 0 {
@@ -131,15 +134,16 @@ impl FlowEntry {
         counts.retransmissions = counts
             .retransmissions
             .saturating_add(more.retransmissions + u32::from(repeats));
-        counts.resets += more.resets;
+        let resets = u16::try_from(more.resets).unwrap_or(u16::MAX);
+        counts.resets = counts.resets.saturating_add(resets);
         counts.tcp_flags |= more.tcp_flags;
         if let Some(first) = more.first_payload_ns
             && (self.first_payload_ns == 0 || first < self.first_payload_ns)
         {
             self.first_payload_ns = first;
         }
-        if more.tcp_flags & FIN != 0 {
-            self.finished |= 1 << way;
+        if self.key.protocol == TCP {
+            segments(self.ends(), way, more.tcp_flags, more.payload_bytes > 0);
         }
         self.complete_handshake(part);
         self.state_now()
@@ -166,36 +170,55 @@ impl FlowEntry {
         let counts = &mut self.ways[way];
         let is_first = counts.tcp_flags == 0;
         counts.tcp_flags |= tcp.flags;
-        counts.resets += u32::from(tcp.flags & RST != 0);
+        counts.resets = counts
+            .resets
+            .saturating_add(u16::from(tcp.flags & RST != 0));
         let controls = u32::from(tcp.flags & SYN != 0) + u32::from(tcp.flags & FIN != 0);
         let length = packet.payload_bytes.wrapping_add(controls);
         let end = tcp.sequence.wrapping_add(length);
         let ahead = end.wrapping_sub(self.expected[way]).cast_signed();
-        if is_first || ahead > 0 {
+        if is_first {
             self.expected[way] = end;
+            counts.stream_bytes += u64::from(packet.payload_bytes);
+        } else if ahead > 0 {
+            self.expected[way] = end;
+            let new_bytes = ahead.cast_unsigned().saturating_sub(controls);
+            counts.stream_bytes += u64::from(new_bytes);
         } else if length > 0 && !is_keep_alive(packet.payload_bytes, ahead) {
             counts.retransmissions = counts.retransmissions.saturating_add(1);
         }
-        if tcp.flags & FIN != 0 {
-            self.finished |= 1 << way;
-        }
+        segment(self.ends(), way, tcp.flags, packet.payload_bytes > 0);
         if tcp.flags & (SYN | ACK | RST) == ACK {
             self.acknowledged(way, packet.time_ns);
         }
     }
 
+    /// States of the originator and of the responder.
+    fn ends(&mut self) -> [&mut TcpEnd; 2] {
+        let [from, to] = &mut self.ways;
+        [&mut from.tcp_end, &mut to.tcp_end]
+    }
+
+    /// Whether both ends sent FIN.
+    fn is_finished(&self) -> bool {
+        self.ways.iter().all(|way| way.tcp_end == TcpEnd::Closed)
+    }
+
+    /// Whether a SYN repeats one that began this flow: its number is within the stream, not behind it.
+    pub(super) fn repeats_syn(&self, way: usize, sequence: u32) -> bool {
+        let behind = self.expected[way].wrapping_sub(sequence.wrapping_add(1));
+        // One more for FIN.
+        u64::from(behind) <= self.ways[way].payload_bytes + 1
+    }
+
     fn state_now(&self) -> FlowState {
         let [forward, backward] = &self.ways;
         let flags = (forward.tcp_flags, backward.tcp_flags);
-        if self.state != FlowState::Tentative
-            && flags.0 & RST == 0
-            && flags.1 & RST == 0
-            && self.finished != 3
-        {
-            return self.state;
-        }
-        if self.finished == 3 || (flags.0 | flags.1) & RST != 0 {
+        if self.is_finished() || (flags.0 | flags.1) & RST != 0 {
             return FlowState::Closed;
+        }
+        if self.state != FlowState::Tentative {
+            return self.state;
         }
         let packets = forward.packets + backward.packets;
         let answered = match self.key.protocol {
@@ -210,10 +233,9 @@ impl FlowEntry {
 
     /// Why a flow that was not needed longer ended.
     pub(super) fn reason(&self) -> EndReason {
-        let flags = self.ways[0].tcp_flags | self.ways[1].tcp_flags;
         match self.state {
-            FlowState::Closed if flags & RST != 0 => EndReason::Reset,
-            FlowState::Closed => EndReason::Fin,
+            FlowState::Closed if self.is_finished() => EndReason::Fin,
+            FlowState::Closed => EndReason::Reset,
             _ => EndReason::Idle,
         }
     }
@@ -235,9 +257,20 @@ impl FlowEntry {
 
     /// Starts the next part of a lasting flow, with counts of 0.
     pub(super) fn next_part(&mut self) {
-        self.ways = [OneWay::default(); 2];
+        self.ways = self.ways.map(|way| OneWay {
+            tcp_end: way.tcp_end,
+            ..OneWay::default()
+        });
         self.first_payload_ns = 0;
         self.part = self.part.saturating_add(1);
+    }
+}
+
+/// Time of the earliest packet after a further one.
+fn earliest(counts: &OneWay, time_ns: u64) -> u64 {
+    match counts.packets {
+        0 => time_ns,
+        _ => counts.first_ns.min(time_ns),
     }
 }
 

@@ -89,15 +89,116 @@ fn tcp(from: End, to: End, flags: u8, sequence: u32, payload: usize) -> Vec<u8> 
 
 /// A connection: handshake in 30 ms, a request of 100 bytes, sent twice, an answer of 1000, FIN from both.
 fn connection(metered: &mut Metered, at: u64, client: End) {
-    metered.tcp(at, client, SERVER, SYN, 1, 0);
+    connection_from(metered, at, client, 1);
+}
+
+/// The same with this first sequence number of the client.
+fn connection_from(metered: &mut Metered, at: u64, client: End, first: u32) {
+    metered.tcp(at, client, SERVER, SYN, first, 0);
     metered.tcp(at + 20 * MS, SERVER, client, SYN | ACK, 500, 0);
-    metered.tcp(at + 30 * MS, client, SERVER, ACK, 2, 0);
-    metered.tcp(at + 40 * MS, client, SERVER, ACK, 2, 100);
-    metered.tcp(at + 50 * MS, client, SERVER, ACK, 2, 100);
+    metered.tcp(at + 30 * MS, client, SERVER, ACK, first + 1, 0);
+    metered.tcp(at + 40 * MS, client, SERVER, ACK, first + 1, 100);
+    metered.tcp(at + 50 * MS, client, SERVER, ACK, first + 1, 100);
     metered.tcp(at + 60 * MS, SERVER, client, ACK, 501, 1000);
-    metered.tcp(at + 70 * MS, client, SERVER, FIN | ACK, 102, 0);
+    metered.tcp(at + 70 * MS, client, SERVER, FIN | ACK, first + 101, 0);
     metered.tcp(at + 80 * MS, SERVER, client, FIN | ACK, 1501, 0);
-    metered.tcp(at + 90 * MS, client, SERVER, ACK, 103, 0);
+    metered.tcp(at + 90 * MS, client, SERVER, ACK, first + 102, 0);
+}
+
+#[test]
+fn a_frame_has_at_least_its_captured_bytes() {
+    let mut metered = Metered::new(FlowOptions::default());
+    let frame = tcp(CLIENT, SERVER, ACK, 1, 100);
+    let (link, secret) = (Link::Ethernet, &metered.meter.secret);
+    let packet = Dissected::new(START, &frame, 60, link, Headers::Inner, secret);
+    metered
+        .meter
+        .packet(&mut packet.expect("IP"), &mut metered.records);
+    let flows = metered.flows();
+    assert_eq!(
+        (flows[0].forward.bytes, flows[0].forward.frame_bytes),
+        (140, 154)
+    );
+}
+
+#[test]
+fn a_late_copy_of_the_syn_belongs_to_its_connection() {
+    let mut metered = Metered::new(FlowOptions::default());
+    connection(&mut metered, START, CLIENT);
+    metered.tcp(START + 100 * MS, CLIENT, SERVER, SYN, 1, 0);
+    let flows = metered.flows();
+    let [flow] = &flows[..] else {
+        panic!("{flows:?}")
+    };
+    assert_eq!((flow.forward.packets, flow.conn_state()), (7, "SF"));
+    assert_eq!(flow.end, EndReason::Fin);
+}
+
+#[test]
+fn a_reset_after_both_fins_changes_no_state() {
+    let mut metered = Metered::new(FlowOptions::default());
+    connection(&mut metered, START, CLIENT);
+    metered.tcp(START + 100 * MS, CLIENT, SERVER, RST, 103, 0);
+    let flows = metered.flows();
+    assert_eq!(
+        (flows[0].conn_state(), flows[0].end),
+        ("SF", EndReason::Fin)
+    );
+}
+
+#[test]
+fn the_bytes_of_a_stream_are_counted_once_and_gaps_count() {
+    let mut metered = Metered::new(FlowOptions::default());
+    connection(&mut metered, START, CLIENT);
+    let flows = metered.flows();
+    assert_eq!(
+        (
+            flows[0].forward.payload_bytes,
+            flows[0].forward.stream_bytes
+        ),
+        (200, 100)
+    );
+    let mut metered = Metered::new(FlowOptions::default());
+    metered.tcp(START, CLIENT, SERVER, SYN, 1, 0);
+    // The segment before this one comes later.
+    metered.tcp(START + MS, CLIENT, SERVER, ACK, 102, 100);
+    metered.tcp(START + 2 * MS, CLIENT, SERVER, ACK, 2, 100);
+    metered.tcp(START + 3 * MS, CLIENT, SERVER, ACK | FIN, 202, 0);
+    let flows = metered.flows();
+    assert_eq!(
+        (
+            flows[0].forward.payload_bytes,
+            flows[0].forward.stream_bytes
+        ),
+        (200, 200)
+    );
+}
+
+#[test]
+fn a_further_part_keeps_the_state_of_the_connection() {
+    let mut metered = Metered::new(FlowOptions {
+        active: Duration::from_secs(10),
+        ..FlowOptions::default()
+    });
+    metered.tcp(START, CLIENT, SERVER, SYN, 1, 0);
+    metered.tcp(START + MS, SERVER, CLIENT, SYN | ACK, 500, 0);
+    metered.tcp(START + 2 * MS, CLIENT, SERVER, ACK, 2, 0);
+    metered.tcp(START + 11 * SECOND, CLIENT, SERVER, ACK, 2, 100);
+    let states: Vec<_> = metered.flows().iter().map(FlowRecord::conn_state).collect();
+    assert_eq!(states, ["S1", "S1"]);
+}
+
+#[test]
+fn the_first_time_is_that_of_the_earliest_packet() {
+    let mut metered = Metered::new(FlowOptions::default());
+    metered.tcp(START + 5 * MS, CLIENT, SERVER, ACK, 1, 0);
+    metered.tcp(START, CLIENT, SERVER, ACK, 1, 0);
+    metered.tcp(START + 9 * MS, CLIENT, SERVER, ACK, 1, 0);
+    let flows = metered.flows();
+    assert_eq!(
+        (flows[0].first_ns(), flows[0].last_ns()),
+        (START, START + 9 * MS)
+    );
 }
 
 #[test]
@@ -153,7 +254,7 @@ fn the_sender_of_the_syn_is_the_originator_though_the_answer_is_seen_first() {
 fn a_closed_connection_ends_soon_and_its_ports_may_be_used_again() {
     let mut metered = Metered::new(FlowOptions::default());
     connection(&mut metered, START, CLIENT);
-    connection(&mut metered, START + SECOND, CLIENT);
+    connection_from(&mut metered, START + SECOND, CLIENT, 5000);
     assert_eq!(metered.records.len(), 1);
     assert!(
         metered

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use ringtap_probe::record::{Details, EndReason, FlowKey, FlowRecord, OneWay, Record};
+use ringtap_probe::record::{Details, EndReason, FlowKey, FlowRecord, OneWay, Record, TcpEnd};
 
 /// 2026-01-01 in nanoseconds.
 pub(crate) const NEW_YEAR_NS: u64 = 1_767_225_600_000_000_000;
@@ -97,8 +97,10 @@ fn way(packets: u64, first_ns: u64) -> OneWay {
         first_ns,
         last_ns: first_ns + packets * 1_000_000,
         tcp_flags: 0x1b,
+        stream_bytes: packets * 60,
         retransmissions: 0,
         resets: 0,
+        tcp_end: TcpEnd::Established,
     }
 }
 

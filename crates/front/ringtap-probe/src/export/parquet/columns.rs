@@ -61,11 +61,12 @@ const WAYS: [(&str, WayOf); 2] = [
     ("forward", |flow| &flow.forward),
     ("backward", |flow| &flow.backward),
 ];
-const OF_A_WAY: [(&str, CountOf); 7] = [
+const OF_A_WAY: [(&str, CountOf); 8] = [
     ("packets", |way| way.packets),
     ("bytes", |way| way.bytes),
     ("frame_bytes", |way| way.frame_bytes),
     ("payload_bytes", |way| way.payload_bytes),
+    ("stream_bytes", |way| way.stream_bytes),
     ("tcp_flags", |way| way.tcp_flags.into()),
     ("retransmissions", |way| way.retransmissions.into()),
     ("resets", |way| way.resets.into()),
@@ -95,6 +96,7 @@ pub(super) fn flow_columns() -> Vec<ParquetColumn<FlowRecord>> {
         number("handshake_ns", |flow: &FlowRecord| flow.handshake_ns),
         time("first_payload_time", |flow| flow.first_payload_ns),
         text("end_reason", |flow| Some(flow.end.word().to_owned())),
+        text("conn_state", |flow| Some(flow.conn_state().to_owned())),
         number("part", |flow| Some(flow.part.into())),
         number("sampling", |flow| Some(flow.sampling.into())),
     ]);

@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! State of a connection, with the values and names of `conn_state` in Zeek's conn.log.
+//!
+//! Invariants
+//! - The state stays with the flow when a further part of it begins.
+
+use crate::packet::{ACK, FIN, RST, SYN, TCP, UDP};
+use crate::record::{FlowRecord, OneWay};
+
+/// State of one end of a TCP connection, by the segments that both ends sent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum TcpEnd {
+    /// It sent nothing.
+    #[default]
+    Inactive,
+    /// It sent SYN, and the other end has not answered with SYN.
+    SynSent,
+    /// It sent segments, but its SYN was not seen.
+    Partial,
+    /// Both ends sent SYN.
+    Established,
+    /// It sent FIN.
+    Closed,
+    /// It sent RST directly after its SYN.
+    SynReset,
+    /// It sent RST.
+    Reset,
+}
+
+impl TcpEnd {
+    fn is_reset(self) -> bool {
+        matches!(self, TcpEnd::Reset | TcpEnd::SynReset)
+    }
+
+    /// True if no handshake of this end was seen.
+    fn is_unknown(self) -> bool {
+        matches!(self, TcpEnd::Inactive | TcpEnd::Partial)
+    }
+}
+
+/// Changes the state of both ends, of which the end `way` sends a segment with these flags; 0 is the originator.
+pub(crate) fn segment(ends: [&mut TcpEnd; 2], way: usize, flags: u8, has_payload: bool) {
+    let [originator, responder] = ends;
+    let is_originator = way == 0;
+    let (own, peer) = match is_originator {
+        true => (originator, responder),
+        false => (responder, originator),
+    };
+    *own = match *own {
+        // Later segments of a closed end change nothing, an RST neither.
+        end @ (TcpEnd::Closed | TcpEnd::Reset | TcpEnd::SynReset) => end,
+        TcpEnd::SynSent if flags & RST != 0 => TcpEnd::SynReset,
+        _ if flags & RST != 0 => TcpEnd::Reset,
+        _ if flags & FIN != 0 => TcpEnd::Closed,
+        TcpEnd::Inactive if flags & SYN != 0 && is_originator => TcpEnd::SynSent,
+        TcpEnd::Inactive if flags & SYN != 0 => {
+            if *peer == TcpEnd::SynSent {
+                *peer = TcpEnd::Established;
+            }
+            TcpEnd::Established
+        }
+        // Some TCPs acknowledge a SYN before they answer it.
+        TcpEnd::Inactive if *peer == TcpEnd::SynSent && !has_payload => TcpEnd::Inactive,
+        TcpEnd::Inactive if *peer == TcpEnd::Established && flags & ACK != 0 => TcpEnd::Established,
+        TcpEnd::Inactive => TcpEnd::Partial,
+        end @ (TcpEnd::SynSent | TcpEnd::Partial | TcpEnd::Established) => end,
+    };
+}
+
+/// Changes the state of both ends for several segments of one end, of which only all flags together are known.
+///
+/// They count in the order in which a connection has them.
+pub(crate) fn segments(ends: [&mut TcpEnd; 2], way: usize, flags: u8, has_payload: bool) {
+    let [originator, responder] = ends;
+    for flag in [SYN, ACK, FIN, RST] {
+        if flags & flag != 0 {
+            let has_payload = has_payload && flag == ACK;
+            segment([originator, responder], way, flag, has_payload);
+        }
+    }
+}
+
+impl FlowRecord {
+    /// State of the connection at the end of the record, as in Zeek's conn.log: `SF`, `S0`, `REJ`, …
+    ///
+    /// Of UDP, it says which side sent packets. Other protocols have `OTH`.
+    pub fn conn_state(&self) -> &'static str {
+        let (from, to) = (&self.forward, &self.backward);
+        match self.key.protocol {
+            TCP => of_tcp(from, to),
+            UDP if to.packets > 0 && from.packets > 0 => "SF",
+            UDP if from.packets > 0 => "S0",
+            UDP => "SHR",
+            _ => "OTH",
+        }
+    }
+}
+
+fn of_tcp(from: &OneWay, to: &OneWay) -> &'static str {
+    let nothing_sent = from.stream_bytes == 0 && to.stream_bytes == 0;
+    match (from.tcp_end, to.tcp_end) {
+        (TcpEnd::SynSent, to) if to.is_reset() => "REJ",
+        (from, to) if to.is_reset() && from.is_reset() && nothing_sent => "REJ",
+        (from, to) if to.is_reset() && from.is_unknown() => "RSTRH",
+        (_, to) if to.is_reset() => "RSTR",
+        (TcpEnd::SynReset, to) if to.is_unknown() => "RSTOS0",
+        (TcpEnd::Reset, to) if to.is_unknown() => "OTH",
+        (from, _) if from.is_reset() => "RSTO",
+        (TcpEnd::Closed, TcpEnd::Closed) => "SF",
+        (TcpEnd::Closed, to) if to.is_unknown() => "SH",
+        (TcpEnd::Closed, _) => "S2",
+        (from, TcpEnd::Closed) if from.is_unknown() => "SHR",
+        (_, TcpEnd::Closed) => "S3",
+        (TcpEnd::SynSent, TcpEnd::Inactive) => "S0",
+        (TcpEnd::Established, TcpEnd::Established) => "S1",
+        _ => "OTH",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The end `O` or `R` sends a segment with these flags: `S`, `A`, `F`, `R`, or `D` for payload.
+    fn state_after(segments: &str) -> &'static str {
+        let mut ways = [OneWay::default(); 2];
+        for one in segments.split_whitespace() {
+            let way = usize::from(one.starts_with('r'));
+            let mut flags = 0;
+            for letter in one.chars().skip(1) {
+                flags |= match letter {
+                    'S' => SYN,
+                    'A' | 'D' => ACK,
+                    'F' => FIN,
+                    _ => RST,
+                };
+            }
+            let has_payload = one.contains('D');
+            ways[way].stream_bytes += u64::from(has_payload);
+            let [from, to] = &mut ways;
+            segment(
+                [&mut from.tcp_end, &mut to.tcp_end],
+                way,
+                flags,
+                has_payload,
+            );
+        }
+        of_tcp(&ways[0], &ways[1])
+    }
+
+    /// Zeek's documentation of `conn_state`, and its behaviour where that is silent.
+    #[test]
+    fn states_are_those_of_zeek() {
+        for (segments, state) in [
+            ("oS", "S0"),
+            ("oS oS", "S0"),
+            ("oS rA", "S0"),
+            ("oS rSA", "S1"),
+            ("oS rSA oA oD", "S1"),
+            ("oS rSA oA oFA rFA oA", "SF"),
+            ("oS rSA oA oFA rFA oRA", "SF"),
+            ("oS rSA oA oFA rA", "S2"),
+            ("oS rSA oA rFA oA", "S3"),
+            ("oS rRA", "REJ"),
+            ("oS rSA oA oD oR", "RSTO"),
+            ("oS rSA oA rD rR", "RSTR"),
+            ("oS rSA oA oFA rR", "RSTR"),
+            ("oS oR", "RSTOS0"),
+            ("oS rSA rR", "RSTR"),
+            ("rSA rR", "RSTRH"),
+            ("oS oF", "SH"),
+            ("oSF", "SH"),
+            ("rSA rFA", "SHR"),
+            ("rSA", "OTH"),
+            ("rSA oA", "S1"),
+            ("oD rA", "OTH"),
+            ("oD rD oFA", "SH"),
+            ("oR", "OTH"),
+        ] {
+            assert_eq!(state_after(segments), state, "{segments}");
+        }
+    }
+
+    #[test]
+    fn flags_of_a_whole_connection_lead_to_its_state() {
+        for (from, to, state) in [
+            (SYN | ACK | FIN, SYN | ACK | FIN, "SF"),
+            (SYN | ACK, SYN | ACK, "S1"),
+            (SYN | ACK | FIN, SYN | ACK, "S2"),
+            (SYN, RST | ACK, "REJ"),
+            (SYN | ACK | RST, SYN | ACK, "RSTO"),
+            (SYN | ACK, SYN | ACK | RST, "RSTR"),
+            (SYN, 0, "S0"),
+        ] {
+            let mut ways = [OneWay::default(); 2];
+            for (way, flags) in [from, to].into_iter().enumerate() {
+                let [one, other] = &mut ways;
+                segments([&mut one.tcp_end, &mut other.tcp_end], way, flags, false);
+            }
+            assert_eq!(of_tcp(&ways[0], &ways[1]), state, "{from:#x} {to:#x}");
+        }
+    }
+}
