@@ -9,7 +9,7 @@
 mod tests;
 mod writer;
 
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 
 use ringtap_device::{DeviceSpec, Speed};
@@ -91,6 +91,7 @@ pub fn open(options: &PcapOptions) -> Result<ThreadedSource, CaptureError> {
     let first = writer.first(options.start);
     let driver = FileDriver {
         offered: writer.offered(),
+        unfit_times: writer.unfit_times(),
         totals: lane.totals,
         stop,
     };
@@ -134,6 +135,8 @@ fn facts(options: &PcapOptions, writer: &FileWriter, snap_length: u32) -> Facts 
 struct FileDriver {
     /// Packets read from the file, once the thread has ended.
     offered: Arc<OnceLock<u64>>,
+    /// Packets whose time does not fit, once the thread has ended and until the note on them is taken.
+    unfit_times: Arc<AtomicU64>,
     totals: LaneTotals,
     stop: Arc<AtomicBool>,
 }
@@ -152,5 +155,15 @@ impl SourceDriver for FileDriver {
 
     fn stop(&mut self) {
         self.stop.store(true, Relaxed);
+    }
+
+    fn take_notes(&mut self) -> Vec<String> {
+        match self.unfit_times.swap(0, Relaxed) {
+            0 => Vec::new(),
+            packets => vec![format!(
+                "{packets} packets of the file have times before 1970 or after 2554, which Ringtap cannot hold: \
+                 they count as the first and the last time that it can"
+            )],
+        }
     }
 }

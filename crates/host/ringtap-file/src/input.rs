@@ -17,7 +17,16 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 /// First bytes of a gzip file.
 pub(super) const GZIP: [u8; 2] = [0x1f, 0x8b];
 /// First bytes of a zstd file.
-pub(super) const ZSTD: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
+const ZSTD: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
+
+/// First bytes of a frame that zstd skips, but for the lowest four bits of the first one (RFC 8878).
+const ZSTD_SKIPPABLE: [u8; 4] = [0x50, 0x2a, 0x4d, 0x18];
+
+/// Whether a zstd stream may begin with these bytes.
+pub(super) fn is_zstd(start: [u8; 4]) -> bool {
+    let [first, rest @ ..] = start;
+    start == ZSTD || [first & 0xf0, rest[0], rest[1], rest[2]] == ZSTD_SKIPPABLE
+}
 
 /// Longest wait for a pipe between two looks at the stop flag.
 const POLL: Timespec = Timespec {
@@ -78,9 +87,11 @@ fn unpack(mut file: File) -> io::Result<Box<dyn Read + Send>> {
     let mut start = [0; 4];
     let at = file.stream_position()?;
     let count = file.read_at(&mut start, at)?;
-    Ok(match &start[..count] {
-        [first, second, ..] if [*first, *second] == GZIP => Box::new(MultiGzDecoder::new(file)),
-        all if all == ZSTD => Box::new(zstd::Decoder::new(file)?),
+    Ok(match (count, start) {
+        (2.., [first, second, ..]) if [first, second] == GZIP => {
+            Box::new(MultiGzDecoder::new(file))
+        }
+        (4, start) if is_zstd(start) => Box::new(zstd::Decoder::new(file)?),
         _ => Box::new(file),
     })
 }

@@ -27,19 +27,19 @@ impl Resolution {
         }
     }
 
-    /// `ticks` in nanoseconds, saturated (year 2554).
+    /// `ticks` in nanoseconds.
     #[inline]
-    pub(super) fn nanoseconds(self, ticks: u64) -> u64 {
+    pub(super) fn nanoseconds(self, ticks: u64) -> u128 {
         match self {
-            Self::NANOSECONDS => ticks,
-            Self::MICROSECONDS => ticks.saturating_mul(1000),
+            Self::NANOSECONDS => ticks.into(),
+            Self::MICROSECONDS => u128::from(ticks) * 1000,
             _ => self.unusual_nanoseconds(ticks),
         }
     }
 
     #[cold]
-    fn unusual_nanoseconds(self, ticks: u64) -> u64 {
-        let wide = match self {
+    fn unusual_nanoseconds(self, ticks: u64) -> u128 {
+        match self {
             Self::Decimal(digits) if digits <= 9 => {
                 u128::from(ticks) * 10_u128.pow(9 - u32::from(digits))
             }
@@ -47,9 +47,25 @@ impl Resolution {
                 .checked_pow(u32::from(digits) - 9)
                 .map_or(0, |divisor| u128::from(ticks) / divisor),
             Self::Binary(bits) => (u128::from(ticks) * 1_000_000_000) >> bits,
-        };
-        to_u64(wide)
+        }
     }
+}
+
+/// A time of a file as nanoseconds since 1970 in 64 bits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct FileTime {
+    /// The time, or the nearest one that 64 bits hold: 1970, or the year 2554.
+    pub(super) nearest_ns: u64,
+    /// False for times before 1970 and after the year 2554.
+    pub(super) fits: bool,
+}
+
+impl FileTime {
+    /// A packet without time.
+    pub(super) const NONE: FileTime = FileTime {
+        nearest_ns: 0,
+        fits: true,
+    };
 }
 
 /// One interface of a capture file.
@@ -93,15 +109,15 @@ impl FileInterface {
         }
     }
 
-    /// A time of this interface in nanoseconds since 1970; times before 1970 become 0.
+    /// A time of this interface.
     #[inline]
-    pub(super) fn time_ns(&self, ticks: u64) -> u64 {
-        let time_ns = self.resolution.nanoseconds(ticks);
-        if self.offset_s == 0 {
-            return time_ns;
+    pub(super) fn time(&self, ticks: u64) -> FileTime {
+        let unshifted_ns = self.resolution.nanoseconds(ticks).cast_signed();
+        let time_ns = unshifted_ns + i128::from(self.offset_s) * 1_000_000_000;
+        FileTime {
+            nearest_ns: to_u64(time_ns.max(0)),
+            fits: u64::try_from(time_ns).is_ok(),
         }
-        let shifted = i128::from(time_ns) + i128::from(self.offset_s) * 1_000_000_000;
-        to_u64(shifted.max(0))
     }
 }
 

@@ -44,7 +44,7 @@ pub(super) fn statistics(
     body: &[u8],
     order: ByteOrder,
 ) -> Result<Statistics, Damage> {
-    let time = |bytes: &[u8], at| interface.time_ns(order.split_u64_at(bytes, at));
+    let time = |bytes: &[u8], at| interface.time(order.split_u64_at(bytes, at)).nearest_ns;
     let mut taken = Statistics {
         time_ns: time(body, 4),
         ..Statistics::default()

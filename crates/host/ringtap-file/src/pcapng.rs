@@ -13,7 +13,7 @@ use ringtap_pool::number::{to_u32, to_usize};
 use super::{
     bytes::ByteOrder,
     damage::{Damage, ReadError},
-    interface::FileInterface,
+    interface::{FileInterface, FileTime},
     options::{self, INTERFACE_FIXED, STATISTICS_FIXED},
     pcap::{HARD_PACKET_LIMIT, packet_limit},
     reader::FoundPacket,
@@ -191,17 +191,17 @@ impl Section {
             )
         };
         let interface = self.known(window, interfaces, number)?;
-        let (time_ns, captured) = match (is_simple, interface.snap_length) {
-            (false, _) => (interface.time_ns(ticks), captured),
-            (true, 0) => (0, captured),
-            (true, limit) => (0, captured.min(limit)),
+        let (time, captured) = match (is_simple, interface.snap_length) {
+            (false, _) => (interface.time(ticks), captured),
+            (true, 0) => (FileTime::NONE, captured),
+            (true, limit) => (FileTime::NONE, captured.min(limit)),
         };
         let (data, options) = packet_parts(window, block, interface, fixed, captured)?;
         let at = window.take(block.whole()).start;
         // The interface is known, so its number was added to `first_interface` before.
         let first = to_u32(self.first_interface);
         Ok(FoundPacket {
-            time_ns,
+            time,
             wire_length,
             interface: first.saturating_add(number),
             link_type: interface.link_type,

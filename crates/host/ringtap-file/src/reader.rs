@@ -18,8 +18,8 @@ use ringtap_filter::LinkType;
 use super::{
     bytes::ByteOrder,
     damage::ReadError,
-    input::{GZIP, Input, ZSTD},
-    interface::FileInterface,
+    input::{GZIP, Input, is_zstd},
+    interface::{FileInterface, FileTime},
     options, pcap, pcapng,
     window::Window,
 };
@@ -43,7 +43,7 @@ pub(super) enum Parser {
 
 /// Position of a packet in the window, and the fields of its header.
 pub(super) struct FoundPacket {
-    pub(super) time_ns: u64,
+    pub(super) time: FileTime,
     pub(super) wire_length: u32,
     pub(super) interface: u32,
     pub(super) link_type: LinkType,
@@ -67,7 +67,8 @@ pub enum PacketDirection {
 /// One packet of a capture file; it borrows the reader's buffer.
 #[derive(Clone, Copy, Debug)]
 pub struct RawPacket<'a> {
-    /// Nanoseconds since 1970; 0 where the file has no time (simple packet blocks).
+    /// Nanoseconds since 1970; 0 where the file has no time (simple packet blocks). A time before 1970 or after
+    /// 2554 is the nearest one that fits, and counted in [`FileReader::unfit_times`].
     pub time_ns: u64,
     /// Bytes on the wire; `data` may hold fewer.
     pub wire_length: u32,
@@ -115,6 +116,7 @@ pub struct FileReader {
     window: Window,
     parser: Parser,
     interfaces: Vec<FileInterface>,
+    unfit_times: u64,
     ended: bool,
 }
 
@@ -163,8 +165,8 @@ impl FileReader {
         };
         let parser = if start == pcapng::SECTION_HEADER.to_be_bytes() {
             Parser::Pcapng(pcapng::Section::first(&mut window)?)
-        } else if let Some((order, resolution)) = pcap::recognise(start) {
-            let (header, interface) = pcap::PcapHeader::read(&mut window, order, resolution)?;
+        } else if let Some((order, dialect)) = pcap::recognise(start) {
+            let (header, interface) = pcap::PcapHeader::read(&mut window, order, dialect)?;
             interfaces.push(interface);
             Parser::Pcap(header)
         } else {
@@ -174,6 +176,7 @@ impl FileReader {
             window,
             parser,
             interfaces,
+            unfit_times: 0,
             ended: false,
         })
     }
@@ -209,15 +212,18 @@ impl FileReader {
             self.window.swap(&found.data);
         }
         match found {
-            Ok(Some(found)) => Ok(Some(RawPacket {
-                time_ns: found.time_ns,
-                wire_length: found.wire_length,
-                interface: found.interface,
-                link_type: found.link_type,
-                data: self.window.slice(found.data),
-                options: self.window.slice(found.options),
-                order: found.order,
-            })),
+            Ok(Some(found)) => {
+                self.unfit_times += u64::from(!found.time.fits);
+                Ok(Some(RawPacket {
+                    time_ns: found.time.nearest_ns,
+                    wire_length: found.wire_length,
+                    interface: found.interface,
+                    link_type: found.link_type,
+                    data: self.window.slice(found.data),
+                    options: self.window.slice(found.options),
+                    order: found.order,
+                }))
+            }
             Ok(None) => {
                 self.ended = true;
                 Ok(None)
@@ -259,6 +265,11 @@ impl FileReader {
         self.window.ready().len()
     }
 
+    /// Packets so far whose time is before 1970 or after 2554.
+    pub fn unfit_times(&self) -> u64 {
+        self.unfit_times
+    }
+
     /// Position in the file after the last returned packet.
     pub fn offset(&self) -> u64 {
         self.window.offset()
@@ -275,13 +286,10 @@ fn refuse(window: &Window, start: [u8; 4]) -> ReadError {
     let file = window.file().to_owned();
     let unpack = match start {
         [first, second, ..] if [first, second] == GZIP => "gzip -dc",
-        ZSTD => "zstd -dc",
+        start if is_zstd(start) => "zstd -dc",
         [0x04, 0x22, 0x4d, 0x18] => "lz4 -dc",
         [0xfd, b'7', b'z', b'X'] => "xz -dc",
         [b'B', b'Z', b'h', _] => "bzip2 -dc",
-        _ if start == pcap::PATCHED.to_le_bytes() || start == pcap::PATCHED.to_be_bytes() => {
-            return window.unsupported("pcap of a patched libpcap".to_owned());
-        }
         _ => return ReadError::NotACapture { file, start },
     };
     ReadError::Compressed { file, unpack }

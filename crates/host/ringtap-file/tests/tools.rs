@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use ringtap_file::{FileReader, Format, Resolution};
 use ringtap_filter::LinkType;
-use ringtap_testkit::{LIMIT, Namespace, require_root, require_tool};
+use ringtap_testkit::{LIMIT, Namespace, Running, require_root, require_tool};
 use tempfile::TempDir;
 
 /// Frames of every length from 60 to 1,514 in steps, each with other bytes.
@@ -107,4 +107,79 @@ fn dumpcap_pcapng() {
     let args = ["-f", "ether proto 0x88b5"];
     let (format, resolution) = (Format::Pcapng, Resolution::NANOSECONDS);
     captured("dumpcap", "dumpcap", &args, format, resolution);
+}
+
+/// Words of a file in the order of this machine.
+fn words(words: &[u32]) -> Vec<u8> {
+    words.iter().flat_map(|word| word.to_ne_bytes()).collect()
+}
+
+/// Files of other writers: tshark and we read the same times and lengths.
+#[test]
+fn tshark_reads_the_dialects_alike() {
+    require_tool!("tshark");
+    let (version, old, older) = (2 | 4 << 16, 2 | 3 << 16, 2 | 2 << 16);
+    let frame = &frames()[0];
+    let length = u32::try_from(frame.len()).expect("short");
+    let wire = length + 40;
+    for (name, head, packet) in [
+        (
+            "patched",
+            vec![0xa1b2_cd34, version, 0, 0, 65535, 1],
+            vec![1000, 5, length, wire, 7, 0x0008],
+        ),
+        (
+            "ixia",
+            vec![0x1c00_01ac, version, 0, 0, 65535, 1, 16 + length],
+            vec![1000, 5, length, wire],
+        ),
+        (
+            "2.3",
+            vec![0xa1b2_c3d4, old, 0, 0, 65535, 1],
+            vec![1000, 5, wire, length],
+        ),
+        (
+            "aix",
+            vec![0xa1b2_c3d4, older, 0, 0, 65535, 6],
+            vec![1000, 5, wire, length],
+        ),
+    ] {
+        let mut bytes = words(&head);
+        for _ in 0..3 {
+            bytes.extend(words(&packet));
+            bytes.extend(frame);
+        }
+        let folder = TempDir::new().expect("a folder can be made");
+        let path = folder.path().join(name);
+        std::fs::write(&path, bytes).expect("a file");
+        let path = path.to_str().expect("UTF-8");
+        let mut command = std::process::Command::new("tshark");
+        command.args([
+            "-r",
+            path,
+            "-T",
+            "fields",
+            "-e",
+            "frame.time_epoch",
+            "-e",
+            "frame.len",
+        ]);
+        command.args(["-e", "frame.cap_len", "-e", "eth.type"]);
+        let told = Running::start(command).wait(LIMIT).success().stdout;
+        let mut reader = FileReader::open(path).unwrap_or_else(|error| panic!("{name}: {error}"));
+        let mut ours = String::new();
+        while let Some(packet) = reader
+            .next_packet()
+            .unwrap_or_else(|error| panic!("{name}: {error}"))
+        {
+            let (seconds, fraction) = (
+                packet.time_ns / 1_000_000_000,
+                packet.time_ns % 1_000_000_000,
+            );
+            let (wire, captured) = (packet.wire_length, packet.data.len());
+            let line = format!("{seconds}.{fraction:09}\t{wire}\t{captured}\t0x88b5\n");
+            ours.push_str(&line);
+        }
+        assert_eq!(ours, told, "{name}");
+    }
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Thread of the `pcap` source: reads packets and waits for their time and for free chunks.
 
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -27,6 +27,7 @@ pub(super) struct FileWriter {
     link_type: Option<LinkType>,
     /// The first packet and its bytes, until rules can classify it.
     held: Option<(PacketMeta, Vec<u8>)>,
+    unfit_times: Arc<AtomicU64>,
 }
 
 /// The writing side, apart from the reader whose buffer a packet borrows.
@@ -69,6 +70,7 @@ impl FileWriter {
             lane,
             link_type: None,
             held: None,
+            unfit_times: Arc::default(),
         }
     }
 
@@ -87,6 +89,11 @@ impl FileWriter {
         self.link_type.or(described).unwrap_or(LinkType::ETHERNET)
     }
 
+    /// Packets whose time does not fit, once the thread has ended.
+    pub(super) fn unfit_times(&self) -> Arc<AtomicU64> {
+        Arc::clone(&self.unfit_times)
+    }
+
     /// Reads the first packet, if there is one, and writes or holds it.
     pub(super) fn first(&mut self, start: FileStart) -> Result<(), CaptureError> {
         self.next(start).map(|_more| ())
@@ -94,6 +101,12 @@ impl FileWriter {
 
     /// Writes the remaining packets until the file ends or the source is stopped.
     pub(super) fn write_all(&mut self) -> Result<(), CaptureError> {
+        let outcome = self.write_rest();
+        self.unfit_times.store(self.reader.unfit_times(), Relaxed);
+        outcome
+    }
+
+    fn write_rest(&mut self) -> Result<(), CaptureError> {
         if let Some((meta, data)) = self.held.take()
             && !(self.lane.wait_for_rules() && self.lane.write(meta, &data))
         {

@@ -62,6 +62,8 @@ pub(crate) struct Writer {
     closed: FileContent,
     opened_ns: u64,
     flushed_ns: u64,
+    /// Packets whose time the format does not hold.
+    unfit_times: u64,
 }
 
 impl Writer {
@@ -110,6 +112,7 @@ impl Writer {
             closed: FileContent::default(),
             opened_ns: now_ns,
             flushed_ns: now_ns,
+            unfit_times: 0,
         };
         writer.begin(now_ns)?;
         Ok(writer)
@@ -135,6 +138,9 @@ impl Writer {
         let format = self.output.format();
         let buffer = self.output.buffer(write::packet_room(packet.data.len()))?;
         append(buffer, packet, format);
+        if format == Format::Pcap && !classic::holds_time(packet.time_ns) {
+            self.unfit_times += 1;
+        }
         self.output.count(PacketTotals {
             packets: 1,
             wire_bytes: packet.wire_length.into(),
@@ -226,6 +232,13 @@ impl Writer {
     /// Closes the last file with the statistics of each interface; returns the totals.
     pub(crate) fn finish(&mut self, statistics: &[Statistics]) -> Result<WrittenFiles, WriteError> {
         self.end(statistics)?;
+        if self.unfit_times > 0 {
+            print::note(format_args!(
+                "ringtap: {} packets have times after 7 February 2106, which pcap files cannot hold: they have the \
+                 last second that fits (pcapng files hold them)",
+                self.unfit_times
+            ));
+        }
         Ok(self.written())
     }
 

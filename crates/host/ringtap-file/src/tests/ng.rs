@@ -348,3 +348,51 @@ fn unknown_version_is_refused() {
         "{error:?}"
     );
 }
+
+#[test]
+fn times_before_1970_and_after_2554_are_counted() {
+    for order in ORDERS {
+        let mut file = Made::new(order);
+        file.section();
+        // Nanoseconds; one day before 1970.
+        let day_s = 86_400_i64;
+        let offset = match order {
+            ByteOrder::Little => (-day_s).to_le_bytes(),
+            ByteOrder::Big => (-day_s).to_be_bytes(),
+        };
+        file.block(1, |b| {
+            b.u16(1).u16(0).u32(0);
+            b.option(9, &[9]).option(14, &offset).option(0, b"");
+        });
+        // Seconds.
+        file.block(1, |b| {
+            b.u16(1).u16(0).u32(0);
+            b.option(9, &[0]).option(0, b"");
+        });
+        for (interface, ticks) in [
+            (0, 5),
+            (0, 86_400_000_000_005_u64),
+            (1, 18_446_744_073),
+            (1, 18_446_744_074),
+        ] {
+            file.block(6, |b| {
+                let high = u32::try_from(ticks >> 32).unwrap();
+                let low = u32::try_from(ticks & 0xffff_ffff).unwrap();
+                b.words(&[interface, high, low, 1, 1]).raw(b"x");
+            });
+        }
+        let mut reader = FileReader::from_stream("t", std::io::Cursor::new(file.bytes)).unwrap();
+        let mut got = Vec::new();
+        while let Some(packet) = reader.next_packet().unwrap() {
+            let time_ns = packet.time_ns;
+            got.push((time_ns, reader.unfit_times()));
+        }
+        let expected = [
+            (0, 1),
+            (5, 1),
+            (18_446_744_073_000_000_000, 1),
+            (u64::MAX, 2),
+        ];
+        assert_eq!(got, expected);
+    }
+}

@@ -139,14 +139,91 @@ fn other_files_are_refused_by_name() {
             ..
         }
     ));
-    let mut patched = Made::new(ORDERS[1]);
-    patched.pcap_header(0xa1b2_cd34, 1);
-    assert!(matches!(
-        refused(&patched.bytes),
-        ReadError::Unsupported { .. }
-    ));
-    let mut old = Made::new(ORDERS[0]);
-    old.u32(MICRO).u16(2).u16(2).words(&[0, 0, 65535, 1]);
-    let message = refused(&old.bytes).to_string();
-    assert!(message.contains("pcap version 2.2"), "{message}");
+    let mut unknown = Made::new(ORDERS[0]);
+    unknown.u32(MICRO).u16(3).u16(0).words(&[0, 0, 65535, 1]);
+    let message = refused(&unknown.bytes).to_string();
+    assert!(message.contains("pcap version 3.0"), "{message}");
+}
+
+/// The time in the file is 1,000 s and this fraction.
+fn one_packet(file: &Made, fraction_ns: u64) {
+    let (packets, error) = read_all(&file.bytes);
+    assert!(error.is_none(), "{error:?}");
+    let [packet] = &packets[..] else {
+        panic!("{packets:?}")
+    };
+    assert_eq!(packet.time_ns, 1_000_000_000_000 + fraction_ns);
+    assert_eq!((packet.wire_length, &packet.data[..]), (60, &b"abc"[..]));
+}
+
+/// libpcap swaps both lengths before version 2.3 and in 543.0, and in 2.3 if they are in the wrong order.
+#[test]
+fn old_versions_have_their_lengths_in_the_other_order() {
+    for order in ORDERS {
+        for (major, minor, first, second) in [
+            (2, 0, 60, 3),
+            (2, 1, 60, 3),
+            (2, 2, 60, 3),
+            (2, 3, 60, 3),
+            (2, 3, 3, 60),
+            (2, 4, 3, 60),
+            (543, 0, 60, 3),
+        ] {
+            let mut file = Made::new(order);
+            file.u32(MICRO)
+                .u16(major)
+                .u16(minor)
+                .words(&[0, 0, 65535, 1]);
+            file.words(&[1000, 5, first, second]).raw(b"abc");
+            one_packet(&file, 5000);
+        }
+    }
+}
+
+#[test]
+fn dialects_of_other_writers_are_read() {
+    for order in ORDERS {
+        let mut patched = Made::new(order);
+        patched.pcap_header(0xa1b2_cd34, 1).words(&[1000, 5, 3, 60]);
+        // Interface, protocol, direction, padding.
+        patched.u32(7).u16(0x0800).raw(&[1, 0]).raw(b"abc");
+        one_packet(&patched, 5000);
+        for magic in [0x1c00_01ac, 0x1c00_01ab] {
+            let mut ixia = Made::new(order);
+            ixia.pcap_header(magic, 1)
+                .u32(19)
+                .pcap_packet(1000, 5, 60, b"abc");
+            one_packet(&ixia, 5000);
+        }
+        // AIX: nanoseconds, and Ethernet's type of interface.
+        let mut aix = Made::new(order);
+        aix.u32(MICRO).u16(2).u16(2).words(&[0, 0, 65535, 6]);
+        aix.words(&[1000, 5, 60, 3]).raw(b"abc");
+        one_packet(&aix, 5);
+        let reader = FileReader::from_stream("t", std::io::Cursor::new(aix.bytes)).unwrap();
+        assert_eq!(reader.interfaces()[0].link_type, LinkType::ETHERNET);
+    }
+}
+
+#[test]
+fn a_zstd_file_may_begin_with_a_frame_to_skip() {
+    let mut file = Made::new(ORDERS[0]);
+    file.pcap_header(MICRO, 1).pcap_packet(1000, 5, 60, b"abc");
+    let mut packed = vec![0x57, 0x2a, 0x4d, 0x18, 3, 0, 0, 0];
+    packed.extend(b"xyz");
+    packed.extend(zstd::encode_all(&file.bytes[..], 1).unwrap());
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("file.zst");
+    std::fs::write(&path, packed).unwrap();
+    let mut reader = FileReader::open(path.to_str().unwrap()).unwrap();
+    assert_eq!(reader.next_packet().unwrap().unwrap().data, b"abc");
+    assert!(reader.next_packet().unwrap().is_none());
+}
+
+#[test]
+fn times_after_the_end_of_pcap_are_its_last_second() {
+    use super::super::write::classic;
+    let ends_ns = u64::from(u32::MAX) * 1_000_000_000;
+    assert!(classic::holds_time(ends_ns + 999_999_999));
+    assert!(!classic::holds_time(ends_ns + 1_000_000_000));
 }

@@ -24,13 +24,19 @@ pub fn file_header(into: &mut Vec<u8>, link_type: LinkType) {
     }
 }
 
-/// Appends a packet; times after the year 2106 wrap around.
+/// Whether the format, whose seconds have 32 bits, can hold a time: it ends on 7 February 2106.
+#[inline]
+pub fn holds_time(time_ns: u64) -> bool {
+    u32::try_from(time_ns / 1_000_000_000).is_ok()
+}
+
+/// Appends a packet; a time that does not fit ([`holds_time`]) becomes the last second that does.
 #[inline]
 pub fn packet(into: &mut Vec<u8>, packet: &FilePacket<'_>) {
     let data = &packet.data[..packet.data.len().min(LARGEST_PACKET)];
     let captured = to_u32(data.len());
-    let seconds = low_word(packet.time_ns / 1_000_000_000);
-    let nanoseconds = low_word(packet.time_ns % 1_000_000_000);
+    let seconds = to_u32(packet.time_ns / 1_000_000_000).to_le_bytes();
+    let nanoseconds = to_u32(packet.time_ns % 1_000_000_000).to_le_bytes();
     let mut head = [0; PACKET_HEADER];
     head[0..4].copy_from_slice(&seconds);
     head[4..8].copy_from_slice(&nanoseconds);
@@ -38,12 +44,6 @@ pub fn packet(into: &mut Vec<u8>, packet: &FilePacket<'_>) {
     head[12..16].copy_from_slice(&packet.wire_length.max(captured).to_le_bytes());
     into.extend_from_slice(&head);
     into.extend_from_slice(data);
-}
-
-/// The lower 32 bits, little-endian.
-fn low_word(value: u64) -> [u8; 4] {
-    let [a, b, c, d, ..] = value.to_le_bytes();
-    [a, b, c, d]
 }
 
 /// The whole packets in the first `limit` bytes; `bytes` starts with a packet's header.
