@@ -133,7 +133,7 @@ def measure(ringtap: Path, kind: str, asked: argparse.Namespace, rate: str) -> O
         chaos.wait_until("the reader has read all", settled, [hub, first])
         status = setup.status()
         lost = honest(status)["overrun"] + chaos._lost_for_all(status) - lost_before
-    return Outcome(sent, elapsed_ns, hub_ns, lost, status["longest_step_us"])
+    return Outcome(sent, elapsed_ns, hub_ns, lost, status.get("longest_step_us", 0))
 
 
 def honest(status: dict) -> dict:

@@ -42,6 +42,22 @@ def doorbell_storm(attack: Attack) -> None:
     attack.again(once)
 
 
+def ring_storm(attack: Attack) -> None:
+    """Rings without a pause, and does nothing else: each ring is one that the hub can hear."""
+
+    def once() -> None:
+        hub, subscription = attack.subscribe()
+        try:
+            while attack.goes_on():
+                for _ in range(10_000):
+                    subscription.ring()
+        finally:
+            subscription.close()
+            hub.close()
+
+    attack.again(once)
+
+
 def doorbell_watchers(attack: Attack) -> None:
     """Watches its doorbell many thousand times, which makes signals slow, and asks for each signal."""
 

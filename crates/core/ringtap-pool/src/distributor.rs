@@ -41,7 +41,7 @@ use crate::queue::{Consumer, PeerCorrupt, Producer};
 use crate::reader::Reader;
 use crate::sync::Ordering::*;
 use crate::view::{Chunk, Pool};
-use crate::wake::{Level, Signal, WakeWord};
+use crate::wake::{Signal, WakeWord};
 use admission::{LaneBudget, Owners};
 use chunks::{Chunks, Missed};
 use entry::Entry;
@@ -168,8 +168,7 @@ pub struct Distributor {
     blocking: ReaderSet,
     /// Readers that are left asleep, because they wait for more packets.
     deferred: ReaderSet,
-    /// The level that readers see, and whether they may see a request to signal returned chunks.
-    watched: Level,
+    /// Whether readers may see a request to signal returned chunks.
     wants_returns: bool,
     /// Masks of the slots that are being counted; kept to reuse the allocation.
     slots: SlotMasks,
@@ -220,7 +219,6 @@ impl Distributor {
             signs: Signs::default(),
             blocking: ReaderSet::default(),
             deferred: ReaderSet::default(),
-            watched: Level::Quiet,
             wants_returns: false,
             slots: SlotMasks::default(),
             bursts: 0,
@@ -313,11 +311,8 @@ impl Distributor {
             self.readers.push(None);
         }
         let owner = self.owners.join(options.user, index, self.lanes.len());
-        let watching = &control.hub().watching;
-        watching.store(self.watched as u32, Relaxed);
-        let words = control.reader.clone();
         let entry = Entry::new(options, owner, &credits, control);
-        self.signs.add(index, words, entry.next_return());
+        self.signs.add(index, &entry.control, entry.next_return());
         self.blocking.set(index, options.policy == Policy::Block);
         self.deferred.remove(index);
         for lane in &mut self.lanes {
@@ -344,6 +339,16 @@ impl Distributor {
                 account.credit = entry::credit(Some(chunks), policy, all, &lane.budget);
             }
             self.attend_permitted();
+        }
+    }
+
+    /// Changes the mask bits of a reader, whose packets so far have the same bits by both masks.
+    pub fn set_mask(&mut self, id: ReaderId, mask: u64) {
+        for lane in 0..self.lanes.len() {
+            self.attend_open(lane, id.index());
+        }
+        if let Some(entry) = self.readers.get_mut(id.index()).and_then(Option::as_mut) {
+            entry.mask = mask;
         }
     }
 
@@ -418,7 +423,7 @@ impl Distributor {
             }
             self.deliver_missed(lane);
         }
-        self.signs.stepped(moved);
+        self.signs.stepped();
         Ok(moved)
     }
 

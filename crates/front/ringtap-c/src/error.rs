@@ -79,7 +79,7 @@ fn of_connect(error: &ConnectError) -> c_int {
 fn of_receive(error: &ReceiveError) -> c_int {
     match error {
         ReceiveError::LinkTypes => types::ERROR_FILTER,
-        ReceiveError::HubLeft => types::ERROR_HUB_LEFT,
+        ReceiveError::HubLeft | ReceiveError::AgentLeft => types::ERROR_HUB_LEFT,
         ReceiveError::System(_) => types::ERROR_SYSTEM,
         ReceiveError::Control(error) => of_control(error),
         _ => types::ERROR_CORRUPT,

@@ -13,7 +13,8 @@ use ringtap_device::Size;
 use ringtap_hub::AccessList;
 use ringtap_hub::Limits;
 use ringtap_ipc::folder::Folder;
-use ringtap_vm::guest::{Agent, AgentOptions, STATUS_FILE};
+use ringtap_ipc::protocol::HubStatus;
+use ringtap_vm::guest::{Agent, AgentOptions, STATUS_FILE, is_agent_running};
 use tracing_subscriber::filter::LevelFilter;
 
 use crate::hub::groups::{group_of_users, user};
@@ -111,14 +112,33 @@ fn show_status(folder: &Path) -> Result<ExitCode> {
             folder.display()
         )
     };
+    // The file of an agent that was killed is still there.
+    ensure!(is_agent_running(folder), none());
     let text = fs::read_to_string(folder.join(STATUS_FILE)).with_context(none)?;
     print::line(text.trim_end())?;
     for entry in fs::read_dir(folder).with_context(none)? {
         let path = entry?.path();
         if path.extension().is_some_and(|end| end == "sock") {
-            let readers = Connection::open(&path, "status")?.status()?.readers.len();
-            print::line(format_args!("{}: {readers} readers", path.display()))?;
+            let status = Connection::open(&path, "status")?.status()?;
+            print::line(format_args!("{}: {}", path.display(), counters(&status)))?;
         }
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Readers of a group, and its packets since the agent began.
+fn counters(status: &HubStatus) -> String {
+    let (mut packets, mut lost) = (0_u64, 0_u64);
+    for source in &status.sources {
+        for lane in &source.lanes {
+            packets = packets.saturating_add(lane.counts.settled());
+        }
+        lost = lost.saturating_add(source.nic.saturating_add(source.kernel));
+    }
+    let slow = status.readers.iter().map(|one| one.overrun);
+    let slow = slow.fold(status.departed_overrun, u64::saturating_add);
+    format!(
+        "{} readers, {packets} packets from the host, {lost} lost there, {slow} lost by slow readers here",
+        status.readers.len()
+    )
 }

@@ -14,8 +14,8 @@ use ringtap_client::default_socket;
 use ringtap_device::Size;
 use ringtap_pool::wake::Signal as _;
 use ringtap_vm::host::{
-    AttachedVms, DeviceReport, GroupOptions, HostError, HostGroups, StatusServer, VmReport,
-    standard_folder,
+    AttachedVms, DeviceReport, GroupOptions, GroupReport, HostError, HostGroups, StatusServer,
+    VmReport, standard_folder,
 };
 use ringtap_vm::messages::APPLICATION_NAME;
 use ringtap_vnplug::host::{GuestLimits, GuestVm, Monitor, QmpError, VmError, migrate, serve};
@@ -297,7 +297,13 @@ fn attach(args: &AttachArgs, folder: PathBuf) -> Result<()> {
     let served = serve_guest(&mut vm, &options, &status, ending, &stop);
     let detached = vm.detach(DETACH_LIMIT).map_err(HostError::Vm);
     // Only now: until the guest has let go of the memory, it may read what it was given.
-    drop(served?);
+    for group in served?.groups() {
+        let counters = group_counters(&group);
+        print::note(format_args!(
+            "ringtap: {}: group {}: {counters}",
+            args.name, group.group
+        ));
+    }
     Ok(detached?)
 }
 
@@ -323,8 +329,10 @@ fn serve_guest(
         std::thread::sleep(AGENT_NOTE);
         has_agent().advice.into_iter().for_each(report);
     })?;
-    serve(vm, &mut [&mut groups], &|| stop.load(Relaxed)).map_err(HostError::Vm)?;
-    groups.stop();
+    let served = serve(vm, &mut [&mut groups], &|| stop.load(Relaxed));
+    // Before the guest leaves the memory, so that it has read all that was copied.
+    groups.stop(vm);
+    served.map_err(HostError::Vm)?;
     Ok(groups)
 }
 
@@ -383,20 +391,9 @@ fn describe(vm: &VmReport) -> String {
         text += &format!("  {device}: {bytes} bytes, {mapping}{signals}\n");
     }
     for group in &vm.groups {
-        let counters = &group.counters;
-        text += &match &group.reader {
-            None => format!("  group {}: not subscribed\n", group.group),
-            Some(reader) => format!(
-                "  group {}: {reader}: {} packets copied, {} read in place, {} filtered, {} lost at the hub, {} lost \
-                 because the guest returned no memory\n",
-                group.group,
-                counters.copied,
-                counters.in_place,
-                counters.filtered,
-                counters.overrun,
-                counters.part_full
-            ),
-        };
+        let reader = group.reader.as_deref().unwrap_or("not subscribed");
+        let counters = group_counters(group);
+        text += &format!("  group {}: {reader}: {counters}\n", group.group);
         if let Some(reason) = &group.copied_because {
             text += &format!("    its packets are copied: {reason}\n");
         }
@@ -410,10 +407,26 @@ fn describe(vm: &VmReport) -> String {
     text
 }
 
+/// The counters of a group since the VM was attached.
+fn group_counters(group: &GroupReport) -> String {
+    let counters = &group.counters;
+    let before = [counters.kernel, counters.pool_full]
+        .into_iter()
+        .fold(counters.nic, u64::saturating_add);
+    format!(
+        "{} packets copied, {} read in place, {} filtered, {before} lost before the hub, {} lost at the hub, {} lost \
+         because the guest returned no memory, {} copied but not read by the guest",
+        counters.copied,
+        counters.in_place,
+        counters.filtered,
+        counters.overrun,
+        counters.part_full,
+        group.not_taken
+    )
+}
+
 #[cfg(test)]
 mod tests {
-    use ringtap_vm::host::GroupReport;
-
     use super::*;
 
     #[test]
@@ -428,6 +441,7 @@ mod tests {
                 part_full: 9,
                 ..Default::default()
             },
+            not_taken: 3,
         };
         let device = |mapping: Option<&str>| DeviceReport {
             device: "pool".into(),
@@ -452,8 +466,9 @@ mod tests {
         assert_eq!(lines[0], "vm1 (process 5, hub /h.sock): agent connected");
         assert_eq!(lines[1], "  pool: 4096 bytes, not mapped");
         assert_eq!(lines[2], "  pool: 4096 bytes, vfio, interrupts");
-        assert_eq!(lines[3], "  group ids: not subscribed");
+        assert!(lines[3].starts_with("  group ids: not subscribed: 7 packets copied"));
         assert!(lines[4].contains("vm1/guest: 7 packets copied") && lines[4].contains("9 lost"));
+        assert!(lines[4].contains("3 copied but not read by the guest"));
         assert!(lines[5].ends_with("in the kernel: too long") && lines[6] == "  use more");
     }
 }

@@ -142,5 +142,8 @@ fn receive_with<T: DeserializeOwned>(
     if message.is_empty() {
         return Ok(None);
     }
-    Ok(Some((text::from_json(message, text::MOST_TEXT_BYTES)?, files)))
+    Ok(Some((
+        text::from_json(message, text::MOST_TEXT_BYTES)?,
+        files,
+    )))
 }

@@ -54,9 +54,14 @@ pub fn host_socket(group: &str) -> PathBuf {
     Path::new(HOST_FOLDER).join(format!("{group}.sock"))
 }
 
+/// Whether the agent in a virtual machine serves this socket.
+fn is_of_agent(path: &Path) -> bool {
+    path.parent() == Some(Path::new(HOST_FOLDER))
+}
+
 /// Why nothing listens on this socket, and what helps.
 fn absence(path: &Path) -> String {
-    if path.parent() != Some(Path::new(HOST_FOLDER)) {
+    if !is_of_agent(path) {
         return "no hub is running there: start one with `ringtap hub`, or name its --socket"
             .into();
     }
@@ -119,6 +124,7 @@ pub struct Connection {
     /// Link type of each of the hub's sources.
     link_types: Vec<u16>,
     leaving: AtomicBool,
+    is_agent: bool,
 }
 
 impl Connection {
@@ -139,7 +145,9 @@ impl Connection {
             },
         };
         let socket = Socket::connect(path).map_err(refused)?;
-        Connection::over(Box::new(socket), name)
+        let mut connection = Connection::over(Box::new(socket), name)?;
+        connection.is_agent = is_of_agent(path);
+        Ok(connection)
     }
 
     /// Says hello over a connection that exists already.
@@ -154,6 +162,7 @@ impl Connection {
             own: Mutex::new(None),
             link_types: Vec::new(),
             leaving: AtomicBool::new(false),
+            is_agent: false,
         };
         connection.link_types = connection.hello(name)?;
         Ok(connection)
@@ -349,6 +358,10 @@ impl Control for Connection {
 
     fn is_leaving(&self) -> bool {
         self.leaving.load(Relaxed)
+    }
+
+    fn is_agent(&self) -> bool {
+        self.is_agent
     }
 
     fn connection(&self) -> Option<BorrowedFd<'_>> {

@@ -52,6 +52,11 @@ pub trait Control: Send + Sync {
         false
     }
 
+    /// Whether the hub is the agent of this virtual machine.
+    fn is_agent(&self) -> bool {
+        false
+    }
+
     /// The connection to a hub in another process; it hangs up when the hub dies.
     fn connection(&self) -> Option<BorrowedFd<'_>> {
         None

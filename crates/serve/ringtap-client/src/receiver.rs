@@ -43,6 +43,11 @@ pub enum ReceiveError {
     /// The hub has died or was stopped.
     #[error("the hub ended: start the hub again, then this reader")]
     HubLeft,
+    /// The agent in this virtual machine has died or was stopped.
+    #[error(
+        "the agent of this virtual machine ended: start `ringtap guest` again, then this reader"
+    )]
+    AgentLeft,
     /// The sources have different link types.
     #[error("the hub's sources have different link types: read them one by one")]
     LinkTypes,
@@ -298,7 +303,7 @@ impl Receiver {
     ///
     /// # Errors
     ///
-    /// [`ReceiveError::Corrupt`]; [`ReceiveError::HubLeft`] once no packets are left.
+    /// [`ReceiveError::Corrupt`]; [`ReceiveError::HubLeft`] or `AgentLeft` once no packets are left.
     #[inline]
     pub fn try_next(&mut self) -> Result<Next, ReceiveError> {
         if self.watermark.packets > 1 && self.still_gathers()?.is_some() {
@@ -318,7 +323,10 @@ impl Receiver {
                 Ok(Next::Batch(batch))
             }
             None if self.is_over() => Ok(Next::Ended),
-            None if self.hub_left && self.holds.is_none() => Err(ReceiveError::HubLeft),
+            None if self.hub_left && self.holds.is_none() => Err(match self.control.is_agent() {
+                true => ReceiveError::AgentLeft,
+                false => ReceiveError::HubLeft,
+            }),
             None => {
                 self.distance.end();
                 Ok(Next::Empty)

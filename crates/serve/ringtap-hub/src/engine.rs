@@ -34,6 +34,9 @@ pub(crate) use thread::EngineThread;
 /// Interval of the checks for losses; a loss is dated by the check that finds it.
 const LOSSES_INTERVAL: Duration = Duration::from_millis(200);
 
+/// Longest time after which a step finds the returned chunks of readers that were quiet for long.
+const LOOK_INTERVAL: Duration = Duration::from_millis(2);
+
 /// Length of a pause, which delays chunks by at most this long.
 const PAUSE: Duration = Duration::from_micros(400);
 
@@ -50,6 +53,8 @@ pub(crate) struct Engine {
     /// Signalled when a source has ended.
     control: Event,
     looked_for_losses: Instant,
+    /// When all readers were last looked at, however quiet they are.
+    looked_at_all: Instant,
     /// Longest time of one turn of the thread's loop, without its sleep.
     longest_step: Duration,
     /// See [`Engine::begin`].
@@ -79,6 +84,7 @@ impl Engine {
             doorbell_budget: DoorbellBudget::new(wake_percent),
             control,
             looked_for_losses: Instant::now(),
+            looked_at_all: Instant::now(),
             longest_step: Duration::ZERO,
             has_begun: false,
             phase: Phase::Awake,
@@ -177,6 +183,9 @@ impl Engine {
     /// Moves chunks between queues, a limited number, and wakes readers; returns whether any chunk moved.
     fn step(&mut self) -> bool {
         let mut moved = false;
+        if self.looked_at_all.elapsed() >= LOOK_INTERVAL {
+            self.look_at_all();
+        }
         for capture in &mut self.captures {
             let before = capture.stage;
             moved |= capture.step();
@@ -194,6 +203,13 @@ impl Engine {
             }
         }
         moved
+    }
+
+    fn look_at_all(&mut self) {
+        self.looked_at_all = Instant::now();
+        for capture in &mut self.captures {
+            capture.distributor.look_at_all();
+        }
     }
 
     fn wake(&mut self, sleepers: Sleepers) {
@@ -254,6 +270,9 @@ impl Engine {
         }
         if !ready.any {
             return false;
+        }
+        if ready.doorbell {
+            self.look_at_all();
         }
         // Wake the sleepers first: they may share this core.
         if sources {

@@ -45,6 +45,30 @@ impl AccessList {
     }
 }
 
+/// Where the user of a hub admits a user to a group, for those who are refused.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum AdmissionOption {
+    /// Option or file of `ringtap hub`.
+    #[default]
+    Hub,
+    /// Option of `ringtap guest`.
+    Guest,
+}
+
+impl AdmissionOption {
+    /// What admits a user to a group.
+    pub(crate) fn advice(self, group: &str, uid: u32) -> String {
+        match self {
+            AdmissionOption::Hub => format!(
+                "add it to the group's users (`-g {group}:users={uid}`, or `users` in hub.toml)"
+            ),
+            AdmissionOption::Guest => format!(
+                "start the agent in this virtual machine with `ringtap guest --users {uid}`"
+            ),
+        }
+    }
+}
+
 /// Readers that share the traffic of one filter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Group {
@@ -75,6 +99,8 @@ pub struct Group {
     pub most_watermark_packets: u32,
     /// Users that may attach.
     pub access: AccessList,
+    /// How others are admitted.
+    pub admission: AdmissionOption,
 }
 
 impl Group {
@@ -116,6 +142,7 @@ impl Group {
             most_members: 256,
             most_watermark_packets: 100_000,
             access: AccessList::default(),
+            admission: AdmissionOption::default(),
         }
     }
 }

@@ -24,6 +24,6 @@ mod sources;
 mod subscribers;
 
 pub use capture::SOURCE_NOTES;
-pub use group::{AccessList, Delivery, Group};
+pub use group::{AccessList, AdmissionOption, Delivery, Group};
 pub use hub::{Handle, Hub, HubError, HubOptions};
 pub use limits::Limits;

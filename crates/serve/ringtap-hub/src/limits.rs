@@ -98,7 +98,7 @@ impl Limits {
             requests_per_second: usual
                 .requests_per_second
                 .max(readers.saturating_mul(count(10))),
-            user_filter_steps: usual.source_filter_steps,
+            filter_percent_per_user: usual.filter_percent_of_users,
             mask_bits_per_user: count(64),
             subscriptions_per_user: usual.subscriptions_per_user.max(readers),
             private_memory_per_user: usual.private_memory,

@@ -93,6 +93,15 @@ pub(crate) struct Share {
 }
 
 impl Share {
+    /// Mask by which the hub's thread counts what the subscription misses: all bits if each packet has the
+    /// subscription's own, so that the thread need not look at the packets.
+    pub(crate) fn counting_mask(&self) -> u64 {
+        match self.group == 0 && self.filter.takes_everything() {
+            true => u64::MAX,
+            false => self.mask,
+        }
+    }
+
     /// The packets of a source for the subscription. The source reported these places for its rules, and
     /// classifies by them from these sequences on.
     pub(crate) fn wanted(&self, places: &[Place], from: Vec<u64>) -> Wanted {

@@ -18,4 +18,4 @@ mod status;
 mod tests;
 
 pub use agent::{Agent, AgentError, AgentOptions};
-pub use status::STATUS_FILE;
+pub use status::{STATUS_FILE, is_agent_running};

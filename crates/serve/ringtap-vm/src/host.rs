@@ -10,16 +10,18 @@
 
 mod commands;
 mod in_place;
+mod life;
 mod part;
+mod queue;
 mod relay;
 mod status;
 
 use std::collections::BTreeMap;
 use std::io;
 use std::path::PathBuf;
-use std::sync::mpsc::{Receiver as Inbox, channel};
+use std::sync::mpsc::{Receiver as Inbox, RecvTimeoutError, channel};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use ringtap_client::{ConnectError, Connection, ControlError};
 use ringtap_ipc::mutex::lock;
@@ -33,10 +35,11 @@ use ringtap_vnplug::host::{BackEnd, FromGuest, GuestVm, HostDevice, Monitor, VmE
 use crate::messages::{
     APPLICATION, DevicePart, GuestRequest, HostMessage, PACKETS_VECTOR, pack, unpack,
 };
-use commands::{ActiveSubscriptions, Answers, CommandQueue, Commands, GuestAnswer, answers_of};
+use commands::{Answers, Commands, DETACHED, GuestAnswer, answers_of};
 use in_place::SourcePool;
+use life::{GroupLife, GroupLives};
 use part::{GroupPart, PartBytes};
-use relay::KeptPools;
+use queue::CommandQueue;
 use status::VmState;
 pub use status::{AttachedVms, DeviceReport, GroupReport, StatusServer, VmReport, standard_folder};
 
@@ -110,9 +113,11 @@ pub struct HostGroups {
     inbox: Inbox<GuestAnswer>,
     state: Arc<Mutex<VmState>>,
     report: Box<dyn FnMut(String)>,
-    /// Pools that the guest may read until its devices are unplugged.
-    _kept: KeptPools,
+    is_stopped: bool,
 }
+
+/// Longest wait at the end for the hub to tell the final counters.
+const STOP_LIMIT: Duration = Duration::from_secs(10);
 
 impl GroupOptions {
     /// Checks what can be checked without the virtual machine.
@@ -201,29 +206,81 @@ impl HostGroups {
         let state = VmState::new(options, &devices);
         let waker = vm.waker();
         let guest = Arc::new(PacketsSignal(control));
-        let kept = KeptPools::default();
-        let memory = (parts, source, Arc::clone(&kept));
-        let (queue, inbox) = start(options, memory, guest, waker, &state.subscriptions)?;
+        let (queue, inbox) = start(options, (parts, source), guest, waker, &state.lives)?;
         Ok(HostGroups {
             agent: 0,
             queue,
             inbox,
             state: Arc::new(Mutex::new(state)),
             report,
-            _kept: kept,
+            is_stopped: false,
         })
     }
 
-    /// Ends all subscriptions. The guest may still read what it was given until this is dropped.
-    pub fn stop(&self) {
+    /// Ends all subscriptions, and sends the guest their final counters: call this before the devices are
+    /// unplugged. No packet is copied after it returns. The guest may still read what it was given until this is
+    /// dropped.
+    pub fn stop(&mut self, vm: &mut GuestVm) {
+        for (request, message) in self.end_subscriptions() {
+            // Fails if QEMU has ended.
+            let _gone = self.send(vm, request, &message);
+        }
+    }
+
+    /// Ends all subscriptions, and the thread; returns what the agent has not been told yet.
+    fn end_subscriptions(&mut self) -> Vec<(u32, HostMessage)> {
+        let mut messages = Vec::new();
+        if std::mem::replace(&mut self.is_stopped, true) {
+            return messages;
+        }
+        let lives = Arc::clone(&lock(&self.state).lives);
+        // At once, also while the thread waits for the hub.
+        let stop = |life: &GroupLife| life.active().into_iter().for_each(|one| one.stop());
+        lock(&lives).values().for_each(stop);
         self.queue.stop();
+        let deadline = Instant::now() + STOP_LIMIT;
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            match self.inbox.recv_timeout(left) {
+                Ok(answer) if answer.agent == self.agent => {
+                    messages.push((answer.request, answer.message));
+                }
+                Ok(_) => {}
+                // The thread has ended.
+                Err(RecvTimeoutError::Disconnected) => return messages,
+                Err(RecvTimeoutError::Timeout) => break,
+            }
+        }
+        // The hub does not answer: the counters are those that are known without it.
+        let active = lock(&lives);
+        let active = active.values().filter_map(GroupLife::active);
+        messages.extend(active.map(|common| {
+            let report = common.known();
+            let ended = HostMessage::Ended {
+                group: report.group,
+                epoch: common.epoch,
+                reason: DETACHED.to_owned(),
+                counters: report.counters,
+            };
+            (0, ended)
+        }));
+        messages
     }
 
     /// What `ringtap vm list` shows, for another thread.
     #[must_use]
     pub fn reporter(&self) -> Box<dyn Fn() -> VmReport + Send> {
-        let state = Arc::clone(&self.state);
-        Box::new(move || lock(&state).full_report())
+        let (state, queue) = (Arc::clone(&self.state), Arc::clone(&self.queue));
+        Box::new(move || {
+            queue.refresh();
+            lock(&state).full_report()
+        })
+    }
+
+    /// The groups with their counters since the VM was attached.
+    #[must_use]
+    pub fn groups(&self) -> Vec<GroupReport> {
+        lock(&self.state).full_report().groups
     }
 
     fn new_agent(&mut self, is_here: bool) {
@@ -290,6 +347,8 @@ impl BackEnd for HostGroups {
                 interrupts,
             } => {
                 lock(&self.state).map(*device, *mapping, *interrupts);
+                let (device, interrupts) = (device.0, *interrupts);
+                self.send(vm, 0, &HostMessage::Mapped { device, interrupts })?;
             }
             FromGuest::Failed(_) => (self.report)(
                 "the guest cannot map a device: see `ringtap guest --status` there".to_owned(),
@@ -321,7 +380,9 @@ impl BackEnd for HostGroups {
 
 impl Drop for HostGroups {
     fn drop(&mut self) {
-        self.queue.stop();
+        let _nobody_is_told = self.end_subscriptions();
+        let lives = Arc::clone(&lock(&self.state).lives);
+        lock(&lives).values_mut().for_each(GroupLife::settle);
     }
 }
 
@@ -337,10 +398,10 @@ impl Signal for PacketsSignal {
 /// Starts the thread that carries out requests.
 fn start(
     options: &GroupOptions,
-    (parts, source, kept): (Vec<GroupPart>, Option<SourcePool>, KeptPools),
+    (parts, source): (Vec<GroupPart>, Option<SourcePool>),
     guest: Arc<dyn Signal>,
     waker: ringtap_ipc::event::Event,
-    active: &ActiveSubscriptions,
+    lives: &GroupLives,
 ) -> io::Result<(Arc<CommandQueue>, Inbox<GuestAnswer>)> {
     let queue = Arc::new(CommandQueue::default());
     let (sender, inbox) = channel();
@@ -349,15 +410,15 @@ fn start(
         socket: options.socket.clone(),
         parts,
         source,
-        kept,
         queue: Arc::clone(&queue),
         answers: Answers { sender, waker },
         guest,
         relays: BTreeMap::new(),
-        active: Arc::clone(active),
+        lives: Arc::clone(lives),
         agent: 0,
+        has_agent: false,
         epoch: 0,
-        is_hub_gone: false,
+        granted: None,
     };
     let builder = std::thread::Builder::new().name("commands".into());
     builder.spawn(move || commands.run())?;

@@ -85,6 +85,9 @@ pub enum HostMessage {
         control: DevicePart,
         /// Why the filter does not run in the host's kernel; absent if it does.
         not_in_source: Option<String>,
+        /// Whether the pool is the hub's.
+        #[serde(default)]
+        in_place: bool,
     },
     /// The new filter is in force.
     Filtered {
@@ -95,7 +98,8 @@ pub enum HostMessage {
         /// Why the filter does not run in the host's kernel; absent if it does.
         not_in_source: Option<String>,
     },
-    /// The subscription has ended as the guest asked; the part stays as it is until the next one.
+    /// The subscription has ended as the guest asked; the part stays as it is until the next one: the guest reads
+    /// what is left there. The hub's pool it left before.
     Unsubscribed {
         /// The group.
         group: String,
@@ -116,7 +120,8 @@ pub enum HostMessage {
         /// Why, for the user.
         text: String,
     },
-    /// The subscription has ended without a request of the guest (request 0).
+    /// The subscription has ended without a request of the guest (request 0). The part stays as it is until the
+    /// next one: the guest reads what is left there.
     Ended {
         /// The group.
         group: String,
@@ -124,6 +129,16 @@ pub enum HostMessage {
         epoch: u64,
         /// Why, for the user.
         reason: String,
+        /// The final counters.
+        #[serde(default)]
+        counters: GuestCounters,
+    },
+    /// The host has noticed that the guest mapped a device (request 0).
+    Mapped {
+        /// The device's number.
+        device: u64,
+        /// Whether the host signals by interrupts.
+        interrupts: bool,
     },
 }
 
@@ -171,6 +186,36 @@ pub struct GuestCounters {
     pub overrun: u64,
     /// Packets lost because the part had no room: the guest did not return its chunks.
     pub part_full: u64,
+}
+
+impl GuestCounters {
+    /// Adds the counters of another subscription.
+    pub fn add(&mut self, more: &GuestCounters) {
+        let GuestCounters {
+            copied,
+            in_place,
+            filtered,
+            other_members,
+            nic,
+            kernel,
+            pool_full,
+            overrun,
+            part_full,
+        } = self;
+        for (sum, more) in [
+            (copied, more.copied),
+            (in_place, more.in_place),
+            (filtered, more.filtered),
+            (other_members, more.other_members),
+            (nic, more.nic),
+            (kernel, more.kernel),
+            (pool_full, more.pool_full),
+            (overrun, more.overrun),
+            (part_full, more.part_full),
+        ] {
+            *sum = sum.saturating_add(more);
+        }
+    }
 }
 
 /// Why a message cannot be sent or read.

@@ -2,7 +2,6 @@
 //! Takes back chunks that readers returned, and recycles those that no reader leases.
 
 use super::Distributor;
-use super::signs::Look;
 use crate::ids::ChunkId;
 use crate::number::to_usize;
 
@@ -10,7 +9,7 @@ impl Distributor {
     /// Takes chunks that readers returned.
     pub(super) fn take_back(&mut self) -> bool {
         let mut returned = std::mem::take(&mut self.returned);
-        self.signs.look(Look::Step);
+        self.signs.look();
         for reader in self.signs.returning.iter() {
             let Some(entry) = self.readers[reader].as_mut() else {
                 continue;

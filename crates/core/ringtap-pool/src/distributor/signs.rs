@@ -2,16 +2,18 @@
 //! Words by which readers show what they do: returned chunks, announced sleeps, the wish for a horizon.
 //!
 //! Up to [`FEW`] readers are looked at each time. Of more, only those that did something lately are, and
-//! of the others a part in turn; all of them when the driver is about to sleep, and after a sleep.
+//! of the others, the quiet ones, a part in turn; all of them when the driver asks for it.
 //!
 //! Invariants
-//! - Before the driver sleeps, all readers were looked at after it raised its flags.
+//! - A quiet reader sees the level `Chunk`, so it signals the driver when it falls asleep. The driver then
+//!   calls [`Signs::look_at_all`].
 //! - What a reader did is found after at most [`TURNS`] steps.
 
 use super::reader_set::ReaderSet;
-use crate::control::ReaderWords;
+use crate::control::{ControlRegion, HubWords, ReaderWords};
 use crate::memory::Words;
 use crate::sync::Ordering::{Acquire, Relaxed};
+use crate::wake::Level;
 
 /// Number of readers up to which each step looks at all.
 const FEW: usize = 32;
@@ -22,6 +24,7 @@ const QUIET: u64 = 1024;
 
 struct Sign {
     words: Words<ReaderWords>,
+    told: Words<HubWords>,
     /// Index of the next returned chunk.
     next_return: u32,
     /// The number of sleeps when it was last looked at, and when the reader was last awake.
@@ -45,32 +48,24 @@ pub(super) struct Signs {
     merging: ReaderSet,
     /// Sleepers that may have packets left to take.
     pub(super) unsure: ReaderSet,
+    /// Readers that see the level `Packet`; the others see `Chunk`.
+    told: ReaderSet,
     steps: u64,
-    /// The driver was about to sleep, and no chunk has moved since.
-    is_alert: bool,
-    /// All readers were looked at since the last step, and since the last check for sleepers.
-    is_fresh: [bool; 2],
     /// Number of readers that were looked at since the start.
     #[cfg(test)]
     pub(super) looks: u64,
 }
 
-/// Why the readers are looked at.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Look {
-    /// For returned chunks.
-    Step = 0,
-    /// For sleepers.
-    Wake = 1,
-}
-
 impl Signs {
-    pub(super) fn add(&mut self, reader: usize, words: Words<ReaderWords>, next_return: u32) {
+    pub(super) fn add(&mut self, reader: usize, control: &ControlRegion, next_return: u32) {
+        let hub = control.hub();
+        hub.watching.store(Level::Chunk as u32, Relaxed);
         while self.all.len() <= reader {
             self.all.push(None);
         }
         self.all[reader] = Some(Sign {
-            words,
+            words: control.reader.clone(),
+            told: control.hub.clone(),
             next_return,
             sleeps: 0,
             slept: 0,
@@ -85,37 +80,54 @@ impl Signs {
         self.all[reader] = None;
         let sets = [&mut self.present, &mut self.lively, &mut self.seen];
         let others = [&mut self.returning, &mut self.asleep, &mut self.merging];
-        for set in sets.into_iter().chain(others).chain([&mut self.unsure]) {
+        for set in sets
+            .into_iter()
+            .chain(others)
+            .chain([&mut self.unsure, &mut self.told])
+        {
             set.remove(reader);
         }
     }
 
-    /// Stores the index of a reader's next returned chunk.
+    /// Notes that the returned chunks of a reader were taken; `next_return`: index of the next one.
     pub(super) fn has_returned(&mut self, reader: usize, next_return: u32) {
+        self.returning.remove(reader);
         if let Some(sign) = &mut self.all[reader] {
             sign.next_return = next_return;
         }
     }
 
-    /// Looks at the readers that this step concerns.
-    pub(super) fn look(&mut self, purpose: Look) {
-        let is_few = self.present.len() <= FEW;
-        let is_fresh = std::mem::take(&mut self.is_fresh[purpose as usize]);
-        if is_few || self.is_alert && !is_fresh {
-            self.look_at(self.present);
-            self.is_fresh = [true; 2];
-            self.is_fresh[purpose as usize] = false;
-        } else {
-            self.look_at(self.scope());
-        }
+    /// Looks at the readers that did something lately, and at a part of the others.
+    pub(super) fn look(&mut self) {
+        self.look_at(self.scope());
     }
 
-    /// Looks at all readers because the driver is about to sleep; the next step and the next check for
-    /// sleepers need not.
-    pub(super) fn look_before_sleep(&mut self) {
-        self.is_alert = true;
+    /// Looks at all readers.
+    pub(super) fn look_at_all(&mut self) {
         self.look_at(self.present);
-        self.is_fresh = [true; 2];
+    }
+
+    /// Stores the level that readers see. Returns those that see a lower level than before: look at them
+    /// after a full fence.
+    pub(super) fn watch(&mut self, level: Level) -> ReaderSet {
+        let told = match (level, self.present.len() <= FEW) {
+            (Level::Packet, true) => self.present,
+            (Level::Packet, false) => self.present.and(self.lively),
+            _ => ReaderSet::default(),
+        };
+        let before = std::mem::replace(&mut self.told, told);
+        let lowered = before.without(told);
+        for (readers, level) in [
+            (told.without(before), Level::Packet),
+            (lowered, Level::Chunk),
+        ] {
+            for reader in readers.iter() {
+                if let Some(sign) = &self.all[reader] {
+                    sign.told[0].watching.store(level as u32, Relaxed);
+                }
+            }
+        }
+        lowered
     }
 
     /// Readers that did something lately, and a part of the others.
@@ -128,7 +140,7 @@ impl Signs {
         self.present.and(self.lively.or(part))
     }
 
-    fn look_at(&mut self, readers: ReaderSet) {
+    pub(super) fn look_at(&mut self, readers: ReaderSet) {
         for reader in readers.iter() {
             let Some(sign) = &mut self.all[reader] else {
                 continue;
@@ -168,8 +180,7 @@ impl Signs {
     }
 
     /// Counts a step.
-    pub(super) fn stepped(&mut self, moved: bool) {
-        self.is_alert &= !moved;
+    pub(super) fn stepped(&mut self) {
         self.steps += 1;
         if self.steps.is_multiple_of(QUIET) {
             self.lively = std::mem::take(&mut self.seen);
@@ -179,7 +190,7 @@ impl Signs {
     /// Whether a reader outside `deferred` sleeps, or slept since it was last seen awake by this call.
     pub(super) fn slept_lately(&mut self, deferred: ReaderSet) -> bool {
         let mut lately = false;
-        for reader in self.present.iter() {
+        for reader in self.scope().iter() {
             let Some(sign) = &mut self.all[reader] else {
                 continue;
             };

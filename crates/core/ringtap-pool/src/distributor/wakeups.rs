@@ -4,7 +4,6 @@
 
 use super::admission::reserve;
 use super::reader_set::ReaderSet;
-use super::signs::Look;
 use super::{Distributor, Lane};
 use crate::ids::ReaderId;
 use crate::number::to_u32;
@@ -30,7 +29,7 @@ impl Distributor {
         // Pairs with the fence in `WakeFlag::take`: this side sees a returned chunk, or the reader sees
         // the flag.
         fence(SeqCst);
-        self.signs.look_before_sleep();
+        self.signs.look();
         // A reader that slept recently needs a signal for the next packet, too.
         let mut lately = std::mem::take(&mut self.woke);
         lately |= self.signs.slept_lately(self.deferred);
@@ -39,35 +38,32 @@ impl Distributor {
         } else {
             Level::Chunk
         };
-        // Readers signal their sleep while they see a lower level than `Packet`.
-        let is_lowered = level < self.watched;
-        self.watch(level);
-        // Pairs with the fence in `Sleeper::arm`.
+        let lowered = self.watch(level);
+        // Pairs with the fence in `Sleeper::arm`. Readers that saw a lower level than `Packet` before signal
+        // their sleep.
         fence(SeqCst);
-        if is_lowered {
-            self.signs.look_before_sleep();
-            if self.is_anyone_asleep() {
-                level = Level::Packet;
-                self.watch(level);
-            }
+        self.signs.look_at(lowered);
+        if level == Level::Chunk && self.is_anyone_asleep() {
+            level = Level::Packet;
+            self.watch(level);
         }
+    }
+
+    /// Looks at what all readers do: call it when a reader signalled, and now and then. Of many readers,
+    /// other calls look only at some.
+    pub fn look_at_all(&mut self) {
+        self.signs.look_at_all();
     }
 
     fn is_anyone_asleep(&self) -> bool {
         !self.signs.asleep.without(self.deferred).is_empty()
     }
 
-    fn watch(&mut self, level: Level) {
+    fn watch(&mut self, level: Level) -> ReaderSet {
         for lane in &self.lanes {
             lane.ends.wake.arm(level);
         }
-        if level == self.watched {
-            return;
-        }
-        self.watched = level;
-        for entry in self.readers.iter().flatten() {
-            entry.control.hub().watching.store(level as u32, Relaxed);
-        }
+        self.signs.watch(level)
     }
 
     /// Sets whether a sleeper is left asleep, because it waits for more packets.
@@ -84,7 +80,7 @@ impl Distributor {
     pub fn wake_sleepers(&mut self, mut wake: impl FnMut(ReaderId)) {
         // Pairs with the fence in `WakeFlag::raise`, after which a reader checks again.
         fence(SeqCst);
-        self.signs.look(Look::Wake);
+        self.signs.look();
         let asleep = self.signs.asleep.without(self.deferred);
         if asleep.is_empty() {
             return;

@@ -35,7 +35,7 @@ fn idle_subscriptions_of_four_users_cost_the_hubs_thread_and_the_first_reader_no
 fn readers_that_ring_without_pause_take_a_small_part_of_the_hubs_time_and_no_packet() {
     require_root!();
     require_tool!("python3", "setpriv", "mount", "ip", "ethtool");
-    let attack = ["--attack", "doorbell_storm", "--control", "busy"];
+    let attack = ["--attack", "ring_storm", "--control", "busy"];
     let limits = [
         "--rates",
         "100kpps",

@@ -242,11 +242,24 @@ impl GuestAndHub {
 
     /// Kills the hub, and starts it again.
     pub(crate) fn kill_hub(&mut self) {
-        self.hub.signal(Signal::KILL);
+        self.restart_hub(Signal::KILL);
+    }
+
+    /// Ends the hub by a signal, and starts it again.
+    pub(crate) fn restart_hub(&mut self, signal: Signal) {
+        self.hub.signal(signal);
         while self.hub.is_running() {
             std::thread::sleep(std::time::Duration::from_millis(5));
         }
         self.hub = start_hub(&self.net, FIRST, &self.socket, &["all"]);
+    }
+
+    /// Packets that the hub delivered to guests that have left.
+    pub(crate) fn delivered_to_guests(&self) -> u64 {
+        let status = self.status();
+        let guests = status.departed.iter();
+        let guests = guests.filter(|one| one.name.ends_with("/guest"));
+        guests.map(|one| one.delivered).sum()
     }
 
     /// Runs `ringtap vm` with these words.

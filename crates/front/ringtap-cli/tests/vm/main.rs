@@ -2,6 +2,7 @@
 //! Programs in a guest of an unmodified QEMU read the host's hub as `host:GROUP`.
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
+mod account;
 mod applications;
 mod hostile;
 mod in_place;

@@ -179,6 +179,14 @@ impl Engine {
         }
     }
 
+    /// Changes the mask bits of a subscription's readers, before the rules that give them other bits.
+    pub(crate) fn set_mask(&mut self, id: SubscriptionId, mask: u64) {
+        let readers = self.links.all.get(&id).map(|link| &link.readers);
+        for (capture, reader) in self.captures.iter_mut().zip(readers.into_iter().flatten()) {
+            capture.distributor.set_mask(*reader, mask);
+        }
+    }
+
     /// Changes how many chunks of a lane a subscription's readers may hold.
     pub(crate) fn set_credit(&mut self, id: SubscriptionId, chunks: u32) {
         let readers = self.links.all.get(&id).map(|link| &link.readers);

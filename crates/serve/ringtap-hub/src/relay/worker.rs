@@ -6,7 +6,6 @@ use std::num::NonZeroU32;
 use std::os::fd::AsFd as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::time::Instant;
 
 use ringtap_client::{Batch, Control, ControlError, Next, Receiver, Tally};
 use ringtap_filter::Program;

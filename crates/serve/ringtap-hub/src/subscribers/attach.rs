@@ -86,10 +86,8 @@ impl HubControl {
             return Err(Refused::new(Refusal::NoGroup, message));
         };
         if !may_join(&group) {
-            let message = format!(
-                "user {uid} may not attach to group \"{name}\": add it to the group's users (`-g \
-                 {name}:users={uid}`, or `users` in hub.toml)"
-            );
+            let advice = group.admission.advice(name, uid);
+            let message = format!("user {uid} may not attach to group \"{name}\": {advice}");
             return Err(Refused::new(Refusal::NotAllowed, message));
         }
         let allowed = group.most_watermark_packets;
@@ -204,7 +202,7 @@ impl HubControl {
             options: ReaderOptions {
                 credit: request.credit_chunks.or(group.credit_chunks),
                 policy: group.policy,
-                mask: member.share.mask,
+                mask: member.share.counting_mask(),
                 group: member.share.group,
                 chunk_share: self.membership.chunk_share(&group.name),
                 user: member.user,
@@ -245,7 +243,12 @@ impl HubControl {
         if !self.subscribers.all.contains_key(&id) {
             return Err(not_subscribed());
         }
-        self.membership.set_filter(id, filter)
+        let before = self.membership.set_filter(id, filter)?;
+        if let Some(share) = self.membership.share(id) {
+            let mask = share.mask;
+            self.engine.call(move |engine| engine.set_mask(id, mask))?;
+        }
+        Ok(before)
     }
 
     /// The packets of a subscription once the rules with its new filter are in force; `from`: sequences

@@ -10,9 +10,8 @@ use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::Duration;
 
 use ringtap_capture::CaptureError;
-use ringtap_hub::AccessList;
 use ringtap_hub::server::{Server, ServerOptions};
-use ringtap_hub::{Group, Hub, HubError, HubOptions, Limits};
+use ringtap_hub::{AccessList, AdmissionOption, Group, Hub, HubError, HubOptions, Limits};
 use ringtap_ipc::event::{Event, sleep_until_readable};
 use ringtap_ipc::socket::{ListenError, Listener};
 use ringtap_pool::memory::Region;
@@ -21,17 +20,16 @@ use ringtap_vnplug::device::SharedId;
 use ringtap_vnplug::guest::{GuestDevice, GuestError, HostLink};
 
 use super::group::HostGroup;
-use super::status::write_status;
+use super::status::{AgentPresence, is_agent_running, write_status};
 use crate::messages::{
     APPLICATION, APPLICATION_NAME, DevicePart, GrantedGroup, GuestRequest, HostMessage, pack,
     unpack,
 };
 
-/// Time for which an attempt to connect to the host lasts, and the pause before the next attempt.
-const LOOK: Duration = Duration::from_millis(200);
+/// Pause before the next attempt to open the host's port.
 const PAUSE: Duration = Duration::from_secs(1);
-/// Longest wait for an announced device to appear.
-const DEVICE_TIME: Duration = Duration::from_secs(30);
+/// Longest wait for an announced device to appear, which takes a tenth of a second on an idle machine.
+const DEVICE_TIME: Duration = Duration::from_secs(60);
 /// Time for which the thread still polls after the last packet, before it asks the host for signals.
 const NAP: Duration = Duration::from_micros(250);
 /// Most groups of a host.
@@ -66,6 +64,9 @@ pub enum AgentError {
     /// A pool cannot be made.
     #[error(transparent)]
     Capture(#[from] CaptureError),
+    /// Another agent.
+    #[error("{}: an agent runs already: end it first", .0.display())]
+    Running(PathBuf),
     /// The system refused a descriptor or a thread.
     #[error(transparent)]
     System(#[from] io::Error),
@@ -77,6 +78,7 @@ pub struct Agent {
     groups: BTreeMap<String, ServedGroup>,
     event: Event,
     stop: Arc<AtomicBool>,
+    _presence: AgentPresence,
 }
 
 /// A group and its hub. The group ends first, so that the hub does not wait for it.
@@ -89,6 +91,8 @@ struct ServedGroup {
 /// What the agent has of one host process.
 pub(super) struct HostProcess {
     link: HostLink,
+    /// The host has answered. Until then there is no host process, or it is busy.
+    pub(super) is_welcome: bool,
     pub(super) devices: BTreeMap<u64, GuestDevice>,
     /// Name of the group that awaits the answer to each request.
     requests: BTreeMap<u32, String>,
@@ -100,9 +104,13 @@ impl Agent {
     ///
     /// # Errors
     ///
-    /// [`AgentError::System`].
+    /// [`AgentError::Running`], [`AgentError::System`].
     pub fn new(options: AgentOptions) -> Result<Self, AgentError> {
+        if is_agent_running(&options.folder) {
+            return Err(AgentError::Running(options.folder));
+        }
         Ok(Agent {
+            _presence: AgentPresence::new(&options.folder)?,
             options,
             groups: BTreeMap::new(),
             event: Event::new()?,
@@ -126,15 +134,24 @@ impl Agent {
     ///
     /// Every [`AgentError`]. A host that is not there, or leaves, is no error.
     pub fn run(&mut self) -> Result<(), AgentError> {
+        self.run_on(|| HostLink::open(APPLICATION_NAME))
+    }
+
+    /// As [`Agent::run`], with links that `open` opens.
+    pub(super) fn run_on(
+        &mut self,
+        mut open: impl FnMut() -> Result<HostLink, GuestError>,
+    ) -> Result<(), AgentError> {
         self.report(None)?;
         while !self.is_stopped() {
-            match HostLink::connect(APPLICATION_NAME, LOOK) {
+            let was_served = match open() {
                 Ok(link) => self.serve(link)?,
-                Err(GuestError::NoPort | GuestError::NoAnswer | GuestError::Left) => {
-                    let _woken = sleep_until_readable(&[self.event.as_fd()], Some(PAUSE))?;
-                    self.event.clear();
-                }
+                Err(GuestError::NoPort | GuestError::Left) => false,
                 Err(error) => return Err(error.into()),
+            };
+            if !was_served {
+                let _woken = sleep_until_readable(&[self.event.as_fd()], Some(PAUSE))?;
+                self.event.clear();
             }
         }
         Ok(())
@@ -144,11 +161,12 @@ impl Agent {
         self.stop.load(SeqCst)
     }
 
-    /// Serves one host process until it leaves.
-    fn serve(&mut self, mut link: HostLink) -> Result<(), AgentError> {
+    /// Serves one host process until it leaves; returns whether there was one.
+    fn serve(&mut self, mut link: HostLink) -> Result<bool, AgentError> {
         link.listen(self.event.clone());
         let mut host = HostProcess {
             link,
+            is_welcome: false,
             devices: BTreeMap::new(),
             requests: BTreeMap::new(),
             last_request: 0,
@@ -159,14 +177,15 @@ impl Agent {
         }
         self.report(None)?;
         match outcome {
-            Err(AgentError::Link(GuestError::Left)) => Ok(()),
+            Err(AgentError::Link(GuestError::Left)) => {}
+            Err(error @ AgentError::Link(GuestError::Refused(..))) => return Err(error),
             // The next host process may do better.
             Err(AgentError::Link(error)) => {
                 tracing::warn!("the link to the host has ended: {error}");
-                Ok(())
             }
-            other => other,
+            other => other?,
         }
+        Ok(host.is_welcome)
     }
 
     fn serve_host(&mut self, host: &mut HostProcess) -> Result<(), AgentError> {
@@ -216,6 +235,13 @@ impl Agent {
 
     fn take_in(&mut self, host: &mut HostProcess, message: Message) -> Result<(), AgentError> {
         match message {
+            Message::Welcome { .. } => {
+                host.is_welcome = true;
+                self.report(Some(host))
+            }
+            Message::Refuse { oldest, newest, .. } => {
+                Err(GuestError::Refused(oldest, newest).into())
+            }
             Message::DeviceAdded(added) if added.application == APPLICATION => {
                 match host.link.map(&added, DEVICE_TIME) {
                     Ok(device) => drop(host.devices.insert(added.device.0, device)),
@@ -246,9 +272,24 @@ impl Agent {
         let asker = host.requests.remove(&message.request);
         match unpack(message) {
             Ok(HostMessage::Granted { groups, .. }) => self.take_grants(groups)?,
-            Ok(HostMessage::Ended { group, reason, .. }) => {
+            Ok(HostMessage::Ended {
+                group,
+                reason,
+                counters,
+                ..
+            }) => {
+                // An answer to a request before concerns no subscription any more.
+                host.requests.retain(|_, asker| *asker != group);
                 if let Some(served) = self.groups.get_mut(&group) {
-                    served.group.end_subscription(&reason);
+                    served.group.end_subscription(&reason, counters);
+                }
+            }
+            Ok(HostMessage::Mapped { device, interrupts }) => {
+                if let Some(device) = host.devices.get_mut(&device)
+                    && !interrupts
+                {
+                    let reason = || "the host interrupts only guests that run with KVM".to_owned();
+                    device.no_interrupts.get_or_insert_with(reason);
                 }
             }
             Ok(answer) => {
@@ -294,6 +335,7 @@ impl Agent {
         group.begin(granted);
         let hub_group = Group {
             access: self.options.access.clone(),
+            admission: AdmissionOption::Guest,
             ..Group::new(&name)
         };
         let options = HubOptions {

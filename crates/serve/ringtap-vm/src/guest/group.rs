@@ -5,9 +5,12 @@
 //! - At most one request waits for an answer. After the answer the group asks for what differs then.
 //! - What the host writes is checked by the pool's reader; memory that cannot be read ends the
 //!   subscription.
+//! - A packet that the host copied into the memory is read, or counted as lost by the host when the
+//!   subscription ends.
 
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::mpsc::Sender;
 use std::time::Instant;
 
@@ -26,8 +29,8 @@ use ringtap_pool::view::Pool;
 use ringtap_pool::wake::NoSignal;
 use ringtap_pool::writer::PacketMeta;
 
-use super::source::{GroupState, HostSource, SharedGroup};
-use crate::messages::{DevicePart, GrantedGroup, GuestRequest, HostMessage};
+use super::source::{GroupState, HostLosses, HostSource, SharedGroup};
+use crate::messages::{DevicePart, GrantedGroup, GuestCounters, GuestRequest, HostMessage};
 
 /// Bytes of a chunk of the agent's pools.
 const CHUNK_BYTES: u32 = 64 << 10;
@@ -40,6 +43,10 @@ pub(super) struct HostGroup {
     /// The filter of the subscription at the host; `None` without a subscription.
     filter: Option<Program>,
     part: Option<HostPart>,
+    /// Packets that were read in this subscription.
+    taken: u64,
+    /// Why no packets come although readers wait.
+    trouble: Option<String>,
     /// The request that waits for its answer.
     asked: Option<GuestRequest>,
     /// Edition and number of requests for counters when it was made.
@@ -60,15 +67,15 @@ struct HostPart {
     reader: Reader,
     /// Devices in which it lies.
     devices: [u64; 2],
-    /// Sequence of the next packet.
-    next: u64,
+    /// Whether the pool is the hub's.
+    is_in_place: bool,
 }
 
 /// Readers wait, and their subscription at the host has ended.
 struct OpenGap {
     since: Instant,
-    /// Sequence of the packet after the last one that was received.
-    from: u64,
+    /// Number of packets of the capture before it.
+    after: u64,
 }
 
 impl HostGroup {
@@ -121,6 +128,8 @@ impl HostGroup {
             lane,
             filter: None,
             part: None,
+            taken: 0,
+            trouble: None,
             asked: None,
             asked_at: (0, 0),
             joined_refused: None,
@@ -137,26 +146,30 @@ impl HostGroup {
         self.filter.is_some()
     }
 
+    /// Why no packets come although readers wait.
+    pub(super) fn trouble(&self) -> Option<&str> {
+        self.trouble.as_deref()
+    }
+
     /// A host process serves the agent, and grants the group.
     pub(super) fn begin(&mut self, granted: GrantedGroup) {
         self.granted = granted;
-        self.refused = None;
+        (self.joined_refused, self.refused) = (None, None);
         self.shared.set_host(true);
     }
 
     /// The host process is gone, or grants the group no more.
     pub(super) fn end(&mut self) {
-        self.interrupt();
+        self.interrupt(None);
         self.asked = None;
         self.shared.set_host(false);
     }
 
-    /// Drops the memory if it lies in this device.
+    /// Leaves the memory if it lies in this device.
     pub(super) fn leave(&mut self, device: u64) {
         let lies = |part: &HostPart| part.devices.contains(&device);
         if self.part.as_ref().is_some_and(lies) {
-            while self.step() {}
-            self.interrupt();
+            self.interrupt(None);
         }
     }
 
@@ -172,7 +185,8 @@ impl HostGroup {
         if self.asked.is_none() {
             state.settled = state.edition;
             if state.wanted.is_none() {
-                self.gap = None;
+                (self.gap, self.trouble) = (None, None);
+                state.is_interrupted = false;
             }
             if self.filter.is_none() {
                 state.counters_had = state.counters_asked;
@@ -183,10 +197,13 @@ impl HostGroup {
         }
         drop(state);
         shared.answer();
-        if matches!(self.asked, Some(GuestRequest::Unsubscribe { .. })) {
-            // Once the host has answered, it may use the memory for another subscription.
-            while self.step() {}
-            self.part = None;
+        match self.asked {
+            // The hub uses its pool again before the host answers.
+            Some(GuestRequest::Unsubscribe { .. }) => {
+                self.part = self.part.take().filter(|part| !part.is_in_place);
+            }
+            Some(GuestRequest::Subscribe { .. }) => self.taken = 0,
+            _ => {}
         }
         self.asked.clone()
     }
@@ -229,15 +246,14 @@ impl HostGroup {
                     pool_epoch,
                     control,
                     not_in_source,
+                    in_place,
                     ..
                 },
             ) => {
                 self.filter = Some(filter);
-                match HostPart::open(pool, pool_epoch, control, memory) {
+                match HostPart::open((pool, pool_epoch, in_place), control, memory) {
                     Ok(part) => self.resume(part),
-                    Err(reason) => {
-                        self.note(&format!("the host's memory cannot be read: {reason}"))
-                    }
+                    Err(reason) => self.cannot_read(&reason),
                 }
                 not_in_source
             }
@@ -252,7 +268,7 @@ impl HostGroup {
                 Some(GuestRequest::Unsubscribe { .. }),
                 HostMessage::Unsubscribed { counters, .. },
             ) => {
-                self.shared.lock().current = counters.into();
+                self.leave_part(Some(counters));
                 self.forget();
                 None
             }
@@ -288,17 +304,33 @@ impl HostGroup {
             }
             GuestRequest::Unsubscribe { .. } => self.forget(),
             GuestRequest::Statistics { .. } => self.shared.lock().counters_had = self.asked_at.1,
-            _ => self.refused = Some(self.asked_at.0),
+            _ => {
+                self.refused = Some(self.asked_at.0);
+                self.wait_for_packets(text);
+            }
         }
     }
 
-    /// The host has ended the subscription.
-    pub(super) fn end_subscription(&mut self, reason: &str) {
+    /// The host has ended the subscription, with these final counters.
+    pub(super) fn end_subscription(&mut self, reason: &str, counters: GuestCounters) {
         self.note(&format!("the host has ended the capture: {reason}"));
-        self.interrupt();
+        self.interrupt(Some(counters));
         self.asked = None;
         let edition = self.shared.lock().edition;
         self.refused = Some(edition);
+        self.wait_for_packets(reason);
+    }
+
+    /// No packets come, for this reason.
+    fn wait_for_packets(&mut self, reason: &str) {
+        self.trouble = Some(reason.to_owned());
+        self.shared.lock().is_interrupted = true;
+    }
+
+    fn cannot_read(&mut self, reason: &str) {
+        let text = format!("the host's memory cannot be read: {reason}");
+        self.note(&text);
+        self.wait_for_packets(&text);
     }
 
     /// Counts the subscription at the host as one that has ended.
@@ -310,29 +342,54 @@ impl HostGroup {
         state.ended.add(current);
     }
 
-    fn interrupt(&mut self) {
-        if let Some(part) = self.part.take() {
-            self.gap = Some(OpenGap {
-                since: Instant::now(),
-                from: part.next,
-            });
+    /// Reads what is left in the memory, and leaves it. Returns the number of packets of the capture that ends,
+    /// of which `counters` are the final ones, if they are known.
+    fn leave_part(&mut self, counters: Option<GuestCounters>) -> u64 {
+        // A host that still copies must not keep this thread for ever.
+        let most = self.part.as_ref().map_or(0, HostPart::most_batches);
+        let _read = (0..most).take_while(|_| self.step()).count();
+        self.part = None;
+        let Some(counters) = counters else {
+            return self.taken;
+        };
+        let lost = counters.copied.saturating_sub(self.taken);
+        let mut current = HostLosses::from(counters);
+        current.add_not_taken(lost);
+        self.shared.lock().current = current;
+        if lost > 0 {
+            self.note(&format!(
+                "{lost} packets that the host had copied are lost: they were not read in time"
+            ));
+        }
+        self.taken + lost
+    }
+
+    fn interrupt(&mut self, counters: Option<GuestCounters>) {
+        // A subscription that was asked for may have begun.
+        let was_subscribed = self.filter.is_some() || counters.is_some();
+        let after = self.leave_part(counters);
+        if was_subscribed && self.gap.is_none() {
+            let since = Instant::now();
+            self.gap = Some(OpenGap { since, after });
         }
         self.forget();
     }
 
     fn resume(&mut self, part: HostPart) {
-        if let Some(OpenGap { since, from }) = self.gap.take() {
+        if let Some(OpenGap { since, after }) = self.gap.take() {
             let length = since.elapsed();
-            self.lane.writer.capture_gap(from, nanoseconds(length));
+            self.lane.writer.capture_gap(after, nanoseconds(length));
             let seconds = length.as_secs_f64();
             self.gaps += 1;
             let number = self.gaps;
             self.note(&format!(
-                "gap {number}: after packet {from} of the capture before, up to an unknown one (another \
+                "gap {number}: after packet {after} of the capture before, up to an unknown one (another \
                  capture), {seconds:.2} s"
             ));
         }
         self.part = Some(part);
+        self.trouble = None;
+        self.shared.lock().is_interrupted = false;
     }
 
     fn note(&self, text: &str) {
@@ -361,14 +418,17 @@ impl HostGroup {
         };
         match part.reader.try_next() {
             Ok(NextBatch::Batch(batch)) => {
-                part.next = batch.first_sequence + to_u64(batch.len());
+                self.taken = self.taken.saturating_add(to_u64(batch.len()));
                 copy(&batch, &mut self.lane);
+                // For the host's account.
+                let delivered = &part.reader.progress().delivered;
+                delivered.store(self.taken, Relaxed);
                 true
             }
             Ok(NextBatch::Empty | NextBatch::Ended) => false,
             Err(error) => {
-                self.note(&format!("the host's memory cannot be read: {error}"));
                 self.part = None;
+                self.cannot_read(&error.to_string());
                 false
             }
         }
@@ -402,9 +462,9 @@ fn copy(batch: &ChunkBatch, lane: &mut NewLane) {
 }
 
 impl HostPart {
+    /// Opens the pool, of this epoch and in the hub's own memory or not, and the control region.
     fn open(
-        pool: DevicePart,
-        epoch: u64,
+        (pool, epoch, is_in_place): (DevicePart, u64, bool),
         control: DevicePart,
         memory: impl Fn(DevicePart) -> Option<Region>,
     ) -> Result<Self, String> {
@@ -417,7 +477,13 @@ impl HostPart {
         Ok(HostPart {
             reader: reader.map_err(|error| error.to_string())?,
             devices,
-            next: 0,
+            is_in_place,
         })
+    }
+
+    /// At least the number of batches that the memory holds.
+    fn most_batches(&self) -> u32 {
+        let chunks = self.reader.pool().geometry().chunk_count;
+        chunks.saturating_add(1).saturating_mul(2)
     }
 }

@@ -37,6 +37,8 @@ pub(super) struct GroupState {
     pub(super) current: HostLosses,
     /// Whether a host process serves this agent.
     pub(super) has_host: bool,
+    /// Whether readers wait for the subscription at the host to begin again.
+    pub(super) is_interrupted: bool,
     notes: Vec<String>,
 }
 
@@ -61,9 +63,9 @@ impl From<GuestCounters> for HostLosses {
     fn from(host: GuestCounters) -> Self {
         HostLosses {
             nic: host.nic,
-            others: [host.kernel, host.pool_full, host.overrun, host.part_full]
+            others: [host.pool_full, host.overrun, host.part_full]
                 .into_iter()
-                .fold(0, u64::saturating_add),
+                .fold(host.kernel, u64::saturating_add),
         }
     }
 }
@@ -72,6 +74,11 @@ impl HostLosses {
     pub(super) fn add(&mut self, other: HostLosses) {
         self.nic = self.nic.saturating_add(other.nic);
         self.others = self.others.saturating_add(other.others);
+    }
+
+    /// Adds packets that the host copied, and that this agent has not read.
+    pub(super) fn add_not_taken(&mut self, packets: u64) {
+        self.others = self.others.saturating_add(packets);
     }
 }
 
@@ -163,7 +170,8 @@ impl SourceDriver for HostSource {
     }
 
     fn is_waiting(&self) -> bool {
-        !self.shared.lock().has_host
+        let state = self.shared.lock();
+        !state.has_host || state.is_interrupted
     }
 
     fn take_notes(&mut self) -> Vec<String> {

@@ -1,19 +1,54 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The agent's description of itself, a file for `ringtap guest --status`.
+//! The agent's description of itself, a file for `ringtap guest --status`, and a sign that the agent runs.
 
 use std::fmt::Write as _;
 use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixDatagram;
 use std::path::Path;
 
-use ringtap_ipc::folder::Folder;
+use ringtap_ipc::folder::{Folder, SocketFile};
 use ringtap_vnplug::device::{DeviceKind, MappingKind};
 use ringtap_vnplug::guest::GuestDevice;
+use rustix::net::{AddressFamily, Shutdown, SocketFlags, SocketType, shutdown, socket_with};
 
 use super::agent::HostProcess;
 use super::group::HostGroup;
 
 /// Name of the file in the agent's folder.
 pub const STATUS_FILE: &str = "status";
+/// Name of the agent's socket, to which nobody can send.
+const PRESENCE: &str = "agent";
+
+/// A socket that shows that the agent runs: it ends with the process, also by `kill -9`.
+pub(super) struct AgentPresence {
+    _socket: OwnedFd,
+    _file: SocketFile,
+}
+
+impl AgentPresence {
+    /// Takes the place of an agent that has ended.
+    pub(super) fn new(folder: &Path) -> io::Result<Self> {
+        let folder = Folder::open(folder)?;
+        let _absent = folder.remove(PRESENCE);
+        let (family, flags) = (AddressFamily::UNIX, SocketFlags::CLOEXEC);
+        let socket = socket_with(family, SocketType::DGRAM, flags, None)?;
+        shutdown(&socket, Shutdown::Read)?;
+        // Every user may see whether the agent runs.
+        let file = SocketFile::bind(folder, PRESENCE.as_ref(), &socket, 0o666, None)?;
+        Ok(AgentPresence {
+            _socket: socket,
+            _file: file,
+        })
+    }
+}
+
+/// Whether an agent serves this folder.
+#[must_use]
+pub fn is_agent_running(folder: &Path) -> bool {
+    let socket = UnixDatagram::unbound();
+    socket.is_ok_and(|socket| socket.connect(folder.join(PRESENCE)).is_ok())
+}
 
 /// Writes the description into the agent's folder.
 pub(super) fn write_status<'a>(
@@ -22,17 +57,18 @@ pub(super) fn write_status<'a>(
     groups: impl Iterator<Item = &'a HostGroup>,
 ) -> io::Result<()> {
     let mut text = String::from(match host {
-        Some(_) => "host: attached\n",
-        None => "host: not attached: on the host, `ringtap vm attach`\n",
+        Some(host) if host.is_welcome => "host: attached\n",
+        _ => "host: not attached: on the host, `ringtap vm attach`\n",
     });
     for device in host.iter().flat_map(|host| host.devices.values()) {
         text += &describe(device);
     }
     for group in groups {
         let (name, devices) = (&group.granted.name, group.granted.devices.join(", "));
-        let state = match group.is_subscribed() {
-            true => "read",
-            false => "not read",
+        let state = match (group.trouble(), group.is_subscribed()) {
+            (Some(reason), _) => &format!("read, but no packets come: {reason}"),
+            (None, true) => "read",
+            (None, false) => "not read",
         };
         // Writing to a string does not fail.
         let _ok = writeln!(text, "host:{name}: {devices}: {state}");

@@ -5,6 +5,8 @@
     reason = "the host's half is the only writer of its pools"
 )]
 
+mod busy_host;
+
 use std::os::fd::AsFd as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
@@ -73,6 +75,21 @@ impl HostHalf {
     }
 }
 
+impl HostHalf {
+    /// Copies packets of 60 bytes.
+    fn write(&mut self, packets: u64) {
+        let meta = PacketMeta {
+            wire_length: 60,
+            ..PacketMeta::default()
+        };
+        for _ in 0..packets {
+            self.writer.write(&meta, [&[0; 60][..]]).unwrap();
+            self.copied += 1;
+            self.distributor.step().unwrap();
+        }
+    }
+}
+
 /// The agent's thread, and a host that grants one group.
 struct GroupAndHost {
     group: HostGroup,
@@ -80,6 +97,10 @@ struct GroupAndHost {
     part: Option<HostHalf>,
     /// Refuses filters other than the one that takes everything.
     refuses_filters: bool,
+    /// Packets that the host copies before it ends a subscription.
+    before_unsubscribing: u64,
+    /// The memory of the subscription before, which the guest may still read.
+    left: Option<HostHalf>,
 }
 
 fn granted() -> GrantedGroup {
@@ -106,6 +127,8 @@ fn both() -> (Hub, GroupAndHost) {
         agent,
         part: None,
         refuses_filters: false,
+        before_unsubscribing: 0,
+        left: None,
     };
     (hub, both)
 }
@@ -161,6 +184,7 @@ impl GroupAndHost {
                     epoch: FIRST_EPOCH,
                     control: of(CONTROL),
                     not_in_source: None,
+                    in_place: false,
                 }
             }
             GuestRequest::ChangeFilter { filter, group } => {
@@ -176,11 +200,11 @@ impl GroupAndHost {
                 }
             }
             GuestRequest::Unsubscribe { group } => {
-                let part = self.part.take().expect("a subscription");
-                HostMessage::Unsubscribed {
-                    group,
-                    counters: counters(&part),
-                }
+                let mut part = self.part.take().expect("a subscription");
+                part.write(self.before_unsubscribing);
+                let counters = counters(&part);
+                self.left = Some(part);
+                HostMessage::Unsubscribed { group, counters }
             }
             GuestRequest::Statistics { group } => {
                 let counters = counters(self.part.as_ref().expect("a subscription"));
@@ -365,13 +389,59 @@ fn a_subscription_that_the_host_ends_begins_again_with_the_next_grant() {
     let (hub, mut both) = both();
     let reader = both.attach(&hub, Program::everything());
     both.capture(&[60]);
-    both.group.end_subscription("the hub has ended");
+    let last = counters(both.part.as_ref().unwrap());
+    both.group.end_subscription("the hub has ended", last);
     both.part = None;
     assert!(both.group.request().is_none(), "nothing before the grant");
+    assert_eq!(both.group.trouble(), Some("the hub has ended"));
+    both.group.begin(granted());
+    both.serve_until(|both| both.part.is_some());
+    assert_eq!(both.group.trouble(), None);
+    both.capture(&[60]);
+    assert_eq!(read(reader, 2), 2);
+}
+
+#[test]
+fn what_the_host_copied_before_the_end_is_read_or_counted_as_lost() {
+    let (hub, mut both) = both();
+    let reader = both.attach(&hub, Program::everything());
+    both.capture(&[60, 60]);
+    // The agent has not come to these.
+    let part = both.part.as_mut().unwrap();
+    part.write(3);
+    let last = GuestCounters {
+        // And these the memory does not have any more.
+        copied: part.copied + 4,
+        ..counters(part)
+    };
+    both.group.end_subscription("the host detaches", last);
+    both.part = None;
     both.group.begin(granted());
     both.serve_until(|both| both.part.is_some());
     both.capture(&[60]);
-    assert_eq!(read(reader, 2), 2);
+    let (packets, gaps) = read_with_gaps(reader, 6);
+    assert_eq!(packets, 6);
+    let places: Vec<_> = gaps.iter().map(|gap| (gap.sequence, gap.after)).collect();
+    assert_eq!(places, [(5, 9)], "the capture before had 9 packets");
+    let status = both.while_serving(hub.handle(), |handle| handle.status().unwrap());
+    let source = &status.sources[0];
+    assert_eq!((source.lanes[0].counts.captured, source.kernel), (6, 4));
+    assert_eq!(source.nic, 6, "of both subscriptions");
+}
+
+#[test]
+fn packets_that_come_while_the_last_reader_leaves_are_counted() {
+    let (hub, mut both) = both();
+    let reader = both.attach(&hub, Program::everything());
+    both.capture(&[60, 60]);
+    hub.handle().leave(reader.id);
+    // The host copies until it has read the request.
+    both.before_unsubscribing = 5;
+    both.serve_until(|both| both.part.is_none());
+    let status = both.while_serving(hub.handle(), |handle| handle.status().unwrap());
+    let counts = &status.sources[0].lanes[0].counts;
+    assert_eq!((counts.captured, counts.filtered), (2, 5));
+    assert_eq!(status.sources[0].kernel, 0);
 }
 
 #[test]

@@ -2,37 +2,39 @@
 //! Carries out what the agent of a guest asks, on a thread that may wait for the hub.
 //!
 //! Invariants
-//! - At most [`MOST_WAITING`] requests wait; further ones are refused.
 //! - A guest that asks without end keeps hub and thread busy at most half of the time.
 //! - The subscriptions of an agent end when the agent leaves.
+//! - However a hub ends, the agent gets the grants again when a hub is there again.
 #![forbid(unsafe_code)]
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver as Inbox, Sender};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use ringtap_client::{Connection, SubscriptionRequest};
 use ringtap_filter::Program;
 use ringtap_ipc::event::Event;
 use ringtap_ipc::mutex::lock;
+use ringtap_ipc::protocol::{HubStatus, SourceState};
 use ringtap_pool::wake::Signal;
 
 use super::GroupReport;
 use super::in_place::SourcePool;
+use super::life::{GroupLife, GroupLives};
 use super::part::{self, GroupPart};
-use super::relay::{
-    GuestRelay, KeptPools, RelayCommon, RelayEnd, RelayPlace, RelayPool, not_in_source,
-};
+use super::queue::{CommandQueue, GuestCommand};
+use super::relay::{GuestRelay, RelayEnd, RelayPlace, RelayPool, not_in_source};
 use crate::messages::{GrantedGroup, GuestCounters, GuestRequest, HostMessage};
 
-/// Most requests that wait.
-const MOST_WAITING: usize = 64;
 /// Least and longest pause after a request; between them it is as long as the request took.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(2), Duration::from_secs(1));
-/// Interval between looks for a hub that ended.
+/// Interval between looks for a hub that ended, and for a group that a hub does not have.
 const LOOK_FOR_HUB: Duration = Duration::from_secs(1);
+const LOOK_FOR_GROUP: Duration = Duration::from_secs(5);
+/// Why a subscription ends when the host lets the guest go.
+pub(super) const DETACHED: &str = "the host detaches this virtual machine";
 
 /// An answer for the guest's agent of this number.
 pub(super) struct GuestAnswer {
@@ -62,68 +64,6 @@ impl Answers {
     }
 }
 
-enum GuestCommand {
-    Request(u64, u32, GuestRequest),
-    /// The agent of this number arrived, or will be the next; the one before left.
-    Agent {
-        number: u64,
-        is_here: bool,
-    },
-    /// The thread of a group's relay with this epoch found the end.
-    Ended(usize, u64, RelayEnd),
-    Stop,
-}
-
-/// Requests that wait for the thread.
-#[derive(Default)]
-pub(super) struct CommandQueue {
-    commands: Mutex<VecDeque<GuestCommand>>,
-    is_filled: Condvar,
-}
-
-impl CommandQueue {
-    /// Queues a request of the guest; `false` if too many wait.
-    pub(super) fn request(&self, agent: u64, request: u32, what: GuestRequest) -> bool {
-        let mut commands = lock(&self.commands);
-        if commands.len() >= MOST_WAITING {
-            return false;
-        }
-        commands.push_back(GuestCommand::Request(agent, request, what));
-        self.is_filled.notify_one();
-        true
-    }
-
-    /// Ends the subscriptions of the agent before the one with this number.
-    pub(super) fn new_agent(&self, number: u64, is_here: bool) {
-        let mut commands = lock(&self.commands);
-        commands.retain(|one| matches!(one, GuestCommand::Ended(..) | GuestCommand::Stop));
-        commands.push_back(GuestCommand::Agent { number, is_here });
-        self.is_filled.notify_one();
-    }
-
-    /// Ends the thread.
-    pub(super) fn stop(&self) {
-        self.push(GuestCommand::Stop);
-    }
-
-    fn push(&self, command: GuestCommand) {
-        lock(&self.commands).push_back(command);
-        self.is_filled.notify_one();
-    }
-
-    /// The next command; `None` if there is none within `limit`.
-    fn next(&self, limit: Option<Duration>) -> Option<GuestCommand> {
-        let limit = limit.unwrap_or(Duration::MAX);
-        let commands = lock(&self.commands);
-        let is_empty = |commands: &mut VecDeque<GuestCommand>| commands.is_empty();
-        let woken = self.is_filled.wait_timeout_while(commands, limit, is_empty);
-        woken.unwrap_or_else(PoisonError::into_inner).0.pop_front()
-    }
-}
-
-/// The subscriptions now, by the place of their group, for other threads.
-pub(super) type ActiveSubscriptions = Arc<Mutex<BTreeMap<usize, Arc<RelayCommon>>>>;
-
 /// The thread's state.
 pub(super) struct Commands {
     /// Name of the virtual machine.
@@ -133,45 +73,67 @@ pub(super) struct Commands {
     pub(super) parts: Vec<GroupPart>,
     /// The hub's pool, if the guest maps that as well.
     pub(super) source: Option<SourcePool>,
-    /// Pools that the guest may still read although their subscriptions have ended.
-    pub(super) kept: KeptPools,
     pub(super) queue: Arc<CommandQueue>,
     pub(super) answers: Answers,
     /// Wakes the guest's readers.
     pub(super) guest: Arc<dyn Signal>,
     pub(super) relays: BTreeMap<usize, GuestRelay>,
-    pub(super) active: ActiveSubscriptions,
+    pub(super) lives: GroupLives,
     pub(super) agent: u64,
+    pub(super) has_agent: bool,
     pub(super) epoch: u64,
-    /// The hub ended, or cannot be connected to.
-    pub(super) is_hub_gone: bool,
+    /// Names of the groups that the agent may subscribe to, as it was told last; `None`: to be told again when a
+    /// hub is there.
+    pub(super) granted: Option<Vec<String>>,
 }
 
 impl Commands {
     pub(super) fn run(mut self) {
         loop {
-            let command = self.queue.next(self.is_hub_gone.then_some(LOOK_FOR_HUB));
+            let command = self.queue.next(self.next_look());
             let begin = Instant::now();
-            let Some(command) = command else {
-                self.look_for_hub();
-                continue;
-            };
             match command {
-                GuestCommand::Request(agent, request, what) => self.answer(agent, request, what),
-                GuestCommand::Agent { number, is_here } => {
-                    self.end_all();
-                    lock(&self.kept).clear();
-                    self.agent = number;
-                    self.is_hub_gone = false;
-                    if is_here {
-                        let granted = self.granted();
-                        self.send(number, 0, granted);
-                    }
-                }
-                GuestCommand::Ended(at, epoch, end) => self.ended(at, epoch, end),
-                GuestCommand::Stop => return self.end_all(),
+                None => self.look_for_hub(),
+                Some(GuestCommand::Stop) => return self.end_all(Some(DETACHED)),
+                Some(command) => self.carry_out(command),
             }
-            std::thread::sleep(begin.elapsed().clamp(PAUSES.0, PAUSES.1));
+            let worked = begin.elapsed();
+            self.queue.pause(worked.clamp(PAUSES.0, PAUSES.1));
+        }
+    }
+
+    fn carry_out(&mut self, command: GuestCommand) {
+        match command {
+            GuestCommand::Request(agent, request, what) => self.answer(agent, request, what),
+            GuestCommand::Agent { number, is_here } => {
+                self.end_all(None);
+                let mut lives = lock(&self.lives);
+                lives.values_mut().for_each(GroupLife::settle);
+                drop(lives);
+                (self.agent, self.has_agent) = (number, is_here);
+                self.granted = None;
+                if is_here {
+                    let granted = self.grant();
+                    self.send(number, 0, granted);
+                }
+            }
+            GuestCommand::Ended(at, epoch, end) => self.ended(at, epoch, end),
+            GuestCommand::Refresh(_done) => {
+                for relay in self.relays.values() {
+                    // Without the hub, the counters stay as they are known.
+                    let _unknown = relay.counters();
+                }
+            }
+            GuestCommand::Stop => {}
+        }
+    }
+
+    /// Time until the next look for a hub, or for a group that it does not have.
+    fn next_look(&self) -> Option<Duration> {
+        match &self.granted {
+            _ if !self.has_agent => None,
+            None => Some(LOOK_FOR_HUB),
+            Some(granted) => (granted.len() < self.parts.len()).then_some(LOOK_FOR_GROUP),
         }
     }
 
@@ -203,26 +165,35 @@ impl Commands {
     /// Connects with the hub.
     fn hub(&mut self, reader: &str) -> Result<Connection, String> {
         let connection = Connection::open(&self.socket, reader);
-        self.is_hub_gone |= connection.is_err();
+        if connection.is_err() {
+            self.granted = None;
+        }
         connection.map_err(text)
     }
 
-    /// Sends the grants again once the hub is back, so that the agent subscribes again.
+    /// Sends the grants again if they have changed, or when a hub is back, so that the agent subscribes again.
     fn look_for_hub(&mut self) {
-        if let Ok(granted) = self.granted() {
-            self.is_hub_gone = false;
+        let before = self.granted.take();
+        let granted = self.grant();
+        if let Ok(granted) = granted
+            && self.granted != before
+        {
             self.answers.send(self.agent, 0, granted);
         }
     }
 
-    fn granted(&mut self) -> Result<HostMessage, String> {
+    /// The grants, which count as sent.
+    fn grant(&mut self) -> Result<HostMessage, String> {
         let vm = self.vm.clone();
         let connection = self.hub(&vm)?;
         let status = connection.status().map_err(text)?;
         let link_type = connection.link_type().ok_or(
             "the hub's sources have different link types: give the VM a hub of its own for each",
         )?;
-        let is_there = |part: &&GroupPart| status.groups.iter().any(|one| one.name == part.group);
+        let ended = |state| state == SourceState::Ended;
+        if status.sources.iter().all(|one| ended(one.state)) {
+            return Err("the hub's sources have ended".to_owned());
+        }
         let granted = |part: &GroupPart| GrantedGroup {
             name: part.group.clone(),
             devices: status
@@ -232,9 +203,11 @@ impl Commands {
                 .collect(),
             link_type: link_type.0,
         };
-        Ok(HostMessage::Granted {
-            groups: self.parts.iter().filter(is_there).map(granted).collect(),
-        })
+        let parts = self.parts.iter();
+        let there = parts.filter(|part| has_group(&status, &part.group));
+        let groups: Vec<_> = there.map(granted).collect();
+        self.granted = Some(groups.iter().map(|one| one.name.clone()).collect());
+        Ok(HostMessage::Granted { groups })
     }
 
     fn subscribe(
@@ -254,7 +227,12 @@ impl Commands {
             ..SubscriptionRequest::new(&group, &reader)
         };
         let connection = self.hub(&reader)?;
-        let subscription = connection.subscribe(&request).map_err(text)?;
+        let subscription = connection.subscribe(&request);
+        let is_there = |status| has_group(&status, &group);
+        if subscription.is_err() && !connection.status().is_ok_and(is_there) {
+            self.granted = None;
+        }
+        let subscription = subscription.map_err(text)?;
         let part = self.parts.get(at).ok_or("no such part")?;
         let (pool, control) = (part.pool_part, part.control_part);
         let in_place = match &self.source {
@@ -279,13 +257,15 @@ impl Commands {
             _ => (pool, epoch, RelayPool::Copied(part.pool.clone(), geometry)),
         };
         // The guest has left the subscription before.
-        lock(&self.kept).clear();
+        lock(&self.lives).entry(at).or_default().settle();
+        let is_in_place = matches!(relay_pool, RelayPool::InPlace);
         let report = GroupReport {
             group: group.clone(),
             reader: Some(reader),
             not_in_source: not_in_source.clone(),
             copied_because: in_place.err().flatten(),
             counters: GuestCounters::default(),
+            not_taken: 0,
         };
         let place = RelayPlace {
             report,
@@ -294,12 +274,13 @@ impl Commands {
             control: part.control.clone(),
             guest: Arc::clone(&self.guest),
             answers: self.answers.clone(),
-            kept: Arc::clone(&self.kept),
         };
         let ended = move |end| queue.push(GuestCommand::Ended(at, epoch, end));
         let relay = GuestRelay::start(subscription, Arc::new(connection), place, ended);
         let relay = relay.map_err(text)?;
-        lock(&self.active).insert(at, Arc::clone(&relay.common));
+        let mut lives = lock(&self.lives);
+        lives.entry(at).or_default().begin(&relay.common);
+        drop(lives);
         self.relays.insert(at, relay);
         Ok(HostMessage::Subscribed {
             group,
@@ -308,6 +289,7 @@ impl Commands {
             epoch,
             control,
             not_in_source,
+            in_place: is_in_place,
         })
     }
 
@@ -323,13 +305,10 @@ impl Commands {
     }
 
     fn unsubscribe(&mut self, group: String) -> Result<HostMessage, String> {
-        let (at, relay) = self.relay_of(&group)?;
-        let counters = relay
-            .counters()
-            .unwrap_or_else(|_| relay.common.known().counters);
-        self.remove(at);
-        // The guest has left the memory before it asked.
-        lock(&self.kept).clear();
+        let (at, _) = self.relay_of(&group)?;
+        let counters = self.end_relay(at).unwrap_or_default();
+        let mut lives = lock(&self.lives);
+        lives.entry(at).or_default().settle_in_place();
         Ok(HostMessage::Unsubscribed { group, counters })
     }
 
@@ -347,16 +326,10 @@ impl Commands {
         if relay.is_none_or(|relay| relay.common.epoch != epoch) {
             return;
         }
-        self.remove(at);
-        self.is_hub_gone |= end.hub_left;
-        if let Some(part) = self.parts.get(at) {
-            let message = HostMessage::Ended {
-                group: part.group.clone(),
-                epoch,
-                reason: end.reason,
-            };
-            self.answers.send(self.agent, 0, message);
+        if end.hub_is_over {
+            self.granted = None;
         }
+        self.end_and_tell(at, &end.reason);
     }
 
     fn place_of(&self, group: &str) -> Result<usize, String> {
@@ -378,15 +351,44 @@ impl Commands {
         Ok((at, relay))
     }
 
-    fn remove(&mut self, at: usize) {
-        self.relays.remove(&at);
-        lock(&self.active).remove(&at);
+    /// Ends a subscription; returns its final counters.
+    fn end_relay(&mut self, at: usize) -> Option<GuestCounters> {
+        let ended = self.relays.remove(&at)?.end();
+        let counters = ended.counters;
+        lock(&self.lives).entry(at).or_default().end(ended);
+        Some(counters)
     }
 
-    fn end_all(&mut self) {
-        self.relays.clear();
-        lock(&self.active).clear();
+    /// Ends a subscription that the guest did not ask to end.
+    fn end_and_tell(&mut self, at: usize, reason: &str) {
+        let epoch = self.relays.get(&at).map(|relay| relay.common.epoch);
+        let counters = self.end_relay(at);
+        if let (Some(part), Some(epoch), Some(counters)) = (self.parts.get(at), epoch, counters) {
+            let message = HostMessage::Ended {
+                group: part.group.clone(),
+                epoch,
+                reason: reason.to_owned(),
+                counters,
+            };
+            self.answers.send(self.agent, 0, message);
+        }
     }
+
+    /// Ends all subscriptions. The guest learns of it if there is a reason.
+    fn end_all(&mut self, reason: Option<&str>) {
+        // All of them before the hub is asked for the first one's counters.
+        self.relays.values().for_each(|relay| relay.common.stop());
+        for at in self.relays.keys().copied().collect::<Vec<_>>() {
+            match reason {
+                Some(reason) => self.end_and_tell(at, reason),
+                None => drop(self.end_relay(at)),
+            }
+        }
+    }
+}
+
+fn has_group(status: &HubStatus, group: &str) -> bool {
+    status.groups.iter().any(|one| one.name == group)
 }
 
 /// Answers that have arrived for this agent.

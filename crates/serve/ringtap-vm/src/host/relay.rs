@@ -25,7 +25,7 @@ use ringtap_filter::{Place, Program};
 use ringtap_ipc::event::Event;
 use ringtap_ipc::mutex::lock;
 use ringtap_ipc::subscription::{Subscription, Wanted};
-use ringtap_pool::counters::Counters;
+use ringtap_pool::counters::{Counters, Dropped};
 use ringtap_pool::distributor::Distributor;
 use ringtap_pool::format::Geometry;
 use ringtap_pool::ids::{LaneId, ReaderId};
@@ -52,9 +52,6 @@ pub(super) enum RelayPool {
     InPlace,
 }
 
-/// Pools of subscriptions that have ended: the guest may still read the chunks.
-pub(super) type KeptPools = Arc<Mutex<Vec<GuestPool>>>;
-
 /// A guest's pool.
 pub(super) enum GuestPool {
     Copied(Box<PrivatePool>),
@@ -71,7 +68,6 @@ pub(super) struct RelayPlace {
     /// Wakes the guest.
     pub(super) guest: Arc<dyn Signal>,
     pub(super) answers: Answers,
-    pub(super) kept: KeptPools,
 }
 
 /// A subscription of the guest. Its thread ends when this is dropped.
@@ -80,7 +76,14 @@ pub(super) struct GuestRelay {
     connection: Arc<Connection>,
     adoptions: Sender<Adoption>,
     thread: Option<JoinHandle<GuestPool>>,
-    kept: KeptPools,
+}
+
+/// A subscription whose thread has ended.
+pub(super) struct EndedRelay {
+    /// The final counters.
+    pub(super) counters: GuestCounters,
+    /// Its memory, which the guest may still read; absent after a panic.
+    pub(super) pool: Option<GuestPool>,
 }
 
 /// State that the relay's thread shares with others.
@@ -97,6 +100,8 @@ pub(super) struct RelayCommon {
 #[derive(Clone)]
 struct RelayCounts {
     tally: Tally,
+    /// The counters when the hub was asked last.
+    at_hub: Counters,
     /// Its counters are `copied`, `in_place` and `part_full`; the tally has the others.
     report: GroupReport,
 }
@@ -104,15 +109,15 @@ struct RelayCounts {
 /// Why no more packets come.
 pub(super) struct RelayEnd {
     pub(super) reason: String,
-    /// The hub is gone; it may come back.
-    pub(super) hub_left: bool,
+    /// The hub has ended, or all of its sources; another one may begin.
+    pub(super) hub_is_over: bool,
 }
 
 impl RelayEnd {
     fn because(reason: impl ToString) -> Self {
         RelayEnd {
             reason: reason.to_string(),
-            hub_left: false,
+            hub_is_over: false,
         }
     }
 }
@@ -120,7 +125,8 @@ impl RelayEnd {
 impl From<ReceiveError> for RelayEnd {
     fn from(error: ReceiveError) -> Self {
         RelayEnd {
-            hub_left: matches!(error, ReceiveError::HubLeft),
+            // Packets that cannot be read would be so again.
+            hub_is_over: !matches!(error, ReceiveError::Corrupt(_)),
             ..RelayEnd::because(error)
         }
     }
@@ -169,11 +175,11 @@ impl GuestRelay {
                 GuestPool::InPlace(Box::new(pool.map_err(io::Error::other)?))
             }
         };
-        let kept = Arc::clone(&place.kept);
         let common = Arc::new(RelayCommon {
             epoch: place.epoch,
             counts: Mutex::new(RelayCounts {
                 tally: Tally::new(receiver.lanes()),
+                at_hub: Counters::default(),
                 report: place.report.clone(),
             }),
             news: AtomicBool::new(false),
@@ -205,7 +211,6 @@ impl GuestRelay {
             connection,
             adoptions,
             thread: Some(thread),
-            kept,
         })
     }
 
@@ -232,32 +237,49 @@ impl GuestRelay {
         // First: the hub then knows of every packet that is counted here.
         let counts = lock(&self.common.counts).clone();
         let snapshot = self.connection.snapshot()?;
-        Ok(counts.with(&counts.tally.total(&snapshot)))
+        let total = counts.tally.total(&snapshot);
+        lock(&self.common.counts).at_hub = total;
+        Ok(counts.with(&total))
+    }
+
+    /// Ends the thread, and with it the counting of packets.
+    pub(super) fn end(mut self) -> EndedRelay {
+        let pool = self.join();
+        let counters = self.counters();
+        EndedRelay {
+            counters: counters.unwrap_or_else(|_| self.common.known().counters),
+            pool,
+        }
+    }
+
+    fn join(&mut self) -> Option<GuestPool> {
+        self.common.stop();
+        // The thread waits for no other process.
+        self.thread.take()?.join().ok()
     }
 }
 
 impl Drop for GuestRelay {
     fn drop(&mut self) {
-        self.common.stop.store(true, Relaxed);
-        self.common.tell();
-        if let Some(thread) = self.thread.take() {
-            // The thread waits for no other process; after a panic there is nothing to keep.
-            if let Ok(pool @ GuestPool::InPlace(_)) = thread.join() {
-                lock(&self.kept).push(pool);
-            }
-        }
+        let _pool = self.join();
     }
 }
 
 impl RelayCommon {
     /// The subscription, with counters as far as they are known without the hub: losses before the reader
-    /// are missing.
+    /// are those of the last time that the hub was asked.
     pub(super) fn known(&self) -> GroupReport {
         let counts = lock(&self.counts).clone();
         GroupReport {
-            counters: counts.with(&counts.tally.alone()),
+            counters: counts.with(&counts.known()),
             ..counts.report
         }
+    }
+
+    /// Makes the thread end soon.
+    pub(super) fn stop(&self) {
+        self.stop.store(true, Relaxed);
+        self.tell();
     }
 
     fn tell(&self) {
@@ -268,6 +290,17 @@ impl RelayCommon {
 }
 
 impl RelayCounts {
+    fn known(&self) -> Counters {
+        let (mut known, at_hub) = (self.tally.alone(), &self.at_hub);
+        known.filtered = known.filtered.max(at_hub.filtered);
+        known.other_members = known.other_members.max(at_hub.other_members);
+        known.dropped = Dropped {
+            overrun: known.dropped.overrun.max(at_hub.dropped.overrun),
+            ..at_hub.dropped
+        };
+        known
+    }
+
     fn with(&self, counters: &Counters) -> GuestCounters {
         let dropped = counters.dropped;
         GuestCounters {
@@ -306,7 +339,10 @@ impl RelayThread {
                 let next_look = self.pool.look()?;
                 Ok(self.receiver.wait(next_look)?)
             }
-            Next::Ended => Err(RelayEnd::because("the hub's sources have ended")),
+            Next::Ended => Err(RelayEnd {
+                hub_is_over: true,
+                ..RelayEnd::because("the hub has ended, or its sources have")
+            }),
         }
     }
 
@@ -338,6 +374,10 @@ impl RelayThread {
                 pool.pass(lane, chunk, first, batch)
             }
         };
+        // Only now: what the hub counts as delivered is there for the guest, also after `kill -9`.
+        let counts = lock(&self.common.counts);
+        self.receiver.publish_progress(&counts.tally);
+        drop(counts);
         moved.map_err(RelayEnd::because)?;
         let guest = &self.place.guest;
         let (distributor, _) = self.pool.distributor();
@@ -348,7 +388,7 @@ impl RelayThread {
     /// Counts the packets of a batch, and copies them if the guest has a pool of its own.
     fn count(&mut self, batch: &Batch) -> Result<(), RelayEnd> {
         let mut counts = lock(&self.common.counts);
-        let RelayCounts { tally, report } = &mut *counts;
+        let RelayCounts { tally, report, .. } = &mut *counts;
         let counters = &mut report.counters;
         tally.begin(batch);
         let guest_lane = match &mut self.pool {
@@ -378,7 +418,6 @@ impl RelayThread {
                 }
             }
         }
-        self.receiver.publish_progress(tally);
         Ok(())
     }
 }

@@ -19,7 +19,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, listen, socket_with};
 use serde::{Deserialize, Serialize};
 
 use super::GroupOptions;
-use super::commands::ActiveSubscriptions;
+use super::life::GroupLives;
 use crate::messages::GuestCounters;
 
 /// Longest wait for a request or a report of the process at the other end.
@@ -85,8 +85,12 @@ pub struct GroupReport {
     /// not.
     #[serde(default)]
     pub copied_because: Option<String>,
-    /// The counters of the subscription, without losses before the hub's readers.
+    /// The counters of all subscriptions since the VM was attached.
     pub counters: GuestCounters,
+    /// Packets of `counters.copied` that no agent took: it ended, or did not read them before the devices were
+    /// unplugged.
+    #[serde(default)]
+    pub not_taken: u64,
 }
 
 /// State of a virtual machine, for reports.
@@ -95,7 +99,7 @@ pub(super) struct VmState {
     pub(super) report: VmReport,
     devices: Vec<(SharedId, DeviceReport)>,
     groups: Vec<String>,
-    pub(super) subscriptions: ActiveSubscriptions,
+    pub(super) lives: GroupLives,
 }
 
 impl VmState {
@@ -128,7 +132,7 @@ impl VmState {
             },
             devices: devices.iter().map(device).collect(),
             groups: options.groups.clone(),
-            subscriptions: ActiveSubscriptions::default(),
+            lives: GroupLives::default(),
         }
     }
 
@@ -156,9 +160,9 @@ impl VmState {
     }
 
     pub(super) fn full_report(&self) -> VmReport {
-        let subscriptions = lock(&self.subscriptions);
-        let group = |(at, group): (usize, &String)| match subscriptions.get(&at) {
-            Some(relay) => relay.known(),
+        let lives = lock(&self.lives);
+        let group = |(at, group): (usize, &String)| match lives.get(&at) {
+            Some(life) => life.report(group),
             None => GroupReport {
                 group: group.clone(),
                 ..GroupReport::default()

@@ -45,7 +45,7 @@ fn requests() -> impl Strategy<Value = GuestRequest> {
 
 fn answers() -> impl Strategy<Value = HostMessage> {
     let fields = ("\\PC{0,40}", "\\PC{0,40}", any::<[u64; 8]>(), any::<u16>());
-    (0..7, fields).prop_map(|(kind, (group, text, numbers, link_type))| {
+    (0..8, fields).prop_map(|(kind, (group, text, numbers, link_type))| {
         let [
             copied,
             filtered,
@@ -88,6 +88,7 @@ fn answers() -> impl Strategy<Value = HostMessage> {
                 epoch: kernel,
                 control: part(overrun),
                 not_in_source,
+                in_place: filtered % 2 == 0,
             },
             2 => HostMessage::Filtered {
                 group,
@@ -101,10 +102,15 @@ fn answers() -> impl Strategy<Value = HostMessage> {
                 counters,
             },
             5 => HostMessage::Refused { text },
-            _ => HostMessage::Ended {
+            6 => HostMessage::Ended {
                 group,
                 epoch: copied,
                 reason: text,
+                counters,
+            },
+            _ => HostMessage::Mapped {
+                device: copied,
+                interrupts: filtered % 2 == 0,
             },
         }
     })

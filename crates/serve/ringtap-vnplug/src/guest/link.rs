@@ -102,7 +102,7 @@ pub struct GuestDevice {
 }
 
 impl HostLink {
-    /// Opens the command port of an application and waits at most `limit` for the host.
+    /// Opens the command port of an application and waits at most `limit` for the port and the host's welcome.
     ///
     /// # Errors
     ///
@@ -111,7 +111,7 @@ impl HostLink {
         let deadline = Instant::now() + limit;
         let mut failure = GuestError::NoPort;
         while Instant::now() < deadline {
-            match HostLink::open(application, deadline) {
+            match HostLink::open(application).and_then(|link| link.welcomed(deadline)) {
                 // The port of an earlier host process, or one of which QEMU's end is not open yet.
                 Err(error @ (GuestError::NoPort | GuestError::Left)) => failure = error,
                 opened => return opened,
@@ -121,12 +121,26 @@ impl HostLink {
         Err(failure)
     }
 
-    /// Opens the command port and waits for the host's welcome.
-    fn open(application: &str, deadline: Instant) -> Result<Self, GuestError> {
-        let file = open_port(&port_name(application))?;
+    /// Opens the command port of an application, and waits for nothing: [`HostLink::next`] gives the host's answer, a
+    /// [`Message::Welcome`] or [`Message::Refuse`]. A busy host may take its time: each new attempt would make it
+    /// begin anew. The link ends with the host process ([`GuestError::Left`]).
+    ///
+    /// # Errors
+    ///
+    /// [`GuestError::NoPort`], [`GuestError::Busy`], [`GuestError::Left`].
+    pub fn open(application: &str) -> Result<Self, GuestError> {
+        HostLink::over(open_port(&port_name(application))?)
+    }
+
+    /// As [`HostLink::open`], with a port that is open already.
+    ///
+    /// # Errors
+    ///
+    /// [`GuestError::Left`].
+    pub fn over(port: OwnedFd) -> Result<Self, GuestError> {
         let instance = RandomState::new().hash_one(std::process::id());
         let mut link = HostLink {
-            channel: Channel::new(file, MOST_UNSENT),
+            channel: Channel::new(port, MOST_UNSENT),
             session: GuestSession::new(instance),
             devices: BTreeMap::new(),
             queue: VecDeque::new(),
@@ -135,9 +149,14 @@ impl HostLink {
         };
         let hello = link.session.hello();
         link.say(&hello)?;
+        Ok(link)
+    }
+
+    /// Waits for the host's welcome.
+    fn welcomed(mut self, deadline: Instant) -> Result<Self, GuestError> {
         while Instant::now() < deadline {
-            match link.next(Some(LOOK))? {
-                Some(Message::Welcome { .. }) => return Ok(link),
+            match self.next(Some(LOOK))? {
+                Some(Message::Welcome { .. }) => return Ok(self),
                 Some(Message::Refuse { oldest, newest, .. }) => {
                     return Err(GuestError::Refused(oldest, newest));
                 }
@@ -153,7 +172,7 @@ impl HostLink {
     }
 
     /// The next message of the host: a [`Message::DeviceAdded`], `DeviceLeaving`, `Signal` (also by
-    /// interrupt) or `Application`. `None` after `timeout` (absent: no limit), or when the event of
+    /// interrupt) or `Application`; after [`HostLink::open`] first its answer. `None` after `timeout` (absent: no limit), or when the event of
     /// [`HostLink::listen`] was signalled.
     ///
     /// # Errors

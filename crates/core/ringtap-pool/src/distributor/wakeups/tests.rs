@@ -216,6 +216,7 @@ impl World {
         self.driver = match self.driver {
             Stand::Sleeps => {
                 self.driver_doorbell.rang();
+                self.fixture.distributor.look_at_all();
                 Stand::Works
             }
             Stand::Works | Stand::Woke if self.fixture.distributor.step().unwrap() => {

@@ -25,8 +25,20 @@ impl Feeder {
         Feeder::start(tempfile::tempdir().unwrap())
     }
 
-    /// Ends the hub.
+    /// Ends the hub, as a signal that it handles does: readers get the end before the server leaves.
     pub(super) fn end(self) -> tempfile::TempDir {
+        let Feeder {
+            _server,
+            hub,
+            folder,
+            ..
+        } = self;
+        drop(hub);
+        folder
+    }
+
+    /// Ends the hub as `kill -9` does: the connections end.
+    pub(super) fn kill(self) -> tempfile::TempDir {
         self.folder
     }
 
@@ -56,6 +68,12 @@ impl Feeder {
 
     pub(super) fn socket(&self) -> PathBuf {
         self.folder.path().join("hub.sock")
+    }
+
+    /// Replaces the groups as a reload of the configuration does.
+    pub(super) fn replace_groups(&self, groups: Vec<Group>) {
+        let notes = self.hub.handle().replace_groups(groups);
+        assert_eq!(notes.unwrap(), Vec::<String>::new());
     }
 
     /// Captures this many packets of one byte.
