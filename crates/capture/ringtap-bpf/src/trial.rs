@@ -37,9 +37,6 @@ pub struct Trials {
     known: HashMap<Filter, Result<FilterCost, String>>,
     /// Oldest first.
     order: VecDeque<Filter>,
-    /// Timed runs, once a filter was tried at the hook.
-    xdp: Option<Timing>,
-    tc: Option<Timing>,
 }
 
 impl FilterCost {
@@ -108,7 +105,7 @@ impl Trials {
 impl Trials {
     /// Verifies one filter alone, within its budget, for each hook, and times it.
     fn try_alone(
-        &mut self,
+        &self,
         filter: &Filter,
         hooks: &[FilterHook],
         limits: VerifierLimits,
@@ -132,7 +129,8 @@ impl Trials {
                 )));
             }
             let estimate = filter.longest_time().unwrap_or_default();
-            let checked = self.timing(*hook)?.check(program.program.as_fd(), estimate);
+            // Not kept: a filter is tried once, and the programs hold descriptors.
+            let checked = Timing::new(*hook)?.check(program.program.as_fd(), estimate);
             checked.map_err(NotLoaded::Refused)?;
             cost = cost.max(FilterCost {
                 steps,
@@ -140,17 +138,6 @@ impl Trials {
             });
         }
         Ok(cost)
-    }
-
-    fn timing(&mut self, hook: FilterHook) -> Result<&Timing, NotLoaded> {
-        let timing = match hook {
-            FilterHook::Xdp => &mut self.xdp,
-            FilterHook::Tc => &mut self.tc,
-        };
-        match timing {
-            Some(known) => Ok(known),
-            none => Ok(none.insert(Timing::new(hook)?)),
-        }
     }
 }
 

@@ -20,7 +20,10 @@ fn segment(from: (u8, u16), to: (u8, u16), flags: u8, payload: u16) -> Vec<u8> {
     frame.extend((40 + payload).to_be_bytes());
     frame.extend([0, 0, 0x40, 0, 64, 6, 0, 0, 10, 0, 0, from.0, 10, 0, 0, to.0]);
     frame.extend([from.1.to_be_bytes(), to.1.to_be_bytes()].concat());
-    frame.extend([0, 0, 0, 1, 0, 0, 0, 1, 0x50, flags, 4, 0, 0, 0, 0, 0]);
+    // SYN takes a number of the sequence.
+    let sequence = if flags & SYN != 0 { 1 } else { 2 };
+    frame.extend([0, 0, 0, sequence, 0, 0, 0, 1]);
+    frame.extend([0x50, flags, 4, 0, 0, 0, 0, 0]);
     frame.resize(54 + usize::from(payload), 7);
     frame
 }

@@ -78,7 +78,10 @@ pub struct ProcessSetup {
 #[derive(Debug, Serialize, Deserialize)]
 enum ProcessMessage {
     /// The library has started, and the process reads packets.
-    Ready,
+    Ready {
+        /// The kernel limits the files that the library reads.
+        has_listed_files: bool,
+    },
     /// The library cannot start.
     Refused(String),
     /// The process works.

@@ -188,15 +188,21 @@ const WAKE_COST: Duration = Duration::from_micros(10);
 /// Longest time for which signals are ignored at once.
 const LONGEST_IGNORED: Duration = Duration::from_millis(5);
 
+/// How often the time for which signals are ignored doubles at most.
+const MOST_DOUBLINGS: u32 = 6;
+
 /// Limits what the signals of readers cost the thread that they wake: wake-ups of no use take at most a
 /// percentage of the time, for any number of readers together.
 ///
 /// Meanwhile the thread ignores signals. What a reader did is found with the thread's next work, or when
-/// the time is over.
+/// the time is over. The time doubles, up to [`LONGEST_IGNORED`], while a signal waits at its end: somebody
+/// signals without a pause.
 #[derive(Debug)]
 pub struct DoorbellBudget {
     percent: NonZeroU32,
     ignored_until: Instant,
+    /// Number of signals, one after the other, that waited until they were no longer ignored.
+    waited: u32,
     /// Processor time of the thread when a signal ended its sleep, unless it has found work since.
     woken: Option<Duration>,
 }
@@ -208,6 +214,7 @@ impl DoorbellBudget {
         DoorbellBudget {
             percent,
             ignored_until: Instant::now(),
+            waited: 0,
             woken: None,
         }
     }
@@ -225,8 +232,18 @@ impl DoorbellBudget {
 
     /// Notes that a signal ended a sleep.
     pub fn woke(&mut self) {
+        self.woke_at(Instant::now());
         self.woken = Some(thread_time());
-        self.ignored_until = Instant::now() + DOORBELL_INTERVAL;
+    }
+
+    fn woke_at(&mut self, now: Instant) {
+        let has_waited = now.saturating_duration_since(self.ignored_until) < DOORBELL_INTERVAL;
+        self.waited = if has_waited {
+            self.waited.saturating_add(1)
+        } else {
+            0
+        };
+        self.ignored_until = now + DOORBELL_INTERVAL;
     }
 
     /// Notes that the thread found work: the wake-up was of use.
@@ -242,7 +259,8 @@ impl DoorbellBudget {
     }
 
     fn charge(&mut self, took: Duration) {
-        let earned = took * 100 / self.percent.get();
+        let times = 1 << self.waited.min(MOST_DOUBLINGS);
+        let earned = took * times * 100 / self.percent.get();
         let until = Instant::now() + earned.min(LONGEST_IGNORED);
         self.ignored_until = self.ignored_until.max(until);
     }
@@ -353,6 +371,18 @@ mod tests {
         assert!(least >= WAKE_COST * 20, "{least:?}");
         budget.charge(Duration::from_secs(1));
         assert!(budget.ignored_for() <= LONGEST_IGNORED);
+        // Signals that wait each time are ignored for longer and longer, until one comes after a pause.
+        budget.woke_at(budget.ignored_until + DOORBELL_INTERVAL);
+        assert_eq!(budget.waited, 0);
+        for doublings in 1..=MOST_DOUBLINGS {
+            budget.woke_at(budget.ignored_until);
+            assert_eq!(budget.waited, doublings);
+        }
+        let begun = Instant::now();
+        budget.ignored_until = begun;
+        budget.charge(WAKE_COST);
+        assert!(budget.ignored_until - begun >= LONGEST_IGNORED);
+        budget.ignored_until = begun;
         // As long as the signals come, and the thread listens again as soon as it may.
         let (begun, mut wakes, mut took) = (Instant::now(), 0_u32, Duration::ZERO);
         while begun.elapsed() < Duration::from_millis(100) {

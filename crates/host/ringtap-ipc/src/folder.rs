@@ -106,11 +106,11 @@ impl Folder {
         while let Some(step) = steps.pop_front() {
             let at = folder.path.join(&step);
             match folder.step(&step).map_err(FolderError::system(&at))? {
-                Step::Folder(fd) => folder = Folder { fd, path: at },
-                Step::Link { uid, .. } if !is_own(uid) => {
+                PathStep::Folder(fd) => folder = Folder { fd, path: at },
+                PathStep::Link { uid, .. } if !is_own(uid) => {
                     return Err(FolderError::Link { path: at, uid });
                 }
-                Step::Link { target, .. } => {
+                PathStep::Link { target, .. } => {
                     links += 1;
                     if links > MOST_LINKS {
                         return Err(FolderError::system(&at)(Errno::LOOP));
@@ -286,13 +286,13 @@ impl Folder {
         })
     }
 
-    fn step(&self, name: &OsStr) -> Result<Step, Errno> {
+    fn step(&self, name: &OsStr) -> Result<PathStep, Errno> {
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let fd = openat(&self.fd, name, flags, Mode::empty())?;
         let found = fstat(&fd)?;
         match FileType::from_raw_mode(found.st_mode) {
-            FileType::Directory => Ok(Step::Folder(fd)),
-            FileType::Symlink => Ok(Step::Link {
+            FileType::Directory => Ok(PathStep::Folder(fd)),
+            FileType::Symlink => Ok(PathStep::Link {
                 uid: found.st_uid,
                 target: OsString::from_vec(readlinkat(&fd, "", Vec::new())?.into_bytes()).into(),
             }),
@@ -426,7 +426,7 @@ pub fn link_flags(path: &Path) -> i32 {
 }
 
 /// One step of a path.
-enum Step {
+enum PathStep {
     Folder(OwnedFd),
     Link { uid: u32, target: PathBuf },
 }

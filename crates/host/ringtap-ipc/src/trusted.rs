@@ -18,6 +18,8 @@ use std::path::{Component, Path, PathBuf};
 use rustix::fs::{Mode, OFlags, open};
 use rustix::process::{geteuid, getuid};
 
+use crate::environment;
+
 /// Most bytes of a configuration file.
 const MOST_BYTES: u64 = 16 << 20;
 /// Most symbolic links on the way to a file.
@@ -40,7 +42,7 @@ pub enum TrustError {
     NotRegular(PathBuf),
     /// Another user owns a file, a folder or a link.
     #[error(
-        "{} belongs to user {uid}, who could replace what this process reads there: chown it to root",
+        "{} belongs to user {uid}, who could replace what this process reads there: make root its owner",
         path.display()
     )]
     Owner { path: PathBuf, uid: u32 },
@@ -99,14 +101,14 @@ pub fn read_trusted(path: &Path) -> Result<String, TrustError> {
 /// Follows a path name by name; returns the path of the file without links. Each folder in which a name is looked
 /// up, each link, and the file itself are trusted.
 fn resolve(path: &Path, users: &TrustedUsers) -> Result<PathBuf, TrustError> {
-    let failed = |path: &Path, error| TrustError::Io {
+    let failed = |error| TrustError::Io {
         path: path.to_owned(),
         error,
     };
-    let absolute = std::path::absolute(path).map_err(|error| failed(path, error))?;
+    let absolute = std::path::absolute(path).map_err(failed)?;
     let mut left = names(&absolute);
     let mut at = PathBuf::from("/");
-    let mut found = fs::symlink_metadata(&at).map_err(|error| failed(&at, error))?;
+    let mut found = fs::symlink_metadata(&at).map_err(failed)?;
     users.check(&at, &found)?;
     let mut links = 0;
     while let Some(name) = left.pop() {
@@ -115,16 +117,16 @@ fn resolve(path: &Path, users: &TrustedUsers) -> Result<PathBuf, TrustError> {
             continue;
         }
         at.push(name);
-        found = fs::symlink_metadata(&at).map_err(|error| failed(&at, error))?;
+        found = fs::symlink_metadata(&at).map_err(failed)?;
         users.check(&at, &found)?;
         if !found.is_symlink() {
             continue;
         }
         links += 1;
         if links > MOST_LINKS {
-            return Err(failed(path, rustix::io::Errno::LOOP.into()));
+            return Err(failed(rustix::io::Errno::LOOP.into()));
         }
-        let target = fs::read_link(&at).map_err(|error| failed(&at, error))?;
+        let target = fs::read_link(&at).map_err(failed)?;
         at = match target.is_absolute() {
             true => PathBuf::from("/"),
             false => at.parent().unwrap_or(&at).to_owned(),
@@ -162,7 +164,7 @@ struct TrustedUsers {
 impl TrustedUsers {
     fn now() -> Self {
         let own = geteuid();
-        let of_sudo = || std::env::var("SUDO_UID").ok()?.parse().ok();
+        let of_sudo = || environment::variable("SUDO_UID")?.to_str()?.parse().ok();
         // Another user may have set the variable for a set-user-id program.
         let by_sudo = own.is_root() && own == getuid();
         TrustedUsers {

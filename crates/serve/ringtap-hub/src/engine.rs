@@ -26,7 +26,7 @@ use ringtap_ipc::time::now_ns;
 use ringtap_pool::wake::{FIRST_SLEEP, Signal as _};
 
 use crate::capture::{SourceCapture, Stage};
-pub(crate) use figures::{Figures, SourceFigures};
+pub(crate) use figures::{Figures, SourceFigures, limit_packets};
 pub(crate) use links::NewReader;
 use links::{ReaderLinks, Sleepers};
 pub(crate) use thread::EngineThread;
@@ -35,7 +35,7 @@ pub(crate) use thread::EngineThread;
 const LOSSES_INTERVAL: Duration = Duration::from_millis(200);
 
 /// Longest time after which a step finds the returned chunks of readers that were quiet for long.
-const LOOK_INTERVAL: Duration = Duration::from_millis(2);
+const LOOK_INTERVAL: Duration = Duration::from_millis(10);
 
 /// Length of a pause, which delays chunks by at most this long.
 const PAUSE: Duration = Duration::from_micros(400);
@@ -296,7 +296,7 @@ impl Engine {
     }
 
     /// Sleeps once.
-    fn ready(&self, sources: bool, timeout: Option<Duration>) -> Ready {
+    fn ready(&self, sources: bool, timeout: Option<Duration>) -> WakeCause {
         // Readers cannot keep the hub awake: it ignores doorbells after one, and in a pause.
         let ignored_for = self.doorbell_budget.ignored_for();
         let listens = sources && ignored_for.is_zero();
@@ -316,7 +316,7 @@ impl Engine {
             tracing::error!("the hub cannot wait for events: {error}");
             vec![true; fds.len()]
         });
-        Ready {
+        WakeCause {
             any: ready.contains(&true),
             work: ready[0],
             doorbell: ready[1..of_sources].contains(&true),
@@ -327,7 +327,7 @@ impl Engine {
 }
 
 /// What ended a sleep.
-struct Ready {
+struct WakeCause {
     any: bool,
     work: bool,
     doorbell: bool,

@@ -223,6 +223,14 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_refused_user_learns_the_option_of_the_program_that_serves_the_group() {
+        let hub = AdmissionOption::Hub.advice("ids", 7);
+        assert!(hub.contains("`-g ids:users=7`"), "{hub}");
+        let guest = AdmissionOption::Guest.advice("ids", 7);
+        assert!(guest.contains("`ringtap guest --users 7`"), "{guest}");
+    }
+
+    #[test]
     fn every_balance_has_one_word() {
         for word in [
             "broadcast",

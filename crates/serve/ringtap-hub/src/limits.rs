@@ -75,7 +75,7 @@ impl Default for Limits {
             filter_percent: count(400),
             filter_path_steps: count(20_000),
             filter_verifier_steps: count(100_000),
-            filter_percent_per_user: count(50),
+            filter_percent_per_user: count(100),
             filter_percent_of_users: count(200),
             mask_bits_per_user: count(48),
             subscriptions_per_user: count(64),
@@ -115,12 +115,21 @@ const fn count(number: u32) -> NonZeroU32 {
     }
 }
 
-/// Time that the filters of users take for a packet in a source.
+/// Whose filters are limited together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum FilterOwner {
+    /// A user with this number.
+    User(u32),
+    /// A guest, whose relay is the process with this number.
+    Guest(i32),
+}
+
+/// Time that the filters of users and guests take for a packet in a source.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct FilterTimes {
-    /// Of the same user.
+    /// Of the same owner.
     pub(crate) user: FilterTime,
-    /// Of all users but root and the hub's own user.
+    /// Of all owners.
     pub(crate) users: FilterTime,
 }
 

@@ -14,29 +14,23 @@
 //! - In a balanced group with members, each bucket belongs to one member; the members' shares differ
 //!   by one bucket at most.
 
+mod share;
+
 use ringtap_filter::hash::HashSeed;
-use ringtap_filter::{BUCKETS, Balance, BucketMasks, Place, Program, Rule, Rules};
+use ringtap_filter::{BUCKETS, Balance, BucketMasks, Program, Rule, Rules};
 use ringtap_ipc::protocol::{Refusal, Refused};
-use ringtap_ipc::subscription::{SubscriptionId, Wanted};
+use ringtap_ipc::subscription::SubscriptionId;
 use ringtap_pool::number::{to_u32, to_usize};
 
 use crate::control::not_subscribed;
 use crate::group::{Delivery, Division, Group};
-use crate::limits::{FilterTimes, Limits, TooMuchWork};
+use crate::limits::{FilterOwner, FilterTimes, Limits, TooMuchWork};
+pub(crate) use share::Share;
 
 /// Bits that belong to one subscription each; the one after them is shared.
 const OWN_BITS: u32 = 63;
 const NOT_IN_SOURCE: &str = "a member of a balanced group runs its own filter itself";
 const NO_BIT_LEFT: &str = "there are more readers than bits in a packet's mask";
-
-/// Whose filters are limited together.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum FilterOwner {
-    /// A user with this number.
-    User(u32),
-    /// A guest, whose relay is the process with this number.
-    Guest(i32),
-}
 
 /// A member of a group.
 pub(crate) struct Member {
@@ -78,46 +72,6 @@ pub(crate) struct Membership {
     /// Seed of the hashes that divide packets.
     pub(crate) seed: HashSeed,
 }
-
-/// The packets that a subscription gets.
-#[derive(Clone, Debug)]
-pub(crate) struct Share {
-    /// Bit of the subscription.
-    pub(crate) mask: u64,
-    /// Bit of the subscription's balanced group, or 0.
-    pub(crate) group: u64,
-    /// The filters of the group and the subscription, combined.
-    pub(crate) filter: Program,
-    /// Index of the subscription's rule in a source, or the reason why it has none.
-    pub(crate) rule: Result<usize, String>,
-}
-
-impl Share {
-    /// Mask by which the hub's thread counts what the subscription misses: all bits if each packet has the
-    /// subscription's own, so that the thread need not look at the packets.
-    pub(crate) fn counting_mask(&self) -> u64 {
-        match self.group == 0 && self.filter.takes_everything() {
-            true => u64::MAX,
-            false => self.mask,
-        }
-    }
-
-    /// The packets of a source for the subscription. The source reported these places for its rules, and
-    /// classifies by them from these sequences on.
-    pub(crate) fn wanted(&self, places: &[Place], from: Vec<u64>) -> Wanted {
-        Wanted {
-            mask: self.mask,
-            group: self.group,
-            place: match &self.rule {
-                Ok(rule) => places.get(*rule).cloned().unwrap_or(Place::Source),
-                Err(why) => Place::Reader(why.clone()),
-            },
-            filter: self.filter.clone(),
-            from,
-        }
-    }
-}
-
 impl GroupMembers {
     fn empty(group: Group) -> Self {
         GroupMembers {

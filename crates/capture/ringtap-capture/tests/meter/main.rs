@@ -166,8 +166,8 @@ fn each_packet_is_in_the_counts_of_its_flow() {
     );
     assert_eq!(
         (echo.protocol, echo.ports),
-        (1, (0x0800, 0x0800)),
-        "a reply counts as its request"
+        (1, (0, 1)),
+        "type and code of a reply, then 1"
     );
     assert_eq!((part.protocol, part.ports), (UDP, (0, 0)));
     assert_eq!(

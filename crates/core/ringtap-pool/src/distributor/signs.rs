@@ -18,7 +18,7 @@ use crate::wake::Level;
 /// Number of readers up to which each step looks at all.
 const FEW: usize = 32;
 /// Number of steps in which each reader is looked at.
-const TURNS: u32 = 16;
+const TURNS: u32 = 64;
 /// Number of steps without a sign after which a reader is looked at only in turn.
 const QUIET: u64 = 1024;
 

@@ -17,7 +17,11 @@ use crate::view::Chunk;
 const BLOCK: u32 = 64;
 
 /// Masks of 64 slots.
-enum Block {
+#[allow(
+    clippy::large_enum_variant,
+    reason = "the blocks of a chunk are kept: no allocation for each chunk"
+)]
+enum MaskBlock {
     /// All slots have this mask.
     Uniform(u64),
     /// For each bit of the mask, the slots that have it.
@@ -27,7 +31,7 @@ enum Block {
 /// Masks of a chunk's slots up to a slot, by their bits.
 #[derive(Default)]
 pub(super) struct SlotMasks {
-    blocks: Vec<Block>,
+    blocks: Vec<MaskBlock>,
     is_filled: bool,
     /// Number of slots that were read since the start.
     #[cfg(test)]
@@ -81,10 +85,10 @@ impl SlotMasks {
                 all &= *mask;
             }
             self.blocks.push(if any == all {
-                Block::Uniform(any)
+                MaskBlock::Uniform(any)
             } else {
                 transpose(&mut masks);
-                Block::Mixed(masks)
+                MaskBlock::Mixed(masks)
             });
             first = until;
         }
@@ -95,13 +99,13 @@ impl SlotMasks {
     }
 }
 
-impl Block {
+impl MaskBlock {
     /// The slots whose mask has one of these bits.
     fn slots_with(&self, bits: u64) -> u64 {
         match self {
-            Block::Uniform(mask) if mask & bits != 0 => u64::MAX,
-            Block::Uniform(_) => 0,
-            Block::Mixed(columns) => {
+            MaskBlock::Uniform(mask) if mask & bits != 0 => u64::MAX,
+            MaskBlock::Uniform(_) => 0,
+            MaskBlock::Mixed(columns) => {
                 let with =
                     |(bit, column): (u32, &u64)| if bits >> bit & 1 == 1 { *column } else { 0 };
                 if bits.is_power_of_two() {
@@ -144,9 +148,9 @@ mod tests {
         let before: [u64; 64] = std::array::from_fn(|row| word(u64::try_from(row).unwrap()));
         let mut after = before;
         transpose(&mut after);
-        for row in 0..64 {
-            for column in 0..64 {
-                assert_eq!(before[row] >> column & 1, after[column] >> row & 1);
+        for (row, before) in before.iter().enumerate() {
+            for (column, after) in after.iter().enumerate() {
+                assert_eq!(before >> column & 1, after >> row & 1);
             }
         }
     }

@@ -79,7 +79,7 @@ impl GroupText {
         if let Balance::Program(file) = &self.group.balance {
             open_trusted(file).with_context(|| {
                 let place = place(&self.places.balance);
-                format!("{place}: no program to balance by")
+                format!("{place}: {}: no program to balance by", file.display())
             })?;
         }
         Ok(Group {

@@ -21,7 +21,7 @@ use rustix::thread::set_name;
 
 use super::ctl;
 use crate::confine::UserArgs;
-use crate::{UsageError, interrupt};
+use crate::{UsageError, interrupt, print};
 
 /// Hosts libraries for the probe at the other end of standard input, or runs one.
 #[derive(Args, Debug)]
@@ -124,6 +124,11 @@ impl Libraries {
     /// Starts the processes, and waits until they read packets.
     pub(super) fn start(mut self, filter: &str) -> Result<LibraryHost> {
         self.host.start(self.workers, &self.hub, filter)?;
+        if !self.host.has_listed_files() {
+            print::note(
+                "ringtap: this kernel has no Landlock: libraries can read all files that their user may read",
+            );
+        }
         Ok(self.host)
     }
 }

@@ -133,7 +133,7 @@ fn a_hostile_library_of_a_user_cannot_read_the_users_files() {
     // The library must be the user's to read; its other files are, too.
     chown(&files.closed, Some(NOBODY), Some(NOBODY)).expect("root may");
     let folder = TempDir::new().expect("a folder can be made");
-    fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o777)).expect("an own folder");
+    chown(folder.path(), Some(NOBODY), Some(NOBODY)).expect("root may");
     let path = library(&folder, HOSTILE);
     let program = folder.path().join("ringtap");
     fs::copy(super::probing::BINARY, &program).expect("the program can be copied");
@@ -166,7 +166,7 @@ fn nothing_of_a_library_outlives_its_process_or_a_killed_probe() {
     require_root!();
     let files = TestFiles::new();
     let probe = LibraryProbe::start("probe_orphan", HOSTILE, &files.keys());
-    let hub = format!("/run/ringtap/probe-{}.sock", probe.0.running.pid());
+    let hub = format!("/run/ringtap-root/probe-{}.sock", probe.0.running.pid());
     let subscriptions = || {
         let connection = Connection::open(Path::new(&hub), "test").expect("the probe's hub");
         let readers = connection.status().expect("an answer").readers;

@@ -65,6 +65,8 @@ pub(crate) fn flap(net: &Namespace, device: &str, times: usize, program: &Runnin
         wait_until("the outage is reported", || lines(program, &down) == cycle);
         net.ip(&["link", "set", device, "up"]);
         wait_until("its end is reported", || lines(program, &up) == cycle);
+        // A program prints at most ten lines about networks in a second, and a bridge four for each outage.
+        std::thread::sleep(Duration::from_millis(500));
     }
 }
 

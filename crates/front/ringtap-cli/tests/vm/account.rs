@@ -60,10 +60,8 @@ fn of_host(vm: Running) -> Option<(Account, u64)> {
         return None;
     }
     assert!(ended.status.success(), "{}", ended.stderr);
-    let lines = ended.stderr.lines();
-    let line = lines
-        .filter(|line| line.contains(" packets copied, "))
-        .last();
+    let mut lines = ended.stderr.lines();
+    let line = lines.rfind(|line| line.contains(" packets copied, "));
     let line = line.unwrap_or_else(|| panic!("{}", ended.stderr));
     let number = |text| number_before(text, line);
     let copied = number(" packets copied, ");
@@ -168,7 +166,10 @@ fn readers_in_a_guest_get_packets_again_however_the_hub_ended() {
         .filter_map(|line| line.split_once("GUEST counted "));
     let lines = lines.map(|(_, json)| serde_json::from_str(json.trim()).unwrap());
     let lines: Vec<serde_json::Value> = lines.collect();
-    let of = |kind: &str| lines.iter().filter(move |line| line["type"] == kind);
+    let of = |kind: &'static str| {
+        let lines = lines.iter();
+        lines.filter(move |line| line["type"] == kind)
+    };
     let gaps: Vec<_> = of("capture_gap")
         .map(|gap| (&gap["sequence"], &gap["after"]))
         .collect();

@@ -110,7 +110,7 @@ fn ordinary_dns() -> Vec<(bool, Vec<u8>)> {
         (false, dns_message(0x0100, &name, 1, &[], &[])),
         (
             false,
-            dns_message(0x0100, &long, 28, &[], &[options.clone()]),
+            dns_message(0x0100, &long, 28, &[], std::slice::from_ref(&options)),
         ),
         (true, dns_message(0x8180, &name, 1, &[address(1)], &[])),
         (true, dns_message(0x8180, &name, 1, &addresses, &[options])),

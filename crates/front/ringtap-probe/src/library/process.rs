@@ -8,7 +8,7 @@
 use std::io;
 use std::time::{Duration, Instant};
 
-use ringtap::{Batch, Capture, Next, OpenOptions, Sandbox};
+use ringtap::{Batch, Capture, FileLimits, Next, OpenOptions, Sandbox};
 use ringtap_ipc::socket::Socket;
 use ringtap_ipc::time::now_ns;
 use rustix::process::{Signal, set_parent_process_death_signal};
@@ -61,16 +61,18 @@ pub fn run(setup: &ProcessSetup, socket: &Socket) -> io::Result<()> {
         reads: plan.reads.clone(),
     };
     sandbox.reads.push(plan.library.clone());
-    if let Err(error) = sandbox.enter() {
-        return refuse(error.to_string());
-    }
+    let files = match sandbox.enter() {
+        Ok(files) => files,
+        Err(error) => return refuse(error.to_string()),
+    };
     let numbers = (setup.worker, setup.starts, capture.facts().link_type);
     let path = loadable(&plan.library, &copy);
     let library = match LoadedAnalysis::start(&path, &plan.settings, numbers) {
         Ok(library) => library,
         Err(why) => return refuse(format!("{}: {why}", plan.library.display())),
     };
-    send(socket, &ProcessMessage::Ready)?;
+    let has_listed_files = files == FileLimits::Listed;
+    send(socket, &ProcessMessage::Ready { has_listed_files })?;
     let mut process = LibraryProcess {
         setup,
         socket,

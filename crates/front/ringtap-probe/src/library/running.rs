@@ -84,6 +84,7 @@ pub struct LibraryHost {
     plans: Vec<LibraryPlan>,
     /// Of each library.
     copies: Vec<OwnedFd>,
+    has_listed_files: bool,
     /// For each process, its library and its number there.
     slots: Vec<(usize, u32)>,
     /// Results of processes that were ready before others.
@@ -121,6 +122,7 @@ impl LibraryHost {
             socket: Arc::new(near),
             plans,
             copies,
+            has_listed_files: true,
             slots: Vec::new(),
             early: Vec::new(),
         })
@@ -161,11 +163,19 @@ impl LibraryHost {
                 ProcessMessage::Refused(why) | ProcessMessage::Down { why, .. } => {
                     return Err(LibraryError::Refused { name, why });
                 }
-                ProcessMessage::Ready => ready += 1,
+                ProcessMessage::Ready { has_listed_files } => {
+                    ready += 1;
+                    self.has_listed_files &= has_listed_files;
+                }
                 _ => self.early.push(message),
             }
         }
         Ok(())
+    }
+
+    /// Whether the kernel limits the files that started libraries read, which takes Landlock.
+    pub fn has_listed_files(&self) -> bool {
+        self.has_listed_files
     }
 
     fn name(&self, slot: u32) -> String {
@@ -289,7 +299,7 @@ impl RunningLibraries {
             line.into_iter().for_each(&mut *note);
         };
         match message {
-            ProcessMessage::Ready => {
+            ProcessMessage::Ready { .. } => {
                 *is_up = true;
                 merger.resume(worker as usize);
                 note(format!("analysis {name}: process {worker} runs again"));

@@ -9,3 +9,4 @@ mod flows;
 mod kafka;
 #[cfg(feature = "report")]
 mod report;
+mod values;

@@ -87,7 +87,7 @@ pub(super) fn of_reader(link: &ReaderLink, captures: &[SourceCapture], now: u64)
     };
     let mut guarantee: Option<u32> = None;
     let mut missed = Vec::new();
-    for (at, (capture, reader)) in captures.iter().zip(&link.readers).enumerate() {
+    for (capture, reader) in captures.iter().zip(&link.readers) {
         let (distributor, reader) = (&capture.distributor, *reader);
         numbers.corrupt |= distributor.is_corrupt(reader);
         numbers.helped_chunks += capture.buddies.helped_chunks(reader);
@@ -103,23 +103,13 @@ pub(super) fn of_reader(link: &ReaderLink, captures: &[SourceCapture], now: u64)
             }
         }
         if let Some(progress) = distributor.progress(reader) {
-            let bytes = progress.bytes.load(Acquire);
-            numbers.bytes = numbers.bytes.saturating_add(bytes);
-            let counted = [
-                (&mut numbers.delivered, progress.delivered.load(Acquire)),
-                (&mut numbers.filtered, progress.filtered.load(Acquire)),
-                (
-                    &mut numbers.other_members,
-                    progress.other_members.load(Acquire),
-                ),
-            ];
-            // After the reader's counters: they count no packet that is not captured yet.
-            let mut left = link.captured(at, capture);
-            for (sum, packets) in counted {
-                let possible = packets.min(left);
-                left -= possible;
-                numbers.impossible |= possible < packets;
-                *sum += possible;
+            for (sum, counter) in [
+                (&mut numbers.delivered, &progress.delivered),
+                (&mut numbers.filtered, &progress.filtered),
+                (&mut numbers.other_members, &progress.other_members),
+                (&mut numbers.bytes, &progress.bytes),
+            ] {
+                *sum = sum.saturating_add(counter.load(Acquire));
             }
         }
         let lanes = capture.lanes();
@@ -128,7 +118,24 @@ pub(super) fn of_reader(link: &ReaderLink, captures: &[SourceCapture], now: u64)
         missed.push(of_lanes);
     }
     numbers.guaranteed_chunks = guarantee.unwrap_or(0);
+    // After the reader's counters: they count no packet that is not captured yet. A reader reports the sum over
+    // its sources.
+    limit_packets(&mut numbers, link.captured(captures));
     ReaderFigures { numbers, missed }
+}
+
+/// Reduces the packets that a reader reports to this many together.
+pub(crate) fn limit_packets(numbers: &mut ReaderStatus, possible: u64) {
+    let mut left = possible;
+    for reported in [
+        &mut numbers.delivered,
+        &mut numbers.filtered,
+        &mut numbers.other_members,
+    ] {
+        numbers.impossible |= *reported > left;
+        *reported = left.min(*reported);
+        left -= *reported;
+    }
 }
 
 /// Age in milliseconds of the oldest packet of a lane that a reader holds.

@@ -300,19 +300,20 @@ impl ReaderLink {
         captures.iter().zip(&self.readers).map(lost).sum()
     }
 
-    /// Packets of a source since the subscription began, without those that the reader missed.
-    pub(super) fn captured(&self, source: usize, capture: &SourceCapture) -> u64 {
-        let distributor = &capture.distributor;
-        let (Some(reader), Some(starts)) = (self.readers.get(source), self.starts.get(source))
-        else {
-            return 0;
+    /// Packets of all sources since the subscription began, without those that the reader missed.
+    pub(super) fn captured(&self, captures: &[SourceCapture]) -> u64 {
+        let readers = captures.iter().zip(self.readers.iter().zip(&self.starts));
+        let of_source = |(capture, (reader, starts)): (&SourceCapture, (&ReaderId, &Vec<u64>))| {
+            let distributor = &capture.distributor;
+            let of_lane = |(lane, start): (LaneId, &u64)| {
+                let missed = distributor.missed(*reader, lane).packets;
+                let captured = distributor.position(lane).saturating_sub(*start);
+                captured.saturating_sub(missed)
+            };
+            let lanes = capture.lanes().zip(starts);
+            lanes.map(of_lane).sum::<u64>()
         };
-        let of_lane = |(lane, start): (LaneId, &u64)| {
-            let missed = distributor.missed(*reader, lane).packets;
-            let captured = distributor.position(lane).saturating_sub(*start);
-            captured.saturating_sub(missed)
-        };
-        capture.lanes().zip(starts).map(of_lane).sum()
+        readers.map(of_source).sum()
     }
 
     /// Reduces the bytes that a reader reports to those that its sources captured since it began: `bytes` of each

@@ -40,7 +40,10 @@ fn member_of(subscription: u64, uid: u32, own: Program) -> Member {
 }
 
 fn limits() -> Limits {
-    Limits::default()
+    Limits {
+        filter_percent_per_user: NonZeroU32::new(50).unwrap(),
+        ..Limits::default()
+    }
 }
 
 fn membership() -> Membership {
@@ -386,6 +389,20 @@ fn one_user_cannot_take_the_bits_of_others() {
     for subscription in 65..69 {
         let joined = membership.join("ids", member_of(subscription, 1001, Program::everything()));
         assert_eq!(joined, Ok(()));
+    }
+}
+
+#[test]
+fn known_readers_of_one_user_leave_no_bits_for_others() {
+    let group = Group {
+        balance: Balance::RoundRobin,
+        ..Group::new("ids")
+    };
+    let limits = Limits::for_readers(NonZeroU32::new(60).unwrap());
+    let mut membership = Membership::new(vec![group], limits, HashSeed(0));
+    for subscription in 0..60 {
+        let joined = membership.join("ids", member_of(subscription, 1000, longer_than(9)));
+        assert_eq!(joined, Ok(()), "{subscription}");
     }
 }
 

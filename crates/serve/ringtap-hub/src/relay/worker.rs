@@ -5,7 +5,7 @@ use std::io;
 use std::num::NonZeroU32;
 use std::os::fd::AsFd as _;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::Ordering::Relaxed;
 
 use ringtap_client::{Batch, Control, ControlError, Next, Receiver, Tally};
 use ringtap_filter::Program;
@@ -22,6 +22,7 @@ use ringtap_pool::wake::Signal as _;
 
 use super::counters::RelayCounters;
 use super::{Common, make_pool};
+use crate::engine::limit_packets;
 use crate::group::Group;
 
 /// Most percent of a processor's time for wake-ups of no use by the reader.
@@ -168,26 +169,16 @@ impl Worker {
             last_loss_ns: self.counters.reader.last_loss_ns,
             ..ReaderStatus::default()
         };
-        // A reader may report any number; of its pool it has read at most what was copied.
-        let mut bytes_left = self.counters.tally.bytes();
-        for ((lanes, _), pool) in self.counters.sources.iter().zip(&self.pools) {
+        for pool in &self.pools {
             let (distributor, reader) = (&pool.private.distributor, pool.private.reader);
-            let lanes = lanes.clone().map(LaneId);
-            let copied = lanes.filter_map(|lane| self.counters.copied.get(lane.index()));
-            let mut left: u64 = copied.sum();
             if let Some(progress) = distributor.progress(reader) {
-                let mut is_impossible = false;
-                let mut take = |counter: &AtomicU64, left: &mut u64| {
-                    let reported = counter.load(Relaxed);
-                    let possible = reported.min(*left);
-                    *left -= possible;
-                    is_impossible |= possible < reported;
-                    possible
-                };
-                sum.delivered += take(&progress.delivered, &mut left);
-                sum.filtered += take(&progress.filtered, &mut left);
-                sum.bytes += take(&progress.bytes, &mut bytes_left);
-                sum.impossible |= is_impossible;
+                for (sum, counter) in [
+                    (&mut sum.delivered, &progress.delivered),
+                    (&mut sum.filtered, &progress.filtered),
+                    (&mut sum.bytes, &progress.bytes),
+                ] {
+                    *sum = sum.saturating_add(counter.load(Relaxed));
+                }
             }
             let lanes = (0..).map(LaneId).take(pool.private.writers.len());
             sum.lag_chunks += lanes
@@ -195,6 +186,11 @@ impl Worker {
                 .sum::<u32>();
             sum.corrupt |= distributor.is_corrupt(reader);
         }
+        // A reader may report any number; it has read at most what was copied.
+        limit_packets(&mut sum, self.counters.copied.iter().sum());
+        let bytes = self.counters.tally.bytes();
+        sum.impossible |= sum.bytes > bytes;
+        sum.bytes = sum.bytes.min(bytes);
         self.counters.reader = sum;
     }
 

@@ -71,5 +71,5 @@ fn a_reader_has_the_name_of_its_hello_without_control_characters() {
         .iter()
         .map(|reader| reader.name.as_str())
         .collect();
-    assert_eq!(names, ["red[31m"]);
+    assert_eq!(names, ["red\u{fffd}[31m"]);
 }

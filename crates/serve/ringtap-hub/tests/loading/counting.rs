@@ -194,7 +194,7 @@ fn a_readers_name_is_cut_and_has_no_control_characters() {
     assert!(matches!(connection.ask(&hello), Reply::Hello { .. }));
     setup.gate.open(1);
     assert!(matches!(connection.ask(ATTACH), Reply::Attached(_)));
-    let shown = format!("ab{}", "x".repeat(62));
+    let shown = format!("a\u{fffd}b{}", "x".repeat(61));
     assert_eq!(connection.status().readers[0].name, shown);
 }
 

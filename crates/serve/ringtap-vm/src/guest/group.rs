@@ -22,7 +22,7 @@ use ringtap_ipc::time::nanoseconds;
 use ringtap_pool::distributor::Policy;
 use ringtap_pool::format::Geometry;
 use ringtap_pool::memory::Region;
-use ringtap_pool::number::{to_u32, to_u64};
+use ringtap_pool::number::to_u32;
 use ringtap_pool::reader::{ChunkBatch, NextBatch, Reader};
 use ringtap_pool::source::Facts;
 use ringtap_pool::view::Pool;
@@ -418,8 +418,8 @@ impl HostGroup {
         };
         match part.reader.try_next() {
             Ok(NextBatch::Batch(batch)) => {
-                self.taken = self.taken.saturating_add(to_u64(batch.len()));
-                copy(&batch, &mut self.lane);
+                let read = copy(&batch, &mut self.lane);
+                self.taken = self.taken.saturating_add(read);
                 // For the host's account.
                 let delivered = &part.reader.progress().delivered;
                 delivered.store(self.taken, Relaxed);
@@ -441,10 +441,12 @@ impl Drop for HostGroup {
     }
 }
 
-/// Copies the packets that some reader wants.
-fn copy(batch: &ChunkBatch, lane: &mut NewLane) {
+/// Copies the packets that some reader wants; returns the number of all that can be read.
+fn copy(batch: &ChunkBatch, lane: &mut NewLane) -> u64 {
+    let mut read = 0;
     lane.classifier.begin();
     for packet in batch.packets().map_while(Result::ok) {
+        read += 1;
         let slot = packet.slot();
         let Some(verdict) = lane.classifier.classify(packet.data, slot.wire_length) else {
             continue;
@@ -459,6 +461,7 @@ fn copy(batch: &ChunkBatch, lane: &mut NewLane) {
     }
     lane.writer.publish();
     lane.classifier.end();
+    read
 }
 
 impl HostPart {

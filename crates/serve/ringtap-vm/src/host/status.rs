@@ -22,8 +22,8 @@ use super::GroupOptions;
 use super::life::GroupLives;
 use crate::messages::GuestCounters;
 
-/// Longest wait for a request or a report of the process at the other end.
-const ANSWER_TIME: Duration = Duration::from_secs(5);
+/// Longest wait for a request or a report of the process at the other end, on a busy machine.
+const ANSWER_TIME: Duration = Duration::from_secs(30);
 /// Most connections that wait to be accepted.
 const WAITING: i32 = 64;
 /// The mapping of ordinary memory.

@@ -7,6 +7,9 @@ use ringtap_filter::{Instruction, Program};
 
 use super::*;
 
+/// Texts that arrive as they are: others are cleaned.
+const TEXT: &str = "[^\\p{C}\\p{Z}]{0,40}";
+
 /// A filter of `loads` loads and a return.
 fn filter(loads: usize, k: u32) -> Program {
     let instruction = |code, k| Instruction {
@@ -22,8 +25,8 @@ fn filter(loads: usize, k: u32) -> Program {
 
 fn requests() -> impl Strategy<Value = GuestRequest> {
     let fields = (
-        "\\PC{0,40}",
-        "\\PC{0,40}",
+        TEXT,
+        TEXT,
         // A program of one return is sent as "everything".
         1..200_usize,
         any::<u32>(),
@@ -44,7 +47,7 @@ fn requests() -> impl Strategy<Value = GuestRequest> {
 }
 
 fn answers() -> impl Strategy<Value = HostMessage> {
-    let fields = ("\\PC{0,40}", "\\PC{0,40}", any::<[u64; 8]>(), any::<u16>());
+    let fields = (TEXT, TEXT, any::<[u64; 8]>(), any::<u16>());
     (0..8, fields).prop_map(|(kind, (group, text, numbers, link_type))| {
         let [
             copied,

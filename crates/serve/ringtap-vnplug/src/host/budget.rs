@@ -7,7 +7,8 @@
 pub struct GuestLimits {
     /// Most bytes of messages that the guest has not taken yet.
     pub unsent_bytes: usize,
-    /// How long the guest may take to unmap a device before the host unplugs it anyway.
+    /// How long the guest may take to unmap a device before the host unplugs it anyway. An agent that runs reads
+    /// first what is left there, which takes longer on a busy machine.
     pub release_ms: u64,
     /// How long QEMU may take to greet on its QMP socket: while another program is connected, it does not.
     pub greeting_ms: u64,
@@ -24,7 +25,7 @@ impl Default for GuestLimits {
     fn default() -> Self {
         GuestLimits {
             unsent_bytes: 256 * 1024,
-            release_ms: 5000,
+            release_ms: 20_000,
             greeting_ms: 2000,
             answer_ms: 30_000,
             arrival_ms: 0,

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use super::owner::{self, CharacterDevices, Names, Turn};
+use super::owner::{self, CharacterDevices, HotPlugTurn, ObjectNames, Removal};
 use super::qmp::{Qmp, QmpError};
 use super::vm::{ASK_AGAIN, VmError};
 
@@ -126,8 +126,8 @@ pub(super) enum Removed {
 /// [`VmError::Held`] names what the guest has not let go within `limit`.
 pub(super) fn remove_all(
     qmp: &mut Qmp,
-    names: &Names,
-    turn: &mut Turn,
+    names: &ObjectNames,
+    turn: &mut HotPlugTurn,
     what: Removed,
     limit: Duration,
 ) -> Result<(), VmError> {
@@ -167,7 +167,17 @@ pub(super) fn remove_all(
     }
     let sockets = CharacterDevices::list(qmp)?;
     for name in sockets.removed(names, what) {
-        owner::remove(qmp, name)?;
+        remove_socket(qmp, name, deadline)?;
     }
     Ok(())
+}
+
+/// Removes the socket behind a device that is unplugged. QEMU may use it for a moment longer than it lists the device.
+fn remove_socket(qmp: &mut Qmp, name: &str, deadline: Instant) -> Result<(), QmpError> {
+    loop {
+        match owner::remove(qmp, name)? {
+            Removal::InUse if Instant::now() < deadline => std::thread::sleep(LOOK),
+            Removal::InUse | Removal::Gone => return Ok(()),
+        }
+    }
 }

@@ -34,13 +34,13 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Names of the objects that one process gives to QEMU: `vnplug-APPLICATION-PROCESS-RANDOM-OBJECT`.
 #[derive(Clone, Debug)]
-pub(super) struct Names {
+pub(super) struct ObjectNames {
     application: String,
     /// Ends with a hyphen.
     prefix: String,
 }
 
-impl Names {
+impl ObjectNames {
     /// Names that no other process has.
     pub(super) fn new(application: &str) -> Result<Self, VmError> {
         let is_plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
@@ -48,7 +48,7 @@ impl Names {
             return Err(VmError::Name(application.to_owned()));
         }
         let (process, random) = (std::process::id(), random());
-        Ok(Names {
+        Ok(ObjectNames {
             application: application.to_owned(),
             prefix: format!("{PREFIX}-{application}-{process}-{random:016x}-"),
         })
@@ -71,12 +71,12 @@ impl Names {
 
     /// Whether a process of the same application gave the name.
     pub(super) fn is_of_application(&self, name: &str) -> bool {
-        Origin::of(name).is_some_and(|origin| origin.application == self.application)
+        ObjectOrigin::of(name).is_some_and(|origin| origin.application == self.application)
     }
 }
 
 /// What the name of an object says.
-struct Origin<'a> {
+struct ObjectOrigin<'a> {
     application: &'a str,
     process: u32,
     /// What all names of the process begin with.
@@ -84,14 +84,14 @@ struct Origin<'a> {
     object: &'a str,
 }
 
-impl<'a> Origin<'a> {
+impl<'a> ObjectOrigin<'a> {
     /// `None` for the objects of other programs.
     fn of(name: &'a str) -> Option<Self> {
         let mut parts = name.splitn(5, '-');
         let is_ours = parts.next() == Some(PREFIX);
         let (application, process) = (parts.next()?, parts.next()?.parse().ok()?);
         let (_random, object) = (parts.next()?, parts.next()?);
-        Some(Origin {
+        Some(ObjectOrigin {
             application,
             process,
             prefix: name.strip_suffix(object)?,
@@ -128,7 +128,7 @@ impl CharacterDevices {
     }
 
     /// Whether the process with these names is the owner, and if so, whether an agent has the command port open.
-    pub(super) fn owned(&self, names: &Names) -> Option<bool> {
+    pub(super) fn owned(&self, names: &ObjectNames) -> Option<bool> {
         let port = names.port();
         let mut all = self.0.iter();
         let found = all.find(|one| one.name == port && one.is_connected);
@@ -142,28 +142,28 @@ impl CharacterDevices {
     }
 
     /// Another process that is the owner of the application, or tries to become it.
-    fn rival(&self, names: &Names) -> Option<u32> {
+    fn rival(&self, names: &ObjectNames) -> Option<u32> {
         let others = self.0.iter().filter(|one| !names.is_own(&one.name));
-        let mut origins = others.filter_map(|one| Origin::of(&one.name));
+        let mut origins = others.filter_map(|one| ObjectOrigin::of(&one.name));
         let found = origins
             .find(|origin| origin.application == names.application && self.is_alive(origin.prefix));
         found.map(|origin| origin.process)
     }
 
     /// Whether it is the turn of another process, or another process asks for a turn.
-    fn is_turn_of_another(&self, names: &Names) -> bool {
+    fn is_turn_of_another(&self, names: &ObjectNames) -> bool {
         let others = self.0.iter().filter(|one| !names.is_own(&one.name));
-        let mut origins = others.filter_map(|one| Origin::of(&one.name));
+        let mut origins = others.filter_map(|one| ObjectOrigin::of(&one.name));
         origins.any(|origin| origin.object == TURN && self.is_alive(origin.prefix))
     }
 
     /// Those that [`remove_all`](super::inventory::remove_all) removes.
-    pub(super) fn removed(&self, names: &Names, what: Removed) -> impl Iterator<Item = &str> {
+    pub(super) fn removed(&self, names: &ObjectNames, what: Removed) -> impl Iterator<Item = &str> {
         let all = self.0.iter().map(|one| &*one.name);
         all.filter(move |name| match names.is_own(name) {
             true => what == Removed::All,
             // A process that claims the application at this moment is alive.
-            false => Origin::of(name).is_some_and(|origin| {
+            false => ObjectOrigin::of(name).is_some_and(|origin| {
                 origin.application == names.application && !self.is_alive(origin.prefix)
             }),
         })
@@ -175,7 +175,7 @@ impl CharacterDevices {
 /// # Errors
 ///
 /// [`VmError::Owned`] names the process that is the owner.
-pub(super) fn claim(qmp: &mut Qmp, names: &Names) -> Result<OwnedFd, VmError> {
+pub(super) fn claim(qmp: &mut Qmp, names: &ObjectNames) -> Result<OwnedFd, VmError> {
     let mut owner = 0;
     for attempt in 0..CLAIMS {
         if attempt > 0 {
@@ -201,10 +201,20 @@ pub(super) fn claim(qmp: &mut Qmp, names: &Names) -> Result<OwnedFd, VmError> {
     })
 }
 
-/// Removes a socket or other character device. A refusal means that it is gone, or QEMU still uses it.
-pub(super) fn remove(qmp: &mut Qmp, name: &str) -> Result<(), QmpError> {
+/// What became of a character device that was to be removed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Removal {
+    /// QEMU does not have it any more.
+    Gone,
+    /// A device of QEMU still uses it.
+    InUse,
+}
+
+/// Removes a socket or other character device.
+pub(super) fn remove(qmp: &mut Qmp, name: &str) -> Result<Removal, QmpError> {
     match qmp.run("chardev-remove", json!({ "id": name })) {
-        Ok(_) | Err(QmpError::Refused { .. }) => Ok(()),
+        Err(QmpError::Refused { text, .. }) if text.contains("is busy") => Ok(Removal::InUse),
+        Ok(_) | Err(QmpError::Refused { .. }) => Ok(Removal::Gone),
         Err(error) => Err(error),
     }
 }
@@ -212,7 +222,7 @@ pub(super) fn remove(qmp: &mut Qmp, name: &str) -> Result<(), QmpError> {
 /// This process's turn to plug or unplug. With each unplug QEMU makes the guest look at all slots: of two that
 /// overlap, one can take away what is plugged later.
 #[derive(Debug, Default)]
-pub(super) struct Turn {
+pub(super) struct HotPlugTurn {
     is_taken: bool,
     /// Since when this process waits, and when it asks again.
     waiting: Option<(Instant, Instant)>,
@@ -220,9 +230,9 @@ pub(super) struct Turn {
     is_impatient: bool,
 }
 
-impl Turn {
+impl HotPlugTurn {
     /// Takes the turn, which others may have for some time; returns whether this process had it before.
-    pub(super) fn wait(&mut self, qmp: &mut Qmp, names: &Names) -> Result<bool, QmpError> {
+    pub(super) fn wait(&mut self, qmp: &mut Qmp, names: &ObjectNames) -> Result<bool, QmpError> {
         let had = self.is_taken;
         while !self.try_take(qmp, names)? {
             std::thread::sleep(pause(20));
@@ -230,8 +240,12 @@ impl Turn {
         Ok(had)
     }
 
-    /// Takes the turn if no other process has it; `false`: ask again at [`Turn::next_try`].
-    pub(super) fn try_take(&mut self, qmp: &mut Qmp, names: &Names) -> Result<bool, QmpError> {
+    /// Takes the turn if no other process has it; `false`: ask again at [`HotPlugTurn::next_try`].
+    pub(super) fn try_take(
+        &mut self,
+        qmp: &mut Qmp,
+        names: &ObjectNames,
+    ) -> Result<bool, QmpError> {
         if self.is_taken {
             return Ok(true);
         }
@@ -256,16 +270,16 @@ impl Turn {
     }
 
     /// Forgets the turn: QEMU was not reachable, and may or may not have heard of it.
-    pub(super) fn reset(&mut self, qmp: &mut Qmp, names: &Names) -> Result<(), QmpError> {
-        *self = Turn::default();
-        remove(qmp, &names.of(TURN))
+    pub(super) fn reset(&mut self, qmp: &mut Qmp, names: &ObjectNames) -> Result<(), QmpError> {
+        *self = HotPlugTurn::default();
+        remove(qmp, &names.of(TURN)).map(drop)
     }
 
     /// Ends the turn, or the wait for it.
-    pub(super) fn end(&mut self, qmp: &mut Qmp, names: &Names) -> Result<(), QmpError> {
+    pub(super) fn end(&mut self, qmp: &mut Qmp, names: &ObjectNames) -> Result<(), QmpError> {
         self.waiting = None;
         match std::mem::take(&mut self.is_taken) {
-            true => remove(qmp, &names.of(TURN)),
+            true => remove(qmp, &names.of(TURN)).map(drop),
             false => Ok(()),
         }
     }
@@ -291,7 +305,7 @@ mod tests {
 
     #[test]
     fn a_process_of_the_same_application_is_a_rival_while_its_port_is_connected() {
-        let names = Names::new("telemetry").unwrap();
+        let names = ObjectNames::new("telemetry").unwrap();
         let port = names.port();
         let rival = |list: &[(&str, bool)]| devices(list).rival(&names);
         assert_eq!(rival(&[(&port, true), ("serial0", true)]), None);
@@ -305,7 +319,7 @@ mod tests {
 
     #[test]
     fn a_turn_counts_only_while_its_process_lives() {
-        let names = Names::new("ringtap").unwrap();
+        let names = ObjectNames::new("ringtap").unwrap();
         let (turn, port) = ("vnplug-a-7-0-turn", "vnplug-a-7-0-characters");
         let is = |list: &[(&str, bool)]| devices(list).is_turn_of_another(&names);
         assert!(is(&[(turn, true), (port, true)]));
@@ -316,7 +330,7 @@ mod tests {
 
     #[test]
     fn only_what_ended_processes_of_the_application_left_is_removed() {
-        let names = Names::new("a").unwrap();
+        let names = ObjectNames::new("a").unwrap();
         let list = [
             ("vnplug-a-1-0-characters", false),
             ("vnplug-a-1-0-turn", true),
@@ -334,7 +348,7 @@ mod tests {
     fn names_of_applications_are_plain() {
         for wrong in ["", "A", "a-b", "a.b", "ä", &"x".repeat(33)] {
             assert!(
-                matches!(Names::new(wrong), Err(VmError::Name(_))),
+                matches!(ObjectNames::new(wrong), Err(VmError::Name(_))),
                 "{wrong}"
             );
         }

@@ -12,6 +12,7 @@
 mod error;
 mod reconnect;
 mod sleep;
+mod unplug;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::hash::{BuildHasher as _, RandomState};
@@ -30,7 +31,7 @@ use super::doorbell::{self, DeviceEvents};
 use super::inventory::{self, Removed};
 use super::memory::{self, HostDevice};
 use super::migrate::wait_for_arrival;
-use super::owner::{self, Names, Turn};
+use super::owner::{self, HotPlugTurn, ObjectNames};
 use super::qmp::{Monitor, Qmp, QmpError};
 use super::session::{FromGuest, HostSession};
 use crate::ctrl::message::{
@@ -55,8 +56,8 @@ pub struct GuestVm {
     monitor: Monitor,
     /// Present while `qmp` is not connected.
     reconnect: Option<Reconnect>,
-    names: Names,
-    turn: Turn,
+    names: ObjectNames,
+    turn: HotPlugTurn,
     /// `None` when QEMU has ended.
     channel: Option<Channel>,
     session: HostSession,
@@ -88,13 +89,14 @@ impl GuestVm {
     ///
     /// # Errors
     ///
-    /// Names what is missing and the remedy. [`VmError::Owned`]: another process serves the guest for this application.
+    /// Names what is missing and the remedy. [`VmError::Owned`]: another process serves the guest for this
+    /// application.
     pub fn attach(
         monitor: &Monitor,
         application: &str,
         limits: GuestLimits,
     ) -> Result<Self, VmError> {
-        let names = Names::new(application)?;
+        let names = ObjectNames::new(application)?;
         let mut qmp = Qmp::connect(monitor, &names.of(""), &limits)?;
         inventory::check_version(&qmp)?;
         let wake = Event::new()?;
@@ -104,7 +106,7 @@ impl GuestVm {
             monitor: monitor.clone(),
             reconnect: None,
             names,
-            turn: Turn::default(),
+            turn: HotPlugTurn::default(),
             channel: Some(Channel::new(here, limits.unsent_bytes)),
             session: HostSession::default(),
             devices: BTreeMap::new(),
@@ -378,28 +380,6 @@ impl GuestVm {
         }
     }
 
-    fn unplug_all(&mut self, deadline: Instant) -> Result<(), VmError> {
-        let devices: Vec<_> = self.devices.keys().copied().collect();
-        for device in devices {
-            self.unplug(device)?;
-        }
-        let is_busy = |vm: &Self| !vm.devices.is_empty() || vm.reconnect.is_some();
-        while !self.is_gone && is_busy(self) && Instant::now() < deadline {
-            self.round(Some(deadline))?;
-            self.queue.clear();
-        }
-        if self.is_gone {
-            return Err(VmError::Gone);
-        }
-        if self.reconnect.is_some() {
-            return Err(VmError::Disconnected);
-        }
-        // The command port and its controller, and devices that the guest holds.
-        let left = deadline.saturating_duration_since(Instant::now());
-        let removed = self.remove(Removed::All, left);
-        self.told_apart(removed)
-    }
-
     fn remove(&mut self, what: Removed, limit: Duration) -> Result<(), VmError> {
         inventory::remove_all(&mut self.qmp, &self.names, &mut self.turn, what, limit)
     }
@@ -440,34 +420,6 @@ impl GuestVm {
         }
     }
 
-    /// Takes in that a device was unplugged.
-    fn note_deleted(&mut self, name: &str) -> Result<(), VmError> {
-        let mut devices = self.devices.iter();
-        let found = devices.find_map(|(id, one)| (one.name == name).then_some(*id));
-        let Some(plugged) = found.and_then(|id| self.devices.remove(&id)) else {
-            // A device may be reported twice: by QEMU, and by its absence.
-            let is_port = ["port", "serial"]
-                .iter()
-                .any(|one| self.names.of(one) == name);
-            return match is_port {
-                true => Err(VmError::Unplugged(name.to_owned())),
-                false => Ok(()),
-            };
-        };
-        let id = plugged.device.id();
-        let backing = format!("{name}-memory");
-        remove_backing(&mut self.qmp, plugged.device.kind(), &backing);
-        self.session.remove(id);
-        self.queue.push_back(FromGuest::Unplugged(id));
-        match plugged.leaving {
-            Some(Leaving { asked: Some(_), .. }) => {
-                self.turn.end(&mut self.qmp, &self.names)?;
-                Ok(())
-            }
-            _ => Err(VmError::Unplugged(name.to_owned())),
-        }
-    }
-
     /// Signals the guest where it is due.
     fn deliver_signals(&mut self) -> Result<(), VmError> {
         for (id, plugged) in &self.devices {
@@ -498,56 +450,6 @@ impl GuestVm {
             }
         }
         Ok(())
-    }
-
-    /// The time of the next request to unplug a device.
-    fn unplug_due(&self) -> Option<Instant> {
-        if self.reconnect.is_some() {
-            return None;
-        }
-        let leaving = self.devices.values().filter_map(|one| one.leaving.as_ref());
-        let released = leaving.map(|one| one.release_until).min();
-        let again = self.last_asked().map(|asked| asked + ASK_AGAIN);
-        self.turn.next_try().or(again).or(released)
-    }
-
-    fn last_asked(&self) -> Option<Instant> {
-        let devices = self.devices.values();
-        devices.filter_map(|one| one.leaving.as_ref()?.asked).max()
-    }
-
-    /// Asks QEMU to unplug one of the devices that the guest has released, or should have; the next one when
-    /// that is gone, or does not go.
-    fn advance_unplugs(&mut self) -> Result<(), VmError> {
-        let now = Instant::now();
-        let last_asked = self.last_asked();
-        if last_asked.is_some_and(|last| now < last + ASK_AGAIN)
-            || self.turn.next_try().is_some_and(|next| now < next)
-        {
-            return Ok(());
-        }
-        if last_asked.is_some() && self.turn.next_try().is_none() {
-            // The guest keeps the device: others may plug and unplug before this process asks again.
-            self.turn.end(&mut self.qmp, &self.names)?;
-        }
-        let leaving = self.devices.iter_mut();
-        let leaving = leaving.filter_map(|(id, one)| Some((id, &one.name, one.leaving.as_mut()?)));
-        let due = leaving.filter(|(id, _, one)| {
-            now >= one.release_until || self.session.interrupts(**id).is_none()
-        });
-        let Some((_, name, one)) = due.min_by_key(|(_, _, one)| one.asked) else {
-            // The device for which this process waited for its turn is gone.
-            return Ok(self.turn.end(&mut self.qmp, &self.names)?);
-        };
-        if !self.turn.try_take(&mut self.qmp, &self.names)? {
-            return Ok(());
-        }
-        one.asked = Some(Instant::now());
-        let name = name.clone();
-        match inventory::unplug(&mut self.qmp, &name)? {
-            true => Ok(()),
-            false => self.note_deleted(&name),
-        }
     }
 }
 

@@ -87,7 +87,7 @@ fn the_work_for_a_chunk_does_not_grow_with_the_readers_that_take_nothing() {
     assert_eq!((alone.lease_tries, alone.slots_read), (later, 0));
     assert_eq!(crowd.lease_tries, later, "a chunk is offered to the reader");
     assert_eq!(crowd.slots_read, later * CHUNK, "each slot is read once");
-    // The reader itself, and one in sixteen of the others; once for returns, once for sleepers.
+    // The reader itself, and one in 64 of the others; once for returns, once for sleepers.
     assert!(crowd.looks <= later * 2 * 20, "{crowd:?}");
 }
 
@@ -169,7 +169,7 @@ fn a_quiet_reader_is_looked_at_when_the_driver_asks_for_it_and_in_turn() {
     let (id, mut reader) = readers.swap_remove(77);
     give_back(&mut fixture, &mut reader);
     let held = fixture.distributor.held(id, LaneId(0));
-    let taken = (0..16).find(|_| {
+    let taken = (0..64).find(|_| {
         fixture.distributor.step().unwrap();
         fixture.distributor.held(id, LaneId(0)) < held
     });

@@ -2,7 +2,7 @@
 //! System calls of a sandboxed process: memory, threads of its own, clocks, its descriptors, and files that it reads.
 //!
 //! Not listed, so refused: processes, programs, sockets, writing or removing files, other processes, users,
-//! namespaces, devices, timers that outlive a call, and everything that a later kernel adds.
+//! namespaces, devices, interrupts of other processors (`membarrier`), and everything that a later kernel adds.
 
 use std::process;
 
@@ -20,7 +20,6 @@ pub(super) const FREE: &[libc::c_long] = &[
     libc::SYS_mprotect,
     libc::SYS_madvise,
     libc::SYS_mincore,
-    libc::SYS_membarrier,
     // Threads, scheduling and the end.
     libc::SYS_futex,
     libc::SYS_futex_waitv,

@@ -33,6 +33,12 @@ impl Feeder {
             folder,
             ..
         } = self;
+        hub.handle().stop();
+        // As the program does, for readers that have packets left.
+        let until = std::time::Instant::now() + ringtap_testkit::LIMIT;
+        while !hub.handle().status().unwrap().readers.is_empty() {
+            assert!(std::time::Instant::now() < until, "a reader stays");
+        }
         drop(hub);
         folder
     }

@@ -12,7 +12,7 @@ use ringtap_pool::wake::Signal as _;
 use super::{FromGuest, GuestVm, VmError};
 use crate::host::budget::GuestLimits;
 use crate::host::inventory;
-use crate::host::owner::{CharacterDevices, Names};
+use crate::host::owner::{CharacterDevices, ObjectNames};
 use crate::host::qmp::{Monitor, Qmp};
 
 /// Interval between two attempts.
@@ -30,7 +30,12 @@ pub(super) struct Reconnect {
 
 impl Reconnect {
     /// Connects once QEMU answers that the process with these names is the owner; then signals `wake`.
-    fn start(monitor: Monitor, names: Names, limits: GuestLimits, wake: Event) -> io::Result<Self> {
+    fn start(
+        monitor: Monitor,
+        names: ObjectNames,
+        limits: GuestLimits,
+        wake: Event,
+    ) -> io::Result<Self> {
         let (sender, connected) = channel();
         let (wanted, stop) = channel::<()>();
         let connect = move || {

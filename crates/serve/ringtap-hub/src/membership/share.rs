@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What a subscription gets of each source.
+
+use ringtap_filter::{Place, Program};
+use ringtap_ipc::subscription::Wanted;
+
+/// The packets that a subscription gets.
+#[derive(Clone, Debug)]
+pub(crate) struct Share {
+    /// Bit of the subscription.
+    pub(crate) mask: u64,
+    /// Bit of the subscription's balanced group, or 0.
+    pub(crate) group: u64,
+    /// The filters of the group and the subscription, combined.
+    pub(crate) filter: Program,
+    /// Index of the subscription's rule in a source, or the reason why it has none.
+    pub(crate) rule: Result<usize, String>,
+}
+
+impl Share {
+    /// Mask by which the hub's thread counts what the subscription misses: all bits if each packet has the
+    /// subscription's own, so that the thread need not look at the packets.
+    pub(crate) fn counting_mask(&self) -> u64 {
+        match self.group == 0 && self.filter.takes_everything() {
+            true => u64::MAX,
+            false => self.mask,
+        }
+    }
+
+    /// The packets of a source for the subscription. The source reported these places for its rules, and
+    /// classifies by them from these sequences on.
+    pub(crate) fn wanted(&self, places: &[Place], from: Vec<u64>) -> Wanted {
+        Wanted {
+            mask: self.mask,
+            group: self.group,
+            place: match &self.rule {
+                Ok(rule) => places.get(*rule).cloned().unwrap_or(Place::Source),
+                Err(why) => Place::Reader(why.clone()),
+            },
+            filter: self.filter.clone(),
+            from,
+        }
+    }
+}
