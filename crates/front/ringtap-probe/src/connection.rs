@@ -38,7 +38,8 @@ impl TcpEnd {
     }
 }
 
-/// Changes the state of both ends, of which the end `way` sends a segment with these flags; 0 is the originator.
+/// Changes the states of originator and responder after a segment with these flags. `way` names its sender: 0 is the
+/// originator, 1 the responder.
 pub(crate) fn segment(ends: [&mut TcpEnd; 2], way: usize, flags: u8, has_payload: bool) {
     let [originator, responder] = ends;
     let is_originator = way == 0;
@@ -67,9 +68,9 @@ pub(crate) fn segment(ends: [&mut TcpEnd; 2], way: usize, flags: u8, has_payload
     };
 }
 
-/// Changes the state of both ends for several segments of one end, of which only all flags together are known.
+/// As [`segment`], for several segments of one sender whose flags are known only together.
 ///
-/// They count in the order in which a connection has them.
+/// The flags count in the order SYN, ACK, FIN, RST.
 pub(crate) fn segments(ends: [&mut TcpEnd; 2], way: usize, flags: u8, has_payload: bool) {
     let [originator, responder] = ends;
     for flag in [SYN, ACK, FIN, RST] {
@@ -121,7 +122,8 @@ fn of_tcp(from: &OneWay, to: &OneWay) -> &'static str {
 mod tests {
     use super::*;
 
-    /// The end `O` or `R` sends a segment with these flags: `S`, `A`, `F`, `R`, or `D` for payload.
+    /// The state after these segments. `o` or `r` names the sender; the flags are `S`, `A`, `F`, `R`, and `D` for
+    /// an ACK with payload.
     fn state_after(segments: &str) -> &'static str {
         let mut ways = [OneWay::default(); 2];
         for one in segments.split_whitespace() {

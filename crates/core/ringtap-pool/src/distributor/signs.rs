@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Words by which readers show what they do: returned chunks, announced sleeps, the wish for a horizon.
+//! Words by which readers show what they do: returned chunks, announced sleeps, merging by time.
 //!
 //! Up to [`FEW`] readers are looked at each time. Of more, only those that did something lately are, and
 //! of the others, the quiet ones, a part in turn; all of them when the driver asks for it.

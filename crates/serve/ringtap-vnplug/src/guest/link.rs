@@ -172,7 +172,8 @@ impl HostLink {
     }
 
     /// The next message of the host: a [`Message::DeviceAdded`], `DeviceLeaving`, `Signal` (also by
-    /// interrupt) or `Application`; after [`HostLink::open`] first its answer. `None` after `timeout` (absent: no limit), or when the event of
+    /// interrupt) or `Application`. The first message after [`HostLink::open`] is the host's answer. `None` after
+    /// `timeout` (absent: no limit), or when the event of
     /// [`HostLink::listen`] was signalled.
     ///
     /// # Errors

@@ -8,7 +8,7 @@
 //!
 //! Invariants
 //! - An application of a QEMU has at most one owner. A process that ended owns nothing, however it ended.
-//! - One process at a time plugs or unplugs; a process that keeps its turn delays others by [`PATIENCE`] at most.
+//! - One process at a time plugs or unplugs; a process that keeps its turn delays others by [`LONGEST_WAIT`] at most.
 #![forbid(unsafe_code)]
 
 use std::os::fd::{AsFd as _, OwnedFd};
@@ -30,7 +30,7 @@ const TURN: &str = "turn";
 /// Attempts to become the owner: QEMU may not have noticed yet that the owner before ended.
 const CLAIMS: usize = 10;
 /// Longest wait for the turns of others: twice as long as a process waits for an unplug in its turn.
-const PATIENCE: Duration = Duration::from_secs(10);
+const LONGEST_WAIT: Duration = Duration::from_secs(10);
 
 /// Names of the objects that one process gives to QEMU: `vnplug-APPLICATION-PROCESS-RANDOM-OBJECT`.
 #[derive(Clone, Debug)]
@@ -255,7 +255,7 @@ impl HotPlugTurn {
         let is_free = !CharacterDevices::list(qmp)?.is_turn_of_another(names);
         let now = Instant::now();
         let since = self.waiting.map_or(now, |(since, _)| since);
-        self.is_impatient = !is_free && (self.is_impatient || now - since >= PATIENCE);
+        self.is_impatient = !is_free && (self.is_impatient || now - since >= LONGEST_WAIT);
         self.is_taken = is_free || self.is_impatient;
         self.waiting = (!self.is_taken).then(|| (since, now + pause(20)));
         if !self.is_taken {
