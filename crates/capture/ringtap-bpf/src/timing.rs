@@ -47,8 +47,11 @@ const ROUNDS: usize = 5;
 /// Aim for the time of all runs of a round together, in nanoseconds.
 const ROUND_NS: u32 = 100_000;
 const MOST_RUNS: u16 = 1000;
-/// A filter may take this many times its estimate, in halves: timed runs on a busy machine differ.
+/// A filter may take this many times its estimate, in halves, and [`SLACK`] more: processors differ from
+/// that of the weights.
 const TOLERATED_HALVES: u32 = 3;
+/// About 20 nanoseconds: the call, and the error of a timed run. More than most filters take.
+const SLACK: FilterTime = FilterTime::from_percent(15);
 
 /// Programs with which timed runs at a hook are compared.
 pub(crate) struct Timing {
@@ -98,7 +101,7 @@ impl Timing {
         let Ok(time) = self.measure(filter) else {
             return Ok(());
         };
-        if time.halves(2) <= estimate.halves(TOLERATED_HALVES) {
+        if time <= tolerated(estimate) {
             return Ok(());
         }
         Err(format!(
@@ -126,6 +129,11 @@ impl Timing {
         let thousandths = u32::try_from(time).unwrap_or(u32::MAX);
         Ok(FilterTime::from_thousandths(thousandths))
     }
+}
+
+/// The longest time of a timed run that shows no error of the estimate.
+const fn tolerated(estimate: FilterTime) -> FilterTime {
+    estimate.halves(TOLERATED_HALVES).and(SLACK)
 }
 
 /// Loads, comparisons and calculations, as filters have them.
@@ -160,6 +168,15 @@ mod tests {
     }
 
     const INDEXED: Instruction = Instruction::new(0x50, 0, 0, 100);
+
+    #[test]
+    fn short_filters_may_take_a_few_nanoseconds_more_and_long_ones_half_as_much_again() {
+        // "icmp or arp" on an AMD EPYC: estimated 9.6 %, measured 18.3 %.
+        let of = FilterTime::from_thousandths;
+        assert!(tolerated(of(96)) >= of(183));
+        assert!(tolerated(of(96)) < of(300));
+        assert_eq!(tolerated(of(1000)), of(1650));
+    }
 
     #[test]
     fn a_filter_that_takes_longer_than_its_estimate_is_left_out_with_both_figures() {
