@@ -137,9 +137,17 @@ impl VirtualMachine {
     /// A QEMU with the same hardware, which waits for the migration of this one; and its address.
     #[must_use]
     pub fn destination(&self) -> (Self, String) {
-        let address = format!("unix:{}", self.folder.path().join("migration").display());
+        // A machine can migrate again from there.
+        let name = format!(
+            "{}-next",
+            self.qmp.file_name().unwrap_or_default().display()
+        );
+        let address = format!(
+            "unix:{}.migration",
+            self.folder.path().join(&name).display()
+        );
         let more = ["-incoming", &address];
-        let machine = VirtualMachine::run(&self.arguments, &self.folder, "destination", &more);
+        let machine = VirtualMachine::run(&self.arguments, &self.folder, &name, &more);
         (machine, address)
     }
 

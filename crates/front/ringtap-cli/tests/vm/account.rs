@@ -1,15 +1,28 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Hub, host process and guest account for the same packets, through detaches, migrations and ends of the hub.
 
+use std::time::Duration;
+
 use ringtap_testkit::{GUEST_LIMIT, Running, require_root, say_skipped};
 use rustix::process::Signal;
 
 use crate::kit::{GuestAndHub, HANGS, NOBODY, boot_machine};
 
-/// Rounds of attach and detach; `RINGTAP_VM_ROUNDS=50` sets another number.
-fn rounds() -> u32 {
+/// Readers of the guest that come and go, so that the filter at the hub changes, also just before a detach. The
+/// guest prints its account every second.
+const CHANGING_READERS: &str = "$NOBODY ringtap count -q --json -i host:all udp port 53 >/dns & dns=$!
+        while true; do $NOBODY ringtap count -q --duration 1 -i host:all udp port 99; done >/dev/null &
+        echo GUEST ready
+        while true; do
+            ringtap guest --status
+            echo \"GUEST status $(ringtap status --socket /run/ringtap/host/all.sock)\"
+            sleep 1
+        done";
+
+/// `RINGTAP_VM_ROUNDS=50` sets another number of rounds.
+fn rounds(usual: u32) -> u32 {
     let asked = std::env::var("RINGTAP_VM_ROUNDS").ok();
-    asked.map_or(6, |text| {
+    asked.map_or(usual, |text| {
         text.parse().expect("RINGTAP_VM_ROUNDS is a number")
     })
 }
@@ -21,6 +34,13 @@ struct Account {
     read: u64,
     /// Packets that were lost for it.
     lost: u64,
+}
+
+impl Account {
+    fn add(&mut self, more: Account) {
+        self.read += more.read;
+        self.lost += more.lost;
+    }
 }
 
 /// The number before this text.
@@ -47,13 +67,22 @@ fn of_guest(host: &GuestAndHub) -> Account {
             };
         }
         assert!(std::time::Instant::now() < deadline, "{console}");
-        std::thread::sleep(std::time::Duration::from_millis(50));
+        std::thread::sleep(Duration::from_millis(50));
     }
 }
 
+/// Counters that the process of a machine printed at its end.
+struct HostEnd {
+    account: Account,
+    /// Packets that the process copied into the guest's memory.
+    copied: u64,
+    /// Packets that the hub delivered.
+    delivered: u64,
+}
+
 /// What the process of a machine printed at its end; `None` if the emulated guest's kernel did not come back from an
-/// unplug. Also the packets that the hub delivered.
-fn of_host(vm: Running) -> Option<(Account, u64)> {
+/// unplug.
+fn of_host(vm: Running) -> Option<HostEnd> {
     let ended = vm.wait(GUEST_LIMIT);
     if ended.status.code() == Some(18) {
         say_skipped(HANGS);
@@ -71,44 +100,53 @@ fn of_host(vm: Running) -> Option<(Account, u64)> {
         read: copied - not_taken,
         lost: number(" lost before the hub") + number(" lost at the hub") + no_room + not_taken,
     };
-    Some((account, copied + no_room))
+    Some(HostEnd {
+        account,
+        copied,
+        delivered: copied + no_room,
+    })
+}
+
+/// Starts traffic to two ports.
+fn traffic(host: &GuestAndHub) -> [Running; 2] {
+    let send = |rate, port| {
+        let words = ["send", "-q", "-i", "tx0", "--method", "packet", "--rate"];
+        host.ringtap(&[&words[..], &[rate, "--dst-port", port]].concat())
+    };
+    [send("2000", "53"), send("500", "99")]
+}
+
+/// Ends the traffic and the hub.
+fn finish(host: GuestAndHub, traffic: [Running; 2]) {
+    for traffic in traffic {
+        traffic.interrupt();
+        let _sent = traffic.wait(GUEST_LIMIT).success();
+    }
+    host.finish_hub();
 }
 
 #[test]
 fn hub_host_and_guest_agree_on_each_packet_of_rounds_of_detach_under_traffic() {
     require_root!();
-    // Readers that come and go change the filter at the hub, also just before a detach.
-    let plan = format!(
-        "{NOBODY} ringtap count -q --json -i host:all udp port 53 >/dns & dns=$!
-        while true; do {NOBODY} ringtap count -q --duration 1 -i host:all udp port 99; done >/dev/null &
-        echo GUEST ready
-        while true; do ringtap guest --status; sleep 1; done"
-    );
+    let plan = CHANGING_READERS.replace("$NOBODY", NOBODY);
     let Some(machine) = boot_machine(&plan, &[], "") else {
         return;
     };
     let host = GuestAndHub::with("guest_account", machine, &["all"]);
-    let send = |rate, port| {
-        let words = ["send", "-q", "-i", "tx0", "--method", "packet", "--rate"];
-        host.ringtap(&[&words[..], &[rate, "--dst-port", port]].concat())
-    };
-    let traffic = [send("2000", "53"), send("500", "99")];
+    let traffic = traffic(&host);
     let (mut account, mut delivered) = (Account::default(), 0);
-    for round in 0..rounds() {
+    for round in 0..rounds(6) {
         let mut vm = host.attach();
         if !host.is_read(&mut vm, 1) {
             return host.finish_hub();
         }
-        std::thread::sleep(std::time::Duration::from_millis(
-            u64::from(round) * 137 % 1000,
-        ));
+        std::thread::sleep(Duration::from_millis(u64::from(round) * 137 % 1000));
         vm.interrupt();
-        let Some((of_round, at_hub)) = of_host(vm) else {
+        let Some(end) = of_host(vm) else {
             return host.finish_hub();
         };
-        account.read += of_round.read;
-        account.lost += of_round.lost;
-        delivered += at_hub;
+        account.add(end.account);
+        delivered += end.delivered;
         host.wait_for_readers(0);
         assert_eq!(host.delivered_to_guests(), delivered, "round {round}");
         let guest = of_guest(&host);
@@ -116,11 +154,65 @@ fn hub_host_and_guest_agree_on_each_packet_of_rounds_of_detach_under_traffic() {
         println!("round {round}: {guest:?}, {delivered} delivered by the hub");
     }
     assert!(account.read > 0);
-    for traffic in traffic {
-        traffic.interrupt();
-        let _sent = traffic.wait(GUEST_LIMIT).success();
+    finish(host, traffic);
+}
+
+#[test]
+fn hub_host_and_guest_agree_on_each_packet_of_migrations_under_traffic() {
+    require_root!();
+    let plan = CHANGING_READERS.replace("$NOBODY", NOBODY);
+    let Some(machine) = boot_machine(&plan, &[], "") else {
+        return;
+    };
+    let mut host = GuestAndHub::with("guest_moves", machine, &["all"]);
+    let traffic = traffic(&host);
+    let (mut account, mut delivered) = (Account::default(), 0);
+    let mut here = host.attach();
+    let mut gaps = Vec::new();
+    for round in 1..=rounds(1) {
+        if !host.is_read(&mut here, 1) {
+            return host.finish_hub();
+        }
+        std::thread::sleep(Duration::from_millis(u64::from(round) * 137 % 1000));
+        let (destination, address) = host.machine.destination();
+        let there = host.attach_later(&format!("vm{}", round + 1), &destination, &["all"]);
+        let name = format!("vm{round}");
+        let moved = host.vm(&["migrate-out", &name, "--to", &address]);
+        let moved = moved.wait(GUEST_LIMIT);
+        let Some(end) = of_host(here) else {
+            return host.finish_hub();
+        };
+        let _moved = moved.success();
+        account.add(end.account);
+        delivered += end.delivered;
+        gaps.push(format!(
+            "gap {round}: after packet {} of the capture before",
+            end.copied
+        ));
+        println!(
+            "migration {round}: {:?}, {} delivered by the hub",
+            end.account, end.delivered
+        );
+        let _source = std::mem::replace(&mut host.machine, destination);
+        here = there;
     }
-    host.finish_hub();
+    if !host.is_read(&mut here, 1) {
+        return host.finish_hub();
+    }
+    host.wait_for(gaps.last().expect("a migration"));
+    here.interrupt();
+    let Some(end) = of_host(here) else {
+        return host.finish_hub();
+    };
+    account.add(end.account);
+    host.wait_for_readers(0);
+    assert_eq!(host.delivered_to_guests(), delivered + end.delivered);
+    assert_eq!(of_guest(&host), account, "{}", host.console());
+    let console = host.console();
+    for gap in &gaps {
+        assert!(console.contains(gap), "{gap}: {console}");
+    }
+    finish(host, traffic);
 }
 
 #[test]
