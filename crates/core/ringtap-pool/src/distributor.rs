@@ -15,12 +15,17 @@
 //! - A step moves at most [`STEP_CHUNKS`] chunks, or one of each lane.
 
 mod admission;
+mod budget;
+mod choosing;
 mod chunks;
 mod entry;
 mod figures;
 mod idle;
 mod leasing;
+mod missed;
+mod options;
 mod reader_set;
+mod resting;
 mod returns;
 mod scheduler;
 mod shares;
@@ -37,17 +42,20 @@ use crate::format::Geometry;
 use crate::ids::{ChunkId, LaneId, ReaderId};
 use crate::memory::Region;
 use crate::number::{to_u32, to_usize};
+pub use crate::policy::Policy;
 use crate::queue::{Consumer, PeerCorrupt, Producer};
 use crate::reader::Reader;
 use crate::sync::Ordering::*;
 use crate::view::{Chunk, Pool};
 use crate::wake::{Signal, WakeWord};
-use admission::{LaneBudget, Owners};
-use chunks::{Chunks, Missed};
+use budget::{LaneBudget, Owners};
+use chunks::Chunks;
 use entry::Entry;
-pub use entry::{Missing, Policy, ReaderOptions};
-use idle::RestClasses;
+use missed::Missed;
+pub use missed::Missing;
+pub use options::ReaderOptions;
 use reader_set::ReaderSet;
+use resting::RestClasses;
 pub use scheduler::{Candidate, EvenLanes, NextChunk, Returned, Scheduler};
 use shares::{Choice, ChunkShares, is_elsewhere};
 use signs::Signs;
@@ -558,7 +566,7 @@ impl Distributor {
         let missing = self.lanes[lane].open_from.min(published)..published;
         slots.forget();
         self.resting.seal(lane, |mask, group| {
-            leasing::see(pool, slots, id, missing.clone(), (mask, group))
+            slots.see(pool, id, missing.clone(), (mask, group))
         });
         for missed in std::mem::take(&mut self.lanes[lane].missed) {
             self.count_missed(lane, id, missed, published);

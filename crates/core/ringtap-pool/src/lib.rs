@@ -25,7 +25,11 @@ pub mod control;
 #[cfg(not(loom))]
 pub mod distributor;
 #[cfg(not(loom))]
+mod gap;
+#[cfg(not(loom))]
 pub mod passed;
+#[cfg(not(loom))]
+mod policy;
 #[cfg(not(loom))]
 pub mod private;
 #[cfg(not(loom))]

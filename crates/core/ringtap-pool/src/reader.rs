@@ -8,6 +8,7 @@
 
 mod batch;
 mod delivery;
+mod error;
 mod lane;
 mod lease;
 mod peek;
@@ -15,59 +16,21 @@ mod peek;
 use std::sync::Arc;
 
 use crate::control::{ControlRegion, ControlRegionError, Progress};
-use crate::distributor::Policy;
-use crate::ids::{ChunkId, LaneId};
+pub use crate::gap::{CaptureGap, Gap};
+use crate::ids::LaneId;
 use crate::memory::Region;
 use crate::number::to_usize;
-use crate::queue::{Consumer, PeerCorrupt};
+use crate::policy::Policy;
+use crate::queue::Consumer;
 use crate::sync::Ordering::*;
 use crate::view::Pool;
 use crate::wake::{Level, Signal};
 pub use batch::{ChunkBatch, ChunkPackets, Packet};
 pub(crate) use delivery::DeliveryEntry;
-use lane::{Held, ReaderLane};
+pub use error::RecvError;
+use lane::{Held, NextSlots, ReaderLane};
 use lease::{Lease, LeaseHome};
 pub use peek::Peek;
-
-/// Missing packets of a lane, just before a batch.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Gap {
-    /// Sequence of the first missing packet.
-    pub first_sequence: u64,
-    /// Number of missing packets, wanted or not.
-    pub sequences: u64,
-    /// Number of missing packets that this reader wanted: its losses.
-    pub packets: u64,
-    /// Number of missing packets that other members of the reader's group get.
-    pub other_members: u64,
-}
-
-/// A time in which a lane captured nothing, because its capture ended and another one began: a guest
-/// was detached from its host, or migrated. How many packets passed meanwhile is unknown.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct CaptureGap {
-    /// Sequence of the lane's first packet after the gap.
-    pub sequence: u64,
-    /// Length in nanoseconds, at least 1.
-    pub duration_ns: u64,
-    /// Number of packets that the capture before the gap had of this lane, by its own sequences.
-    pub after: u64,
-}
-
-/// Why a reader cannot receive any more packets.
-#[derive(Clone, Copy, Debug, thiserror::Error, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum RecvError {
-    /// The distributor's index is impossible.
-    #[error("the capture side is corrupt: {0}")]
-    PeerCorrupt(#[from] PeerCorrupt),
-    /// A delivered chunk lies outside the pool, or its content is impossible.
-    #[error("the capture side is corrupt: it delivered {0}, which cannot be read")]
-    BadChunk(ChunkId),
-    /// The distributor reported a loss for a lane that does not exist.
-    #[error("the capture side is corrupt: it reported a loss for {0}, which does not exist")]
-    BadLane(LaneId),
-}
 
 /// The result of [`Reader::try_next`].
 pub enum NextBatch {
@@ -77,15 +40,6 @@ pub enum NextBatch {
     Empty,
     /// No packet now, and none will come.
     Ended,
-}
-
-/// Slots of one chunk that the next batch takes.
-#[derive(Clone, Copy)]
-struct Range {
-    chunk: ChunkId,
-    from: u32,
-    to: u32,
-    is_open: bool,
 }
 
 /// One consumer of a pool.
@@ -233,13 +187,13 @@ impl Reader {
 
     /// Finds the next slots of a lane; moves past chunks that are read to their end.
     #[inline]
-    fn find(&mut self, lane: usize) -> Result<Option<Range>, RecvError> {
+    fn find(&mut self, lane: usize) -> Result<Option<NextSlots>, RecvError> {
         while let Some(held) = &self.lanes[lane].front {
             let (chunk, from) = (held.chunk, held.next);
             let view = self.pool().chunk(chunk);
             let state = view.ok_or(RecvError::BadChunk(chunk))?.state();
             if from < state.published {
-                return Ok(Some(Range {
+                return Ok(Some(NextSlots {
                     chunk,
                     from,
                     to: state.published,
@@ -257,7 +211,7 @@ impl Reader {
 
     /// Takes these slots, which [`Reader::find`] found at the lane's front.
     #[inline]
-    fn batch(&mut self, lane: usize, range: Range) -> Result<Option<ChunkBatch>, RecvError> {
+    fn batch(&mut self, lane: usize, range: NextSlots) -> Result<Option<ChunkBatch>, RecvError> {
         let id = range.chunk;
         let chunk = self.home.pool.chunk(id).ok_or(RecvError::BadChunk(id))?;
         let first_sequence = chunk.first_sequence().wrapping_add(u64::from(range.from));

@@ -10,11 +10,11 @@
 use std::ops::Range;
 
 use crate::format::{self, CHUNK_HEADER_SIZE, Geometry, HeaderError, SLOT_SIZE, Slot};
+use crate::gap::CaptureGap;
 use crate::ids::{ChunkId, LaneId};
 use crate::memory::{Piece, Region, SLOTS_AHEAD};
 use crate::number::{to_u32, to_u64, to_usize};
 use crate::publish::{self, ChunkState};
-use crate::reader::CaptureGap;
 use crate::sync::{AtomicU64, Ordering::*};
 
 /// A region that contains a pool.

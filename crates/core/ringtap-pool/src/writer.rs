@@ -13,10 +13,10 @@ mod open;
 use std::sync::Arc;
 
 use crate::format::Slot;
+use crate::gap::CaptureGap;
 use crate::ids::{ChunkId, LaneId};
 use crate::number::to_usize;
 use crate::queue::{Consumer, Producer, PushError};
-use crate::reader::CaptureGap;
 use crate::sync::{AtomicU64, Ordering::*};
 use crate::view::Pool;
 use crate::wake::{Level, Signal, WakeWord};

@@ -3,35 +3,17 @@
 
 use std::collections::VecDeque;
 
-use super::admission::Part;
 use super::reader_set::ReaderSet;
 use crate::ids::ChunkId;
 use crate::number::to_usize;
 
-/// Packets of a chunk, from this slot on, that a reader does not get.
+/// Part of a lane's chunks from which a lease takes its chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Missed {
-    pub(super) reader: usize,
-    pub(super) from: u32,
-    pub(super) why: Why,
-}
-
-/// Why a reader does not get a chunk.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Why {
-    /// It is past its credit.
-    Credit,
-    /// It is past its credit because many chunks came at once.
-    Burst,
-    /// Another reader of its share has the chunk.
-    Elsewhere,
-}
-
-impl Missed {
-    pub(super) fn elsewhere(reader: usize, from: u32) -> Self {
-        let why = Why::Elsewhere;
-        Missed { reader, from, why }
-    }
+pub(super) enum Part {
+    /// The reader's guarantee.
+    Guarantee,
+    /// The shared half.
+    Shared,
 }
 
 #[derive(Clone, Default)]

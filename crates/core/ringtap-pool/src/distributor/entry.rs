@@ -1,96 +1,18 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The distributor's state of one reader: queues, credit and losses.
 
-use std::ops::AddAssign;
-
-use serde::{Deserialize, Serialize};
-
-use super::admission::{LaneBudget, Part, Room, reserve};
-use super::chunks::Why;
-use super::idle::Rest;
+use super::budget::{LaneBudget, Room, reserve};
+use super::chunks::Part;
+use super::missed::{Missing, Why};
+use super::options::ReaderOptions;
+use super::resting::Rest;
 use crate::control::ControlRegion;
 use crate::ids::{ChunkId, LaneId};
 use crate::number::to_u32;
+use crate::policy::Policy;
 use crate::queue::{Consumer, Producer};
 use crate::reader::DeliveryEntry;
 use crate::sync::Ordering::Relaxed;
-
-/// What happens to packets for a reader past its credit.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Policy {
-    /// The reader loses the newest packets; other readers lose nothing.
-    #[default]
-    DropNewest,
-    /// Above half its credit the reader gets one chunk in `one_in`; past it, none.
-    Sample {
-        /// One chunk of this many is delivered; at least 1.
-        one_in: u32,
-    },
-    /// Above half its credit the reader gets the first `snap_bytes` bytes of each packet; past it, none.
-    Cut {
-        /// Number of bytes left of a packet.
-        snap_bytes: u32,
-    },
-    /// The source waits. Only for sources that can wait: files and simulated ones.
-    Block,
-}
-
-/// Options of a reader.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ReaderOptions {
-    /// Maximum number of chunks of one lane that the reader holds; by default as many as the lane's
-    /// division between readers permits, or all if the source can wait.
-    pub credit: Option<u32>,
-    /// What happens past the credit.
-    pub policy: Policy,
-    /// Mask bits of the reader: it wants packets that have one of them.
-    pub mask: u64,
-    /// Mask bits that every packet of the reader's balanced group has, for any member; 0 without
-    /// such a group.
-    pub group: u64,
-    /// Number of its chunk share: of the readers with one number, one gets each chunk. A reader
-    /// without a share gets every chunk.
-    pub chunk_share: Option<u32>,
-    /// The user whose readers have common limits; `None`: limits are this reader's own.
-    pub user: Option<u32>,
-}
-
-impl Default for ReaderOptions {
-    fn default() -> Self {
-        ReaderOptions {
-            credit: None,
-            policy: Policy::default(),
-            mask: u64::MAX,
-            group: 0,
-            chunk_share: None,
-            user: None,
-        }
-    }
-}
-
-/// Packets of a lane in chunks that a reader did not get.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Missing {
-    /// All packets, wanted or not.
-    pub sequences: u64,
-    /// Packets that the reader wanted and lost, because it was past its credit.
-    pub packets: u64,
-    /// Those of `packets` that were lost because many chunks came at once, not because the reader was
-    /// slow: the distributor's driver came late, or the credit is too small for its pace.
-    pub in_bursts: u64,
-    /// Packets for other members of the reader's group.
-    pub other_members: u64,
-}
-
-impl AddAssign for Missing {
-    fn add_assign(&mut self, more: Self) {
-        self.sequences += more.sequences;
-        self.packets += more.packets;
-        self.in_bursts += more.in_bursts;
-        self.other_members += more.other_members;
-    }
-}
 
 /// State of one reader on one lane.
 #[derive(Clone, Debug, Default)]

@@ -2,7 +2,8 @@
 //! Figures of lanes and readers, for status and decisions of the driver.
 
 use super::Distributor;
-use super::entry::{Account, Entry, Missing};
+use super::entry::{Account, Entry};
+use super::missed::Missing;
 use crate::control::Progress;
 use crate::ids::{ChunkId, LaneId, ReaderId};
 

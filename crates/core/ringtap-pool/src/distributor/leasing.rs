@@ -1,17 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Decides which readers receive a chunk and on which terms, and counts what the others miss.
 
-use std::ops::Range;
-
 use super::Distributor;
-use super::chunks::{Missed, Why};
-use super::entry::Policy;
-use super::idle::Seen;
+use super::missed::{Missed, Why};
 use super::shares::{Choice, is_elsewhere};
-use super::slot_masks::SlotMasks;
 use crate::ids::ChunkId;
 use crate::number::to_u32;
-use crate::view::Pool;
+use crate::policy::Policy;
 
 impl Distributor {
     /// Counts what a reader misses without the slots of a lane's chunk up to `end`. Call
@@ -21,13 +16,9 @@ impl Distributor {
             return;
         };
         let slots = missed.from.min(end)..end;
-        let seen = see(
-            &self.pool,
-            &mut self.slots,
-            id,
-            slots,
-            (entry.mask, entry.group),
-        );
+        let seen = self
+            .slots
+            .see(&self.pool, id, slots, (entry.mask, entry.group));
         entry.miss(lane, seen.missing(missed.why));
     }
 
@@ -143,25 +134,5 @@ impl Distributor {
             self.count_missed(lane, id, missed, now);
             self.lease(lane, missed.reader, id, now, threshold);
         }
-    }
-}
-
-/// What a reader with this mask and group sees of slots.
-pub(super) fn see(
-    pool: &Pool,
-    masks: &mut SlotMasks,
-    id: ChunkId,
-    slots: Range<u32>,
-    (mask, group): (u64, u64),
-) -> Seen {
-    let sequences = u64::from(slots.end - slots.start);
-    let (wanted, other_members) = match pool.chunk(id) {
-        Some(chunk) if mask != u64::MAX => masks.count(chunk, slots, mask, group),
-        _ => (sequences, 0),
-    };
-    Seen {
-        sequences,
-        wanted,
-        other_members,
     }
 }

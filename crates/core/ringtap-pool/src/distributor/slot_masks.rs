@@ -10,8 +10,10 @@
 
 use std::ops::Range;
 
+use super::resting::Seen;
+use crate::ids::ChunkId;
 use crate::number::to_usize;
-use crate::view::Chunk;
+use crate::view::{Chunk, Pool};
 
 /// Slots of a block.
 const BLOCK: u32 = 64;
@@ -45,15 +47,29 @@ impl SlotMasks {
         self.is_filled = false;
     }
 
+    /// What a reader with this mask and group sees of slots; see [`SlotMasks::count`].
+    pub(super) fn see(
+        &mut self,
+        pool: &Pool,
+        id: ChunkId,
+        slots: Range<u32>,
+        (mask, group): (u64, u64),
+    ) -> Seen {
+        let sequences = u64::from(slots.end - slots.start);
+        let (wanted, other_members) = match pool.chunk(id) {
+            Some(chunk) if mask != u64::MAX => self.count(chunk, slots, mask, group),
+            _ => (sequences, 0),
+        };
+        Seen {
+            sequences,
+            wanted,
+            other_members,
+        }
+    }
+
     /// Counts the slots whose mask has a bit of `mask`, and those with a bit of `group` but none of
     /// `mask`. Until [`SlotMasks::forget`], the chunk and the end of the slots must be the same.
-    pub(super) fn count(
-        &mut self,
-        chunk: Chunk<'_>,
-        slots: Range<u32>,
-        mask: u64,
-        group: u64,
-    ) -> (u64, u64) {
+    fn count(&mut self, chunk: Chunk<'_>, slots: Range<u32>, mask: u64, group: u64) -> (u64, u64) {
         if slots.is_empty() || chunk.wanted() & (mask | group) == 0 {
             return (0, 0);
         }

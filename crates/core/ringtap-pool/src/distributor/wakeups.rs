@@ -2,7 +2,7 @@
 //! Signals from lanes and readers to the driver, and from the driver to sleeping readers; for readers that
 //! merge lanes by time, the time up to which they have every packet.
 
-use super::admission::reserve;
+use super::budget::reserve;
 use super::reader_set::ReaderSet;
 use super::{Distributor, Lane};
 use crate::ids::ReaderId;

@@ -4,9 +4,10 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use super::error::RecvError;
 use super::lease::Lease;
-use super::{CaptureGap, Gap, RecvError};
 use crate::format::Slot;
+use crate::gap::{CaptureGap, Gap};
 use crate::ids::{ChunkId, LaneId};
 use crate::number::{to_u32, to_usize};
 use crate::view::Chunk;

@@ -42,6 +42,15 @@ pub(super) struct Held {
     pub(super) cut: bool,
 }
 
+/// Slots of one chunk that the next batch takes.
+#[derive(Clone, Copy)]
+pub(super) struct NextSlots {
+    pub(super) chunk: ChunkId,
+    pub(super) from: u32,
+    pub(super) to: u32,
+    pub(super) is_open: bool,
+}
+
 /// One lane of a reader.
 pub(super) struct ReaderLane {
     /// The chunk being read.

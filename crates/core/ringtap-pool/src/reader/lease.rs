@@ -7,7 +7,7 @@
 
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-use super::RecvError;
+use super::error::RecvError;
 use crate::control::ControlRegion;
 use crate::ids::ChunkId;
 use crate::queue::{Producer, PushError};

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Peeks at the first waiting packet of each lane, for readers that merge lanes by time.
 
-use super::{ChunkBatch, Range, Reader, RecvError};
+use super::lane::NextSlots;
+use super::{ChunkBatch, Reader, RecvError};
 use crate::ids::{ChunkId, LaneId};
 use crate::number::to_usize;
 use crate::sync::Ordering::*;
@@ -54,7 +55,7 @@ impl Reader {
         let mut waiting = 0;
         for lane in 0..self.lanes.len() {
             waiting += self.lanes[lane].len().saturating_sub(1);
-            let Some(Range { chunk, from, .. }) = self.find(lane)? else {
+            let Some(NextSlots { chunk, from, .. }) = self.find(lane)? else {
                 peek.is_partial |= !ended;
                 continue;
             };

@@ -8,11 +8,11 @@
 
 use super::PacketMeta;
 use crate::format::{self, CHUNK_HEADER_SIZE, SLOT_SIZE, Slot, flag};
+use crate::gap::CaptureGap;
 use crate::ids::LaneId;
 use crate::memory::{AHEAD, LINE, Piece, SLOTS_AHEAD};
 use crate::number::{to_u16, to_u32, to_usize};
 use crate::publish;
-use crate::reader::CaptureGap;
 use crate::sync::{AtomicU32, Ordering::*};
 
 pub(super) struct Open {

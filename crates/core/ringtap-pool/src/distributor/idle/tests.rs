@@ -4,9 +4,10 @@
 use std::sync::Arc;
 
 use super::super::STEP_CHUNKS;
+use super::super::resting::Seen;
 use super::super::tests::{Fixture, drain, fixture};
 use super::*;
-use crate::distributor::ReaderOptions;
+use crate::distributor::{Missing, ReaderOptions};
 use crate::format::Geometry;
 use crate::ids::{LaneId, ReaderId};
 use crate::number::{to_u32, to_u64, to_usize};
@@ -359,8 +360,7 @@ impl World {
         }
         for lane in 0..self.writers.len() {
             assert_eq!(self.distributor.chunks_in_use(LaneId::at(lane)), 0);
-            let classes = &self.distributor.resting.0;
-            assert!(classes.iter().all(|class| class.lanes[lane].readers == 0));
+            assert_eq!(self.distributor.resting.readers(lane), 0);
         }
     }
 }
