@@ -12,67 +12,23 @@
 
 mod error;
 mod kernel;
+mod options;
 mod user;
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use ringtap_capture::CaptureError;
-use ringtap_device::Mode;
-use ringtap_ipc::verdict::{Verdict, VerdictChannel};
+use ringtap_ipc::verdict::VerdictChannel;
 use ringtap_net::interface::Interface;
 use ringtap_pool::counters::Counters;
 use ringtap_pool::source::Source;
 
 pub use error::BridgeError;
 use kernel::KernelCounters;
+pub use options::{BridgeMode, BridgeOptions, InlineOptions, Moment};
 pub use ringtap_capture::tap::Passing;
 use user::UserBridge;
 pub use user::{InlineReport, InlineState};
-
-/// Where packets are forwarded.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum BridgeMode {
-    /// In the kernel.
-    Kernel(Mode),
-    /// By a thread of this process.
-    User,
-}
-
-/// Options of a bridge.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct BridgeOptions {
-    /// The two interfaces.
-    pub interfaces: [String; 2],
-    /// Packets to forward, in both directions.
-    pub passing: Passing,
-    /// Where packets are forwarded; an inline reader needs [`BridgeMode::User`].
-    pub mode: BridgeMode,
-    /// Memory for packets that readers see, in bytes for each side; `None` without readers.
-    pub mirror_bytes: Option<u64>,
-    /// The inline reader that decides about packets that pass the filter; it needs a mirror.
-    pub inline: Option<InlineOptions>,
-}
-
-/// Options of an inline reader.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct InlineOptions {
-    /// Group of the inline reader.
-    pub group: String,
-    /// Verdict for a packet that the inline reader does not answer for.
-    pub no_verdict: Verdict,
-    /// Longest wait for a verdict.
-    pub timeout: Duration,
-}
-
-/// Whether packets may be in transit.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Moment {
-    /// Packets may be in transit; the counters leave them out.
-    Running,
-    /// The bridge is stopped.
-    Final,
-}
 
 enum BridgeKind {
     Kernel(Box<KernelCounters>),

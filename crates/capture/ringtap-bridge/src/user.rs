@@ -14,57 +14,35 @@ mod packet;
 mod port;
 mod setup;
 mod shared;
+mod side;
 mod verdicts;
 mod waiting;
 mod worker;
 
-use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::thread::JoinHandle;
 
-use ringtap_bpf::attach::{self, Binding, Variants};
-use ringtap_bpf::conflict::{self, Effect};
-use ringtap_bpf::link::Hook;
+use ringtap_bpf::attach::{self};
 use ringtap_bpf::wait_for_running_programs;
 use ringtap_capture::CaptureError;
 use ringtap_capture::monitor::{AtRemoval, InterfaceMonitor};
-use ringtap_capture::nic::NicLosses;
-use ringtap_capture::queues;
-use ringtap_capture::xdp::layout::{QueueWords, state};
-use ringtap_capture::xdp::options::cell_for;
-use ringtap_capture::xdp::program::{QueueAttachment, QueueProgram};
-use ringtap_capture::xdp::setup::explain;
-use ringtap_capture::xdp::socket::{self, BothWays, SocketMemory, SocketSettings, XskSocket};
-use ringtap_device::{Mode, Queues, StampClock};
+use ringtap_capture::xdp::layout::state;
+use ringtap_capture::xdp::program::QueueAttachment;
 use ringtap_ipc::verdict::VerdictChannel;
 use ringtap_net::confine::limit_source_thread;
-use ringtap_net::interface::{Interface, Promiscuous};
+use ringtap_net::interface::Interface;
 use ringtap_net::rights::{Purpose, WHILE_CAPTURING};
 use ringtap_pool::counters::{Counters, Dropped};
-use ringtap_pool::number::to_u64;
 use ringtap_pool::source::Source;
-use rustix::net::xdp::SocketAddrXdpFlags as Flags;
 
 use crate::{BridgeOptions, Moment};
 use inline::InlineReader;
-use memory::{BridgeMemory, CELLS};
 use port::BridgePort;
 use shared::BridgeState;
 pub use shared::{InlineReport, InlineState};
+use side::{Side, system};
 use worker::BridgeWorker;
-
-/// One interface of the bridge.
-struct Side {
-    /// Present while the program is attached; stopped first, because it attaches the program again.
-    monitor: Option<InterfaceMonitor>,
-    program: Arc<QueueProgram>,
-    queues: Vec<u16>,
-    sockets: Vec<Arc<XskSocket>>,
-    nic: NicLosses,
-    interface: Interface,
-    _promiscuous: Promiscuous,
-}
 
 /// A bridge whose packets a thread forwards.
 pub(crate) struct UserBridge {
@@ -202,94 +180,4 @@ impl Drop for UserBridge {
     fn drop(&mut self) {
         self.stop();
     }
-}
-
-/// Converts the error of a system call that failed for both interfaces.
-fn system(both: &str, action: &'static str) -> impl FnOnce(io::Error) -> CaptureError + use<> {
-    CaptureError::system(both, action)
-}
-
-impl Side {
-    fn load(interface: &Interface, notes: &mut Vec<String>) -> Result<Self, CaptureError> {
-        let queues = queues::selected(&Queues::All, interface)?;
-        conflict::refuse_another_ringtap(interface, Effect::Takes, &[])?;
-        conflict::wait_for_another(interface, |_| true)?;
-        let hook = attach::hooks(
-            Mode::Auto,
-            Variants::Xdp,
-            Binding::ToInterface,
-            interface,
-            notes,
-        );
-        let hook = hook.first().copied().unwrap_or(Hook::Generic);
-        Ok(Side {
-            monitor: None,
-            program: Arc::new(QueueProgram::load(hook, interface, StampClock::Host)?),
-            queues,
-            sockets: Vec::new(),
-            nic: NicLosses::of(interface)?,
-            _promiscuous: Promiscuous::enable(interface.index)?,
-            interface: interface.clone(),
-        })
-    }
-
-    /// Number of packets that the program saw.
-    fn offered(&self) -> u64 {
-        self.words(|words| words.offered.load(Acquire))
-    }
-
-    /// Number of packets that the sockets or the program lost.
-    fn lost(&self) -> u64 {
-        let sockets = self.sockets.iter().filter_map(|socket| socket.lost().ok());
-        sockets.sum::<u64>() + self.words(|words| words.failed.load(Acquire))
-    }
-
-    fn words(&self, count: impl Fn(&QueueWords) -> u64) -> u64 {
-        let queues = self.queues.iter().map(|queue| usize::from(*queue));
-        let words = queues.filter_map(|queue| self.program.counters.get(queue));
-        words.map(count).sum()
-    }
-}
-
-fn bind(
-    side: &Side,
-    queue: u16,
-    first: Option<&XskSocket>,
-    memory: &BridgeMemory,
-    notes: &mut Vec<String>,
-) -> Result<BothWays, CaptureError> {
-    let (_, needs_several) = cell_for(side.interface.largest_frame_bytes());
-    let several = match needs_several {
-        true => Flags::XDP_USE_SG,
-        false => Flags::empty(),
-    };
-    let wanted = |mode| SocketSettings {
-        interface: side.interface.index,
-        cell: memory.cell(),
-        entries: CELLS,
-        flags: mode | Flags::XDP_USE_NEED_WAKEUP | several,
-    };
-    let attempt = |mode| -> io::Result<BothWays> {
-        let shared = match first {
-            Some(socket) => socket::Umem::Of(socket),
-            None => socket::Umem::New(SocketMemory::of(memory.region())?),
-        };
-        socket::both_ways(&wanted(mode), queue, shared)
-    };
-    let failed = |error| {
-        let bytes = to_u64(memory.region().bytes());
-        explain(error, queue, &side.interface, bytes, memory.cell())
-    };
-    let is_native = side.program.hook != Hook::Generic;
-    if first.is_none() && is_native {
-        match attempt(Flags::XDP_ZEROCOPY) {
-            Err(error) if error.raw_os_error() != Some(libc::EBUSY) => notes.push(format!(
-                "{}: the driver gives AF_XDP no zero-copy ({error}); falling back to copy mode: \
-                 the kernel copies each packet in and out",
-                side.interface.name
-            )),
-            done => return done.map_err(failed),
-        }
-    }
-    attempt(Flags::XDP_COPY).map_err(failed)
 }

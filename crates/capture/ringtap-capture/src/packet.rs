@@ -13,7 +13,6 @@ mod ring;
 mod socket;
 mod worker;
 
-use std::io;
 use std::sync::Arc;
 
 use ringtap_device::StampClock;
@@ -31,7 +30,7 @@ use crate::source::{LaneTotals, SourceDriver, SourceSetup, ThreadedSource};
 pub use options::PacketOptions;
 use options::PacketPlan;
 use ring::Ring;
-use socket::PacketSocket;
+use socket::{PacketSocket, system};
 use worker::{PacketProgress, PacketWorker};
 
 /// Opens an interface; packets are captured when the function returns.
@@ -73,11 +72,6 @@ pub fn open(options: &PacketOptions) -> Result<ThreadedSource, CaptureError> {
         Box::new(driver),
         vec![("packet".into(), Box::new(work))],
     )
-}
-
-/// Converts the error of a failed system call.
-fn system(action: &'static str) -> impl FnOnce(io::Error) -> CaptureError {
-    CaptureError::system("packet socket", action)
 }
 
 /// Opens a socket that receives nothing yet, and its ring, which is smaller if memory is short.

@@ -23,9 +23,11 @@
 
 mod batch;
 mod clock;
+mod counters;
 mod error;
 mod feed;
 mod live;
+mod options;
 mod output;
 mod pace;
 mod packet;
@@ -42,138 +44,18 @@ use std::{
     time::{Duration, Instant},
 };
 
-use ringtap_device::{Rate, Speed};
 use ringtap_net::{confine::limit_thread, interface::Interface, rights::WHILE_CAPTURING};
-use ringtap_packet::{FCS_BYTES, Traffic, WIRE_OVERHEAD_BYTES};
+use ringtap_packet::FCS_BYTES;
 use shared::SharedRun;
 use worker::SendWorker;
 
+pub use counters::{Method, SendCounters};
 pub use error::{NoLiveFrames, SendError};
+pub use options::{Load, SenderOptions};
 pub use packet::Qdisc;
-
-/// Packets to send.
-#[derive(Clone, Debug)]
-pub enum Load {
-    /// Generated packets.
-    Made {
-        /// Their headers, sizes and flows.
-        traffic: Traffic,
-        /// Rate.
-        rate: Rate,
-    },
-    /// The packets of a pcap or pcapng file.
-    File {
-        /// Path; `-` is standard input.
-        path: String,
-        /// Read the file again at its end.
-        repeat: bool,
-        /// Times at which its packets are sent.
-        speed: Speed,
-    },
-}
 
 /// Time after the duration of a run until [`Sender::wait`] stops it.
 const GRACE: Duration = Duration::from_nanos(2 * worker::GRACE_NS);
-
-/// How packets leave the machine.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Method {
-    /// XDP live frames.
-    #[default]
-    Live,
-    /// AF_PACKET.
-    Packet,
-}
-
-/// The settings of a sender.
-#[derive(Clone, Debug)]
-#[non_exhaustive]
-pub struct SenderOptions {
-    /// Interface to send out of; its name in the calling thread's network namespace.
-    pub interface: String,
-    /// Packets to send, and their rate.
-    pub load: Load,
-    /// Stop after this many packets, sent or refused.
-    pub count: Option<u64>,
-    /// Stop after this time.
-    pub duration: Option<Duration>,
-    /// CPU for the sending thread.
-    pub cpu: Option<usize>,
-    /// How to send; `None`: live frames where they work, else AF_PACKET, with a note.
-    pub method: Option<Method>,
-    /// Whether AF_PACKET goes through the queueing discipline.
-    pub qdisc: Qdisc,
-}
-
-impl SenderOptions {
-    /// Sends `load` out of `interface` without limits, by the best method.
-    #[must_use]
-    pub fn new(interface: &str, load: Load) -> Self {
-        Self {
-            interface: interface.to_owned(),
-            load,
-            count: None,
-            duration: None,
-            cpu: None,
-            method: None,
-            qdisc: Qdisc::default(),
-        }
-    }
-}
-
-/// Counters of a sender at one moment.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct SendCounters {
-    /// Packets that the device took.
-    pub sent: u64,
-    /// Packets that the device did not take.
-    pub refused: u64,
-    /// Bytes of the packets sent, without frame check sequence.
-    pub bytes: u64,
-    /// Time since the first packet.
-    pub elapsed_ns: u64,
-    /// The method of the latest packet.
-    pub method: Method,
-    /// Error number of the latest refusal; 0 if the device's queue was full.
-    pub refusal_errno: i32,
-}
-
-impl SendCounters {
-    fn attempted(&self) -> u64 {
-        self.sent + self.refused
-    }
-
-    /// The sum with the counters of the packets after these.
-    fn and(self, later: Self) -> Self {
-        Self {
-            sent: self.sent + later.sent,
-            refused: self.refused + later.refused,
-            bytes: self.bytes + later.bytes,
-            refusal_errno: match later.refused {
-                0 => self.refusal_errno,
-                _ => later.refusal_errno,
-            },
-            ..later
-        }
-    }
-
-    /// Bits that the packets sent take on the wire: with preamble, check sequence and gap.
-    #[must_use]
-    pub fn wire_bits(&self) -> u64 {
-        (self.bytes + self.sent * WIRE_OVERHEAD_BYTES) * 8
-    }
-
-    /// Reason of the latest refusal, if there was one.
-    #[must_use]
-    pub fn refusal(&self) -> Option<String> {
-        match (self.refused, self.refusal_errno) {
-            (0, _) => None,
-            (_, 0) => Some("its queue was full".to_owned()),
-            (_, errno) => Some(error::error_name(errno)),
-        }
-    }
-}
 
 /// A running sender; dropping it stops it.
 #[derive(Debug)]

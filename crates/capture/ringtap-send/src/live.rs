@@ -30,8 +30,8 @@ use ringtap_bpf::object::{self, ObjectFile};
 use ringtap_packet::Plan;
 
 use super::{
-    SendCounters,
     batch::PacketBatch,
+    counters::SendCounters,
     error::{NoLiveFrames, SendError},
 };
 use active::ActiveProgram;

@@ -17,10 +17,11 @@ use ringtap_packet::Plan;
 use ringtap_pool::number::{to_u32, to_usize};
 
 use super::{
-    Method, SendCounters, SenderOptions,
     batch::PacketBatch,
+    counters::{Method, SendCounters},
     error::{NoLiveFrames, SendError},
     live::{self, Live},
+    options::SenderOptions,
     packet::{Qdisc, SendSocket},
     shared::SharedRun,
 };

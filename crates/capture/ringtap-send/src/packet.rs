@@ -18,7 +18,7 @@ use rustix::{
     net::{MMsgHdr, SendAncillaryBuffer, SendFlags, sendmmsg},
 };
 
-use super::{SendCounters, batch::PacketBatch, error::SendError};
+use super::{batch::PacketBatch, counters::SendCounters, error::SendError};
 
 /// Most packets of one system call.
 const MOST_MESSAGES: usize = 64;

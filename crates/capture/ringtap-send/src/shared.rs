@@ -6,7 +6,7 @@ use std::sync::{
     atomic::{AtomicBool, Ordering::Relaxed},
 };
 
-use super::SendCounters;
+use super::counters::SendCounters;
 
 /// Counters and notes of a run; a flag that asks for its end.
 #[derive(Debug, Default)]

@@ -17,8 +17,14 @@ use ringtap_pool::number::to_usize;
 use rustix::{io::Errno, thread::set_current_timer_slack};
 
 use super::{
-    Load, SenderOptions, batch::PacketBatch, clock::RunClock, error::SendError, feed::Feed,
-    output::SendOutput, pace::SteadyPace, shared::SharedRun,
+    batch::PacketBatch,
+    clock::RunClock,
+    error::SendError,
+    feed::Feed,
+    options::{Load, SenderOptions},
+    output::SendOutput,
+    pace::SteadyPace,
+    shared::SharedRun,
 };
 
 /// Time between two runs at a steady rate, if the due packets fit into one run. Every run takes one

@@ -12,9 +12,11 @@
 //!   linear, or if a VLAN tag is restored.
 
 mod assembler;
+mod error;
 pub(crate) mod facts;
 mod filter;
 mod frame;
+mod hook;
 mod insn;
 mod kept;
 mod load;
@@ -29,41 +31,13 @@ use frame::Frame;
 use kept::{Kept, Key};
 use shared::GroupEmitter;
 
+pub use error::{MAX_FILTERS, TranslateError};
+pub use hook::FilterHook;
 pub use insn::Insn;
-
-/// Maximum number of filters in one function: one bit of the result each.
-pub const MAX_FILTERS: usize = 64;
 
 /// Number of instructions after which filters share no more: both branches of a shared jump repeat
 /// the instructions after it.
 const MOST_SHARED: usize = 12_000;
-
-/// Kind of program that calls the function.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum FilterHook {
-    /// An XDP program, whose context is `struct xdp_md`.
-    Xdp,
-    /// A tc or tcx program, whose context is `struct __sk_buff`.
-    Tc,
-}
-
-/// Why filters cannot run in the kernel; user space can run them.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-#[allow(missing_docs, reason = "the messages describe the fields")]
-pub enum TranslateError {
-    /// A filter loops over a packet's headers.
-    #[error("filter {filter} loops over headers (protochain): it has to run in user space")]
-    Loops { filter: usize },
-    /// The filters outnumber the bits of the result.
-    #[error("{count} filters: at most {MAX_FILTERS} fit into one program")]
-    TooMany { count: usize },
-    /// A jump is too long for one instruction.
-    #[error(
-        "the filters need at least {instructions} eBPF instructions, too many for one function"
-    )]
-    TooLong { instructions: usize },
-}
 
 /// Translates filters into one eBPF function.
 ///

@@ -54,6 +54,7 @@ use entry::Entry;
 use missed::Missed;
 pub use missed::Missing;
 pub use options::ReaderOptions;
+pub use reader_set::MAX_READERS;
 use reader_set::ReaderSet;
 use resting::RestClasses;
 pub use scheduler::{Candidate, EvenLanes, NextChunk, Returned, Scheduler};
@@ -65,9 +66,6 @@ pub use wakeups::Returns;
 /// Maximum number of chunks that one step moves, divided evenly between the lanes: between two steps, the
 /// driver wakes readers.
 pub const STEP_CHUNKS: usize = 64;
-
-/// Maximum number of readers of one distributor.
-pub const MAX_READERS: usize = 256;
 
 /// The distributor's ends of one lane.
 pub struct LaneEnds {

@@ -4,6 +4,7 @@
 //! Each call queries the kernel (rtnetlink, ethtool); nothing is cached.
 #![deny(unsafe_code)]
 
+mod error;
 mod ethtool;
 mod veth;
 mod watch;
@@ -18,6 +19,7 @@ use ringtap_filter::LinkType;
 use crate::netlink;
 
 pub use crate::packet_socket::Promiscuous;
+pub use error::InterfaceError;
 pub use netlink_packet_route::link::Stats64;
 pub use veth::add_veth;
 pub use watch::{Arrival, InterfaceChange, Watch};
@@ -79,41 +81,6 @@ pub enum NicStamps {
     Ptp,
     /// All.
     All,
-}
-
-/// Reason why an interface cannot be queried, watched or changed.
-#[expect(missing_docs, reason = "messages show what each field means")]
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum InterfaceError {
-    /// No interface has this name.
-    #[error("no interface \"{name}\" here{meant} (there are: {})", .existing.join(", "))]
-    NotFound {
-        name: String,
-        meant: String,
-        existing: Vec<String>,
-    },
-    /// The interface was removed.
-    #[error("interface {name} (index {index}) was removed")]
-    Removed { name: String, index: u32 },
-    /// The interface is down.
-    #[error("interface {name} is down: set it up with `ip link set {name} up`")]
-    Down { name: String },
-    /// The process lacks the right.
-    #[error("{action} needs CAP_NET_RAW: run with sudo, or give the program the capability")]
-    NoRights { action: &'static str },
-    /// The kernel refused, or its answer is invalid.
-    #[error("{action}: {source}")]
-    Kernel {
-        action: &'static str,
-        source: io::Error,
-    },
-}
-
-impl InterfaceError {
-    pub(crate) fn kernel(action: &'static str) -> impl FnOnce(io::Error) -> Self {
-        move |source| Self::Kernel { action, source }
-    }
 }
 
 /// Netmask of the first IPv4 address of an interface, if it has one.

@@ -21,7 +21,7 @@ use ringtap_pool::view::Pool;
 use ringtap_pool::wake::Signal;
 
 use crate::buddies::BuddyGroups;
-use crate::hub::HubOptions;
+use crate::options::HubOptions;
 
 /// Attempts to read all counters without a packet in between.
 const STEADY_TRIES: usize = 16;

@@ -10,24 +10,25 @@
 use std::io;
 use std::os::fd::AsFd as _;
 use std::sync::Arc;
-use std::sync::mpsc::{self, Receiver, Sender, TryRecvError};
+use std::sync::mpsc::{Receiver, Sender, TryRecvError};
 use std::time::{Duration, Instant};
 
 use ringtap_ipc::doorbell::DoorbellWatch;
 use ringtap_ipc::event::{Event, sleep_until_readable};
-use ringtap_ipc::protocol::{BridgeStatus, HubStatus, Refusal, Refused, Snapshot};
+use ringtap_ipc::protocol::{BridgeStatus, HubStatus, Refused, Snapshot};
 use ringtap_ipc::subscription::SubscriptionId;
 use ringtap_ipc::time::now_ns;
 use ringtap_pool::source::Source;
 use ringtap_pool::wake::Signal;
 
+use crate::answer::{Responder, not_subscribed};
 use crate::budgets::Budgets;
 use crate::capture::SourceCapture;
 use crate::engine::{Engine, EngineThread, Figures};
 use crate::group::Group;
-use crate::hub::{HubOptions, random_seed};
 use crate::limits::Limits;
 use crate::membership::Membership;
+use crate::options::{HubOptions, random_seed};
 use crate::sources::SourceHandle;
 use crate::subscribers::{Changes, StatusView, Subscribers};
 
@@ -228,46 +229,4 @@ impl HubControl {
             let _gone = over.send(());
         }
     }
-}
-
-/// Sends one answer, at once or later, to the thread that asked.
-pub(crate) struct Responder<T> {
-    answer: Option<Sender<Result<T, Refused>>>,
-    /// Signalled when the answer is there, or when none will come.
-    event: Option<Event>,
-}
-
-impl<T> Responder<T> {
-    /// A responder that signals this event after the answer; absent: for a thread that waits only for
-    /// the answer.
-    pub(crate) fn new(event: Option<Event>) -> (Self, Receiver<Result<T, Refused>>) {
-        let (answer, receiver) = mpsc::channel();
-        let answer = Some(answer);
-        (Responder { answer, event }, receiver)
-    }
-
-    /// Sends the answer; returns whether the receiver still exists.
-    pub(crate) fn send(mut self, answer: Result<T, Refused>) -> bool {
-        let to = self.answer.take();
-        to.is_some_and(|to| to.send(answer).is_ok())
-    }
-}
-
-impl<T> Drop for Responder<T> {
-    fn drop(&mut self) {
-        // Without an answer the receiver finds the channel closed.
-        drop(self.answer.take());
-        if let Some(event) = &self.event {
-            event.signal();
-        }
-    }
-}
-
-/// The refusal of every request once the hub ends.
-pub(crate) fn ending() -> Refused {
-    Refused::new(Refusal::Failed, "the hub is ending")
-}
-
-pub(crate) fn not_subscribed() -> Refused {
-    Refused::new(Refusal::BadRequest, "this reader has no subscription")
 }

@@ -12,6 +12,7 @@
 
 mod figures;
 mod links;
+mod readers;
 mod thread;
 
 use std::num::NonZeroU32;

@@ -1,27 +1,25 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A hub's handle: sends work of the hub's owner and server to the control thread.
 
-use std::hash::{BuildHasher, RandomState};
 use std::io;
-use std::num::NonZeroU32;
 use std::sync::mpsc::{self, Sender};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 use std::thread::JoinHandle;
 
 use ringtap_filter::Program;
-use ringtap_filter::hash::HashSeed;
 use ringtap_ipc::event::Event;
 use ringtap_ipc::peer::Peer;
 use ringtap_ipc::protocol::{BridgeStatus, HubStatus, Refused, Snapshot};
 use ringtap_ipc::subscription::{Subscription, SubscriptionId, SubscriptionRequest, Wanted};
-use ringtap_pool::congestion::Congestion;
 use ringtap_pool::source::Source;
 use ringtap_pool::wake::Signal;
 
-use crate::control::{ControlWork, HubControl, Responder, ending};
+use crate::answer::{Responder, ending};
+use crate::control::{ControlWork, HubControl};
 use crate::engine::Engine;
 use crate::group::{AccessList, Delivery, Group};
 use crate::limits::{Limits, TooMuchWork};
+use crate::options::HubOptions;
 use crate::subscribers::{Change, StatusView};
 
 /// A running hub, which ends when this is dropped.
@@ -60,41 +58,12 @@ pub(crate) struct GroupAccess {
     pub(crate) is_open: bool,
 }
 
-/// Options of a hub.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct HubOptions {
-    /// When capture pauses because readers cannot keep up; absent: never.
-    pub congestion: Option<Congestion>,
-    /// Limits that protect the hub and its readers.
-    pub limits: Limits,
-    /// Seed of the hashes that divide packets; absent: random. Hubs with the same seed and the same
-    /// number of members divide alike.
-    pub hash_seed: Option<HashSeed>,
-}
-
-/// A seed of 53 bits, which every JSON parser keeps exactly.
-pub(crate) fn random_seed() -> HashSeed {
-    // The standard library takes the state from the kernel's random numbers.
-    HashSeed(RandomState::new().hash_one(0) >> 11)
-}
-
 impl GroupAccess {
     fn of_open(group: &Group) -> Self {
         GroupAccess {
             name: group.name.clone(),
             access: group.access.clone(),
             is_open: true,
-        }
-    }
-}
-
-impl HubOptions {
-    /// Options of a hub that no reader joins but these: they share the whole pool.
-    #[must_use]
-    pub fn for_readers(readers: NonZeroU32) -> Self {
-        HubOptions {
-            limits: Limits::for_readers(readers),
-            ..HubOptions::default()
         }
     }
 }

@@ -4,6 +4,7 @@
 //! A [`Hub`] is a thread that moves chunks, never packets. A process can use it alone; a
 //! [`server::Server`] accepts readers of other processes.
 
+mod answer;
 mod background;
 pub mod buddies;
 mod budgets;
@@ -17,6 +18,7 @@ pub mod group;
 mod hub;
 pub mod limits;
 mod membership;
+mod options;
 mod relay;
 pub mod server;
 mod signal_thread;
@@ -25,5 +27,6 @@ mod subscribers;
 
 pub use capture::SOURCE_NOTES;
 pub use group::{AccessList, AdmissionOption, Delivery, Group};
-pub use hub::{Handle, Hub, HubError, HubOptions};
+pub use hub::{Handle, Hub, HubError};
 pub use limits::Limits;
+pub use options::HubOptions;

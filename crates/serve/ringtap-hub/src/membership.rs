@@ -22,7 +22,7 @@ use ringtap_ipc::protocol::{Refusal, Refused};
 use ringtap_ipc::subscription::SubscriptionId;
 use ringtap_pool::number::{to_u32, to_usize};
 
-use crate::control::not_subscribed;
+use crate::answer::not_subscribed;
 use crate::group::{Delivery, Division, Group};
 use crate::limits::{FilterOwner, FilterTimes, Limits, TooMuchWork};
 pub(crate) use share::Share;

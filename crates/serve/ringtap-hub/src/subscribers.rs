@@ -4,84 +4,27 @@
 mod attach;
 mod changes;
 mod departed;
+mod leaving;
+mod rules;
+mod state;
 
 pub(crate) use changes::{Change, Changes};
-
-use std::collections::BTreeMap;
-use std::sync::Arc;
+pub(crate) use state::{StatusView, Subscribers};
 
 use ringtap_filter::Place;
-use ringtap_ipc::doorbell::HubDoorbell;
 use ringtap_ipc::peer::Peer;
 use ringtap_ipc::protocol::{
     GroupStatus, HubStatus, LaneSnapshot, LaneStatus, ReaderStatus, Snapshot, SourceSnapshot,
 };
 use ringtap_ipc::subscription::SubscriptionId;
 use ringtap_pool::distributor::Missing;
-use ringtap_pool::memory::Region;
 use ringtap_pool::number::{to_u32, to_u64, to_usize};
 use ringtap_pool::source::Counts;
 
-use crate::budgets::ReaderMemory;
 use crate::control::HubControl;
 use crate::engine::{Figures, SourceFigures};
-use crate::group::{Delivery, Group, division_word, policy_word};
-use crate::relay::Relay;
-use departed::Departed;
-
-/// The hub's side of a subscription.
-pub(crate) struct Subscriber {
-    pub(crate) group: String,
-    pub(crate) name: String,
-    pub(crate) peer: Peer,
-    pub(crate) delivery: Delivery,
-    pub(crate) place: Place,
-    pub(crate) attached_ns: u64,
-    /// Counters when the subscription started, of each source that the hub had then.
-    pub(crate) baselines: Vec<Counts>,
-    /// Keeps the control regions mapped until the hub's thread has removed the readers.
-    _controls: Vec<Region>,
-    /// Wakes the reader.
-    pub(crate) doorbell: Arc<HubDoorbell>,
-    pub(crate) relay: Option<Relay>,
-    /// Memory that the reader maps, unless it has a relay.
-    memory: ReaderMemory,
-}
-
-/// The part of the status that a user may see. The sources are part of each: a reader's account needs them.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum StatusView {
-    /// Everything.
-    Whole,
-    /// These groups and their readers.
-    Groups(Vec<String>),
-}
-
-impl StatusView {
-    fn shows(&self, group: &str) -> bool {
-        match self {
-            StatusView::Whole => true,
-            StatusView::Groups(groups) => groups.iter().any(|one| one == group),
-        }
-    }
-}
-
-#[derive(Default)]
-pub(crate) struct Subscribers {
-    pub(crate) all: BTreeMap<SubscriptionId, Subscriber>,
-    /// Subscribers that left, until their relays' threads have ended. They keep bits and chunks: the
-    /// threads may still copy what these mark.
-    leaving: Vec<(SubscriptionId, Subscriber)>,
-    last: u64,
-    departed: Departed,
-}
-
-impl Subscribers {
-    fn next_id(&mut self) -> SubscriptionId {
-        self.last += 1;
-        SubscriptionId(self.last)
-    }
-}
+use crate::group::{Group, division_word, policy_word};
+use state::Subscriber;
 
 impl HubControl {
     /// A subscriber's counters since its start.

@@ -23,11 +23,10 @@
 
 #![forbid(unsafe_code)]
 
-use std::time::Duration;
-
 mod lanes;
 mod leftovers;
 mod libvirt;
+mod limit;
 mod machine;
 mod namespace;
 mod needs;
@@ -38,14 +37,12 @@ mod settle;
 mod talk;
 mod wire;
 
-/// Time limit for each step of a test; only a failing test on a busy machine takes so long.
-pub const LIMIT: Duration = Duration::from_secs(240);
-
 pub use lanes::{LANE_PACKETS, LaneOrder, send_on};
 pub use leftovers::{
     EbpfObject, assert_no_orphans, ebpf_objects_of, stale_namespaces, wait_until_gone,
 };
 pub use libvirt::{DOMAIN, LibvirtDomain};
+pub use limit::LIMIT;
 pub use machine::{GUEST_LIMIT, GUEST_MODULES, GUEST_STARTED, VirtualMachine};
 pub use namespace::Namespace;
 pub use needs::{bpftool, missing_capability, say_skipped, tool_exists};

@@ -30,9 +30,9 @@ use super::memory::{BridgeMemory, CELLS, MirrorPlan};
 use super::mirror::{self, MirrorDriver};
 use super::port::BridgePort;
 use super::shared::BridgeState;
+use super::side::{Side, bind, system};
 use super::waiting::WaitingPackets;
 use super::worker::BridgeWorker;
-use super::{Side, bind, system};
 use crate::BridgeOptions;
 
 /// The thread's handle to a mirror that it writes; dropping it ends the source.

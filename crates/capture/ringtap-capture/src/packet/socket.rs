@@ -16,7 +16,7 @@ use rustix::thread::CapabilitySet;
 use ringtap_filter::Instruction;
 use ringtap_net::rights::{Purpose, RightsError};
 
-use super::{options::RingLayout, system};
+use super::options::RingLayout;
 use crate::CaptureError;
 
 /// Milliseconds after which the kernel hands over a partly filled block: the minimum.
@@ -165,4 +165,9 @@ impl AsFd for PacketSocket {
 
 fn socket_size<T>() -> libc::socklen_t {
     libc::socklen_t::try_from(size_of::<T>()).unwrap_or(libc::socklen_t::MAX)
+}
+
+/// Converts the error of a failed system call.
+pub(super) fn system(action: &'static str) -> impl FnOnce(io::Error) -> CaptureError {
+    CaptureError::system("packet socket", action)
 }

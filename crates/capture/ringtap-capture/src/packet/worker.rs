@@ -29,7 +29,12 @@ use ringtap_ipc::event::{Event, sleep_until_readable};
 use crate::classifier::LaneClassifier;
 use ringtap_net::interface::Interface;
 
-use super::{frame, frame::RingFrame, ring::Ring, socket::PacketSocket, system};
+use super::{
+    frame,
+    frame::RingFrame,
+    ring::Ring,
+    socket::{PacketSocket, system},
+};
 use crate::CaptureError;
 
 /// Packets published at a time while a block is copied.

@@ -4,7 +4,7 @@
 use ringtap_packet::Plan;
 use ringtap_pool::number::to_u32;
 
-use super::super::SendCounters;
+use super::super::counters::SendCounters;
 
 const SHAPES: usize = 4;
 const CYCLE: usize = 12;

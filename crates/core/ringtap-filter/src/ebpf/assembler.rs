@@ -4,7 +4,7 @@
 //! Invariants
 //! - The translation ends soon after [`MOST_INSTRUCTIONS`]: the callers stop when the code is full.
 
-use super::TranslateError;
+use super::error::TranslateError;
 use super::insn::{self, AccessSize, Cond, Insn, Op, R0, Reg, Width, With};
 
 /// Maximum number of instructions of a function: what a jump from its begin to its end can skip.

@@ -9,8 +9,8 @@
 //! - The mask and the two lengths are opaque to the verifier. Otherwise it would check the
 //!   remaining filters once for each range that it can distinguish.
 
-use super::FilterHook;
 use super::assembler::{Assembler, Label};
+use super::hook::FilterHook;
 use super::insn::*;
 use crate::Program;
 use crate::program::code::{LD_MEM, LDX_MEM, ST, STX, packet_load};

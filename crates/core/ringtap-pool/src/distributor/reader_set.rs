@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Sets of readers, one bit each.
 
-use super::MAX_READERS;
 use crate::number::to_usize;
+
+/// Maximum number of readers of one distributor.
+pub const MAX_READERS: usize = 256;
 
 /// Readers, or owners of readers, one bit each.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

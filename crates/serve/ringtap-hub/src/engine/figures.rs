@@ -3,17 +3,15 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::Ordering::Acquire;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use ringtap_ipc::protocol::{LaneStatus, ReaderStatus, SourceState, SourceStatus};
 use ringtap_ipc::subscription::SubscriptionId;
-use ringtap_ipc::time::now_ns;
 use ringtap_pool::distributor::Missing;
 use ringtap_pool::ids::{LaneId, ReaderId};
 use ringtap_pool::number::to_u64;
 use ringtap_pool::source::LaneCounts;
 
-use super::Engine;
 use super::links::ReaderLink;
 use crate::buddies::BuddyCounts;
 use crate::capture::{SourceCapture, Stage};
@@ -42,41 +40,6 @@ pub(crate) struct ReaderFigures {
     pub(crate) numbers: ReaderStatus,
     /// Missed packets per source and lane.
     pub(crate) missed: Vec<Vec<Missing>>,
-}
-
-impl Engine {
-    /// The figures now, with those of this many buddy groups.
-    pub(crate) fn figures(&mut self, groups: u32) -> Figures {
-        let begun = Instant::now();
-        // Take returned chunks first: they decide which packets count as missed.
-        self.catch_up();
-        let now = now_ns();
-        self.links.note_losses(&self.captures, now);
-        let links = self.links.all.iter();
-        // Before the sources: what a reader counts, its sources have counted.
-        let readers = links.map(|(id, link)| (*id, of_reader(link, &self.captures, now)));
-        let mut readers: HashMap<_, _> = readers.collect();
-        let sources = self
-            .captures
-            .iter_mut()
-            .map(|capture| of_source(capture, groups));
-        let sources: Vec<_> = sources.collect();
-        let lanes = sources.iter().map(|source| &source.status.lanes);
-        let bytes = lanes.map(|lanes| lanes.iter().map(|lane| lane.counts.bytes).sum());
-        let bytes: Vec<u64> = bytes.collect();
-        for (id, link) in &self.links.all {
-            if let Some(reader) = readers.get_mut(id) {
-                link.limit_bytes(&mut reader.numbers, &bytes);
-            }
-        }
-        Figures {
-            time_ns: now,
-            sources,
-            readers,
-            took: begun.elapsed(),
-            longest_step: self.longest_step,
-        }
-    }
 }
 
 pub(super) fn of_reader(link: &ReaderLink, captures: &[SourceCapture], now: u64) -> ReaderFigures {
@@ -145,7 +108,7 @@ fn age_ms(capture: &SourceCapture, reader: ReaderId, lane: LaneId, now: u64) -> 
     time.map_or(0, |time| now.saturating_sub(time) / 1_000_000)
 }
 
-fn of_source(capture: &mut SourceCapture, groups: u32) -> SourceFigures {
+pub(super) fn of_source(capture: &mut SourceCapture, groups: u32) -> SourceFigures {
     let counts = capture.counts();
     let geometry = *capture.pool.geometry();
     let in_flight = |lane: &LaneCounts| {

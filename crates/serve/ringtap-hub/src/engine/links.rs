@@ -8,16 +8,13 @@ use std::time::{Duration, Instant};
 
 use ringtap_ipc::protocol::ReaderStatus;
 use ringtap_ipc::subscription::{SubscriptionId, Watermark};
-use ringtap_ipc::time::now_ns;
-use ringtap_pool::distributor::{AddReaderError, Policy, ReaderOptions};
+use ringtap_pool::distributor::ReaderOptions;
 use ringtap_pool::ids::{LaneId, ReaderId};
 use ringtap_pool::memory::Region;
 use ringtap_pool::source::Counts;
 use ringtap_pool::wake::Signal;
 
-use super::Engine;
-use super::figures::of_reader;
-use crate::capture::{Beginning, SourceCapture};
+use crate::capture::SourceCapture;
 
 /// Shortest time between two checks of a reader below its watermark.
 const LOOK: Duration = Duration::from_micros(250);
@@ -30,7 +27,7 @@ const LOOK_IN_TURN: Duration = Duration::from_millis(2);
 const MOST_CHECKED: usize = 32;
 
 /// Attempts to find the start of a subscription while writers change chunks.
-const START_TRIES: usize = 10_000;
+pub(super) const START_TRIES: usize = 10_000;
 /// Bytes of published packets that sources may not have counted yet.
 const BYTES_IN_FLIGHT: u64 = 64 << 20;
 
@@ -62,15 +59,15 @@ pub(crate) struct NewReader {
 
 /// The readers of one subscription.
 pub(super) struct ReaderLink {
-    new: NewReader,
+    pub(super) new: NewReader,
     /// One for each source that the hub had when the reader attached; likewise below.
     pub(super) readers: Vec<ReaderId>,
     /// Sequence of the subscription's first packet, per source and lane.
-    starts: Vec<Vec<u64>>,
+    pub(super) starts: Vec<Vec<u64>>,
     /// Captured bytes when the subscription began, per source.
-    start_bytes: Vec<u64>,
+    pub(super) start_bytes: Vec<u64>,
     /// Since when packets wait for a reader that sleeps below its watermark.
-    waits_since: Option<Instant>,
+    pub(super) waits_since: Option<Instant>,
     /// Packets lost at the last check, and the time of the last loss.
     pub(super) lost: u64,
     pub(super) last_loss_ns: u64,
@@ -94,110 +91,8 @@ pub(super) struct ReaderLinks {
     called: Vec<SubscriptionId>,
 }
 
-impl Engine {
-    /// Adds a reader at every source, or at none.
-    pub(crate) fn link(&mut self, new: NewReader) -> Result<Vec<Beginning>, AddReaderError> {
-        let id = new.id;
-        let mut link = ReaderLink {
-            new,
-            readers: Vec::new(),
-            starts: Vec::new(),
-            start_bytes: Vec::new(),
-            waits_since: None,
-            lost: 0,
-            last_loss_ns: 0,
-        };
-        let mut beginnings = Vec::new();
-        for source in 0..self.captures.len().min(link.new.controls.len()) {
-            match self.add_reader(source, &link.new) {
-                Ok((reader, beginning)) => {
-                    link.readers.push(reader);
-                    link.starts.push(beginning.starts().collect());
-                    link.start_bytes.push(bytes_of(&beginning.counts));
-                    beginnings.push(beginning);
-                }
-                Err(error) => {
-                    self.remove(&link);
-                    return Err(error);
-                }
-            }
-        }
-        self.links.add(id, link);
-        Ok(beginnings)
-    }
-
-    /// Adds a reader at a source.
-    fn add_reader(
-        &mut self,
-        source: usize,
-        new: &NewReader,
-    ) -> Result<(ReaderId, Beginning), AddReaderError> {
-        let capture = &self.captures[source];
-        if let Some(share) = new.options.chunk_share {
-            capture.buddies.set_threshold(share, new.offload_percent);
-        }
-        let options = ReaderOptions {
-            // A source that cannot drop packets waits for its readers.
-            policy: match capture.facts.policy {
-                waits @ Policy::Block => waits,
-                _ => new.options.policy,
-            },
-            ..new.options
-        };
-        let mut tries = 0;
-        loop {
-            // Other readers are woken meanwhile. The next step reports an error again.
-            if !new.from_the_first {
-                self.catch_up();
-            }
-            let capture = &mut self.captures[source];
-            match capture.add_reader(&options, &new.controls[source], new.from_the_first) {
-                Err(AddReaderError::Start { .. }) if tries < START_TRIES => tries += 1,
-                outcome => return outcome,
-            }
-        }
-    }
-
-    /// Removes a subscription's readers and takes back all chunks that they hold; returns their last
-    /// numbers.
-    pub(crate) fn unlink(&mut self, id: SubscriptionId) -> ReaderStatus {
-        let Some(mut link) = self.links.remove(id) else {
-            return ReaderStatus::default();
-        };
-        link.lost = link.lost(&self.captures);
-        let mut last = of_reader(&link, &self.captures, now_ns()).numbers;
-        let captures = self.captures.iter_mut();
-        let bytes: Vec<_> = captures.map(|one| bytes_of(&one.counts())).collect();
-        link.limit_bytes(&mut last, &bytes);
-        self.remove(&link);
-        last
-    }
-
-    fn remove(&mut self, link: &ReaderLink) {
-        for (capture, reader) in self.captures.iter_mut().zip(&link.readers) {
-            capture.distributor.remove_reader(*reader);
-        }
-    }
-
-    /// Changes the mask bits of a subscription's readers, before the rules that give them other bits.
-    pub(crate) fn set_mask(&mut self, id: SubscriptionId, mask: u64) {
-        let readers = self.links.all.get(&id).map(|link| &link.readers);
-        for (capture, reader) in self.captures.iter_mut().zip(readers.into_iter().flatten()) {
-            capture.distributor.set_mask(*reader, mask);
-        }
-    }
-
-    /// Changes how many chunks of a lane a subscription's readers may hold.
-    pub(crate) fn set_credit(&mut self, id: SubscriptionId, chunks: u32) {
-        let readers = self.links.all.get(&id).map(|link| &link.readers);
-        for (capture, reader) in self.captures.iter_mut().zip(readers.into_iter().flatten()) {
-            capture.distributor.set_credit(*reader, chunks);
-        }
-    }
-}
-
 impl ReaderLinks {
-    fn add(&mut self, id: SubscriptionId, link: ReaderLink) {
+    pub(super) fn add(&mut self, id: SubscriptionId, link: ReaderLink) {
         while self.of_readers.len() < link.readers.len() {
             self.of_readers.push(HashMap::new());
         }
@@ -211,7 +106,7 @@ impl ReaderLinks {
         self.all.insert(id, link);
     }
 
-    fn remove(&mut self, id: SubscriptionId) -> Option<ReaderLink> {
+    pub(super) fn remove(&mut self, id: SubscriptionId) -> Option<ReaderLink> {
         let link = self.all.remove(&id)?;
         for (of_source, reader) in self.of_readers.iter_mut().zip(&link.readers) {
             of_source.remove(reader);
@@ -354,7 +249,7 @@ impl ReaderLink {
 }
 
 /// Captured bytes of all lanes of a source.
-fn bytes_of(counts: &Counts) -> u64 {
+pub(super) fn bytes_of(counts: &Counts) -> u64 {
     counts.lanes.iter().map(|lane| lane.bytes).sum()
 }
 

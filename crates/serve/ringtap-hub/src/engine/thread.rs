@@ -10,7 +10,7 @@ use ringtap_ipc::protocol::Refused;
 use ringtap_pool::wake::Signal as _;
 
 use super::{Engine, EngineWork};
-use crate::control::ending;
+use crate::answer::ending;
 
 /// The hub's thread, which ends when this is dropped. It moves no chunk before [`Engine::begin`].
 pub(crate) struct EngineThread {

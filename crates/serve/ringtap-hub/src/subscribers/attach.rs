@@ -23,10 +23,11 @@ use ringtap_pool::memory::Region;
 use ringtap_pool::source::Facts;
 use ringtap_pool::wake::Signal;
 
-use super::Subscriber;
+use super::state::Subscriber;
+use crate::answer::not_subscribed;
 use crate::budgets::{Charge, ReaderMemory};
 use crate::capture::Beginning;
-use crate::control::{HubControl, not_subscribed};
+use crate::control::HubControl;
 use crate::engine::NewReader;
 use crate::group::{Delivery, Group};
 use crate::membership::{Member, Share};

@@ -6,6 +6,7 @@
 //! in `arrows.rs` or the list in `unsafe_modules.txt` or `restricted.txt`, with a reason.
 
 mod arrows;
+mod circles;
 mod files;
 mod names;
 mod paths;
@@ -65,6 +66,11 @@ fn arrows_between_crates_go_down_only() {
     let crates = arrows::crates(&metadata);
     assert!(crates.len() >= 3, "cargo metadata lists the workspace");
     no_faults(&arrows::faults(&crates));
+}
+
+#[test]
+fn no_more_than_three_files_import_each_other_in_a_circle() {
+    no_faults(&circles::faults(&sources()));
 }
 
 #[test]

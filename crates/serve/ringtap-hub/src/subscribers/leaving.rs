@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Removes subscribers.
+//!
+//! Invariants
+//! - The bits and chunks of a reader behind a relay are in use until the relay's thread has ended.
+
+use ringtap_ipc::subscription::SubscriptionId;
+use ringtap_ipc::time::now_ns;
+
+use super::state::Subscriber;
+use crate::control::HubControl;
+use crate::relay::Relay;
+
+impl HubControl {
+    /// Removes a subscriber and takes back all chunks that its reader holds; those of a relay once its
+    /// thread has ended.
+    pub(crate) fn leave(&mut self, id: SubscriptionId) {
+        let subscriber = self.subscribers.all.remove(&id);
+        if let Some(subscriber) = &subscriber {
+            self.doorbells.remove(&subscriber.doorbell);
+        }
+        match subscriber {
+            Some(subscriber) if subscriber.relay.is_some() => {
+                subscriber.relay.iter().for_each(Relay::stop);
+                self.membership.begin_to_leave(id);
+                self.subscribers.leaving.push((id, subscriber));
+            }
+            subscriber => self.forget(id, subscriber),
+        }
+    }
+
+    /// Takes back bits and chunks of the relays that have ended.
+    pub(crate) fn finish_relays(&mut self) {
+        let has_ended = |(_, subscriber): &mut (_, Subscriber)| {
+            subscriber.relay.as_ref().is_none_or(Relay::has_ended)
+        };
+        let ended: Vec<_> = self.subscribers.leaving.extract_if(.., has_ended).collect();
+        for (id, subscriber) in ended {
+            self.forget(id, Some(subscriber));
+        }
+    }
+
+    /// Takes back the bits and chunks of a subscription.
+    fn forget(&mut self, id: SubscriptionId, subscriber: Option<Subscriber>) {
+        let numbers = self.engine.call(move |engine| engine.unlink(id));
+        if let Some(subscriber) = subscriber {
+            let last = self.of_reader(id, &subscriber, numbers.unwrap_or_default());
+            let (delivered, filtered, lost) = (last.delivered, last.filtered, last.overrun);
+            tracing::info!(
+                subscriber = id.0,
+                group = last.group,
+                reader = last.name,
+                pid = last.pid,
+                uid = last.uid,
+                delivered,
+                filtered,
+                lost,
+                "left"
+            );
+            self.subscribers.departed.add(last, now_ns());
+            subscriber.memory.reclaim_elsewhere();
+        }
+        self.membership.leave(id);
+        self.changes.outdate();
+    }
+}
