@@ -79,6 +79,7 @@ static __noinline __u32 rt_hash(void *ctx, __u64 how, __u64 tag, __u64 captured,
 		.ctx = ctx,
 		.hook = how & 1,
 		.tag = tag,
+		.shift = rt_shift(tag, length),
 		.captured = captured,
 		.length = length,
 	};

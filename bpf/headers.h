@@ -57,6 +57,7 @@ struct rt_view {
 	void *ctx;
 	__u64 hook;
 	__u64 tag;
+	__u64 shift; /* rt_shift() of the tag */
 	__u64 captured;
 	const __u8 *bytes;
 	__u64 length; /* unknown to the verifier: used with rt_forget() */
@@ -98,10 +99,24 @@ static __always_inline void rt_copy_words(void *to, const __u8 *from, __u32 size
 		*(__u8 *)(to + at) = from[at];
 }
 
+/*
+ * Bytes of a restored tag. The verifier learns nothing of the tag or the result, so it does not follow all that
+ * comes once for packets with a tag and once for those without.
+ */
+static __always_inline __u64 rt_shift(__u64 tag, __u64 unknown)
+{
+	__u64 shift;
+
+	rt_forget(tag, unknown);
+	shift = tag ? RT_TAG : 0;
+	rt_forget(shift, unknown);
+	return shift;
+}
+
 /* Reads bytes after the first tag; returns 0 if they were not captured completely. */
 static __always_inline int rt_read(const struct rt_view *view, __u64 at, void *to, __u32 size)
 {
-	__u64 from = view->tag ? at - RT_TAG : at;
+	__u64 from = at - view->shift;
 
 	if (at + size > view->captured)
 		return 0;
@@ -129,6 +144,7 @@ static __always_inline int rt_ethernet(const struct rt_view *view, __u64 *at, in
 	__u32 type;
 
 	untagged.tag = 0;
+	untagged.shift = 0;
 	if (is_outer && view->tag) {
 		if (view->captured < RT_MACS + 2 || !rt_read(&untagged, 0, &head, RT_MACS))
 			return 0;

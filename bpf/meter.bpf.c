@@ -347,6 +347,7 @@ static __always_inline int rt_meter(void *ctx, enum rt_hook hook, __u64 length, 
 	struct rt_view view = {
 		.hook = RT_BYTES,
 		.tag = tag,
+		.shift = rt_shift(tag, length),
 		.captured = error ? 0 : captured + (tag ? RT_TAG : 0),
 		.bytes = lane->bytes,
 		.length = length,

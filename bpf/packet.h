@@ -27,7 +27,7 @@ struct rt_packet {
 /* Length on the wire, in bytes. */
 static __always_inline __u32 rt_wire_length(const struct rt_packet *packet)
 {
-	return packet->length + (packet->tag ? RT_TAG : 0);
+	return packet->length + rt_shift(packet->tag, packet->length);
 }
 
 /* Limits a length to 1 to `most`, a power of two, in a way that the verifier understands. */

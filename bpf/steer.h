@@ -51,9 +51,12 @@ struct rt_keys {
 
 static __always_inline __u32 rt_hash_by(const struct rt_packet *packet, __u32 what, __u32 captured)
 {
-	__u32 hash = rt_hash(packet->ctx, what | packet->hook, packet->tag, captured,
-			     packet->length);
+	__u64 tag = packet->tag;
+	__u32 hash;
 
+	/* What the function learns of the tag must not split the paths after it. */
+	rt_forget(tag, packet->length);
+	hash = rt_hash(packet->ctx, what | packet->hook, tag, captured, packet->length);
 	rt_forget(hash, packet->length);
 	return hash;
 }

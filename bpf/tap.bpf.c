@@ -173,6 +173,9 @@ static __always_inline int rt_take_tc(struct __sk_buff *ctx, __u32 direction)
 	/* The kernel numbers a packet's receive queue from 1. */
 	if (!direction && packet.queue)
 		packet.queue--;
+	/* Otherwise the verifier follows all that comes once for each of their values. */
+	rt_forget(packet.tag, packet.length);
+	rt_forget(packet.flags, packet.length);
 	done = rt_take(&packet);
 	return direction ? RT_TC_NEXT : rt_end_tc(ctx, &packet, done);
 }

@@ -160,6 +160,15 @@ fn tcx_programs_at(interface: u32, hook: libbpf_sys::bpf_attach_type) -> io::Res
 
 /// Id of a loaded program.
 pub fn program_id(program: BorrowedFd<'_>) -> io::Result<u32> {
+    Ok(program_info(program)?.id)
+}
+
+/// Instructions that the verifier followed for a program, over all paths.
+pub fn verifier_steps(program: BorrowedFd<'_>) -> io::Result<u32> {
+    Ok(program_info(program)?.verified_insns)
+}
+
+fn program_info(program: BorrowedFd<'_>) -> io::Result<libbpf_sys::bpf_prog_info> {
     let mut info = libbpf_sys::bpf_prog_info::default();
     let mut bytes = u32::try_from(size_of_val(&info)).map_err(io::Error::other)?;
     // SAFETY: `info` is as long as `bytes` says, and outlives the call.
@@ -167,7 +176,7 @@ pub fn program_id(program: BorrowedFd<'_>) -> io::Result<u32> {
         libbpf_sys::bpf_prog_get_info_by_fd(program.as_raw_fd(), &raw mut info, &raw mut bytes)
     };
     match error {
-        0 => Ok(info.id),
+        0 => Ok(info),
         error => Err(io::Error::from_raw_os_error(-error)),
     }
 }

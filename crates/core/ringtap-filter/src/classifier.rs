@@ -31,8 +31,7 @@ pub enum ClassifierError {
     NeedsEbpf { object: PathBuf },
     /// The link type has no known addresses.
     #[error(
-        "packets of link type \"{link_type}\" have no known addresses: use the balance \
-         round-robin or broadcast"
+        "packets of link type \"{link_type}\" have no known addresses, so flows and addresses cannot be divided"
     )]
     NoAddresses { link_type: LinkType },
 }

@@ -38,6 +38,16 @@ impl LinkType {
         }
     }
 
+    /// Link type of a file that states this number. Some writers state the number of libpcap's functions for raw IP
+    /// (12, which no link type of files has).
+    #[must_use]
+    pub fn of_file(number: u16) -> Self {
+        match number {
+            12 => Self::RAW_IP,
+            other => Self(other),
+        }
+    }
+
     /// The number of this link type in libpcap's functions on Linux; differs for old types.
     #[must_use]
     pub fn dlt(self) -> u16 {
@@ -85,5 +95,7 @@ mod tests {
         assert_eq!(LinkType::of_hardware(512), LinkType::UNKNOWN);
         assert_eq!(LinkType::RAW_IP.dlt(), 12);
         assert_eq!(LinkType::ETHERNET.dlt(), 1);
+        assert_eq!(LinkType::of_file(12), LinkType::RAW_IP);
+        assert_eq!(LinkType::of_file(113), LinkType::LINUX_SLL);
     }
 }

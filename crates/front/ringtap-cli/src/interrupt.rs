@@ -16,6 +16,7 @@ use signal_hook::iterator::Signals;
 use ringtap_client::Control;
 
 use crate::affinity::Steered;
+use crate::print;
 
 /// Signals by which users, terminals and services end a process.
 const ENDING: [i32; 3] = [SIGINT, SIGTERM, SIGHUP];
@@ -26,6 +27,9 @@ const ONE_REQUEST: Duration = Duration::from_millis(500);
 
 /// Time that a device may take to open after a request to end.
 const OPENING: Duration = Duration::from_secs(60);
+
+/// Time after which the user hears that no packet is captured yet.
+const SLOW: Duration = Duration::from_secs(1);
 
 /// Requests to end a capture, from before its device opens.
 pub(crate) struct EndRequests {
@@ -52,6 +56,22 @@ impl EndRequests {
             }
         })?;
         Ok(EndRequests { requests, is_open })
+    }
+
+    /// Tells the user once if the capture does not open within [`SLOW`]: the kernel's check of programs takes longer
+    /// on a busy machine.
+    pub(crate) fn note_if_slow(self, device: String) -> Result<Self> {
+        let opened = Arc::clone(&self.is_open);
+        start("opening", move || {
+            thread::sleep(SLOW);
+            if !opened.load(Ordering::Relaxed) {
+                print::note(format_args!(
+                    "ringtap: {device} is still opening, and no packet is captured yet (of an interface, the kernel \
+                     checks the programs first)"
+                ));
+            }
+        })?;
+        Ok(self)
     }
 
     /// Stops the capture at the first request, which may have come already, and after `duration` if there

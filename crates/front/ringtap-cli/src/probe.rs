@@ -135,9 +135,13 @@ pub(crate) fn run(args: &ProbeArgs) -> Result<ExitCode> {
         true => args.user.reading(&args.input, &Placement::default())?,
         false => args.user.keeping(kind, &Placement::default())?,
     };
-    let requests = keeps.start_early(|| match args.config {
-        Some(_) => EndRequests::by(&[SIGINT, SIGTERM]),
-        None => EndRequests::new(),
+    let requests = keeps.start_early(|| {
+        let requests = match args.config {
+            Some(_) => EndRequests::by(&[SIGINT, SIGTERM]),
+            None => EndRequests::new(),
+        };
+        let device = args.input.interface().or(args.input.file());
+        requests?.note_if_slow(device.unwrap_or("the capture").to_owned())
     })?;
     // From now on, SIGHUP does not end a probe that has a file to read again.
     let hangups = args.config.as_ref().map(|_| Signals::new([SIGHUP]));
@@ -179,18 +183,18 @@ pub(crate) fn run(args: &ProbeArgs) -> Result<ExitCode> {
     let workers = captures.len();
     // After the rights are gone, so that files belong to the user of -Z.
     let none = Confinement::keeping(CapabilitySet::empty());
+    let when_full = match is_live {
+        true => WhenFull::Drop,
+        false => WhenFull::Wait,
+    };
     let (is_json, mut exporters) =
-        none.start_early(|| open_exporters(args, &exports, ProbeOutput(stop)))?;
+        none.start_early(|| open_exporters(args, &exports, ProbeOutput(stop), when_full))?;
     let totals = ProbeMetrics::default();
     if args.metrics.is_some() {
         exporters.push(Box::new(totals.clone()));
     }
     let libraries = libraries.map(|own| own.start(&args.input.filter_text()));
     let libraries = libraries.transpose()?;
-    let when_full = match is_live {
-        true => WhenFull::Drop,
-        false => WhenFull::Wait,
-    };
     let probe = Probe::start(captures, meter, plan, exporters, when_full, libraries)?;
     let control = probe.control();
     let _metrics = match args.metrics {
@@ -228,7 +232,11 @@ pub(crate) fn run(args: &ProbeArgs) -> Result<ExitCode> {
     }
     outcome.result?;
     reading::require_balance(&outcome.counters)?;
-    Ok(ExitCode::SUCCESS)
+    // The notes have the reasons.
+    Ok(match outcome.ledger.records_failed() {
+        0 => ExitCode::SUCCESS,
+        _ => ExitCode::FAILURE,
+    })
 }
 
 type EndProbe = Arc<dyn Fn() + Send + Sync>;
@@ -252,6 +260,7 @@ fn open_exporters(
     args: &ProbeArgs,
     exports: &[ExportPlan],
     output: ProbeOutput,
+    when_full: WhenFull,
 ) -> Result<(bool, Vec<Box<dyn Exporter>>)> {
     let mut to_stdout = exports.is_empty().then_some(args.json);
     let mut destinations = Vec::new();
@@ -269,7 +278,7 @@ fn open_exporters(
         None => {}
     }
     for destination in destinations.into_iter().chain(&args.export) {
-        exporters.push(destination.clone().open()?);
+        exporters.push(destination.clone().open(when_full)?);
     }
     Ok((to_stdout.unwrap_or(args.json), exporters))
 }

@@ -58,7 +58,7 @@ fn changes_under_load_lose_no_packet_and_no_flow_record() {
                     .wait_for_stderr("the configuration is in force", LIMIT);
             }
             let _done = probe.ctl(&["disable", "sizes"]).success();
-            let _done = probe.ctl(&["period", "sizes", "2"]).success();
+            let _done = probe.ctl(&["period", "sizes", "2s"]).success();
             let _done = probe.ctl(&["enable", "sizes"]).success();
         }
         sender.join().expect("it sends");

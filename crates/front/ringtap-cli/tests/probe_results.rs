@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Where `ringtap probe` sends its results: destinations, reports, metrics.
 
+use std::fs::File;
 use std::io::{Read as _, Write as _};
-use std::net::TcpStream;
+use std::net::{TcpStream, UdpSocket};
+use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use ringtap_testkit::{Finished, LIMIT, Namespace, Running, require_root};
+use ringtap_testkit::{Finished, LIMIT, Namespace, Running, require_root, say_skipped};
 use serde_json::Value;
 
 const BINARY: &str = env!("CARGO_BIN_EXE_ringtap");
@@ -49,6 +51,82 @@ fn results_of_a_file_become_parquet_and_a_report() {
     );
 }
 
+/// A file with packets of 40 flows.
+fn recorded(folder: &Path) -> String {
+    let packets = folder.join("packets.pcapng").display().to_string();
+    let sim = "sim:max?burst=2000&flows=40";
+    let _recorded = ringtap(&["record", "-q", "-i", sim, "-w", &packets]).success();
+    packets
+}
+
+#[test]
+fn a_file_whose_records_are_lost_tells_so_and_fails() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let packets = recorded(folder.path());
+    let socket = UdpSocket::bind("127.0.0.1:0").expect("a port");
+    let absent = socket.local_addr().expect("its address");
+    drop(socket);
+    let export = format!("ipfix:udp://{absent}");
+    let ended = ringtap(&["probe", "-r", &packets, "--json", "--export", &export]);
+    let name = format!("ringtap: ipfix udp://{absent}: ");
+    let lines: Vec<_> = ended.stderr.lines().collect();
+    // A line at the first loss comes before it, unless all is over by then.
+    let told = lines.iter().rfind(|line| line.starts_with(&name));
+    let told = told.expect("a line about the collector");
+    assert!(told.contains(" records were lost: "), "{lines:?}");
+    assert!(told.contains("Connection refused"), "{lines:?}");
+    assert_eq!(ended.status.code(), Some(1), "{lines:?}");
+}
+
+#[test]
+fn a_reading_program_that_ends_first_is_no_loss() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let packets = recorded(folder.path());
+    let script = format!("{BINARY} probe -r {packets} --json | :; exit ${{PIPESTATUS[0]}}");
+    let mut command = Command::new("bash");
+    command.args(["-c", &script]);
+    let ended = Running::start(command).wait(LIMIT);
+    assert!(ended.stderr.contains("Broken pipe"), "{}", ended.stderr);
+    assert!(!ended.stderr.contains("lost"), "{}", ended.stderr);
+}
+
+#[test]
+fn a_file_for_a_broker_that_is_gone_ends_with_the_librarys_reason() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let packets = recorded(folder.path());
+    // Nobody listens at the port of `tcpmux`.
+    let export = "kafka:127.0.0.1:1/flows";
+    let ended = ringtap(&["probe", "-r", &packets, "--json", "--export", export]);
+    assert_eq!(ended.status.code(), Some(1));
+    if ended.stderr.contains("apt install") {
+        say_skipped(&ended.stderr);
+        return;
+    }
+    assert!(
+        ended.stderr.contains("kafka 127.0.0.1:1/flows: ")
+            && ended.stderr.contains("Connection refused"),
+        "{}",
+        ended.stderr
+    );
+    assert_eq!(ended.stdout, "", "nothing was analysed");
+}
+
+#[test]
+fn a_probe_that_opens_slowly_tells_so() {
+    let folder = tempfile::tempdir().expect("a folder");
+    // Opens when somebody writes.
+    let pipe = folder.path().join("packets");
+    let mut command = Command::new("mkfifo");
+    command.arg(&pipe);
+    let _made = Running::start(command).wait(LIMIT).success();
+    let mut command = Command::new(BINARY);
+    command.args(["probe", "-r"]).arg(&pipe);
+    let probe = Running::start(command);
+    probe.wait_for_stderr("is still opening, and no packet is captured yet", LIMIT);
+    drop(File::create(&pipe).expect("the pipe"));
+    let _empty = probe.wait(LIMIT);
+}
+
 #[test]
 fn a_destination_that_is_none_ends_the_probe_with_a_reason() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -85,7 +163,7 @@ fn a_running_probe_has_metrics() {
     loop {
         net.inject("tx0", &[frame()]);
         let text = net.enter(scrape);
-        if text.contains("ringtap_probe_value{analysis=\"top sources\"")
+        if text.contains("ringtap_probe_value{analysis=\"top source\"")
             && text.contains("key=\"10.0.0.1\"")
         {
             break;

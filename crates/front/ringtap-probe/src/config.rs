@@ -125,6 +125,15 @@ impl ProbeConfig {
     }
 }
 
+/// Parses a time as in a file: `500ms`, `5s`, `10m`, `1h`.
+///
+/// # Errors
+///
+/// What a time looks like.
+pub fn time(text: &str) -> Result<Duration, String> {
+    keys::duration(text).ok_or_else(|| format!("expected {}", keys::TIME))
+}
+
 fn export(to: &str) -> Result<ExportPlan, String> {
     match to {
         "text" => Ok(ExportPlan::Text),

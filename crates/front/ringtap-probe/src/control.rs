@@ -396,11 +396,6 @@ fn in_kernel(plan: &ProbePlan) -> (u32, Vec<(&str, AnalysisKind)>) {
 }
 
 fn find(plan: &ProbePlan, name: &str) -> Result<AnalysisPlan, CommandError> {
-    if plan.libraries.iter().any(|one| one.name == name) {
-        return Err(CommandError(format!(
-            "\"{name}\" runs in processes of its own: change it in the file, and start the probe again"
-        )));
-    }
     plan.analysis(name).cloned().map_err(CommandError)
 }
 

@@ -10,6 +10,7 @@ pub mod ipfix;
 pub mod json;
 #[cfg(feature = "kafka")]
 pub mod kafka;
+mod lines;
 #[cfg(feature = "parquet")]
 pub mod parquet;
 pub mod prometheus;
@@ -57,6 +58,17 @@ pub trait Exporter: Send {
     fn lost(&self) -> u64 {
         0
     }
+
+    /// A further writer to the same destination, for a thread that helps when many records wait; `None` if all
+    /// records have to go through one writer.
+    fn helper(&self) -> Option<Box<dyn Exporter>> {
+        None
+    }
+
+    /// Whether the reading program ended first, like `head`: what it did not read needs no warning.
+    fn is_unread(&self) -> bool {
+        false
+    }
 }
 
 /// Why an exporter failed; the message says what to do.
@@ -92,11 +104,22 @@ pub struct ExportCounters {
     pub waiting: u64,
     /// Times that a destination which had failed for a second or longer was back.
     pub reconnects: u64,
+    /// Whether the reading program ended first.
+    #[serde(skip)]
+    pub unread: bool,
 }
 
 impl ExportCounters {
     /// Records that were lost, because the queue was full or writing failed.
     pub fn lost(&self) -> u64 {
         self.dropped_queue_full + self.dropped_failed
+    }
+
+    /// Records that the destination refused or did not take to the end, unless nobody reads them any more.
+    pub fn failed(&self) -> u64 {
+        match self.unread {
+            true => 0,
+            false => self.dropped_failed + self.waiting,
+        }
     }
 }

@@ -136,4 +136,9 @@ impl ProbeLedger {
     pub fn records_lost(&self) -> u64 {
         self.exporters.iter().map(ExportCounters::lost).sum()
     }
+
+    /// Records that a destination refused or did not take to the end.
+    pub fn records_failed(&self) -> u64 {
+        self.exporters.iter().map(ExportCounters::failed).sum()
+    }
 }

@@ -38,7 +38,7 @@ pub struct ProbePlan {
 }
 
 impl ProbePlan {
-    /// The plan of a probe without configuration: flows, and every `every` the largest sources,
+    /// The plan of a probe without configuration, with the names that the same analyses have in a file: flows, and every `every` the largest sources,
     /// destinations, ports and flows, frame sizes, and the number of sources.
     pub fn standard(every: Option<Duration>) -> Self {
         let top = |by| AnalysisKind::Top { by, count: 10 };
@@ -49,13 +49,13 @@ impl ProbePlan {
         };
         let kinds = [
             ("flows", AnalysisKind::Flows(flows)),
-            ("top sources", top(KeyPart::Source)),
-            ("top destinations", top(KeyPart::Destination)),
-            ("top ports", top(KeyPart::Port)),
-            ("top flows", top(KeyPart::Flow)),
-            ("frame sizes", AnalysisKind::Sizes),
+            ("top source", top(KeyPart::Source)),
+            ("top destination", top(KeyPart::Destination)),
+            ("top port", top(KeyPart::Port)),
+            ("top flow", top(KeyPart::Flow)),
+            ("sizes", AnalysisKind::Sizes),
             (
-                "distinct sources",
+                "distinct source",
                 AnalysisKind::Cardinality {
                     by: KeyPart::Source,
                 },
@@ -94,6 +94,11 @@ impl ProbePlan {
     pub(crate) fn analysis(&self, name: &str) -> Result<&AnalysisPlan, String> {
         let found = self.analyses.iter().find(|one| one.name == name);
         found.ok_or_else(|| {
+            if self.libraries.iter().any(|one| one.name == name) {
+                return format!(
+                    "\"{name}\" is a library, which runs in processes of its own: change it in the file, and start the probe again"
+                );
+            }
             let known: Vec<_> = self.analyses.iter().map(|one| one.name.as_str()).collect();
             let known = known.join(", ");
             format!("there is no analysis \"{name}\"; the analyses are: {known}")

@@ -202,6 +202,7 @@ impl Probe {
             }
             self.actions.act(&mut results, &mut records, &mut note);
             self.outlets.send(&mut records);
+            self.outlets.warn(&mut note);
         }
         self.merger.finish(&mut results);
         // A thread that waits to send a message ends.
@@ -227,7 +228,7 @@ impl Probe {
             ledger.libraries = libraries.map(|one| one.of(captured)).collect();
         }
         if let Some(outlets) = Arc::into_inner(self.outlets) {
-            ledger.exporters = outlets.finish(self.end_limit);
+            ledger.exporters = outlets.finish(self.end_limit, &mut note);
         }
         Ok(ProbeOutcome {
             ledger,

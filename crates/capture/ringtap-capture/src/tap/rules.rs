@@ -8,6 +8,8 @@
 //! - When new rules are in force, no instance of an old program is running.
 
 mod load;
+#[cfg(test)]
+mod tests;
 mod user;
 
 use std::io;

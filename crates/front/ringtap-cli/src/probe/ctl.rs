@@ -10,13 +10,13 @@ use anyhow::{Context, Result};
 use clap::Subcommand;
 use ringtap_ipc::folder::Folder;
 use ringtap_ipc::socket::Listener;
-use ringtap_probe::config::{ExportPlan, ProbeConfig};
+use ringtap_probe::config::{ExportPlan, ProbeConfig, time};
 use ringtap_probe::ctl::{SOCKET, default_path, send};
 use ringtap_probe::{PlanReader, ProbeCommand, ProbeControl};
 use signal_hook::iterator::Signals;
 
 use crate::confine::UserArgs;
-use crate::{print, reading};
+use crate::print;
 
 #[derive(Subcommand, Debug)]
 pub(crate) enum ProbeVerb {
@@ -37,11 +37,12 @@ pub(crate) enum CtlCommand {
     Enable { analysis: String },
     /// Switch an analysis off; its results so far appear.
     Disable { analysis: String },
-    /// Change the seconds between an analysis' results.
+    /// Change the time between an analysis' results.
     Period {
         analysis: String,
-        #[arg(value_parser = reading::seconds)]
-        seconds: Duration,
+        /// As in the file: 500ms, 5s, 10m, 1h.
+        #[arg(value_parser = time)]
+        period: Duration,
     },
     /// Give the results so far now, of one analysis or of all but flows.
     Snapshot { analysis: Option<String> },
@@ -58,9 +59,7 @@ pub(super) fn run(verb: &ProbeVerb) -> Result<ExitCode> {
     let command = match command {
         CtlCommand::Enable { analysis } => ProbeCommand::Enable(analysis.clone()),
         CtlCommand::Disable { analysis } => ProbeCommand::Disable(analysis.clone()),
-        CtlCommand::Period { analysis, seconds } => {
-            ProbeCommand::Period(analysis.clone(), *seconds)
-        }
+        CtlCommand::Period { analysis, period } => ProbeCommand::Period(analysis.clone(), *period),
         CtlCommand::Snapshot { analysis } => ProbeCommand::Snapshot(analysis.clone()),
         CtlCommand::Reload => ProbeCommand::Reload,
         CtlCommand::Status => ProbeCommand::Status,

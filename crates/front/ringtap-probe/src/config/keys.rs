@@ -12,6 +12,9 @@ use toml::de::{DeTable, DeValue};
 
 use super::ConfigError;
 
+/// What a time looks like, for messages.
+pub(super) const TIME: &str = "a time above 0, like 500ms, 5s, 10m or 1h";
+
 /// One table.
 pub(super) struct KeyTable<'a> {
     /// Name and text of the file.
@@ -51,8 +54,7 @@ impl<'a> KeyTable<'a> {
     }
 
     pub(super) fn time(&mut self, key: &'static str) -> Read<Duration> {
-        let expected = "a time above 0, like 500ms, 5s, 10m or 1h";
-        self.value(key, expected, |value| duration(value.as_str()?))
+        self.value(key, TIME, |value| duration(value.as_str()?))
     }
 
     /// As [`KeyTable::time`], refused if it is shorter than `least`.
@@ -151,8 +153,8 @@ impl<'a> KeyTable<'a> {
     }
 }
 
-/// A number above 0 with `ms`, `s`, `m` or `h`.
-fn duration(text: &str) -> Option<Duration> {
+/// A number above 0 with `ms`, `s`, `m` or `h`; `None` for another text.
+pub(super) fn duration(text: &str) -> Option<Duration> {
     let digits = text.find(|c: char| !c.is_ascii_digit())?;
     let (number, unit) = text.split_at(digits);
     let milliseconds = match unit {

@@ -174,8 +174,8 @@ fn what_is_wrong_is_told_with_its_line_and_key_and_what_is_possible() {
             "line 3, when: expected NAME > NUMBER",
         ),
         (
-            "[[action]]\ndo = \"alarm\"\nwhen = \"top sources.distinct > 0\"",
-            "line 3, when: \"top sources\" has the values bytes, packets",
+            "[[action]]\ndo = \"alarm\"\nwhen = \"top source.distinct > 0\"",
+            "line 3, when: \"top source\" has the values bytes, packets",
         ),
         (
             "[[action]]\ndo = \"period\"\nanalysis = \"flows\"\nperiod = \"1s\"\nevery = \"5s\"",

@@ -2,6 +2,7 @@
 //! Destinations of results as a user names them: `KIND:PLACE?SETTING=VALUE&…`.
 
 use std::fs::File;
+use std::num::NonZeroU32;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -11,28 +12,54 @@ use ringtap_ipc::folder::link_flags;
 
 use super::ipfix::{Collector, FlowExporter, FlowProtocol};
 use super::json::JsonLines;
-use super::{ExportError, Exporter};
+use super::{ExportError, Exporter, WhenFull};
 
 /// The kinds of destinations, for messages.
 const KINDS: &str = "ipfix:udp://ADDRESS:PORT, ipfix:tcp://ADDRESS:PORT, ipfix-uniflow:udp://ADDRESS:PORT, \
     netflow9:udp://ADDRESS:PORT, json:FILE, parquet:FOLDER, kafka:HOST:PORT/TOPIC";
 /// Time between two transmissions of templates.
 const TEMPLATES: Duration = Duration::from_secs(60);
+/// Flows of a file that a collector of datagrams gets each second: most collectors have room for about 100 datagrams,
+/// and on a busy machine do not run for a tenth of a second.
+const FILE_RATE: NonZeroU32 = NonZeroU32::new(10_000).expect("not 0");
 /// Time for which a Parquet file is written.
 const ROTATE: Duration = Duration::from_secs(300);
 
 /// A destination, checked but not opened.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Destination {
-    /// Flow records to a collector, with the number of the observation domain and the time between two
-    /// transmissions of templates.
-    Flows(FlowProtocol, Collector, u32, Duration),
+    /// Flow records to a collector.
+    Flows(FlowDestination),
     /// Lines of JSON at the end of a file.
     JsonFile(PathBuf),
     /// Parquet files in a folder, a new one after this time.
     Parquet(PathBuf, Duration),
     /// Records to a topic of these brokers, with settings of librdkafka.
     Kafka(String, String, Vec<(String, String)>),
+}
+
+/// A collector of flow records.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct FlowDestination {
+    protocol: FlowProtocol,
+    collector: Collector,
+    /// Number of the observation domain.
+    domain: u32,
+    /// Time between two transmissions of templates.
+    templates: Duration,
+    /// Flows per second, 0 for no limit; `None`: as the packets' source needs it.
+    rate: Option<u32>,
+}
+
+impl FlowDestination {
+    /// A packet source that waits gives the flows of hours in a moment, and no datagram is sent again.
+    fn rate(&self, when_full: WhenFull) -> Option<NonZeroU32> {
+        match self.rate {
+            Some(rate) => NonZeroU32::new(rate),
+            None if self.collector.is_tcp() || when_full == WhenFull::Drop => None,
+            None => Some(FILE_RATE),
+        }
+    }
 }
 
 type Parsed = Result<Destination, ExportError>;
@@ -73,15 +100,17 @@ impl FromStr for Destination {
 }
 
 impl Destination {
-    /// The exporter.
+    /// The exporter. With [`WhenFull::Wait`] a broker must answer now.
     ///
     /// # Errors
     ///
     /// The exporter cannot start.
-    pub fn open(self) -> Result<Box<dyn Exporter>, ExportError> {
+    pub fn open(self, when_full: WhenFull) -> Result<Box<dyn Exporter>, ExportError> {
         Ok(match self {
-            Destination::Flows(protocol, collector, domain, templates) => {
-                Box::new(FlowExporter::new(protocol, collector, domain, templates)?)
+            Destination::Flows(to) => {
+                let exporter =
+                    FlowExporter::new(to.protocol, to.collector, to.domain, to.templates)?;
+                Box::new(exporter.at_rate(to.rate(when_full)))
             }
             Destination::JsonFile(path) => {
                 let name = path.display().to_string();
@@ -101,13 +130,13 @@ impl Destination {
             }
             #[cfg(feature = "kafka")]
             Destination::Kafka(brokers, topic, settings) => {
-                let settings: Vec<_> = settings
-                    .iter()
-                    .map(|(name, value)| (&**name, &**value))
-                    .collect();
-                Box::new(super::kafka::KafkaExporter::new(
-                    &brokers, &topic, &settings,
-                )?)
+                let settings = settings.iter();
+                let settings: Vec<_> = settings.map(|(name, value)| (&**name, &**value)).collect();
+                let open = match when_full {
+                    WhenFull::Drop => super::kafka::KafkaExporter::new,
+                    WhenFull::Wait => super::kafka::KafkaExporter::for_file,
+                };
+                Box::new(open(&brokers, &topic, &settings)?)
             }
             #[cfg(not(all(feature = "parquet", feature = "kafka")))]
             _ => {
@@ -120,17 +149,27 @@ impl Destination {
 }
 
 fn flows(protocol: FlowProtocol, collector: &str, settings: &[(&str, &str)]) -> Parsed {
-    let (mut domain, mut templates) = (0, TEMPLATES);
+    let (mut domain, mut templates, mut rate) = (0, TEMPLATES, None);
     for (name, value) in settings {
         match *name {
             "domain" => domain = number(name, value)?,
             "templates" => templates = Duration::from_secs(number(name, value)?.into()),
-            _ => return Err(unknown(name, "domain, templates (seconds)")),
+            "rate" => rate = Some(number(name, value)?),
+            _ => {
+                let known = "domain, templates (seconds), rate (flows per second)";
+                return Err(unknown(name, known));
+            }
         }
     }
     let collector: Collector = collector.parse()?;
     protocol.require_transport(collector)?;
-    Ok(Destination::Flows(protocol, collector, domain, templates))
+    Ok(Destination::Flows(FlowDestination {
+        protocol,
+        collector,
+        domain,
+        templates,
+        rate,
+    }))
 }
 
 fn json(file: &str, settings: &[(&str, &str)]) -> Parsed {
@@ -210,13 +249,33 @@ mod tests {
     }
 
     #[test]
+    fn a_file_is_paced_over_datagrams_and_a_user_may_choose_another_rate() {
+        use WhenFull::{Drop, Wait};
+        let udp = "ipfix:udp://127.0.0.1:4739";
+        for (text, when_full, want) in [
+            (udp.to_owned(), Wait, Some(10_000)),
+            (udp.to_owned(), Drop, None),
+            (udp.replace("udp", "tcp"), Wait, None),
+            (format!("{udp}?rate=5"), Wait, Some(5)),
+            (format!("{udp}?rate=5"), Drop, Some(5)),
+            (format!("{udp}?rate=0"), Wait, None),
+        ] {
+            let Ok(Destination::Flows(to)) = text.parse() else {
+                panic!("{text}")
+            };
+            let rate = to.rate(when_full).map(NonZeroU32::get);
+            assert_eq!(rate, want, "{text} {when_full:?}");
+        }
+    }
+
+    #[test]
     fn an_exporter_has_the_name_of_its_destination() {
         for text in [
             "ipfix:udp://127.0.0.1:4739?domain=5",
             "netflow9:udp://[::1]:2055?templates=10",
         ] {
             let destination: Destination = text.parse().expect(text);
-            let name = destination.open().expect(text).name();
+            let name = destination.open(WhenFull::Wait).expect(text).name();
             let place = text.split_once('?').expect("settings").0;
             assert_eq!(name.replacen(' ', ":", 1), place);
         }

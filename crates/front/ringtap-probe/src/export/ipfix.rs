@@ -8,10 +8,12 @@
 
 mod fields;
 mod message;
+mod pace;
 mod socket;
 
 use std::fmt;
 use std::net::SocketAddr;
+use std::num::NonZeroU32;
 use std::str::FromStr;
 use std::time::{Duration, Instant};
 
@@ -19,6 +21,7 @@ use super::{ExportError, Exporter};
 use crate::record::{FlowRecord, Record};
 use fields::data_records;
 use message::FlowMessage;
+use pace::Pace;
 use socket::{CollectorSocket, SendOutcome};
 
 /// Protocol of the messages.
@@ -81,7 +84,9 @@ pub struct FlowExporter {
     templates_due: Option<Instant>,
     /// Data records (IPFIX) or messages (NetFlow v9) sent so far.
     sequence: u32,
+    pace: Pace,
     lost: u64,
+    /// The last failure since the last [`Exporter::tick`].
     failure: Option<ExportError>,
 }
 
@@ -117,9 +122,19 @@ impl FlowExporter {
             template_every,
             templates_due: None,
             sequence: 0,
+            pace: Pace::default(),
             lost: 0,
             failure: None,
         })
+    }
+
+    /// Sends at most this many flows a second, evenly; `None`: as they come.
+    #[must_use]
+    pub fn at_rate(self, flows_per_second: Option<NonZeroU32>) -> Self {
+        FlowExporter {
+            pace: flows_per_second.map(Pace::new).unwrap_or_default(),
+            ..self
+        }
     }
 
     /// A message for this flow and others, with the templates in front if they are due.
@@ -140,8 +155,9 @@ impl FlowExporter {
             FlowProtocol::NetflowV9 => 1,
             _ => records,
         });
+        self.pace.wait(flows);
         match self.socket.send(&bytes, flows) {
-            SendOutcome::All => self.failure = None,
+            SendOutcome::All => {}
             SendOutcome::Lost(lost, failure) => {
                 self.lost += u64::from(lost);
                 self.failure = Some(failure);
@@ -161,7 +177,7 @@ impl FlowExporter {
 }
 
 impl Collector {
-    fn is_tcp(self) -> bool {
+    pub(super) fn is_tcp(self) -> bool {
         matches!(self, Collector::Tcp(_))
     }
 }
@@ -203,7 +219,7 @@ impl Exporter for FlowExporter {
     }
 
     fn flush(&mut self) -> Result<(), ExportError> {
-        Ok(())
+        self.failure.take().map_or(Ok(()), Err)
     }
 
     fn lost(&self) -> u64 {

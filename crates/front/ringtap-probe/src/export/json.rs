@@ -5,20 +5,21 @@ use std::io::Write;
 
 use serde_json::{Map, Value, json};
 
+use super::lines::LineOutput;
 use super::{ExportError, Exporter};
 use crate::analysis::protocol_word;
 use crate::record::{Details, DnsRecord, FlowKey, FlowRecord, Measurement, Record};
 
 /// Writes records as lines of JSON.
 pub struct JsonLines<W> {
-    output: W,
+    output: LineOutput<W>,
     name: String,
 }
 
 impl<W: Write + Send> JsonLines<W> {
     /// Writes to `output`, which `name` names in messages.
     pub fn new(output: W, name: impl Into<String>) -> Self {
-        let name = name.into();
+        let (name, output) = (name.into(), LineOutput::new(output));
         JsonLines { output, name }
     }
 }
@@ -34,12 +35,15 @@ impl<W: Write + Send> Exporter for JsonLines<W> {
             serde_json::to_writer(&mut lines, &object(record)).map_err(std::io::Error::from)?;
             lines.push(b'\n');
         }
-        self.output.write_all(&lines)?;
-        Ok(self.output.flush()?)
+        self.output.write(&lines)
     }
 
     fn flush(&mut self) -> Result<(), ExportError> {
-        Ok(self.output.flush()?)
+        Ok(())
+    }
+
+    fn is_unread(&self) -> bool {
+        self.output.is_unread()
     }
 }
 

@@ -4,7 +4,8 @@
 //! Invariants
 //! - librdkafka holds at most [`BACKLOG_KB`] of messages. While that is full, the exporter's thread
 //!   waits, and the queue in front of the exporter counts what it drops.
-//! - A message that no broker acknowledged within `message.timeout.ms` is counted as lost.
+//! - A message that no broker acknowledged within `message.timeout.ms` is counted as lost. From then until the next
+//!   acknowledgement nothing waits for room.
 
 #[expect(unsafe_code, reason = "functions of the C library librdkafka")]
 mod library;
@@ -15,6 +16,10 @@ use library::{KafkaProducer, Produced};
 
 /// Most memory for messages that wait for a broker, in units of 1,024 bytes.
 const BACKLOG_KB: &str = "16384";
+/// Longest wait for a broker at the start of a file, in milliseconds.
+const START_MS: i32 = 5_000;
+/// Longest wait for the acknowledgement of a file's message, in milliseconds.
+const FILE_PATIENCE_MS: &str = "10000";
 /// Longest wait for acknowledgements in milliseconds; at the end, the exporter's queue has a limit of its own.
 const FLUSH_MS: i32 = 300_000;
 
@@ -48,6 +53,24 @@ impl KafkaExporter {
             producer: KafkaProducer::new(topic, &settings)?,
         })
     }
+
+    /// An exporter of a file's records: a broker must answer now, and has to acknowledge messages within seconds.
+    ///
+    /// # Errors
+    ///
+    /// As for [`KafkaExporter::new`]; no broker answers.
+    pub fn for_file(
+        brokers: &str,
+        topic: &str,
+        settings: &[(&str, &str)],
+    ) -> Result<Self, ExportError> {
+        let patience = [("message.timeout.ms", FILE_PATIENCE_MS)];
+        let exporter = KafkaExporter::new(brokers, topic, &[&patience, settings].concat())?;
+        match exporter.producer.find_broker(START_MS) {
+            Ok(()) => Ok(exporter),
+            Err(reason) => Err(ExportError(format!("{}: {reason}", exporter.name))),
+        }
+    }
 }
 
 impl Exporter for KafkaExporter {
@@ -60,6 +83,10 @@ impl Exporter for KafkaExporter {
             let value = json::object(record).to_string();
             let key = key_of(record);
             while self.producer.produce(&key, &value) == Produced::Full {
+                if self.producer.is_down() {
+                    self.producer.give_up();
+                    break;
+                }
                 // Ends, because a message leaves the backlog after `message.timeout.ms`.
                 self.producer.poll(100);
             }
@@ -83,6 +110,7 @@ impl Exporter for KafkaExporter {
                 self.name
             ))),
         }
+        .and(self.tick())
     }
 
     fn lost(&self) -> u64 {

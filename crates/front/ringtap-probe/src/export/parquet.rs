@@ -3,7 +3,7 @@
 //!
 //! Invariants
 //! - A file has its final name only when it is complete; before, its name begins with a dot.
-//! - At most [`ROW_GROUP`] rows of each table are in memory.
+//! - At most [`ROW_GROUP`] rows of each table are in the memory of each thread.
 
 mod columns;
 mod rows;
@@ -22,6 +22,7 @@ const ROW_GROUP: usize = 16_384;
 /// Writes `FOLDER/flows/*.parquet`, `FOLDER/dns/*.parquet` and `FOLDER/measurements/*.parquet`.
 pub struct ParquetExporter {
     folder: PathBuf,
+    rotate: Duration,
     flows: RowGroups<FlowRecord>,
     dns: RowGroups<DnsRecord>,
     values: RowGroups<ValueRow>,
@@ -48,6 +49,7 @@ impl ParquetExporter {
         let values = RowGroups::new(values, value_columns(), rotate)?;
         Ok(ParquetExporter {
             folder,
+            rotate,
             flows,
             dns,
             values,
@@ -104,7 +106,13 @@ impl Exporter for ParquetExporter {
     fn flush(&mut self) -> Result<(), ExportError> {
         let flows = self.flows.finish();
         let dns = self.dns.finish();
-        self.values.finish().and(flows).and(dns)
+        let failure = self.failure.take().map_or(Ok(()), Err);
+        self.values.finish().and(flows).and(dns).and(failure)
+    }
+
+    fn helper(&self) -> Option<Box<dyn Exporter>> {
+        let helper = ParquetExporter::new(self.folder.clone(), self.rotate);
+        Some(Box::new(helper.ok()?))
     }
 
     fn lost(&self) -> u64 {

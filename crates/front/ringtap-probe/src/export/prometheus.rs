@@ -323,6 +323,18 @@ mod tests {
     }
 
     #[test]
+    fn each_metric_has_a_description() {
+        let mut exporter = ProbeMetrics::default();
+        exporter.write(&values(1, &["x"])).expect("memory");
+        let text = exporter.exposition(&ProbeLedger::default()).expect("text");
+        let names = |start| -> Vec<_> {
+            let lines = text.lines().filter_map(|line| line.strip_prefix(start));
+            lines.filter_map(|line| line.split(' ').next()).collect()
+        };
+        assert_eq!(names("# TYPE "), names("# HELP "), "{text}");
+    }
+
+    #[test]
     fn values_beyond_the_limit_are_counted() {
         let metrics = ProbeMetrics::default();
         let mut exporter = metrics.clone();

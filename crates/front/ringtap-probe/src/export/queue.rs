@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Bounded queues in front of the exporters' threads.
 
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::io;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use ringtap::{CapabilitySet, limit_thread};
+use ringtap_ipc::mutex::lock;
 use ringtap_pool::number::{to_u64, to_usize};
 
 use super::{ExportCounters, ExportError, Exporter};
@@ -19,6 +21,10 @@ const TICK: Duration = Duration::from_secs(1);
 const PAUSE: Duration = Duration::from_millis(2);
 /// Records that may wait for each exporter.
 const MOST_WAITING: u32 = 100_000;
+/// Records that wait before the helpers of an exporter write too.
+const HELPED_WAITING: u64 = 10_000;
+/// Most helpers of an exporter; at most one for each two processors.
+const MOST_HELPERS: usize = 4;
 
 /// What a sender does when the queue is full.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,11 +54,11 @@ pub(crate) struct ExportQueues {
     when_full: WhenFull,
 }
 
-/// An exporter's thread and its queue.
+/// An exporter's threads and their queue.
 struct ExportQueue {
     sender: SyncSender<Records>,
     account: Arc<ExportAccount>,
-    thread: JoinHandle<()>,
+    threads: Vec<JoinHandle<()>>,
 }
 
 /// The counters of an exporter, for any thread.
@@ -65,7 +71,14 @@ pub(crate) struct ExportAccount {
     waiting: AtomicU64,
     reconnects: AtomicU64,
     most_waiting: u64,
+    /// The failure that lasts.
     failure: Mutex<Option<String>>,
+    /// The last failure, which explains losses.
+    reason: Mutex<Option<String>>,
+    unread: AtomicBool,
+    /// No records come any more.
+    ended: AtomicBool,
+    warned: AtomicBool,
 }
 
 impl ExportQueues {
@@ -106,10 +119,21 @@ impl ExportQueues {
         }
     }
 
-    /// Lets all exporters write what waits, at most for `limit` each; returns the final counters.
-    pub(crate) fn finish(self, limit: Duration) -> Vec<ExportCounters> {
+    /// Tells the user once of each exporter that has begun to lose records.
+    pub(crate) fn warn(&self, note: &mut impl FnMut(String)) {
+        let accounts = self.queues.iter().map(|queue| &queue.account);
+        accounts.filter_map(|one| one.warning()).for_each(note);
+    }
+
+    /// Lets all exporters write what waits, at most for `limit` each; returns the final counters, and tells the
+    /// user of losses.
+    pub(crate) fn finish(
+        self,
+        limit: Duration,
+        note: &mut impl FnMut(String),
+    ) -> Vec<ExportCounters> {
         let queues = self.queues.into_iter();
-        queues.map(|queue| queue.finish(limit)).collect()
+        queues.map(|queue| queue.finish(limit, note)).collect()
     }
 }
 
@@ -123,18 +147,31 @@ impl ExportQueue {
         });
         // A batch has at least one record, so the account is the stricter bound.
         let (sender, batches) = sync_channel(to_usize(records).max(1));
-        let (own, builder) = (Arc::clone(&account), thread::Builder::new());
-        let builder = builder.name("export".into());
-        let thread = builder.spawn(move || {
-            // The answers of collectors are foreign.
-            let _keeps_them = limit_thread(CapabilitySet::empty());
-            run(exporter, &batches, &own)
-        })?;
+        let batches = Arc::new(Mutex::new(batches));
+        let helpers = thread::available_parallelism().map_or(0, |count| count.get() / 2);
+        let helpers = (0..helpers.min(MOST_HELPERS)).map_while(|_| exporter.helper());
+        let helpers: Vec<_> = helpers.collect();
+        let writers = std::iter::once((exporter, 0));
+        let writers = writers.chain(helpers.into_iter().map(|one| (one, HELPED_WAITING)));
+        let threads = writers.map(|(exporter, from)| {
+            let (own, batches) = (Arc::clone(&account), Arc::clone(&batches));
+            thread::Builder::new().name("export".into()).spawn(move || {
+                // The answers of collectors are foreign.
+                let _keeps_them = limit_thread(CapabilitySet::empty());
+                run(exporter, &batches, &own, from)
+            })
+        });
+        let threads = threads.collect::<io::Result<_>>()?;
         Ok(ExportQueue {
             sender,
             account,
-            thread,
+            threads,
         })
+    }
+
+    /// Whether all threads have ended.
+    fn is_finished(&self) -> bool {
+        self.threads.iter().all(JoinHandle::is_finished)
     }
 
     /// Hands records to the exporter. With [`WhenFull::Drop`] it never waits.
@@ -150,7 +187,7 @@ impl ExportQueue {
             .fetch_update(Relaxed, Relaxed, fits)
             .is_err()
         {
-            if when_full == WhenFull::Drop || self.thread.is_finished() {
+            if when_full == WhenFull::Drop || self.is_finished() {
                 account.queue_full.fetch_add(count, Relaxed);
                 return;
             }
@@ -165,12 +202,16 @@ impl ExportQueue {
     /// Lets the exporter write what waits, at most for `limit`, and returns the final counters.
     ///
     /// Records that still wait then are lost with the thread, and stay in `waiting`.
-    fn finish(self, limit: Duration) -> ExportCounters {
-        drop(self.sender);
+    fn finish(mut self, limit: Duration, note: &mut impl FnMut(String)) -> ExportCounters {
+        // The threads see that nothing more comes.
+        self.account.ended.store(true, Relaxed);
+        drop(std::mem::replace(&mut self.sender, sync_channel(0).0));
         let started = Instant::now();
-        while !self.thread.is_finished() && started.elapsed() < limit {
+        while !self.is_finished() && started.elapsed() < limit {
+            self.account.warning().into_iter().for_each(&mut *note);
             thread::sleep(PAUSE);
         }
+        self.account.summary().into_iter().for_each(note);
         self.account.counters()
     }
 }
@@ -179,12 +220,40 @@ fn count_of(records: &Records) -> u64 {
     to_u64(records.len())
 }
 
-fn run(mut exporter: Box<dyn Exporter>, batches: &Receiver<Records>, account: &ExportAccount) {
+/// Takes the next records once at least `from` wait; waits for them until `due`.
+fn next_batch(
+    batches: &Mutex<Receiver<Records>>,
+    account: &ExportAccount,
+    from: u64,
+    due: Instant,
+) -> Result<Records, RecvTimeoutError> {
+    let left = due.saturating_duration_since(Instant::now());
+    if from == 0 {
+        return lock(batches).recv_timeout(left);
+    }
+    if account.waiting.load(Relaxed) < from {
+        thread::sleep(left.min(PAUSE));
+        // At the end, the other thread writes what is left.
+        let is_over = account.ended.load(Relaxed);
+        return Err(match is_over {
+            true => RecvTimeoutError::Disconnected,
+            false => RecvTimeoutError::Timeout,
+        });
+    }
+    lock(batches).recv_timeout(PAUSE)
+}
+
+/// Writes until the queue has ended; a helper only while at least `from` records wait.
+fn run(
+    mut exporter: Box<dyn Exporter>,
+    batches: &Mutex<Receiver<Records>>,
+    account: &ExportAccount,
+    from: u64,
+) {
     let mut due = Instant::now() + TICK;
     let (mut lost_before, mut is_broken) = (0, false);
     loop {
-        let left = due.saturating_duration_since(Instant::now());
-        let outcome = match batches.recv_timeout(left) {
+        let outcome = match next_batch(batches, account, from, due) {
             Ok(records) => {
                 let outcome = exporter.write(&records);
                 let counter = match outcome {
@@ -211,9 +280,11 @@ fn run(mut exporter: Box<dyn Exporter>, batches: &Receiver<Records>, account: &E
             }
         };
         account.note(outcome.and(ticked));
+        account.unread.store(exporter.is_unread(), Relaxed);
         account.move_lost(exporter.lost(), &mut lost_before);
     }
     account.note(exporter.flush());
+    account.unread.store(exporter.is_unread(), Relaxed);
     account.move_lost(exporter.lost(), &mut lost_before);
 }
 
@@ -227,18 +298,58 @@ impl ExportAccount {
             dropped_failed: self.failed.load(Relaxed),
             waiting: self.waiting.load(Relaxed),
             reconnects: self.reconnects.load(Relaxed),
+            unread: self.unread.load(Relaxed),
         }
+    }
+
+    /// A line for the user when records have begun to be lost; only once.
+    fn warning(&self) -> Option<String> {
+        let lost = self.counters().lost();
+        let reason = self.reason()?;
+        let is_new = lost > 0 && !self.warned.swap(true, Relaxed);
+        is_new.then(|| format!("{}: records are being lost: {reason}", self.name))
+    }
+
+    /// A line for the user about all records that were lost.
+    fn summary(&self) -> Option<String> {
+        let counters = self.counters();
+        let lost = counters.lost() + counters.waiting;
+        let all = counters.written + lost;
+        let reason = (lost > 0).then(|| self.reason()).flatten()?;
+        Some(format!(
+            "{}: {lost} of {all} records were lost: {reason}",
+            self.name
+        ))
+    }
+
+    /// Why records were lost; `None` if nobody reads them any more, or it is not known yet.
+    fn reason(&self) -> Option<String> {
+        if self.unread.load(Relaxed) {
+            return None;
+        }
+        let is_slow = self.failed.load(Relaxed) == 0;
+        let slow = || {
+            format!(
+                "the destination takes them slower than they come, and {} wait at most",
+                self.most_waiting
+            )
+        };
+        // A failure is known at the latest with the next tick.
+        let reason = lock(&self.reason).clone();
+        reason.or_else(|| is_slow.then(slow))
     }
 
     /// The failure that lasts, if one does.
     pub(crate) fn failure(&self) -> Option<String> {
-        let failure = self.failure.lock();
-        failure.unwrap_or_else(PoisonError::into_inner).clone()
+        lock(&self.failure).clone()
     }
 
     fn note(&self, outcome: Result<(), ExportError>) {
-        let mut failure = self.failure.lock().unwrap_or_else(PoisonError::into_inner);
-        *failure = outcome.err().map(|error| error.to_string());
+        let failure = outcome.err().map(|error| error.to_string());
+        if failure.is_some() {
+            lock(&self.reason).clone_from(&failure);
+        }
+        *lock(&self.failure) = failure;
     }
 
     /// Counts records as failed that had counted as written.
@@ -251,71 +362,4 @@ impl ExportAccount {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::record::Measurement;
-
-    /// Waits for a permit before each batch; fails if the permit says so.
-    struct Gated(Receiver<Result<(), ExportError>>);
-
-    impl Exporter for Gated {
-        fn name(&self) -> String {
-            "gated".into()
-        }
-
-        fn write(&mut self, _: &[Record]) -> Result<(), ExportError> {
-            self.0.recv().unwrap_or(Ok(()))
-        }
-
-        fn flush(&mut self) -> Result<(), ExportError> {
-            Ok(())
-        }
-    }
-
-    fn records(count: usize) -> Records {
-        let one = Measurement {
-            analysis: "test".into(),
-            name: "test".into(),
-            key: None,
-            from_ns: 0,
-            to_ns: 0,
-            values: Vec::new(),
-        };
-        vec![Record::Measurement(Box::new(one)); count].into()
-    }
-
-    #[test]
-    fn a_stopped_exporter_delays_nobody_and_each_record_is_counted() {
-        let (permits, gate) = sync_channel(1000);
-        let queue = ExportQueue::start(Box::new(Gated(gate)), 100).expect("a thread");
-        for _ in 0..50 {
-            queue.send(records(10), WhenFull::Drop);
-        }
-        let counters = queue.account.counters();
-        assert_eq!(counters.dropped_queue_full, 400, "{counters:?}");
-        assert_eq!(counters.waiting, 100, "{counters:?}");
-        permits
-            .send(Err(ExportError("gone".into())))
-            .expect("it runs");
-        drop(permits);
-        let counters = queue.finish(Duration::from_secs(300));
-        let want = ExportCounters {
-            name: "gated".into(),
-            written: 90,
-            dropped_queue_full: 400,
-            dropped_failed: 10,
-            waiting: 0,
-            reconnects: 0,
-        };
-        assert_eq!(counters, want);
-    }
-
-    #[test]
-    fn the_end_does_not_wait_for_a_stopped_exporter_for_ever() {
-        let (_permits, gate) = sync_channel(1);
-        let queue = ExportQueue::start(Box::new(Gated(gate)), 100).expect("a thread");
-        queue.send(records(7), WhenFull::Drop);
-        let counters = queue.finish(Duration::from_millis(50));
-        assert_eq!(counters.waiting, 7);
-    }
-}
+mod tests;

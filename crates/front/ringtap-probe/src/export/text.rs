@@ -5,13 +5,14 @@ use std::fmt::Write as _;
 use std::io::Write;
 use std::net::IpAddr;
 
+use super::lines::LineOutput;
 use super::{ExportError, Exporter};
 use crate::analysis::{as_value, protocol_word};
 use crate::record::{DnsRecord, FlowRecord, Measurement, Record};
 
 /// Writes records as text.
 pub struct TextLines<W> {
-    output: W,
+    output: LineOutput<W>,
     /// Title of the measurements that were written last.
     title: String,
 }
@@ -19,7 +20,7 @@ pub struct TextLines<W> {
 impl<W: Write + Send> TextLines<W> {
     /// Writes to `output`.
     pub fn new(output: W) -> Self {
-        let title = String::new();
+        let (title, output) = (String::new(), LineOutput::new(output));
         TextLines { output, title }
     }
 }
@@ -55,12 +56,15 @@ impl<W: Write + Send> Exporter for TextLines<W> {
             }
             lines.push('\n');
         }
-        self.output.write_all(lines.as_bytes())?;
-        Ok(self.output.flush()?)
+        self.output.write(lines.as_bytes())
     }
 
     fn flush(&mut self) -> Result<(), ExportError> {
-        Ok(self.output.flush()?)
+        Ok(())
+    }
+
+    fn is_unread(&self) -> bool {
+        self.output.is_unread()
     }
 }
 

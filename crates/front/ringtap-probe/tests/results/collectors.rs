@@ -8,8 +8,9 @@ use std::net::{IpAddr, TcpListener, UdpSocket};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use ringtap_probe::export::Exporter as _;
+use ringtap_probe::export::destination::Destination;
 use ringtap_probe::export::ipfix::{FlowExporter, FlowProtocol};
+use ringtap_probe::export::{Exporter as _, WhenFull};
 use ringtap_probe::record::{FlowRecord, OneWay};
 use ringtap_testkit::{LIMIT, Namespace, Running, require_root, require_tool, say_skipped};
 use rustix::process::Signal;
@@ -40,6 +41,20 @@ fn nfcapd_gets_the_packets_and_bytes_of_each_flow() {
             "{protocol:?}"
         );
     }
+}
+
+#[test]
+fn a_paced_collector_gets_no_burst() {
+    let socket = UdpSocket::bind("127.0.0.1:0").expect("a port");
+    let address = socket.local_addr().expect("its address");
+    let destination: Destination = format!("ipfix:udp://{address}?rate=1000")
+        .parse()
+        .expect("a destination");
+    let mut exporter = destination.open(WhenFull::Wait).expect("a socket");
+    let begun = Instant::now();
+    exporter.write(&records(&flows(200))).expect("sent");
+    // The last message holds fewer than 20 flows.
+    assert!(begun.elapsed() >= Duration::from_millis(180));
 }
 
 /// One flow for each type and code of ICMP, and of ICMPv6, in one direction; and pings in both.

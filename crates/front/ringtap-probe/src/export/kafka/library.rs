@@ -4,10 +4,11 @@
 
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::ptr;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 use libloading::Library;
+use ringtap_ipc::mutex::lock;
 
 use crate::export::ExportError;
 
@@ -53,15 +54,20 @@ functions! {
     produce: fn(*mut c_void, i32, c_int, *mut c_void, usize, *const c_void, usize, *mut c_void) -> c_int;
     last_error: fn() -> c_int;
     poll: fn(*mut c_void, c_int) -> c_int;
+    metadata: fn(*mut c_void, c_int, *mut c_void, *mut *const c_void, c_int) -> c_int;
+    metadata_destroy: fn(*const c_void);
+    err2str: fn(c_int) -> *const c_char;
     flush: fn(*mut c_void, c_int) -> c_int;
     outq_len: fn(*mut c_void) -> c_int;
     destroy: fn(*mut c_void);
 }
 
 /// What the callbacks write; they run within `poll` and `flush`.
-#[derive(Default)]
 struct DeliveryReports {
     lost: AtomicU64,
+    /// A message was lost since the last acknowledgement.
+    is_down: AtomicBool,
+    err2str: unsafe extern "C" fn(c_int) -> *const c_char,
     failure: Mutex<Option<String>>,
 }
 
@@ -97,7 +103,12 @@ impl KafkaProducer {
         // SAFETY: librdkafka's initialisers have no conditions.
         let library = unsafe { Library::new(LIBRARY) }.map_err(missing)?;
         let functions = LibraryFunctions::find(&library).map_err(missing)?;
-        let reports = Box::<DeliveryReports>::default();
+        let reports = Box::new(DeliveryReports {
+            lost: AtomicU64::new(0),
+            is_down: AtomicBool::new(false),
+            err2str: functions.err2str,
+            failure: Mutex::new(None),
+        });
         let conf = configured(&functions, settings, &reports)?;
         let mut why = [0; 512];
         // SAFETY: `conf` is a configuration, `why` has the stated length.
@@ -159,6 +170,32 @@ impl KafkaProducer {
         unsafe { (self.functions.poll)(self.client, milliseconds) };
     }
 
+    /// Waits until a broker describes the topic; fails with the library's reason.
+    pub(super) fn find_broker(&self, milliseconds: c_int) -> Result<(), String> {
+        let (metadata, mut answer) = (self.functions.metadata, ptr::null());
+        // SAFETY: client and topic live; `answer` is written.
+        let error = unsafe { metadata(self.client, 0, self.topic, &raw mut answer, milliseconds) };
+        if error == 0 {
+            // SAFETY: made by `metadata`, and not used after this.
+            unsafe { (self.functions.metadata_destroy)(answer) };
+            return Ok(());
+        }
+        self.poll(0);
+        Err(self
+            .failure()
+            .unwrap_or_else(|| self.reports.word_of(error)))
+    }
+
+    /// Whether a message was lost and none was acknowledged since.
+    pub(super) fn is_down(&self) -> bool {
+        self.reports.is_down.load(Relaxed)
+    }
+
+    /// Counts a message that was not produced as lost.
+    pub(super) fn give_up(&self) {
+        self.reports.lost.fetch_add(1, Relaxed);
+    }
+
     /// Waits for the acknowledgements of all messages; returns how many are missing, and counts these as lost.
     pub(super) fn flush(&self, milliseconds: i32) -> u64 {
         // SAFETY: as for `poll`.
@@ -194,7 +231,14 @@ impl Drop for KafkaProducer {
 
 impl DeliveryReports {
     fn failure(&self) -> std::sync::MutexGuard<'_, Option<String>> {
-        self.failure.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.failure)
+    }
+
+    /// The library's words for an error code.
+    fn word_of(&self, error: c_int) -> String {
+        // SAFETY: the library gives every code a text that ends with a zero and is never freed.
+        let text = unsafe { CStr::from_ptr((self.err2str)(error)) };
+        text.to_string_lossy().into_owned()
     }
 }
 
@@ -234,9 +278,16 @@ extern "C" fn delivered(_: *mut c_void, message: *const c_int, reports: *mut c_v
     // SAFETY: the address is that of `KafkaProducer::reports`, which outlives the client.
     let reports = unsafe { &*reports.cast_const().cast::<DeliveryReports>() };
     match error {
-        0 => *reports.failure() = None,
+        0 => {
+            reports.is_down.store(false, Relaxed);
+            *reports.failure() = None;
+        }
         _ => {
             reports.lost.fetch_add(1, Relaxed);
+            reports.is_down.store(true, Relaxed);
+            // The reason of the error callback says more.
+            let mut failure = reports.failure();
+            failure.get_or_insert_with(|| reports.word_of(error));
         }
     }
 }

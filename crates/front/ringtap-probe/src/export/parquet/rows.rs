@@ -4,19 +4,23 @@
 use std::fs::{self, File};
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use ::parquet::basic::Compression;
 use ::parquet::data_type::{ByteArray, ByteArrayType, DataType, DoubleType, Int64Type};
 use ::parquet::errors::ParquetError;
-use ::parquet::file::properties::WriterProperties;
+use ::parquet::file::properties::{EnabledStatistics, WriterProperties};
 use ::parquet::file::writer::{SerializedColumnWriter, SerializedFileWriter};
 use ::parquet::schema::parser::parse_message_type;
-use ::parquet::schema::types::TypePtr;
+use ::parquet::schema::types::{ColumnPath, TypePtr};
 
 use super::ROW_GROUP;
 use super::columns::{ParquetColumn, Values};
 use crate::export::ExportError;
+
+/// Files that this process has begun: part of their names.
+static FILES: AtomicU64 = AtomicU64::new(0);
 
 /// A table that is written as a series of files.
 pub(super) struct RowGroups<R> {
@@ -30,8 +34,6 @@ pub(super) struct RowGroups<R> {
     /// Records that are not in a complete file.
     records: u64,
     file: Option<PartFile>,
-    /// Files begun so far: part of their names.
-    files: u64,
     lost: u64,
 }
 
@@ -61,7 +63,6 @@ impl<R> RowGroups<R> {
             begun: None,
             records: 0,
             file: None,
-            files: 0,
             lost: 0,
         })
     }
@@ -127,18 +128,19 @@ impl<R> RowGroups<R> {
     }
 
     fn open(&mut self) -> Result<PartFile, ParquetError> {
-        self.files += 1;
+        let number = FILES.fetch_add(1, Relaxed);
         let now = SystemTime::now()
             .duration_since(UNIX_EPOCH)
             .unwrap_or_default();
         // No two probes and no two runs of one write the same file.
-        let name = format!(
-            "{}-{}-{}.parquet",
-            now.as_secs(),
-            std::process::id(),
-            self.files
-        );
-        let properties = WriterProperties::builder().set_compression(Compression::SNAPPY);
+        let name = format!("{}-{}-{number}.parquet", now.as_secs(), std::process::id(),);
+        let mut properties = WriterProperties::builder()
+            .set_compression(Compression::SNAPPY)
+            .set_statistics_enabled(EnabledStatistics::Chunk);
+        for column in self.columns.iter().filter(|column| !column.repeats()) {
+            let name = ColumnPath::from(column.name.as_str());
+            properties = properties.set_column_dictionary_enabled(name, false);
+        }
         let hidden = self.folder.join(format!(".{name}"));
         let file = File::create_new(&hidden)?;
         Ok(PartFile {
@@ -189,12 +191,7 @@ fn write_group<R>(
                 let numbers = rows.iter().map(|row| of(row).map(signed));
                 put_optional::<Int64Type>(&mut column, numbers)
             }
-            Values::Text(of) => {
-                let texts = rows
-                    .iter()
-                    .map(|row| of(row).map(|text| ByteArray::from(text.into_bytes())));
-                put_optional::<ByteArrayType>(&mut column, texts)
-            }
+            Values::Text(of) => put_optional::<ByteArrayType>(&mut column, texts(rows, of)),
             Values::Fraction(of) => {
                 let fractions: Vec<_> = rows.iter().map(of).collect();
                 let column = column.typed::<DoubleType>();
@@ -207,15 +204,37 @@ fn write_group<R>(
     Ok(())
 }
 
+/// The texts of a column, in one piece of memory.
+fn texts<R>(
+    rows: &[R],
+    of: impl Fn(&R, &mut String) -> bool,
+) -> impl Iterator<Item = Option<ByteArray>> {
+    let mut text = String::new();
+    let ends: Vec<_> = rows
+        .iter()
+        .map(|row| (of(row, &mut text), text.len()))
+        .collect();
+    let all = ByteArray::from(text.into_bytes());
+    let mut start = 0;
+    ends.into_iter().map(move |(is_there, end)| {
+        let from = std::mem::replace(&mut start, end);
+        is_there.then(|| all.slice(from, end - from))
+    })
+}
+
 /// Writes values of which some are absent.
 fn put_optional<T: DataType>(
     column: &mut SerializedColumnWriter<'_>,
-    values: impl Iterator<Item = Option<T::T>> + Clone,
+    values: impl Iterator<Item = Option<T::T>>,
 ) -> Result<(), ParquetError> {
-    let present: Vec<i16> = values.clone().map(|value| value.is_some().into()).collect();
-    let values: Vec<T::T> = values.flatten().collect();
+    let rows = values.size_hint().0;
+    let (mut present, mut some) = (Vec::with_capacity(rows), Vec::with_capacity(rows));
+    for value in values {
+        present.push(i16::from(value.is_some()));
+        some.extend(value);
+    }
     column
         .typed::<T>()
-        .write_batch(&values, Some(&present), None)?;
+        .write_batch(&some, Some(&present), None)?;
     Ok(())
 }

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What the programs of rules cost the kernel's verifier, which decides how long a capture takes to start.
+
+use std::os::fd::AsFd as _;
+
+use ringtap_bpf::link;
+use ringtap_device::Mode;
+use ringtap_filter::{Balance, BucketMasks, Headers, Rule, Rules};
+use ringtap_pool::source::Source as _;
+use ringtap_testkit::{Namespace, require_root, require_tool};
+
+use crate::tap::{Tap, TapOptions};
+
+/// Steps for a program that divides flows between two members.
+fn steps(mode: Mode) -> u32 {
+    let net = Namespace::with_veth("steps");
+    net.enter(|| {
+        let options = TapOptions {
+            mode,
+            pool_bytes: 1 << 20,
+            ..TapOptions::new("rx0")
+        };
+        let mut tap = Tap::attach(&options).expect("a tap");
+        let rule = Rule {
+            balance: Balance::Flow(Headers::Inner),
+            members: BucketMasks::new(|bucket| 1 << (bucket % 2)),
+            ..Rule::everything(0)
+        };
+        tap.classify(&Rules::from(vec![rule])).expect("rules");
+        let links = tap.links.lock();
+        link::verifier_steps(links.capturing[0].copy.as_fd()).expect("its information")
+    })
+}
+
+#[test]
+fn a_stripped_tag_doubles_no_path_of_the_verifier() {
+    require_root!();
+    require_tool!("ip");
+    // The program of this hook gets no tags.
+    let without_tags = steps(Mode::Generic);
+    for mode in [Mode::Native, Mode::Tc] {
+        let steps = steps(mode);
+        assert!(
+            steps < without_tags + without_tags / 2,
+            "{mode:?}: {steps}, without tags {without_tags}"
+        );
+    }
+}
