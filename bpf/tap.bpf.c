@@ -119,6 +119,13 @@ static __always_inline int rt_take(struct rt_packet *packet)
 	return done;
 }
 
+/* Otherwise the verifier follows all that comes once for packets with a tag and once for those without. */
+static __always_inline void rt_forget_tag(struct rt_packet *packet)
+{
+	rt_forget(packet->tag, packet->length);
+	rt_forget(packet->flags, packet->length);
+}
+
 static __always_inline int rt_take_xdp(struct xdp_md *ctx, __u32 tag, __u32 is_bound)
 {
 	struct rt_packet packet = {
@@ -131,8 +138,11 @@ static __always_inline int rt_take_xdp(struct xdp_md *ctx, __u32 tag, __u32 is_b
 		.is_bound = is_bound,
 	};
 
-	int done = rt_take(&packet);
+	int done;
 
+	if (is_bound)
+		rt_forget_tag(&packet);
+	done = rt_take(&packet);
 	/* Captured or not: a reader never cuts the bridge. */
 	if (rt_is_forwarding())
 		return rt_forward_xdp(ctx, &packet);
@@ -173,9 +183,7 @@ static __always_inline int rt_take_tc(struct __sk_buff *ctx, __u32 direction)
 	/* The kernel numbers a packet's receive queue from 1. */
 	if (!direction && packet.queue)
 		packet.queue--;
-	/* Otherwise the verifier follows all that comes once for each of their values. */
-	rt_forget(packet.tag, packet.length);
-	rt_forget(packet.flags, packet.length);
+	rt_forget_tag(&packet);
 	done = rt_take(&packet);
 	return direction ? RT_TC_NEXT : rt_end_tc(ctx, &packet, done);
 }

@@ -30,6 +30,8 @@ use dns::DnsTransactions;
 use ndpi::{NdpiFlow, NdpiModule, NdpiVerdict};
 use stream::{StreamProtocol, StreamStart, TcpStreams};
 
+/// Segments of a connection in which TLS may begin after another protocol.
+const MOST_SEARCHED: u8 = 32;
 /// Longest text that is taken from a packet, in bytes.
 const LONGEST_TEXT: usize = 255;
 /// Share of the memory for questions without an answer: 1 / 4.
@@ -80,6 +82,8 @@ enum Inspection<T> {
     /// No payload yet, or a flow of DNS datagrams, each of which is whole.
     #[default]
     Waiting,
+    /// Another protocol in this many segments: TLS may follow STARTTLS, a proxy's answer, or RDP's negotiation.
+    Searching(u8),
     Running(Box<T>),
     Over,
 }
@@ -137,11 +141,11 @@ impl FlowTexts {
                 let bytes = streams.ways.iter().map(|way| way.bytes.capacity());
                 size_of::<TcpStreams>() + bytes.sum::<usize>()
             }
-            Inspection::Waiting | Inspection::Over => 0,
+            _ => 0,
         };
         let ndpi = match &self.ndpi {
             Inspection::Running(flow) => flow.memory(),
-            Inspection::Waiting | Inspection::Over => 0,
+            _ => 0,
         };
         details + streams + ndpi
     }
@@ -223,9 +227,9 @@ impl PayloadInspector {
         if after > before && self.memory > self.most_memory {
             self.counters.no_room += 1;
             *texts = FlowTexts {
-                details: None,
                 inspection: Inspection::Over,
                 ndpi: Inspection::Over,
+                ..FlowTexts::default()
             };
             self.memory = self.memory.saturating_sub(after);
         }
@@ -258,7 +262,12 @@ impl PayloadInspector {
             inspection,
             ..
         } = texts;
-        if matches!(inspection, Inspection::Waiting) {
+        let searched = match inspection {
+            Inspection::Waiting => Some(0),
+            Inspection::Searching(segments) => Some(*segments),
+            Inspection::Running(_) | Inspection::Over => None,
+        };
+        if let Some(searched) = searched {
             if is_dns_datagram(packet) {
                 let (bytes, budget) = (packet.payload(), &mut WorkBudget::for_packet());
                 let questions = &mut self.questions;
@@ -267,12 +276,20 @@ impl PayloadInspector {
                 }
                 return;
             }
-            match StreamProtocol::of(packet) {
+            let protocol = match searched {
+                0 => StreamProtocol::of(packet),
+                _ => StreamProtocol::later(packet),
+            };
+            match protocol {
                 Some(protocol) => *inspection = Inspection::Running(TcpStreams::new(protocol)),
+                None if packet.tcp.is_some() && searched < MOST_SEARCHED => {
+                    *inspection = Inspection::Searching(searched + 1);
+                    return;
+                }
                 None => return texts.end(),
             }
         }
-        let (Inspection::Running(streams), Some(tcp)) = (inspection, packet.tcp) else {
+        let (Inspection::Running(streams), Some(tcp)) = (&mut *inspection, packet.tcp) else {
             return;
         };
         let protocol = streams.protocol;
@@ -295,6 +312,10 @@ impl PayloadInspector {
         stream.is_over = progress == ParseProgress::Done;
         // An HTTP request has the host; its answer tells nothing more.
         let is_over = protocol == StreamProtocol::Http && stream.is_over;
+        if is_over && http::asks_for_tunnel(&stream.bytes) {
+            *inspection = Inspection::Searching(1);
+            return;
+        }
         if is_over || streams.ways.iter().all(|way| way.is_over) {
             texts.end();
         }

@@ -62,7 +62,8 @@ impl Default for FlowOptions {
             active: Duration::from_secs(300),
             idle: Duration::from_secs(60),
             sampling: 1,
-            payload_bytes: 8192,
+            // A hello in one record of TLS, the longest of which have 2^14 + 256 bytes after a header.
+            payload_bytes: (1 << 14) + 256 + 5,
             payload_memory: 64 << 20,
             ndpi: false,
         }

@@ -28,6 +28,11 @@ pub(super) fn begins(payload: &[u8]) -> bool {
     METHODS.iter().any(|method| payload.starts_with(method))
 }
 
+/// Whether a request asks a proxy for a connection, in which another protocol follows.
+pub(super) fn asks_for_tunnel(request: &[u8]) -> bool {
+    request.starts_with(b"CONNECT ")
+}
+
 /// Reads the first request up to its host.
 pub(super) fn read(
     stream: &mut StreamStart,

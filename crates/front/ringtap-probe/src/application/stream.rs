@@ -54,6 +54,14 @@ impl StreamProtocol {
             _ => None,
         }
     }
+
+    /// The protocol that begins with a later segment: a record of TLS with a hello.
+    pub(super) fn later(packet: &Dissected<'_>) -> Option<Self> {
+        match packet.payload() {
+            [22, 3, _, _, _, 1 | 2, ..] => Some(StreamProtocol::Tls),
+            _ => None,
+        }
+    }
 }
 
 impl TcpStreams {

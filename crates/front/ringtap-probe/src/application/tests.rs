@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Tests of payload inspection, with packets made here.
 
+mod later;
+
 use etherparse::PacketBuilder;
 use ringtap_filter::Headers;
 use ringtap_filter::hash::Link;
@@ -107,12 +109,19 @@ fn list(length_bytes: usize, content: &[u8]) -> Vec<u8> {
 
 /// A record with a ClientHello for this server, which offers HTTP/2 and TLS 1.3.
 fn client_hello(server: &str) -> Vec<u8> {
+    padded_client_hello(server, 0)
+}
+
+/// As [`client_hello`], with a padding extension of this length.
+fn padded_client_hello(server: &str, padding: usize) -> Vec<u8> {
     let name = list(2, &[&[0][..], &list(2, server.as_bytes())].concat());
     let extensions = [
         (0_u16, name),
         (16, list(2, &list(1, b"h2"))),
         (43, vec![2, 3, 4]),
+        (21, vec![0; padding]),
     ];
+    let extensions = extensions.into_iter().take(if padding > 0 { 4 } else { 3 });
     let extensions =
         extensions.map(|(kind, data)| [&kind.to_be_bytes()[..], &list(2, &data)].concat());
     let body = [
@@ -121,7 +130,7 @@ fn client_hello(server: &str) -> Vec<u8> {
         &[0],
         &list(2, &[0x13, 0x01, 0x13, 0x02]),
         &[1, 0],
-        &list(2, &extensions.concat()),
+        &list(2, &extensions.collect::<Vec<_>>().concat()),
     ];
     let handshake = [&[1][..], &list(3, &body.concat())].concat();
     [&[22, 3, 1][..], &list(2, &handshake)].concat()

@@ -28,10 +28,18 @@ const VERSIONS: u16 = 43;
 const RECORD_HEADER: usize = 5;
 const MESSAGE_HEADER: usize = 4;
 const EXTENSION_HEADER: usize = 4;
+/// Bytes before a client's cipher suites besides the identifier of its session, which others do not exceed.
+const FIXED_PART: usize = 41;
+/// Random number of a server hello that asks for a second client hello (RFC 8446, 4.1.3).
+pub(super) const RETRY: [u8; 32] = [
+    0xcf, 0x21, 0xad, 0x74, 0xe5, 0x9a, 0x61, 0x11, 0xbe, 0x1d, 0x8c, 0x02, 0x1e, 0x65, 0xb8, 0x91,
+    0xc2, 0xa2, 0x11, 0x16, 0x7a, 0xbb, 0x8c, 0x5e, 0x07, 0x9e, 0x09, 0xe2, 0xc8, 0xa8, 0x33, 0x9c,
+];
 /// Bytes touched for a number in JA4, which is sorted, written in hexadecimal, and hashed.
 const NUMBER_WORK: usize = 16;
 
-/// Reads the hello message with which one direction begins.
+/// Reads the hello message with which one direction begins; of a server that asks for another client hello, also
+/// the hello that follows.
 pub(super) fn read(
     stream: &mut StreamStart,
     details: &mut Details,
@@ -40,14 +48,29 @@ pub(super) fn read(
     loop {
         match message_length(&stream.bytes[..stream.parsed]) {
             Some(length) if length <= stream.parsed => {
-                let read = hello(&stream.bytes[..length], details, budget);
-                return read.map_or(ParseProgress::Malformed, |()| ParseProgress::Done);
+                match hello(&stream.bytes[..length], details, budget) {
+                    None => return ParseProgress::Malformed,
+                    Some(AfterHello::End) => return ParseProgress::Done,
+                    Some(AfterHello::AnotherHello) => {
+                        stream.bytes.copy_within(length..stream.parsed, 0);
+                        stream.parsed -= length;
+                        continue;
+                    }
+                }
             }
             _ => {}
         }
         let length = match parse_tls_raw_record(&stream.bytes[stream.scanned..]) {
             Ok((_, record)) if record.hdr.record_type == TlsRecordType::Handshake => {
                 record.data.len()
+            }
+            // Between two hellos, for middleboxes (RFC 8446, D.4).
+            Ok((_, record)) if record.hdr.record_type == TlsRecordType::ChangeCipherSpec => {
+                stream.scanned += RECORD_HEADER + record.data.len();
+                if budget.items(1, RECORD_HEADER).is_none() {
+                    return ParseProgress::Malformed;
+                }
+                continue;
             }
             Err(error) if error.is_incomplete() => return ParseProgress::More,
             _ => return ParseProgress::Malformed,
@@ -72,9 +95,31 @@ fn message_length(bytes: &[u8]) -> Option<usize> {
     Some(MESSAGE_HEADER + usize::try_from(length).unwrap_or(usize::MAX - MESSAGE_HEADER))
 }
 
+/// What a direction sends after a hello.
+enum AfterHello {
+    /// Nothing that tells more.
+    End,
+    AnotherHello,
+}
+
+/// Bytes of a hello that are touched, besides those of extensions, which pay for themselves: for a client its
+/// fixed part and its cipher suites.
+fn touched(message: &[u8]) -> usize {
+    let session = message.get(38).copied().unwrap_or_default();
+    let at = 39 + usize::from(session);
+    let suites = match message.get(at..) {
+        Some([high, low, ..]) if message.first() == Some(&CLIENT_HELLO) => {
+            u16::from_be_bytes([*high, *low])
+        }
+        _ => 0,
+    };
+    FIXED_PART + usize::from(session) + usize::from(suites)
+}
+
 /// Reads a whole message; `None` if it is no hello, malformed, or costs more than the budget.
-fn hello(message: &[u8], details: &mut Details, budget: &mut WorkBudget) -> Option<()> {
-    budget.bytes(message.len())?;
+fn hello(message: &[u8], details: &mut Details, budget: &mut WorkBudget) -> Option<AfterHello> {
+    budget.bytes(touched(message))?;
+    let mut after = AfterHello::End;
     if !matches!(message.first(), Some(&(CLIENT_HELLO | SERVER_HELLO))) {
         return None;
     }
@@ -84,11 +129,14 @@ fn hello(message: &[u8], details: &mut Details, budget: &mut WorkBudget) -> Opti
         }
         TlsMessage::Handshake(TlsMessageHandshake::ServerHello(hello)) => {
             server(&hello, details, budget)?;
+            if hello.random == RETRY {
+                after = AfterHello::AnotherHello;
+            }
         }
         _ => return None,
     }
     details.application = Some("tls".into());
-    Some(())
+    Some(after)
 }
 
 fn client(
