@@ -3,9 +3,11 @@
 //!
 //! Invariant: memory is bounded by the seconds of the flows and [`MAX_KEYS`] keys of each table.
 
+mod axis;
 mod page;
 mod plots;
 mod read;
+mod selection;
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Display;
@@ -18,17 +20,23 @@ use ringtap_ipc::folder::link_flags;
 
 use crate::analysis::protocol_word;
 use read::{ReportRow, ReportTableKind};
+pub use selection::{ReportSelection, ReportTerms, report_time};
 
 /// Most keys of each table; further ones are added to the key `other`.
 const MAX_KEYS: usize = 200_000;
+/// Longest interval of counts from which rates are made, in microseconds: longer ones show less than flows.
+const LONGEST_COUNT: i64 = 60_000_000;
+/// Protocols that the report states even if no flow has them.
+const PROTOCOLS: [&str; 3] = ["tcp", "udp", "icmp"];
 /// Most seconds over which a flow's bytes are spread.
 const LONGEST_S: i64 = 3600;
 
 /// Sums over all flows of a folder.
 #[derive(Debug, Default)]
 pub struct FlowReport {
-    /// Flow records read.
+    /// Flow records in the report.
     pub flows: u64,
+    selection: ReportSelection,
     total: TrafficSum,
     /// Second since 1970 → what began or passed in it.
     seconds: BTreeMap<i64, TrafficSum>,
@@ -36,7 +44,6 @@ pub struct FlowReport {
     sizes: BTreeMap<u32, f64>,
     tables: [KeySums<TrafficSum>; TABLES.len()],
     dns: [KeySums<DnsSum>; DNS_TABLES.len()],
-    has_losses: bool,
 }
 
 /// Flows, packets and bytes; fractions, because a flow is spread over seconds.
@@ -47,6 +54,14 @@ struct TrafficSum {
     bytes: f64,
     /// Packets that the capture lost.
     lost: f64,
+    /// TCP segments that were sent again.
+    retransmissions: f64,
+    /// TCP handshakes, and their time together.
+    handshakes: f64,
+    handshake_ns: f64,
+    /// Frames that the analysis `sizes` counted, and their bytes.
+    counted_packets: f64,
+    counted_bytes: f64,
 }
 
 /// DNS questions, and what became of them.
@@ -68,7 +83,8 @@ struct KeySums<S>(HashMap<String, S>);
 type PrintedTable<'a> = (&'static str, Vec<(&'a str, Vec<String>)>);
 
 /// Titles of the tables, and the key of a flow, which may have none.
-const TABLES: [(&str, KeyOf); 10] = [
+const TABLES: [(&str, KeyOf); 11] = [
+    ("Protocols", protocol_of),
     ("Sources", |flow| text(flow, "source")),
     ("Destinations", |flow| text(flow, "destination")),
     ("Pairs", |flow| {
@@ -79,9 +95,7 @@ const TABLES: [(&str, KeyOf); 10] = [
         ))
     }),
     ("Services", |flow| {
-        // A word in JSON, a number in Parquet files.
-        let number = || u8::try_from(flow.number("protocol")?).ok();
-        let protocol = text(flow, "protocol").or_else(|| number().map(protocol_word))?;
+        let protocol = protocol_of(flow)?;
         Some(match protocol.as_str() {
             "icmp" => protocol,
             word if word.parse::<u8>().is_ok() => format!("protocol {word}"),
@@ -107,6 +121,12 @@ const DNS_TABLES: [(&str, &str); 4] = [
     ("DNS responses", "response"),
 ];
 
+/// Word of a flow's protocol: a word in JSON, a number in Parquet files.
+fn protocol_of(flow: &ReportRow) -> Option<String> {
+    let number = || u8::try_from(flow.number("protocol")?).ok();
+    text(flow, "protocol").or_else(|| number().map(protocol_word))
+}
+
 fn text(row: &ReportRow, name: &str) -> Option<String> {
     row.text(name).map(str::to_owned)
 }
@@ -123,19 +143,42 @@ impl ReportError {
 }
 
 impl FlowReport {
-    /// Reads the Parquet files or the lines of JSON that a probe wrote: a folder, or one file of JSON.
+    /// Reads what is selected of the Parquet files or the lines of JSON that a probe wrote: a folder, or one file of
+    /// JSON.
     ///
     /// # Errors
     ///
     /// There is no file, or one cannot be read.
-    pub fn read(path: &Path) -> Result<Self, ReportError> {
-        let mut report = FlowReport::default();
-        read::rows(path, &mut |kind, row| match kind {
-            ReportTableKind::Flows => report.add(row),
-            ReportTableKind::Dns => report.add_dns(row),
-            ReportTableKind::Measurements => report.add_loss(row),
+    pub fn read(path: &Path, selection: ReportSelection) -> Result<Self, ReportError> {
+        let mut report = FlowReport {
+            selection,
+            ..FlowReport::default()
+        };
+        let [protocols, ..] = &mut report.tables;
+        for word in PROTOCOLS {
+            protocols.of(word.to_owned());
+        }
+        read::rows(path, &mut |kind, row| {
+            if report.is_selected(kind, row) {
+                match kind {
+                    ReportTableKind::Flows => report.add(row),
+                    ReportTableKind::Dns => report.add_dns(row),
+                    ReportTableKind::Measurements => report.add_measurement(row),
+                }
+            }
         })?;
         Ok(report)
+    }
+
+    fn is_selected(&self, kind: ReportTableKind, row: &ReportRow) -> bool {
+        let (from, to) = match kind {
+            ReportTableKind::Flows => ("first_time", "last_time"),
+            ReportTableKind::Dns => ("time", "time"),
+            ReportTableKind::Measurements => ("from_time", "to_time"),
+        };
+        let time = |name| row.number(name).unwrap_or(0);
+        let is_fitting = kind == ReportTableKind::Measurements || self.selection.has(kind, row);
+        is_fitting && self.selection.has_time(time(from), time(to))
     }
 
     fn add(&mut self, flow: &ReportRow) {
@@ -147,7 +190,10 @@ impl FlowReport {
             flows: 1.0,
             packets: both("packets"),
             bytes: both("bytes"),
-            lost: 0.0,
+            retransmissions: both("retransmissions"),
+            handshakes: f64::from(u8::from(flow.number("handshake_ns").is_some())),
+            handshake_ns: as_f64(flow.number("handshake_ns").unwrap_or(0)),
+            ..TrafficSum::default()
         };
         self.flows += 1;
         self.total.add(sum, 1.0);
@@ -174,20 +220,29 @@ impl FlowReport {
         }
     }
 
-    /// Adds packets that the capture lost, which the probe's ledger states for each interval.
-    fn add_loss(&mut self, row: &ReportRow) {
-        let is_loss =
-            (row.text("analysis"), row.text("value_name")) == (Some("ledger"), Some("dropped"));
-        if let (true, Some(lost)) = (is_loss, row.fraction("value")) {
-            let sum = TrafficSum {
-                lost,
-                ..TrafficSum::default()
-            };
-            let to = row.number("to_time").unwrap_or(0);
-            self.total.add(sum, 1.0);
-            self.has_losses = true;
-            self.spread(row.number("from_time").unwrap_or(to), to - 1, sum);
+    /// Adds packets that the capture lost, which the probe's ledger states for each interval, and counts of frames.
+    fn add_measurement(&mut self, row: &ReportRow) {
+        let to = row.number("to_time").unwrap_or(0);
+        let from = row.number("from_time").unwrap_or(to);
+        let Some(value) = row.fraction("value") else {
+            return;
+        };
+        let mut sum = TrafficSum::default();
+        match (row.text("analysis"), row.text("value_name")) {
+            (Some("ledger"), Some("dropped")) => sum.lost = value,
+            (Some("sizes"), Some(of))
+                if to.saturating_sub(from) <= LONGEST_COUNT && self.selection.has_all_flows() =>
+            {
+                match of {
+                    "packets" => sum.counted_packets = value,
+                    "bytes" => sum.counted_bytes = value,
+                    _ => return,
+                }
+            }
+            _ => return,
         }
+        self.total.add(sum, 1.0);
+        self.spread(from, to.saturating_sub(1), sum);
     }
 
     /// Spreads a sum over the seconds between two times in microseconds.
@@ -198,6 +253,13 @@ impl FlowReport {
             .clamp(first, first.saturating_add(LONGEST_S - 1));
         let share = 1.0 / as_f64(last - first + 1);
         for second in first..=last {
+            let (from, to) = (
+                second.saturating_mul(1_000_000),
+                second.saturating_add(1).saturating_mul(1_000_000),
+            );
+            if !self.selection.has_time(from, to - 1) {
+                continue;
+            }
             self.seconds.entry(second).or_default().add(sum, share);
         }
     }
@@ -226,12 +288,16 @@ impl FlowReport {
     }
 
     /// The keys with most bytes of each table, with flows, packets and bytes.
-    fn traffic_tables(&self, count: usize) -> impl Iterator<Item = PrintedTable<'_>> {
+    fn traffic_tables(
+        &self,
+        count: usize,
+        number: fn(f64) -> String,
+    ) -> impl Iterator<Item = PrintedTable<'_>> {
         let tables = TABLES.iter().zip(&self.tables);
         tables.map(move |((title, _), table)| {
             let rows = table.largest(count, |sum| sum.bytes).into_iter();
             let values = |sum: TrafficSum| [sum.flows, sum.packets, sum.bytes];
-            let texts = |sum| values(sum).map(|number| number.to_string()).into();
+            let texts = |sum| values(sum).map(number).into();
             (*title, rows.map(|(key, sum)| (key, texts(sum))).collect())
         })
     }
@@ -241,6 +307,7 @@ impl FlowReport {
     fn dns_tables(
         &self,
         count: usize,
+        number: fn(f64) -> String,
         latency: fn(f64) -> String,
     ) -> impl Iterator<Item = PrintedTable<'_>> {
         let tables = DNS_TABLES.iter().zip(&self.dns);
@@ -248,7 +315,7 @@ impl FlowReport {
             let rows = table.largest(count, |sum| sum.questions).into_iter();
             let texts = |sum: DnsSum| {
                 let counts = [sum.questions, sum.unanswered, sum.errors];
-                let mut texts = counts.map(|number| number.to_string()).to_vec();
+                let mut texts = counts.map(number).to_vec();
                 let mean = (sum.timed > 0.0).then(|| latency(sum.latency_ns / sum.timed / 1e6));
                 texts.push(mean.unwrap_or_default());
                 texts
@@ -286,6 +353,11 @@ impl TrafficSum {
         self.packets += other.packets * share;
         self.bytes += other.bytes * share;
         self.lost += other.lost * share;
+        self.retransmissions += other.retransmissions * share;
+        self.handshakes += other.handshakes * share;
+        self.handshake_ns += other.handshake_ns * share;
+        self.counted_packets += other.counted_packets * share;
+        self.counted_bytes += other.counted_bytes * share;
     }
 }
 

@@ -21,7 +21,7 @@ use super::{ExportError, Exporter};
 use crate::record::{FlowRecord, Record};
 use fields::data_records;
 use message::FlowMessage;
-use pace::Pace;
+use pace::SendingPace;
 use socket::{CollectorSocket, SendOutcome};
 
 /// Protocol of the messages.
@@ -84,7 +84,7 @@ pub struct FlowExporter {
     templates_due: Option<Instant>,
     /// Data records (IPFIX) or messages (NetFlow v9) sent so far.
     sequence: u32,
-    pace: Pace,
+    pace: SendingPace,
     lost: u64,
     /// The last failure since the last [`Exporter::tick`].
     failure: Option<ExportError>,
@@ -122,7 +122,7 @@ impl FlowExporter {
             template_every,
             templates_due: None,
             sequence: 0,
-            pace: Pace::default(),
+            pace: SendingPace::default(),
             lost: 0,
             failure: None,
         })
@@ -132,7 +132,7 @@ impl FlowExporter {
     #[must_use]
     pub fn at_rate(self, flows_per_second: Option<NonZeroU32>) -> Self {
         FlowExporter {
-            pace: flows_per_second.map(Pace::new).unwrap_or_default(),
+            pace: flows_per_second.map(SendingPace::new).unwrap_or_default(),
             ..self
         }
     }

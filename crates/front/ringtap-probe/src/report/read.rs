@@ -33,8 +33,11 @@ const FOLDERS: [(&str, ReportTableKind); 3] = [
 ];
 
 /// Columns of flows and the names of the same values in JSON; those of [`Details::TEXTS`] too.
-const OF_FLOWS: [(&str, &str); 9] = [
+const OF_FLOWS: [(&str, &str); 12] = [
     ("source", "id.orig_h"),
+    ("source_port", "id.orig_p"),
+    ("forward_retransmissions", "orig_retransmissions"),
+    ("backward_retransmissions", "resp_retransmissions"),
     ("destination", "id.resp_h"),
     ("destination_port", "id.resp_p"),
     ("protocol", "proto"),
@@ -44,7 +47,11 @@ const OF_FLOWS: [(&str, &str); 9] = [
     ("backward_bytes", "resp_ip_bytes"),
     ("end_reason", "end"),
 ];
-const OF_DNS: [(&str, &str); 4] = [
+const OF_DNS: [(&str, &str); 8] = [
+    ("source", "id.orig_h"),
+    ("source_port", "id.orig_p"),
+    ("destination_port", "id.resp_p"),
+    ("protocol", "proto"),
     ("destination", "id.resp_h"),
     ("query", "query"),
     ("query_type", "qtype_name"),
@@ -202,6 +209,8 @@ fn json_row(value: &Value, take: &mut impl FnMut(ReportTableKind, &ReportRow)) {
                 .zip(time("duration"))
                 .map(|(first, lasted)| first + lasted);
             put(&mut row, "last_time", last);
+            let handshake = time("handshake_rtt").map(|rtt| Field::Long(rtt.saturating_mul(1000)));
+            row.extend(handshake.map(|handshake| ("handshake_ns".to_owned(), handshake)));
             take(ReportTableKind::Flows, &ReportRow(row));
         }
         Some("dns") => {

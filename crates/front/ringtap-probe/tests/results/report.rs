@@ -10,8 +10,9 @@ use ringtap_probe::export::Exporter as _;
 use ringtap_probe::export::json::JsonLines;
 use ringtap_probe::export::parquet::ParquetExporter;
 use ringtap_probe::record::{Details, DnsRecord, FlowRecord, Measurement, Record};
-use ringtap_probe::report::FlowReport;
+use ringtap_probe::report::{FlowReport, ReportSelection, report_time};
 use ringtap_testkit::{LIMIT, Running, require_tool};
+use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::flows::{NEW_YEAR_NS, flows, records};
@@ -77,8 +78,15 @@ fn report() -> (TempDir, Vec<FlowRecord>) {
 }
 
 fn write_report(results: &Path, page: &Path) {
-    let report = FlowReport::read(results).expect("the files were just written");
+    let report = FlowReport::read(results, ReportSelection::default());
+    let report = report.expect("the files were just written");
     report.write(page).expect("a folder");
+}
+
+/// The numbers of a report of what is selected.
+fn selected(results: &Path, selection: ReportSelection) -> Value {
+    let report = FlowReport::read(results, selection);
+    report.expect("the files were just written").json()
 }
 
 #[test]
@@ -134,6 +142,95 @@ fn the_numbers_of_a_report_are_those_of_its_flows() {
 }
 
 #[test]
+fn a_report_of_a_time_and_of_terms_has_these_flows_only() {
+    let (folder, flows) = report();
+    let count = |selection: ReportSelection| {
+        let report = selected(folder.path(), selection);
+        (
+            report["total"]["flows"].as_f64(),
+            report["total"]["lost"].as_f64(),
+        )
+    };
+    assert_eq!(count(ReportSelection::default()), (Some(500.0), Some(LOST)));
+    let tcp = flows.iter().filter(|flow| flow.key.protocol == 6).count();
+    let of_terms = |terms: &str| ReportSelection {
+        terms: terms.parse().expect(terms),
+        ..ReportSelection::default()
+    };
+    let want = Some(f64::from(u32::try_from(tcp).expect("few")));
+    assert_eq!(count(of_terms("protocol=tcp")).0, want);
+    assert_eq!(count(of_terms("host=10.1.0.1 port=443")).0, Some(1.0));
+    assert_eq!(count(of_terms("host=192.0.2.1")).0, Some(0.0));
+    // The flows began within half a second, and the losses were in the first two.
+    let later = ReportSelection {
+        from: report_time("2026-01-01 00:01").ok(),
+        ..ReportSelection::default()
+    };
+    assert_eq!(count(later), (Some(0.0), Some(0.0)));
+}
+
+#[test]
+fn json_has_the_numbers_of_the_page() {
+    let (folder, flows) = report();
+    let report = selected(folder.path(), ReportSelection::default());
+    let bytes: u64 = flows.iter().map(FlowRecord::bytes).sum();
+    assert_eq!(
+        report["total"]["bytes"]
+            .as_f64()
+            .map(|all| format!("{all:.0}")),
+        Some(bytes.to_string())
+    );
+    let handshakes = flows
+        .iter()
+        .filter(|flow| flow.handshake_ns.is_some())
+        .count();
+    assert_eq!(
+        report["total"]["handshakes"].as_f64(),
+        Some(f64::from(u32::try_from(handshakes).expect("few")))
+    );
+    let protocols = report["tables"]["Protocols"].as_array().expect("a table");
+    let words: Vec<_> = protocols.iter().map(|row| row["key"].as_str()).collect();
+    assert!(
+        words.contains(&Some("icmp")),
+        "also without packets: {words:?}"
+    );
+    assert_eq!(report["dns"]["DNS questions"][0]["questions"], 30.0);
+    let sum: f64 = report["seconds"]
+        .as_array()
+        .expect("seconds")
+        .iter()
+        .filter_map(|second| second["lost"].as_f64())
+        .sum();
+    assert!((sum - LOST).abs() < 1e-6, "{sum}");
+}
+
+#[test]
+fn counts_of_frames_are_the_rates_where_there_are_some() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let lines = folder.path().join("results.json");
+    let file = fs::File::create(&lines).expect("a file");
+    let mut exporter = JsonLines::new(file, "a file");
+    let mut all = records(&flows(3));
+    let counts = |from_s: u64, packets| {
+        let from_ns = NEW_YEAR_NS + from_s * 1_000_000_000;
+        Record::Measurement(Box::new(Measurement {
+            analysis: "sizes".into(),
+            name: "frames".into(),
+            key: Some("0-64".into()),
+            from_ns,
+            to_ns: from_ns + 1_000_000_000,
+            values: vec![("packets", packets), ("bytes", 64.0 * packets)],
+        }))
+    };
+    all.extend([counts(0, 10.0), counts(1, 7.0)]);
+    exporter.write(&all).expect("a disk");
+    write_report(&lines, &folder.path().join("report.html"));
+    let page = fs::read_to_string(folder.path().join("report.html")).expect("a page");
+    assert!(page.contains("Traffic (whole frames)"), "{page}");
+    assert!(!page.contains("Traffic (IP;"), "{page}");
+}
+
+#[test]
 fn a_browser_shows_the_report_and_runs_nothing_of_a_hostile_name() {
     require_tool!("chromium");
     let (folder, _) = report();
@@ -149,8 +246,15 @@ fn a_browser_shows_the_report_and_runs_nothing_of_a_hostile_name() {
     // A blank page compresses to almost nothing.
     assert!(sizes[0] > 5 * sizes[1], "{sizes:?}");
     let document = chromium(folder.path(), &page, "--dump-dom");
-    assert_eq!(document.matches("<svg").count(), 5, "{document}");
-    for title in ["Packets lost/s", "DNS servers", "TLS clients (JA4)"] {
+    assert_eq!(document.matches("<svg").count(), 7, "{document}");
+    for title in [
+        "Packets that the capture lost",
+        "TCP segments sent again",
+        "00:00:01",
+        "Protocols",
+        "DNS servers",
+        "TLS clients (JA4)",
+    ] {
         assert!(document.contains(title), "{title} in {document}");
     }
     assert!(

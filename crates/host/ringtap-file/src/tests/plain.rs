@@ -37,6 +37,16 @@ fn both_resolutions_in_both_byte_orders_give_nanoseconds() {
 }
 
 #[test]
+fn the_number_of_libpcaps_functions_for_raw_ip_is_raw_ip() {
+    for order in ORDERS {
+        let mut file = Made::new(order);
+        file.pcap_header(MICRO, 12);
+        let reader = FileReader::from_stream("t", std::io::Cursor::new(file.bytes)).unwrap();
+        assert_eq!(reader.interfaces()[0].link_type, LinkType::RAW_IP);
+    }
+}
+
+#[test]
 fn header_tells_link_type_snap_length_and_resolution() {
     for order in ORDERS {
         let mut file = Made::new(order);

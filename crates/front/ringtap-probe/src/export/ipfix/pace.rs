@@ -10,15 +10,15 @@ const BURST: Duration = Duration::from_millis(10);
 
 /// When the next message may be sent.
 #[derive(Default)]
-pub(super) struct Pace {
+pub(super) struct SendingPace {
     /// Time of one flow; zero: no limit.
     per_flow: Duration,
     due: Option<Instant>,
 }
 
-impl Pace {
+impl SendingPace {
     pub(super) fn new(flows_per_second: NonZeroU32) -> Self {
-        Pace {
+        SendingPace {
             per_flow: Duration::from_secs(1) / flows_per_second.get(),
             due: None,
         }
@@ -47,7 +47,7 @@ mod tests {
 
     #[test]
     fn messages_come_evenly_and_a_pause_allows_no_burst() {
-        let mut pace = Pace::new(NonZeroU32::new(1000).expect("not 0"));
+        let mut pace = SendingPace::new(NonZeroU32::new(1000).expect("not 0"));
         let start = Instant::now();
         let waits = [0, 1, 2, 3].map(|_| pace.next(10, start));
         assert_eq!(waits, [0, 10, 20, 30].map(Duration::from_millis));
@@ -58,7 +58,7 @@ mod tests {
 
     #[test]
     fn without_a_rate_nothing_waits() {
-        let mut pace = Pace::default();
+        let mut pace = SendingPace::default();
         let start = Instant::now();
         for _ in 0..100 {
             assert_eq!(pace.next(u32::MAX, start), Duration::ZERO);

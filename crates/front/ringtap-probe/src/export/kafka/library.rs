@@ -236,8 +236,10 @@ impl DeliveryReports {
 
     /// The library's words for an error code.
     fn word_of(&self, error: c_int) -> String {
-        // SAFETY: the library gives every code a text that ends with a zero and is never freed.
-        let text = unsafe { CStr::from_ptr((self.err2str)(error)) };
+        // SAFETY: the function has no conditions.
+        let text = unsafe { (self.err2str)(error) };
+        // SAFETY: every code has a text that ends with a zero and is never freed.
+        let text = unsafe { CStr::from_ptr(text) };
         text.to_string_lossy().into_owned()
     }
 }

@@ -13,6 +13,7 @@ pub(super) struct ParquetColumn<R> {
     pub(super) values: Values<R>,
 }
 
+type CellText<R> = Box<dyn Fn(&R, &mut String) -> bool + Send>;
 type CellValue<R, V> = Box<dyn Fn(&R) -> V + Send>;
 
 /// Type of a column, and its value in a row.
@@ -22,7 +23,7 @@ pub(super) enum Values<R> {
     Number(CellValue<R, Option<u64>>),
     Fraction(CellValue<R, f64>),
     /// Appends the text; `false`: there is none.
-    Text(Box<dyn Fn(&R, &mut String) -> bool + Send>),
+    Text(CellText<R>),
 }
 
 impl<R> ParquetColumn<R> {
