@@ -63,7 +63,7 @@ impl Session {
     /// Looks for packets; releases packets taken before, and sends the verdicts.
     pub(crate) fn look(&mut self, deadline: Deadline) -> Result<Look, CallError> {
         self.verdicts.iter().for_each(VerdictSender::send);
-        Ok(self.cursor.look(deadline, None)?)
+        Ok(self.cursor.look(deadline)?)
     }
 
     pub(crate) fn set_filter(&mut self, text: &str) -> Result<(), CallError> {

@@ -25,6 +25,19 @@ pub struct PacketHeader {
     pub wire_bytes: u32,
 }
 
+impl Default for PacketHeader {
+    fn default() -> Self {
+        PacketHeader {
+            time: libc::timeval {
+                tv_sec: 0,
+                tv_usec: 0,
+            },
+            captured_bytes: 0,
+            wire_bytes: 0,
+        }
+    }
+}
+
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PcapStatistics {

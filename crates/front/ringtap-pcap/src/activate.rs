@@ -19,7 +19,7 @@ use crate::abi::{ERROR_IFACE_NOT_UP, ERROR_NO_SUCH_DEVICE, ERROR_PERM_DENIED};
 use crate::abi::{
     ERROR_RFMON_NOTSUP, TSTAMP_ADAPTER_UNSYNCED, TSTAMP_HOST, WARNING_TSTAMP_TYPE_NOTSUP,
 };
-use crate::capture::PcapCapture;
+use crate::capture::{PacketReader, PcapCapture};
 use crate::error::LibpcapError;
 use crate::handle::{PcapHandle, PcapSettings};
 use crate::helper;
@@ -35,13 +35,11 @@ const USUAL_POOL_BYTES: u64 = 128 << 20;
 /// Longest wait on close for the capture process to end its capture.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 
+type Capturing = (PcapCapture, PacketReader);
+
 /// Starts to capture; returns zero or a warning, or `None` if the real library must open the device.
-pub(crate) fn activate(handle: &PcapHandle) -> Result<Option<c_int>, LibpcapError> {
+pub(crate) fn activate(handle: &Arc<PcapHandle>) -> Result<Option<c_int>, LibpcapError> {
     let settings = handle.settings().clone();
-    handle
-        .token()
-        .prepare_wakeup()
-        .map_err(LibpcapError::general)?;
     let mut has_nic = false;
     let capture = match Route::of(settings.source.as_deref(), route::via().as_deref())? {
         Route::Libpcap => return Ok(None),
@@ -70,7 +68,7 @@ pub(crate) fn activate(handle: &PcapHandle) -> Result<Option<c_int>, LibpcapErro
 
 /// Captures an interface through a hub, else by a capture process. Fails with the reason if that is
 /// worth a message.
-fn interface(name: &str, settings: &PcapSettings) -> Result<PcapCapture, Option<String>> {
+fn interface(name: &str, settings: &PcapSettings) -> Result<Capturing, Option<String>> {
     if let Some(unsupported) = settings.unsupported() {
         return Err(Some(unsupported.to_owned()));
     }
@@ -86,17 +84,17 @@ fn interface(name: &str, settings: &PcapSettings) -> Result<PcapCapture, Option<
     }
     let device = DeviceSpec::new(Kind::Auto, name);
     let capture = by_process(&device, settings).map_err(|error| Some(error.text))?;
-    messages::once(&format!("{name} is captured by {}", capture.sources));
+    messages::once(&format!("{name} is captured by {}", capture.0.sources));
     Ok(capture)
 }
 
 /// Subscribes to a group of a hub that delivers exactly the packets of the interface, if there is one.
-fn through_hub(name: &str, settings: &PcapSettings) -> Result<Option<PcapCapture>, LibpcapError> {
+fn through_hub(name: &str, settings: &PcapSettings) -> Result<Option<Capturing>, LibpcapError> {
     let Some(group) = route::group_for(name)? else {
         return Ok(None);
     };
     let capture = at_hub(&DeviceSpec::new(Kind::Hub, &group), settings)?;
-    if capture.interface.as_deref() != Some(name) {
+    if capture.0.interface.as_deref() != Some(name) {
         return Ok(None);
     }
     messages::once(&format!("{name} is read through hub:{group}"));
@@ -106,7 +104,7 @@ fn through_hub(name: &str, settings: &PcapSettings) -> Result<Option<PcapCapture
 fn ringtap_device(
     device: &DeviceSpec,
     settings: &PcapSettings,
-) -> Result<PcapCapture, LibpcapError> {
+) -> Result<Capturing, LibpcapError> {
     if settings.rfmon != 0 {
         let text = format!("{device}: Ringtap has no monitor mode");
         return Err(LibpcapError::new(ERROR_RFMON_NOTSUP, text));
@@ -134,7 +132,7 @@ fn status(device: &DeviceSpec, otherwise: c_int) -> c_int {
 }
 
 /// Subscribes to a group of a hub.
-fn at_hub(device: &DeviceSpec, settings: &PcapSettings) -> Result<PcapCapture, LibpcapError> {
+fn at_hub(device: &DeviceSpec, settings: &PcapSettings) -> Result<Capturing, LibpcapError> {
     let options = &device.options;
     let socket = options.socket.as_ref().map(PathBuf::from);
     let request = SubscriptionRequest {
@@ -152,7 +150,7 @@ fn at_hub(device: &DeviceSpec, settings: &PcapSettings) -> Result<PcapCapture, L
 }
 
 /// Starts a process that captures for this handle.
-fn by_process(device: &DeviceSpec, settings: &PcapSettings) -> Result<PcapCapture, LibpcapError> {
+fn by_process(device: &DeviceSpec, settings: &PcapSettings) -> Result<Capturing, LibpcapError> {
     let name = with_settings(device, settings)?.to_string();
     let socket = helper::start(&name).map_err(|error| {
         LibpcapError::general(format!("{name}: the capture cannot be started: {error}"))

@@ -4,6 +4,7 @@
 //! Invariants
 //! - Every pointer of the caller is checked for null before use, and none is kept.
 //! - A call for a handle of the real library goes there with the same arguments.
+//! - A thread is cancelled only in `border.c`, never below these functions.
 #![expect(missing_docs, reason = "libpcap's manual has the documentation")]
 #![expect(
     clippy::missing_safety_doc,
@@ -17,10 +18,39 @@ pub mod open;
 pub mod packets;
 pub mod set;
 
+use std::ffi::c_int;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// Runs `work`; after a panic, prints a message and returns `otherwise`.
-fn guarded<T>(otherwise: T, work: impl FnOnce() -> T) -> T {
+/// `PTHREAD_CANCEL_DISABLE` of Linux's C libraries.
+const CANCEL_DISABLE: c_int = 1;
+
+unsafe extern "C" {
+    fn pthread_setcancelstate(state: c_int, before: *mut c_int) -> c_int;
+}
+
+/// Keeps this thread from being cancelled until it is dropped: a cancelled thread unwinds its stack in a
+/// way that ends a process with Rust on that stack.
+struct Uncancelled(c_int);
+
+impl Uncancelled {
+    fn new() -> Self {
+        let mut before = 0;
+        // SAFETY: a state, and a place for the state before.
+        let _never = unsafe { pthread_setcancelstate(CANCEL_DISABLE, &raw mut before) };
+        Uncancelled(before)
+    }
+}
+
+impl Drop for Uncancelled {
+    fn drop(&mut self) {
+        // SAFETY: the state before.
+        let _never = unsafe { pthread_setcancelstate(self.0, std::ptr::null_mut()) };
+    }
+}
+
+/// Runs `work` without cancellation; after a panic, prints a message and returns `otherwise`.
+pub(crate) fn guarded<T>(otherwise: T, work: impl FnOnce() -> T) -> T {
+    let _until_the_end = Uncancelled::new();
     catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|_| {
         crate::messages::once("an error in libringtap-pcap itself, please report it");
         otherwise

@@ -6,14 +6,12 @@ mod injector;
 #[expect(unsafe_code, reason = "packets that the cursor gives by address")]
 mod reader;
 
-use std::cell::RefCell;
 use std::ffi::c_int;
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering::*};
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering::*};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use parking_lot::ReentrantMutex;
-use ringtap_client::{Connection, Control as _, Deadline, Look, Receiver};
+use ringtap_client::{Connection, Control as _, Deadline, Look, LookStep, OutsideWait, Receiver};
 use ringtap_filter::program::MOST_INSTRUCTIONS;
 use ringtap_filter::{Instruction, Program};
 use ringtap_ipc::mutex::lock;
@@ -21,12 +19,14 @@ use ringtap_ipc::protocol::SourceSnapshot;
 use ringtap_ipc::subscription::Subscription;
 use ringtap_pool::number::to_u32;
 
-use crate::abi::{DIRECTION_INOUT, ERROR_BREAK, PacketHeader, PcapStatistics};
+use crate::abi::{DIRECTION_INOUT, ERROR_BREAK, PcapStatistics};
+use crate::door::Call;
 use crate::error::LibpcapError;
 use crate::handle::{PcapHandle, PcapSettings};
 use crate::helper;
 use injector::Injector;
-use reader::{NewFilter, PacketReader};
+use reader::NewFilter;
+pub(crate) use reader::PacketReader;
 
 /// Sleep of a loop that must not block when there are no packets; the manual lets it spin.
 const REST: Duration = Duration::from_millis(1);
@@ -35,18 +35,20 @@ const CLASS: u16 = 0x07;
 const RETURN: u16 = 0x06;
 const RETURN_CONSTANT: u16 = 0x06;
 
-/// Condition under which a read returns.
+/// The outcome of a step of a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum ReadUntil {
-    /// After the waiting packets, or after the time-out (`pcap_dispatch`).
-    Batch,
-    /// After the requested number of packets (`pcap_loop`).
-    Enough,
+pub(crate) enum ReadStep {
+    /// The window has packets.
+    Packets,
+    /// The call must wait, then take another step.
+    Wait(OutsideWait),
+    /// The call returns this.
+    Done(c_int),
 }
 
 /// Limits to the wait of a read.
 #[derive(Clone, Copy, Debug, Default)]
-struct WaitLimits {
+pub(crate) struct WaitLimits {
     deadline: Option<Instant>,
     not_at_all: bool,
 }
@@ -67,9 +69,6 @@ pub(crate) struct PcapCapture {
     is_file: bool,
     nonblock: AtomicBool,
     direction: AtomicI32,
-    delivered: AtomicU64,
-    /// Locked by one thread at a time; the same thread may read again in its callback.
-    reader: ReentrantMutex<RefCell<PacketReader>>,
     /// A filter that the reader does not use yet.
     new_filter: Mutex<Option<NewFilter>>,
     has_new_filter: AtomicBool,
@@ -89,7 +88,7 @@ impl PcapCapture {
         (subscription, connection): (Subscription, Arc<Connection>),
         settings: &PcapSettings,
         close_timeout: Duration,
-    ) -> Result<Self, LibpcapError> {
+    ) -> Result<(Self, PacketReader), LibpcapError> {
         let receiver = Receiver::new(subscription, Arc::clone(&connection) as _)?;
         let link_type = receiver.link_type();
         let link_type =
@@ -101,7 +100,7 @@ impl PcapCapture {
             _ => None,
         };
         let devices: Vec<_> = sources.iter().map(|source| &*source.device).collect();
-        Ok(PcapCapture {
+        let capture = PcapCapture {
             sources: devices.join(", "),
             dlt: link_type.dlt().into(),
             snap_bytes: c_int::try_from(settings.snap_length()).unwrap_or(c_int::MAX),
@@ -110,8 +109,6 @@ impl PcapCapture {
             is_file: devices.iter().all(|device| device.starts_with("pcap:")),
             nonblock: AtomicBool::new(settings.nonblock != 0),
             direction: AtomicI32::new(DIRECTION_INOUT),
-            delivered: AtomicU64::new(0),
-            reader: ReentrantMutex::new(RefCell::new(reader)),
             new_filter: Mutex::new(None),
             has_new_filter: AtomicBool::new(false),
             injector: Injector::new(&name, interface.as_deref()),
@@ -121,68 +118,63 @@ impl PcapCapture {
             has_left: AtomicBool::new(false),
             name,
             interface,
-        })
+        };
+        Ok((capture, reader))
     }
 
-    /// Passes at most `most` packets to `each`, which may use this handle; returns the result of
-    /// `pcap_dispatch` or `pcap_loop`.
-    pub(crate) fn read(
+    /// Finds the next packets of a call, or a reason to wait or to return.
+    pub(crate) fn step(
         &self,
         handle: &PcapHandle,
-        until: ReadUntil,
-        most: Option<u64>,
-        mut each: impl FnMut(*mut PacketHeader, *const u8),
-    ) -> Result<c_int, LibpcapError> {
-        let locked = self.reader.try_lock().ok_or_else(busy)?;
-        let mut count = 0_u64;
-        // Computed only when no packet waits: most calls find one.
-        let mut limits = None;
-        loop {
-            while most != Some(count) {
-                if handle.take_break() {
-                    return Ok(ERROR_BREAK);
-                }
-                let packet = self.next(&mut *locked.try_borrow_mut().map_err(|_| busy())?)?;
-                let Some((header, data)) = packet else { break };
-                count += 1;
-                self.delivered.fetch_add(1, Relaxed);
-                each(header, data);
-            }
-            let mut reader = locked.try_borrow_mut().map_err(|_| busy())?;
-            if count > 0 && (until == ReadUntil::Batch || most == Some(count)) {
-                // After `pcap_loop`, many programs end without `pcap_close`.
-                if until == ReadUntil::Enough {
-                    reader.cursor.publish();
-                }
-                // If packets are left, a program that polls finds the descriptor readable.
-                reader.cursor.make_readable()?;
-                return Ok(number(until, count));
-            }
-            let limits = *limits.get_or_insert_with(|| self.wait_limits(until, &reader));
-            let found = reader
-                .cursor
-                .look(self.deadline(until, limits), handle.stop());
-            drop(reader);
-            if handle.take_break() {
-                return Ok(ERROR_BREAK);
-            }
-            match found.map_err(|error| self.failed(error.into()))? {
-                Look::Ended => return self.end_of_packets(until),
-                Look::Empty if self.is_over(until, limits) => return Ok(0),
-                Look::Empty | Look::Packets => {}
-            }
-        }
-    }
-
-    #[inline]
-    fn next(
-        &self,
         reader: &mut PacketReader,
-    ) -> Result<Option<(*mut PacketHeader, *const u8)>, LibpcapError> {
+        call: &mut Call,
+    ) -> Result<ReadStep, LibpcapError> {
+        let window = &handle.token().door.window;
+        reader.settle(window);
+        if call.count == call.most {
+            return self.finish(reader, call);
+        }
+        if handle.take_break() {
+            return Ok(ReadStep::Done(ERROR_BREAK));
+        }
+        reader.follow_fork(handle.token())?;
         if self.has_new_filter.load(Relaxed) {
             self.adopt_filter(reader);
         }
-        Ok(reader.next(self.direction.load(Relaxed), &self.injector))
+        loop {
+            if reader.fill(window, self.direction.load(Relaxed), &self.injector) {
+                return Ok(ReadStep::Packets);
+            }
+            if call.count > 0 && call.ends_with_batch() {
+                return self.finish(reader, call);
+            }
+            let limits = call.limits(|call| self.wait_limits(call, reader));
+            let deadline = self.deadline(call, limits);
+            let step = reader.cursor.look_or_wait(deadline);
+            match step.map_err(|error| self.failed(error.into()))? {
+                LookStep::Wait(wait) => return Ok(ReadStep::Wait(wait)),
+                LookStep::Found(Look::Packets) => {}
+                LookStep::Found(Look::Ended) => return self.end_of_packets(call),
+                LookStep::Found(Look::Empty) => {
+                    if handle.take_break() {
+                        return Ok(ReadStep::Done(ERROR_BREAK));
+                    }
+                    if self.is_over(call, limits) {
+                        return Ok(ReadStep::Done(0));
+                    }
+                }
+            }
+        }
+    }
+
+    fn finish(&self, reader: &mut PacketReader, call: &Call) -> Result<ReadStep, LibpcapError> {
+        // After `pcap_loop`, many programs end without `pcap_close`.
+        if !call.ends_with_batch() {
+            reader.cursor.publish();
+        }
+        // If packets are left, a program that polls finds the descriptor readable.
+        reader.cursor.make_readable()?;
+        Ok(ReadStep::Done(number(call)))
     }
 
     #[cold]
@@ -194,10 +186,10 @@ impl PcapCapture {
         }
     }
 
-    fn wait_limits(&self, until: ReadUntil, reader: &PacketReader) -> WaitLimits {
-        match until {
-            ReadUntil::Enough => WaitLimits::default(),
-            ReadUntil::Batch => WaitLimits {
+    fn wait_limits(&self, call: &Call, reader: &PacketReader) -> WaitLimits {
+        match call.ends_with_batch() {
+            false => WaitLimits::default(),
+            true => WaitLimits {
                 deadline: self.timeout.map(|timeout| Instant::now() + timeout),
                 // A program that polled the descriptor does not wait again.
                 not_at_all: reader.is_readable(),
@@ -209,28 +201,28 @@ impl PcapCapture {
         limits.not_at_all || self.nonblock.load(Relaxed)
     }
 
-    fn deadline(&self, until: ReadUntil, limits: WaitLimits) -> Deadline {
-        match (self.must_not_wait(limits), until) {
-            (true, ReadUntil::Batch) => Deadline::Now,
-            (true, ReadUntil::Enough) => Deadline::At(Instant::now() + REST),
+    fn deadline(&self, call: &Call, limits: WaitLimits) -> Deadline {
+        match (self.must_not_wait(limits), call.ends_with_batch()) {
+            (true, true) => Deadline::Now,
+            (true, false) => Deadline::At(Instant::now() + REST),
             (false, _) => limits.deadline.map_or(Deadline::Never, Deadline::At),
         }
     }
 
     /// Whether a read that found no packet returns.
-    fn is_over(&self, until: ReadUntil, limits: WaitLimits) -> bool {
+    fn is_over(&self, call: &Call, limits: WaitLimits) -> bool {
         let is_late = |deadline| Instant::now() >= deadline;
         let is_late = limits.deadline.is_some_and(is_late);
-        until == ReadUntil::Batch && (is_late || self.must_not_wait(limits))
+        call.ends_with_batch() && (is_late || self.must_not_wait(limits))
     }
 
     /// The result of a read when no more packets will come: for a file its end, otherwise the reason.
-    fn end_of_packets(&self, until: ReadUntil) -> Result<c_int, LibpcapError> {
+    fn end_of_packets(&self, call: &Call) -> Result<ReadStep, LibpcapError> {
         if self.is_file {
-            return Ok(match until {
-                ReadUntil::Enough => 0,
-                ReadUntil::Batch => ERROR_BREAK,
-            });
+            return Ok(ReadStep::Done(match call.ends_with_batch() {
+                false => 0,
+                true => ERROR_BREAK,
+            }));
         }
         let snapshot = self.connection.snapshot().ok();
         let sources = snapshot.into_iter().flat_map(|snapshot| snapshot.sources);
@@ -241,13 +233,6 @@ impl PcapCapture {
 
     fn failed(&self, error: LibpcapError) -> LibpcapError {
         LibpcapError::general(format!("{}: {}", self.name, error.text))
-    }
-
-    /// Descriptor that becomes readable when there may be packets.
-    pub(crate) fn descriptor(&self) -> Result<c_int, LibpcapError> {
-        let locked = self.reader.try_lock().ok_or_else(busy)?;
-        let mut reader = locked.try_borrow_mut().map_err(|_| busy())?;
-        Ok(reader.cursor.descriptor()?)
     }
 
     /// Changes the filter, in the kernel where the source can. Packets read after this returns pass the
@@ -291,11 +276,11 @@ impl PcapCapture {
         self.direction.store(direction, Relaxed);
     }
 
-    /// The counters since the capture began.
-    pub(crate) fn statistics(&self) -> Result<PcapStatistics, LibpcapError> {
+    /// The counters since the capture began; the program has read `delivered` packets.
+    pub(crate) fn statistics(&self, delivered: u64) -> Result<PcapStatistics, LibpcapError> {
         let snapshot = self.connection.snapshot();
         let snapshot = snapshot.map_err(|error| self.failed(error.into()))?;
-        Ok(statistics(self.delivered.load(Relaxed), &snapshot.sources))
+        Ok(statistics(delivered, &snapshot.sources))
     }
 
     /// Sends a packet unchanged; returns the number of bytes sent.
@@ -304,19 +289,10 @@ impl PcapCapture {
         Ok(c_int::try_from(sent).unwrap_or(c_int::MAX))
     }
 
-    /// Publishes the counters, unless another thread or a callback uses the reader.
-    fn publish(&self) {
-        let locked = self.reader.try_lock();
-        if let Some(Ok(reader)) = locked.as_ref().map(|locked| locked.try_borrow()) {
-            reader.cursor.publish();
-        }
-    }
-
     /// Leaves the hub, even if a callback ended by a jump still holds the handle. After a fork, the other
     /// process may still read; then the process that closes the last copy leaves the hub.
     pub(crate) fn leave(&self) {
         if self.forks == helper::forks() && !self.has_left.swap(true, Relaxed) {
-            self.publish();
             self.connection.leave(self.close_timeout);
         }
     }
@@ -328,18 +304,12 @@ impl Drop for PcapCapture {
     }
 }
 
-/// The result of a read after `count` packets.
-fn number(until: ReadUntil, count: u64) -> c_int {
-    match until {
-        ReadUntil::Batch => c_int::try_from(count).unwrap_or(c_int::MAX),
-        ReadUntil::Enough => 0,
+/// The result of a read that found packets.
+fn number(call: &Call) -> c_int {
+    match call.ends_with_batch() {
+        true => c_int::try_from(call.count).unwrap_or(c_int::MAX),
+        false => 0,
     }
-}
-
-fn busy() -> LibpcapError {
-    LibpcapError::general(
-        "another thread is reading from this handle: use a handle in one thread at a time",
-    )
 }
 
 /// libpcap's three counters, from those of the sources. Received packets are those delivered or

@@ -2,19 +2,19 @@
 //! One handle: its settings until it is activated, then its capture; and its last error.
 
 use std::ffi::c_int;
-use std::sync::atomic::{AtomicBool, Ordering::*};
-use std::sync::{Mutex, MutexGuard, OnceLock};
+use std::sync::atomic::Ordering::SeqCst;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::Duration;
 
-use ringtap_client::Stop;
 use ringtap_filter::MOST_SNAP_LENGTH;
 use ringtap_ipc::mutex::lock;
 
 use crate::abi::{ERROR, ERROR_ACTIVATED, ERROR_NOT_ACTIVATED};
 use crate::abi::{PRECISION_NANO, TSTAMP_HOST};
-use crate::capture::PcapCapture;
+use crate::capture::{PacketReader, PcapCapture};
 use crate::error::LibpcapError;
 use crate::handles::HandleToken;
+use crate::reading::ReadState;
 use crate::text::ErrorText;
 
 /// libpcap's error texts, which programs may compare.
@@ -78,7 +78,6 @@ pub(crate) struct PcapHandle {
     pub(crate) error: ErrorText,
     settings: Mutex<PcapSettings>,
     capture: OnceLock<PcapCapture>,
-    closed: AtomicBool,
 }
 
 impl PcapHandle {
@@ -91,7 +90,6 @@ impl PcapHandle {
                 ..PcapSettings::default()
             }),
             capture: OnceLock::new(),
-            closed: AtomicBool::new(false),
         }
     }
 
@@ -143,26 +141,23 @@ impl PcapHandle {
         self.capture.get().map_or(ERROR_NOT_ACTIVATED, number)
     }
 
-    /// Stores the started capture.
-    pub(crate) fn begin(&self, capture: PcapCapture) -> Result<(), LibpcapError> {
+    /// Stores the started capture, and lets the program read from it.
+    pub(crate) fn begin(
+        self: &Arc<Self>,
+        (capture, mut reader): (PcapCapture, PacketReader),
+    ) -> Result<(), LibpcapError> {
+        reader.begin(self.token)?;
         let begun = self.capture.set(capture);
-        begun.map_err(|_| LibpcapError::new(ERROR, "the handle is being activated already"))
-    }
-
-    /// Flag and descriptor that end a wait of this handle.
-    pub(crate) fn stop(&self) -> Option<Stop<'_>> {
-        self.token.stop()
+        begun.map_err(|_| LibpcapError::new(ERROR, "the handle is being activated already"))?;
+        let handle = Arc::clone(self);
+        self.token.begin(ReadState { handle, reader });
+        Ok(())
     }
 
     /// Whether a read must end: its loop is broken or the handle is closed.
-    #[inline]
     pub(crate) fn take_break(&self) -> bool {
-        self.token.take_break() || self.closed.load(Acquire)
-    }
-
-    /// Ends all reads, present and future.
-    pub(crate) fn close(&self) {
-        self.closed.store(true, Release);
+        self.token.door.window.clear_interrupt();
+        self.token.take_break() || self.token.door.closed.load(SeqCst) != 0
     }
 }
 

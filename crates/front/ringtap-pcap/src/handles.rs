@@ -6,24 +6,23 @@
 //! Invariants
 //! - A token begins with [`MARK`]. A handle of the real library begins with the address of a
 //!   function, which `MARK` cannot be: such addresses are below 2^47.
-//! - A closed handle is recognised until [`REMEMBERED`] other handles are closed.
+//! - A closed handle is recognised until [`REMEMBERED`] other handles are closed. It has no descriptor.
 //! - [`break_loop`] takes no lock, allocates nothing and does not change `errno`. It never writes
 //!   to a closed descriptor.
 
 use std::collections::VecDeque;
-use std::os::fd::{AsFd as _, OwnedFd};
 use std::ptr;
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering::*};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
+use std::sync::atomic::{AtomicBool, Ordering::*};
+use std::sync::{Arc, Mutex, MutexGuard};
 
-use ringtap_client::Stop;
 use ringtap_ipc::mutex::lock;
-use rustix::event::{EventfdFlags, eventfd};
 
 use crate::abi::Pcap;
+use crate::door::{Door, MARK, this_thread};
 use crate::handle::PcapHandle;
+use crate::reading::{ReadState, StateCell};
+use crate::wakeup::Wakeup;
 
-const MARK: u64 = u64::from_ne_bytes(*b"Ringtap\xff");
 /// Closed handles whose tokens are not reused yet.
 const REMEMBERED: usize = 64;
 
@@ -33,14 +32,14 @@ static CLOSED: Mutex<VecDeque<&'static HandleToken>> = Mutex::new(VecDeque::new(
 /// A handle of this library points to its token.
 #[repr(C)]
 pub(crate) struct HandleToken {
-    mark: AtomicU64,
+    pub(crate) door: Door,
     /// The program called `pcap_breakloop`.
     breaking: AtomicBool,
-    /// Ends a wait; created when the handle is activated, and kept for the token's next handle.
-    wakeup: OnceLock<OwnedFd>,
-    /// The real library's handle, if that library opened the device.
-    real: AtomicPtr<Pcap>,
+    pub(crate) wakeup: Wakeup,
     open: Mutex<Option<Arc<PcapHandle>>>,
+    pub(crate) state: StateCell,
+    /// Memory of the last packet of a handle that its callback closed.
+    last_packet: Mutex<Option<Box<[u8]>>>,
 }
 
 /// Owner of a handle.
@@ -56,11 +55,12 @@ pub(crate) enum HandleOwner {
 impl HandleToken {
     fn new() -> Self {
         HandleToken {
-            mark: AtomicU64::new(MARK),
+            door: Door::new(),
             breaking: AtomicBool::new(false),
-            wakeup: OnceLock::new(),
-            real: AtomicPtr::new(ptr::null_mut()),
+            wakeup: Wakeup::new(),
             open: Mutex::new(None),
+            state: StateCell::new(),
+            last_packet: Mutex::new(None),
         }
     }
 
@@ -68,68 +68,99 @@ impl HandleToken {
         lock(&self.open)
     }
 
-    /// Creates the eventfd that ends a wait.
-    pub(crate) fn prepare_wakeup(&self) -> Result<(), String> {
-        if self.wakeup.get().is_none() {
-            let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
-            let made = eventfd(0, flags).map_err(|error| format!("no descriptor: {error}"))?;
-            // Another thread that activates this handle may have been faster.
-            let _duplicate = self.wakeup.set(made);
-        }
-        Ok(())
-    }
-
-    /// Flag and descriptor that end a wait.
-    pub(crate) fn stop(&self) -> Option<Stop<'_>> {
-        let fd = self.wakeup.get()?;
-        Some(Stop {
-            raised: &self.breaking,
-            fd: fd.as_fd(),
-        })
-    }
-
     /// Whether the loop must be broken; clears the request.
-    #[inline]
     pub(crate) fn take_break(&self) -> bool {
-        if !self.breaking.load(Relaxed) {
-            return false;
+        let breaks = self.breaking.load(Relaxed) && self.breaking.swap(false, AcqRel);
+        if breaks {
+            self.wakeup.clear();
         }
-        self.breaking.store(false, Relaxed);
-        if let Some(wakeup) = self.wakeup.get() {
-            // Fails if `break_loop` has not written yet; one later wait then ends early.
-            let _empty = rustix::io::read(wakeup, &mut [0; 8]);
-        }
-        true
+        breaks
     }
 
     fn break_loop(&self) {
-        // Pairs with the load in the client: a woken reader finds the flag set.
         self.breaking.store(true, Release);
-        if let Some(wakeup) = self.wakeup.get() {
-            let _full = rustix::io::write(wakeup, &1_u64.to_ne_bytes());
-        }
+        self.door.window.interrupt();
+        // A woken reader finds the flag set.
+        self.wakeup.signal();
     }
 
     /// Directs all further calls to this handle of the real library.
     pub(crate) fn hand_over(&self, real: *mut Pcap) {
-        self.real.store(real, Release);
+        self.door.real.store(real, Release);
     }
 
     fn real(&self) -> Option<*mut Pcap> {
-        let real = self.real.load(Acquire);
+        let real = self.door.real.load(Acquire);
         (!real.is_null()).then_some(real)
+    }
+
+    /// Forgets the handle before. A call that still uses that one finds another serial.
+    fn begin_anew(&self) {
+        self.door.serial.fetch_add(1, SeqCst);
+        self.breaking.store(false, Relaxed);
+        for place in [&self.door.frame, &self.door.thread] {
+            place.store(0, SeqCst);
+        }
+        self.door.closed.store(0, SeqCst);
+        *lock(&self.last_packet) = None;
+    }
+
+    /// Lets programs read from an activated handle.
+    pub(crate) fn begin(&self, state: ReadState) {
+        let begun = self.with_state(|place| *place = Some(state));
+        self.door.active.store(begun.is_some().into(), SeqCst);
+    }
+
+    /// Runs `work` with the state, unless another thread reads from the handle.
+    pub(crate) fn with_state<T>(
+        &self,
+        work: impl FnOnce(&mut Option<ReadState>) -> T,
+    ) -> Option<T> {
+        let door = &self.door;
+        let own = door
+            .thread
+            .compare_exchange(0, this_thread(), SeqCst, SeqCst);
+        if own.is_err_and(|reader| reader != this_thread()) {
+            return None;
+        }
+        // SAFETY: the door names this thread, whose steps have all ended: it runs this function.
+        let done = work(unsafe { self.state.get() });
+        if own.is_ok() {
+            door.thread.store(0, SeqCst);
+        }
+        Some(done)
+    }
+
+    /// Whether a call of another thread reads from the handle.
+    pub(crate) fn is_read_by_another(&self) -> bool {
+        ![0, this_thread()].contains(&self.door.thread.load(SeqCst))
+    }
+
+    /// Releases the reader. If a call of another thread uses it, that call releases it at its end; one of
+    /// this thread finds it gone, but keeps the packet that the callback reads.
+    fn release(&self) {
+        // Pairs with `end` in border.c.
+        self.door.closed.store(1, SeqCst);
+        self.door.active.store(0, SeqCst);
+        let is_read_here = self.door.thread.load(SeqCst) == this_thread();
+        let state = self.with_state(Option::take).flatten();
+        let packet = state.and_then(|mut state| state.reader.take_packet());
+        if is_read_here {
+            *lock(&self.last_packet) = packet;
+        }
     }
 
     /// Lets a later handle reuse the token, once nothing uses this handle any more.
     pub(crate) fn retire(&'static self) {
+        self.wakeup.close();
         let mut closed = lock(&CLOSED);
         closed.push_back(self);
     }
 }
 
 /// The token of a handle of this library, open or closed.
-fn token(p: *const Pcap) -> Option<&'static HandleToken> {
-    let mark = p.cast::<AtomicU64>();
+pub(crate) fn token(p: *const Pcap) -> Option<&'static HandleToken> {
+    let mark = p.cast::<std::sync::atomic::AtomicU64>();
     if mark.is_null() || !mark.is_aligned() {
         return None;
     }
@@ -170,7 +201,7 @@ pub(crate) fn add(source: Option<String>) -> *mut Pcap {
     };
     drop(closed);
     let token = oldest.unwrap_or_else(|| Box::leak(Box::new(HandleToken::new())));
-    let _of_the_last_handle = token.take_break();
+    token.begin_anew();
     *token.open() = Some(Arc::new(PcapHandle::new(token, source)));
     ptr::from_ref(token).cast_mut().cast()
 }
@@ -180,9 +211,18 @@ pub(crate) fn add(source: Option<String>) -> *mut Pcap {
 pub(crate) fn remove(p: *const Pcap) -> Option<(Arc<PcapHandle>, Option<*mut Pcap>)> {
     let token = token(p)?;
     let handle = token.open().take()?;
-    handle.close();
+    if let Some(capture) = handle.capture() {
+        token.with_state(|state| {
+            if let Some(state) = state {
+                state.reader.settle(&token.door.window);
+                state.reader.cursor.publish();
+            }
+        });
+        capture.leave();
+    }
+    token.release();
     token.break_loop();
-    let real = token.real.swap(ptr::null_mut(), AcqRel);
+    let real = token.door.real.swap(ptr::null_mut(), AcqRel);
     Some((handle, (!real.is_null()).then_some(real)))
 }
 

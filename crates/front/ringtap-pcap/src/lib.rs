@@ -8,6 +8,8 @@
 //!
 //! Invariants
 //! - No panic crosses into C, and no call ends the process.
+//! - A program may leave a call in the middle, in every way in which it may leave one of libpcap's: see
+//!   `border.c`.
 //! - A handle of this library is recognised, even when it is closed; every other handle is the
 //!   real library's.
 //! - The library starts no threads, sets no signal handlers and keeps no rights, so a program may
@@ -17,12 +19,15 @@ pub mod abi;
 mod activate;
 pub mod calls;
 mod capture;
+mod door;
 mod error;
 mod handle;
 mod handles;
 mod helper;
 pub mod list;
 mod messages;
+mod reading;
 mod real;
 mod route;
 mod text;
+mod wakeup;

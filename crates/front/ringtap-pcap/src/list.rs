@@ -14,8 +14,6 @@ use libc::{FILE, addrinfo, timeval};
 use crate::abi::{
     BpfProgram, Callback, Dumper, Instruction, PacketHeader, Pcap, PcapDevice, PcapStatistics,
 };
-use crate::real;
-use crate::text;
 
 /// A function's result if there is no handle or no real library.
 pub(crate) trait Absent {
@@ -63,11 +61,43 @@ unsafe fn function<T>(
     }
 }
 
-/// Calls of `passed` functions go to the real library; [`crate::calls`] has the `ours`. If there is no
-/// real library, a `passed` function that `tells` an error buffer writes there.
+/// Functions that are jumps to a function of `border.c` with the same arguments: no frame of Rust lies
+/// below one that a program may leave in the middle. (A linker exports the names of Rust only.)
+macro_rules! jumps {
+    ($(fn $name:ident($($given:ident: $kind:ty),*) $(-> $gives:ty)?;)*) => {$(
+        #[unsafe(no_mangle)]
+        #[unsafe(naked)]
+        pub unsafe extern "C" fn $name($($given: $kind),*) $(-> $gives)? {
+            $crate::list::jump!($name)
+        }
+    )*};
+}
+pub(crate) use jumps;
+
+#[cfg(target_arch = "x86_64")]
+macro_rules! jump {
+    ($name:ident) => {
+        std::arch::naked_asm!(concat!("jmp ringtap_c_", stringify!($name)))
+    };
+}
+#[cfg(target_arch = "aarch64")]
+macro_rules! jump {
+    ($name:ident) => {
+        std::arch::naked_asm!(concat!("b ringtap_c_", stringify!($name)))
+    };
+}
+#[cfg(target_arch = "riscv64")]
+macro_rules! jump {
+    ($name:ident) => {
+        std::arch::naked_asm!(concat!("tail ringtap_c_", stringify!($name)))
+    };
+}
+pub(crate) use jump;
+
+/// `border.c` passes calls of `passed` functions to the real library; [`crate::calls`] has the `ours`.
 macro_rules! libpcap {
     (
-        passed { $(fn $passed:ident($($given:ident: $kind:ty),*) $(-> $gives:ty)? $(, tells $errbuf:ident)?;)* }
+        passed { $(fn $passed:ident($($given:ident: $kind:ty),*) $(-> $gives:ty)?;)* }
         ours { $(fn $our:ident($($our_given:ident: $our_kind:ty),*) $(-> $our_gives:ty)?;)* }
     ) => {
         /// The real library's functions.
@@ -96,31 +126,14 @@ macro_rules! libpcap {
             }
         }
 
-        $(
-            #[unsafe(no_mangle)]
-            pub unsafe extern "C" fn $passed($($given: $kind),*) $(-> $gives)? {
-                match real::functions() {
-                    // SAFETY: the same call with the same caller's guarantee.
-                    Ok(real) => unsafe { (real.$passed)($($given),*) },
-                    Err(why) => {
-                        libpcap!(@tell why $($errbuf)?);
-                        Absent::VALUE
-                    }
-                }
-            }
-        )*
+        jumps! {
+            $(fn $passed($($given: $kind),*) $(-> $gives)?;)*
+        }
 
         /// Names of the functions that are forwarded.
         pub const PASSED: &[&str] = &[$(stringify!($passed)),*];
         /// Names of the functions that this library implements.
         pub const OURS: &[&str] = &[$(stringify!($our)),*];
-    };
-    (@tell $why:ident $errbuf:ident) => {
-        // SAFETY: an error buffer or NULL, by libpcap's manual.
-        unsafe { text::give($errbuf, $why) }
-    };
-    (@tell $why:ident) => {
-        crate::messages::once($why)
     };
 }
 
@@ -143,13 +156,13 @@ libpcap! {
         fn pcap_dump_ftell64(dumper: *mut Dumper) -> i64;
         fn pcap_ether_aton(text: *const c_char) -> *mut u8;
         fn pcap_ether_hostton(name: *const c_char) -> *mut u8;
-        fn pcap_fopen_offline(file: *mut FILE, errbuf: *mut c_char) -> *mut Pcap, tells errbuf;
-        fn pcap_fopen_offline_with_tstamp_precision(file: *mut FILE, precision: c_uint, errbuf: *mut c_char) -> *mut Pcap, tells errbuf;
+        fn pcap_fopen_offline(file: *mut FILE, errbuf: *mut c_char) -> *mut Pcap;
+        fn pcap_fopen_offline_with_tstamp_precision(file: *mut FILE, precision: c_uint, errbuf: *mut c_char) -> *mut Pcap;
         fn pcap_free_datalinks(list: *mut c_int);
         fn pcap_free_tstamp_types(list: *mut c_int);
         fn pcap_freecode(program: *mut BpfProgram);
-        fn pcap_init(options: c_uint, errbuf: *mut c_char) -> c_int, tells errbuf;
-        fn pcap_lookupdev(errbuf: *mut c_char) -> *mut c_char, tells errbuf;
+        fn pcap_init(options: c_uint, errbuf: *mut c_char) -> c_int;
+        fn pcap_lookupdev(errbuf: *mut c_char) -> *mut c_char;
         fn pcap_nametoaddr(name: *const c_char) -> *mut *mut u32;
         fn pcap_nametoaddrinfo(name: *const c_char) -> *mut addrinfo;
         fn pcap_nametoeproto(name: *const c_char) -> c_int;
@@ -162,8 +175,8 @@ libpcap! {
         fn pcap_offline_filter(program: *const BpfProgram, header: *const PacketHeader, packet: *const u8) -> c_int;
         fn pcap_open_dead(dlt: c_int, snap: c_int) -> *mut Pcap;
         fn pcap_open_dead_with_tstamp_precision(dlt: c_int, snap: c_int, precision: c_uint) -> *mut Pcap;
-        fn pcap_open_offline(name: *const c_char, errbuf: *mut c_char) -> *mut Pcap, tells errbuf;
-        fn pcap_open_offline_with_tstamp_precision(name: *const c_char, precision: c_uint, errbuf: *mut c_char) -> *mut Pcap, tells errbuf;
+        fn pcap_open_offline(name: *const c_char, errbuf: *mut c_char) -> *mut Pcap;
+        fn pcap_open_offline_with_tstamp_precision(name: *const c_char, precision: c_uint, errbuf: *mut c_char) -> *mut Pcap;
         fn pcap_statustostr(status: c_int) -> *const c_char;
         fn pcap_strerror(error: c_int) -> *const c_char;
         fn pcap_tstamp_type_name_to_val(name: *const c_char) -> c_int;

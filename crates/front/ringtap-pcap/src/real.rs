@@ -36,20 +36,43 @@ const DEEPBIND: c_int = match cfg!(fuzzing) {
     false => libc::RTLD_LOCAL | libc::RTLD_DEEPBIND,
 };
 
-static REAL: OnceLock<Result<Functions, String>> = OnceLock::new();
+static REAL: OnceLock<Result<(Library, Functions), String>> = OnceLock::new();
 
 /// The real library's functions, or the reason why there are none.
 pub(crate) fn functions() -> Result<&'static Functions, &'static str> {
     match REAL.get_or_init(load) {
-        Ok(functions) => Ok(functions),
+        Ok((_, functions)) => Ok(functions),
         Err(why) => Err(why),
     }
 }
 
 /// The real library's functions if the library is loaded already; for signal handlers.
 pub(crate) fn found() -> Option<&'static Functions> {
-    REAL.get()?.as_ref().ok()
+    Some(&REAL.get()?.as_ref().ok()?.1)
 }
+
+/// Address of the real library's function with this name, or the reason why there is none.
+///
+/// # Safety
+///
+/// `name` is a text.
+pub(crate) unsafe fn address(name: *const c_char) -> Result<*mut c_void, &'static str> {
+    let (library, _) = REAL.get_or_init(load).as_ref().map_err(|why| &**why)?;
+    // SAFETY: an open library; the caller guarantees the text.
+    let found = unsafe { libc::dlsym(library.0, name) };
+    match found.is_null() {
+        true => Err("the system's libpcap lacks a function of libpcap 1.10"),
+        false => Ok(found),
+    }
+}
+
+/// A library that is never closed.
+struct Library(*mut c_void);
+
+// SAFETY: any thread may look for names in a library.
+unsafe impl Send for Library {}
+// SAFETY: as above.
+unsafe impl Sync for Library {}
 
 /// A handle of the real library. Dropping this closes the handle.
 pub(crate) struct RealHandle {
@@ -105,7 +128,7 @@ impl Drop for RealHandle {
     }
 }
 
-fn load() -> Result<Functions, String> {
+fn load() -> Result<(Library, Functions), String> {
     if let Some(path) = environment::variable("RINGTAP_LIBPCAP") {
         let path = PathBuf::from(path);
         return open(&path).map_err(|why| format!("RINGTAP_LIBPCAP={}: {why}", path.display()));
@@ -113,7 +136,7 @@ fn load() -> Result<Functions, String> {
     let mut reasons = Vec::new();
     for path in candidates() {
         match open(&path) {
-            Ok(functions) => return Ok(functions),
+            Ok(found) => return Ok(found),
             Err(why) => reasons.push(format!("{}: {why}", path.display())),
         }
     }
@@ -151,7 +174,7 @@ fn libraries_in(folder: &Path) -> Vec<PathBuf> {
     paths.filter(is_libpcap).collect()
 }
 
-fn open(path: &Path) -> Result<Functions, String> {
+fn open(path: &Path) -> Result<(Library, Functions), String> {
     let name = CString::new(path.as_os_str().as_bytes()).map_err(|error| error.to_string())?;
     // SAFETY: a text; the library's initialisers run as if a program linked it.
     let library = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | DEEPBIND) };
@@ -165,10 +188,13 @@ fn open(path: &Path) -> Result<Functions, String> {
         return Err("is Ringtap's own, not the system's".to_owned());
     }
     // SAFETY: a library of this name has libpcap's functions under libpcap's names.
-    unsafe { Functions::find(find) }.map_err(|missing| {
-        close(library);
-        format!("has no {missing}: libpcap 1.10 is needed")
-    })
+    match unsafe { Functions::find(find) } {
+        Ok(functions) => Ok((Library(library), functions)),
+        Err(missing) => {
+            close(library);
+            Err(format!("has no {missing}: libpcap 1.10 is needed"))
+        }
+    }
 }
 
 fn close(library: *mut c_void) {

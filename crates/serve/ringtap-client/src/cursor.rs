@@ -4,8 +4,7 @@
 //! Invariants
 //! - A packet stays readable until the caller looks for the next ones: the cursor keeps its batch.
 
-use std::os::fd::{AsFd as _, BorrowedFd, RawFd};
-use std::sync::atomic::{AtomicBool, Ordering::Acquire};
+use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, RawFd};
 use std::time::{Duration, Instant};
 
 use ringtap_filter::Program;
@@ -19,6 +18,7 @@ use crate::descriptor::Descriptor;
 use crate::pending::Pending;
 use crate::receiver::{Next, ReceiveError, Receiver};
 use crate::tally::Tally;
+use crate::waiter::Plan;
 
 /// A call that must not wait returns after this many batches without a packet for this reader.
 const MOST_BATCHES: u32 = 64;
@@ -80,15 +80,6 @@ impl Deadline {
     }
 }
 
-/// Ends a wait from another thread.
-#[derive(Clone, Copy, Debug)]
-pub struct Stop<'a> {
-    /// True: the wait must end.
-    pub raised: &'a AtomicBool,
-    /// Becomes readable after `raised` is set, to end a sleep; must be the same in every call.
-    pub fd: BorrowedFd<'a>,
-}
-
 /// The result of [`Cursor::look`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Look {
@@ -98,6 +89,24 @@ pub enum Look {
     Empty,
     /// No packet now, and none will come.
     Ended,
+}
+
+/// The result of [`Cursor::look_or_wait`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LookStep {
+    /// What was found.
+    Found(Look),
+    /// No packet now: wait, then call [`Cursor::look_or_wait`] again.
+    Wait(OutsideWait),
+}
+
+/// A wait that the caller of [`Cursor::look_or_wait`] makes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OutsideWait {
+    /// The wait ends when this descriptor is readable; absent: a pause of `at_most`.
+    pub fd: Option<RawFd>,
+    /// Longest duration; absent: without limit.
+    pub at_most: Option<Duration>,
 }
 
 /// A receiver, the packets of its last batch, and the reader's counters.
@@ -112,8 +121,8 @@ pub struct Cursor {
     fresh: bool,
     /// The cursor made the descriptor readable.
     is_readable: bool,
-    /// The receiver listens to the caller's [`Stop`].
-    listens: bool,
+    /// The caller sleeps outside, on the receiver's descriptor.
+    sleeps_outside: bool,
 }
 
 impl Cursor {
@@ -127,7 +136,7 @@ impl Cursor {
             descriptor: None,
             fresh: true,
             is_readable: false,
-            listens: false,
+            sleeps_outside: false,
         }
     }
 
@@ -165,62 +174,128 @@ impl Cursor {
         self.receiver.publish_progress(&self.tally);
     }
 
+    /// The packets that [`Cursor::look`] found and that were not yet taken. They stay readable as those
+    /// taken do.
+    #[inline]
+    pub fn rest(&self) -> &[CursorPacket] {
+        self.pending.rest()
+    }
+
+    /// Lets this descriptor end a wait, too, as long as it is open.
+    ///
+    /// # Errors
+    ///
+    /// [`ReceiveError::System`].
+    pub fn listen(&self, other: BorrowedFd<'_>) -> Result<(), ReceiveError> {
+        self.receiver.listen(other)
+    }
+
+    /// Separates this process's waits from those of the process that it was forked from, or that was
+    /// forked from it; [`Cursor::listen`] must be called again.
+    ///
+    /// # Errors
+    ///
+    /// [`ReceiveError::System`].
+    pub fn renew_waits(&mut self) -> Result<(), ReceiveError> {
+        self.receiver.renew_waits()?;
+        self.sleeps_outside = false;
+        let connection = self.receiver.control().connection();
+        let connection = connection.unwrap_or_else(|| self.receiver.as_fd());
+        if let Some(descriptor) = &mut self.descriptor {
+            descriptor.renew(self.receiver.as_fd(), connection)?;
+            descriptor.arm(Some(Duration::ZERO))?;
+            self.is_readable = true;
+        }
+        Ok(())
+    }
+
     /// Looks for packets, unless some are not yet taken; releases the batch before.
     ///
     /// # Errors
     ///
     /// Every [`ReceiveError`].
-    pub fn look(
-        &mut self,
-        deadline: Deadline,
-        stop: Option<Stop<'_>>,
-    ) -> Result<Look, ReceiveError> {
+    pub fn look(&mut self, deadline: Deadline) -> Result<Look, ReceiveError> {
+        loop {
+            let wait = match self.look_or_wait(deadline)? {
+                LookStep::Found(look) => return Ok(look),
+                LookStep::Wait(wait) => wait,
+            };
+            match (wait.fd, wait.at_most) {
+                (None, time) => std::thread::sleep(time.unwrap_or_default()),
+                (Some(_), timeout) => {
+                    self.sleeps_outside = false;
+                    self.receiver.sleep(timeout)?;
+                }
+            }
+        }
+    }
+
+    /// As [`Cursor::look`], but never waits: returns the wait for the caller to make, also after many
+    /// batches without a packet. So nothing of this library is on the stack during a wait that may never
+    /// return.
+    ///
+    /// # Errors
+    ///
+    /// Every [`ReceiveError`].
+    pub fn look_or_wait(&mut self, deadline: Deadline) -> Result<LookStep, ReceiveError> {
         if !self.pending.is_empty() {
-            return Ok(Look::Packets);
+            return Ok(LookStep::Found(Look::Packets));
+        }
+        if std::mem::take(&mut self.sleeps_outside) {
+            self.receiver.sleep(Some(Duration::ZERO))?;
         }
         self.pending.finish(&mut self.tally);
         self.publish();
-        if let Some(stop) = stop.filter(|_| !self.listens) {
-            self.receiver.listen(stop.fd)?;
-            self.listens = true;
-        }
         let mut batches = 0;
         let mut announced = false;
-        loop {
-            // Pairs with the store in the thread that then makes `fd` readable.
-            if stop.is_some_and(|stop| stop.raised.load(Acquire)) {
-                return Ok(Look::Empty);
-            }
+        let found = loop {
             let batch = match self.receiver.try_next()? {
                 Next::Batch(batch) => batch,
-                Next::Ended => return Ok(Look::Ended),
+                Next::Ended => break Look::Ended,
                 Next::Empty if deadline.is_over(MOST_BATCHES) => {
                     // First receive what the hub delivered before it left.
                     if !self.receiver.look_for_hub() {
                         if announced || !self.announce()? {
-                            return Ok(Look::Empty);
+                            break Look::Empty;
                         }
                         announced = true;
                     }
                     continue;
                 }
-                Next::Empty => {
-                    self.receiver.wait(deadline.time())?;
-                    continue;
-                }
+                Next::Empty => match self.receiver.plan(deadline.time())? {
+                    Plan::Look => continue,
+                    plan => return Ok(LookStep::Wait(self.outside(plan))),
+                },
             };
             let source = source_of(&self.lanes_until, batch.lane().0);
             self.fresh = true;
             self.pending.load(batch, source, &mut self.tally)?;
             if !self.pending.is_empty() {
-                return Ok(Look::Packets);
+                break Look::Packets;
             }
             self.pending.finish(&mut self.tally);
             batches += 1;
             if deadline.is_over(batches) {
                 self.make_readable()?;
-                return Ok(Look::Empty);
+                break Look::Empty;
             }
+            if batches.is_multiple_of(MOST_BATCHES) {
+                return Ok(LookStep::Wait(self.outside(Plan::Look)));
+            }
+        };
+        Ok(LookStep::Found(found))
+    }
+
+    fn outside(&mut self, plan: Plan) -> OutsideWait {
+        let (sleeps, at_most) = match plan {
+            Plan::Look => (false, Some(Duration::ZERO)),
+            Plan::Pause(time) => (false, Some(time)),
+            Plan::Sleep(timeout) => (true, timeout),
+        };
+        self.sleeps_outside = sleeps;
+        OutsideWait {
+            fd: sleeps.then(|| self.receiver.as_fd().as_raw_fd()),
+            at_most,
         }
     }
 
@@ -249,6 +324,12 @@ impl Cursor {
             self.is_readable = true;
         }
         Ok(())
+    }
+
+    /// Whether [`Cursor::make_readable`] has something to do.
+    #[inline]
+    pub fn must_be_readable(&self) -> bool {
+        self.descriptor.is_some() && !self.is_readable
     }
 
     /// The descriptor, if it is in use.

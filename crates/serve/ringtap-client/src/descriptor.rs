@@ -40,6 +40,19 @@ impl Descriptor {
         Ok(Descriptor { all, timer })
     }
 
+    /// Replaces what the descriptor watches, under the same number. After a fork this leaves the other
+    /// process's descriptor alone.
+    pub(crate) fn renew(
+        &mut self,
+        event: BorrowedFd<'_>,
+        connection: BorrowedFd<'_>,
+    ) -> io::Result<()> {
+        let new = Descriptor::new(event, connection)?;
+        rustix::io::dup3(&new.all, &mut self.all, rustix::io::DupFlags::CLOEXEC)?;
+        self.timer = new.timer;
+        Ok(())
+    }
+
     pub(crate) fn number(&self) -> RawFd {
         self.all.as_raw_fd()
     }

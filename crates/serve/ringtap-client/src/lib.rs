@@ -75,7 +75,7 @@ mod waiter;
 pub use classified::{Batch, Packets, ReceivedPacket};
 pub use connection::{ConnectError, Connection, HOST_FOLDER, default_socket, host_socket};
 pub use control::{Control, ControlError};
-pub use cursor::{Cursor, CursorPacket, Deadline, Look, Stop};
+pub use cursor::{Cursor, CursorPacket, Deadline, Look, LookStep, OutsideWait};
 pub use merge::{ORDER_WINDOW, Order};
 pub use pending::AFTER_GAP;
 pub use receiver::{Next, ReceiveError, Receiver};

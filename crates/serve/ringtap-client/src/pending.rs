@@ -175,6 +175,12 @@ impl Pending {
         Some(packet)
     }
 
+    /// The packets that are not yet taken.
+    #[inline]
+    pub(crate) fn rest(&self) -> &[CursorPacket] {
+        &self.packets[self.at..]
+    }
+
     /// Takes all packets that are left.
     pub(crate) fn take_all(&mut self, tally: &mut Tally) -> &[CursorPacket] {
         let rest = &self.packets[self.at..];

@@ -28,7 +28,7 @@ use crate::control::{Control, ControlError};
 use crate::distance::Distance;
 use crate::merge::{Hold, Merge, Order, Turn};
 use crate::tally::Tally;
-use crate::waiter::{Beside, Waited, Waiter};
+use crate::waiter::{Beside, Plan, Waited, Waiter};
 
 /// Why no more packets can be received.
 #[derive(Debug, thiserror::Error)]
@@ -468,6 +468,19 @@ impl Receiver {
         Ok(self.waiter.listen(Beside::Event(other))?)
     }
 
+    /// Replaces the set of events that end a wait; after a fork, each process needs its own.
+    ///
+    /// # Errors
+    ///
+    /// [`ReceiveError::System`].
+    pub(crate) fn renew_waits(&mut self) -> Result<(), ReceiveError> {
+        self.waiter.renew()?;
+        if let Some(connection) = self.control.connection() {
+            self.waiter.listen(Beside::HangUp(connection))?;
+        }
+        Ok(())
+    }
+
     /// Waits briefly, at most until `deadline`; look for packets after this.
     ///
     /// # Errors
@@ -475,10 +488,20 @@ impl Receiver {
     /// [`ReceiveError::System`].
     #[inline]
     pub fn wait(&mut self, deadline: Option<Instant>) -> Result<(), ReceiveError> {
+        match self.plan(deadline)? {
+            Plan::Look => {}
+            Plan::Pause(time) => std::thread::sleep(time),
+            Plan::Sleep(timeout) => self.sleep(timeout)?,
+        }
+        Ok(())
+    }
+
+    /// Decides how to wait next, at most until `deadline`.
+    #[inline]
+    pub(crate) fn plan(&mut self, deadline: Option<Instant>) -> Result<Plan, ReceiveError> {
         let mut deadline = deadline;
         if let Some(left) = self.distance.left() {
-            pause(left, deadline);
-            return Ok(());
+            return Ok(Plan::Pause(cut(left, deadline)));
         }
         if let Some(hold) = self.holds.take() {
             let held_until = Instant::now() + hold.look_again_in();
@@ -486,18 +509,18 @@ impl Receiver {
         } else if self.watermark.packets > 1
             && let Some(left) = self.still_gathers()?
         {
-            self.rest(left, deadline);
-            return Ok(());
+            self.look_for_hub();
+            let time = (left / 4).max(LEAST_PAUSE).min(left);
+            return Ok(Plan::Pause(cut(time, deadline)));
         }
-        self.hub_left |= self.waiter.wait(deadline)? == Waited::HungUp;
-        Ok(())
+        Ok(self.waiter.plan(deadline))
     }
 
-    /// Sleeps briefly while packets gather.
-    #[cold]
-    fn rest(&mut self, left: Duration, deadline: Option<Instant>) {
-        pause((left / 4).max(LEAST_PAUSE).min(left), deadline);
-        self.look_for_hub();
+    /// Sleeps until something ends the sleep. After a sleep on [`Receiver::as_fd`]: takes its events,
+    /// without time.
+    pub(crate) fn sleep(&mut self, timeout: Option<Duration>) -> Result<(), ReceiveError> {
+        self.hub_left |= self.waiter.sleep(timeout)? == Waited::HungUp;
+        Ok(())
     }
 
     /// How much longer packets gather, if fewer wait than the watermark.
@@ -567,11 +590,10 @@ impl Receiver {
     }
 }
 
-/// Sleeps for this long, at most until `deadline`.
-#[cold]
-fn pause(time: Duration, deadline: Option<Instant>) {
-    let until = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
-    std::thread::sleep(until.map_or(time, |until| until.min(time)));
+/// The part of this time that ends before `deadline`.
+fn cut(time: Duration, deadline: Option<Instant>) -> Duration {
+    let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+    left.map_or(time, |left| left.min(time))
 }
 
 /// The link type of all sources, Ethernet without sources; `None` if they differ.

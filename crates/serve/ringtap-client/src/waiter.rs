@@ -38,7 +38,18 @@ enum WaitPhase {
     Found,
 }
 
-/// What [`Waiter::wait`] found.
+/// The next wait of a reader.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Plan {
+    /// No wait: look for packets again.
+    Look,
+    /// A pause of this length.
+    Pause(Duration),
+    /// A sleep until the set is readable, at most this long (absent: without limit).
+    Sleep(Option<Duration>),
+}
+
+/// What ended a sleep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Waited {
     /// Look for packets again.
@@ -91,12 +102,7 @@ impl Waiter {
         doorbell: Arc<ReaderDoorbell>,
         wakes: Vec<Arc<OwnedFd>>,
     ) -> io::Result<Self> {
-        let set = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-        add(&set, doorbell.fd(), DOORBELL, epoll::EventFlags::IN)?;
-        for wake in &wakes {
-            let flags = epoll::EventFlags::IN | epoll::EventFlags::ET;
-            add(&set, wake.as_fd(), OTHER, flags)?;
-        }
+        let set = new_set(&doorbell, &wakes)?;
         Ok(Waiter {
             sleepers,
             doorbell,
@@ -107,6 +113,14 @@ impl Waiter {
             begun: Instant::now(),
             fast: false,
         })
+    }
+
+    /// Replaces the set by a new one, without the descriptors of [`Waiter::listen`]. After a fork, both
+    /// processes would take each other's events from the old one.
+    pub(crate) fn renew(&mut self) -> io::Result<()> {
+        self.set = new_set(&self.doorbell, &self.wakes)?;
+        self.rang = true;
+        Ok(())
     }
 
     /// Lets `beside` end sleeps, too, as long as its descriptor is open.
@@ -166,36 +180,35 @@ impl Waiter {
         self.sleepers.iter().for_each(Sleeper::disarm);
     }
 
-    /// Waits briefly, at most until `deadline`; look for packets after it returns.
+    /// Decides how to wait next, at most until `deadline`; look for packets after the wait.
     ///
-    /// It may return at once: a sleep begins only after one more look.
-    #[inline]
-    pub(crate) fn wait(&mut self, deadline: Option<Instant>) -> io::Result<Waited> {
+    /// A sleep begins only after one more look. [`Waiter::sleep`] sleeps; a caller that sleeps on the set
+    /// itself calls it afterwards, without time.
+    pub(crate) fn plan(&mut self, deadline: Option<Instant>) -> Plan {
         match self.phase {
-            WaitPhase::Armed | WaitPhase::Slept => self.sleep(deadline),
-            _ => {
-                self.pause_or_announce(deadline);
-                Ok(Waited::Look)
-            }
+            WaitPhase::Armed | WaitPhase::Slept => Plan::Sleep(self.timeout(deadline)),
+            _ => self.pause_or_announce(deadline),
         }
     }
 
     #[cold]
-    fn pause_or_announce(&mut self, deadline: Option<Instant>) {
+    fn pause_or_announce(&mut self, deadline: Option<Instant>) -> Plan {
         self.settle();
         if self.phase == WaitPhase::Awake && self.fast {
-            std::thread::sleep(left_until(deadline).map_or(PAUSE, |left| left.min(PAUSE)));
             self.phase = WaitPhase::Paused;
+            Plan::Pause(left_until(deadline).map_or(PAUSE, |left| left.min(PAUSE)))
         } else {
             // Also after a sleep that ended without a packet: the doorbell stays readable until the next
             // announcement, so another sleep would end at once.
             self.announce();
+            Plan::Look
         }
     }
 
+    /// Sleeps until something ends the sleep, at most for `timeout`.
     #[inline]
-    fn sleep(&mut self, deadline: Option<Instant>) -> io::Result<Waited> {
-        let timeout = self.timeout(deadline);
+    pub(crate) fn sleep(&mut self, timeout: Option<Duration>) -> io::Result<Waited> {
+        let timeout = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
         let found = self.look(timeout.as_ref())?;
         self.phase = match found {
             Some(_) => WaitPhase::Woken,
@@ -206,14 +219,13 @@ impl Waiter {
 
     /// Longest duration of a sleep that begins now.
     #[inline(never)]
-    fn timeout(&mut self, deadline: Option<Instant>) -> Option<Timespec> {
+    fn timeout(&mut self, deadline: Option<Instant>) -> Option<Duration> {
         self.begun = Instant::now();
         let left = left_until(deadline);
-        let timeout = match self.phase {
+        match self.phase {
             WaitPhase::Armed => Some(left.map_or(FIRST_SLEEP, |left| left.min(FIRST_SLEEP))),
             _ => left,
-        };
-        timeout.and_then(|timeout| Timespec::try_from(timeout).ok())
+        }
     }
 
     /// Sleeps until something ends the sleep; returns which entries of the set did.
@@ -250,6 +262,16 @@ fn left_until(deadline: Option<Instant>) -> Option<Duration> {
     deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()))
 }
 
+fn new_set(doorbell: &ReaderDoorbell, wakes: &[Arc<OwnedFd>]) -> io::Result<OwnedFd> {
+    let set = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+    add(&set, doorbell.fd(), DOORBELL, epoll::EventFlags::IN)?;
+    for wake in wakes {
+        let flags = epoll::EventFlags::IN | epoll::EventFlags::ET;
+        add(&set, wake.as_fd(), OTHER, flags)?;
+    }
+    Ok(set)
+}
+
 fn add(set: &OwnedFd, fd: BorrowedFd<'_>, what: u64, flags: epoll::EventFlags) -> io::Result<()> {
     Ok(epoll::add(set, fd, epoll::EventData::new_u64(what), flags)?)
 }
@@ -278,7 +300,11 @@ mod tests {
             if waits == 2 {
                 hub.signal();
             }
-            waiter.wait(Some(until)).unwrap();
+            match waiter.plan(Some(until)) {
+                Plan::Look => {}
+                Plan::Pause(time) => std::thread::sleep(time),
+                Plan::Sleep(timeout) => drop(waiter.sleep(timeout).unwrap()),
+            }
             waits += 1;
         }
         assert!((3..20).contains(&waits), "{waits} waits");

@@ -14,8 +14,10 @@ use super::{guarded, on_handle};
 use crate::abi::{
     ERROR, ERROR_NOT_ACTIVATED, Pcap, PcapStatistics, TSTAMP_ADAPTER_UNSYNCED, TSTAMP_HOST,
 };
+use crate::error::LibpcapError;
 use crate::handle::PcapHandle;
 use crate::handles::{HandleOwner, owner};
+use crate::reading::busy;
 use crate::real::{self, RealHandle};
 use crate::{route, text};
 
@@ -46,7 +48,7 @@ on_handle! {
         on
     };
     fn pcap_stats(p, statistics: *mut PcapStatistics) -> c_int => |handle| handle.with_capture(|capture| {
-        let counted = capture.statistics()?;
+        let counted = capture.statistics(handle.token().door.window.delivered())?;
         if !statistics.is_null() {
             // SAFETY: not null; a place for this, by libpcap's manual.
             unsafe { statistics.write(counted) };
@@ -82,7 +84,13 @@ on_handle! {
 fn descriptor(handle: &PcapHandle) -> c_int {
     match handle.capture() {
         None => ERROR,
-        Some(capture) => handle.status(capture.descriptor()),
+        Some(_) => {
+            let found = handle.token().with_state(|state| match state {
+                Some(state) => Ok(state.reader.cursor.descriptor()?),
+                None => Err(LibpcapError::general("the handle is being closed")),
+            });
+            handle.status(found.unwrap_or_else(|| Err(busy())))
+        }
     }
 }
 

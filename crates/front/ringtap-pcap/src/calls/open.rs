@@ -158,12 +158,7 @@ pub unsafe extern "C" fn pcap_close(p: *mut Pcap) {
         }
         let real = match handles::is_ours(p) {
             // Does nothing for a handle that was closed before.
-            true => handles::remove(p).and_then(|(handle, real)| {
-                if let Some(capture) = handle.capture() {
-                    capture.leave();
-                }
-                real
-            }),
+            true => handles::remove(p).and_then(|(_handle, real)| real),
             false => Some(p),
         };
         if let (Some(real), Ok(functions)) = (real, real::functions()) {

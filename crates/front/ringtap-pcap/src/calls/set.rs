@@ -47,13 +47,16 @@ on_handle! {
         // SAFETY: NULL or a program, by libpcap's manual.
         let instructions = unsafe { instructions(program) };
         let missing = || LibpcapError::general("setfilter: No filter specified");
-        capture.set_filter(instructions.ok_or_else(missing)?)
+        let set = capture.set_filter(instructions.ok_or_else(missing)?);
+        handle.token().door.window.interrupt();
+        set
     });
     fn pcap_setdirection(p, direction: c_int) -> c_int => |handle| handle.with_capture(|capture| {
         if !(DIRECTION_INOUT..=DIRECTION_OUT).contains(&direction) {
             return Err(LibpcapError::general("Invalid direction"));
         }
         capture.set_direction(direction);
+        handle.token().door.window.interrupt();
         Ok(0)
     });
     fn pcap_setnonblock(p, on: c_int, errbuf: *mut c_char) -> c_int => |handle| {

@@ -78,12 +78,17 @@ impl Injector {
         Ok(sent)
     }
 
+    /// Whether this handle has sent anything.
+    pub(super) fn has_sent(&self) -> bool {
+        // Set before the packet is sent, so before it is captured.
+        self.has_sent.load(Relaxed)
+    }
+
     /// Whether this handle sent the outgoing packet of `size` bytes captured at `time_ns`. Call this once
     /// for each packet.
     #[inline]
     pub(super) fn sent(&self, time_ns: u64, size: u32, captured: &[u8]) -> bool {
-        // Set before the packet is sent, so before it is captured.
-        self.has_sent.load(Relaxed) && self.take(time_ns, size, captured)
+        self.has_sent() && self.take(time_ns, size, captured)
     }
 
     fn take(&self, time_ns: u64, size: u32, captured: &[u8]) -> bool {

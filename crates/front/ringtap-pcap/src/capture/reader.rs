@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Delivers packets as libpcap does: with libpcap's header, cut, and copied to the handle's memory.
-//!
-//! Only this file of the crate reads packets through the client library.
+//! Finds packets for the window of a handle, from which `border.c` gives them to the program: with
+//! libpcap's header, cut, and copied to the handle's memory.
 //!
 //! Invariants
 //! - A packet and its header stay valid until the next packet is read.
 //! - Their addresses are the same for all packets, unless packets are read in place.
+//! - A packet counts as delivered when the program has read it, not when it is in the window.
 
 use std::ffi::c_int;
+use std::ptr;
 use std::time::Duration;
 
-use ringtap_client::{Cursor, ORDER_WINDOW, Receiver};
+use ringtap_client::{Cursor, CursorPacket, ORDER_WINDOW, Receiver};
 use ringtap_filter::Program;
 use ringtap_ipc::environment;
 use ringtap_ipc::event::sleep_until_readable;
@@ -18,8 +19,12 @@ use ringtap_ipc::subscription::Wanted;
 use ringtap_pool::format::flag;
 
 use super::injector::Injector;
-use crate::abi::{DIRECTION_IN, DIRECTION_OUT, PacketHeader};
+use crate::abi::{DIRECTION_IN, DIRECTION_INOUT, DIRECTION_OUT};
+use crate::door::Window;
+use crate::error::LibpcapError;
 use crate::handle::PcapSettings;
+use crate::handles::HandleToken;
+use crate::helper;
 
 /// A filter that the hub uses already.
 pub(super) struct NewFilter {
@@ -31,15 +36,18 @@ pub(super) struct NewFilter {
 }
 
 /// Reads the packets of one capture.
-pub(super) struct PacketReader {
-    pub(super) cursor: Cursor,
+pub(crate) struct PacketReader {
+    pub(crate) cursor: Cursor,
     /// Program that returns the bytes to keep of a packet; absent if no packet is cut.
     cut: Option<Program>,
+    /// Memory of the last packet; absent if packets are read in place.
+    copy: Option<Box<[u8]>>,
     snap_bytes: u32,
     nanoseconds: bool,
-    /// The last packet; absent if packets are read in place.
-    copy: Option<Box<[u8]>>,
-    header: Box<PacketHeader>,
+    /// The packet of the window, if it was chosen alone.
+    single: Box<Option<CursorPacket>>,
+    /// Number of forks of the process when this process's waits were set up.
+    forks: usize,
 }
 
 impl PacketReader {
@@ -53,27 +61,68 @@ impl PacketReader {
                 window => receiver.in_order(window),
             }),
             cut: None,
+            copy: (!in_place).then(|| vec![0; copy_bytes].into_boxed_slice()),
             snap_bytes,
             nanoseconds: settings.nanoseconds(),
-            copy: (!in_place).then(|| vec![0; copy_bytes].into_boxed_slice()),
-            header: Box::new(PacketHeader {
-                time: time(0, false),
-                captured_bytes: 0,
-                wire_bytes: 0,
-            }),
+            single: Box::new(None),
+            forks: helper::forks(),
         }
     }
 
-    /// The next waiting packet and its header. Skips packets in another direction, and those that the
-    /// handle sent itself.
-    #[inline]
-    pub(super) fn next(
-        &mut self,
-        direction: c_int,
-        injector: &Injector,
-    ) -> Option<(*mut PacketHeader, *const u8)> {
+    /// Prepares the handle's window and wake-up for this reader.
+    pub(crate) fn begin(&mut self, token: &HandleToken) -> Result<(), LibpcapError> {
+        let copy = self.copy.as_mut().map_or(ptr::null_mut(), |copy| copy.as_mut_ptr());
+        token.door.window.begin(copy, self.snap_bytes, self.nanoseconds);
+        self.listen(token)
+    }
+
+    fn listen(&self, token: &HandleToken) -> Result<(), LibpcapError> {
+        token.wakeup.open().map_err(LibpcapError::general)?;
+        let listened = token.wakeup.with(|fd| self.cursor.listen(fd));
+        Ok(listened.transpose().map(drop)?)
+    }
+
+    /// Separates the waits of this process from those of others that have copies of the handle.
+    pub(super) fn follow_fork(&mut self, token: &HandleToken) -> Result<(), LibpcapError> {
+        let forks = helper::forks();
+        if forks != self.forks {
+            self.forks = forks;
+            self.cursor.renew_waits()?;
+            self.listen(token)?;
+        }
+        Ok(())
+    }
+
+    /// Takes out the memory of the last packet.
+    pub(crate) fn take_packet(&mut self) -> Option<Box<[u8]>> {
+        self.copy.take()
+    }
+
+    /// Counts the packets of the window that the program has read, and empties the window.
+    pub(crate) fn settle(&mut self, window: &Window) {
+        for _ in 0..window.taken() {
+            let _read = self.cursor.take_one();
+        }
+        window.show(&[], false);
+    }
+
+    /// Shows the waiting packets in the window; returns whether there are any. Leaves out packets in
+    /// another direction, and those that the handle sent itself.
+    pub(super) fn fill(&mut self, window: &Window, direction: c_int, injector: &Injector) -> bool {
+        let must_finish = self.cursor.must_be_readable();
+        if direction == DIRECTION_INOUT && !injector.has_sent() && self.cut.is_none() {
+            window.show(self.cursor.rest(), must_finish);
+            return !self.cursor.rest().is_empty();
+        }
+        *self.single = self.choose(direction, injector);
+        window.show(self.single.as_slice(), must_finish);
+        self.single.is_some()
+    }
+
+    /// The next packet for the program.
+    fn choose(&mut self, direction: c_int, injector: &Injector) -> Option<CursorPacket> {
         loop {
-            let packet = *self.cursor.take_one()?;
+            let packet = *self.cursor.rest().first()?;
             let bytes = usize::try_from(packet.captured_bytes).unwrap_or(0);
             // SAFETY: the cursor just returned this address and length. It keeps the packet's batch
             // until its next `look`, after the last use of `data`; no one writes there.
@@ -84,31 +133,19 @@ impl PacketReader {
                 DIRECTION_OUT => !out,
                 _ => false,
             };
-            if elsewhere || (out && injector.sent(packet.time_ns, packet.wire_bytes, data)) {
-                continue;
-            }
+            let own = || out && injector.sent(packet.time_ns, packet.wire_bytes, data);
             let kept = match &self.cut {
+                _ if elsewhere || own() => 0,
                 Some(program) => program.run(data, packet.wire_bytes),
-                None => packet.captured_bytes,
+                None => u32::MAX,
             };
-            let captured_bytes = kept.min(packet.captured_bytes).min(self.snap_bytes);
-            if captured_bytes == 0 && packet.captured_bytes > 0 {
-                continue;
+            if kept > 0 {
+                return Some(CursorPacket {
+                    captured_bytes: kept.min(packet.captured_bytes),
+                    ..packet
+                });
             }
-            *self.header = PacketHeader {
-                time: time(packet.time_ns, self.nanoseconds),
-                captured_bytes,
-                wire_bytes: packet.wire_bytes,
-            };
-            let data = &data[..usize::try_from(captured_bytes).unwrap_or(0)];
-            let delivered = match &mut self.copy {
-                Some(copy) => {
-                    copy[..data.len()].copy_from_slice(data);
-                    copy.as_mut_ptr().cast_const()
-                }
-                None => data.as_ptr(),
-            };
-            return Some((&raw mut *self.header, delivered));
+            let _left_out = self.cursor.take_one();
         }
     }
 
@@ -131,33 +168,4 @@ fn order_window() -> Duration {
     let milliseconds = environment::variable("RINGTAP_IN_ORDER");
     let milliseconds = milliseconds.and_then(|text| text.to_str()?.parse().ok());
     milliseconds.map_or(ORDER_WINDOW, Duration::from_millis)
-}
-
-/// A time in libpcap's form.
-#[inline]
-fn time(time_ns: u64, nanoseconds: bool) -> libc::timeval {
-    let fraction = time_ns % 1_000_000_000;
-    let fraction = match nanoseconds {
-        true => fraction,
-        false => fraction / 1000,
-    };
-    libc::timeval {
-        tv_sec: libc::time_t::try_from(time_ns / 1_000_000_000).unwrap_or(libc::time_t::MAX),
-        tv_usec: libc::suseconds_t::try_from(fraction).unwrap_or(0),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_time_has_the_unit_that_was_set() {
-        let (micro, nano) = (
-            time(5_123_456_789_012, false),
-            time(5_123_456_789_012, true),
-        );
-        assert_eq!((micro.tv_sec, micro.tv_usec), (5123, 456_789));
-        assert_eq!((nano.tv_sec, nano.tv_usec), (5123, 456_789_012));
-    }
 }

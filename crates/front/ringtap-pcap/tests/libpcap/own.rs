@@ -55,6 +55,22 @@ fn time_stamps_of_an_adapter_are_refused_with_a_warning() {
     let _built = fs::remove_file(built);
 }
 
+/// Over libpcap the same program hangs: a jump breaks its view of the ring.
+#[test]
+fn alarms_that_jump_at_any_instruction_leave_a_handle_that_reads() {
+    require_root!();
+    let Some(prefix) = prefix() else { return };
+    let built = build("leaves");
+    let net = Namespace::with_veth("pcap_alarms");
+    for device in ["tap:rx0", "packet:rx0"] {
+        let program = exec(&net, prefix, &[built.to_str().expect("text")]);
+        let found = run(&net, program, device, "jump_under_traffic");
+        let wanted = ["jumped 600", "reads on 1", "stats 0", "end"];
+        assert_eq!(found, wanted, "{device}");
+    }
+    let _built = fs::remove_file(built);
+}
+
 /// Fixture for tests of an interface without a prefix.
 struct Plain {
     net: Namespace,

@@ -13,7 +13,7 @@ use crate::support::{LIMIT, Tags, crate_folder, exec, frames, prefix};
 /// Frames that the programs expect.
 const SENT: u16 = 200;
 
-/// Builds one of the C programs; warnings are errors.
+/// Builds one of the C programs, or of those in C++; warnings are errors.
 pub(crate) fn build(name: &str) -> PathBuf {
     static FOLDER: OnceLock<PathBuf> = OnceLock::new();
     let folder = FOLDER.get_or_init(|| {
@@ -21,18 +21,23 @@ pub(crate) fn build(name: &str) -> PathBuf {
         std::fs::create_dir_all(&folder).expect("a folder");
         folder
     });
-    let source = crate_folder()
-        .join("tests/libpcap/c")
-        .join(format!("{name}.c"));
+    let source = |extension: &str| {
+        let folder = crate_folder().join("tests/libpcap/c");
+        folder.join(format!("{name}.{extension}"))
+    };
+    let (compiler, standard, source) = match source("cc").is_file() {
+        true => ("c++", "-std=gnu++20", source("cc")),
+        false => ("cc", "-std=gnu11", source("c")),
+    };
     // Tests run in parallel, in threads or processes.
     let program = folder.join(format!(
         "{name}-{}-{:?}",
         std::process::id(),
         thread::current().id()
     ));
-    let output = Command::new("cc")
+    let output = Command::new(compiler)
         .args([
-            "-std=gnu11",
+            standard,
             "-Wall",
             "-Wextra",
             "-Werror",
@@ -153,6 +158,14 @@ the_same! {
     a_handle_that_cuts_does_not_see_its_own_either: "sending", "own_cut", BOTH;
     another_handle_sees_what_one_sends: "sending", "others", ["packet:rx0", "rx0"];
     a_program_that_sends_back_what_it_sees_ends: "sending", "echo", EACH;
+    a_reader_that_is_cancelled_while_it_waits_ends_the_same: "leaves", "cancelled_while_waiting", ["tap:rx0", "rx0", "xdp:rx0"];
+    a_reader_that_is_cancelled_in_its_callback_ends_the_same: "leaves", "cancelled_in_callback", BOTH;
+    a_callback_that_ends_its_thread_ends_it_the_same: "leaves", "exit_in_callback", BOTH;
+    an_exception_leaves_a_loop_the_same: "leaves", "exception", BOTH;
+    a_callback_that_jumps_leaves_a_loop_the_same: "leaves", "jump_out_of_callback", BOTH;
+    a_signal_handler_that_jumps_leaves_a_read_the_same: "leaves", "jump_out_of_handler", ["tap:rx0", "rx0", "packet:rx0"];
+    a_signal_handler_that_ends_its_thread_ends_it_the_same: "leaves", "exit_in_handler", BOTH;
+    calls_that_are_passed_on_are_left_the_same: "leaves", "passed_on", TAP;
     the_manuals_program_finds_its_device: "examples", "find", PLAIN;
     the_manuals_program_takes_one_packet: "examples", "one_packet", PLAIN;
     the_manuals_program_looks_into_packets: "examples", "sniff", PLAIN;

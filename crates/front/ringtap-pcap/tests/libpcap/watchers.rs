@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Programs with unusual calls print the same over libpcap and over Ringtap: `poll` and odd batches
-//! (p0f), a loop that a signal ends (tcpflow), packets that the program changes (arpwatch, nmap),
+//! (p0f), a loop that a signal ends (tcpflow), a thread that is cancelled (iftop), packets that the program changes (arpwatch, nmap),
 //! packets that it sends (arp-scan, nmap).
 //!
 //! A program is ready when it reports the probe packets that the tests send.
@@ -14,8 +14,8 @@ use std::time::Instant;
 
 use ringtap_testkit::{Namespace, Running, require_root, require_tool};
 
-use crate::programs::{open_folder, pause, text};
-use crate::support::{LIMIT, exec, prefix};
+use crate::programs::{open_folder, pause, text, watched};
+use crate::support::{LIMIT, Tags, exec, frames, prefix};
 
 const CONNECTIONS: u8 = 8;
 /// Number of the host in probe packets.
@@ -387,4 +387,42 @@ fn nmap_finds_the_same_ports_and_mends_what_it_was_sent() {
     };
     assert_eq!(theirs.len(), 4, "{theirs:?}");
     assert_eq!(ours, theirs);
+}
+
+/// The hosts that iftop lists; it ends its reader by `pthread_cancel`.
+fn hosts(net: &Namespace, command: Command) -> Vec<String> {
+    let mut iftop = Running::start(command);
+    iftop.wait_for_stderr("MAC address is", LIMIT);
+    watched(net);
+    // Its time passes with packets.
+    let begun = Instant::now();
+    while iftop.is_running() && begun.elapsed() < LIMIT {
+        net.inject("tx0", &frames(20, Tags::None));
+        pause(100);
+    }
+    let end = iftop.wait(LIMIT);
+    assert!(end.status.success(), "{:?}\n{}", end.status, end.stderr);
+    let words = end.stdout.split_whitespace();
+    let mut hosts: Vec<_> = words.filter(|word| word.starts_with("10.0.0.")).collect();
+    hosts.sort_unstable();
+    hosts.into_iter().map(str::to_owned).collect()
+}
+
+#[test]
+fn iftop_which_cancels_its_reader_ends_and_lists_the_same_hosts() {
+    require_root!();
+    require_tool!("iftop");
+    let Some(prefix) = prefix() else { return };
+    let net = Namespace::with_veth("pcap_iftop");
+    let words = ["iftop", "-t", "-n", "-p", "-s", "4", "-i", "rx0"];
+    let mut real = net.command(words[0]);
+    real.args(&words[1..]);
+    let expected = hosts(&net, real);
+    assert!(expected.len() >= 2, "{expected:?}");
+    // iftop asks the kernel about its interface, so a name of Ringtap's is none.
+    for via in ["tap", "packet"] {
+        let mut command = exec(&net, prefix, &words);
+        command.env("RINGTAP_VIA", via);
+        assert_eq!(hosts(&net, command), expected, "{via}");
+    }
 }

@@ -99,7 +99,9 @@ __attribute__((unused)) static void on_alarm(int signal) {
 }
 
 __attribute__((unused)) static void break_in(long ms) {
-    struct sigaction action = {.sa_handler = on_alarm};
+    struct sigaction action;
+    memset(&action, 0, sizeof(action));
+    action.sa_handler = on_alarm;
     sigaction(SIGALRM, &action, NULL);
     struct itimerval soon = {{0, 0}, {0, ms * 1000}};
     setitimer(ITIMER_REAL, &soon, NULL);

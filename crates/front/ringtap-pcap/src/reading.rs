@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The steps that `border.c` takes to read packets. It runs them without cancellation and signal handlers.
+//!
+//! Invariants
+//! - A step never waits for packets and never calls the program.
+//! - Only the thread that the handle's [`Door`](crate::door::Door) names uses the state, and one that
+//!   closes the handle while no thread is named.
+
+use std::cell::UnsafeCell;
+use std::ffi::{c_char, c_int, c_void};
+use std::ptr;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::SeqCst;
+
+use crate::abi::{ERROR, ERROR_BREAK};
+use crate::calls::guarded;
+use crate::capture::{PacketReader, ReadStep};
+use crate::door::{AfterStep, Call};
+use crate::error::LibpcapError;
+use crate::handle::PcapHandle;
+use crate::handles::{self, HandleOwner};
+use crate::real;
+use crate::text;
+
+/// An activated handle and its reader.
+pub(crate) struct ReadState {
+    pub(crate) handle: Arc<PcapHandle>,
+    pub(crate) reader: PacketReader,
+}
+
+/// Place of a handle's [`ReadState`].
+pub(crate) struct StateCell(UnsafeCell<Option<ReadState>>);
+
+// SAFETY: the door's `thread` gives the state to one thread at a time.
+unsafe impl Sync for StateCell {}
+
+impl StateCell {
+    pub(crate) const fn new() -> Self {
+        StateCell(UnsafeCell::new(None))
+    }
+
+    /// The state, while this thread reads from the handle.
+    ///
+    /// # Safety
+    ///
+    /// The door's `thread` is this thread, and no other reference to the state is in use.
+    #[expect(
+        clippy::mut_from_ref,
+        reason = "one thread at a time, as for the cell inside"
+    )]
+    pub(crate) unsafe fn get(&self) -> &mut Option<ReadState> {
+        // SAFETY: the caller's guarantee.
+        unsafe { &mut *self.0.get() }
+    }
+}
+
+/// Finds packets, or a reason to wait or to return.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ringtap_pcap_step(call: *mut Call) -> c_int {
+    // SAFETY: `border.c` passes its own call.
+    let call = unsafe { &mut *call };
+    let after = guarded(None, || {
+        let token = handles::token(call.door.cast())?;
+        if token.door.serial.load(SeqCst) != call.serial {
+            return None;
+        }
+        // SAFETY: `border.c` marked the door with this thread, and runs one step at a time.
+        let state = unsafe { token.state.get() }.as_mut()?;
+        let step = match state.handle.capture() {
+            Some(capture) => capture.step(&state.handle, &mut state.reader, call),
+            None => Err(LibpcapError::general("not activated")),
+        };
+        Some(match step {
+            Ok(ReadStep::Packets) => AfterStep::Packets,
+            Ok(ReadStep::Wait(wait)) => {
+                call.wait(wait);
+                AfterStep::Wait
+            }
+            done => {
+                let status = done.map(|step| match step {
+                    ReadStep::Done(status) => status,
+                    ReadStep::Packets | ReadStep::Wait(_) => 0,
+                });
+                call.status = state.handle.status(status);
+                AfterStep::Done
+            }
+        })
+    });
+    // A callback closed the handle.
+    let after = after.unwrap_or_else(|| {
+        call.status = ERROR_BREAK;
+        AfterStep::Done
+    });
+    after as c_int
+}
+
+/// The status of a read that cannot begin; sets the error text.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ringtap_pcap_refuse(call: *mut Call) -> c_int {
+    // SAFETY: `border.c` passes its own call.
+    let call = unsafe { &*call };
+    guarded(ERROR, || match handles::owner(call.door.cast_mut().cast()) {
+        HandleOwner::Ringtap(handle) => handle.with_capture(|_| {
+            Err(match handle.token().is_read_by_another() {
+                true => busy(),
+                false => LibpcapError::general("no callback was given"),
+            })
+        }),
+        HandleOwner::Libpcap(_) | HandleOwner::None => ERROR,
+    })
+}
+
+/// Releases what a thread that closed the handle left to the call that read from it.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ringtap_pcap_release(call: *mut Call) -> c_int {
+    // SAFETY: `border.c` passes its own call.
+    let call = unsafe { &*call };
+    guarded(ERROR, || {
+        if let Some(token) = handles::token(call.door.cast()) {
+            // SAFETY: `border.c` marked the door with this thread.
+            drop(unsafe { token.state.get() }.take());
+        }
+        0
+    })
+}
+
+/// The real library's function of this name, or NULL: then the reason is printed, or is in `errbuf`.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ringtap_pcap_real(name: *const c_char, errbuf: *mut c_char) -> *mut c_void {
+    guarded(ptr::null_mut(), || {
+        // SAFETY: `border.c` passes a text.
+        match unsafe { real::address(name) } {
+            Ok(address) => address,
+            Err(why) if errbuf.is_null() => {
+                crate::messages::once(why);
+                ptr::null_mut()
+            }
+            Err(why) => {
+                // SAFETY: an error buffer, by libpcap's manual.
+                unsafe { text::give(errbuf, why) };
+                ptr::null_mut()
+            }
+        }
+    })
+}
+
+pub(crate) fn busy() -> LibpcapError {
+    LibpcapError::general(
+        "another thread is reading from this handle, or left a read by a jump: use a handle in one thread \
+         at a time",
+    )
+}
