@@ -71,6 +71,22 @@ fn alarms_that_jump_at_any_instruction_leave_a_handle_that_reads() {
     let _built = fs::remove_file(built);
 }
 
+#[test]
+fn a_thousand_closed_handles_of_a_group_leave_no_descriptor() {
+    require_root!();
+    let Some(prefix) = prefix() else { return };
+    let built = build("handles");
+    let net = Namespace::with_veth("pcap_thousand");
+    let folder = tempfile::tempdir().expect("a folder");
+    let socket = folder.path().join("hub.sock");
+    let _hub = hub(&net, prefix, &socket, &["-i", "packet:rx0"]);
+    let mut program = exec(&net, prefix, &[built.to_str().expect("text")]);
+    program.env("RINGTAP_SOCKET", &socket);
+    let found = run(&net, program, "hub:all", "thousand");
+    assert_eq!(found, ["left open 0", "end"]);
+    let _built = fs::remove_file(built);
+}
+
 /// Fixture for tests of an interface without a prefix.
 struct Plain {
     net: Namespace,

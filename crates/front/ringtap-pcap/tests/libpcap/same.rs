@@ -148,6 +148,13 @@ the_same! {
     statistics_are_the_same_where_nothing_waits: "reading", "stats", EACH;
     two_handles_see_the_same: "reading", "two_handles", ["packet:rx0", "rx0"];
     a_daemons_child_reads_the_same: "reading", "forked", ["tap:rx0", "rx0", "xdp:rx0"];
+    a_child_reads_after_its_parent_waited: "handles", "parent_waits_first", BOTH;
+    a_parent_reads_after_its_child_waited: "handles", "child_waits_first", BOTH;
+    a_third_process_reads_after_two_waited: "handles", "second_child", BOTH;
+    a_break_in_one_process_ends_no_read_of_another: "handles", "break_beside_child", BOTH;
+    a_child_reads_on_where_its_parent_stopped: "handles", "child_reads_on", BOTH;
+    a_child_polls_the_descriptor_of_its_parent: "handles", "child_polls", BOTH;
+    ten_closed_handles_leave_no_descriptor: "handles", "ten", EACH;
     a_dump_file_is_the_same: "reading", "dumped", EACH;
     immediate_mode_waits_for_nothing_more: "waiting", "immediate", EACH;
     a_handle_that_does_not_block_does_the_same: "waiting", "nonblock", EACH;
