@@ -112,6 +112,10 @@ fn ringtap_device(
     if device.kind.names_a_group() {
         return at_hub(device, settings);
     }
+    if device.kind == Kind::Pcap {
+        let text = format!("{device}: a program reads files through libpcap: give it the file's name");
+        return Err(LibpcapError::general(text));
+    }
     by_process(device, settings).map_err(|error| LibpcapError {
         status: status(device, error.status),
         ..error

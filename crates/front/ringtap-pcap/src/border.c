@@ -86,7 +86,7 @@ struct call {
     uint64_t has_limits;
     uint64_t limits[3];
     struct timespec at_most;
-    int32_t until_batch;
+    int32_t kind;
     int32_t status;
     int32_t fd;
     int32_t has_limit;
@@ -98,6 +98,7 @@ _Static_assert(sizeof(struct window) == 72, "Window");
 _Static_assert(sizeof(struct door) == 120, "Door");
 _Static_assert(sizeof(struct call) == 104, "Call");
 
+enum kind { LOOP, DISPATCH, NEXT };
 enum begun { OURS, REAL, REFUSED };
 enum step { PACKETS, WAIT, DONE };
 
@@ -268,16 +269,16 @@ static int run(struct call *call, callback *each, uint8_t *user)
     return call->status;
 }
 
-#define CALL(batch, limit)                                                                          \
-    struct call call __attribute__((cleanup(end))) = {.until_batch = (batch), .most = (limit)}
+#define CALL(what, limit)                                                                           \
+    struct call call __attribute__((cleanup(end))) = {.kind = (what), .most = (limit)}
 
 typedef int loop_function(void *p, int count, callback *each, uint8_t *user);
 typedef int next_ex_function(void *p, struct header **header, const uint8_t **data);
 typedef const uint8_t *next_function(void *p, struct header *header);
 
-static int loop(bool batch, void *p, int count, callback *each, uint8_t *user)
+static int loop(enum kind kind, void *p, int count, callback *each, uint8_t *user)
 {
-    CALL(batch, count > 0 ? (uint64_t)count : UINT64_MAX);
+    CALL(kind, count > 0 ? (uint64_t)count : UINT64_MAX);
     loop_function *real;
 
     switch (begin(p, &call)) {
@@ -286,7 +287,8 @@ static int loop(bool batch, void *p, int count, callback *each, uint8_t *user)
             return run(&call, each, user);
         break;
     case REAL:
-        real = (loop_function *)(batch ? KNOWN("pcap_dispatch", NULL) : KNOWN("pcap_loop", NULL));
+        real = (loop_function *)(kind == DISPATCH ? KNOWN("pcap_dispatch", NULL)
+                                                   : KNOWN("pcap_loop", NULL));
         return real != NULL ? real(call.real, count, each, user) : ERROR;
     default:
         break;
@@ -296,12 +298,12 @@ static int loop(bool batch, void *p, int count, callback *each, uint8_t *user)
 
 int ringtap_c_pcap_loop(void *p, int count, callback *each, uint8_t *user)
 {
-    return loop(false, p, count, each, user);
+    return loop(LOOP, p, count, each, user);
 }
 
 int ringtap_c_pcap_dispatch(void *p, int count, callback *each, uint8_t *user)
 {
-    return loop(true, p, count, each, user);
+    return loop(DISPATCH, p, count, each, user);
 }
 
 /* One packet; NULL with the call's status if there is none. */
@@ -319,7 +321,7 @@ static const uint8_t *one(struct call *call)
 
 int ringtap_c_pcap_next_ex(void *p, struct header **header, const uint8_t **data)
 {
-    CALL(true, 1);
+    CALL(NEXT, 1);
     const uint8_t *found;
     next_ex_function *real;
 
@@ -343,7 +345,7 @@ int ringtap_c_pcap_next_ex(void *p, struct header **header, const uint8_t **data
 
 const uint8_t *ringtap_c_pcap_next(void *p, struct header *header)
 {
-    CALL(true, 1);
+    CALL(NEXT, 1);
     const uint8_t *found;
     next_function *real;
 

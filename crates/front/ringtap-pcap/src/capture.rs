@@ -219,7 +219,7 @@ impl PcapCapture {
     /// The result of a read when no more packets will come: for a file its end, otherwise the reason.
     fn end_of_packets(&self, call: &Call) -> Result<ReadStep, LibpcapError> {
         if self.is_file {
-            return Ok(ReadStep::Done(match call.ends_with_batch() {
+            return Ok(ReadStep::Done(match call.is_for_one() {
                 false => 0,
                 true => ERROR_BREAK,
             }));

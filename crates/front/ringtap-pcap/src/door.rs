@@ -149,7 +149,7 @@ pub(crate) struct Call {
     /// Limits to the wait; computed when no packet waits: most calls find one.
     limits: MaybeUninit<WaitLimits>,
     at_most: libc::timespec,
-    until_batch: i32,
+    kind: i32,
     pub(crate) status: c_int,
     fd: c_int,
     has_limit: i32,
@@ -166,9 +166,14 @@ impl Call {
         unsafe { self.limits.assume_init() }
     }
 
-    /// Whether the call ends with the waiting packets.
+    /// Whether the call ends with the waiting packets: all but `pcap_loop`.
     pub(crate) fn ends_with_batch(&self) -> bool {
-        self.until_batch != 0
+        self.kind != 0
+    }
+
+    /// Whether the call asks for one packet: `pcap_next` or `pcap_next_ex`.
+    pub(crate) fn is_for_one(&self) -> bool {
+        self.kind == 2
     }
 
     /// Tells `border.c` how to wait.
