@@ -5,6 +5,7 @@
 mod injector;
 #[expect(unsafe_code, reason = "packets that the cursor gives by address")]
 mod reader;
+mod tags;
 
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering::*};
@@ -30,6 +31,8 @@ pub(crate) use reader::PacketReader;
 
 /// Sleep of a loop that must not block when there are no packets; the manual lets it spin.
 const REST: Duration = Duration::from_millis(1);
+/// libpcap's number for Ethernet.
+const DLT_ETHERNET: c_int = 1;
 /// Mask of the class in classic BPF, and code of a return instruction with a constant operand.
 const CLASS: u16 = 0x07;
 const RETURN: u16 = 0x06;
@@ -238,6 +241,11 @@ impl PcapCapture {
     /// Changes the filter, in the kernel where the source can. Packets read after this returns pass the
     /// new filter, even if they were captured before.
     pub(crate) fn set_filter(&self, instructions: &[Instruction]) -> Result<c_int, LibpcapError> {
+        let live = match self.dlt {
+            DLT_ETHERNET => tags::with_tags(instructions),
+            _ => None,
+        };
+        let instructions = live.as_deref().unwrap_or(instructions);
         let filter = Program::new(instructions)
             .map_err(|error| LibpcapError::general(format!("BPF program is not valid: {error}")))?;
         let fits = instructions.len() <= MOST_INSTRUCTIONS;

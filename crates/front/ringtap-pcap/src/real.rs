@@ -128,7 +128,20 @@ impl Drop for RealHandle {
     }
 }
 
+/// Names under which programs load libpcap.
+const NAMES: [&CStr; 3] = [c"libpcap.so.1", c"libpcap.so.0.8", c"libpcap.so"];
+
+/// Makes the loader know this library by all of libpcap's names that its paths give it. Otherwise, once the
+/// real library is loaded, a program that loads one of that library's names gets it.
+fn keep_names() {
+    for name in NAMES {
+        // SAFETY: a text; loads nothing.
+        let _known = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_NOLOAD) };
+    }
+}
+
 fn load() -> Result<(Library, Functions), String> {
+    keep_names();
     if let Some(path) = environment::variable("RINGTAP_LIBPCAP") {
         let path = PathBuf::from(path);
         return open(&path).map_err(|why| format!("RINGTAP_LIBPCAP={}: {why}", path.display()));

@@ -10,6 +10,7 @@ use ringtap_ipc::environment;
 use ringtap_ipc::protocol::{HubStatus, SourceState};
 
 use crate::error::LibpcapError;
+use crate::messages;
 
 /// The reader of a device.
 #[derive(Debug, PartialEq)]
@@ -32,7 +33,11 @@ impl Route {
         if let Some(name) = name.filter(|name| has_prefix(name)) {
             return ringtap(name);
         }
-        let interface = name.filter(|name| *name != "any" && is_interface(name));
+        // Its link types differ from those of every device of Ringtap's.
+        let Some(name) = name.filter(|name| *name != "any") else {
+            return Ok(Route::Libpcap);
+        };
+        let interface = Some(name).filter(|name| is_interface(name));
         let kind = match via.unwrap_or("auto") {
             "libpcap" => return Ok(Route::Libpcap),
             device if has_prefix(device) => return ringtap(device),
@@ -57,6 +62,17 @@ impl Route {
 /// The user's choice for all interfaces: `ringtap exec --via`.
 pub(crate) fn via() -> Option<String> {
     environment::variable("RINGTAP_VIA")?.into_string().ok()
+}
+
+/// Prints that `any` is not read by the device that the user chose for all interfaces.
+pub(crate) fn say_if_around(name: Option<&str>, via: Option<&str>) {
+    if let (None | Some("any"), Some(via)) = (name, via)
+        && has_prefix(via)
+    {
+        messages::once(&format!(
+            "any is read through libpcap, not by {via}: name an interface, or {via} itself"
+        ));
+    }
 }
 
 /// Whether this is the name of a Ringtap device.
@@ -151,6 +167,8 @@ mod tests {
         assert_eq!(of("lo", Some("libpcap")), Ok(Route::Libpcap));
         assert_eq!(of("lo", Some("hub:web")), device("hub:web"));
         assert_eq!(of("lo", Some("packet")), device("packet:lo"));
+        assert_eq!(of("any", Some("hub:web")), Ok(Route::Libpcap));
+        assert_eq!(of("any", Some("tap")), Ok(Route::Libpcap));
         for other in ["usbmon0", "any", "eth0:1"] {
             assert_eq!(of(other, None), Ok(Route::Libpcap), "{other}");
         }

@@ -20,7 +20,9 @@ pub unsafe extern "C" fn pcap_create(source: *const c_char, errbuf: *mut c_char)
     guarded(ptr::null_mut(), || {
         // SAFETY: NULL or a text, by libpcap's manual.
         let name = unsafe { text::take(source) };
-        let error = match Route::of(name.as_deref(), route::via().as_deref()) {
+        let via = route::via();
+        route::say_if_around(name.as_deref(), via.as_deref());
+        let error = match Route::of(name.as_deref(), via.as_deref()) {
             Ok(Route::Libpcap) => match real::functions() {
                 // SAFETY: the same call with the same caller's guarantee.
                 Ok(functions) => return unsafe { (functions.pcap_create)(source, errbuf) },

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use ringtap_testkit::{Finished, Namespace, Running, require_root, require_tool};
 
-use crate::programs::text;
+use crate::programs::{text, watched};
 use crate::same::{build, run};
 use crate::support::{LIMIT, Tags, exec, frames, hub, prefix, ringtap};
 
@@ -85,6 +85,52 @@ fn a_thousand_closed_handles_of_a_group_leave_no_descriptor() {
     let found = run(&net, program, "hub:all", "thousand");
     assert_eq!(found, ["left open 0", "end"]);
     let _built = fs::remove_file(built);
+}
+
+#[test]
+fn a_program_has_one_library_by_every_name_of_libpcap() {
+    let Some(prefix) = prefix() else { return };
+    let source = r#"
+#include <dlfcn.h>
+#include <stdio.h>
+int main(int argc, char **argv) {
+    for (int at = 1; at < argc; at++) {
+        void *library = dlopen(argv[at], RTLD_NOW);
+        const char *(*version)(void) = library ? dlsym(library, "pcap_lib_version") : NULL;
+        printf("%s %s\n", argv[at], version ? version() : dlerror());
+    }
+}
+"#;
+    let folder = tempfile::tempdir().expect("a folder");
+    let (file, program) = (folder.path().join("names.c"), folder.path().join("names"));
+    fs::write(&file, source).expect("a file");
+    let mut compiler = Command::new("cc");
+    compiler.arg("-o").args([&program, &file]);
+    assert!(compiler.status().expect("a C compiler").success());
+    let names = ["libpcap.so.1", "libpcap.so.0.8", "libpcap.so", "libpcap.so.0.8"];
+    let mut command = Command::new(ringtap(prefix));
+    command.args(["exec", "--"]).arg(&program).args(names);
+    let told = Running::start(command).wait(LIMIT).success().stdout;
+    assert_eq!(told.matches("through Ringtap").count(), names.len(), "{told}");
+}
+
+#[test]
+fn any_is_read_through_libpcap_whatever_interfaces_are_read_by() {
+    require_root!();
+    require_tool!("tcpdump");
+    let Some(prefix) = prefix() else { return };
+    let net = Namespace::with_veth("pcap_any");
+    let words = ["tcpdump", "-lni", "any", "-c", "3", "udp"];
+    let mut command = exec(&net, prefix, &words);
+    command.env("RINGTAP_VIA", "hub:rec");
+    let dump = Running::start(command);
+    dump.wait_for_stderr("listening on any", LIMIT);
+    watched(&net);
+    net.inject("tx0", &frames(10, Tags::None));
+    let end = dump.wait(LIMIT).success();
+    assert_eq!(end.stdout.lines().count(), 3, "{}", end.stdout);
+    let said = "any is read through libpcap, not by hub:rec";
+    assert!(end.stderr.contains(said), "{}", end.stderr);
 }
 
 /// Fixture for tests of an interface without a prefix.
