@@ -578,13 +578,17 @@ impl Receiver {
         self.hub_left != known
     }
 
-    /// Publishes the reader's counters for `status` and `top`.
+    /// Publishes the counters of the packets that the reader has read, for `status` and `top`. The hub adds
+    /// those that it did not deliver.
     pub fn publish_progress(&self, tally: &Tally) {
         if let Some(endpoint) = self.endpoints.first() {
             let progress = endpoint.reader.progress();
+            let (filtered, other_members) = tally.left_out();
+            let filtered = tally.filtered().saturating_sub(filtered);
+            let other_members = tally.other_members().saturating_sub(other_members);
             progress.delivered.store(tally.packets(), Relaxed);
-            progress.filtered.store(tally.filtered(), Relaxed);
-            progress.other_members.store(tally.other_members(), Relaxed);
+            progress.filtered.store(filtered, Relaxed);
+            progress.other_members.store(other_members, Relaxed);
             progress.bytes.store(tally.bytes(), Relaxed);
         }
     }

@@ -27,8 +27,20 @@ pub struct LaneTally {
     missed: u64,
     missed_other_members: u64,
     left_out: u64,
+    /// Packets in gaps that did not pass the filter; part of `filtered`.
+    left_out_filtered: u64,
     /// Sequence after that of the last counted packet.
     position: u64,
+}
+
+/// Packets that a hub did not deliver to a reader, and that no gap has reported to it yet.
+struct Unreported {
+    /// All packets.
+    sequences: u64,
+    /// Packets that the reader lost.
+    lost: u64,
+    filtered: u64,
+    other_members: u64,
 }
 
 /// A reader's counts on each lane, counted over all sources.
@@ -69,8 +81,31 @@ impl LaneTally {
         self.position = sequences.end;
     }
 
-    /// The counters of this lane.
-    fn counters(&self, counts: &LaneSnapshot) -> Counters {
+    /// Packets that the hub did not deliver to this reader, after those that a gap reported.
+    fn unreported(&self, counts: &LaneSnapshot) -> Unreported {
+        let sequences = counts.missed_sequences.saturating_sub(self.left_out);
+        let lost = counts.missed_packets.saturating_sub(self.missed);
+        let other_members = counts
+            .missed_other_members
+            .saturating_sub(self.missed_other_members);
+        Unreported {
+            sequences,
+            lost,
+            filtered: sequences.saturating_sub(lost.saturating_add(other_members)),
+            other_members,
+        }
+    }
+
+    /// Packets of the lane that lie in the pool and that this reader has not read: not yet offered to it.
+    fn unread(&self, counts: &LaneSnapshot) -> u64 {
+        // What no gap reported lies after the last packet read.
+        let left_out = self.unreported(counts).sequences;
+        let position = self.position.max(counts.start).saturating_add(left_out);
+        counts.position.saturating_sub(position)
+    }
+
+    /// The counters of this lane; `ended`: its source writes no more packets.
+    fn counters(&self, counts: &LaneSnapshot, ended: bool) -> Counters {
         let mut counters = Counters {
             offered: counts.offered,
             delivered: self.delivered,
@@ -85,35 +120,33 @@ impl LaneTally {
                 ..Dropped::default()
             },
         };
-        let position = self.position.max(counts.start);
-        // Packets left out after the last one read, which no gap reported.
-        let unreported = counts.missed_sequences.saturating_sub(self.left_out);
-        if position.saturating_add(unreported) == counts.position {
-            let lost = counts.missed_packets.saturating_sub(self.missed);
-            counters.dropped.overrun = self.missed.saturating_add(lost);
-            let members = counts.missed_other_members;
-            let members = members.saturating_sub(self.missed_other_members);
-            let filtered = unreported.saturating_sub(lost.saturating_add(members));
-            counters.filtered = counters.filtered.saturating_add(filtered);
-            counters.other_members = counters.other_members.saturating_add(members);
-            return counters;
-        }
-        // Not yet offered to this reader: packets in the pool, and the one being written.
-        let in_pool = counts.position.saturating_sub(position);
-        let settled = [
-            counts.filtered,
-            counts.other_members,
-            counts.pool_full,
-            counts.kernel,
-        ];
-        let captured = counts.position.saturating_sub(counts.start);
-        let settled = settled.into_iter().fold(captured, u64::saturating_add);
-        let in_flight = u64::from(counts.offered.checked_sub(1) == Some(settled));
-        counters.offered = counts
-            .offered
-            .saturating_sub(in_pool.saturating_add(in_flight));
+        let rest = self.unreported(counts);
+        counters.dropped.overrun = counters.dropped.overrun.saturating_add(rest.lost);
+        counters.filtered = counters.filtered.saturating_add(rest.filtered);
+        counters.other_members = counters.other_members.saturating_add(rest.other_members);
+        // The packet being written, which the source has counted but not published.
+        let in_flight = !ended && counts.offered.checked_sub(1) == Some(settled(counts));
+        let later = self.unread(counts).saturating_add(in_flight.into());
+        counters.offered = counters.offered.saturating_sub(later);
         counters
     }
+}
+
+/// Packets of a lane with a final outcome at the source.
+fn settled(counts: &LaneSnapshot) -> u64 {
+    // A copy that found no room never had a position in the lane.
+    let not_copied = counts
+        .missed_packets
+        .saturating_sub(counts.missed_sequences);
+    let others = [
+        counts.filtered,
+        counts.other_members,
+        counts.pool_full,
+        counts.kernel,
+        not_copied,
+    ];
+    let captured = counts.position.saturating_sub(counts.start);
+    others.into_iter().fold(captured, u64::saturating_add)
 }
 
 impl Tally {
@@ -139,7 +172,9 @@ impl Tally {
             lane.missed = lane.missed.saturating_add(gap.packets);
             lane.missed_other_members = lane.missed_other_members.saturating_add(gap.other_members);
             lane.left_out = lane.left_out.saturating_add(gap.sequences);
+            let before = lane.filtered;
             lane.skipped(not_lost, gap.other_members);
+            lane.left_out_filtered += lane.filtered - before;
         }
         if batch.is_for_others {
             let first = batch.inner.first_sequence;
@@ -172,17 +207,33 @@ impl Tally {
         lanes.fold(0, u64::saturating_add)
     }
 
+    /// Packets of `filtered` and of `other_members` that lay in chunks which the reader did not get. The
+    /// hub counts them, too, whether or not the reader has learned of them.
+    pub(crate) fn left_out(&self) -> (u64, u64) {
+        let lanes = self.0.iter();
+        lanes.fold((0, 0), |(filtered, members): (u64, u64), lane| {
+            (
+                filtered.saturating_add(lane.left_out_filtered),
+                members.saturating_add(lane.missed_other_members),
+            )
+        })
+    }
+
     /// Bytes on the wire of the packets that passed.
     pub fn bytes(&self) -> u64 {
         self.0.iter().map(|lane| lane.bytes).sum()
     }
 
     /// Counters of each lane, counted over all sources.
-    pub fn lanes(&self, snapshot: &Snapshot) -> Vec<(LaneId, Counters)> {
-        let counts = snapshot.sources.iter().flat_map(|source| &source.lanes);
+    pub fn lanes<'a>(&self, snapshot: &'a Snapshot) -> Vec<(LaneId, Counters)> {
+        let of_source = |source: &'a SourceSnapshot| {
+            let lanes = source.lanes.iter();
+            lanes.map(|counts| (counts, source.ended))
+        };
+        let counts = snapshot.sources.iter().flat_map(of_source);
         let lanes = (0..).map(LaneId).zip(self.0.iter().zip(counts));
         lanes
-            .map(|(id, (lane, counts))| (id, lane.counters(counts)))
+            .map(|(id, (lane, (counts, ended)))| (id, lane.counters(counts, ended)))
             .collect()
     }
 
@@ -190,21 +241,22 @@ impl Tally {
     /// `copied`: those of the lane's packets for which its pool had room.
     pub fn of_copies(&self, lane: LaneId, counts: &LaneSnapshot, copied: u64) -> LaneSnapshot {
         let tally = self.0.get(lane.index()).copied().unwrap_or_default();
-        let position = tally.position.max(counts.start);
-        // Packets that were not read yet were not offered to that reader yet.
-        let unread = counts.position.saturating_sub(position);
+        let rest = tally.unreported(counts);
+        let lost = tally.missed.saturating_add(rest.lost);
         LaneSnapshot {
             start: 0,
             position: copied,
-            offered: counts.offered.saturating_sub(unread),
-            filtered: counts.filtered.saturating_add(tally.filtered),
-            other_members: tally.other_members,
+            // Packets that were not read yet were not offered to that reader yet.
+            offered: counts.offered.saturating_sub(tally.unread(counts)),
+            filtered: counts
+                .filtered
+                .saturating_add(tally.filtered)
+                .saturating_add(rest.filtered),
+            other_members: tally.other_members.saturating_add(rest.other_members),
             pool_full: counts.pool_full,
             kernel: counts.kernel,
             missed_sequences: 0,
-            missed_packets: tally
-                .missed
-                .saturating_add(tally.delivered.saturating_sub(copied)),
+            missed_packets: lost.saturating_add(tally.delivered.saturating_sub(copied)),
             missed_other_members: 0,
         }
     }
@@ -303,6 +355,7 @@ mod tests {
             filtered: 12,
             other_members: 5,
             missed: 1,
+            left_out: 1,
             position: 140,
             ..LaneTally::default()
         };
@@ -319,9 +372,14 @@ mod tests {
         };
         let lane = tally.of_copies(LaneId(0), &inner, 20);
         assert_eq!((lane.start, lane.position), (0, 20));
-        assert_eq!(lane.offered, 44, "ten packets are still to be looked at");
+        assert_eq!(lane.offered, 52, "two packets are still to be looked at");
         assert_eq!((lane.filtered, lane.other_members), (13, 5));
-        assert_eq!((lane.missed_sequences, lane.missed_packets), (0, 3));
+        let missed = (lane.missed_sequences, lane.missed_packets);
+        assert_eq!(
+            missed,
+            (0, 11),
+            "lost at the relay: 1 reported, 8 not yet, 2 not copied"
+        );
         let settled = lane.position + lane.filtered + lane.other_members;
         assert_eq!(
             lane.offered,

@@ -10,6 +10,7 @@ mod filters;
 mod groups;
 mod heavy;
 mod hostile;
+mod interrupted;
 mod killed;
 mod pressure;
 mod refusals;

@@ -92,6 +92,8 @@ pub struct DepartedStatus {
     pub filtered: u64,
     /// Packets for other members of the group, as the readers reported.
     pub other_members: u64,
+    /// Packets that lay in the pool when the readers left, and that they had not read.
+    pub unread: u64,
     /// Bytes at L2 of the delivered packets.
     pub bytes: u64,
     /// Packets lost because the readers were past their credit.
@@ -220,10 +222,12 @@ pub struct ReaderStatus {
     pub attached_ns: u64,
     /// Packets delivered, as the reader reports.
     pub delivered: u64,
-    /// Packets that did not pass the filter, as the reader reports.
+    /// Packets that did not pass the filter: as the reader reports, and in chunks that it did not get.
     pub filtered: u64,
-    /// Packets for other members of the group, as the reader reports.
+    /// Packets for other members of the group: as the reader reports, and in chunks that it did not get.
     pub other_members: u64,
+    /// Packets in the pool that are not in any other counter of the reader yet.
+    pub unread: u64,
     /// Bytes on the wire of the delivered packets.
     pub bytes: u64,
     /// Packets lost because the reader was past its credit.

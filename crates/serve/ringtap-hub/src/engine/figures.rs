@@ -84,10 +84,16 @@ pub(super) fn of_reader(link: &ReaderLink, captures: &[SourceCapture], now: u64)
     // After the reader's counters: they count no packet that is not captured yet. A reader reports the sum over
     // its sources.
     limit_packets(&mut numbers, link.captured(captures));
+    // A reader reports what it has read: the rest was counted when its chunks went to no reader or others.
+    for lane in missed.iter().flatten() {
+        numbers.filtered +=
+            lane.sequences - (lane.packets + lane.other_members).min(lane.sequences);
+        numbers.other_members += lane.other_members;
+    }
     ReaderFigures { numbers, missed }
 }
 
-/// Reduces the packets that a reader reports to this many together.
+/// Reduces the packets that a reader reports to this many together; the others are unread.
 pub(crate) fn limit_packets(numbers: &mut ReaderStatus, possible: u64) {
     let mut left = possible;
     for reported in [
@@ -99,6 +105,7 @@ pub(crate) fn limit_packets(numbers: &mut ReaderStatus, possible: u64) {
         *reported = left.min(*reported);
         left -= *reported;
     }
+    numbers.unread = left;
 }
 
 /// Age in milliseconds of the oldest packet of a lane that a reader holds.

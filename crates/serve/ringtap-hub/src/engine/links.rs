@@ -195,13 +195,14 @@ impl ReaderLink {
         captures.iter().zip(&self.readers).map(lost).sum()
     }
 
-    /// Packets of all sources since the subscription began, without those that the reader missed.
+    /// Packets of all sources since the subscription began, without those in chunks that the reader did not
+    /// get.
     pub(super) fn captured(&self, captures: &[SourceCapture]) -> u64 {
         let readers = captures.iter().zip(self.readers.iter().zip(&self.starts));
         let of_source = |(capture, (reader, starts)): (&SourceCapture, (&ReaderId, &Vec<u64>))| {
             let distributor = &capture.distributor;
             let of_lane = |(lane, start): (LaneId, &u64)| {
-                let missed = distributor.missed(*reader, lane).packets;
+                let missed = distributor.missed(*reader, lane).sequences;
                 let captured = distributor.position(lane).saturating_sub(*start);
                 captured.saturating_sub(missed)
             };
@@ -269,7 +270,7 @@ fn waiting(capture: &SourceCapture, reader: ReaderId, starts: &[u64]) -> u64 {
         .map(|counter| counter.load(Relaxed))
         .fold(0, u64::saturating_add);
     let offered = capture.lanes().zip(starts).map(|(lane, start)| {
-        let missed = distributor.missed(reader, lane).packets;
+        let missed = distributor.missed(reader, lane).sequences;
         (distributor.position(lane) - start).saturating_sub(missed)
     });
     offered.sum::<u64>().saturating_sub(taken)

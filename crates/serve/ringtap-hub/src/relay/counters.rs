@@ -48,8 +48,8 @@ impl RelayCounters {
     pub(crate) fn fill(&self, status: &mut ReaderStatus) {
         let reader = &self.reader;
         status.delivered = reader.delivered;
-        status.filtered = reader.filtered + self.tally.filtered();
-        status.other_members = self.tally.other_members();
+        status.filtered += reader.filtered;
+        status.unread += reader.unread;
         status.bytes = reader.bytes;
         status.lag_chunks += reader.lag_chunks.saturating_sub(1);
         status.corrupt |= reader.corrupt;
@@ -74,7 +74,8 @@ mod tests {
             copied: vec![0, 3],
             sources: vec![(0..1, true), (1..2, false)],
             reader: ReaderStatus {
-                delivered: 3,
+                delivered: 2,
+                unread: 1,
                 lag_chunks: 3,
                 last_loss_ns: 7,
                 ..ReaderStatus::default()
@@ -97,8 +98,16 @@ mod tests {
             (5, 3, 2)
         );
         assert!(counters.as_private(0, inner.clone()).ended);
-        let mut status = ReaderStatus::default();
+        // The relay has yet to read 10 packets, the reader 1 of 3 copies.
+        let mut status = ReaderStatus {
+            delivered: 5,
+            filtered: 4,
+            unread: 10,
+            ..ReaderStatus::default()
+        };
         counters.fill(&mut status);
+        let read = (status.delivered, status.filtered, status.unread);
+        assert_eq!(read, (2, 4, 11));
         let (lost, held) = (status.overrun, status.lag_chunks);
         assert_eq!((lost, status.last_loss_ns, held), (2, 7, 2));
         assert_eq!(

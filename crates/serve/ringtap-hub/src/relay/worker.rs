@@ -156,6 +156,7 @@ impl Worker {
 
     fn publish(&mut self, common: &Common) {
         self.read_pools();
+        self.receiver.publish_progress(&self.counters.tally);
         let mut shared = lock(&common.counters);
         if self.counters.lost() > shared.lost() {
             self.counters.reader.last_loss_ns = now_ns();

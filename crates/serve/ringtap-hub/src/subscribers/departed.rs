@@ -41,6 +41,7 @@ impl Departed {
             (&mut entry.delivered, reader.delivered),
             (&mut entry.filtered, reader.filtered),
             (&mut entry.other_members, reader.other_members),
+            (&mut entry.unread, reader.unread),
             (&mut entry.bytes, reader.bytes),
             (&mut entry.overrun, reader.overrun),
         ] {
@@ -74,6 +75,7 @@ mod tests {
             name: name.to_owned(),
             overrun,
             delivered: 10,
+            unread: 4,
             ..ReaderStatus::default()
         }
     }
@@ -88,10 +90,8 @@ mod tests {
         let (names, overrun) = departed.status();
         let first = &names[0];
         assert_eq!((names.len(), overrun), (2, 7));
-        assert_eq!(
-            (first.readers, first.delivered, first.overrun, first.left_ns),
-            (3, 30, 6, 3)
-        );
+        assert_eq!((first.readers, first.delivered, first.unread), (3, 30, 12));
+        assert_eq!((first.overrun, first.left_ns), (6, 3));
     }
 
     #[test]

@@ -53,6 +53,7 @@ reader counter filtered           ringtap_reader_filtered       packets - Packet
 reader counter other_members      ringtap_reader_other_members  packets - Packets for other members of a reader's group.
 reader counter bytes              ringtap_reader_delivered_wire bytes   - Bytes at L2 of the packets that a reader took, without checksum.
 reader counter overrun            ringtap_reader_lost           packets reason=overrun Packets that a reader lost, by reason.
+reader gauge   unread             ringtap_reader_unread         packets - Packets in the pool that a reader has yet to read.
 reader counter helped_chunks      ringtap_reader_helped         chunks  - Chunks that a reader took for other members.
 reader gauge   lag_chunks         ringtap_reader_lag_chunks     -       - Chunks that a reader holds.
 reader gauge   lag_s              ringtap_reader_lag            seconds - Age of the oldest packet that a reader holds.
@@ -63,7 +64,8 @@ reader gauge   corrupt            ringtap_reader_corrupt        -       - Whethe
 reader gauge   impossible         ringtap_reader_impossible     -       - Whether a reader reported more packets than its sources captured.
 hub    counter departed_overrun   ringtap_departed_readers_lost packets reason=overrun Packets lost by readers that have left.
 name   counter delivered          ringtap_departed_reader_delivered packets - Packets that readers of this name took before they left.
-name   counter overrun            ringtap_departed_reader_lost  packets - Packets that readers of this name lost before they left.";
+name   counter overrun            ringtap_departed_reader_lost  packets - Packets that readers of this name lost before they left.
+name   counter unread             ringtap_departed_reader_unread packets - Packets in the pool that readers of this name had not read when they left.";
 /// No unit, or no further label.
 const NONE: &str = "-";
 

@@ -57,6 +57,7 @@ fn hub() -> HubStatus {
         lag_chunks: 3,
         lag_ms: 1500,
         credit_chunks: 56,
+        unread: 17,
         helped_chunks: 21,
         buckets: 128,
         ..ReaderStatus::default()
@@ -86,6 +87,7 @@ fn hub() -> HubStatus {
             uid: 7,
             delivered: 40,
             overrun: 13,
+            unread: 6,
             ..DepartedStatus::default()
         }],
         ..HubStatus::default()
@@ -141,6 +143,9 @@ fn every_counter_has_its_line() {
         r#"ringtap_group_offloaded_chunks_total{group="ids"} 42"#.to_owned(),
         r#"ringtap_group_offloaded_packets_total{group="ids"} 4200"#.to_owned(),
         r#"ringtap_group_disordered_packets_total{group="ids"} 99"#.to_owned(),
+        format!(r#"ringtap_reader_unread_packets{{group="ids",reader="1",{name}}} 17"#),
+        r#"ringtap_departed_reader_unread_packets_total{group="ids",name="old",uid="7"} 6"#
+            .to_owned(),
         format!(r#"ringtap_reader_helped_chunks_total{{group="ids",reader="2",{name}}} 21"#),
         format!(r#"ringtap_reader_buckets{{group="ids",reader="2",{name}}} 128"#),
         format!(r#"ringtap_reader_delivered_packets_total{{group="ids",reader="1",{name}}} 60"#),
