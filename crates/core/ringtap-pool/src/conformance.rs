@@ -256,6 +256,20 @@ impl Run {
             .fold(false, |any, one| any | one)
     }
 
+    /// A packet is counted before a reader can see it.
+    fn has_read_what_is_counted(&self, counts: &Counts) {
+        for (_, found) in &self.readers {
+            for (lane, next) in &found.next_sequence {
+                let counted = counts.lanes.get(to_usize(u64::from(*lane)));
+                let captured = counted.map_or(0, |count| count.captured);
+                assert!(
+                    captured >= *next,
+                    "lane {lane} has counted {captured} packets, of which {next} were read"
+                );
+            }
+        }
+    }
+
     fn slow(&self, reader: u32) -> u64 {
         let lanes = self.source.pool().geometry().lane_count;
         let id = crate::ids::ReaderId(reader);
@@ -402,7 +416,13 @@ fn counters_hold_while_packets_come(harness: &mut dyn Harness) {
         let mut last_progress = Instant::now();
         while !all_offered.load(Relaxed) || last_progress.elapsed() < SHORT {
             for _ in 0..LOOKS {
-                moment_balances(&run.source.counts());
+                let has_read = run.read();
+                let counts = run.source.counts();
+                moment_balances(&counts);
+                run.has_read_what_is_counted(&counts);
+                if has_read {
+                    last_progress = Instant::now();
+                }
             }
             let moved = run.distributor.step().expect("a source's lanes are sound");
             if moved | run.read() {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use proptest::prelude::*;
-use ringtap_client::{Control, ControlError, Next, Receiver, Tally};
+use ringtap_client::{Control, ControlError, Cursor, Deadline, Look, Next, Receiver, Tally};
 use ringtap_filter::Program;
 use ringtap_hub::group::Division;
 use ringtap_hub::{Group, Handle, Hub, HubOptions};
@@ -249,6 +249,50 @@ proptest! {
         let accounts = agree_with_hub(&hub, readers, written);
         let taken: u64 = accounts.iter().map(|one| one.delivered + one.overrun).sum();
         prop_assert!(taken <= written && taken + CHUNK_PACKETS > written, "{accounts:?} of {written}");
+    }
+}
+
+/// The cursor's packets, each with the losses that it states; their sum.
+fn take_stated(cursor: &mut Cursor, next: &mut u64) -> u64 {
+    let mut stated = 0;
+    while matches!(cursor.look(Deadline::Now, None), Ok(Look::Packets)) {
+        for packet in cursor.take_all() {
+            assert_eq!(
+                packet.sequence,
+                *next + packet.lost_before,
+                "each loss once"
+            );
+            *next = packet.sequence + 1;
+            stated += packet.lost_before;
+        }
+    }
+    stated
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 24, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn losses_before_packets_add_up_to_the_readers_loss(bursts in prop::collection::vec(1..5 * CHUNK_PACKETS, 1..8)) {
+        let (hub, feed) = start(Group::new("all"));
+        let TestReader { receiver, id, .. } = TestReader::attach(&hub, request("cursor", 2));
+        let (mut cursor, mut next, mut stated) = (Cursor::new(receiver), 0, 0);
+        for packets in bursts {
+            feed.write(packets, 7);
+            let _moved = status(&hub);
+            stated += take_stated(&mut cursor, &mut next);
+        }
+        // The rest of the losses lies before a packet that is yet to come.
+        let (numbers, _) = by_hub(&status(&hub), id);
+        prop_assert!(stated <= numbers.overrun);
+        while by_hub(&status(&hub), id).1 > 0 || stated < by_hub(&status(&hub), id).0.overrun {
+            feed.write(CHUNK_PACKETS, 7);
+            let _moved = status(&hub);
+            stated += take_stated(&mut cursor, &mut next);
+        }
+        let snapshot = cursor.receiver().snapshot().expect("the hub answers");
+        let counters = cursor.tally().total(&snapshot);
+        prop_assert_eq!((counters.dropped.overrun, counters.delivered + stated), (stated, next));
     }
 }
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The meter in private networks; needs root.
 
+mod tcp;
+
 use std::time::{Duration, Instant};
 
 use ringtap_capture::CaptureError;

@@ -15,7 +15,7 @@ use ringtap_pool::wake::NoSignal;
 pub(crate) use ringtap_testkit::LIMIT;
 use ringtap_testkit::{Namespace, Running, require_root, require_tool};
 
-use crate::support::{attach, finish, frame, options};
+use crate::support::{attach, finish, frame, options, python, sending};
 
 /// tcpdump, which ends after `count` of the tests' frames have reached the network stack.
 fn stack_receives(net: &Namespace, interface: &str, count: usize) -> Running {
@@ -86,6 +86,47 @@ fn without_a_free_chunk_packets_are_counted_and_pass() {
             );
         }
     }
+}
+
+#[test]
+fn a_chunk_states_all_losses_of_its_lane_before_it() {
+    require_root!();
+    require_tool!("ip", "python3", "taskset");
+    let net = Namespace::with_veth("lost-before");
+    let mut tap = attach(
+        &net,
+        &TapOptions {
+            chunks: ChunkOptions {
+                per_lane: Some(4),
+                packets: Some(16),
+            },
+            ..options("rx0")
+        },
+    );
+    let pool = tap.pool();
+    let mut distributor = Distributor::new(pool.clone(), tap.take_lanes(), Arc::new(NoSignal));
+    let all = ReaderOptions {
+        credit: Some(u32::MAX),
+        ..ReaderOptions::default()
+    };
+    let (_, mut reader) = distributor.add_reader(&all).unwrap();
+    let mut before = vec![0; tap.counts().lanes.len()];
+    for packets in [100, 200, 20] {
+        python(&net, "0", &sending("tx0", packets));
+        let mut read = 0;
+        while distributor.step().unwrap() {}
+        while let NextBatch::Batch(batch) = reader.try_next().unwrap() {
+            // The packets that were lost after this chunk, while it was full, are not before it.
+            let lost = pool.chunk(batch.chunk()).unwrap().lost_before();
+            assert_eq!(lost, before[batch.lane.index()], "{packets}");
+            read += batch.len();
+        }
+        assert!(read > 0);
+        while distributor.step().unwrap() {}
+        let lanes = tap.counts().lanes;
+        before = lanes.iter().map(|lane| lane.pool_full).collect();
+    }
+    assert!(before.iter().sum::<u64>() > 0, "the pool is too small");
 }
 
 #[test]

@@ -72,7 +72,7 @@ fn only_the_loops_of_protochain_jump_back() {
     let chain = protochain();
     let program = Program::new(&chain).unwrap();
     assert!(program.loops());
-    // A packet whose headers have no end: each is followed by itself.
+    // A packet whose header goes on beyond its end.
     let mut packet = vec![0_u8; 60];
     (packet[0], packet[21]) = (5, 0xfe);
     assert_eq!(program.run(&packet, 60), 0);
@@ -106,6 +106,31 @@ fn only_the_loops_of_protochain_jump_back() {
         ],
     );
     refused(&nested, 14);
+}
+
+/// A program of the loops' shape that counts its rounds, and matches after this many.
+fn counting_to(rounds: u32) -> Program {
+    let program = [
+        instruction(0x60, 0, 0),
+        instruction(0x15, 5, rounds),
+        instruction(0x04, 0, 1),
+        instruction(0x02, 0, 0),
+        instruction(0x07, 0, 0),
+        instruction(0x60, 0, 0),
+        instruction(0x05, 0, 6_u32.wrapping_neg()),
+        END,
+    ];
+    Program::new(&program).unwrap()
+}
+
+#[test]
+fn a_loop_that_the_packet_does_not_end_stops_after_its_rounds() {
+    for rounds in [0, 1, MAX_ROUNDS - 1, MAX_ROUNDS] {
+        assert_eq!(counting_to(rounds).run(&[], 0), 1, "{rounds}");
+    }
+    for rounds in [MAX_ROUNDS + 1, 3 * MAX_ROUNDS] {
+        assert_eq!(counting_to(rounds).run(&[], 0), 0, "{rounds}");
+    }
 }
 
 #[test]

@@ -14,7 +14,7 @@ use ringtap_pool::reader::{ChunkBatch, NextBatch, Reader};
 use ringtap_pool::source;
 use ringtap_pool::view::Pool;
 use ringtap_pool::wake::Signal;
-use ringtap_pool::writer::{LaneWriter, PacketMeta};
+use ringtap_pool::writer::{LaneCounters, LaneWriter, PacketMeta};
 use shuttle::scheduler::RandomScheduler;
 use shuttle::sync::{Condvar, Mutex};
 use shuttle::{Config, Runner, thread};
@@ -108,9 +108,14 @@ fn write_all(writer: &mut LaneWriter) {
     (0..PACKETS).for_each(|_| write_one(writer));
 }
 
-/// Checks that each packet consists of its sequence number, and returns the number of packets.
-fn check(batch: &ChunkBatch) -> u64 {
+/// Checks that each packet consists of its sequence number and that the lane has counted it; returns the
+/// number of packets.
+fn check(batch: &ChunkBatch, counters: &LaneCounters) -> u64 {
     let mut count = 0;
+    let end = batch.first_sequence + u64::try_from(batch.len()).unwrap();
+    assert!(counters.captured() >= end, "read before it is counted");
+    let bytes = end * u64::try_from(PACKET_BYTES).unwrap();
+    assert!(counters.bytes() >= bytes, "its bytes, too");
     for packet in batch.packets() {
         let packet = packet.unwrap();
         let fill = u8::try_from(packet.sequence).unwrap();
@@ -122,7 +127,12 @@ fn check(batch: &ChunkBatch) -> u64 {
 
 /// Reads to the end as `Waiter` does, and signals `taken` after each batch; returns the numbers of
 /// packets read and reported as lost.
-fn read(mut reader: Reader, doorbell: &Doorbell, taken: &Doorbell) -> (u64, u64) {
+fn read(
+    mut reader: Reader,
+    counters: &LaneCounters,
+    doorbell: &Doorbell,
+    taken: &Doorbell,
+) -> (u64, u64) {
     let sleeper = reader.sleeper();
     let (mut read, mut lost, mut is_armed) = (0, 0, false);
     loop {
@@ -131,7 +141,7 @@ fn read(mut reader: Reader, doorbell: &Doorbell, taken: &Doorbell) -> (u64, u64)
                 lost += batch.gap.map_or(0, |gap| gap.packets);
                 // Other threads run while the batch is held.
                 thread::yield_now();
-                read += check(&batch);
+                read += check(&batch, counters);
                 taken.signal();
             }
             NextBatch::Ended => return (read, lost),
@@ -203,9 +213,10 @@ fn every_packet_is_read_or_counted_and_nobody_sleeps_over_one() {
             let (id, reader) = distributor.add_reader(&options).unwrap();
             let doorbell = Arc::new(Doorbell::default());
             doorbells.push((id, doorbell.clone()));
+            let counters = writer.counters();
             readers.push((
                 id,
-                thread::spawn(move || read(reader, &doorbell, &Doorbell::default())),
+                thread::spawn(move || read(reader, &counters, &doorbell, &Doorbell::default())),
             ));
         }
         let ended = Arc::new(Mutex::new(false));
@@ -241,7 +252,9 @@ fn a_reader_that_is_removed_while_it_reads_gives_its_chunks_back() {
             (id, doorbell.clone()),
             (leaving, Arc::new(Doorbell::default())),
         ];
-        let reading = thread::spawn(move || read(other, &doorbell, &Doorbell::default()));
+        let counters = writer.counters();
+        let reading =
+            thread::spawn(move || read(other, &counters, &doorbell, &Doorbell::default()));
         let ended = Arc::new(Mutex::new(false));
         let writing = start_writing(writer, &driver, &ended, write_all);
         let holding = thread::spawn(move || {
@@ -282,8 +295,8 @@ fn each_packet_in_an_open_chunk_wakes_its_reader() {
         let [doorbell, taken] = [(), ()].map(|()| Arc::new(Doorbell::default()));
         let doorbells = [(id, doorbell.clone())];
         let reading = thread::spawn({
-            let taken = taken.clone();
-            move || read(reader, &doorbell, &taken)
+            let (taken, counters) = (taken.clone(), writer.counters());
+            move || read(reader, &counters, &doorbell, &taken)
         });
         let ended = Arc::new(Mutex::new(false));
         let writing = start_writing(writer, &driver, &ended, move |writer| {

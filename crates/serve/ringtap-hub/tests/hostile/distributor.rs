@@ -185,6 +185,39 @@ impl HostileRun {
     }
 }
 
+/// A chunk of the pool that the reader does not hold, one that it returned already, and one outside the pool.
+#[test]
+fn a_return_of_a_chunk_that_the_reader_does_not_hold_cuts_it_off() {
+    for wrong in 0..3 {
+        let mut run = HostileRun::new();
+        run.capture(40);
+        while run.distributor.step().expect("no lane lied") {}
+        let held = run.distributor.oldest_held(run.hostile.id, LANE);
+        let held = u64::from(held.expect("it got a chunk").0);
+        // Chunk 0 is the pool's header.
+        let chunk = [0, held, 17][wrong];
+        if chunk == held {
+            run.hostile.give_back(held);
+            while run.distributor.step().expect("no lane lied") {}
+            assert!(
+                !run.distributor.is_corrupt(run.hostile.id),
+                "the first time is right"
+            );
+        }
+        run.hostile.give_back(chunk);
+        while run.distributor.step().expect("no lane lied") {}
+        assert!(run.distributor.is_corrupt(run.hostile.id), "{chunk}");
+        assert!(!run.distributor.is_corrupt(run.honest.id));
+        // It gets no more chunks.
+        let before = run.distributor.held(run.hostile.id, LANE);
+        run.capture(40);
+        while run.distributor.step().expect("no lane lied") {}
+        assert_eq!(run.distributor.held(run.hostile.id, LANE), before);
+        run.honest.read();
+        run.finish();
+    }
+}
+
 /// Runs the script in these bytes.
 pub(crate) fn run(bytes: &[u8]) {
     let mut script = Script::new(bytes);

@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The meter on TCP: resets, keep-alives, and segments that the kernel merged.
+
+use super::*;
+
+const RST: u8 = 4;
+
+fn segment(sequence: u32, flags: u8, payload: u8) -> Vec<u8> {
+    let segment = tcp([1000, 443], sequence, flags, payload);
+    ethernet(&[], 0x0800, &ipv4(TCP, 1, 2, &segment))
+}
+
+#[test]
+fn resets_count_and_keep_alives_are_no_retransmissions() {
+    require_root!();
+    require_tool!("ip");
+    let net = Namespace::with_veth("meter_tcp");
+    let mut meter = attach(&net, Taking::Pass, &WANTS).unwrap();
+    net.inject(
+        "tx0",
+        &[
+            segment(10, SYN, 0),
+            segment(11, ACK, 100),
+            // Keep-alives (RFC 9293, 3.8.4): the byte before the next one, with and without a byte.
+            segment(110, ACK, 1),
+            segment(110, ACK, 0),
+        ],
+    );
+    let all = take(&mut meter);
+    assert_eq!(packets(&meter, &all), 4);
+    let [one] = &all[..] else { panic!("{all:#?}") };
+    assert_eq!((one.retransmissions, one.resets), (0, 0), "{one:?}");
+    assert_eq!(one.expected, 111);
+    net.inject(
+        "tx0",
+        &[
+            segment(111, ACK, 50),
+            // A byte that is not the last one was sent before, and so was all of this segment.
+            segment(120, ACK, 1),
+            segment(111, ACK, 50),
+            segment(161, RST | ACK, 0),
+            segment(161, RST, 0),
+        ],
+    );
+    let all = take(&mut meter);
+    let [one] = &all[..] else { panic!("{all:#?}") };
+    assert_eq!((one.retransmissions, one.resets), (2, 2), "{one:?}");
+    assert_eq!(one.tcp_flags, ACK | RST);
+}
+
+#[test]
+fn a_reset_is_not_the_first_acknowledgement() {
+    require_root!();
+    require_tool!("ip");
+    let net = Namespace::with_veth("meter_reset");
+    let mut meter = attach(&net, Taking::Pass, &WANTS).unwrap();
+    net.inject("tx0", &[segment(10, SYN, 0), segment(11, RST | ACK, 0)]);
+    let all = take(&mut meter);
+    let [one] = &all[..] else { panic!("{all:#?}") };
+    assert_eq!((one.first_ack_ns, one.first_payload_ns), (None, None));
+}
+
+/// Fills the room for flows, then sends 256 KiB by TCP.
+const FILL_AND_SEND: &str = "import socket\n\
+    u = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)\n\
+    for port in range(20000, 20400): u.sendto(b'x', ('127.0.0.1', port))\n\
+    l = socket.create_server(('127.0.0.1', 7777))\n\
+    s = socket.create_connection(('127.0.0.1', 7777))\n\
+    c, _ = l.accept()\n\
+    s.sendall(bytes(256) * 1024)\n\
+    got = 0\n\
+    while got < 256 * 1024: got += len(c.recv(65536))\n";
+
+#[test]
+fn each_segment_of_a_buffer_without_room_is_counted() {
+    require_root!();
+    require_tool!("ip", "python3", "taskset");
+    let net = Namespace::new("meter_merged");
+    let wants = MeterWants {
+        most_flows: 16,
+        ..WANTS
+    };
+    let options = TapOptions {
+        pool_bytes: 8 << 20,
+        ..TapOptions::new("lo")
+    };
+    let mut meter = net.enter(|| KernelMeter::attach(&options, &wants)).unwrap();
+    let end = net.run("taskset", &["-c", "0", "python3", "-c", FILL_AND_SEND]);
+    assert!(end.status.success(), "{}", end.stderr);
+    settle_everywhere();
+    let all = take(&mut meter);
+    // `packets` compares what was seen, in segments, with what was counted.
+    let _flows = packets(&meter, &all);
+    let sent_by_tcp = 256 * 1024 / 65483;
+    assert!(
+        meter.counters().full > 380 + sent_by_tcp,
+        "{:?}",
+        meter.counters()
+    );
+}
