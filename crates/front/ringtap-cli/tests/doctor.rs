@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `doctor` and `devices` on software devices.
 
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
 use std::process::Command;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use ringtap_testkit::{Finished, LIMIT, Namespace, Running, require_root, require_tool};
 use serde_json::Value;
@@ -10,6 +14,12 @@ fn ringtap(net: &Namespace, args: &[&str]) -> Finished {
     let mut command: Command = net.command(env!("CARGO_BIN_EXE_ringtap"));
     command.args(args);
     Running::start(command).wait(LIMIT)
+}
+
+/// `doctor` keeps all changes of the machine in one file: tests that make some take turns.
+fn turn() -> MutexGuard<'static, ()> {
+    static TURN: Mutex<()> = Mutex::new(());
+    TURN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn findings(net: &Namespace, device: &str) -> Vec<Value> {
@@ -68,6 +78,7 @@ fn fixes_are_restored() {
         ringtap_testkit::say_skipped("one CPU has no use for several queues");
         return;
     }
+    let _turn = turn();
     let net = Namespace::new("doctor-fix");
     net.ip(&[
         "link",
@@ -104,4 +115,80 @@ fn fixes_are_restored() {
     assert_eq!(queues(), before);
     let again = ringtap(&net, &["doctor", "--restore"]).success();
     assert_eq!(again.stdout.trim(), "nothing to restore here");
+}
+
+/// An ethtool that reads and changes the recorded answers of a driver in the file `answers` beside it.
+const RECORDED_ETHTOOL: &str = r#"#!/usr/bin/env python3
+import pathlib, re, sys
+file = pathlib.Path(__file__).with_name("answers")
+text, (flag, _, *rest) = file.read_text(), sys.argv[1:]
+if flag.islower() or flag == "-T":
+    begin = text.split(f"\n$ ethtool {flag}\n")
+    sys.exit(1) if len(begin) < 2 else print(begin[1].split("\n$ ")[0])
+    sys.exit(0)
+what, value = rest
+name = {"lro": "large-receive-offload", "rxvlan": "rx-vlan-offload", "rx": "RX", "combined": "Combined"}.get(what, what)
+section, line = {
+    "-K": ("-k", rf"^{name}: \w+"),
+    "-G": ("-g", rf"hardware settings:[^$]*?^{name}:\s+\w+"),
+    "-L": ("-l", rf"hardware settings:[^$]*?^{name}:\s+\w+"),
+    "-X": ("-x", r"RSS hash key:\n\S+"),
+}[flag]
+at = text.index(f"$ ethtool {section}\n")
+found = re.compile(line, re.MULTILINE).search(text, at)
+file.write_text(re.sub(r"\S+$", value, text[:found.end()]) + text[found.end():])
+"#;
+
+/// A folder with an ethtool for the interface of this driver.
+fn recorded(driver: &str) -> tempfile::TempDir {
+    let folder = tempfile::TempDir::new().expect("a folder can be made");
+    let program = folder.path().join("ethtool");
+    fs::write(&program, RECORDED_ETHTOOL).expect("a file");
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).expect("it is ours");
+    let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/doctor/drivers");
+    let answers = fs::read(sources.join(format!("{driver}.txt"))).expect("recorded answers");
+    fs::write(folder.path().join("answers"), answers).expect("a file");
+    folder
+}
+
+#[test]
+fn the_state_after_all_changes_are_restored_is_the_state_before() {
+    require_root!();
+    require_tool!("python3");
+    let _turn = turn();
+    for (driver, least) in [
+        ("ixgbe", 2),
+        ("i40e", 2),
+        ("mlx5_core", 3),
+        ("virtio_net", 1),
+    ] {
+        let net = Namespace::with_veth("doctor-all");
+        let folder = recorded(driver);
+        let path = format!("{}:/usr/sbin:/usr/bin:/sbin:/bin", folder.path().display());
+        let run = |program: &str, args: &[&str]| {
+            let mut command = net.command(program);
+            command.args(args).env("PATH", &path);
+            Running::start(command).wait(LIMIT)
+        };
+        let doctor = |args: &[&str]| {
+            let args = [&["doctor"], args].concat();
+            run(env!("CARGO_BIN_EXE_ringtap"), &args).success().stdout
+        };
+        let state = || fs::read_to_string(folder.path().join("answers")).expect("a file");
+        let before = state();
+        let fixed = doctor(&["rx0", "--fix"]);
+        let changes = fixed.lines().filter(|line| line.starts_with("+ ethtool"));
+        assert!(changes.count() >= least, "{driver}: {fixed}");
+        // Somebody changes a setting that was set, and lets it be set again.
+        let ethtool = folder.path().join("ethtool");
+        let ethtool = ethtool.to_str().expect("text");
+        if fixed.contains("ethtool -G") {
+            let _by_hand = run(ethtool, &["-G", "rx0", "rx", "1024"]).success();
+            let again = doctor(&["rx0", "--fix"]);
+            assert!(again.contains("+ ethtool -G rx0 rx "), "{driver}: {again}");
+        }
+        assert_ne!(state(), before, "{driver}");
+        let restored = doctor(&["--restore"]);
+        assert_eq!(state(), before, "{driver}: {restored}");
+    }
 }

@@ -65,6 +65,7 @@ pub(super) fn start_all<'scope, 'a: 'scope>(
         signals: FileSignals::default(),
         closed: None,
         events: None,
+        unstated: Vec::new(),
     };
     let count = |capture, name, cpu| {
         let counter = CountReader {

@@ -37,6 +37,16 @@ pub(crate) struct Recorder<'a> {
     pub(crate) closed: Option<ClosedFiles>,
     /// Only packets around events are written.
     pub(crate) events: Option<Events>,
+    /// Per lane, what the next packet states of the time before it.
+    pub(crate) unstated: Vec<Unstated>,
+}
+
+/// Losses and the last capture gap of a lane since its last packet in the file: a batch may have no packet
+/// for this reader.
+#[derive(Clone, Default)]
+pub(crate) struct Unstated {
+    dropped: u64,
+    gap: Option<String>,
 }
 
 /// Signals about the files; by default none is caught. Both wait until the recorder looks.
@@ -151,18 +161,27 @@ impl BatchConsumer for Recorder<'_> {
             start_ns,
             closed,
             events,
+            unstated,
             ..
         } = self;
-        let mut dropped_before = batch.gap().map_or(0, |gap| gap.packets);
-        let after_gap = batch.capture_gap().map(reading::gap_text);
-        let mut after_gap = after_gap.as_deref();
+        let lane = batch.lane().index();
+        if unstated.len() <= lane {
+            unstated.resize(lane + 1, Unstated::default());
+        }
+        let unstated = &mut unstated[lane];
+        let dropped = batch.gap().map_or(0, |gap| gap.packets);
+        unstated.dropped = unstated.dropped.saturating_add(dropped);
+        if let Some(gap) = batch.capture_gap() {
+            unstated.gap = Some(reading::gap_text(gap));
+        }
         let interface = reading.capture.source_of(batch.lane());
         let facts = reading.capture.sources().nth(to_usize(interface));
         let source = (interface, facts.is_some_and(|it| it.time_from.is_some()));
         reading.batch(batch, |packet, counters| {
+            let Unstated { dropped, gap } = std::mem::take(unstated);
             let packet = FilePacket {
-                dropped_before: std::mem::take(&mut dropped_before),
-                comment: after_gap.take(),
+                dropped_before: dropped,
+                comment: gap.as_deref(),
                 ..to_file(packet, source)
             };
             let next = match events {

@@ -115,6 +115,7 @@ pub(crate) fn run(args: &RecordArgs) -> Result<ExitCode> {
         signals,
         closed,
         events,
+        unstated: Vec::new(),
     };
     let received = session::receive(args.reading.interval, &mut recorder);
     // Before the capture ends: NAPI may depend on its program.

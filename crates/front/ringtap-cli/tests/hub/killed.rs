@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use ringtap_file::FileReader;
 use ringtap_ipc::protocol::HubStatus;
 use ringtap_testkit::{Running, require_root};
 use rustix::process::Signal;
@@ -114,6 +115,48 @@ fn a_stopped_reader_loses_by_its_own_credit_only_and_is_told_exactly() {
     );
     // Stamps begin anew with each run of the sender, so only the middle run can have holes.
     assert!(missing_stamps(&end) <= lost, "{account:?}");
+    hub.finish();
+}
+
+/// The sum of the losses that the packets of a file state.
+fn stated_losses(file: &std::path::Path) -> u64 {
+    let mut reader = FileReader::open(file.to_str().expect("text")).expect("a capture file");
+    let mut lost = 0;
+    while let Some(packet) = reader.next_packet().expect("a sound file") {
+        lost += packet.drop_count().unwrap_or(0);
+    }
+    lost
+}
+
+#[test]
+fn the_losses_that_a_files_packets_state_add_up_to_the_recorders_loss() {
+    require_root!();
+    // Small chunks, of which a stopped recorder may hold few.
+    let device = "packet:rx0?chunks=256&packets=16&snap=128";
+    let hub = RunningHub::with("hub-stated", device, &["-g", "all"]);
+    let file = hub.path("stated.pcapng");
+    let name = file.to_str().expect("text");
+    let recorder = hub.reader("record", "all", &["-w", name, "less", "200"]);
+    let send = |size: &str, packets: &str| {
+        let args = [
+            "send", "-i", "tx0", "--size", size, "--rate", "20000pps", "-c", packets,
+        ];
+        let _sent = hub.net.run(BINARY, &args).success();
+    };
+    let is_settled = |status: &HubStatus| status.readers.iter().all(|one| one.unread == 0);
+    recorder.signal(Signal::STOP);
+    send("64", "8000");
+    hub.wait_until("it loses packets", |status| status.readers[0].overrun > 0);
+    recorder.signal(Signal::CONT);
+    // The first chunks after the loss have no packet for the recorder.
+    send("1000", "100");
+    hub.wait_until("it has read all", is_settled);
+    send("64", "100");
+    hub.wait_until("it has read all", is_settled);
+    let (account, _) = Account::of(recorder);
+    let lost = account.number("dropped.overrun");
+    assert!(lost > 1000, "{account:?}");
+    assert_eq!(stated_losses(&file), lost, "{account:?}");
     hub.finish();
 }
 

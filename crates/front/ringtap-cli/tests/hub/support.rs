@@ -77,7 +77,7 @@ impl RunningHub {
         self.reader("record", group, &["-w", file.to_str().expect("text")])
     }
 
-    fn reader(&self, verb: &str, group: &str, args: &[&str]) -> Running {
+    pub(crate) fn reader(&self, verb: &str, group: &str, args: &[&str]) -> Running {
         let before = self.status().readers.len();
         let mut command = Command::new(BINARY);
         command
