@@ -177,6 +177,8 @@ fn a_probe_that_became_a_user_listens_to_the_user_and_leaves_no_socket() {
     probe.interrupt();
     let _ended_well = probe.wait(LIMIT).success();
     assert!(!Path::new(&socket).exists());
+    // The folder is for the user's next probe.
+    let _removed = std::fs::remove_dir(Path::new(&socket).parent().expect("a folder"));
 }
 
 /// A capture file in the classic format with packets of 60 bytes, one every 50 ms.

@@ -7,6 +7,7 @@ use std::net::TcpListener;
 use std::process::Command;
 
 use ringtap_net::confine::{Confinement, Sandbox};
+use ringtap_testkit::folder_until_exit;
 use rustix::thread::CapabilitySet;
 
 #[test]
@@ -15,8 +16,9 @@ fn a_process_that_only_reads_changes_nothing_and_one_with_threads_enters_no_sand
         .enter()
         .expect_err("the test's own thread and the first");
     assert!(several.to_string().contains("several"), "{several}");
-    let folder = tempfile::tempdir().expect("a folder can be made");
-    let path = |name: &str| folder.path().join(name);
+    // Its removal is refused to this process, too.
+    let folder = folder_until_exit();
+    let path = |name: &str| folder.join(name);
     fs::write(path("own"), "text").expect("before, it may write");
     let confinement = Confinement {
         only_reads: true,
@@ -46,6 +48,4 @@ fn a_process_that_only_reads_changes_nothing_and_one_with_threads_enters_no_sand
         let kind = error.map(|error| error.kind());
         assert_eq!(kind, Some(ErrorKind::PermissionDenied), "{what}");
     }
-    // Its removal was refused, too.
-    let _left = folder.keep();
 }

@@ -23,6 +23,7 @@
 
 #![forbid(unsafe_code)]
 
+mod exit_folder;
 mod lanes;
 mod leftovers;
 mod libvirt;
@@ -37,6 +38,7 @@ mod settle;
 mod talk;
 mod wire;
 
+pub use exit_folder::{folder_until_exit, stale_folders};
 pub use lanes::{LANE_PACKETS, LaneOrder, send_on};
 pub use leftovers::{
     EbpfObject, assert_no_orphans, ebpf_objects_of, stale_namespaces, wait_until_gone,

@@ -209,6 +209,61 @@ fn packets_of_flows_without_room_are_counted() {
 }
 
 #[test]
+fn frames_at_the_borders_of_the_lengths_are_in_the_right_range() {
+    require_root!();
+    require_tool!("ip");
+    let net = Namespace::with_veth("meter_sizes");
+    for name in ["tx0", "rx0"] {
+        net.ip(&["link", "set", name, "mtu", "9000"]);
+    }
+    let mut meter = attach(&net, Taking::Pass, &WANTS).unwrap();
+    let frame = |length: usize| {
+        let payload = vec![7; length - 14 - 20 - 8];
+        ethernet(&[], 0x0800, &ipv4(UDP, 1, 2, &udp([1, 2], &payload)))
+    };
+    // The last of each range of RFC 2819, and the first of the next.
+    let borders = [64, 127, 255, 511, 1023, 1518];
+    let frames = borders.map(|last| [frame(last), frame(last + 1)]).concat();
+    net.inject("tx0", &frames);
+    let all = take(&mut meter);
+    assert_eq!(packets(&meter, &all), 12);
+    let found = meter.counters().sizes.map(|(packets, _)| packets);
+    assert_eq!(found[..7], [1, 2, 2, 2, 2, 2, 1]);
+}
+
+/// Joins a multicast group on tx0, and sends one packet to it.
+const TO_OUR_GROUP: &str = "import socket\n\
+    s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)\n\
+    group, own = socket.inet_aton('224.1.2.3'), socket.inet_aton('10.9.0.1')\n\
+    s.setsockopt(socket.IPPROTO_IP, socket.IP_ADD_MEMBERSHIP, group + own)\n\
+    s.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_IF, own)\n\
+    s.bind(('', 9999))\n\
+    s.settimeout(60)\n\
+    s.sendto(b'x', ('224.1.2.3', 9999))\n\
+    s.recv(10)\n";
+
+#[test]
+fn a_looped_multicast_packet_is_counted_once() {
+    require_root!();
+    require_tool!("ip", "python3");
+    let net = Namespace::with_veth("meter_multicast");
+    net.ip(&["addr", "add", "10.9.0.1/24", "dev", "tx0"]);
+    let options = TapOptions {
+        pool_bytes: 8 << 20,
+        mode: Mode::Tc,
+        direction: Direction::InOut,
+        ..TapOptions::new("tx0")
+    };
+    let mut meter = net.enter(|| KernelMeter::attach(&options, &WANTS)).unwrap();
+    let end = net.run("python3", &["-c", TO_OUR_GROUP]);
+    assert!(end.status.success(), "{}", end.stderr);
+    settle_everywhere();
+    let all = take(&mut meter);
+    let ours = all.iter().filter(|one| one.ports.1 == 9999);
+    assert_eq!(ours.map(|one| one.packets).sum::<u64>(), 1, "{all:#?}");
+}
+
+#[test]
 fn the_loops_for_a_packet_have_a_limit() {
     require_root!();
     require_tool!("ip");

@@ -98,3 +98,31 @@ fn each_segment_of_a_buffer_without_room_is_counted() {
         meter.counters()
     );
 }
+
+#[test]
+fn a_merged_buffer_has_the_headers_of_each_of_its_segments() {
+    require_root!();
+    require_tool!("ip", "python3", "taskset");
+    let net = Namespace::new("meter_segments");
+    let options = TapOptions {
+        pool_bytes: 8 << 20,
+        ..TapOptions::new("lo")
+    };
+    let mut meter = net.enter(|| KernelMeter::attach(&options, &WANTS)).unwrap();
+    let end = net.run("taskset", &["-c", "0", "python3", "-c", FILL_AND_SEND]);
+    assert!(end.status.success(), "{}", end.stderr);
+    settle_everywhere();
+    let all = take(&mut meter);
+    let is_data = |one: &&FlowCounts| one.protocol == TCP && one.payload_bytes >= 256 * 1024;
+    let data: Vec<_> = all.iter().filter(is_data).collect();
+    assert!(!data.is_empty(), "{all:#?}");
+    for one in data {
+        // Ethernet's header, and those of IP and TCP with at most 40 bytes of options.
+        assert_eq!(one.frame_bytes - one.bytes, 14 * one.packets, "{one:?}");
+        let headers = one.bytes - one.payload_bytes;
+        assert!(
+            (40 * one.packets..=80 * one.packets).contains(&headers),
+            "{one:?}"
+        );
+    }
+}

@@ -23,7 +23,7 @@ use ringtap_pcap::abi::{BpfProgram, ERRBUF_SIZE, Instruction, PacketHeader, Pcap
 use ringtap_pcap::calls::{ask::*, file::*, find::*, open::*, packets::*, set::*};
 use ringtap_pcap::list::*;
 use ringtap_pool::source::Source;
-use ringtap_testkit::Script;
+use ringtap_testkit::{Script, folder_until_exit};
 
 /// Packets read in all runs so far.
 pub(crate) static READ: AtomicU64 = AtomicU64::new(0);
@@ -40,7 +40,7 @@ struct HubFixture {
 
 impl HubFixture {
     fn new(sources: Vec<Box<dyn Source>>) -> Self {
-        let folder = tempfile::tempdir().expect("a folder").keep();
+        let folder = folder_until_exit();
         let socket = folder.join("hub.sock");
         let started = Hub::start(
             sources,

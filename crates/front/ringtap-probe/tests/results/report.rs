@@ -275,6 +275,10 @@ fn chromium(folder: &Path, page: &Path, option: &str) -> String {
         "--user-data-dir={}",
         folder.join("chromium").display()
     ));
+    // It leaves files in the temporary folder, and a profile in the user's.
+    for variable in ["TMPDIR", "HOME", "XDG_CONFIG_HOME", "XDG_CACHE_HOME"] {
+        command.env(variable, folder);
+    }
     command
         .arg(option)
         .arg(format!("file://{}", page.display()));
