@@ -73,7 +73,7 @@ pub(crate) fn run(args: &CountArgs) -> Result<ExitCode> {
         .reading
         .open_options("count", Duration::ZERO)
         .confined(keeps);
-    let capture = affinity::on(cpu.capture, || args.input.open(options))?;
+    let capture = affinity::on(cpu.capture, || args.input.open(options, &requests))?;
     let steered = Steered::default();
     requests.stop(capture.control(), args.reading.duration, &steered)?;
     print::notes(capture.notes());

@@ -44,6 +44,7 @@ use crate::report::grouped;
 use crate::seeing::HubSocketArgs;
 use crate::seeing::change::total;
 use crate::seeing::metrics::{self, Reach};
+use crate::waiting;
 use config::{Config, Device};
 use groups::GroupText;
 use losses::{LossLine, LossWatch};
@@ -219,16 +220,16 @@ pub(crate) fn run(args: &HubArgs) -> Result<ExitCode> {
     require_rights(&config.devices)?;
     raise_descriptor_limit();
     let listener = Listener::bind(&path)?;
-    let interfaces = || {
-        let devices = config.devices.iter().map(|device| &device.spec);
-        devices.filter(|device| device.kind.names_an_interface())
-    };
-    let first = interfaces().next().map(|device| device.name.as_str());
+    let first = interfaces(&config.devices).next();
     let cpu = args.cpu.resolve(first)?;
-    let (hub, facts) = affinity::on(cpu.capture, || start(&config, &keeps))?;
+    let awaits = waiting::absent(config.devices.iter().map(|device| &device.spec));
+    let (hub, facts) = affinity::on(cpu.capture, || start(&config, &awaits, &keeps))?;
     let deadline = args.duration.map(|duration| Instant::now() + duration);
     let steered = Steered::default();
-    cpu.steer(interfaces().map(|device| device.name.as_str()), &steered)?;
+    let is_waiting = !awaits.is_empty();
+    if !is_waiting {
+        steer(&cpu, &config.devices, &steered)?;
+    }
     let options = ServerOptions {
         viewers: groups::viewers(),
         verdicts: None,
@@ -237,17 +238,29 @@ pub(crate) fn run(args: &HubArgs) -> Result<ExitCode> {
         Server::open(listener, &hub, options).context("cannot open the socket's server")?;
     let metrics = serve_metrics(&config, &hub)?;
     say_ready(&config, &path);
-    service::tell(NotifyState::Ready);
-    hub.handle().when_over(ended);
     let devices = config.devices.iter().map(|device| device.spec.clone());
     let mut reloaded = Reloaded {
         args,
         sources: devices.zip(facts).collect(),
         config,
+        awaits: Vec::new(),
         hub: &hub,
         metrics,
     };
-    wait(&hub, &end, deadline, || reloaded.reload_if_asked(&reload))?;
+    reloaded.set_awaits(awaits);
+    // Also while an interface is missing: services that need the hub wait for a group, not for the machine.
+    service::tell(NotifyState::Ready);
+    if !is_waiting {
+        hub.handle().when_over(ended.clone());
+    }
+    wait(&hub, &end, deadline, || {
+        reloaded.reload_if_asked(&reload);
+        if affinity::on(cpu.capture, || reloaded.begin_when_there())? {
+            steer(&cpu, &reloaded.config.devices, &steered)?;
+            hub.handle().when_over(ended.clone());
+        }
+        Ok(())
+    })?;
     service::tell(NotifyState::Stopping);
     // Before the programs that NAPI may depend on are detached.
     steered.undo();
@@ -255,6 +268,18 @@ pub(crate) fn run(args: &HubArgs) -> Result<ExitCode> {
     let status = stop(&hub)?;
     drop(server);
     report(&status)
+}
+
+/// Names of the interfaces among the devices.
+fn interfaces(devices: &[Device]) -> impl Iterator<Item = &str> {
+    let specs = devices.iter().map(|device| &device.spec);
+    let interfaces = specs.filter(|spec| spec.kind.names_an_interface());
+    interfaces.map(|spec| spec.name.as_str())
+}
+
+/// Moves interrupts and NAPI of the interfaces, if asked to.
+fn steer(cpu: &Placement, devices: &[Device], steered: &Steered) -> Result<()> {
+    cpu.steer(interfaces(devices), steered)
 }
 
 /// Lets this process open as many descriptors as its hard limit allows: a reader takes several.
@@ -321,12 +346,22 @@ fn open(Device { spec, place }: &Device) -> Result<Box<dyn Source>> {
 }
 
 /// Opens the sources, gives up rights, and starts a hub; returns the facts about each source, too.
-fn start(config: &Config, keeps: &Confinement) -> Result<(Hub, Vec<Facts>)> {
+///
+/// While an interface is missing, the hub has neither sources nor groups: a reader that attached to a part of
+/// the sources would never get packets of the others.
+fn start(config: &Config, awaits: &[String], keeps: &Confinement) -> Result<(Hub, Vec<Facts>)> {
     require_different_interfaces(&config.devices)?;
-    let sources = config.devices.iter().map(open);
+    let present: &[Device] = match awaits {
+        [] => &config.devices,
+        _ => &[],
+    };
+    let sources = present.iter().map(open);
     let sources = sources.collect::<Result<Vec<_>>>()?;
     let facts: Vec<_> = sources.iter().map(|one| one.facts().clone()).collect();
-    let groups = compiled(&config.groups, &facts)?;
+    let groups = match awaits {
+        [] => compiled(&config.groups, &facts)?,
+        _ => Vec::new(),
+    };
     for (source, Device { spec, .. }) in sources.iter().zip(&config.devices) {
         print::notes(&source.facts().notes);
         if spec.kind == Kind::Pcap {
@@ -426,7 +461,7 @@ fn wait(
     hub: &Hub,
     end: &Receiver<()>,
     deadline: Option<Instant>,
-    mut each: impl FnMut(),
+    mut each: impl FnMut() -> Result<()>,
 ) -> Result<()> {
     let mut watch = LossWatch::default();
     loop {
@@ -435,7 +470,7 @@ fn wait(
             Err(RecvTimeoutError::Timeout) if left.is_none_or(|left| left > LOOK) => {}
             _ => return Ok(()),
         }
-        each();
+        each()?;
         let status = hub.handle().status();
         let status = status.context("the hub's thread has ended")?;
         watch.look(&status).iter().for_each(LossLine::log);

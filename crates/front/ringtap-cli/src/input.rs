@@ -4,6 +4,8 @@
 use std::num::NonZeroU32;
 
 use crate::UsageError;
+use crate::interrupt::EndRequests;
+use crate::waiting;
 use anyhow::Result;
 use clap::Args;
 use ringtap::{Balance, Capture, OpenOptions};
@@ -45,6 +47,11 @@ pub(crate) struct InputArgs {
     /// Keep at most this many bytes of each packet (0: all).
     #[arg(short = 's', long = "snap", value_name = "BYTES")]
     snap_length: Option<u32>,
+
+    /// Wait for what is not there yet: the interface, the hub, or its group. Also wait for an interface that is
+    /// removed later.
+    #[arg(long, conflicts_with = "read")]
+    wait: bool,
 
     /// Packets do not go on to the host: for a port that only monitors.
     #[arg(long)]
@@ -127,11 +134,25 @@ fn mode(word: &str) -> Result<Mode, String> {
 }
 
 impl InputArgs {
-    /// Opens the device or file; capture starts now.
-    pub(crate) fn open(&self, options: OpenOptions) -> Result<Capture> {
+    /// Opens the device or file; capture starts now. Waits for a device that is not there yet, if asked to.
+    pub(crate) fn open(&self, options: OpenOptions, requests: &EndRequests) -> Result<Capture> {
         let options = options.device_options(self.flags());
         let options = options.filter(self.filter_text());
-        Ok(options.open_device(&self.named()?)?)
+        let device = self.named()?;
+        self.when_there(requests, || Ok(options.open_device(&device)?))
+    }
+
+    /// Calls `open`, again until the device is there if the user asked to wait for it.
+    fn when_there<T>(
+        &self,
+        requests: &EndRequests,
+        mut open: impl FnMut() -> Result<T>,
+    ) -> Result<T> {
+        let device = self.device.as_ref();
+        match self.wait || device.is_some_and(|device| device.options.wait) {
+            true => waiting::until_there(requests, open),
+            false => open(),
+        }
     }
 
     /// As [`InputArgs::open`], for the workers of a probe, between which the flows are divided. Workers that
@@ -141,6 +162,7 @@ impl InputArgs {
         options: OpenOptions,
         workers: NonZeroU32,
         plan: &ProbePlan,
+        requests: &EndRequests,
     ) -> Result<Vec<Capture>> {
         let balance = Balance::Flow(plan.headers);
         let mut device = self.named()?.with_flags(&self.flags())?;
@@ -154,11 +176,18 @@ impl InputArgs {
             }
         }
         let options = options.filter(self.filter_text());
-        Ok(options.open_workers(&device, workers, balance)?)
+        self.when_there(requests, || {
+            Ok(options.open_workers(&device, workers, balance.clone())?)
+        })
     }
 
     /// Attaches a meter in the kernel to the interface.
-    pub(crate) fn open_meter(&self, wants: &MeterWants, has_workers: bool) -> Result<KernelMeter> {
+    pub(crate) fn open_meter(
+        &self,
+        wants: &MeterWants,
+        has_workers: bool,
+        requests: &EndRequests,
+    ) -> Result<KernelMeter> {
         let device = self.named()?.with_flags(&self.flags())?;
         let refused = match device.kind {
             Kind::Auto | Kind::Tap if !self.filter_text().trim().is_empty() => "and no filter",
@@ -175,9 +204,11 @@ impl InputArgs {
             let text = format!("analyses in the kernel need an interface (-i eth0) {refused}");
             return Err(UsageError(text).into());
         }
-        let interface = Interface::find(&device.name).map_err(CaptureError::from)?;
-        let options = TapOptions::from_device(&device, &interface)?;
-        Ok(KernelMeter::attach(&options, wants)?)
+        self.when_there(requests, || {
+            let interface = Interface::find(&device.name).map_err(CaptureError::from)?;
+            let options = TapOptions::from_device(&device, &interface)?;
+            Ok(KernelMeter::attach(&options, wants)?)
+        })
     }
 
     fn named(&self) -> Result<DeviceSpec> {
@@ -231,7 +262,12 @@ impl InputArgs {
 
     /// Device options from flags.
     fn flags(&self) -> Options {
+        // A reader of a group waits only before it attaches.
+        let is_interface = self
+            .kind()
+            .is_some_and(|kind| matches!(kind, Kind::Auto | Kind::Tap | Kind::Packet));
         Options {
+            wait: self.wait && is_interface,
             exclusive: self.exclusive,
             mode: self.mode,
             direction: self.direction,

@@ -4,7 +4,7 @@
 use std::process;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{self, Receiver};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::thread;
 use std::time::Duration;
 
@@ -72,6 +72,14 @@ impl EndRequests {
             }
         })?;
         Ok(self)
+    }
+
+    /// Waits for the first request, at most for `limit`; returns whether it came.
+    pub(crate) fn came_within(&self, limit: Duration) -> bool {
+        !matches!(
+            self.requests.recv_timeout(limit),
+            Err(RecvTimeoutError::Timeout)
+        )
     }
 
     /// Stops the capture at the first request, which may have come already, and after `duration` if there

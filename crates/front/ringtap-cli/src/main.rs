@@ -30,6 +30,7 @@ mod serve_one;
 mod session;
 mod sim;
 mod vm;
+mod waiting;
 
 use std::process::ExitCode;
 
@@ -178,6 +179,10 @@ fn main() -> ExitCode {
         Verb::Manual(args) => manual::run(&args, Cli::command()),
     };
     result.unwrap_or_else(|error| {
+        if error.is::<waiting::EndedWaiting>() {
+            print::note(format_args!("ringtap: {error}"));
+            return ExitCode::SUCCESS;
+        }
         print::error(describe(&error));
         match (is_removal(&error), is_usage(&error)) {
             (true, _) => ExitCode::from(INTERFACE_REMOVED),

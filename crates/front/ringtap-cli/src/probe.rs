@@ -148,7 +148,10 @@ pub(crate) fn run(args: &ProbeArgs) -> Result<ExitCode> {
     let hangups = hangups.transpose()?;
     let listener = ctl::listener(args.control.as_deref(), is_live, &args.user)?;
     let wants = plan.kernel_wants();
-    let open_meter = |wants| args.input.open_meter(&wants, plan.needs_packets());
+    let open_meter = |wants| {
+        args.input
+            .open_meter(&wants, plan.needs_packets(), &requests)
+    };
     let meter = wants.map(open_meter).transpose()?;
     let captures = match plan.needs_packets() || meter.is_none() {
         true => {
@@ -160,7 +163,8 @@ pub(crate) fn run(args: &ProbeArgs) -> Result<ExitCode> {
                 Some(libraries) => libraries.served(options, &plan, workers.get()),
                 None => options,
             };
-            args.input.open_workers(options, workers, &plan)?
+            args.input
+                .open_workers(options, workers, &plan, &requests)?
         }
         false => {
             keeps.enter()?;

@@ -60,6 +60,8 @@ pub(crate) struct HubControl {
     pub(crate) started_ns: u64,
     /// The ways of the bridge that the hub belongs to.
     pub(crate) bridges: Vec<BridgeStatus>,
+    /// Why the hub captures nothing yet: one sentence for each interface that is not there.
+    pub(crate) awaits: Vec<String>,
     options: HubOptions,
     engine_event: Event,
     /// Sources to be added when no rules are being loaded.
@@ -106,6 +108,7 @@ impl HubControl {
             doorbells,
             started_ns: now_ns(),
             bridges: Vec::new(),
+            awaits: Vec::new(),
             options,
             engine_event,
             new_sources: Vec::new(),

@@ -300,6 +300,21 @@ impl Handle {
         self.send(move |control| control.leave(subscription));
     }
 
+    /// Sets why the hub captures nothing yet, for its status and for readers that it refuses.
+    pub fn set_awaits(&self, reasons: Vec<String>) {
+        self.send(|control| control.awaits = reasons);
+    }
+
+    /// Checks groups as [`Handle::replace_groups`] does.
+    ///
+    /// # Errors
+    ///
+    /// Every [`HubError`] but [`HubError::System`].
+    pub fn check_groups(&self, groups: &[Group]) -> Result<(), HubError> {
+        check_names(groups)?;
+        check_filters(groups, &self.limits())
+    }
+
     /// Sets the counters of the bridge that the hub belongs to, for its status.
     pub fn set_bridges(&self, ways: Vec<BridgeStatus>) {
         self.send(|control| control.bridges = ways);
@@ -312,8 +327,7 @@ impl Handle {
     ///
     /// Every [`HubError`]; nothing has changed then.
     pub fn replace_groups(&self, groups: Vec<Group>) -> Result<Vec<String>, HubError> {
-        check_names(&groups)?;
-        check_filters(&groups, &self.limits())?;
+        self.check_groups(&groups)?;
         let replaced = self.ask(|control, responder| {
             let notes = control.membership.replace_groups(groups);
             let open = control.membership.open_groups();

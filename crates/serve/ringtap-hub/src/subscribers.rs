@@ -72,6 +72,7 @@ impl HubControl {
             sources: sources.map(|source| source.status.clone()).collect(),
             groups: groups.collect(),
             readers: readers.collect(),
+            awaits: self.awaits.clone(),
             bridges: self.bridges.clone(),
             departed,
             departed_overrun,

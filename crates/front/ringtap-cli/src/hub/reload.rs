@@ -18,14 +18,16 @@ use ringtap_ipc::protocol::SourceState;
 use ringtap_pool::source::Facts;
 use rustix::net::sockopt::socket_peercred;
 use rustix::process::{Signal, kill_process};
+use sd_notify::NotifyState;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
 
 use super::config::{Config, Device};
-use super::{HubArgs, compiled, open, require_different_interfaces, serve_metrics};
+use super::{HubArgs, compiled, open, require_different_interfaces, serve_metrics, service};
 use crate::interrupt;
 use crate::print;
 use crate::seeing::HubSocketArgs;
 use crate::seeing::metrics::MetricsServer;
+use crate::waiting;
 
 /// Catches SIGHUP and SIGUSR1, which set the flag, and calls `stop` at SIGINT or SIGTERM.
 pub(super) fn catch(stop: impl FnOnce() + Send + 'static) -> Result<Arc<AtomicBool>> {
@@ -71,6 +73,8 @@ pub(super) struct Reloaded<'a> {
     pub(super) config: Config,
     /// Each source that the hub has had, in the hub's order.
     pub(super) sources: Vec<(DeviceSpec, Facts)>,
+    /// Why the hub captures nothing yet: one sentence for each interface that is not there.
+    pub(super) awaits: Vec<String>,
     pub(super) hub: &'a Hub,
     pub(super) metrics: Option<MetricsServer>,
 }
@@ -93,10 +97,54 @@ impl Reloaded<'_> {
         }
     }
 
+    /// Sets which interfaces the hub waits for, and reports a change.
+    pub(super) fn set_awaits(&mut self, awaits: Vec<String>) {
+        if awaits == self.awaits {
+            return;
+        }
+        for reason in &awaits {
+            tracing::warn!("waiting: {reason}");
+        }
+        let state = match awaits.as_slice() {
+            [] => "capturing".to_owned(),
+            reasons => format!("waiting: {}", reasons.join("; ")),
+        };
+        service::tell(NotifyState::Status(&state));
+        self.hub.handle().set_awaits(awaits.clone());
+        self.awaits = awaits;
+    }
+
+    /// Begins to capture once no interface is missing; returns whether it began now.
+    pub(super) fn begin_when_there(&mut self) -> Result<bool> {
+        if self.awaits.is_empty() {
+            return Ok(false);
+        }
+        match self.apply(self.config.clone()) {
+            // An interface that came is gone again.
+            Err(error) if waiting::is_absent(&error) => {}
+            applied => {
+                let notes = applied?;
+                notes.iter().for_each(|note| tracing::warn!("{note}"));
+            }
+        }
+        Ok(self.awaits.is_empty())
+    }
+
     /// Applies the configuration file; returns messages about what changed and what did not.
     fn reload(&mut self) -> Result<Vec<String>> {
-        let new = self.args.config()?;
+        self.apply(self.args.config()?)
+    }
+
+    fn apply(&mut self, new: Config) -> Result<Vec<String>> {
         require_different_interfaces(&new.devices)?;
+        if !self.awaits.is_empty() {
+            let awaits = waiting::absent(new.devices.iter().map(|device| &device.spec));
+            if !awaits.is_empty() {
+                self.set_awaits(awaits);
+                (self.config.devices, self.config.groups) = (new.devices, new.groups);
+                return Ok(Vec::new());
+            }
+        }
         let runs = self.running()?;
         let is_wanted = |at: &usize| {
             let spec = &self.sources[*at].0;
@@ -112,8 +160,9 @@ impl Reloaded<'_> {
         let facts = facts.chain(opened.iter().map(|source| source.facts().clone()));
         let groups = compiled(&new.groups, &facts.collect::<Vec<_>>())?;
         let hub = self.hub.handle();
-        let mut notes = hub.replace_groups(groups)?;
-        hub.set_limits(new.limits);
+        hub.check_groups(&groups)?;
+        let mut notes = Vec::new();
+        // Before the groups: a reader of a new group reads all sources.
         for (source, Device { spec, .. }) in opened.into_iter().zip(come) {
             let facts = source.facts().clone();
             notes.extend(facts.notes.iter().cloned());
@@ -123,6 +172,8 @@ impl Reloaded<'_> {
             ));
             self.sources.push((spec.clone(), facts));
         }
+        notes.extend(hub.replace_groups(groups)?);
+        hub.set_limits(new.limits);
         for at in goes {
             hub.stop_source(at);
             notes.push(format!("{}: captured no longer", self.sources[at].0));
@@ -135,6 +186,8 @@ impl Reloaded<'_> {
         }
         // The other keys are those of the start, with which the next reload compares.
         (self.config.metrics, self.config.metrics_anywhere) = (new.metrics, new.metrics_anywhere);
+        (self.config.devices, self.config.groups) = (new.devices, new.groups);
+        self.set_awaits(Vec::new());
         Ok(notes)
     }
 

@@ -88,7 +88,7 @@ pub(crate) fn run(args: &RecordArgs) -> Result<ExitCode> {
     let closed = files.when_closed.as_deref();
     let closed = closed.map(|command| ClosedFiles::start(command, args.user.user()));
     let closed = closed.transpose()?;
-    let capture = affinity::on(cpu.capture, || args.input.open(options))?;
+    let capture = affinity::on(cpu.capture, || args.input.open(options, &requests))?;
     let start_ns = now_ns();
     let interfaces = interfaces(&capture, &args.input.filter_text());
     let events = args.events.events(&capture)?;

@@ -17,3 +17,5 @@ mod senders;
 mod sources;
 #[cfg(test)]
 mod support;
+#[cfg(test)]
+mod waiting;

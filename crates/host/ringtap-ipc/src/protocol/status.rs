@@ -22,6 +22,9 @@ pub struct HubStatus {
     pub groups: Vec<GroupStatus>,
     /// The readers that are attached now.
     pub readers: Vec<ReaderStatus>,
+    /// Why the hub captures nothing yet: one sentence for each interface that is not there.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub awaits: Vec<String>,
     /// The ways of the bridge that this hub belongs to, if it does.
     #[serde(default)]
     pub bridges: Vec<BridgeStatus>,

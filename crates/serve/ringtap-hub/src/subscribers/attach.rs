@@ -81,6 +81,10 @@ impl HubControl {
         let may_join = |group: &&Group| *peer == us || group.access.allows(peer, us.uid);
         let mut groups = self.membership.open_groups();
         let Some(group) = groups.find(|group| group.name == *name) else {
+            if !self.awaits.is_empty() {
+                let message = format!("the hub waits: {}", self.awaits.join("; "));
+                return Err(Refused::new(Refusal::NoGroup, message));
+            }
             let own = self.membership.open_groups().filter(may_join);
             let known = own.map(|group| &*group.name).collect::<Vec<_>>().join(", ");
             let message = format!("there is no group \"{name}\" here; the groups are: {known}");

@@ -97,6 +97,7 @@ pub(crate) fn explain(
     findings.extend(now.readers.iter().flat_map(|reader| case.reader(reader)));
     findings.extend(now.bridges.iter().flat_map(|bridge| case.bridge(bridge)));
     findings.extend(case.departed());
+    findings.extend(now.awaits.iter().map(|reason| awaited(reason)));
     findings.extend(groups::helped(case.change));
     findings.sort_by_key(|one| (!one.bad, std::cmp::Reverse(one.lost_packets)));
     let is_bad = findings.iter().any(|finding| finding.bad);
@@ -125,6 +126,13 @@ impl Explanation {
         lines.extend(self.partial.clone());
         lines
     }
+}
+
+/// The fault that an interface is missing.
+fn awaited(reason: &str) -> Finding {
+    let sentence = format!("The hub captures nothing yet, and has no readers. It waits: {reason}.");
+    let advice = "create the interface or set it up; or remove its [[source]] from the file, then `ringtap hub reload`";
+    Finding::fault("waiting", "hub", sentence, advice)
 }
 
 /// Parts of a loss and of its sentence.
