@@ -7,6 +7,8 @@ LIBDIR ?= $(PREFIX)/lib
 export PATH := $(HOME)/.cargo/bin:$(PATH)
 # The programs that need root say so; sudo is used where we are not root.
 SUDO := $(if $(filter 0,$(shell id -u)),,sudo)
+# `make install STRIP=` installs programs and libraries with their symbols: 100 MB instead of 20.
+STRIP ?= -s
 # Arguments for lab/bench.py, for instance BENCH=--quick.
 BENCH ?=
 # How long `make soak` sends, in seconds.
@@ -112,17 +114,20 @@ readme: build ## put the latest benchmark, and a new picture of top and why, int
 $(BINARY):
 	@$(MAKE) --no-print-directory build
 
-install: $(BINARY) ## copy the binary and the libraries to $(DESTDIR)$(PREFIX) (build first with make build)
+install: $(BINARY) ## copy program, libraries, man pages and completions to $(DESTDIR)$(PREFIX) (build first with make build)
 	@echo "install: $(BINARY) to $(DESTDIR)$(PREFIX)/bin/ringtap"
-	@install -D -m 755 $(BINARY) $(DESTDIR)$(PREFIX)/bin/ringtap
+	@install -D $(STRIP) -m 755 $(BINARY) $(DESTDIR)$(PREFIX)/bin/ringtap
 	@echo "install: libringtap.so in $(DESTDIR)$(LIBDIR); ringtap.h and lib/ringtap/libpcap.so.1 below $(DESTDIR)$(PREFIX)"
-	@scripts/library install $(dir $(BINARY)) $(PREFIX) $(LIBDIR) $(DESTDIR)
-	@scripts/library install-names $(dir $(BINARY)) $(PREFIX) $(DESTDIR)
+	@STRIP=$(STRIP) scripts/library install $(dir $(BINARY)) $(PREFIX) $(LIBDIR) $(DESTDIR)
+	@STRIP=$(STRIP) scripts/library install-names $(dir $(BINARY)) $(PREFIX) $(DESTDIR)
+	@echo "install: man pages and completions below $(DESTDIR)$(PREFIX)/share"
+	@scripts/manual install $(BINARY) $(DESTDIR)$(PREFIX)/share
 	@echo "install: now run ldconfig, so that programs find libringtap.so.0"
 
 uninstall: ## remove what was installed
 	rm -f $(DESTDIR)$(PREFIX)/bin/ringtap
 	scripts/library uninstall $(PREFIX) $(LIBDIR) $(DESTDIR)
+	scripts/manual uninstall $(DESTDIR)$(PREFIX)/share
 
 deb: ## build packages of Debian, target/package/ringtap_*.deb (about 6 minutes when cold)
 	@echo "deb: a release build, man pages and packages in target/package: about 6 minutes when cold"

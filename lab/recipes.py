@@ -199,7 +199,7 @@ def prometheus(ringtap: Path) -> str:
                 wait_for(question, lambda: ask("query?" + urlencode({"query": question}))["result"])
         os.killpg(slow.process.pid, 18)
         why = subprocess.run([ringtap, "why"], capture_output=True, check=False).returncode
-        expect("exit status of why", why, 1)
+        expect("exit status of why", why, 4)
         hub.end()
     version = said("prometheus", "--version").split("\n")[0].split(",")[1].split("(")[0].strip()
     return f"Prometheus {version}: RingtapReaderLosesPackets fires; every panel of the dashboard has data"

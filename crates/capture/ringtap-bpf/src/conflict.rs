@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use libbpf_rs::query::{LinkInfoIter, ProgInfoIter, ProgInfoQueryOptions};
 use libbpf_rs::{MapCore as _, MapFlags, MapHandle};
 use ringtap_net::interface::Interface;
+use ringtap_net::rights::{Purpose, Rights};
 
 use crate::{BpfError, link, object};
 
@@ -190,15 +191,27 @@ fn another_program_error(interface: &Interface, found: FoundProgram) -> BpfError
     BpfError::AnotherProgram {
         interface: interface.name.clone(),
         id: found.id,
-        remedy: match process_of(found.id) {
-            Some(process) => format!("stop its {process}"),
-            None => format!(
+        remedy: match (process_of(found.id), is_ours(&found.name)) {
+            (Some(process), true) => {
+                format!("read from its hub (-i hub:GROUP), or stop its {process}")
+            }
+            (Some(process), false) => format!("stop its {process}"),
+            (None, true) => "read from its hub (-i hub:GROUP)".to_owned(),
+            (None, false) if !sees_processes() => {
+                "only root sees its process; of a Ringtap hub, read -i hub:GROUP".to_owned()
+            }
+            (None, false) => format!(
                 "no process holds it; the program that attached it can detach it (`bpftool net show dev {}`)",
                 interface.name
             ),
         },
         name: found.name,
     }
+}
+
+/// Whether this process sees the links of other processes.
+fn sees_processes() -> bool {
+    Rights::of_this_process().require(Purpose::Tap).is_ok()
 }
 
 /// The process that keeps a program attached: it holds the program's link.

@@ -6,7 +6,7 @@
 
 use std::ffi::CString;
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 use libbpf_rs::libbpf_sys::{
     self, BPF_F_XDP_DEV_BOUND_ONLY, BPF_F_XDP_HAS_FRAGS, BPF_PROG_TYPE_SCHED_CLS,
@@ -112,12 +112,77 @@ impl ProgramKind {
         }
     }
 
+    /// The same, for another interface if the program is bound to one.
+    fn at(self, interface: u32) -> Self {
+        match self.interface {
+            0 => self,
+            _ => ProgramKind { interface, ..self },
+        }
+    }
+
     /// The program's context, for filters in it.
     pub fn context(self) -> FilterHook {
         match self.kind {
             BPF_PROG_TYPE_XDP => FilterHook::Xdp,
             _ => FilterHook::Tc,
         }
+    }
+}
+
+/// A loaded program. One that is bound to an interface can be loaded again for another interface.
+#[derive(Debug)]
+pub struct ProgramCopy {
+    fd: OwnedFd,
+    /// Kind and instructions of a bound program.
+    bound: Option<(ProgramKind, Vec<RawInsn>)>,
+}
+
+impl ProgramCopy {
+    /// The program of this kind in a loaded object.
+    ///
+    /// # Errors
+    ///
+    /// There is no program of this name, or no descriptor is free.
+    pub fn of(object: &Object, kind: ProgramKind) -> io::Result<Self> {
+        let insns = object::insns(object, kind.name)?;
+        Ok(ProgramCopy::new(
+            object::program(object, kind.name)?,
+            kind,
+            insns,
+        ))
+    }
+
+    fn new(fd: OwnedFd, kind: ProgramKind, insns: Vec<RawInsn>) -> Self {
+        let bound = (kind.interface != 0).then_some((kind, insns));
+        ProgramCopy { fd, bound }
+    }
+
+    /// Loads a bound program again for this interface of the calling thread's namespace; no other program changes.
+    ///
+    /// # Errors
+    ///
+    /// The kernel does not load it; the copy stays as it was.
+    pub fn bind_to(&mut self, interface: u32) -> Result<(), NotLoaded> {
+        if let Some((kind, insns)) = &mut self.bound
+            && kind.interface != interface
+        {
+            let next = kind.at(interface);
+            self.fd = load(next, insns)?.program;
+            *kind = next;
+        }
+        Ok(())
+    }
+}
+
+impl From<ProgramCopy> for OwnedFd {
+    fn from(copy: ProgramCopy) -> Self {
+        copy.fd
+    }
+}
+
+impl AsFd for ProgramCopy {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
     }
 }
 
@@ -149,6 +214,21 @@ impl OriginalProgram {
         self.kind.context()
     }
 
+    /// Binds later copies of a bound program to this interface.
+    pub fn bind_to(&mut self, interface: u32) {
+        self.kind = self.kind.at(interface);
+    }
+
+    /// As [`ProgramCopy::bind_to`], for an interface of the program's namespace.
+    ///
+    /// # Errors
+    ///
+    /// As there, or the namespace cannot be entered.
+    pub fn bind_copy(&self, copy: &mut ProgramCopy, interface: u32) -> Result<(), NotLoaded> {
+        let bound = self.namespace.run(|| copy.bind_to(interface));
+        bound.map_err(|error| no_namespace(&error))?
+    }
+
     /// Loads a copy that runs these filters and knows the needs of the rules (`RT_NO_RULES`); `change`
     /// makes further changes. It can take seconds.
     pub fn load_copy(
@@ -156,19 +236,21 @@ impl OriginalProgram {
         needs: u32,
         filters: &[Filter],
         change: impl FnOnce(&mut Code) -> Result<(), NotLoaded>,
-    ) -> Result<OwnedFd, NotLoaded> {
+    ) -> Result<ProgramCopy, NotLoaded> {
         let mut code = self.code.clone();
         code.set_number(MARK_RULES, needs.into())?;
         code.set_function(MARK_FILTERS, Code::of_filters(filters, self.context())?)?;
         change(&mut code)?;
         let insns = code.to_insns()?;
         let loaded = self.namespace.run(|| load(self.kind, &insns));
-        let loaded = loaded.map_err(|error| {
-            let action = "the interface's network namespace cannot be entered";
-            NotLoaded::Unavailable(format!("{action}: {error}"))
-        })?;
-        Ok(loaded?.program)
+        let loaded = loaded.map_err(|error| no_namespace(&error))?;
+        Ok(ProgramCopy::new(loaded?.program, self.kind, insns))
     }
+}
+
+fn no_namespace(error: &io::Error) -> NotLoaded {
+    let action = "the interface's network namespace cannot be entered";
+    NotLoaded::Unavailable(format!("{action}: {error}"))
 }
 
 /// A program that the kernel loaded.

@@ -77,9 +77,17 @@ pub fn compile_with_netmask(
     let instructions = compiled.map_err(|message| FilterError::Refused {
         expression: expression.to_owned(),
         place: position::find(expression, &message, parses),
-        message,
+        message: without_prefix(message),
     })?;
     Program::new(&instructions).map_err(|error| unusable(expression, instructions.len(), &error))
+}
+
+/// libpcap's message without its words for "bad filter".
+fn without_prefix(message: String) -> String {
+    match message.strip_prefix("can't parse filter expression: ") {
+        Some(reason) => reason.to_owned(),
+        None => message,
+    }
 }
 
 /// The error for a program from libpcap that fails the check.

@@ -10,7 +10,7 @@ use anyhow::{Context, Result, bail};
 use ringtap_net::cpu;
 use ringtap_net::interrupts::{self, Interrupts, Steering};
 
-use crate::print;
+use crate::{UsageError, print};
 use state::StateFile;
 
 const UNKNOWN: &str = "cannot read the CPUs of this process";
@@ -71,6 +71,20 @@ impl Placement {
         match place.replace(cpu) {
             None => Ok(()),
             Some(_) => Err(format!("{side} is placed twice: name one CPU")),
+        }
+    }
+
+    /// Refuses the CPU of a reader, for verbs that are none.
+    ///
+    /// # Errors
+    ///
+    /// A CPU is named for the reader.
+    pub(crate) fn require_no_reader(&self) -> Result<(), UsageError> {
+        match self.reader {
+            None => Ok(()),
+            Some(cpu) => Err(UsageError(format!(
+                "--cpu: this verb has no reader to place on CPU {cpu}: name the capture side, capture={cpu}"
+            ))),
         }
     }
 

@@ -22,12 +22,14 @@ use ringtap_pool::source::Facts;
 
 use crate::UsageError;
 use crate::affinity::{self, Placement, Steered};
+use crate::completion;
 use crate::confine::UserArgs;
 use crate::hub::groups::{self, GroupText};
 use crate::interrupt;
 use crate::print;
 use crate::reading;
-use crate::report::{self, grouped};
+use crate::report;
+use crate::signals;
 use running::RunningBridge;
 
 /// Longest time between two looks at the state of the interfaces.
@@ -38,11 +40,11 @@ const LOOK: Duration = Duration::from_millis(200);
 #[command(after_help = EXAMPLES)]
 pub(crate) struct BridgeArgs {
     /// One interface.
-    #[arg(value_name = "INTERFACE")]
+    #[arg(value_name = "INTERFACE", add = completion::interfaces())]
     one: String,
 
     /// The other interface.
-    #[arg(value_name = "INTERFACE")]
+    #[arg(value_name = "INTERFACE", add = completion::interfaces())]
     other: String,
 
     /// Forward only packets that this filter takes (pcap-filter syntax).
@@ -218,6 +220,7 @@ pub(crate) fn ethernet() -> Facts {
 }
 
 pub(crate) fn run(args: &BridgeArgs) -> Result<ExitCode> {
+    args.cpu.require_no_reader()?;
     let options = args.options()?;
     let keeps = UserArgs::default().keeping([Kind::Tap], &args.cpu)?;
     let (ended, end) = mpsc::channel();
@@ -277,6 +280,9 @@ fn watch(
         }
         running.publish();
         say_inline(args, running, &mut inline);
+        if signals::wants_counters() {
+            say_so_far(args, running)?;
+        }
         if args.duration.is_some_and(|most| begun.elapsed() >= most) {
             return Ok(None);
         }
@@ -288,6 +294,19 @@ fn watch(
             say(args, running, &mut before)?;
         }
     }
+}
+
+/// Prints the counters of both directions until now on standard error.
+fn say_so_far(args: &BridgeArgs, running: &mut RunningBridge) -> Result<()> {
+    for from in 0..2 {
+        let now = running.bridge.counters(from, Moment::Running);
+        let way = running.bridge.way(from);
+        print::note(match args.json {
+            true => report::json(&way, "bridge", None, &now)?,
+            false => report::counters(&format!("{way} so far:"), "arrived", &now),
+        });
+    }
+    Ok(())
 }
 
 /// Prints the state of the inline reader, if it changed.
@@ -308,7 +327,10 @@ fn say_inline(args: &BridgeArgs, running: &RunningBridge, before: &mut Option<(I
     let text = match state {
         InlineState::Absent => format!("there is no inline reader: packets {what}"),
         InlineState::Deciding => {
-            format!("the inline reader decides (it was late {late_count} times)")
+            format!(
+                "the inline reader decides (it was late {})",
+                report::count(late_count, "time")
+            )
         }
         InlineState::Late => format!(
             "the inline reader let packets wait for {} ms: until it has caught up, packets {what}",
@@ -346,9 +368,9 @@ fn say_last(
         running.bridge.counters(from, Moment::Final),
     );
     if let Some(inline) = running.bridge.inline() {
-        let passed = grouped(inline.passed[from & 1]);
+        let passed = report::packets(inline.passed[from & 1]);
         print::note(format_args!(
-            "ringtap: {way}: {passed} packets passed without a verdict"
+            "ringtap: {way}: {passed} passed without a verdict"
         ));
     }
     if args.json {

@@ -9,10 +9,11 @@ mod work;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use clap::Args;
 use ringtap::Capture;
 
+use crate::UsageError;
 use crate::affinity::{self, Steered};
 use crate::confine::UserArgs;
 use crate::input::InputArgs;
@@ -66,6 +67,13 @@ Examples:
   ringtap count -i eth0 --work zlib:1 --cpu reader=1,capture=0";
 
 pub(crate) fn run(args: &CountArgs) -> Result<ExitCode> {
+    ensure!(
+        !args.latency || args.input.file().is_none(),
+        UsageError(
+            "--latency measures a live capture: the packets of a file are as old as the file"
+                .to_owned()
+        )
+    );
     let cpu = args.reading.cpu.resolve(args.input.interface())?;
     let keeps = args.user.reading(&args.input, &cpu)?;
     let requests = keeps.start_early(EndRequests::new)?;

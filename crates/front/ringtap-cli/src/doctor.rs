@@ -30,6 +30,7 @@ use answers::DeviceAnswers;
 #[command(after_help = EXAMPLES)]
 pub(crate) struct DoctorArgs {
     /// Interface to check besides the machine.
+    #[arg(add = crate::completion::interfaces())]
     interface: Option<String>,
 
     /// Run the commands that are listed as fixes; needs root.
@@ -52,7 +53,7 @@ Examples:
   sudo ringtap doctor eth0 --fix  runs the listed commands
   sudo ringtap doctor --restore   undoes them
 
-Exit status: 0 if nothing is wrong; 1 if a finding is marked \"bad\".";
+Exit status: 0 if nothing is wrong; 4 if a finding is marked \"bad\".";
 
 /// How much a finding matters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -164,7 +165,10 @@ pub(crate) fn run(args: &DoctorArgs) -> Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     let is_bad = all.iter().any(|one| one.severity == Severity::Bad);
-    Ok(ExitCode::from(u8::from(is_bad)))
+    Ok(match is_bad {
+        true => ExitCode::from(crate::statuses::FOUND),
+        false => ExitCode::SUCCESS,
+    })
 }
 
 /// Prints the findings as text.

@@ -19,7 +19,7 @@ use tracing_subscriber::filter::LevelFilter;
 
 use crate::hub::groups::{group_of_users, user};
 use crate::hub::{log, raise_descriptor_limit};
-use crate::{interrupt, print};
+use crate::{interrupt, print, report, signals};
 
 /// Bytes of the pool of a group.
 const POOL_BYTES: u64 = 32 << 20;
@@ -84,6 +84,11 @@ pub(crate) fn run(args: &GuestArgs) -> Result<ExitCode> {
     keeps.start_early(|| interrupt::on_interrupt(stop))?;
     raise_descriptor_limit();
     keeps.enter()?;
+    let folder = args.folder.clone();
+    signals::on_counters(move || {
+        let groups = group_lines(&folder).unwrap_or_else(|error| vec![error.to_string()]);
+        print::notes(groups);
+    })?;
     print::note(format_args!(
         "ringtap: serving the host's groups in {}",
         args.folder.display()
@@ -116,14 +121,24 @@ fn show_status(folder: &Path) -> Result<ExitCode> {
     ensure!(is_agent_running(folder), none());
     let text = fs::read_to_string(folder.join(STATUS_FILE)).with_context(none)?;
     print::line(text.trim_end())?;
-    for entry in fs::read_dir(folder).with_context(none)? {
+    for line in group_lines(folder)? {
+        print::line(line)?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The counters of each group that the agent of this folder serves.
+fn group_lines(folder: &Path) -> Result<Vec<String>> {
+    let files = fs::read_dir(folder).with_context(|| folder.display().to_string())?;
+    let mut lines = vec![format!("agent of {}", folder.display())];
+    for entry in files {
         let path = entry?.path();
         if path.extension().is_some_and(|end| end == "sock") {
             let status = Connection::open(&path, "status")?.status()?;
-            print::line(format_args!("{}: {}", path.display(), counters(&status)))?;
+            lines.push(format!("{}: {}", path.display(), counters(&status)));
         }
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(lines)
 }
 
 /// Readers of a group, and its packets since the agent began.
@@ -138,7 +153,8 @@ fn counters(status: &HubStatus) -> String {
     let slow = status.readers.iter().map(|one| one.overrun);
     let slow = slow.fold(status.departed_overrun, u64::saturating_add);
     format!(
-        "{} readers, {packets} packets from the host, {lost} lost there, {slow} lost by slow readers here",
-        status.readers.len()
+        "{}, {} from the host, {lost} lost there, {slow} lost by slow readers here",
+        report::count(status.readers.len(), "reader"),
+        report::packets(packets),
     )
 }

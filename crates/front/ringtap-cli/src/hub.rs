@@ -9,8 +9,11 @@ mod reload;
 mod service;
 pub(crate) mod vms;
 
+#[cfg(test)]
+pub(crate) use config::keys;
+
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
@@ -24,7 +27,7 @@ use ringtap_device::{DeviceSpec, Kind};
 use ringtap_filter::hash::HashSeed;
 use ringtap_hub::server::{Server, ServerOptions};
 use ringtap_hub::{Group, Hub, HubOptions};
-use ringtap_ipc::protocol::{HubStatus, SourceState};
+use ringtap_ipc::protocol::{ConfigurationStatus, HubStatus, SourceState, SourceStatus};
 use ringtap_ipc::socket::Listener;
 use ringtap_net::interface::Interface;
 use ringtap_net::rights::{Purpose, Rights};
@@ -37,13 +40,16 @@ use tracing_subscriber::filter::LevelFilter;
 
 use crate::UsageError;
 use crate::affinity::{self, Placement, Steered};
+use crate::completion;
 use crate::confine::UserArgs;
 use crate::interrupt;
 use crate::print;
-use crate::report::grouped;
+use crate::report::{grouped, packets};
 use crate::seeing::HubSocketArgs;
 use crate::seeing::change::total;
 use crate::seeing::metrics::{self, Reach};
+use crate::signals;
+use crate::statuses;
 use crate::waiting;
 use config::{Config, Device};
 use groups::GroupText;
@@ -66,8 +72,13 @@ pub(crate) struct HubArgs {
     #[arg(short, long, value_name = "FILE")]
     config: Option<PathBuf>,
 
+    /// Check a configuration file and end: exit status 0, or the first error with its line and key.
+    #[arg(long, value_name = "FILE", conflicts_with = "config")]
+    check: Option<PathBuf>,
+
     /// Device to capture from; several are several sources.
-    #[arg(short = 'i', long = "interface", value_name = "DEVICE", value_parser = devices)]
+    #[arg(short = 'i', long = "interface", value_name = "DEVICE", value_parser = devices,
+          add = completion::devices())]
     devices: Vec<DeviceList>,
 
     /// A group of readers:
@@ -131,8 +142,27 @@ pub(crate) struct HubArgs {
 #[derive(Clone, Debug, Subcommand)]
 enum HubAction {
     /// Make a running hub read its configuration file again: sources, groups, users, limits, metrics.
-    Reload(HubSocketArgs),
+    ///
+    /// Waits until the file is in force. After an error nothing has changed, and the exit status is not 0.
+    #[command(after_help = RELOAD_EXAMPLES)]
+    Reload(ReloadArgs),
 }
+
+/// Selects the hub that reads its file again.
+#[derive(Args, Clone, Debug)]
+struct ReloadArgs {
+    #[command(flatten)]
+    hub: HubSocketArgs,
+
+    /// The hub's file: it is checked first, and names the hub's socket.
+    #[arg(short, long, value_name = "FILE", conflicts_with = "socket")]
+    config: Option<PathBuf>,
+}
+
+const RELOAD_EXAMPLES: &str = "\
+Examples:
+  ringtap hub reload                             the hub at the usual socket
+  ringtap hub reload -c /etc/ringtap/hub.toml    the hub of this file";
 
 const EXAMPLES: &str = "\
 Examples:
@@ -156,8 +186,9 @@ fn devices(text: &str) -> Result<DeviceList, ringtap_device::DeviceError> {
 }
 
 impl HubArgs {
-    fn config(&self) -> Result<Config> {
-        let mut config = match &self.config {
+    /// The configuration of this file and the other arguments.
+    fn config(&self, file: Option<&Path>) -> Result<Config> {
+        let mut config = match file {
             Some(path) => config::read(path)?,
             None => Config::default(),
         };
@@ -191,10 +222,14 @@ impl HubArgs {
 }
 
 pub(crate) fn run(args: &HubArgs) -> Result<ExitCode> {
-    if let Some(HubAction::Reload(hub)) = &args.action {
-        return reload::ask(hub);
+    if let Some(HubAction::Reload(reload)) = &args.action {
+        return reload::ask(reload);
     }
-    let config = args.config()?;
+    if let Some(file) = &args.check {
+        return reload::check(args, file);
+    }
+    args.cpu.require_no_reader()?;
+    let config = args.config(args.config.as_deref())?;
     let kinds = config.devices.iter().map(|device| device.spec.kind);
     let keeps = args.user.keeping(kinds, &args.cpu)?;
     let level = match (args.verbose, args.quiet) {
@@ -244,10 +279,12 @@ pub(crate) fn run(args: &HubArgs) -> Result<ExitCode> {
         sources: devices.zip(facts).collect(),
         config,
         awaits: Vec::new(),
+        configuration: ConfigurationStatus::default(),
         hub: &hub,
         metrics,
     };
     reloaded.set_awaits(awaits);
+    reloaded.publish();
     // Also while an interface is missing: services that need the hub wait for a group, not for the machine.
     service::tell(NotifyState::Ready);
     if !is_waiting {
@@ -474,6 +511,9 @@ fn wait(
         let status = hub.handle().status();
         let status = status.context("the hub's thread has ended")?;
         watch.look(&status).iter().for_each(LossLine::log);
+        if signals::wants_counters() {
+            print::notes(so_far(&status));
+        }
         // Only after the hub's thread has answered.
         service::tell(NotifyState::Watchdog);
     }
@@ -496,27 +536,51 @@ pub(crate) fn stop(hub: &Hub) -> Result<HubStatus> {
     }
 }
 
+/// The counters of a source on one line.
+fn source_line(source: &SourceStatus) -> String {
+    let sum = total(source).counts;
+    let is_balanced = match source.balanced {
+        true => "balanced",
+        false => "NOT balanced",
+    };
+    let mut line = format!(
+        "{}: {} offered = {} captured + {} filtered + {} without a free chunk + {} lost by the kernel: {is_balanced}",
+        source.device,
+        packets(sum.offered),
+        grouped(sum.captured),
+        grouped(sum.filtered),
+        grouped(sum.pool_full),
+        grouped(sum.kernel),
+    );
+    for (lost, place) in [
+        (source.nic, "by the NIC"),
+        (source.kernel, "while detached"),
+    ] {
+        if lost > 0 {
+            line.push_str(&format!("; before that lost {place}: {}", grouped(lost)));
+        }
+    }
+    line
+}
+
+/// The counters of sources and readers until now.
+fn so_far(status: &HubStatus) -> impl Iterator<Item = String> {
+    let readers = status.readers.iter().map(|reader| {
+        format!(
+            "{} of group {}: {} delivered, {} lost: past its credit",
+            reader.name,
+            reader.group,
+            packets(reader.delivered),
+            grouped(reader.overrun)
+        )
+    });
+    status.sources.iter().map(source_line).chain(readers)
+}
+
 /// Prints each source's counters; returns the exit status.
 fn report(status: &HubStatus) -> Result<ExitCode> {
     for source in &status.sources {
-        let sum = total(source).counts;
-        print::line(format_args!(
-            "{}: {} packets offered ({}), {} captured, {} filtered, {} lost for want of a \
-             chunk, {} by the kernel, {} by the NIC: {}",
-            source.device,
-            grouped(sum.offered),
-            source.offered_from,
-            grouped(sum.captured),
-            grouped(sum.filtered),
-            grouped(sum.pool_full),
-            grouped(source.kernel + sum.kernel),
-            grouped(source.nic),
-            if source.balanced {
-                "balanced"
-            } else {
-                "NOT balanced"
-            },
-        ))?;
+        print::line(source_line(source))?;
         if let Some(failure) = &source.failure {
             print::note(format_args!("ringtap: {failure}"));
         }
@@ -527,7 +591,9 @@ fn report(status: &HubStatus) -> Result<ExitCode> {
     Ok(match removed.as_slice() {
         [] if is_balanced => ExitCode::SUCCESS,
         [] => ExitCode::FAILURE,
-        all if all.iter().all(|is_removed| *is_removed) => ExitCode::from(crate::INTERFACE_REMOVED),
+        all if all.iter().all(|is_removed| *is_removed) => {
+            ExitCode::from(statuses::INTERFACE_REMOVED)
+        }
         _ => ExitCode::FAILURE,
     })
 }

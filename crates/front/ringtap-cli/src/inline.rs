@@ -16,6 +16,7 @@ use ringtap_device::{DeviceSpec, Kind, Options};
 use ringtap_filter::Program;
 
 use crate::affinity::Steered;
+use crate::completion;
 use crate::interrupt::EndRequests;
 use crate::print;
 use crate::seeing::HubSocketArgs;
@@ -27,7 +28,7 @@ use crate::{UsageError, bridge, reading, report};
 #[command(after_help = EXAMPLES)]
 pub(crate) struct InlineArgs {
     /// The bridge's group, `hub:NAME`, with `?socket=PATH` if need be.
-    #[arg(short = 'i', long = "interface", value_name = "DEVICE")]
+    #[arg(short = 'i', long = "interface", value_name = "DEVICE", add = completion::devices())]
     device: DeviceSpec,
 
     #[command(flatten)]
@@ -133,8 +134,8 @@ pub(crate) fn run(args: &InlineArgs) -> Result<ExitCode> {
         false => report::counters(&device, "the bridge", &counters),
     })?;
     print::note(format_args!(
-        "ringtap: {} packets were dropped",
-        decider.dropped
+        "ringtap: dropped: {}",
+        report::packets(decider.dropped)
     ));
     reading::require_balance(&counters)?;
     Ok(ExitCode::SUCCESS)

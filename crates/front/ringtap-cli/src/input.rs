@@ -4,10 +4,13 @@
 use std::num::NonZeroU32;
 
 use crate::UsageError;
+use crate::beside::{self, HubBeside};
+use crate::completion;
 use crate::interrupt::EndRequests;
+use crate::print;
 use crate::waiting;
 use anyhow::Result;
-use clap::Args;
+use clap::{ArgAction, Args, ValueHint};
 use ringtap::{Balance, Capture, OpenOptions};
 use ringtap_capture::CaptureError;
 use ringtap_capture::meter::{KernelMeter, MeterWants};
@@ -28,7 +31,7 @@ const FILE_POOL: Size = Size(8 << 20);
 pub(crate) struct InputArgs {
     /// Device: an interface (`eth0`), `tap:eth0`, `xdp:eth0`, `packet:eth0`, `tap:eth0@0-3?exclusive`, or a
     /// group of a running hub (`hub:ids`), or in a virtual machine a group of the host's (`host:ids`).
-    #[arg(short = 'i', long = "interface", value_name = "DEVICE")]
+    #[arg(short = 'i', long = "interface", value_name = "DEVICE", add = completion::devices())]
     device: Option<DeviceSpec>,
 
     /// Capture file to read, pcap or pcapng; `-` is standard input.
@@ -36,6 +39,7 @@ pub(crate) struct InputArgs {
         short = 'r',
         long = "read",
         value_name = "FILE",
+        value_hint = ValueHint::FilePath,
         conflicts_with = "device"
     )]
     read: Option<String>,
@@ -44,9 +48,13 @@ pub(crate) struct InputArgs {
     #[arg(long, value_name = "SPEED")]
     speed: Option<Speed>,
 
-    /// Keep at most this many bytes of each packet (0: all).
-    #[arg(short = 's', long = "snap", value_name = "BYTES")]
+    /// Keep at most this many bytes of each packet, e.g. 96 or 1kB (0: all).
+    #[arg(short = 's', long = "snap", value_name = "BYTES", value_parser = snap_length)]
     snap_length: Option<u32>,
+
+    /// Addresses and ports are never resolved: the flag of tcpdump changes nothing.
+    #[arg(short = 'n', action = ArgAction::Count, hide = true)]
+    numeric: u8,
 
     /// Wait for what is not there yet: the interface, the hub, or its group. Also wait for an interface that is
     /// removed later.
@@ -58,15 +66,18 @@ pub(crate) struct InputArgs {
     exclusive: bool,
 
     /// Which packets: `in` (received), `out` (sent by this host) or `inout`.
-    #[arg(short = 'Q', long, value_name = "WAY", value_parser = direction)]
+    #[arg(short = 'Q', long, value_name = "WAY", value_parser = direction,
+          add = completion::words(&["in", "out", "inout"]))]
     direction: Option<Direction>,
 
     /// Where the tap attaches: `native`, `generic`, `tc`, or `auto` for the best that works.
-    #[arg(long, value_name = "MODE", value_parser = mode)]
+    #[arg(long, value_name = "MODE", value_parser = mode,
+          add = completion::words(&["auto", "native", "generic", "tc"]))]
     mode: Option<Mode>,
 
     /// Clock of the time stamps, as for tcpdump: `host` (the kernel's), or `adapter_unsynced` (the NIC's own).
-    #[arg(short = 'j', long = "time-stamp-type", value_name = "TYPE", value_parser = stamps)]
+    #[arg(short = 'j', long = "time-stamp-type", value_name = "TYPE", value_parser = stamps,
+          add = completion::words(&["host", "adapter_unsynced"]))]
     clock: Option<StampClock>,
 
     /// Do not ask the interface for packets to other hosts.
@@ -75,7 +86,7 @@ pub(crate) struct InputArgs {
 
     /// Socket of the hub of `hub:GROUP`. Without it: $RINGTAP_SOCKET, else /run/ringtap/hub.sock, else
     /// $XDG_RUNTIME_DIR/ringtap.sock.
-    #[arg(long, value_name = "PATH")]
+    #[arg(long, value_name = "PATH", value_hint = ValueHint::FilePath)]
     socket: Option<String>,
 
     /// Memory for packets that wait for their reader, e.g. 512MiB.
@@ -94,6 +105,11 @@ pub(crate) struct InputArgs {
     /// The filter, as trailing words.
     #[arg(value_name = "FILTER")]
     words: Vec<String>,
+}
+
+fn snap_length(text: &str) -> Result<u32, String> {
+    let size: Size = text.parse().map_err(|error| format!("{error}"))?;
+    u32::try_from(size.0).map_err(|_| format!("{text} is more than any packet has: leave -s out"))
 }
 
 fn stamps(word: &str) -> Result<StampClock, String> {
@@ -138,8 +154,46 @@ impl InputArgs {
     pub(crate) fn open(&self, options: OpenOptions, requests: &EndRequests) -> Result<Capture> {
         let options = options.device_options(self.flags());
         let options = options.filter(self.filter_text());
+        let device = self.named_or_group()?;
+        let opened = self.when_there(requests, || Ok(options.open_device(&device)?));
+        let is_replaced = |capture: &Capture| {
+            device.kind == Kind::Auto && capture.facts().device.starts_with("packet:")
+        };
+        if opened.as_ref().map_or(true, is_replaced) {
+            self.advise_beside_a_hub();
+        }
+        opened
+    }
+
+    /// The device, or instead of an interface without options the group of a hub that delivers its packets.
+    fn named_or_group(&self) -> Result<DeviceSpec> {
         let device = self.named()?;
-        self.when_there(requests, || Ok(options.open_device(&device)?))
+        if !beside::is_plain(&device, &self.flags()) {
+            return Ok(device);
+        }
+        let hub = HubBeside::of(&device.name).ok().flatten();
+        let group = hub.as_ref().and_then(HubBeside::whole);
+        let Some(group) = group else {
+            return Ok(device);
+        };
+        print::note(format_args!(
+            "ringtap: {0} is read through hub:{group}, which captures it (tap:{0} captures it again)",
+            device.name
+        ));
+        Ok(DeviceSpec::new(Kind::Hub, group))
+    }
+
+    /// Names the groups of a hub that captures the interface, for a user whose own capture failed.
+    fn advise_beside_a_hub(&self) {
+        let Some(name) = self.interface() else {
+            return;
+        };
+        print::notes(match HubBeside::of(name) {
+            Ok(hub) => hub.map(|hub| hub.advice(name)),
+            Err(error) => Some(format!(
+                "a hub runs here, which may capture {name}: {error}"
+            )),
+        });
     }
 
     /// Calls `open`, again until the device is there if the user asked to wait for it.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Ends a capture in good order at Ctrl-C; a later second one ends the process at once.
 
+use std::fs;
 use std::process;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -40,7 +41,7 @@ pub(crate) struct EndRequests {
 impl EndRequests {
     /// Waits for SIGINT, SIGTERM and SIGHUP from now on.
     pub(crate) fn new() -> Result<Self> {
-        EndRequests::by(&ENDING)
+        EndRequests::by(&ending())
     }
 
     /// Waits for these signals from now on.
@@ -119,7 +120,22 @@ impl EndRequests {
 
 /// Calls `stop` at the first SIGINT, SIGTERM or SIGHUP.
 pub(crate) fn on_interrupt(stop: impl FnOnce() + Send + 'static) -> Result<()> {
-    on_signals(&ENDING, stop)
+    on_signals(&ending(), stop)
+}
+
+/// The signals that end a verb without a configuration file. A SIGHUP that `nohup` ignores stays ignored.
+fn ending() -> Vec<i32> {
+    let mut all = ENDING.to_vec();
+    all.retain(|signal| *signal != SIGHUP || !is_ignored(SIGHUP));
+    all
+}
+
+/// Whether this process ignores a signal.
+fn is_ignored(signal: i32) -> bool {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let ignored = ignored.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    ignored.is_some_and(|mask| mask & (1 << (signal - 1)) != 0)
 }
 
 /// Calls `stop` at the first of these signals.
@@ -132,7 +148,12 @@ pub(crate) fn on_signals(ending: &[i32], stop: impl FnOnce() + Send + 'static) -
             .context("cannot handle signals")?;
     }
     let stopping = move || {
-        if signals.forever().next().is_some() {
+        if let Some(signal) = signals.forever().next() {
+            if signal == SIGHUP {
+                print::note(
+                    "ringtap: ends by SIGHUP: there is no configuration file to read again",
+                );
+            }
             // A thread of its own: `stop` may take long, or hang.
             let (armed, at_once) = (Arc::clone(&again), again);
             if start("another signal", move || arm(&armed)).is_err() {

@@ -5,7 +5,9 @@
 #![cfg_attr(not(test), deny(clippy::print_stdout, clippy::print_stderr))]
 
 mod affinity;
+mod beside;
 mod bridge;
+mod completion;
 mod confine;
 mod count;
 mod demo;
@@ -28,15 +30,20 @@ mod seeing;
 mod send;
 mod serve_one;
 mod session;
+mod signals;
 mod sim;
+mod statuses;
 mod vm;
 mod waiting;
 
 use std::process::ExitCode;
 
+use anyhow::Result;
 use clap::error::{ContextKind, ContextValue};
 use clap::{CommandFactory, Parser, Subcommand};
+use clap_complete::CompleteEnv;
 use ringtap_net::interface::InterfaceError;
+use ringtap_probe::config::ConfigError;
 use ringtap_send::SendError;
 
 /// Packet capture for Linux: capture once, deliver everywhere, account for every packet.
@@ -103,23 +110,29 @@ enum Verb {
     Manual(manual::ManualArgs),
 }
 
-/// Exit status of usage errors, the same as that of clap.
-pub(crate) const USAGE: u8 = 2;
-/// Exit status when a source or a sender ends because its interface was removed.
-pub(crate) const INTERFACE_REMOVED: u8 = 3;
-
-/// Arguments that contradict each other; ends the program with [`USAGE`].
+/// Arguments that contradict each other; ends the program with [`statuses::USAGE`].
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub(crate) struct UsageError(pub(crate) String);
 
 /// Flags of tcpdump and dumpcap that no verb has, and what to use instead.
-const INSTEAD: [(&str, &str); 7] = [
+const INSTEAD: [(&str, &str); 9] = [
     (
         "-J",
         "`ringtap devices` lists the time stamp types of each device",
     ),
-    ("-n", "addresses and ports are never resolved: leave -n out"),
+    (
+        "-U",
+        "lines are written at once: leave -U out; `ringtap record -U` writes packets at once",
+    ),
+    (
+        "-I",
+        "Ringtap has no monitor mode: `iw` sets it, then capture the interface",
+    ),
+    (
+        "-L",
+        "a device has one link type: `ringtap exec -- tcpdump -L -i DEVICE` prints it",
+    ),
     ("-l", "lines are never buffered: leave -l out"),
     (
         "-D",
@@ -150,12 +163,19 @@ fn arguments() -> Cli {
 }
 
 fn main() -> ExitCode {
+    // Ends the process if a shell asks for completions.
+    CompleteEnv::with_factory(Cli::command).complete();
     let cli = arguments();
     // The hub has a log of its own; what `serve-one` prints would mix with its program's output.
     if !matches!(cli.verb, Verb::Hub(_) | Verb::Guest(_) | Verb::ServeOne(_)) {
         print::show_source_notes();
     }
-    let result = match cli.verb {
+    let result = signals::catch().and_then(|()| run(cli.verb));
+    result.unwrap_or_else(ended)
+}
+
+fn run(verb: Verb) -> Result<ExitCode> {
+    match verb {
         Verb::Count(args) => count::run(&args),
         Verb::Record(args) => record::run(&args),
         Verb::Hub(args) => hub::run(&args),
@@ -177,19 +197,25 @@ fn main() -> ExitCode {
         Verb::ProbeLibraries(args) => probe::run_libraries(&args),
         Verb::Sim(args) => sim::run(&args),
         Verb::Manual(args) => manual::run(&args, Cli::command()),
-    };
-    result.unwrap_or_else(|error| {
-        if error.is::<waiting::EndedWaiting>() {
-            print::note(format_args!("ringtap: {error}"));
-            return ExitCode::SUCCESS;
-        }
-        print::error(describe(&error));
-        match (is_removal(&error), is_usage(&error)) {
-            (true, _) => ExitCode::from(INTERFACE_REMOVED),
-            (false, true) => ExitCode::from(USAGE),
-            _ => ExitCode::FAILURE,
-        }
-    })
+    }
+}
+
+/// Prints why a verb ended; returns the exit status.
+fn ended(error: anyhow::Error) -> ExitCode {
+    if error.is::<waiting::EndedWaiting>() {
+        print::note(format_args!("ringtap: {error}"));
+        return ExitCode::SUCCESS;
+    }
+    // Like `head`, the program that reads the lines needs no more.
+    if error.is::<print::NobodyReads>() {
+        return ExitCode::SUCCESS;
+    }
+    print::error(describe(&error));
+    match (is_removal(&error), is_usage(&error)) {
+        (true, _) => ExitCode::from(statuses::INTERFACE_REMOVED),
+        (false, true) => ExitCode::from(statuses::USAGE),
+        _ => ExitCode::FAILURE,
+    }
 }
 
 /// Whether the error is the removal of an interface in use.
@@ -206,7 +232,9 @@ fn is_removal(error: &anyhow::Error) -> bool {
 /// Whether other arguments are needed.
 fn is_usage(error: &anyhow::Error) -> bool {
     use ringtap::Error::{Device, Filter};
-    error.is::<UsageError>() || matches!(error.downcast_ref(), Some(Device(_) | Filter(_)))
+    error.is::<UsageError>()
+        || error.is::<ConfigError>()
+        || matches!(error.downcast_ref(), Some(Device(_) | Filter(_)))
 }
 
 /// An error and its causes on one line, without causes that repeat a text.
@@ -239,13 +267,44 @@ mod tests {
 
     #[test]
     fn the_help_of_each_verb_has_examples() {
+        fn without(command: &clap::Command, found: &mut Vec<String>) {
+            for verb in command.get_subcommands().filter(|verb| !verb.is_hide_set()) {
+                let help = verb.get_after_help().unwrap_or_default().to_string();
+                if !help.contains("Examples:") {
+                    found.push(format!("{} {}", command.get_name(), verb.get_name()));
+                }
+                without(verb, found);
+            }
+        }
+        let mut found = Vec::new();
+        without(&super::Cli::command(), &mut found);
+        assert_eq!(found, [""; 0]);
+    }
+
+    #[test]
+    fn a_heading_has_only_its_own_options() {
+        let command = super::Cli::command();
+        let record = command.find_subcommand("record").expect("it is there");
+        let events = record
+            .get_arguments()
+            .filter(|one| one.get_help_heading() == Some("Events"));
+        let names: Vec<_> = events.map(|one| one.get_id().to_string()).collect();
+        assert_eq!(names, ["before", "after", "trigger", "before_size"]);
+        for flag in ["count", "json", "quiet", "user"] {
+            let found = record.get_arguments().find(|one| one.get_id() == flag);
+            assert_eq!(found.and_then(clap::Arg::get_help_heading), None, "{flag}");
+        }
+    }
+
+    #[test]
+    fn every_verb_that_runs_until_it_is_ended_is_in_the_table_of_signals() {
+        // These end by themselves.
+        const SHORT: [&str; 5] = ["report", "why", "doctor", "devices", "sim"];
         let command = super::Cli::command();
         let verbs = command.get_subcommands().filter(|verb| !verb.is_hide_set());
-        let help = |verb: &clap::Command| verb.get_after_help().unwrap_or_default().to_string();
-        let without: Vec<_> = verbs
-            .filter(|verb| !help(verb).contains("Examples:"))
-            .map(clap::Command::get_name)
-            .collect();
-        assert_eq!(without, [""; 0]);
+        for verb in verbs.map(clap::Command::get_name) {
+            let is_there = super::signals::row(verb).is_some();
+            assert_ne!(is_there, SHORT.contains(&verb), "{verb}");
+        }
     }
 }

@@ -32,14 +32,16 @@ pub(crate) const NETWORK: &str = "network";
 ///
 /// The pipe is closed, or the disk is full.
 pub(crate) fn line(text: impl Display) -> Result<()> {
-    write(text).map_err(|error| {
-        let what = match error.kind() {
-            ErrorKind::BrokenPipe => "nobody reads the output",
-            _ => "the output cannot be written",
-        };
-        Error::new(error).context(what)
+    write(text).map_err(|error| match error.kind() {
+        ErrorKind::BrokenPipe => Error::new(NobodyReads),
+        _ => Error::new(error).context("the output cannot be written"),
     })
 }
+
+/// The program that reads standard output has ended.
+#[derive(Debug, thiserror::Error)]
+#[error("nobody reads the output")]
+pub(crate) struct NobodyReads;
 
 /// As [`line`], with the system's error.
 pub(crate) fn write(text: impl Display) -> io::Result<()> {

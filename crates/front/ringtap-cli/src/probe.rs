@@ -34,7 +34,7 @@ use crate::confine::UserArgs;
 use crate::input::InputArgs;
 use crate::interrupt::EndRequests;
 use crate::seeing::metrics::{self, Reach};
-use crate::{print, reading, report};
+use crate::{print, reading, report, signals};
 use libraries::Libraries;
 
 /// Time between results of a live capture.
@@ -218,6 +218,14 @@ pub(crate) fn run(args: &ProbeArgs) -> Result<ExitCode> {
         control.reload_by(ctl::reader(path.clone(), every, exports));
         ctl::reload_at(hangups, Arc::clone(control))?;
     }
+    let (ledger, is_one_line) = (Arc::clone(control), is_json);
+    signals::on_counters(move || {
+        let ledger = ledger.ledger();
+        print::note(match is_one_line {
+            true => ledger.json().to_string(),
+            false => format!("probe so far:\n{}", ledger_text(&ledger)),
+        });
+    })?;
     let _ctl = match listener {
         Some(listener) => Some(CtlServer::open(listener, Arc::clone(control))?),
         None => None,

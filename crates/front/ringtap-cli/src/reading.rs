@@ -158,8 +158,8 @@ impl Extra {
 pub(crate) fn order_kept(order: Order) -> Extra {
     let share = report::as_f64(order.late) / report::as_f64(order.packets.max(1));
     let text = format!(
-        "in time order: {} packets, {} later than the window allows ({:.4} %)",
-        report::grouped(order.packets),
+        "in time order: {}, {} later than the window allows ({:.4} %)",
+        report::packets(order.packets),
         report::grouped(order.late),
         share * 100.0
     );
@@ -283,6 +283,18 @@ impl<'a> Reading<'a> {
         })?;
         self.last = (now, counters);
         Ok(Flow::Go)
+    }
+
+    /// Prints the counters so far on standard error.
+    pub(crate) fn show(&self) -> Result<()> {
+        let counters = self.capture.counters()?;
+        let facts = self.capture.facts();
+        let title = format!("{} so far, {:.1} s:", facts.device, self.seconds());
+        print::note(match self.args.json {
+            true => self.json(None, &counters)?,
+            false => report::counters(&title, &facts.offered_from, &counters),
+        });
+        Ok(())
     }
 
     /// Seconds since this reader began.

@@ -37,6 +37,6 @@ pub(crate) use closed::ClosedFiles;
 pub(crate) use events::Events;
 pub(crate) use machine::origin;
 pub(crate) use options::FileOptions;
-pub(crate) use recorder::{FileSignals, Recorder};
+pub(crate) use recorder::Recorder;
 pub(crate) use verb::{RecordArgs, interfaces, run};
 pub(crate) use writer::{FileNext, Writer, WrittenFiles};

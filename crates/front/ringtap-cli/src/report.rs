@@ -79,6 +79,25 @@ pub(crate) fn packets(number: u64) -> String {
     }
 }
 
+/// A number of things, `1 file`, `2 files`: the noun with an s unless there is one.
+pub(crate) fn count(number: impl TryInto<u64>, noun: &str) -> String {
+    match number.try_into().unwrap_or(u64::MAX) {
+        1 => format!("1 {noun}"),
+        number => format!("{} {noun}s", grouped(number)),
+    }
+}
+
+/// A size in the unit that suits it: `999 B`, `1.9 GB`.
+pub(crate) fn size(bytes: u64) -> String {
+    let units = [(1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB")];
+    let number = as_f64(bytes);
+    // What would be rounded to 1000 of a unit has the next one.
+    match units.iter().find(|(unit, _)| number >= unit * 0.99995) {
+        Some((unit, name)) => format!("{:.1} {name}", number / unit),
+        None => format!("{bytes} B"),
+    }
+}
+
 /// One line with the changes in an interval.
 pub(crate) fn live_line(now: &Counters, before: &Counters, interval: Duration) -> String {
     let seconds = interval.as_secs_f64();
@@ -309,5 +328,16 @@ mod tests {
         let equation = "NOT balanced: 1,234,567 offered, 1,000 accounted for, 1,233,567 missing";
         assert!(super::counters("x", "y", &counters).contains(equation));
         assert!(crate::reading::require_balance(&counters).is_err());
+    }
+
+    #[test]
+    fn a_number_of_one_has_its_noun_and_a_size_its_unit() {
+        assert_eq!(count(1_u64, "event"), "1 event");
+        assert_eq!(count(0_u64, "event"), "0 events");
+        assert_eq!(count(1_000_usize, "file"), "1,000 files");
+        assert_eq!(size(999), "999 B");
+        assert_eq!(size(1_920_000_000), "1.9 GB");
+        assert_eq!(size(999_990_000), "1.0 GB");
+        assert_eq!(size(1_000), "1.0 kB");
     }
 }

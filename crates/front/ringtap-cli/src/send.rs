@@ -15,9 +15,11 @@ use clap::ValueEnum;
 use ringtap::{CapabilitySet, Confinement};
 use ringtap_send::{Method, Qdisc, Sender, SenderOptions};
 
+use crate::completion;
 use crate::interrupt;
 use crate::print;
 use crate::reading::seconds;
+use crate::signals;
 use load::LoadArgs;
 use report::Report;
 
@@ -53,7 +55,7 @@ Examples:
 #[command(after_help = EXAMPLES)]
 pub(crate) struct SendArgs {
     /// Interface to send out of.
-    #[arg(short = 'i', long = "interface", value_name = "NAME")]
+    #[arg(short = 'i', long = "interface", value_name = "NAME", add = completion::interfaces())]
     interface: String,
 
     /// Stop after this many packets, sent or refused.
@@ -144,6 +146,9 @@ fn follow(sender: &Sender, report: &mut Report, is_quiet: bool) -> io::Result<()
     while !sender.wait(TICK.min(next.saturating_duration_since(Instant::now()))) {
         for note in sender.take_notes() {
             print::of_peer(print::NETWORK, format_args!("ringtap: {note}"));
+        }
+        if signals::wants_counters() {
+            print::note(report.so_far(sender.counters())?);
         }
         if Instant::now() >= next {
             next += interval;

@@ -6,6 +6,11 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use ringtap::{Batch, Capture, Next};
 
+use crate::{print, report, signals};
+
+/// Longest time between two looks for signals.
+const LOOK: Duration = Duration::from_millis(500);
+
 /// Whether a reader continues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Flow {
@@ -20,6 +25,15 @@ pub(crate) trait BatchConsumer {
     fn capture(&mut self) -> &mut Capture;
 
     fn batch(&mut self, batch: &Batch) -> Result<Flow>;
+
+    /// Prints the counters so far on standard error.
+    fn show(&mut self) -> Result<()> {
+        let capture = self.capture();
+        let (counters, facts) = (capture.counters()?, capture.facts());
+        let title = format!("{} so far:", facts.device);
+        print::note(report::counters(&title, &facts.offered_from, &counters));
+        Ok(())
+    }
 
     /// Runs when no packet waits.
     fn idle(&mut self) -> Result<Flow> {
@@ -44,7 +58,7 @@ pub(crate) fn receive(interval: Duration, consumer: &mut impl BatchConsumer) -> 
                     return Ok(());
                 }
                 let left = due.saturating_duration_since(Instant::now());
-                consumer.capture().next(Some(left))?
+                consumer.capture().next(Some(left.min(LOOK)))?
             }
             found => found,
         };
@@ -56,6 +70,9 @@ pub(crate) fn receive(interval: Duration, consumer: &mut impl BatchConsumer) -> 
             }
             Next::Empty => {}
             Next::Ended => return Ok(()),
+        }
+        if signals::wants_counters() {
+            consumer.show()?;
         }
         let now = Instant::now();
         if now < due {

@@ -21,7 +21,7 @@ use ringtap_vm::messages::APPLICATION_NAME;
 use ringtap_vnplug::host::{GuestLimits, GuestVm, Monitor, QmpError, VmError, migrate, serve};
 
 use crate::hub::vms;
-use crate::{interrupt, print};
+use crate::{interrupt, print, signals};
 
 /// Longest wait for a guest that is detached to let its devices go.
 const DETACH_LIMIT: Duration = Duration::from_secs(60);
@@ -67,20 +67,26 @@ of migrate-out: 19 QEMU did not migrate the VM, which goes on here, detached.";
 enum Action {
     /// Plug memory into a running VM and serve its agent, until Ctrl-C, `ringtap vm detach` or the end
     /// of QEMU.
+    #[command(
+        after_help = "Examples:\n  ringtap vm attach --qmp /run/vm1.qmp --group ids\n  ringtap vm attach -c /etc/ringtap/hub.toml --name vm1"
+    )]
     Attach(AttachArgs),
     /// Show the attached VMs: devices, groups, counters, and what would be faster.
+    #[command(after_help = "Examples:\n  ringtap vm list\n  ringtap vm list --json | jq .name")]
     List {
         /// One JSON object per VM.
         #[arg(long)]
         json: bool,
     },
     /// Unplug the memory of a VM and end its `ringtap vm attach`.
+    #[command(after_help = "Examples:\n  ringtap vm detach vm1")]
     Detach {
         /// Name of the VM.
         #[arg(value_name = "NAME", value_parser = vms::name)]
         name: String,
     },
     /// Detach a VM and migrate it to a QEMU on another host, where `ringtap vm attach --resume` takes over.
+    #[command(after_help = "Examples:\n  ringtap vm migrate-out vm1 --to tcp:otherhost:4444")]
     MigrateOut {
         /// Name of the VM.
         #[arg(value_name = "NAME", value_parser = vms::name)]
@@ -320,6 +326,13 @@ fn serve_guest(
     let report = move |text: String| print::of_peer(&name, format_args!("ringtap: {name}: {text}"));
     let mut groups = HostGroups::plug(vm, options, Box::new(report.clone()))?;
     status.start(groups.reporter(), ending)?;
+    let (current, vm_name) = (groups.reporter(), options.vm.clone());
+    signals::on_counters(move || {
+        print::note(format_args!(
+            "ringtap: {vm_name}: {} so far",
+            describe(&current()).trim_end()
+        ));
+    })?;
     report(format!(
         "attached, for groups {}",
         options.groups.join(", ")
@@ -358,7 +371,11 @@ fn exit_code(error: &HostError) -> u8 {
 }
 
 fn list(vms: &AttachedVms, json: bool) -> Result<ExitCode> {
-    for vm in vms.reports() {
+    let reports = vms.reports();
+    if reports.is_empty() {
+        print::note("ringtap: no virtual machine is attached: `ringtap vm attach` attaches one");
+    }
+    for vm in reports {
         match json {
             true => print::line(serde_json::to_string(&vm)?)?,
             false => print::line(describe(&vm).trim_end())?,
@@ -414,7 +431,7 @@ fn group_counters(group: &GroupReport) -> String {
         .into_iter()
         .fold(counters.nic, u64::saturating_add);
     format!(
-        "{} packets copied, {} read in place, {} filtered, {before} lost before the hub, {} lost at the hub, {} lost \
+        "{} copied, {} read in place, {} filtered, {before} lost before the hub, {} lost at the hub, {} lost \
          because the guest returned no memory, {} copied but not read by the guest",
         counters.copied,
         counters.in_place,

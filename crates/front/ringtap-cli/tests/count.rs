@@ -106,7 +106,7 @@ fn a_file_with_one_lane_is_in_order() {
 fn flags_of_other_tools_are_taken_or_answered_with_what_to_use() {
     let one = ["count", "-q", "-i", "sim:1kpps?burst=1"];
     for (flags, status, said) in [
-        (&["-n"][..], 2, "never resolved"),
+        (&["-n"][..], 0, ""),
         (&["-D"], 2, "ringtap devices"),
         (&["-x"], 2, "exec -- tcpdump"),
         (&["-Q", "in"], 2, "only for tap, packet"),
@@ -118,7 +118,17 @@ fn flags_of_other_tools_are_taken_or_answered_with_what_to_use() {
         (&["-J"], 2, "ringtap devices"),
         (&["-B", "64M"], 0, ""),
         (&["-B", "64MB"], 0, ""),
-        (&["udp", "prot", "7"], 2, "invalid filter"),
+        (
+            &["udp", "prot", "7"],
+            2,
+            "ringtap: bad filter: syntax error",
+        ),
+        (&["-nn", "-s", "10kB"], 0, ""),
+        (&["-U"], 2, "record -U"),
+        (&["-I"], 2, "monitor mode"),
+        (&["-L"], 2, "link type"),
+        (&["-s", "10GB"], 2, "more than any packet"),
+        (&["-s", "10XB"], 2, "size"),
     ] {
         let end = ringtap(&[&one[..], flags].concat());
         let told = format!("{flags:?}: {}", end.stderr);
@@ -145,7 +155,7 @@ fn flags_of_other_tools_are_taken_or_answered_with_what_to_use() {
 #[test]
 fn a_flag_of_tcpdump_has_one_tip() {
     for (flag, instead) in [
-        ("-n", "leave -n out"),
+        ("-U", "leave -U out"),
         ("-x", "does not dissect"),
         ("-J", "lists the time stamp types"),
     ] {

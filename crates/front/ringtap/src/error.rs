@@ -21,7 +21,7 @@ pub enum Error {
     #[error(transparent)]
     Open(#[from] CaptureError),
     /// The filter is not valid.
-    #[error("invalid filter: {0}")]
+    #[error(transparent)]
     Filter(#[from] FilterError),
     /// The process cannot give up rights.
     #[error(transparent)]

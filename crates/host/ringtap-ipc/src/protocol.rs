@@ -18,8 +18,8 @@ use serde::{Deserialize, Serialize};
 
 pub use snapshot::{LaneSnapshot, Snapshot, SourceSnapshot};
 pub use status::{
-    BridgeStatus, DepartedStatus, GroupStatus, HubStatus, LaneStatus, ReaderStatus, SourceState,
-    SourceStatus,
+    BridgeStatus, ConfigurationStatus, DepartedStatus, GroupStatus, HubStatus, LaneStatus,
+    ReaderStatus, SourceState, SourceStatus,
 };
 
 use crate::subscription::{Attached, SubscriptionRequest, Wanted};

@@ -15,7 +15,9 @@ use std::time::{Duration, Instant};
 
 use ringtap_ipc::doorbell::DoorbellWatch;
 use ringtap_ipc::event::{Event, sleep_until_readable};
-use ringtap_ipc::protocol::{BridgeStatus, HubStatus, Refused, Snapshot};
+use ringtap_ipc::protocol::{
+    BridgeStatus, ConfigurationStatus, HubStatus, Refused, Snapshot,
+};
 use ringtap_ipc::subscription::SubscriptionId;
 use ringtap_ipc::time::now_ns;
 use ringtap_pool::source::Source;
@@ -62,6 +64,8 @@ pub(crate) struct HubControl {
     pub(crate) bridges: Vec<BridgeStatus>,
     /// Why the hub captures nothing yet: one sentence for each interface that is not there.
     pub(crate) awaits: Vec<String>,
+    /// State of the configuration file, if the hub has one.
+    pub(crate) configuration: Option<ConfigurationStatus>,
     options: HubOptions,
     engine_event: Event,
     /// Sources to be added when no rules are being loaded.
@@ -109,6 +113,7 @@ impl HubControl {
             started_ns: now_ns(),
             bridges: Vec::new(),
             awaits: Vec::new(),
+            configuration: None,
             options,
             engine_event,
             new_sources: Vec::new(),

@@ -9,7 +9,7 @@ use std::thread::JoinHandle;
 use ringtap_filter::Program;
 use ringtap_ipc::event::Event;
 use ringtap_ipc::peer::Peer;
-use ringtap_ipc::protocol::{BridgeStatus, HubStatus, Refused, Snapshot};
+use ringtap_ipc::protocol::{BridgeStatus, ConfigurationStatus, HubStatus, Refused, Snapshot};
 use ringtap_ipc::subscription::{Subscription, SubscriptionId, SubscriptionRequest, Wanted};
 use ringtap_pool::source::Source;
 use ringtap_pool::wake::Signal;
@@ -303,6 +303,11 @@ impl Handle {
     /// Sets why the hub captures nothing yet, for its status and for readers that it refuses.
     pub fn set_awaits(&self, reasons: Vec<String>) {
         self.send(|control| control.awaits = reasons);
+    }
+
+    /// Sets the state of the configuration file, for the hub's status.
+    pub fn set_configuration(&self, state: ConfigurationStatus) {
+        self.send(|control| control.configuration = Some(state));
     }
 
     /// Checks groups as [`Handle::replace_groups`] does.

@@ -73,6 +73,7 @@ impl HubControl {
             groups: groups.collect(),
             readers: readers.collect(),
             awaits: self.awaits.clone(),
+            configuration: self.configuration.clone().filter(|_| is_whole),
             bridges: self.bridges.clone(),
             departed,
             departed_overrun,

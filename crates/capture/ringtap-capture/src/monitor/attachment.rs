@@ -81,6 +81,7 @@ impl Repairs {
 pub fn repaired_note(interface: &Interface, unseen: Option<u64>) -> String {
     let passed = match unseen {
         Some(0) => "no packet passed unseen".to_owned(),
+        Some(1) => "1 packet passed unseen and counts as dropped.kernel".to_owned(),
         Some(count) => format!("{count} packets passed unseen and count as dropped.kernel"),
         None => "packets that passed meanwhile are neither captured nor counted".to_owned(),
     };

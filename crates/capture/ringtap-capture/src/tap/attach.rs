@@ -14,7 +14,6 @@ use super::options::{Taking, TapOptions};
 use super::plan::TapPlan;
 use super::programs::{AttachedProgram, LinkSet, TapProgram};
 use crate::fallback::first_accepted;
-use crate::monitor::AtRemoval;
 use crate::{CaptureError, queues};
 use ringtap_bpf::BpfError;
 use ringtap_bpf::attach::{self, Binding, Variants};
@@ -85,17 +84,16 @@ pub(super) fn attach(
             links: LinkSet {
                 capturing: vec![put(&loaded, TapProgram::TcTx, Hook::Tc, interface)?],
                 forwarding: None,
+                interface: interface.index,
             },
             loaded,
             hook: Hook::Tc.words(),
             notes,
         });
     }
-    let binding = match options.at_removal {
-        _ if options.stamps == StampClock::Nic => Binding::Required,
-        AtRemoval::End => Binding::ToInterface,
-        // The kernel forgets a program that is bound to a removed interface.
-        AtRemoval::Wait => Binding::Free,
+    let binding = match options.stamps {
+        StampClock::Nic => Binding::Required,
+        StampClock::Host => Binding::ToInterface,
     };
     let variants = Variants::XdpAndTc;
     let mut hooks = attach::hooks(options.mode, variants, binding, interface, &mut notes);
@@ -149,6 +147,7 @@ fn attach_at(
     let links = LinkSet {
         capturing,
         forwarding: forwarding.transpose()?,
+        interface: interface.index,
     };
     Ok(AttachedTap {
         links,
@@ -178,7 +177,7 @@ fn put(
     interface: &Interface,
 ) -> Result<AttachedProgram, CaptureError> {
     let action = "finding the loaded program";
-    let copy = loaded.program(program);
+    let copy = loaded.copy(program, interface.index);
     let copy = copy.map_err(CaptureError::system(&interface.name, action))?;
     Ok(AttachedProgram::new(program, hook, copy, interface)?)
 }

@@ -14,7 +14,7 @@ use ringtap_pool::memory::Words;
 
 use super::layout::{ControlWords, LaneWords};
 use super::object::set_clock;
-use super::programs::{LinkSet, Links};
+use super::programs::{LOOPBACK, LinkSet, Links};
 use super::source::lane_counts;
 use crate::CaptureError;
 use crate::clock;
@@ -143,9 +143,12 @@ impl Attachment for TapAttachment {
     }
 
     fn detach(&mut self) {
-        for attached in self.links.lock().all_mut() {
+        let mut links = self.links.lock();
+        for attached in links.all_mut() {
             link::detach(&attached.link);
         }
+        links.interface = LOOPBACK;
+        drop(links);
         self.promiscuous = None;
     }
 
@@ -161,9 +164,12 @@ impl Attachment for TapAttachment {
         if self.is_promiscuous {
             self.promiscuous = Some(Promiscuous::enable(interface.index)?);
         }
-        for attached in self.links.lock().all_mut() {
+        let mut links = self.links.lock();
+        links.interface = interface.index;
+        for attached in links.all_mut() {
             attached.attach_again(interface)?;
         }
+        drop(links);
         if self.reading.is_some() {
             self.reading = self.read();
         }

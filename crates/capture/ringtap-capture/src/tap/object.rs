@@ -30,7 +30,7 @@ use crate::clock;
 use ringtap_bpf::attach;
 use ringtap_bpf::map::{Access, Mapping, fill, freeze, read_only};
 use ringtap_bpf::object::{self as bpf, ObjectFile};
-use ringtap_bpf::program::OriginalProgram;
+use ringtap_bpf::program::{OriginalProgram, ProgramCopy};
 
 /// The compiled `bpf/tap.bpf.c`.
 static OBJECT: &ObjectFile<[u8]> =
@@ -154,9 +154,9 @@ impl Loaded {
         OriginalProgram::of(&self.object, program.kind(interface))
     }
 
-    /// Descriptor of a loaded program.
-    pub(super) fn program(&self, program: TapProgram) -> io::Result<OwnedFd> {
-        bpf::program(&self.object, program.name())
+    /// A loaded program, as it was loaded for `interface`.
+    pub(super) fn copy(&self, program: TapProgram, interface: u32) -> io::Result<ProgramCopy> {
+        ProgramCopy::of(&self.object, program.kind(interface))
     }
 
     /// The lanes' signals; their content is ignored.

@@ -12,7 +12,7 @@ use ringtap_net::interface::Interface;
 use ringtap_bpf::BpfError;
 use ringtap_bpf::attach;
 use ringtap_bpf::link::{self, Hook};
-use ringtap_bpf::program::ProgramKind;
+use ringtap_bpf::program::{ProgramCopy, ProgramKind};
 
 /// One of the programs in `bpf/tap.bpf.c`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,7 +64,7 @@ pub(super) struct AttachedProgram {
     pub(super) hook: Hook,
     pub(super) link: OwnedFd,
     /// The loaded copy that the link attaches.
-    pub(super) copy: OwnedFd,
+    pub(super) copy: ProgramCopy,
 }
 
 impl AttachedProgram {
@@ -72,7 +72,7 @@ impl AttachedProgram {
     pub(super) fn new(
         program: TapProgram,
         hook: Hook,
-        copy: OwnedFd,
+        copy: ProgramCopy,
         interface: &Interface,
     ) -> Result<Self, BpfError> {
         Ok(AttachedProgram {
@@ -83,12 +83,20 @@ impl AttachedProgram {
         })
     }
 
-    /// Attaches the same copy by a new link.
+    /// Attaches the copy by a new link, also to another interface than before.
     ///
     /// # Errors
     ///
     /// As [`attach::attach`]; the old link stays.
     pub(super) fn attach_again(&mut self, interface: &Interface) -> Result<(), BpfError> {
+        if let Err(reason) = self.copy.bind_to(interface.index) {
+            // The interface may be gone again.
+            interface.refresh()?;
+            return Err(BpfError::Load {
+                interface: interface.name.clone(),
+                log: reason.to_string(),
+            });
+        }
         self.link = link_of(self.program, self.hook, &self.copy, interface)?;
         Ok(())
     }
@@ -97,7 +105,7 @@ impl AttachedProgram {
 fn link_of(
     program: TapProgram,
     hook: Hook,
-    copy: &OwnedFd,
+    copy: &ProgramCopy,
     interface: &Interface,
 ) -> Result<OwnedFd, BpfError> {
     match program {
@@ -107,6 +115,10 @@ fn link_of(
     }
 }
 
+/// The loopback interface, which every namespace has. Bound programs are verified for it while the tap waits for
+/// an interface.
+pub(super) const LOOPBACK: u32 = 1;
+
 /// The attached programs of a tap.
 #[derive(Debug, Default)]
 pub(super) struct LinkSet {
@@ -114,6 +126,8 @@ pub(super) struct LinkSet {
     pub(super) capturing: Vec<AttachedProgram>,
     /// The program that forwards from the network stack's buffers.
     pub(super) forwarding: Option<AttachedProgram>,
+    /// The interface to which bound programs are bound; [`LOOPBACK`] while the tap has none.
+    pub(super) interface: u32,
 }
 
 impl LinkSet {

@@ -13,7 +13,7 @@ mod tests;
 mod user;
 
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, MutexGuard};
 
@@ -31,7 +31,7 @@ use super::programs::{AttachedProgram, LinkSet, Links, TapProgram};
 use super::source::wait_for_running_programs;
 use load::{LoadedRules, RuleParts, load};
 use ringtap_bpf::link;
-use ringtap_bpf::program::{NotLoaded, OriginalProgram};
+use ringtap_bpf::program::{NotLoaded, OriginalProgram, ProgramCopy};
 use ringtap_bpf::trial::{FilterCost, Trials};
 pub(super) use user::UserProgram;
 use user::users_of;
@@ -141,6 +141,10 @@ impl TapRules {
         let filters: Vec<_> = rules.iter().map(|rule| rule.filter.clone()).collect();
         let contexts = load::contexts(&self.originals);
         let users = users_of(rules, &self.in_force.users, &contexts)?;
+        let interface = self.links_in_use()?.interface;
+        for (_, original) in &mut self.originals {
+            original.bind_to(interface);
+        }
         let ways = rules.iter().map(|rule| groups::way(&rule.balance));
         let parts = RuleParts {
             originals: &self.originals,
@@ -154,11 +158,16 @@ impl TapRules {
         };
         let loaded = load(&parts, &self.in_force.in_source, &mut self.trials);
         let LoadedRules {
-            programs,
+            mut programs,
             places,
             in_source,
         } = loaded.map_err(|error| not_loaded_error(&self.interface, &users, &error))?;
         let mut links = self.links_in_use()?;
+        // The interface may have left or come meanwhile.
+        for ((_, original), copy) in self.originals.iter().zip(&mut programs) {
+            let bound = original.bind_copy(copy, links.interface);
+            bound.map_err(|error| not_loaded_error(&self.interface, &users, &error))?;
+        }
         groups::write(&self.groups, next, rules, &users);
         object::set_groups(&self.controls, next.set_bits());
         let replaced = replace_programs(&mut links.capturing, programs);
@@ -203,7 +212,7 @@ impl RuleLoader for TapRules {
 }
 
 /// Replaces all attached programs, or none.
-fn replace_programs(links: &mut [AttachedProgram], programs: Vec<OwnedFd>) -> io::Result<()> {
+fn replace_programs(links: &mut [AttachedProgram], programs: Vec<ProgramCopy>) -> io::Result<()> {
     for (at, program) in programs.iter().enumerate() {
         let Err(error) = link::replace(links[at].link.as_fd(), program.as_fd()) else {
             continue;

@@ -244,6 +244,7 @@ impl Source for Tap {
         let LinkSet {
             capturing,
             forwarding,
+            ..
         } = std::mem::take(&mut *self.links.lock());
         for attached in capturing {
             link::detach(attached.link);

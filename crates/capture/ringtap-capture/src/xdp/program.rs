@@ -172,7 +172,8 @@ impl QueueProgram {
 
     /// Loads the program with these filters in front, which can take seconds.
     pub fn with_filters(&self, filters: &[Filter]) -> Result<OwnedFd, NotLoaded> {
-        self.original.load_copy(1, filters, |_| Ok(()))
+        let copy = self.original.load_copy(1, filters, |_| Ok(()))?;
+        Ok(copy.into())
     }
 
     /// Detaches the program; running instances still redirect packets.

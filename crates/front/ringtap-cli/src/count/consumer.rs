@@ -91,6 +91,10 @@ impl BatchConsumer for CountReader<'_> {
         &mut self.reading.capture
     }
 
+    fn show(&mut self) -> Result<()> {
+        self.reading.show()
+    }
+
     fn tick(&mut self) -> Result<Flow> {
         self.reading.tick()
     }

@@ -15,7 +15,7 @@ use crate::affinity;
 use crate::count::{CountReader, Extras};
 use crate::print::line as say;
 use crate::reading::{Reading, ReadingArgs};
-use crate::record::{self, FileOptions, FileSignals, Recorder, Writer, WrittenFiles};
+use crate::record::{self, FileOptions, Recorder, Writer, WrittenFiles};
 use crate::session::{self, BatchConsumer};
 
 /// Longest interval between two ticks of the recorder.
@@ -62,7 +62,6 @@ pub(super) fn start_all<'scope, 'a: 'scope>(
         writer,
         start_ns,
         progress: false,
-        signals: FileSignals::default(),
         closed: None,
         events: None,
         unstated: Vec::new(),

@@ -19,6 +19,7 @@ use toml::Spanned;
 
 use super::groups::{self, GroupPlaces, GroupText};
 use super::vms::VmTable;
+use crate::UsageError;
 use crate::seeing::metrics;
 
 /// Configuration of a hub.
@@ -102,7 +103,8 @@ struct Text<'a> {
 ///
 /// The first error, with the file's name, the line and the key.
 pub(super) fn read(path: &Path) -> Result<Config> {
-    parse(path, &read_trusted(path)?)
+    let read = || parse(path, &read_trusted(path)?);
+    read().map_err(|error| UsageError(crate::describe(&error)).into())
 }
 
 fn parse(path: &Path, text: &str) -> Result<Config> {
@@ -148,6 +150,24 @@ fn parse(path: &Path, text: &str) -> Result<Config> {
         limits: file.limits,
         socket: file.socket,
     })
+}
+
+/// Every key of the file, by the words of the parser's own errors.
+#[cfg(test)]
+pub(crate) fn keys() -> Vec<String> {
+    let tables = ["", "[[source]]\n", "[[group]]\n", "[[vm]]\n", "[limits]\n"];
+    let keys = tables.iter().flat_map(|table| {
+        let error = toml::from_str::<File>(&format!("{table}no_such_key = 1\n"));
+        let error = error.expect_err("there is no such key").to_string();
+        let expected = error
+            .split("expected")
+            .nth(1)
+            .unwrap_or_default()
+            .to_owned();
+        let words = expected.split('`').skip(1).step_by(2).map(str::to_owned);
+        words.collect::<Vec<_>>()
+    });
+    keys.collect()
 }
 
 impl Text<'_> {

@@ -3,7 +3,7 @@
 
 use std::str::FromStr;
 
-use anyhow::{Context, Result, anyhow, bail, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use nix::unistd::{Group as UnixGroup, User};
 use ringtap_filter::Balance;
 use ringtap_hub::AccessList;
@@ -63,12 +63,7 @@ impl GroupText {
             place.clone().unwrap_or_else(named)
         };
         let text = &self.group.filter_text;
-        let filter = ringtap::compile(text, facts).map_err(|error| match &self.places.filter {
-            // No error of the arguments.
-            Some(_) => anyhow!("{error}"),
-            None => error.into(),
-        });
-        let filter = filter.with_context(|| {
+        let filter = ringtap::compile(text, facts).with_context(|| {
             let place = place(&self.places.filter);
             // In `-g NAME:WORD`, WORD may be meant as a balance or as a filter.
             match self.places.filter.is_none() && !text.contains(' ') {

@@ -5,66 +5,122 @@
 //! - Capture of the sources that stay goes on; attached readers keep their rules.
 //! - After an error, the hub has the sources and groups that it had.
 
-use std::fs;
+use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use ringtap_client::Control as _;
 use ringtap_device::DeviceSpec;
+use ringtap_filter::LinkType;
 use ringtap_hub::{Hub, Limits};
-use ringtap_ipc::protocol::SourceState;
+use ringtap_ipc::protocol::{ConfigurationStatus, SourceState};
+use ringtap_net::interface::Interface;
+use ringtap_pool::distributor::Policy;
 use ringtap_pool::source::Facts;
 use rustix::net::sockopt::socket_peercred;
 use rustix::process::{Signal, kill_process};
 use sd_notify::NotifyState;
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
-use super::config::{Config, Device};
-use super::{HubArgs, compiled, open, require_different_interfaces, serve_metrics, service};
+use super::config::{self, Config, Device};
+use super::{
+    HubArgs, ReloadArgs, compiled, open, require_different_interfaces, serve_metrics, service,
+};
 use crate::interrupt;
 use crate::print;
+use crate::report;
 use crate::seeing::HubSocketArgs;
 use crate::seeing::metrics::MetricsServer;
 use crate::waiting;
 
-/// Catches SIGHUP and SIGUSR1, which set the flag, and calls `stop` at SIGINT or SIGTERM.
+/// Time between two looks at the hub's answer.
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// Catches SIGHUP, which sets the flag, and calls `stop` at SIGINT or SIGTERM.
 pub(super) fn catch(stop: impl FnOnce() + Send + 'static) -> Result<Arc<AtomicBool>> {
     let reload = Arc::default();
-    for signal in [SIGHUP, SIGUSR1] {
-        signal_hook::flag::register(signal, Arc::clone(&reload))
-            .context("cannot handle signals")?;
-    }
+    signal_hook::flag::register(SIGHUP, Arc::clone(&reload)).context("cannot handle signals")?;
     interrupt::on_signals(&[SIGINT, SIGTERM], stop)?;
     Ok(reload)
 }
 
-/// Asks the hub at this socket to read its file again.
-pub(super) fn ask(hub: &HubSocketArgs) -> Result<ExitCode> {
+/// Makes the hub at this socket read its file again, and waits until the file is in force.
+///
+/// # Errors
+///
+/// The file's error, with line and key; nothing has changed then.
+pub(super) fn ask(args: &ReloadArgs) -> Result<ExitCode> {
+    let named = match &args.config {
+        Some(file) => config::read(file)?.socket,
+        None => args.hub.socket.clone(),
+    };
+    let hub = HubSocketArgs { socket: named };
     let connection = hub.connect("reload")?;
     // The kernel names the process as this namespace knows it.
     let peer = connection.connection().map(socket_peercred);
     let peer = peer.context("the hub has ended")??;
     let pid = peer.pid.as_raw_nonzero();
+    let status = connection.status()?;
     ensure!(
-        catches(pid.get(), SIGUSR1),
-        "hub {pid} was started without -c FILE: there is nothing to read again"
+        !status.partial,
+        "hub {pid}: only root and the user of the hub make it read its file again"
     );
-    kill_process(peer.pid, Signal::USR1)
+    let before = status.configuration.with_context(|| {
+        format!("hub {pid} was started without -c FILE: there is nothing to read again")
+    })?;
+    // The file that is being read now may be an older one.
+    let wanted = before.reads + 1 + u64::from(before.is_reading);
+    kill_process(peer.pid, Signal::HUP)
         .with_context(|| format!("process {pid} cannot be signalled"))?;
-    print::note(format_args!(
-        "ringtap: hub {pid} reads its file again; its log says what did not change"
-    ));
+    let state = loop {
+        std::thread::sleep(PAUSE);
+        let state = connection.status()?.configuration.unwrap_or_default();
+        if state.reads >= wanted {
+            break state;
+        }
+    };
+    if let Some(error) = state.error {
+        bail!("the configuration is not in force: {error}");
+    }
+    print::notes(state.notes);
+    print::note(format_args!("ringtap: hub {pid} has read its file again"));
     Ok(ExitCode::SUCCESS)
 }
 
-/// Whether a process catches a signal.
-fn catches(pid: i32, signal: i32) -> bool {
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-    let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
-    let caught = caught.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
-    caught.is_some_and(|mask| mask & (1 << (signal - 1)) != 0)
+/// Checks a configuration file as a hub does at its start, without opening its devices.
+///
+/// # Errors
+///
+/// The file's error, with line and key.
+pub(super) fn check(args: &HubArgs, file: &Path) -> Result<ExitCode> {
+    let config = args.config(Some(file))?;
+    require_different_interfaces(&config.devices)?;
+    let link_type = |device: &Device| match Interface::find(&device.spec.name) {
+        Ok(found) if device.spec.kind.names_an_interface() => found.link_type,
+        _ => LinkType::ETHERNET,
+    };
+    let facts = config.devices.iter().map(|device| Facts {
+        device: device.spec.to_string(),
+        link_type: link_type(device).0,
+        policy: Policy::DropNewest,
+        ..Facts::default()
+    });
+    let groups = compiled(&config.groups, &facts.collect::<Vec<_>>())?;
+    for device in &config.devices {
+        let absent = Interface::find(&device.spec.name).err();
+        let absent = absent.filter(|_| device.spec.kind.names_an_interface());
+        print::notes(absent.map(|error| format!("for now, {error}")));
+    }
+    print::line(format_args!(
+        "{}: no error: {}, {}",
+        file.display(),
+        report::count(config.devices.len(), "source"),
+        report::count(groups.len(), "group"),
+    ))?;
+    Ok(ExitCode::SUCCESS)
 }
 
 /// A running hub, and the configuration that it has.
@@ -75,6 +131,7 @@ pub(super) struct Reloaded<'a> {
     pub(super) sources: Vec<(DeviceSpec, Facts)>,
     /// Why the hub captures nothing yet: one sentence for each interface that is not there.
     pub(super) awaits: Vec<String>,
+    pub(super) configuration: ConfigurationStatus,
     pub(super) hub: &'a Hub,
     pub(super) metrics: Option<MetricsServer>,
 }
@@ -85,15 +142,31 @@ impl Reloaded<'_> {
         if !asked.swap(false, Relaxed) {
             return;
         }
-        match self.reload() {
+        self.configuration.is_reading = true;
+        self.publish();
+        self.configuration.reads += 1;
+        self.configuration.is_reading = false;
+        (self.configuration.notes, self.configuration.error) = match self.reload() {
             Ok(notes) => {
                 notes.iter().for_each(|note| tracing::warn!("{note}"));
                 tracing::info!("read the configuration again");
+                (notes, None)
             }
             Err(error) => {
                 let error = crate::describe(&error);
                 tracing::error!("the configuration is not in force: {error}");
+                (Vec::new(), Some(error))
             }
+        };
+        self.publish();
+    }
+
+    /// Puts the state of the configuration file into the hub's status.
+    pub(super) fn publish(&self) {
+        if self.args.config.is_some() {
+            self.hub
+                .handle()
+                .set_configuration(self.configuration.clone());
         }
     }
 
@@ -132,7 +205,7 @@ impl Reloaded<'_> {
 
     /// Applies the configuration file; returns messages about what changed and what did not.
     fn reload(&mut self) -> Result<Vec<String>> {
-        self.apply(self.args.config()?)
+        self.apply(self.args.config(self.args.config.as_deref())?)
     }
 
     fn apply(&mut self, new: Config) -> Result<Vec<String>> {

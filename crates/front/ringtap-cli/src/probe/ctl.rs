@@ -21,6 +21,9 @@ use crate::print;
 #[derive(Subcommand, Debug)]
 pub(crate) enum ProbeVerb {
     /// Change or ask a running probe, as root or as its user.
+    #[command(
+        after_help = "Examples:\n  ringtap probe ctl status\n  ringtap probe ctl disable sizes"
+    )]
     Ctl {
         /// The probe's socket. [default: that of a probe without --control]
         #[arg(long, value_name = "PATH")]
@@ -34,10 +37,13 @@ pub(crate) enum ProbeVerb {
 #[derive(Subcommand, Debug)]
 pub(crate) enum CtlCommand {
     /// Switch an analysis on.
+    #[command(after_help = "Examples:\n  ringtap probe ctl enable sizes")]
     Enable { analysis: String },
     /// Switch an analysis off; its results so far appear.
+    #[command(after_help = "Examples:\n  ringtap probe ctl disable sizes")]
     Disable { analysis: String },
     /// Change the time between an analysis' results.
+    #[command(after_help = "Examples:\n  ringtap probe ctl period 'top pair' 10s")]
     Period {
         analysis: String,
         /// As in the file: 500ms, 5s, 10m, 1h.
@@ -45,10 +51,13 @@ pub(crate) enum CtlCommand {
         period: Duration,
     },
     /// Give the results so far now, of one analysis or of all but flows.
+    #[command(after_help = "Examples:\n  ringtap probe ctl snapshot sizes")]
     Snapshot { analysis: Option<String> },
     /// Read the file of --config again.
+    #[command(after_help = "Examples:\n  ringtap probe ctl reload")]
     Reload,
     /// Show the ledger and the analyses, as JSON.
+    #[command(after_help = "Examples:\n  ringtap probe ctl status | jq .")]
     Status,
 }
 

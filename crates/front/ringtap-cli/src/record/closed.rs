@@ -73,7 +73,7 @@ impl ClosedFiles {
         let _status = self.shell.wait();
         if self.skipped > 1 {
             print::note(format_args!(
-                "ringtap: -z: the command was not run for {} files",
+                "ringtap: -z: files for which the command was not run: {}",
                 self.skipped
             ));
         }

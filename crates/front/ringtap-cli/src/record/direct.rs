@@ -17,6 +17,7 @@ use rustix::fs::{OFlags, fcntl_setfl};
 
 use super::medium::{Medium, write_all};
 use super::output::FileContent;
+use super::output::make_private;
 use super::workers::Workers;
 
 /// Direct I/O needs addresses, offsets and lengths that are multiples of the disk's block size, at most this
@@ -46,6 +47,7 @@ impl DirectFile {
         if !file.metadata()?.is_file() {
             return Err(io::Error::other("--direct-io needs a regular file"));
         }
+        make_private(&file)?;
         Ok(DirectFile(file))
     }
 }

@@ -19,7 +19,7 @@ pub(crate) enum WriteError {
     /// Writing failed; the file was truncated after its last whole packet.
     #[error(
         "{file}: writing failed after {size_bytes} bytes: {cause}; \
-         the file is valid and holds {packets} packets"
+         the file is valid up to there (packets: {packets})"
     )]
     Write {
         file: String,
@@ -30,7 +30,7 @@ pub(crate) enum WriteError {
     /// Writing failed, and the file could not be truncated to whole packets.
     #[error(
         "{file}: writing failed after {size_bytes} bytes: {cause}; \
-         after its {packets} whole packets the file ends inside a block"
+         after its whole packets ({packets}) the file ends inside a block"
     )]
     Torn {
         file: String,
@@ -39,7 +39,7 @@ pub(crate) enum WriteError {
         cause: io::Error,
     },
     /// The program that reads standard output has closed it.
-    #[error("{file}: the reading end is closed; {packets} packets were written before")]
+    #[error("{file}: the reading end is closed (packets written before: {packets})")]
     Closed { file: String, packets: u64 },
     /// The oldest file of a ring cannot be deleted.
     #[error("{file}: the oldest file of the ring cannot be deleted: {cause}")]

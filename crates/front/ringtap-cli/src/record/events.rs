@@ -24,13 +24,13 @@ use super::output::{BUFFER_BYTES, PacketTotals};
 use super::writer::{FileNext, Writer, append};
 use crate::print;
 use crate::reading::{Extra, seconds};
-use crate::report::{as_f64, grouped};
+use crate::report::{self, as_f64};
 
 /// Which packets are recorded.
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Events")]
 pub(crate) struct EventOptions {
-    /// Record only around events: from SECONDS before to --after seconds after each. SIGUSR1 is an event.
+    /// Record only around events: from SECONDS before to --after seconds after each. SIGUSR2 is an event.
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     before: Option<Duration>,
 
@@ -214,9 +214,9 @@ impl Events {
     pub(super) fn report(&self) -> Extra {
         let PacketTotals { packets, .. } = self.left_out();
         let text = format!(
-            "{} events; {} packets outside of them were not written",
-            grouped(self.events),
-            grouped(packets)
+            "{}; not written, because outside of them: {}",
+            report::count(self.events, "event"),
+            report::packets(packets)
         );
         Extra::new(
             "events",

@@ -3,14 +3,14 @@
 
 use std::io::{self, IsTerminal as _};
 
-use clap::Args;
+use clap::{Args, ValueHint};
 use ringtap_device::{Size, SizeError};
 use ringtap_file::Format;
 
 use super::budget::{AtLimit, FreeSpace};
 use super::compress::Compression;
 use super::criterion::{Criterion, StopAt};
-use crate::UsageError;
+use crate::{UsageError, completion};
 
 /// The files to write, and when a new one begins.
 #[derive(Args, Clone, Debug, Default)]
@@ -20,15 +20,20 @@ pub(crate) struct FileOptions {
     ///
     /// With .gz or .zst at its end, the file is compressed. The files of a series are numbered and dated, e.g.
     /// FILE_00001_20261231235959.pcapng, unless FILE has strftime fields, e.g. trace-%H%M%S.pcapng.
-    #[arg(short = 'w', long = "write", value_name = "FILE")]
+    #[arg(short = 'w', long = "write", value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) file: String,
 
     /// Format of the files: `pcapng`, or `pcap`, which has neither counters nor directions.
-    #[arg(short = 'F', long, value_name = "FORMAT", value_parser = format)]
+    #[arg(short = 'F', long, value_name = "FORMAT", value_parser = format,
+          add = completion::words(&["pcapng", "pcap"]))]
     pub(crate) format: Option<Format>,
 
+    /// Write pcap, as for dumpcap: the same as -F pcap.
+    #[arg(short = 'P', conflicts_with = "format")]
+    pub(crate) pcap: bool,
+
     /// Compress on threads of their own: `zstd` or `gzip`, with a level as in `zstd:9`.
-    #[arg(long, value_name = "METHOD")]
+    #[arg(long, value_name = "METHOD", add = completion::words(&["zstd", "gzip"]))]
     pub(crate) compress: Option<Compression>,
 
     /// Write past the kernel's page cache: for disks that are the limit, and to leave memory to other programs.
@@ -125,6 +130,9 @@ impl FileOptions {
     /// Options contradict each other.
     pub(crate) fn resolved(&self) -> Result<Self, UsageError> {
         let mut resolved = self.clone();
+        if self.pcap {
+            resolved.format = Some(Format::Pcap);
+        }
         for criterion in &self.next_file {
             criterion.begins_file(&mut resolved)?;
         }

@@ -8,7 +8,8 @@
 //! - A compressed file consists of whole frames, each of a buffer.
 //! - After an error, a regular file is truncated to whole blocks, and nothing more is written.
 
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::fs::Permissions;
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::Path;
 use std::{fs::File, io, mem, ops::AddAssign, sync::Arc};
 
@@ -18,6 +19,7 @@ use ringtap_file::Format;
 use ringtap_file::write::{WholeBlocks, classic, whole_blocks};
 use ringtap_ipc::folder::{FOREIGN_LINK, link_flags};
 use rustix::io::Errno;
+use rustix::process::geteuid;
 
 use super::compress::{self, Compressor};
 use super::direct::{self, DirectFile, FilePart, PART_BYTES, WriteThread, aligned, aligned_buffer};
@@ -424,7 +426,7 @@ fn open(name: &str, mode: &WriteMode) -> Result<Arc<dyn Medium>, WriteError> {
         _ => options
             .custom_flags(flags)
             .open(name)
-            .map(|file| Arc::new(file) as _),
+            .and_then(|file| make_private(&file).map(|()| Arc::new(file) as _)),
     };
     medium.map_err(|cause| WriteError::Create {
         file: shown(name).to_owned(),
@@ -433,6 +435,16 @@ fn open(name: &str, mode: &WriteMode) -> Result<Arc<dyn Medium>, WriteError> {
             _ => cause,
         },
     })
+}
+
+/// Takes the rights of others from a file that was there before; not from a file of another user.
+pub(super) fn make_private(file: &File) -> io::Result<()> {
+    let found = file.metadata()?;
+    let is_own = found.is_file() && found.uid() == geteuid().as_raw();
+    if is_own && found.mode() & 0o077 != 0 {
+        file.set_permissions(Permissions::from_mode(0o600))?;
+    }
+    Ok(())
 }
 
 /// The name of a file, for messages.

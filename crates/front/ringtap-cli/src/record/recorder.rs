@@ -6,17 +6,14 @@
 //!   packets count as not written instead.
 
 use std::slice;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use ringtap::{AllCounters, Batch, Capture, Counters, Packet as PoolPacket, flag};
 use ringtap_file::write::FilePacket;
 use ringtap_file::{PacketDirection, Statistics};
 use ringtap_ipc::time::now_ns;
 use ringtap_pool::number::to_usize;
 use serde_json::json;
-use signal_hook::consts::{SIGUSR1, SIGUSR2};
 
 use super::error::WriteError;
 use super::{ClosedFiles, Events, FileNext, Writer, WrittenFiles};
@@ -24,6 +21,7 @@ use crate::print;
 use crate::reading::{self, Extra, Reading};
 use crate::report::{self, grouped};
 use crate::session::{BatchConsumer, Flow};
+use crate::signals;
 
 /// Records the packets of one reader.
 pub(crate) struct Recorder<'a> {
@@ -32,7 +30,6 @@ pub(crate) struct Recorder<'a> {
     pub(crate) start_ns: u64,
     /// A line on the terminal shows the progress.
     pub(crate) progress: bool,
-    pub(crate) signals: FileSignals,
     /// Commands that run for each closed file.
     pub(crate) closed: Option<ClosedFiles>,
     /// Only packets around events are written.
@@ -47,27 +44,6 @@ pub(crate) struct Recorder<'a> {
 pub(crate) struct Unstated {
     dropped: u64,
     gap: Option<String>,
-}
-
-/// Signals about the files; by default none is caught. Both wait until the recorder looks.
-#[derive(Default)]
-pub(crate) struct FileSignals {
-    /// SIGUSR1: begin the next file, or an event.
-    next: Arc<AtomicBool>,
-    /// SIGUSR2: write the buffer.
-    flush: Arc<AtomicBool>,
-}
-
-impl FileSignals {
-    /// Catches the signals from now on.
-    pub(crate) fn catch() -> Result<Self> {
-        let signals = FileSignals::default();
-        for (signal, flag) in [(SIGUSR1, &signals.next), (SIGUSR2, &signals.flush)] {
-            signal_hook::flag::register(signal, Arc::clone(flag))
-                .context("cannot handle signals")?;
-        }
-        Ok(signals)
-    }
 }
 
 impl Recorder<'_> {
@@ -131,8 +107,8 @@ impl Recorder<'_> {
             0 => Vec::new(),
             _ => {
                 let text = format!(
-                    "{} packets were lost in the write buffer: counted as dropped.not_written",
-                    grouped(lost)
+                    "lost in the write buffer: {}, counted as dropped.not_written",
+                    report::packets(lost)
                 );
                 vec![Extra::new("not_written", text, json!({ "packets": lost }))]
             }
@@ -201,18 +177,13 @@ impl BatchConsumer for Recorder<'_> {
     }
 
     fn idle(&mut self) -> Result<Flow> {
-        if self.signals.flush.swap(false, Relaxed) {
-            self.writer.flush()?;
-        }
-        let is_asked = self.signals.next.swap(false, Relaxed);
+        let is_asked = signals::wants_output();
+        let has_next = is_asked && self.events.is_none() && self.writer.is_series();
         match &mut self.events {
             Some(events) if is_asked => events.fire(&mut self.writer)?,
-            None if is_asked && !self.writer.is_series() => {
-                print::note("ringtap: SIGUSR1 ignored: only a series (-C, -G) has a next file");
-            }
+            None if is_asked && !has_next => self.writer.flush()?,
             _ => {}
         }
-        let has_next = is_asked && self.events.is_none() && self.writer.is_series();
         match self.writer.tick(now_ns())? {
             FileNext::Stop => return Ok(Flow::Stop),
             FileNext::Continue if !has_next => return Ok(Flow::Go),
@@ -220,6 +191,10 @@ impl BatchConsumer for Recorder<'_> {
         }
         let all = self.reading.capture.all_counters()?;
         next_file(&mut self.writer, &mut self.closed, self.start_ns, &all)
+    }
+
+    fn show(&mut self) -> Result<()> {
+        self.reading.show()
     }
 
     fn tick(&mut self) -> Result<Flow> {
@@ -330,9 +305,9 @@ fn summary(written: &WrittenFiles) -> String {
         packets,
         size_bytes,
     } = written;
-    let (packets, megabytes) = (report::packets(*packets), report::as_f64(*size_bytes) / 1e6);
+    let (packets, size) = (report::packets(*packets), report::size(*size_bytes));
     match files {
-        1 => format!("{packets}, {megabytes:.1} MB in {file}"),
-        _ => format!("{packets}, {megabytes:.1} MB in {files} files, the last is {file}"),
+        1 => format!("{packets}, {size} in {file}"),
+        _ => format!("{packets}, {size} in {files} files, the last is {file}"),
     }
 }

@@ -15,7 +15,7 @@ use ringtap_filter::LinkType;
 use ringtap_ipc::time::now_ns;
 
 use super::events::EventOptions;
-use super::{ClosedFiles, FileOptions, FileSignals, Recorder, Writer, origin};
+use super::{ClosedFiles, FileOptions, Recorder, Writer, origin};
 use crate::UsageError;
 use crate::affinity::{self, Steered};
 use crate::confine::UserArgs;
@@ -33,16 +33,17 @@ pub(crate) struct RecordArgs {
     input: InputArgs,
 
     #[command(flatten)]
-    files: FileOptions,
-
-    #[command(flatten)]
-    events: EventOptions,
-
-    #[command(flatten)]
     reading: ReadingArgs,
 
     #[command(flatten)]
     user: UserArgs,
+
+    // Last: clap puts what follows below their headings.
+    #[command(flatten)]
+    files: FileOptions,
+
+    #[command(flatten)]
+    events: EventOptions,
 }
 
 const EXAMPLES: &str = "\
@@ -56,7 +57,8 @@ Examples:
   ringtap record -i packet:lo -w - | tshark -r -            into another program
   ringtap record -r old.pcap -w new.pcapng                  pcap to pcapng
 
-SIGUSR1 begins the next file of a series, or an event with --before; SIGUSR2 writes what is still in memory.
+SIGUSR1 prints the counters so far. SIGUSR2 begins the next file of a series, is an event with --before, and
+else writes what is still in memory.
 A disk that is too slow loses packets of this recorder only: dropped.overrun.
 With -w - the recording ends with status 0 when the reading program ends first.";
 
@@ -84,7 +86,6 @@ pub(crate) fn run(args: &RecordArgs) -> Result<ExitCode> {
         .reading
         .open_options("record", ORDER_WINDOW)
         .confined(keeps);
-    let signals = FileSignals::catch()?;
     let closed = files.when_closed.as_deref();
     let closed = closed.map(|command| ClosedFiles::start(command, args.user.user()));
     let closed = closed.transpose()?;
@@ -96,7 +97,9 @@ pub(crate) fn run(args: &RecordArgs) -> Result<ExitCode> {
     let steered = Steered::default();
     requests.stop(capture.control(), limited.duration, &steered)?;
     print::notes(capture.notes());
-    print::notes(losses(args.input.file(), files.format()));
+    if !args.reading.quiet {
+        print::notes(losses(args.input.file(), files.format()));
+    }
     cpu.steer(capture.facts().interface.as_deref(), &steered)?;
     affinity::pin(cpu.reader)?;
     // Standard output may be the file.
@@ -112,7 +115,6 @@ pub(crate) fn run(args: &RecordArgs) -> Result<ExitCode> {
         writer,
         start_ns,
         progress,
-        signals,
         closed,
         events,
         unstated: Vec::new(),

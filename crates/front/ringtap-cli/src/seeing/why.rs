@@ -18,13 +18,10 @@ use ratatui::crossterm::terminal;
 use ringtap_client::{Connection, Control as _};
 
 use super::{HubSocketArgs, seconds};
-use crate::print;
+use crate::{print, statuses};
 use explain::{Explanation, explain};
 pub(super) use words::span;
 use words::wrapped;
-
-/// Exit status without a hub's answer, so that 1 means a loss.
-const NO_ANSWER: u8 = 2;
 
 /// Explains where a running hub lost packets, since when, how many, and what to change.
 ///
@@ -50,17 +47,10 @@ Examples:
   ringtap why --interval 60       losses of the next minute, and before it
   ringtap why || mail -s loss me  in a script
 
-Exit status: 0 if nothing was lost; 1 if packets were lost, a source failed, a reader was cut off
-or counters do not add up; 2 if no hub runs or the hub ended.";
+Exit status: 0 if nothing was lost; 4 if packets were lost, a source failed or waits, a reader was cut off
+or counters do not add up; 1 if no hub runs or the hub ended.";
 
 pub(crate) fn run(args: &WhyArgs) -> Result<ExitCode> {
-    answer(args).or_else(|error| {
-        print::error(crate::describe(&error));
-        Ok(ExitCode::from(NO_ANSWER))
-    })
-}
-
-fn answer(args: &WhyArgs) -> Result<ExitCode> {
     let connection = args.hub.connect("why")?;
     let before = connection.status()?;
     thread::sleep(args.interval);
@@ -76,7 +66,7 @@ fn answer(args: &WhyArgs) -> Result<ExitCode> {
         printed => printed?,
     }
     Ok(match answer.is_bad {
-        true => ExitCode::FAILURE,
+        true => ExitCode::from(statuses::FOUND),
         false => ExitCode::SUCCESS,
     })
 }

@@ -76,12 +76,20 @@ impl Report {
 
     /// Prints the totals and rates of the whole run.
     pub(super) fn last(&self, now: SendCounters) -> io::Result<()> {
+        print::write(self.totals(now, true)?)
+    }
+
+    /// The totals and rates from the start of the run until now.
+    pub(super) fn so_far(&self, now: SendCounters) -> io::Result<String> {
+        self.totals(now, false)
+    }
+
+    fn totals(&self, now: SendCounters, is_final: bool) -> io::Result<String> {
         let rates = rates(now, SendCounters::default());
-        let text = match self.is_json {
-            true => self.json(now, &rates, true)?,
-            false => self.summary(now, &rates),
-        };
-        print::write(text)
+        match self.is_json {
+            true => self.json(now, &rates, is_final),
+            false => Ok(self.summary(now, &rates)),
+        }
     }
 
     fn summary(&self, now: SendCounters, rates: &SendRates) -> String {

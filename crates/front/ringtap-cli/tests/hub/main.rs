@@ -2,6 +2,7 @@
 //! The hub as its users run it: processes that come, go, are stopped, are killed, and lie.
 
 mod attacks;
+mod beside;
 mod buddies;
 mod containers;
 mod delivery;
@@ -17,5 +18,6 @@ mod refusals;
 mod reload;
 mod rights;
 mod shares;
+mod signals;
 mod support;
 mod tunnels;

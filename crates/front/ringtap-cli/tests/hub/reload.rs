@@ -39,7 +39,11 @@ fn groups_come_and_go_without_a_lost_packet() {
 
     // A mistake changes nothing.
     fs::write(&file, "[[group]]\nname = \"a\"\nfilter = \"prot 7\"\n").expect("a file");
-    let _asked = reload(&hub).wait(LIMIT).success();
+    let asked = reload(&hub).wait(LIMIT);
+    assert_eq!(asked.status.code(), Some(1), "{}", asked.stderr);
+    let place = format!("the configuration is not in force: {text}, line 3, filter: ");
+    assert!(asked.stderr.contains(&place), "{}", asked.stderr);
+    assert!(asked.stderr.contains("syntax error"), "{}", asked.stderr);
     hub.hub.wait_for_stderr("is not in force", LIMIT);
     assert_eq!(names(&hub.status()), ["a", "old"]);
 
@@ -47,10 +51,14 @@ fn groups_come_and_go_without_a_lost_packet() {
     let new =
         "[[group]]\nname = \"a\"\nfilter = \"tcp\"\n[[group]]\nname = \"new\"\nfilter = \"udp\"\n";
     fs::write(&file, new).expect("a file");
-    let _asked = reload(&hub).wait(LIMIT).success();
-    hub.wait_until("the new group is there", |status| {
-        names(status) == ["a", "new"]
-    });
+    let asked = reload(&hub).wait(LIMIT).success();
+    assert!(
+        asked.stderr.contains("group a: unchanged"),
+        "{}",
+        asked.stderr
+    );
+    // In force when the command ends.
+    assert_eq!(names(&hub.status()), ["a", "new"]);
     hub.hub.wait_for_stderr("group a: unchanged", LIMIT);
     let _member = hub.receiver("new");
     let refused = Connection::attach(&hub.socket, &request("old"))
@@ -90,8 +98,13 @@ fn sources_come_and_go_without_a_lost_packet() {
 
     // An interface that is not there changes nothing.
     write(&["tap:nosuch0"]);
-    let _asked = reload(&hub).wait(LIMIT).success();
-    hub.hub.wait_for_stderr("is not in force: ", LIMIT);
+    let asked = reload(&hub).wait(LIMIT);
+    assert_eq!(asked.status.code(), Some(1), "{}", asked.stderr);
+    assert!(
+        asked.stderr.contains("line 2, device: "),
+        "{}",
+        asked.stderr
+    );
     assert_eq!(hub.status().sources.len(), 1);
 
     write(&["tap:rx1?direction=in"]);
@@ -106,8 +119,13 @@ fn sources_come_and_go_without_a_lost_packet() {
     drop(member);
     hub.wait_until("it has left", |status| status.readers.len() == 1);
     write(&["packet:rx1"]);
-    let _asked = reload(&hub).wait(LIMIT).success();
-    hub.hub.wait_for_stderr("captures rx1 as tap:rx1", LIMIT);
+    let asked = reload(&hub).wait(LIMIT);
+    assert_eq!(asked.status.code(), Some(1), "{}", asked.stderr);
+    assert!(
+        asked.stderr.contains("captures rx1 as tap:rx1"),
+        "{}",
+        asked.stderr
+    );
     let late = hub.count("a", &["udp", "or", "ether", "proto", "0x88b5"]);
     let frame = [vec![2_u8; 12], vec![0x88, 0xb5], vec![0; 50]].concat();
     hub.net.inject("tx1", &vec![frame.clone(); 100]);
@@ -147,4 +165,46 @@ fn a_hub_without_a_file_is_not_ended_by_a_reload() {
     assert_eq!(end.status.code(), Some(1), "{}", end.stderr);
     assert!(end.stderr.contains("without -c FILE"), "{}", end.stderr);
     let _end = hub.finish();
+}
+
+#[test]
+fn a_file_is_checked_without_a_hub() {
+    let folder = TempDir::new().expect("a folder can be made");
+    let file = folder.path().join("hub.toml");
+    let check = |text: &str| {
+        fs::write(&file, text).expect("a file");
+        let mut command = std::process::Command::new(BINARY);
+        command.args(["hub", "--check"]).arg(&file);
+        Running::start(command).wait(LIMIT)
+    };
+    let source = "[[source]]\ndevice = \"tap:nosuch0\"\nwait = true\n";
+    let good = check(&format!(
+        "{source}[[group]]\nname = \"a\"\nfilter = \"udp\"\n"
+    ))
+    .success();
+    assert!(
+        good.stdout.contains("no error: 1 source, 1 group"),
+        "{}",
+        good.stdout
+    );
+    assert!(
+        good.stderr.contains("for now, no interface \"nosuch0\""),
+        "{}",
+        good.stderr
+    );
+    for (text, place) in [
+        (
+            "[[group]]\nname = \"a\"\nfilter = \"prot 7\"\n",
+            "line 6, filter: ",
+        ),
+        (
+            "[[group]]\nname = \"a\"\nbalance = \"hash\"\n",
+            "line 6, balance: ",
+        ),
+        ("[[group]]\nname = \"a\"\nmember = 7\n", "line 6"),
+    ] {
+        let bad = check(&format!("{source}{text}"));
+        assert_eq!(bad.status.code(), Some(2), "{}", bad.stderr);
+        assert!(bad.stderr.contains(place), "{}", bad.stderr);
+    }
 }

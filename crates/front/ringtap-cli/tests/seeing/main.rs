@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `status`, `top` and `why`, as their users run them.
 
+mod completion;
 mod helping;
 mod monitoring;
 mod served;

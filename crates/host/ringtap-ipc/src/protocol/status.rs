@@ -25,6 +25,9 @@ pub struct HubStatus {
     /// Why the hub captures nothing yet: one sentence for each interface that is not there.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub awaits: Vec<String>,
+    /// State of the configuration file; absent without one, and in a partial status.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub configuration: Option<ConfigurationStatus>,
     /// The ways of the bridge that this hub belongs to, if it does.
     #[serde(default)]
     pub bridges: Vec<BridgeStatus>,
@@ -46,6 +49,19 @@ pub struct HubStatus {
     /// Number of the last reader in `readers`, if others follow that did not fit into the message.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub readers_after: Option<u64>,
+}
+
+/// State of a hub's configuration file.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ConfigurationStatus {
+    /// Number of times that the hub has read the file again.
+    pub reads: u64,
+    /// The hub is reading the file.
+    pub is_reading: bool,
+    /// Why the file that was read last is not in force: file, line and key.
+    pub error: Option<String>,
+    /// What changed with the file that was read last, and what did not.
+    pub notes: Vec<String>,
 }
 
 /// Counters of one way of a bridge: packets that arrived at one interface, for the other.

@@ -80,7 +80,8 @@ pub(super) fn of_reader(link: &ReaderLink, captures: &[SourceCapture], now: u64)
         numbers.overrun_in_bursts += of_lanes.iter().map(|lane| lane.in_bursts).sum::<u64>();
         missed.push(of_lanes);
     }
-    numbers.guaranteed_chunks = guarantee.unwrap_or(0);
+    // A reader whose credit is below the guarantee cannot hold more than its credit.
+    numbers.guaranteed_chunks = guarantee.unwrap_or(0).min(numbers.credit_chunks);
     // After the reader's counters: they count no packet that is not captured yet. A reader reports the sum over
     // its sources.
     limit_packets(&mut numbers, link.captured(captures));

@@ -7,7 +7,6 @@
 //!   alone or beside the filters in the kernel, or when the verifier refuses it beside them.
 //! - A filter in the kernel stays there.
 
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use ringtap_filter::ebpf::FilterHook;
@@ -17,7 +16,7 @@ use ringtap_filter::{Place, Program as Filter, VerifierLimits};
 use super::user::UserProgram;
 use crate::tap::forward::Forward;
 use crate::tap::programs::TapProgram;
-use ringtap_bpf::program::{NotLoaded, OriginalProgram};
+use ringtap_bpf::program::{NotLoaded, OriginalProgram, ProgramCopy};
 use ringtap_bpf::splice::Code;
 use ringtap_bpf::trial::{FilterCost, Trials};
 
@@ -32,7 +31,7 @@ const TOGETHER: &str = "the source's filters together are too much for the kerne
 /// Programs built from rules.
 pub(super) struct LoadedRules {
     /// One program for each hook.
-    pub(super) programs: Vec<OwnedFd>,
+    pub(super) programs: Vec<ProgramCopy>,
     /// Where the filter of each rule runs.
     pub(super) places: Vec<Place>,
     /// The filters that run in the kernel.
@@ -55,7 +54,7 @@ pub(super) struct RuleParts<'a> {
 
 impl RuleParts<'_> {
     /// Loads a copy of each program with the filters in `taken`.
-    fn load(&self, taken: &[bool]) -> Result<Vec<OwnedFd>, NotLoaded> {
+    fn load(&self, taken: &[bool]) -> Result<Vec<ProgramCopy>, NotLoaded> {
         let filter = |(filter, taken): (&Filter, &bool)| match taken {
             true => filter.clone(),
             false => Filter::everything(),
