@@ -21,7 +21,7 @@ use ringtap_vm::messages::APPLICATION_NAME;
 use ringtap_vnplug::host::{GuestLimits, GuestVm, Monitor, QmpError, VmError, migrate, serve};
 
 use crate::hub::vms;
-use crate::{interrupt, print, signals};
+use crate::{interrupt, print, report, signals};
 
 /// Longest wait for a guest that is detached to let its devices go.
 const DETACH_LIMIT: Duration = Duration::from_secs(60);
@@ -433,7 +433,7 @@ fn group_counters(group: &GroupReport) -> String {
     format!(
         "{} copied, {} read in place, {} filtered, {before} lost before the hub, {} lost at the hub, {} lost \
          because the guest returned no memory, {} copied but not read by the guest",
-        counters.copied,
+        report::packets(counters.copied),
         counters.in_place,
         counters.filtered,
         counters.overrun,

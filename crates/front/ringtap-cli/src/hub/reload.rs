@@ -29,6 +29,7 @@ use super::config::{self, Config, Device};
 use super::{
     HubArgs, ReloadArgs, compiled, open, require_different_interfaces, serve_metrics, service,
 };
+use crate::UsageError;
 use crate::interrupt;
 use crate::print;
 use crate::report;
@@ -83,7 +84,8 @@ pub(super) fn ask(args: &ReloadArgs) -> Result<ExitCode> {
         }
     };
     if let Some(error) = state.error {
-        bail!("the configuration is not in force: {error}");
+        let text = format!("the configuration is not in force: {error}");
+        return Err(UsageError(text).into());
     }
     print::notes(state.notes);
     print::note(format_args!("ringtap: hub {pid} has read its file again"));

@@ -40,7 +40,7 @@ fn groups_come_and_go_without_a_lost_packet() {
     // A mistake changes nothing.
     fs::write(&file, "[[group]]\nname = \"a\"\nfilter = \"prot 7\"\n").expect("a file");
     let asked = reload(&hub).wait(LIMIT);
-    assert_eq!(asked.status.code(), Some(1), "{}", asked.stderr);
+    assert_eq!(asked.status.code(), Some(2), "{}", asked.stderr);
     let place = format!("the configuration is not in force: {text}, line 3, filter: ");
     assert!(asked.stderr.contains(&place), "{}", asked.stderr);
     assert!(asked.stderr.contains("syntax error"), "{}", asked.stderr);
@@ -99,7 +99,7 @@ fn sources_come_and_go_without_a_lost_packet() {
     // An interface that is not there changes nothing.
     write(&["tap:nosuch0"]);
     let asked = reload(&hub).wait(LIMIT);
-    assert_eq!(asked.status.code(), Some(1), "{}", asked.stderr);
+    assert_eq!(asked.status.code(), Some(2), "{}", asked.stderr);
     assert!(
         asked.stderr.contains("line 2, device: "),
         "{}",
@@ -120,7 +120,7 @@ fn sources_come_and_go_without_a_lost_packet() {
     hub.wait_until("it has left", |status| status.readers.len() == 1);
     write(&["packet:rx1"]);
     let asked = reload(&hub).wait(LIMIT);
-    assert_eq!(asked.status.code(), Some(1), "{}", asked.stderr);
+    assert_eq!(asked.status.code(), Some(2), "{}", asked.stderr);
     assert!(
         asked.stderr.contains("captures rx1 as tap:rx1"),
         "{}",
