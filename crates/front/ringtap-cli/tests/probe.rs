@@ -111,7 +111,7 @@ fn any_number_of_workers_gives_the_same_flows_of_a_file() {
         let top = objects(&end, "measurement");
         let port = top
             .iter()
-            .find(|one| one["analysis"] == "top ports")
+            .find(|one| one["analysis"] == "top port")
             .expect("a result");
         assert_eq!(
             (&port["key"], &port["values"]["packets"]),
@@ -210,7 +210,7 @@ fn an_interface_gives_results_at_intervals_and_all_flows_at_the_end() {
     let net = Namespace::with_veth("probe_live");
     let running = probe(&net, &["--every", "0.5", "tcp"]);
     net.inject("tx0", &connections(50));
-    running.wait_for_stdout("\"analysis\":\"top flows\"", LIMIT);
+    running.wait_for_stdout("\"analysis\":\"top flow\"", LIMIT);
     settle_everywhere();
     running.interrupt();
     let end = running.wait(LIMIT).success();

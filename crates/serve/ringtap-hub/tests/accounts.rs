@@ -255,7 +255,7 @@ proptest! {
 /// The cursor's packets, each with the losses that it states; their sum.
 fn take_stated(cursor: &mut Cursor, next: &mut u64) -> u64 {
     let mut stated = 0;
-    while matches!(cursor.look(Deadline::Now, None), Ok(Look::Packets)) {
+    while matches!(cursor.look(Deadline::Now), Ok(Look::Packets)) {
         for packet in cursor.take_all() {
             assert_eq!(
                 packet.sequence,

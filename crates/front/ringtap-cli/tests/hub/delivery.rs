@@ -238,12 +238,12 @@ fn a_reader_that_asks_without_waiting_is_not_held_up() {
     require_root!();
     let hub = RunningHub::new("hub-poll", &["all"]);
     let mut cursor = Cursor::new(hub.receiver("all"));
-    let mut look = || cursor.look(Deadline::Now, None).expect("the hub is there");
+    let mut look = || cursor.look(Deadline::Now).expect("the hub is there");
     assert_eq!([look(), look()], [Look::Empty; 2]);
     cursor.descriptor().expect("a descriptor is free");
     hub.send(1_000, 1);
     // It is readable at once, then for each announced sleep.
-    while cursor.look(Deadline::Now, None).expect("the hub is there") == Look::Empty {
+    while cursor.look(Deadline::Now).expect("the hub is there") == Look::Empty {
         let descriptor = cursor.watched().expect("it is in use");
         let readable = ringtap_ipc::event::sleep_until_readable(&[descriptor], Some(LIMIT));
         assert!(readable.expect("it can be polled"));

@@ -10,6 +10,27 @@ fn error(text: &str) -> String {
 }
 
 #[test]
+fn an_analysis_has_the_same_name_without_a_file_and_in_one() {
+    let text = "[[analysis]]\nkind = \"flows\"\n\
+                [[analysis]]\nkind = \"top\"\nby = \"source\"\n\
+                [[analysis]]\nkind = \"top\"\nby = \"destination\"\n\
+                [[analysis]]\nkind = \"top\"\nby = \"port\"\n\
+                [[analysis]]\nkind = \"top\"\nby = \"flow\"\n\
+                [[analysis]]\nkind = \"sizes\"\n\
+                [[analysis]]\nkind = \"cardinality\"\nby = \"source\"\n";
+    let own = ProbeConfig::parse("probe.toml", text, None).expect("a configuration");
+    let names =
+        |plan: &ProbePlan| -> Vec<_> { plan.analyses.iter().map(|one| one.name.clone()).collect() };
+    assert_eq!(names(&own.plan), names(&ProbePlan::standard(None)));
+}
+
+#[test]
+fn a_time_is_the_same_in_a_file_and_for_ctl() {
+    assert_eq!(time("2s"), Ok(Duration::from_secs(2)));
+    assert!(time("2").expect_err("no unit").contains("like 500ms"));
+}
+
+#[test]
 fn a_whole_file_is_understood() {
     let text = r#"
         [[analysis]]
