@@ -129,10 +129,14 @@ impl ProgramKind {
     }
 }
 
-/// A loaded program. One that is bound to an interface can be loaded again for another interface.
+/// In place of an interface: a program that is bound to one is loaded later, when there is one.
+pub const NO_INTERFACE: u32 = u32::MAX;
+
+/// A program. One that is bound to an interface can be loaded again for another one, and is not loaded while
+/// there is none.
 #[derive(Debug)]
 pub struct ProgramCopy {
-    fd: OwnedFd,
+    fd: Option<OwnedFd>,
     /// Kind and instructions of a bound program.
     bound: Option<(ProgramKind, Vec<RawInsn>)>,
 }
@@ -145,16 +149,29 @@ impl ProgramCopy {
     /// There is no program of this name, or no descriptor is free.
     pub fn of(object: &Object, kind: ProgramKind) -> io::Result<Self> {
         let insns = object::insns(object, kind.name)?;
-        Ok(ProgramCopy::new(
-            object::program(object, kind.name)?,
-            kind,
-            insns,
-        ))
+        let fd = object::program(object, kind.name)?;
+        Ok(ProgramCopy::new(Some(fd), kind, insns))
     }
 
-    fn new(fd: OwnedFd, kind: ProgramKind, insns: Vec<RawInsn>) -> Self {
+    fn new(fd: Option<OwnedFd>, kind: ProgramKind, insns: Vec<RawInsn>) -> Self {
         let bound = (kind.interface != 0).then_some((kind, insns));
         ProgramCopy { fd, bound }
+    }
+
+    /// The descriptor of the program, if it is loaded.
+    #[must_use]
+    pub fn loaded(&self) -> Option<BorrowedFd<'_>> {
+        self.fd.as_ref().map(AsFd::as_fd)
+    }
+
+    /// The descriptor of the program.
+    ///
+    /// # Errors
+    ///
+    /// [`NotLoaded::Unavailable`]: it waits for its interface.
+    pub fn into_fd(self) -> Result<OwnedFd, NotLoaded> {
+        let absent = || NotLoaded::Unavailable("the program waits for its interface".to_owned());
+        self.fd.ok_or_else(absent)
     }
 
     /// Loads a bound program again for this interface of the calling thread's namespace; no other program changes.
@@ -167,22 +184,18 @@ impl ProgramCopy {
             && kind.interface != interface
         {
             let next = kind.at(interface);
-            self.fd = load(next, insns)?.program;
+            self.fd = load_if_there(next, insns)?;
             *kind = next;
         }
         Ok(())
     }
 }
 
-impl From<ProgramCopy> for OwnedFd {
-    fn from(copy: ProgramCopy) -> Self {
-        copy.fd
-    }
-}
-
-impl AsFd for ProgramCopy {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.fd.as_fd()
+/// Loads a program, unless it waits for its interface.
+fn load_if_there(kind: ProgramKind, insns: &[RawInsn]) -> Result<Option<OwnedFd>, NotLoaded> {
+    match kind.interface {
+        NO_INTERFACE => Ok(None),
+        _ => Ok(Some(load(kind, insns)?.program)),
     }
 }
 
@@ -242,9 +255,9 @@ impl OriginalProgram {
         code.set_function(MARK_FILTERS, Code::of_filters(filters, self.context())?)?;
         change(&mut code)?;
         let insns = code.to_insns()?;
-        let loaded = self.namespace.run(|| load(self.kind, &insns));
+        let loaded = self.namespace.run(|| load_if_there(self.kind, &insns));
         let loaded = loaded.map_err(|error| no_namespace(&error))?;
-        Ok(ProgramCopy::new(loaded?.program, self.kind, insns))
+        Ok(ProgramCopy::new(loaded?, self.kind, insns))
     }
 }
 

@@ -98,7 +98,5 @@ pub(crate) fn on_counters(mut show: impl FnMut() + Send + 'static) -> Result<()>
 /// The row of a verb.
 pub(crate) fn row(verb: &str) -> Option<&'static SignalRow> {
     let is_it = |one: &&str| one.split(' ').next() == Some(verb);
-    TABLE
-        .iter()
-        .find(|row| row.verbs.iter().any(|one| is_it(&one)))
+    TABLE.iter().find(|row| row.verbs.iter().any(is_it))
 }

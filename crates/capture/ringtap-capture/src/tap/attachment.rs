@@ -14,13 +14,14 @@ use ringtap_pool::memory::Words;
 
 use super::layout::{ControlWords, LaneWords};
 use super::object::set_clock;
-use super::programs::{LOOPBACK, LinkSet, Links};
+use super::programs::{LinkSet, Links};
 use super::source::lane_counts;
 use crate::CaptureError;
 use crate::clock;
 use crate::monitor::{Attachment, Repairs, repaired_note};
 use crate::nic::SharedLosses;
 use ringtap_bpf::link::{self, Hook};
+use ringtap_bpf::program::NO_INTERFACE;
 
 /// Attempts to read the interface's counter without a packet in between.
 const STEADY_TRIES: u32 = 16;
@@ -146,8 +147,10 @@ impl Attachment for TapAttachment {
         let mut links = self.links.lock();
         for attached in links.all_mut() {
             link::detach(&attached.link);
+            // Nothing is loaded, so nothing can fail. The interface may come back with the same index.
+            let _unbound = attached.copy.bind_to(NO_INTERFACE);
         }
-        links.interface = LOOPBACK;
+        links.interface = NO_INTERFACE;
         drop(links);
         self.promiscuous = None;
     }

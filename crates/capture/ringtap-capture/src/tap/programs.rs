@@ -2,7 +2,7 @@
 //! The tap's programs and the links that attach them.
 
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use libbpf_rs::libbpf_sys::{BPF_TCX_EGRESS, BPF_TCX_INGRESS};
@@ -12,7 +12,7 @@ use ringtap_net::interface::Interface;
 use ringtap_bpf::BpfError;
 use ringtap_bpf::attach;
 use ringtap_bpf::link::{self, Hook};
-use ringtap_bpf::program::{ProgramCopy, ProgramKind};
+use ringtap_bpf::program::{NotLoaded, ProgramCopy, ProgramKind};
 
 /// One of the programs in `bpf/tap.bpf.c`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -92,10 +92,7 @@ impl AttachedProgram {
         if let Err(reason) = self.copy.bind_to(interface.index) {
             // The interface may be gone again.
             interface.refresh()?;
-            return Err(BpfError::Load {
-                interface: interface.name.clone(),
-                log: reason.to_string(),
-            });
+            return Err(not_loaded(interface, &reason));
         }
         self.link = link_of(self.program, self.hook, &self.copy, interface)?;
         Ok(())
@@ -108,16 +105,20 @@ fn link_of(
     copy: &ProgramCopy,
     interface: &Interface,
 ) -> Result<OwnedFd, BpfError> {
+    let loaded = copy.loaded().ok_or_else(|| interface.removed())?;
     match program {
-        TapProgram::TcTx => link::attach_egress(copy.as_fd(), interface.index)
+        TapProgram::TcTx => link::attach_egress(loaded, interface.index)
             .map_err(|error| attach::refused(&error, Hook::Tc, None, interface)),
-        _ => attach::attach(copy.as_fd(), hook, interface),
+        _ => attach::attach(loaded, hook, interface),
     }
 }
 
-/// The loopback interface, which every namespace has. Bound programs are verified for it while the tap waits for
-/// an interface.
-pub(super) const LOOPBACK: u32 = 1;
+fn not_loaded(interface: &Interface, reason: &NotLoaded) -> BpfError {
+    BpfError::Load {
+        interface: interface.name.clone(),
+        log: reason.to_string(),
+    }
+}
 
 /// The attached programs of a tap.
 #[derive(Debug, Default)]
@@ -126,7 +127,7 @@ pub(super) struct LinkSet {
     pub(super) capturing: Vec<AttachedProgram>,
     /// The program that forwards from the network stack's buffers.
     pub(super) forwarding: Option<AttachedProgram>,
-    /// The interface to which bound programs are bound; [`LOOPBACK`] while the tap has none.
+    /// The interface to which bound programs are bound; `NO_INTERFACE` while the tap has none.
     pub(super) interface: u32,
 }
 
@@ -134,8 +135,8 @@ impl LinkSet {
     /// Ids of the attached programs.
     pub(super) fn program_ids(&self) -> io::Result<Vec<u32>> {
         let all = self.capturing.iter().chain(&self.forwarding);
-        all.map(|attached| link::program_id(attached.copy.as_fd()))
-            .collect()
+        let loaded = all.filter_map(|attached| attached.copy.loaded());
+        loaded.map(link::program_id).collect()
     }
 
     pub(super) fn all_mut(&mut self) -> impl Iterator<Item = &mut AttachedProgram> {

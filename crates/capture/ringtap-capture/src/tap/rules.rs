@@ -211,15 +211,22 @@ impl RuleLoader for TapRules {
     }
 }
 
+/// Replaces an attached program by a loaded one.
+fn replace_by(attached: &AttachedProgram, program: &ProgramCopy) -> Option<io::Result<()>> {
+    let program = program.loaded()?;
+    Some(link::replace(attached.link.as_fd(), program))
+}
+
 /// Replaces all attached programs, or none.
 fn replace_programs(links: &mut [AttachedProgram], programs: Vec<ProgramCopy>) -> io::Result<()> {
     for (at, program) in programs.iter().enumerate() {
-        let Err(error) = link::replace(links[at].link.as_fd(), program.as_fd()) else {
+        // A program that waits for its interface is attached with it.
+        let Some(Err(error)) = replace_by(&links[at], program) else {
             continue;
         };
         for attached in &links[..at] {
             // This copy was attached just before: the kernel refuses it only if the interface is gone.
-            let _gone = link::replace(attached.link.as_fd(), attached.copy.as_fd());
+            let _gone = replace_by(attached, &attached.copy);
         }
         return Err(error);
     }

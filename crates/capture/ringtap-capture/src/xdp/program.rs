@@ -173,7 +173,7 @@ impl QueueProgram {
     /// Loads the program with these filters in front, which can take seconds.
     pub fn with_filters(&self, filters: &[Filter]) -> Result<OwnedFd, NotLoaded> {
         let copy = self.original.load_copy(1, filters, |_| Ok(()))?;
-        Ok(copy.into())
+        copy.into_fd()
     }
 
     /// Detaches the program; running instances still redirect packets.

@@ -201,10 +201,10 @@ fn a_fifo_in_the_place_of_the_configuration_holds_no_hub_up() {
     let hub = hub_with("hub-fifo", &file, TENANTS);
     fs::remove_file(&file).expect("it is ours");
     mknodat(CWD, &file, FileType::Fifo, Mode::from_raw_mode(0o600), 0).expect("a fifo");
-    let _asked = reload(&hub).wait(LIMIT).success();
-    hub.hub.wait_for_stderr("is not in force", LIMIT);
-    let text = hub.hub.stderr();
-    assert!(text.contains("is no regular file"), "{text}");
+    let asked = reload(&hub).wait(LIMIT);
+    assert_eq!(asked.status.code(), Some(2), "{}", asked.stderr);
+    let told = asked.stderr;
+    assert!(told.contains("is no regular file"), "{told}");
     assert_eq!(hub.status().groups.len(), 2);
     hub.hub.signal(Signal::TERM);
     let begun = Instant::now();

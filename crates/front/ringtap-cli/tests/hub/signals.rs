@@ -70,7 +70,7 @@ fn all_verbs(net: &Namespace, folder: &TempDir) -> Vec<Case> {
             "send",
             &["-i", "tx0", "--rate", "100pps"],
             "packets/s",
-            "packets in",
+            "bytes in",
         ),
         case(
             "bridge",

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What the programs of rules cost the kernel's verifier, which decides how long a capture takes to start.
 
-use std::os::fd::AsFd as _;
-
 use ringtap_bpf::link;
 use ringtap_device::Mode;
 use ringtap_filter::{Balance, BucketMasks, Headers, Rule, Rules};
@@ -28,7 +26,8 @@ fn steps(mode: Mode) -> u32 {
         };
         tap.classify(&Rules::from(vec![rule])).expect("rules");
         let links = tap.links.lock();
-        link::verifier_steps(links.capturing[0].copy.as_fd()).expect("its information")
+        let program = links.capturing[0].copy.loaded().expect("it is attached");
+        link::verifier_steps(program).expect("its information")
     })
 }
 
