@@ -84,6 +84,7 @@ static __noinline __u32 rt_hash(void *ctx, __u64 how, __u64 tag, __u64 captured,
 		.length = length,
 	};
 	struct rt_found outer = {}, inner = {};
+	struct rt_tunnel_id unused = {};
 	__u64 at = 0;
 	__u32 type;
 
@@ -93,7 +94,7 @@ static __noinline __u32 rt_hash(void *ctx, __u64 how, __u64 tag, __u64 captured,
 	rt_ip(&view, at, type, &outer);
 	if (!(how & RT_OF_INNER))
 		return rt_hash_of(&view, &outer, how);
-	type = rt_tunnel(&view, &outer, &at);
+	type = rt_tunnel(&view, &outer, &at, &unused);
 	rt_forget(type, length);
 	rt_forget(at, length);
 	if (type == RT_ETHERNET) {

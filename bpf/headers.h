@@ -22,7 +22,7 @@ enum rt_hook {
 #define RT_TAG 4
 #define RT_MOST_BYTES 256 /* of a packet at rt_view.bytes; as many lie behind them */
 
-#define RT_MOST_TAGS 2
+#define RT_MOST_TAGS 3
 #define RT_MOST_LABELS 4
 #define RT_MOST_EXTENSIONS 4
 
@@ -37,6 +37,8 @@ enum rt_hook {
 #define RT_UDP 17
 #define RT_ROUTING 43
 #define RT_FRAGMENT 44
+#define RT_IPV4_IN_IP 4
+#define RT_IPV6_IN_IP 41
 #define RT_GRE 47
 #define RT_DESTINATION 60
 #define RT_SCTP 132
@@ -74,6 +76,8 @@ struct rt_found {
 	__u32 payload; /* its offset; 0 for fragments */
 	__u32 header;  /* offset of the IP header */
 	__u32 total;   /* length that the IP header claims; 0 if none */
+	__u32 vlans[RT_MOST_TAGS]; /* numbers of the tags; 0 without */
+	__u32 service; /* type of service, or traffic class */
 };
 
 typedef __u64 __attribute__((may_alias)) rt_word64;
@@ -158,6 +162,11 @@ static __always_inline int rt_ethernet(const struct rt_view *view, __u64 *at, in
 		__be16 next;
 
 		if (!rt_is_vlan(type) || !rt_read(view, *at + 2, &next, sizeof(next)))
+			break;
+		/* The first tag of the packet may be the restored one. */
+		if (view->hook == RT_BYTES && (i || !is_outer) && rt_read(view, *at, &next, sizeof(next)))
+			found->vlans[i] = bpf_ntohs(next) & 0xfff;
+		if (!rt_read(view, *at + 2, &next, sizeof(next)))
 			break;
 		type = next;
 		*at += RT_TAG;
@@ -261,6 +270,7 @@ static __always_inline int rt_ipv4(const struct rt_view *view, __u64 at, struct 
 	found->payload = head.fragment & bpf_htons(0x3fff) ? 0 : at + length;
 	found->header = at;
 	found->total = bpf_ntohs(head.total);
+	found->service = head.service;
 	rt_ports(view, found);
 	return 1;
 }
@@ -308,6 +318,7 @@ static __always_inline int rt_ipv6(const struct rt_view *view, __u64 at, struct 
 		found->destination[i] = bpf_ntohl(head.destination[i]);
 	}
 	found->header = at;
+	found->service = bpf_ntohl(head.version_class_label) >> 20 & 0xff;
 	found->total = head.length ? sizeof(head) + bpf_ntohs(head.length) : 0;
 	rt_extensions(view, at + sizeof(head), head.protocol, found);
 	rt_ports(view, found);
@@ -332,6 +343,7 @@ static __always_inline int rt_ip(const struct rt_view *view, __u64 at, __u32 typ
 	if (view->hook == RT_BYTES) { /* others do not use them */
 		rt_forget(found->header, view->length);
 		rt_forget(found->total, view->length);
+		rt_forget(found->service, view->length);
 	}
 	return is_ip;
 }

@@ -22,9 +22,11 @@
 /* One packet as the analyses see it. */
 struct rt_seen {
 	struct rt_meter_key key;
+	struct rt_meter_outside *outside; /* in the lane: the stack is too small */
+	struct rt_found *outer;
 	__u64 segments; /* packets on the wire: more than 1 if the kernel merged them */
 	__u64 frame_bytes, ip_bytes, payload_bytes;
-	__u32 is_tcp, flags, sequence, sum;
+	__u32 is_tcp, flags, sequence, sum, service, is_sent;
 };
 
 /* The outermost VLAN number; 0 without a tag. */
@@ -55,6 +57,7 @@ static __always_inline void rt_measure(const struct rt_view *view, const struct 
 {
 	__u64 wire = seen->frame_bytes, end = found->payload, extra = seen->segments - 1;
 
+	seen->service = found->service;
 	seen->ip_bytes = found->total ? found->total : wire - found->header;
 	if (found->payload && found->last == RT_UDP) {
 		end += 8;
@@ -88,29 +91,60 @@ static __always_inline void rt_measure(const struct rt_view *view, const struct 
 	}
 }
 
+/* Writes what is around the innermost packet, beside the first VLAN tag; returns 1 if there is any. */
+static __always_inline int rt_look_outside(const struct rt_found *outer, const struct rt_found *inner,
+					   const struct rt_tunnel_id *id,
+					   struct rt_meter_outside *outside)
+{
+	__u32 vlans = outer->vlans[1] << 16 | outer->vlans[2];
+
+	if (!vlans && !id->kind)
+		return 0;
+	__builtin_memset(outside, 0, sizeof(*outside));
+	outside->vlans = vlans;
+	if (!id->kind)
+		return 1;
+	outside->number = id->number;
+	outside->kind = id->kind | id->is_set << 8 | outer->last << 16;
+	outside->inside = inner->vlans[0] << 16;
+	if (outer->last == RT_UDP)
+		outside->inside |= outer->ports & 0xffff;
+	for (__u32 i = 0; i < 4; i++) {
+		if (i && outer->words != 4)
+			break;
+		outside->source[i] = outer->source[i];
+		outside->destination[i] = outer->destination[i];
+	}
+	if (outer->words == 4)
+		outside->kind |= 1U << 31;
+	return 1;
+}
+
 /* Reads the headers of a packet; returns 0 if it is not IP. */
 static __always_inline int rt_look(const struct rt_view *view, struct rt_seen *seen)
 {
-	struct rt_found outer = {}, inner = {}, found;
+	struct rt_found found = {}, *outer = seen->outer;
+	struct rt_tunnel_id id = {};
 	__u64 at = 0;
 	__u32 type, icmp;
 
-	if (!rt_ethernet(view, &at, 1, &outer))
+	if (!rt_ethernet(view, &at, 1, &found))
 		return 0;
-	type = rt_labels(view, &at, outer.last);
-	if (!rt_ip(view, at, type, &outer))
+	type = rt_labels(view, &at, found.last);
+	if (!rt_ip(view, at, type, &found))
 		return 0;
-	found = outer;
-	type = config.inner ? rt_tunnel(view, &outer, &at) : 0;
+	*outer = found;
+	type = config.inner ? rt_tunnel(view, &found, &at, &id) : 0;
 	rt_forget(type, view->length);
 	rt_forget(at, view->length);
-	if (type == RT_ETHERNET && rt_ethernet(view, &at, 0, &inner)) {
-		type = rt_labels(view, &at, inner.last);
-		if (!rt_ip(view, at, type, &inner))
-			return 0;
-		found = inner;
-	} else if (type && type != RT_ETHERNET && rt_ip(view, at, type, &inner)) {
-		found = inner;
+	rt_forget(id.kind, view->length);
+	__builtin_memset(found.vlans, 0, sizeof(found.vlans));
+	if (type == RT_ETHERNET && rt_ethernet(view, &at, 0, &found))
+		type = rt_labels(view, &at, found.last);
+	/* A tunnel without IP inside is its outer packet. */
+	if (!type || !rt_ip(view, at, type, &found)) {
+		found = *outer;
+		id.kind = 0;
 	}
 	rt_measure(view, &found, seen);
 	icmp = found.last == RT_ICMP || found.last == RT_ICMPV6;
@@ -127,28 +161,42 @@ static __always_inline int rt_look(const struct rt_view *view, struct rt_seen *s
 		seen->key.ports = icmp ? rt_icmp_number(view, &found) : found.ports;
 		seen->key.rest = found.last << 8;
 	}
-	if (config.parts & RT_KEY_VLAN)
+	if (config.parts & RT_KEY_VLAN) {
 		seen->key.rest |= rt_vlan_number(view) << 16;
+		if (rt_look_outside(outer, &found, &id, seen->outside))
+			seen->key.rest |= RT_OUTSIDE;
+	}
 	if (config.parts & (RT_KEY_SOURCE | RT_KEY_DESTINATION))
 		seen->key.rest |= found.words == 4 ? 6 : 4;
 	return 1;
 }
 
-static __always_inline __u32 rt_bucket_of(const struct rt_meter_key *key)
+static __always_inline __u32 rt_bucket_of(const struct rt_seen *seen)
 {
-	const __u32 *words = (const __u32 *)key;
+	const __u32 *words = (const __u32 *)&seen->key, *outside = (const __u32 *)seen->outside;
 	__u64 sum = config.keys[RT_KEY_WORDS];
 
 	for (int i = 0; i < RT_KEY_WORDS; i++)
 		sum += config.keys[i] * words[i];
+	if (seen->key.rest & RT_OUTSIDE) {
+		for (int i = 0; i < RT_OUTSIDE_WORDS; i++)
+			sum += config.keys[RT_KEY_WORDS + 1 + i] * outside[i];
+	}
 	return sum >> 32 & (config.buckets - 1);
 }
 
-static __always_inline int rt_is_same(const struct rt_meter_key *one, const struct rt_meter_key *other)
+static __always_inline int rt_is_same(const struct rt_meter_flow *flow, const struct rt_seen *seen)
 {
-	const __u64 *a = (const __u64 *)one, *b = (const __u64 *)other;
+	const __u64 *a = (const __u64 *)&flow->key, *b = (const __u64 *)&seen->key;
 
-	return !((a[0] ^ b[0]) | (a[1] ^ b[1]) | (a[2] ^ b[2]) | (a[3] ^ b[3]) | (a[4] ^ b[4]));
+	if ((a[0] ^ b[0]) | (a[1] ^ b[1]) | (a[2] ^ b[2]) | (a[3] ^ b[3]) | (a[4] ^ b[4]))
+		return 0;
+	if (!(seen->key.rest & RT_OUTSIDE))
+		return 1;
+	a = (const __u64 *)&flow->outside;
+	b = (const __u64 *)seen->outside;
+	return !((a[0] ^ b[0]) | (a[1] ^ b[1]) | (a[2] ^ b[2]) | (a[3] ^ b[3]) | (a[4] ^ b[4]) |
+		 (a[5] ^ b[5]));
 }
 
 /* A new flow without packets; null if there is no room. */
@@ -169,6 +217,8 @@ static __always_inline struct rt_meter_flow *rt_add_flow(struct rt_meter_lane *l
 	}
 	__builtin_memset(flow, 0, sizeof(*flow));
 	flow->key = seen->key;
+	if (seen->key.rest & RT_OUTSIDE)
+		flow->outside = *seen->outside;
 	return flow;
 }
 
@@ -176,7 +226,7 @@ static __always_inline struct rt_meter_flow *rt_add_flow(struct rt_meter_lane *l
 static __always_inline struct rt_meter_flow *rt_flow_of(struct rt_meter_lane *lane, __u32 area,
 							const struct rt_seen *seen)
 {
-	__u32 bucket = area * config.buckets + rt_bucket_of(&seen->key);
+	__u32 bucket = area * config.buckets + rt_bucket_of(seen);
 	__u32 pair = bucket / 2, at, first, *chain;
 	struct rt_meter_buckets *both = bpf_map_lookup_elem(&rt_meter_buckets, &pair);
 	struct rt_meter_flow *flow;
@@ -191,7 +241,7 @@ static __always_inline struct rt_meter_flow *rt_flow_of(struct rt_meter_lane *la
 		flow = bpf_map_lookup_elem(&rt_meter_flows, &index);
 		if (!flow)
 			return 0;
-		if (rt_is_same(&flow->key, &seen->key))
+		if (rt_is_same(flow, seen))
 			return flow;
 		at = flow->next;
 	}
@@ -216,7 +266,7 @@ static __always_inline void rt_count_tcp(struct rt_meter_flow *flow, const struc
 	__s32 ahead = (__s32)(end - flow->expected);
 
 	if (!(flow->flags & 0xff)) {
-		flow->flags = seen->flags << 8;
+		flow->flags |= seen->flags << 8;
 		flow->first_end = end;
 		flow->expected = end;
 		flow->retransmissions = length > 1 || controls ? 1U << 31 : 0;
@@ -247,8 +297,10 @@ static __always_inline void rt_count(struct rt_meter_flow *flow, const struct rt
 {
 	__u64 now = rt_now(flow, seen);
 
-	if (!flow->packets)
+	if (!flow->packets) {
 		flow->first_ns = now;
+		flow->flags = seen->service << 16 | seen->is_sent << 24;
+	}
 	if (seen->payload_bytes && !flow->first_payload_ns)
 		flow->first_payload_ns = now;
 	flow->packets += seen->segments;
@@ -325,7 +377,7 @@ static __always_inline int rt_analyse(struct rt_meter_lane *lane, __u32 cpu, str
 
 /* Counts one packet at its hook; returns 1 if the packet was analysed or is of no interest. */
 static __always_inline int rt_meter(void *ctx, enum rt_hook hook, __u64 length, __u32 tag,
-				    __u32 segments)
+				    __u32 segments, __u32 is_sent)
 {
 	__u32 cpu = bpf_get_smp_processor_id();
 	struct rt_meter_lane *lane = bpf_map_lookup_elem(&rt_meter_lanes, &cpu);
@@ -333,12 +385,15 @@ static __always_inline int rt_meter(void *ctx, enum rt_hook hook, __u64 length, 
 	struct rt_seen seen = {
 		.segments = segments ? segments : 1,
 		.frame_bytes = length + (tag ? RT_TAG : 0),
+		.is_sent = is_sent,
 	};
 	long error;
 	int done;
 
 	if (!lane || !rt_enter(&lane->busy, &lane->nested))
 		return 0;
+	seen.outside = &lane->outside;
+	seen.outer = &lane->outer;
 	captured -= 1;
 	rt_opaque(captured);
 	captured = (captured & (RT_MOST_BYTES - 1)) + 1;
@@ -358,17 +413,18 @@ static __always_inline int rt_meter(void *ctx, enum rt_hook hook, __u64 length, 
 	return done;
 }
 
-static __always_inline int rt_meter_tc(struct __sk_buff *ctx)
+static __always_inline int rt_meter_tc(struct __sk_buff *ctx, __u32 is_sent)
 {
 	__u32 tag = ctx->vlan_present ? rt_tag(ctx->vlan_proto, ctx->vlan_tci) : 0;
 
-	return rt_meter(ctx, RT_TC, ctx->len, tag, ctx->gso_size ? ctx->gso_segs : 1);
+	return rt_meter(ctx, RT_TC, ctx->len, tag, ctx->gso_size ? ctx->gso_segs : 1,
+			is_sent);
 }
 
 SEC("xdp.frags")
 int rt_meter_xdp(struct xdp_md *ctx)
 {
-	int done = rt_meter(ctx, RT_XDP, bpf_xdp_get_buff_len(ctx), 0, 1);
+	int done = rt_meter(ctx, RT_XDP, bpf_xdp_get_buff_len(ctx), 0, 1, 0);
 
 	return done && config.exclusive ? XDP_DROP : XDP_PASS;
 }
@@ -381,14 +437,14 @@ int rt_meter_rx(struct __sk_buff *ctx)
 	/* A local copy of outgoing multicast, which was never on the wire. */
 	if (ctx->pkt_type == RT_PACKET_LOOPBACK)
 		return RT_TC_NEXT;
-	done = rt_meter_tc(ctx);
+	done = rt_meter_tc(ctx, 0);
 	return done && config.exclusive ? RT_TC_DROP : RT_TC_NEXT;
 }
 
 SEC("tcx/egress")
 int rt_meter_tx(struct __sk_buff *ctx)
 {
-	rt_meter_tc(ctx);
+	rt_meter_tc(ctx, 1);
 	return RT_TC_NEXT;
 }
 

@@ -16,6 +16,8 @@
 
 #define RT_SIZE_RANGES 8 /* the last is for packets that are not IP */
 #define RT_KEY_WORDS 10
+#define RT_OUTSIDE_WORDS 12
+#define RT_OUTSIDE 0x80 /* in the key's `rest`: the packet has an rt_meter_outside */
 
 /* Set before the programs are loaded, then constant for the verifier. */
 struct rt_meter_config {
@@ -27,7 +29,7 @@ struct rt_meter_config {
 	__u32 signal_at; /* flows in a half at which user space is woken */
 	__u32 loops;     /* of the analysis `load`, for each packet */
 	__u32 reserved;
-	__u64 keys[RT_KEY_WORDS + 1]; /* secret: nobody can choose flows of one bucket */
+	__u64 keys[RT_KEY_WORDS + RT_OUTSIDE_WORDS + 1]; /* secret: nobody can choose flows of one bucket */
 };
 
 /* What the packets of a flow in one direction have in common. */
@@ -38,11 +40,21 @@ struct rt_meter_key {
 	__u32 rest;  /* VLAN number << 16 | protocol << 8 | IP version */
 };
 
+/* Further parts of the key: a tunnel and VLAN tags behind the first. */
+struct rt_meter_outside {
+	__u32 source[4];
+	__u32 destination[4];
+	__u32 number; /* of the tunnel */
+	__u32 kind;   /* RT_TUNNEL_*; 1 << 8 if it has a number; the outer protocol << 16 */
+	__u32 vlans;  /* the second tag's number << 16 | the third's */
+	__u32 inside; /* VLAN number of the frame inside << 16 | the outer destination port */
+};
+
 /* Counts of one direction of a flow, since user space last took them. */
 struct rt_meter_flow {
 	struct rt_meter_key key;
 	__u32 next;    /* flow of the same bucket, plus 1; 0 if none */
-	__u32 flags;   /* all TCP flags; those of the first segment << 8 */
+	__u32 flags;   /* all TCP flags; those of the first segment << 8; its service << 16; 1 << 24 if sent */
 	__u64 packets;
 	__u64 bytes; /* from the IP header on */
 	/* Second cache line. */
@@ -56,6 +68,8 @@ struct rt_meter_flow {
 	__u32 first_end; /* sequence number after the first segment */
 	__u32 retransmissions; /* the highest bit: the first segment may be one, too */
 	__u32 resets;
+	/* Third cache line, read only for keys with RT_OUTSIDE; the highest bit of `kind` is set for IPv6. */
+	struct rt_meter_outside outside;
 } __attribute__((aligned(64)));
 
 /* Flows are put into one half while user space takes those of the other. */
@@ -82,7 +96,10 @@ struct rt_meter_lane {
 	struct {
 		__u64 packets, bytes;
 	} sizes[RT_SIZE_RANGES];
-	__u8 bytes[2 * RT_MOST_BYTES]; /* of the packet at hand */
+	/* Of the packet at hand; the first is set if its key has RT_OUTSIDE. */
+	struct rt_meter_outside outside;
+	struct rt_found outer;
+	__u8 bytes[2 * RT_MOST_BYTES] __attribute__((aligned(8)));
 } __attribute__((aligned(64)));
 
 const volatile struct rt_meter_config config SEC(".rodata.meter");

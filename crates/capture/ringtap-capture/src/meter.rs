@@ -24,6 +24,7 @@ use ringtap_bpf::conflict::{self, Effect};
 use ringtap_bpf::link::{self, Hook};
 use ringtap_device::{Direction, Mode};
 use ringtap_filter::Headers;
+use ringtap_filter::hash::TunnelKind;
 use ringtap_net::interface::{Interface, Promiscuous};
 use ringtap_pool::memory::Words;
 
@@ -31,13 +32,15 @@ use crate::CaptureError;
 use crate::clock;
 use crate::fallback::first_accepted;
 use crate::tap::{Taking, TapOptions, online_cpus};
-use layout::{FlowWords, HalfWords, KEY_WORDS, MeterConfig, MeterLaneWords};
+use layout::{FlowWords, HalfWords, KEY_WORDS, MeterConfig, MeterLaneWords, OUTSIDE_WORDS};
 
 /// Most loops for each packet: more would hold up the CPU that receives packets, and above 2^23 the kernel runs
 /// none.
 pub const MOST_LOOPS: u32 = 100_000;
 /// Ranges of frame lengths: to 64, 127, 255, 511, 1023, 1518 bytes, and longer.
 pub const SIZE_RANGES: usize = 7;
+/// In the version of a key: it has an `rt_meter_outside`.
+const OUTSIDE: u8 = 0x80;
 /// In `retransmissions`: the first segment may be a retransmission, too.
 const FIRST_MAY_REPEAT: u32 = 1 << 31;
 
@@ -79,6 +82,8 @@ pub struct FlowCounts {
     pub ports: (u16, u16),
     pub protocol: u8,
     pub vlan: u16,
+    /// What is around the packets beside the first VLAN tag; absent without.
+    pub outside: Option<OutsideCounts>,
     pub packets: u64,
     /// From the IP header on.
     pub bytes: u64,
@@ -94,11 +99,44 @@ pub struct FlowCounts {
     /// All TCP flags, and those of the first segment.
     pub tcp_flags: u8,
     pub first_flags: u8,
+    /// Type of service of the first packet, and whether the host sent that packet.
+    pub traffic_class: u8,
+    pub is_sent: bool,
     pub retransmissions: u32,
     pub resets: u32,
-    /// Sequence number after the first segment, if that may be a retransmission; and after the latest.
-    pub first_end: Option<u32>,
+    /// Sequence number after the first segment, and after the latest.
+    pub first_end: u32,
     pub expected: u32,
+    /// Whether the first segment has data, SYN or FIN, and is no keep-alive: it may be a retransmission.
+    pub first_may_repeat: bool,
+    /// The processor that counted.
+    pub cpu: u16,
+}
+
+/// VLANs and a tunnel around the packets of a flow.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct OutsideCounts {
+    /// Numbers of the second and the third VLAN tag; 0 without.
+    pub inner_vlans: [u16; 2],
+    /// The tunnel, if its packet was entered.
+    pub tunnel: Option<TunnelCounts>,
+}
+
+/// A tunnel around the packets of a flow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TunnelCounts {
+    /// Kind.
+    pub kind: TunnelKind,
+    /// Number in its header.
+    pub identifier: Option<u32>,
+    /// Address of the end that sends, then of the one that receives; 16 bytes each, of IPv4 the first four.
+    pub ends: [[u8; 16]; 2],
+    /// Whether these are of IPv6.
+    pub is_ipv6: bool,
+    /// Protocol that the outer IP header names, and its destination port.
+    pub carrier: (u8, u16),
+    /// Outermost VLAN number of the frame inside; 0 without a tag.
+    pub vlan: u16,
 }
 
 /// Packets that the programs saw: `seen = analysed + not_ip + full + nested`.
@@ -229,6 +267,12 @@ impl KernelMeter {
         &self.notes
     }
 
+    /// Index of the interface.
+    #[must_use]
+    pub fn interface_index(&self) -> u32 {
+        self.interface.index
+    }
+
     /// Waits until a CPU's room for flows is nearly full, at most for `timeout`; returns whether it is.
     #[must_use]
     pub fn wait(&self, timeout: Duration) -> bool {
@@ -300,14 +344,14 @@ impl KernelMeter {
         ringtap_bpf::wait_for_running_programs();
         let since_boot = clock::wall_minus_boot_ns();
         let (flows, buckets) = (self.shape.flows as usize, self.shape.buckets as usize);
-        for (cpu, lane) in self.lanes.iter().enumerate().take(self.shape.cpus as usize) {
-            let area = 2 * cpu + full;
+        for (cpu, lane) in (0..).zip(self.lanes.iter()).take(self.shape.cpus as usize) {
+            let area = 2 * usize::from(cpu) + full;
             let count = (lane.count[full].load(Acquire) as usize).min(flows);
             let taken = self.flows.get(area * flows..area * flows + count);
             taken
                 .into_iter()
                 .flatten()
-                .for_each(|flow| each(flow_counts(flow, since_boot)));
+                .for_each(|flow| each(flow_counts(flow, since_boot, cpu)));
             if count > 0 {
                 let chains = self.buckets.get(area * buckets..(area + 1) * buckets);
                 chains
@@ -366,7 +410,7 @@ impl MeterShape {
     }
 }
 
-fn flow_counts(flow: &FlowWords, wall_minus_boot_ns: i64) -> FlowCounts {
+fn flow_counts(flow: &FlowWords, wall_minus_boot_ns: i64, cpu: u16) -> FlowCounts {
     let mut words = [0; KEY_WORDS];
     for (word, own) in words.iter_mut().zip(&flow.key) {
         *word = own.load(Relaxed);
@@ -376,19 +420,19 @@ fn flow_counts(flow: &FlowWords, wall_minus_boot_ns: i64) -> FlowCounts {
         let [a, b, c, d] = word.to_be_bytes();
         (u16::from_be_bytes([a, b]), u16::from_be_bytes([c, d]))
     };
-    let [.., first_flags, tcp_flags] = flow.flags.load(Relaxed).to_be_bytes();
+    let [is_sent, traffic_class, first_flags, tcp_flags] = flow.flags.load(Relaxed).to_be_bytes();
     let wall = |time: &AtomicU64| time.load(Relaxed).saturating_add_signed(wall_minus_boot_ns);
     let optional = |time: &AtomicU64| (time.load(Relaxed) > 0).then(|| wall(time));
     let retransmissions = flow.retransmissions.load(Relaxed);
-    let may_repeat = retransmissions & FIRST_MAY_REPEAT != 0;
     let [_, _, protocol, version] = rest.to_be_bytes();
     FlowCounts {
         source: [a, b, c, d],
         destination: [e, f, g, h],
-        is_ipv6: version == 6,
+        is_ipv6: version & !OUTSIDE == 6,
         ports: halves(ports),
         protocol,
         vlan: halves(rest).0,
+        outside: (version & OUTSIDE != 0).then(|| outside(flow)),
         packets: flow.packets.load(Relaxed),
         bytes: flow.bytes.load(Relaxed),
         frame_bytes: flow.frame_bytes.load(Relaxed),
@@ -399,9 +443,46 @@ fn flow_counts(flow: &FlowWords, wall_minus_boot_ns: i64) -> FlowCounts {
         first_ack_ns: optional(&flow.first_ack_ns),
         tcp_flags,
         first_flags,
+        traffic_class,
+        is_sent: is_sent != 0,
         retransmissions: retransmissions & !FIRST_MAY_REPEAT,
         resets: flow.resets.load(Relaxed),
-        first_end: may_repeat.then(|| flow.first_end.load(Relaxed)),
+        first_end: flow.first_end.load(Relaxed),
         expected: flow.expected.load(Relaxed),
+        first_may_repeat: retransmissions & FIRST_MAY_REPEAT != 0,
+        cpu,
+    }
+}
+
+/// The further part of a key.
+fn outside(flow: &FlowWords) -> OutsideCounts {
+    let mut words = [0; OUTSIDE_WORDS];
+    for (word, own) in words.iter_mut().zip(&flow.outside) {
+        *word = own.load(Relaxed);
+    }
+    let [a, b, c, d, e, f, g, h, number, kind, vlans, inside] = words;
+    let [is_ipv6, protocol, has_number, kind] = kind.to_be_bytes();
+    let end = |words: [u32; 4]| {
+        let mut bytes = [0; 16];
+        for (four, word) in bytes.as_chunks_mut().0.iter_mut().zip(words) {
+            *four = word.to_be_bytes();
+        }
+        bytes
+    };
+    let halves = |word: u32| {
+        let [a, b, c, d] = word.to_be_bytes();
+        [u16::from_be_bytes([a, b]), u16::from_be_bytes([c, d])]
+    };
+    let [vlan, port] = halves(inside);
+    OutsideCounts {
+        inner_vlans: halves(vlans),
+        tunnel: TunnelKind::from_kernel(kind).map(|kind| TunnelCounts {
+            kind,
+            identifier: (has_number != 0).then_some(number),
+            ends: [end([a, b, c, d]), end([e, f, g, h])],
+            is_ipv6: is_ipv6 != 0,
+            carrier: (protocol, port),
+            vlan,
+        }),
     }
 }

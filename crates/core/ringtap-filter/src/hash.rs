@@ -33,8 +33,8 @@
 //!
 //! # The headers
 //!
-//! 1. *Ethernet*: two MAC addresses, then an ethertype. Up to two VLAN tags (0x8100, 0x88a8,
-//!    0x9100) are passed over, if the ethertype that follows them was captured too. Other [link
+//! 1. *Ethernet*: two MAC addresses, then an ethertype. Up to three VLAN tags (0x8100,
+//!    0x88a8, 0x9100) are passed over, if the ethertype that follows them was captured too. Other [link
 //!    headers](Link) have no MAC addresses here: of packets without IP headers behind them the hash is 0.
 //!    Behind the tags, two more headers are passed over if they lead to IP: up to four *MPLS* labels
 //!    (0x8847, 0x8848) of 4 bytes, of which only the last has bit 0x01 in its third byte; then IPv4 or IPv6,
@@ -57,29 +57,42 @@
 //!
 //! # Tunnels
 //!
-//! With [`Headers::Inner`] the key is that of the inner packet, one level deep, if the outer packet
-//! is IP, not a fragment, and carries one of these tunnels (lengths are of captured bytes):
+//! With [`Tunnels::All`] the key is that of the innermost packet, up to two levels deep, if each outer packet is IP, not
+//! a fragment, and carries a tunnel of the table in `tunnels.rs` (lengths are of captured bytes). With
+//! [`Tunnels::InKernel`] only those marked here with K are entered, one level deep: the kernel's programs do that.
 //!
-//! - *VXLAN*: UDP to port 4789; 8 bytes behind the UDP header, of which the first has bit 0x08;
-//!   then Ethernet.
-//! - *GRE*: protocol 47; 4 bytes of which the first 16 bits (the flags) have neither 0x4000 nor a
-//!   version (0x0007); 4 more bytes for each of 0x8000, 0x2000, 0x1000; by the type in bytes 2-3:
-//!   0x6558 Ethernet, 0x0800 IPv4, 0x86dd IPv6.
-//! - *GTP-U*: UDP to port 2152; 8 bytes behind the UDP header, the first with 0x30 in its upper
+//! - K *VXLAN*: UDP to port 4789; 8 bytes behind the UDP header, of which the first has bit 0x08; then Ethernet.
+//! - K *Geneve*: UDP to port 6081; 8 bytes of which the first has version 0 (0xc0) and the length of options in words
+//!   (0x3f), the second without 0x80 (control); then by the type in bytes 2-3, as for GRE without ERSPAN and MPLS.
+//! - K *GTP-U*: UDP to port 2152; 8 bytes behind the UDP header, the first with 0x30 in its upper
 //!   four bits, the second 255; if the first has any of 0x07, 4 more bytes; if it has 0x04, the
 //!   last of these is the type of the next extension, 0 for none: up to four extensions, each
 //!   `4 * first byte` bytes (not 0) of which the last is the type of the next; a fifth is too
 //!   many. Then IPv4 or IPv6, by the version in the first byte.
+//! - K *GRE*: protocol 47; 4 bytes of which the first 16 bits (the flags) have neither 0x4000 nor a
+//!   version (0x0007); 4 more bytes for each of 0x8000, 0x2000, 0x1000; by the type in bytes 2-3:
+//!   0x6558 Ethernet, 0x0800 IPv4, 0x86dd IPv6, 0x8847 and 0x8848 MPLS labels as above.
+//!   *ERSPAN* I: type 0x88be without flag 0x1000, then Ethernet. II: type 0x88be or 0x22eb, 8 bytes of which the first
+//!   has 1 in its upper four bits, then Ethernet. III: the same types, 2 in these bits, 12 bytes, 8 more if the last
+//!   has 0x01; byte 10 has in bits 2-6 the type: 0 Ethernet, 2 IP.
+//! - K *IP in IP*: protocol 4 (IPv4) or 41 (IPv6).
+//! - K *MPLS over UDP*: UDP to port 6635; labels as above. *MPLS in IP*: protocol 137.
+//! - *L2TPv3*: protocol 115, or UDP from or to port 1701 with 4 bytes of which the first 16 bits have version 3 and no
+//!   0x8000; a session of 4 bytes, not 0; then the first of 4, 0, 8, 12 bytes behind which Ethernet with IP lies.
+//! - *Teredo*: UDP from or to port 3544; an authentication (0, 1, two lengths, that many bytes and 9 more), an origin
+//!   (0, 0 and 6 bytes), both optional; then IPv6 from or to 2001::/32.
 //!
 //! If the inner packet is neither Ethernet of at least 14 bytes nor IP, the outer packet is hashed.
 
 mod headers;
 #[cfg(test)]
 mod tests;
+mod tunnels;
 
-use crate::{Headers, LinkType};
+use crate::LinkType;
 use headers::ParsedPacket;
 pub use headers::{Fragment, Ip};
+pub use tunnels::{MOST_LEVELS, TunnelHeader, TunnelKind, Tunnels};
 
 /// First header of a packet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -127,14 +140,11 @@ pub fn vlan(data: &[u8], link: Link) -> u32 {
     headers::vlan(data, link).unwrap_or(0)
 }
 
-/// IP headers of a packet, or of the packet in its tunnel, by the rules of [the hash](self); `None` for
-/// other packets.
+/// IP headers of a packet, or of the innermost packet in its tunnels, by the rules of [the hash](self); `None` for
+/// other packets. A tunnel without an IP packet inside is not entered.
 #[must_use]
-pub fn ip(data: &[u8], link: Link, headers: Headers) -> Option<Ip<'_>> {
-    match headers::dissect(data, link, headers) {
-        ParsedPacket::Ip(ip) => Some(ip),
-        _ => None,
-    }
+pub fn ip(data: &[u8], link: Link, tunnels: impl Into<Tunnels>) -> Option<Ip<'_>> {
+    headers::innermost_ip(data, link, tunnels.into())
 }
 
 /// Secret from which the keys of the hash are made.
@@ -171,8 +181,8 @@ impl HashKeys {
 
     /// Hash over addresses, ports and protocol of a packet with captured bytes `data`.
     #[must_use]
-    pub fn flow(&self, data: &[u8], link: Link, headers: Headers) -> u32 {
-        match headers::dissect(data, link, headers) {
+    pub fn flow(&self, data: &[u8], link: Link, tunnels: impl Into<Tunnels>) -> u32 {
+        match headers::dissect(data, link, tunnels.into()) {
             ParsedPacket::Ip(ip) => {
                 let (sum, is_swapped) = self.sum_of_addresses(&ip);
                 let (first, second) = match is_swapped {
@@ -190,8 +200,8 @@ impl HashKeys {
 
     /// Hash over the two addresses of a packet with captured bytes `data`.
     #[must_use]
-    pub fn addresses(&self, data: &[u8], link: Link, headers: Headers) -> u32 {
-        match headers::dissect(data, link, headers) {
+    pub fn addresses(&self, data: &[u8], link: Link, tunnels: impl Into<Tunnels>) -> u32 {
+        match headers::dissect(data, link, tunnels.into()) {
             ParsedPacket::Ip(ip) => finish(self.sum_of_addresses(&ip).0),
             other => self.without_ip(&other),
         }

@@ -42,7 +42,7 @@ pub enum Headers {
     /// The headers of the tunnel.
     #[default]
     Outer,
-    /// The headers inside VXLAN, GRE and GTP-U.
+    /// The headers inside tunnels; see [`crate::hash`].
     Inner,
 }
 

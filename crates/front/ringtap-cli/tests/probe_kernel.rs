@@ -4,7 +4,8 @@
 use std::collections::BTreeMap;
 
 use ringtap_testkit::{
-    Finished, LIMIT, Namespace, Running, require_root, require_tool, settle_everywhere,
+    Finished, LIMIT, Namespace, Running, require_root, require_tool, say_skipped,
+    settle_everywhere, usable_cpus,
 };
 use serde_json::Value;
 use tempfile::TempDir;
@@ -149,6 +150,123 @@ fn records_of_the_kernel_are_those_of_workers() {
     ];
     let expected = expected.map(|(range, packets)| (range.to_owned(), Some(packets)));
     assert_eq!(packets, expected.into_iter().collect());
+}
+
+#[test]
+fn a_sender_that_moves_between_processors_has_no_invented_retransmission() {
+    require_root!();
+    require_tool!("ip", "python3");
+    let cpus: Vec<usize> = usable_cpus();
+    if cpus.len() < 2 {
+        say_skipped("needs two processors");
+        return;
+    }
+    let net = Namespace::with_veth("probe_moves");
+    let folder = TempDir::new().expect("a folder can be made");
+    let config = format!("{FLOWS}where = \"kernel\"\n");
+    let kernel = probe(&net, &folder, "kernel.toml", &config);
+    let steps = (0..9_u32).flat_map(|step| {
+        (1..=400).map(move |port| segment((1, port), (2, 443), 1 + 100 * step, 0x10, 100))
+    });
+    net.inject_from(&cpus[..2], 400, "tx0", &steps.collect::<Vec<_>>());
+    settle_everywhere();
+    let ended = end(kernel);
+    let records = objects(&ended, "flow");
+    assert_eq!(records.len(), 400);
+    let count = |record: &Value| record["orig_retransmissions"].as_u64();
+    for record in &records {
+        assert_eq!(record["orig_pkts"], 9, "{record}");
+        assert!(matches!(count(record), None | Some(0)), "{record}");
+    }
+}
+
+#[test]
+fn tunnels_and_inner_vlans_are_the_same_in_the_kernel_and_in_workers() {
+    require_root!();
+    require_tool!("ip", "python3");
+    let net = Namespace::with_veth("probe_tunnels");
+    let folder = TempDir::new().expect("a folder can be made");
+    let workers = probe(&net, &folder, "workers.toml", FLOWS);
+    let kernel = format!("{FLOWS}where = \"kernel\"\n");
+    let kernel = probe(&net, &folder, "kernel.toml", &kernel);
+    net.inject("tx0", &tunnelled());
+    settle_everywhere();
+    let parts = |end: &Finished| {
+        let mut all: Vec<_> = objects(end, "flow")
+            .iter()
+            .map(|flow| {
+                let names = [
+                    "id.orig_h",
+                    "id.orig_p",
+                    "id.resp_p",
+                    "orig_pkts",
+                    "orig_ip_bytes",
+                    "orig_tos",
+                    "vlan",
+                    "inner_vlans",
+                    "tunnels",
+                ];
+                format!("{:?}", names.map(|name| &flow[name]))
+            })
+            .collect();
+        all.sort();
+        all
+    };
+    let (workers, kernel) = (end(workers), end(kernel));
+    let expected = parts(&workers);
+    assert_eq!(expected.len(), 9, "{expected:#?}");
+    assert_eq!(parts(&kernel), expected);
+    for ended in [&workers, &kernel] {
+        let skipped = &objects(ended, "probe")[0];
+        assert_eq!(skipped["skipped"]["not_ip"], 0, "{skipped}");
+    }
+}
+
+/// One packet of each of nine flows, whose inner addresses and ports are the same.
+fn tunnelled() -> Vec<Vec<u8>> {
+    let inner = segment((1, 1000), (2, 443), 1, 0x10, 10);
+    let arp = [&inner[..12], &[8, 6], &[0; 46]].concat();
+    let over = |protocol: u8, port: Option<u16>, data: &[u8]| {
+        let mut header = Vec::new();
+        if let Some(port) = port {
+            let length = u16::try_from(8 + data.len()).expect("small");
+            header = [9_u16, port, length, 0].map(u16::to_be_bytes).concat();
+        }
+        let length = u16::try_from(20 + header.len() + data.len()).expect("small");
+        let mut frame = vec![2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 8, 0, 0x45, 0xb8];
+        frame.extend(length.to_be_bytes());
+        frame.extend([0, 0, 0, 0, 64, protocol, 0, 0, 192, 0, 2, 1, 192, 0, 2, 2]);
+        [frame, header, data.to_vec()].concat()
+    };
+    let vxlan = |number: u8, frame: &[u8]| {
+        over(
+            17,
+            Some(4789),
+            &[&[8, 0, 0, 0, 0, 0, number, 0], frame].concat(),
+        )
+    };
+    let ip = &inner[14..];
+    let mut tagged = inner.clone();
+    tagged.splice(12..12, [0x88, 0xa8, 0, 5, 0x81, 0, 0, 6]);
+    vec![
+        inner.clone(),
+        tagged,
+        vxlan(1, &inner),
+        vxlan(2, &inner),
+        vxlan(3, &arp),
+        over(
+            17,
+            Some(6081),
+            &[&[0, 0, 0x65, 0x58, 0, 0, 1, 0], &inner[..]].concat(),
+        ),
+        over(47, None, &[&[0x20, 0, 8, 0, 0, 0, 0, 9], ip].concat()),
+        over(
+            17,
+            Some(2152),
+            &[&[0x30, 255, 0, 0, 0, 0, 0, 7], ip].concat(),
+        ),
+        over(4, None, ip),
+    ]
 }
 
 #[test]

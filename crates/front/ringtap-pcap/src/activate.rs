@@ -101,10 +101,7 @@ fn through_hub(name: &str, settings: &PcapSettings) -> Result<Option<Capturing>,
     Ok(Some(capture))
 }
 
-fn ringtap_device(
-    device: &DeviceSpec,
-    settings: &PcapSettings,
-) -> Result<Capturing, LibpcapError> {
+fn ringtap_device(device: &DeviceSpec, settings: &PcapSettings) -> Result<Capturing, LibpcapError> {
     if settings.rfmon != 0 {
         let text = format!("{device}: Ringtap has no monitor mode");
         return Err(LibpcapError::new(ERROR_RFMON_NOTSUP, text));
@@ -113,7 +110,8 @@ fn ringtap_device(
         return at_hub(device, settings);
     }
     if device.kind == Kind::Pcap {
-        let text = format!("{device}: a program reads files through libpcap: give it the file's name");
+        let text =
+            format!("{device}: a program reads files through libpcap: give it the file's name");
         return Err(LibpcapError::general(text));
     }
     by_process(device, settings).map_err(|error| LibpcapError {

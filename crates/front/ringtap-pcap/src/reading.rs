@@ -99,14 +99,16 @@ unsafe extern "C" fn ringtap_pcap_step(call: *mut Call) -> c_int {
 unsafe extern "C" fn ringtap_pcap_refuse(call: *mut Call) -> c_int {
     // SAFETY: `border.c` passes its own call.
     let call = unsafe { &*call };
-    guarded(ERROR, || match handles::owner(call.door.cast_mut().cast()) {
-        HandleOwner::Ringtap(handle) => handle.with_capture(|_| {
-            Err(match handle.token().is_read_by_another() {
-                true => busy(),
-                false => LibpcapError::general("no callback was given"),
-            })
-        }),
-        HandleOwner::Libpcap(_) | HandleOwner::None => ERROR,
+    guarded(ERROR, || {
+        match handles::owner(call.door.cast_mut().cast()) {
+            HandleOwner::Ringtap(handle) => handle.with_capture(|_| {
+                Err(match handle.token().is_read_by_another() {
+                    true => busy(),
+                    false => LibpcapError::general("no callback was given"),
+                })
+            }),
+            HandleOwner::Libpcap(_) | HandleOwner::None => ERROR,
+        }
     })
 }
 

@@ -19,7 +19,7 @@ pub mod text;
 
 use serde::Serialize;
 
-use crate::record::Record;
+use crate::record::{FlowRecord, Record};
 pub use queue::WhenFull;
 pub(crate) use queue::{ExportAccount, ExportQueues};
 
@@ -54,6 +54,9 @@ pub trait Exporter: Send {
     /// Buffered records are lost; the exporter states how many in `lost`.
     fn flush(&mut self) -> Result<(), ExportError>;
 
+    /// Learns the sum of the flows so far that found the queue full, about once a second and before the end.
+    fn not_queued(&mut self, _flows: FlowSum) {}
+
     /// Number of records that [`Exporter::write`] took and that were lost later.
     fn lost(&self) -> u64 {
         0
@@ -68,6 +71,55 @@ pub trait Exporter: Send {
     /// Whether the reading program ended first, like `head`: what it did not read needs no warning.
     fn is_unread(&self) -> bool {
         false
+    }
+}
+
+/// Records of flows, with the packets and the IP bytes of both directions.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FlowSum {
+    /// Number of records.
+    pub flows: u64,
+    /// Packets.
+    pub packets: u64,
+    /// IP bytes.
+    pub octets: u64,
+}
+
+impl FlowSum {
+    pub(crate) fn of_flow(flow: &FlowRecord) -> Self {
+        FlowSum {
+            flows: 1,
+            packets: flow.packets(),
+            octets: flow.bytes(),
+        }
+    }
+
+    /// The sum over all records of flows.
+    pub(crate) fn of(records: &[Record]) -> Self {
+        let mut sum = FlowSum::default();
+        for record in records {
+            if let Record::Flow(flow) = record {
+                sum += FlowSum::of_flow(flow);
+            }
+        }
+        sum
+    }
+}
+
+impl std::ops::AddAssign for FlowSum {
+    fn add_assign(&mut self, other: Self) {
+        self.flows = self.flows.saturating_add(other.flows);
+        self.packets = self.packets.saturating_add(other.packets);
+        self.octets = self.octets.saturating_add(other.octets);
+    }
+}
+
+impl std::ops::Add for FlowSum {
+    type Output = Self;
+
+    fn add(mut self, other: Self) -> Self {
+        self += other;
+        self
     }
 }
 

@@ -19,8 +19,9 @@ use ringtap_ipc::time::nanoseconds;
 use serde::Serialize;
 
 use crate::application::{PayloadCounters, PayloadInspector};
+use crate::outside::PacketOutside;
 use crate::packet::{ACK, Dissected, PacketKey, SYN, Secret, low_half};
-use crate::record::{EndReason, Record};
+use crate::record::{EndReason, FlowRecord, Record};
 use crate::worker::PACKETS_TOGETHER;
 use entry::FlowState;
 use fragments::FragmentPorts;
@@ -106,12 +107,20 @@ pub(crate) struct FlowPart {
 
 /// The first of some packets of one direction of a flow.
 #[derive(Clone, Copy, Debug)]
-struct FirstPacket {
+struct FirstPacket<'a> {
     time_ns: u64,
     /// TCP flags.
     flags: u8,
     /// TCP sequence number, where it is known.
     sequence: Option<u32>,
+    outside: PacketOutside<'a>,
+}
+
+impl FlowPart {
+    /// What is around the packets.
+    pub(crate) fn outside(&self) -> PacketOutside<'_> {
+        PacketOutside::of_counts(self.counts.outside.as_ref())
+    }
 }
 
 fn tick_bits(idle: Duration) -> u32 {
@@ -130,13 +139,15 @@ pub(crate) struct FlowMeter {
     fragments: FragmentPorts,
     payload: PayloadInspector,
     secret: Secret,
+    /// Index of the captured interface.
+    interface: Option<u32>,
     now_ns: u64,
     counters: FlowCounters,
 }
 
 impl FlowMeter {
-    /// A meter without flows; `secret` is the same for all workers.
-    pub(crate) fn new(options: FlowOptions, secret: Secret) -> Self {
+    /// A meter without flows; `secret` is the same for all workers, `interface` is the index of the captured one.
+    pub(crate) fn new(options: FlowOptions, secret: Secret, interface: Option<u32>) -> Self {
         FlowMeter {
             active_ns: nanoseconds(options.active),
             idle_ns: nanoseconds(options.idle),
@@ -145,6 +156,7 @@ impl FlowMeter {
             fragments: FragmentPorts::new(),
             payload: PayloadInspector::new(&options),
             secret,
+            interface,
             now_ns: 0,
             counters: FlowCounters::default(),
             options,
@@ -195,9 +207,11 @@ impl FlowMeter {
             time_ns: packet.time_ns,
             flags: packet.tcp.map_or(0, |tcp| tcp.flags),
             sequence: packet.tcp.map(|tcp| tcp.sequence),
+            outside: packet.outside,
         };
         if let Some(flow) = self.place(&packet.key, packet.hash, first, 1, records) {
             let entry = self.table.at(flow);
+            entry.see_outside(&packet.key, &packet.outside);
             let state = entry.count(packet);
             if self.payload.wants(packet, &entry.texts) {
                 let way = entry.way_of(&packet.key);
@@ -222,20 +236,15 @@ impl FlowMeter {
                     time_ns: counts.first_ns,
                     flags: counts.first_flags,
                     sequence: None,
+                    outside: part.outside(),
                 };
                 if let Some(flow) = self.place(&part.key, hash, first, counts.packets, records) {
-                    let state = self.table.at(flow).add(part);
+                    let entry = self.table.at(flow);
+                    entry.see_outside(&part.key, &part.outside());
+                    let state = entry.add(part);
                     self.table.touch(flow, state);
                     self.expire(ENDS_OF_PACKET, records);
                 }
-            }
-        }
-        // The answer to a SYN may come after counts that contain the ACK, too.
-        let begin = |part: &&FlowPart| part.counts.tcp_flags & SYN != 0;
-        for part in parts.iter().filter(begin) {
-            let hash = low_half(self.secret.hash(&part.key));
-            if let Some(flow) = self.table.find(&part.key, hash) {
-                self.table.at(flow).complete_handshake(part);
             }
         }
     }
@@ -246,7 +255,7 @@ impl FlowMeter {
         &mut self,
         key: &PacketKey,
         hash: u64,
-        first: FirstPacket,
+        first: FirstPacket<'_>,
         packets: u64,
         records: &mut Vec<Record>,
     ) -> Option<FlowIndex> {
@@ -256,7 +265,7 @@ impl FlowMeter {
         }
         self.move_time(first.time_ns, records);
         let hash = low_half(hash);
-        let mut found = self.table.find(key, hash);
+        let mut found = self.table.find(key, hash, &first.outside);
         if let Some(flow) = found {
             found = self.still_lasts(flow, key, first, records).then_some(flow);
         }
@@ -322,7 +331,7 @@ impl FlowMeter {
         &mut self,
         flow: FlowIndex,
         key: &PacketKey,
-        first: FirstPacket,
+        first: FirstPacket<'_>,
         records: &mut Vec<Record>,
     ) -> bool {
         let now_ns = first.time_ns;
@@ -339,7 +348,11 @@ impl FlowMeter {
             return false;
         }
         if now_ns.saturating_sub(entry.first_ns()) >= active_ns {
-            let record = entry.record(EndReason::Active, self.options.sampling);
+            let record = FlowRecord {
+                interface: self.interface,
+                sampling: self.options.sampling,
+                ..entry.record(EndReason::Active)
+            };
             entry.next_part();
             self.counters.records += 1;
             records.push(Record::Flow(Box::new(record)));
@@ -373,7 +386,11 @@ impl FlowMeter {
 
     fn end(&mut self, flow: FlowIndex, reason: EndReason, records: &mut Vec<Record>) {
         let entry = self.table.at(flow);
-        let record = entry.record(reason, self.options.sampling);
+        let record = FlowRecord {
+            interface: self.interface,
+            sampling: self.options.sampling,
+            ..entry.record(reason)
+        };
         self.payload.release(&entry.texts);
         self.counters.records += 1;
         records.push(Record::Flow(Box::new(record)));

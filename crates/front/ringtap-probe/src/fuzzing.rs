@@ -54,6 +54,7 @@ pub fn meter(input: &[u8]) {
             ..FlowOptions::default()
         },
         secret,
+        None,
     );
     let (mut records, mut packets, mut sequence) = (Vec::new(), 0_u64, 0_u32);
     while let Some((&length, after)) = rest.split_first() {

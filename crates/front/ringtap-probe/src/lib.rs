@@ -18,6 +18,7 @@ mod interval;
 mod ledger;
 pub mod library;
 mod merge;
+mod outside;
 mod packet;
 mod plan;
 mod probe;

@@ -11,7 +11,8 @@ use ringtap_filter::Headers;
 use ringtap_filter::hash::{self, Fragment, Ip, Link};
 use ringtap_pool::number::to_u32;
 
-use crate::record::FlowKey;
+use crate::outside::PacketOutside;
+use crate::record::{FlowKey, WayMarks};
 
 /// IP protocol numbers.
 pub(crate) const ICMP: u8 = 1;
@@ -40,6 +41,8 @@ pub(crate) struct Dissected<'a> {
     pub(crate) payload_bytes: u32,
     pub(crate) tcp: Option<TcpHeader>,
     pub(crate) fragment: Option<Fragment>,
+    pub(crate) marks: WayMarks,
+    pub(crate) outside: PacketOutside<'a>,
     /// Captured bytes from the IP header on, without the frame's padding.
     pub(crate) packet: &'a [u8],
     /// Offset of the payload in `packet`.
@@ -53,7 +56,7 @@ pub(crate) struct TcpHeader {
     pub(crate) flags: u8,
 }
 
-/// Addresses, ports, protocol and VLAN of a packet; [`FlowKey`] in fewer bytes.
+/// Addresses, ports, protocol, VLANs and tunnels of a packet; [`FlowKey`] in fewer bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct PacketKey {
     pub(crate) source: [u64; 2],
@@ -62,6 +65,8 @@ pub(crate) struct PacketKey {
     pub(crate) vlan: u16,
     pub(crate) protocol: u8,
     pub(crate) is_ipv6: bool,
+    /// Keyed hash of further VLANs and of tunnels, without identifiers that a receiver chooses; 0 without.
+    pub(crate) outside: u64,
 }
 
 impl<'a> Dissected<'a> {
@@ -77,7 +82,6 @@ impl<'a> Dissected<'a> {
         let ip = hash::ip(data, link, headers)?;
         // Files exist whose packets are longer than they claim.
         let frame_bytes = frame_bytes.max(to_u32(data.len()));
-        let vlan = u16::try_from(hash::vlan(data, link)).unwrap_or_default();
         // Of a frame that was cut, the captured bytes before the IP header are all there.
         let before = data.len() - (ip.header_length + ip.payload.len()).min(data.len());
         let ip_bytes = match ip.length {
@@ -87,7 +91,8 @@ impl<'a> Dissected<'a> {
         let (header_bytes, tcp) = transport(&ip);
         let headers_bytes = ip.header_length + header_bytes;
         let carries = matches!(ip.protocol, TCP | UDP);
-        let key = PacketKey::new(&ip, vlan);
+        let outside = PacketOutside::new(&ip);
+        let key = PacketKey::new(&ip, secret.hash_outside(&outside));
         Some(Dissected {
             time_ns,
             key,
@@ -100,9 +105,30 @@ impl<'a> Dissected<'a> {
             },
             tcp,
             fragment: ip.fragment,
+            marks: WayMarks {
+                traffic_class: ip.traffic_class,
+                is_sent: false,
+            },
+            outside,
             packet: cut(data.get(before..).unwrap_or_default(), ip_bytes),
             payload_at: headers_bytes,
         })
+    }
+
+    /// Identifier of an ICMP query or reply.
+    pub(crate) fn icmp_identifier(&self) -> Option<u16> {
+        let kind = u8::try_from(self.key.ports.0 >> 8).unwrap_or_default();
+        let has_identifier = match self.key.protocol {
+            // Echo, timestamp, information and address mask (RFC 792, 950).
+            ICMP => matches!(kind, 0 | 8 | 13..=18),
+            // Echo (RFC 4443).
+            ICMPV6 => matches!(kind, 128 | 129),
+            _ => false,
+        };
+        let at = self.payload_at;
+        let bytes = self.packet.get(at + 4..)?.first_chunk()?;
+        let is_whole = self.fragment.is_none();
+        (has_identifier && is_whole).then(|| u16::from_be_bytes(*bytes))
     }
 
     /// Captured payload of TCP or UDP.
@@ -139,7 +165,7 @@ fn transport(ip: &Ip<'_>) -> (usize, Option<TcpHeader>) {
 }
 
 impl PacketKey {
-    fn new(ip: &Ip<'_>, vlan: u16) -> Self {
+    fn new(ip: &Ip<'_>, outside: u64) -> Self {
         let ports = match ip.protocol {
             ICMP | ICMPV6 if ip.fragment.is_none() => {
                 let head = ip.payload.first_chunk().copied().unwrap_or_default();
@@ -151,9 +177,10 @@ impl PacketKey {
             source: words(ip.source),
             destination: words(ip.destination),
             ports,
-            vlan,
+            vlan: ip.vlans[0],
             protocol: ip.protocol,
             is_ipv6: ip.source.len() == 16,
+            outside,
         }
     }
 
@@ -208,6 +235,14 @@ pub(crate) fn icmp_ports(protocol: u8, number: u16) -> (u16, u16) {
     (number, answer)
 }
 
+/// An address of 4 or 16 bytes.
+pub(crate) fn ip_address(bytes: &[u8]) -> IpAddr {
+    match bytes.first_chunk::<16>() {
+        Some(six) => Ipv6Addr::from(*six).into(),
+        None => Ipv4Addr::from(bytes.first_chunk().copied().unwrap_or_default()).into(),
+    }
+}
+
 /// An address as a number, upper half first.
 fn words(address: &[u8]) -> [u64; 2] {
     match address.as_chunks().0 {
@@ -239,7 +274,31 @@ impl Secret {
         };
         let ends = end(key.source, key.ports.0).wrapping_add(end(key.destination, key.ports.1));
         let rest = u64::from(key.vlan) << 8 | u64::from(key.protocol);
-        fold(ends ^ rest, self.0[3])
+        fold(ends ^ rest ^ key.outside, self.0[3])
+    }
+
+    /// Hash of VLANs and tunnels, the same for both directions; 0 without.
+    pub(crate) fn hash_outside(&self, outside: &PacketOutside<'_>) -> u64 {
+        if outside.is_empty() {
+            return 0;
+        }
+        let [second, third] = outside.inner_vlans.map(u64::from);
+        let mut sum = fold(second << 16 ^ third ^ self.0[1], self.0[2]);
+        for tunnel in outside.tunnels.iter().flatten() {
+            let end = |address: &[u8]| {
+                let [upper, lower] = words(address);
+                fold(fold(upper ^ self.0[0], self.0[3]) ^ lower, self.0[1])
+            };
+            let ends = end(tunnel.source).wrapping_add(end(tunnel.destination));
+            let identifier = match tunnel.kind.has_identifier_of_receiver() {
+                true => 0,
+                false => 1 + u64::from(tunnel.identifier.unwrap_or_default()),
+            };
+            let kind = tunnel.kind as u64;
+            let number = identifier << 24 ^ u64::from(tunnel.vlan) << 8 ^ kind;
+            sum = fold(fold(sum ^ number, self.0[0]) ^ ends, self.0[2]);
+        }
+        sum.max(1)
     }
 }
 

@@ -13,6 +13,8 @@ use ringtap_capture::meter::KernelMeter;
 use ringtap_filter::LinkType;
 use ringtap_filter::hash::Link;
 use ringtap_pool::number::to_u32;
+use rustix::net::netdevice::name_to_index;
+use rustix::net::{AddressFamily, SocketType};
 
 use crate::analysis::AnalysisPlace;
 use crate::control::{PlanBoard, ProbeControl};
@@ -90,6 +92,10 @@ impl Probe {
     ) -> Result<Self, ProbeError> {
         plan.check(captures.len()).map_err(ProbeError::Plan)?;
         let links: Result<Vec<_>, _> = captures.iter().map(link_of).collect();
+        let interface = match &meter {
+            Some(meter) => Some(meter.interface_index()),
+            None => captures.first().and_then(interface_of),
+        };
         let outlets = Arc::new(ExportQueues::start(exporters, when_full)?);
         let (sender, reports) = mpsc::sync_channel(REPORTS);
         let workers = captures.len();
@@ -110,6 +116,7 @@ impl Probe {
                     AnalysisPlace::Kernel => 1,
                 },
                 link,
+                interface,
                 secret,
                 outlets: Arc::clone(&outlets),
                 reports: sender.clone(),
@@ -259,6 +266,13 @@ pub fn usual_workers() -> NonZeroU32 {
 fn link_of(capture: &Capture) -> Result<Link, ProbeError> {
     let link_type = capture.facts().link_type;
     Link::of(LinkType(link_type)).ok_or(ProbeError::LinkType(link_type))
+}
+
+/// Index of the interface that a capture reads, if this network namespace has it.
+fn interface_of(capture: &Capture) -> Option<u32> {
+    let name = capture.facts().interface.as_ref()?;
+    let socket = rustix::net::socket(AddressFamily::INET, SocketType::DGRAM, None).ok()?;
+    name_to_index(&socket, name).ok()
 }
 
 /// The counters of all workers together; they balance if those of each worker do.

@@ -7,6 +7,8 @@
 use std::net::IpAddr;
 
 pub use crate::connection::TcpEnd;
+pub use crate::outside::{Outside, Tunnel};
+pub use ringtap_filter::hash::TunnelKind;
 
 /// One result.
 #[derive(Clone, Debug, PartialEq)]
@@ -19,15 +21,23 @@ pub enum Record {
     Measurement(Box<Measurement>),
 }
 
-/// Packets of both directions with the same addresses, ports, protocol and VLAN.
+/// Packets of both directions with the same addresses, ports, protocol, VLANs and tunnels.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FlowRecord {
     /// What the packets have in common.
     pub key: FlowKey,
+    /// Further VLANs and tunnels that they have in common; absent without.
+    pub outside: Option<Box<Outside>>,
     /// Packets from the originator.
     pub forward: OneWay,
     /// Packets to the originator.
     pub backward: OneWay,
+    /// Marks of the first packet from the originator, and of the first packet to it.
+    pub marks: [WayMarks; 2],
+    /// Index of the interface that was captured; absent for files.
+    pub interface: Option<u32>,
+    /// Identifier of the first ICMP query or reply (RFC 792, 4443), for messages that have one.
+    pub icmp_identifier: Option<u16>,
     /// Time from the first SYN to the ACK that completes the handshake, in nanoseconds.
     pub handshake_ns: Option<u64>,
     /// Time of the first packet with payload, of either direction.
@@ -78,15 +88,47 @@ pub struct OneWay {
     pub first_ns: u64,
     /// Time of the latest packet; 0 without packets.
     pub last_ns: u64,
-    /// TCP segments whose sequence numbers were seen before; the kernel's meter misses those whose first copy
-    /// another processor took.
-    pub retransmissions: u32,
+    /// TCP segments whose sequence numbers were seen before.
+    pub retransmissions: Retransmissions,
     /// TCP segments with RST; at most 65,535.
     pub resets: u16,
     /// All TCP flags seen, as in the TCP header.
     pub tcp_flags: u8,
     /// State of the end of the TCP connection that sent these packets.
     pub tcp_end: TcpEnd,
+}
+
+/// A number of TCP segments that is exact or not known: counts of the kernel's meter by several processors, at the
+/// same time, do not tell it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Retransmissions(u32);
+
+impl Retransmissions {
+    const UNKNOWN: u32 = u32::MAX;
+
+    /// The number, if it is exact.
+    #[must_use]
+    pub fn count(self) -> Option<u32> {
+        (self.0 != Self::UNKNOWN).then_some(self.0)
+    }
+
+    /// Adds segments; `None` if their number is not known.
+    pub(crate) fn add(&mut self, more: Option<u32>) {
+        let sum = self
+            .count()
+            .zip(more)
+            .map(|(own, more)| own.saturating_add(more));
+        self.0 = sum.map_or(Self::UNKNOWN, |sum| sum.min(Self::UNKNOWN - 1));
+    }
+}
+
+/// What the first packet of one direction of a flow carries beside its key.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct WayMarks {
+    /// The octet "type of service" of IPv4, or "traffic class" of IPv6: DSCP in the upper six bits, ECN below.
+    pub traffic_class: u8,
+    /// True if the host of the interface sent the packet, false if it received the packet.
+    pub is_sent: bool,
 }
 
 /// Texts that analyses of payload found in a flow.
@@ -227,6 +269,19 @@ impl FlowRecord {
     /// IP bytes of both directions.
     pub fn bytes(&self) -> u64 {
         self.forward.bytes.saturating_add(self.backward.bytes)
+    }
+}
+
+impl FlowRecord {
+    /// `ingress` or `egress` for the packets from the originator and to it, at the captured interface; absent without
+    /// packets, and for files.
+    pub(crate) fn directions(&self) -> [Option<&'static str>; 2] {
+        let word = |(way, marks): (&OneWay, WayMarks)| {
+            let word = if marks.is_sent { "egress" } else { "ingress" };
+            (way.packets > 0 && self.interface.is_some()).then_some(word)
+        };
+        let [forward, backward] = self.marks;
+        [(&self.forward, forward), (&self.backward, backward)].map(word)
     }
 }
 

@@ -17,6 +17,7 @@ use ringtap::{Batch, CapabilitySet, Capture, Next, limit_thread};
 use ringtap_filter::hash::Link;
 use ringtap_ipc::mutex::lock;
 use ringtap_ipc::time::now_ns;
+use ringtap_pool::format::flag;
 
 use crate::analysis::{AnalysisKind, AnalysisPlace, AnalysisPlan, Meter};
 use crate::control::{PlanBoard, SnapshotRequest};
@@ -146,6 +147,8 @@ pub(crate) struct WorkerSetup {
     /// Number of all workers, which share the memory for flows.
     pub(crate) workers: u32,
     pub(crate) link: Link,
+    /// Index of the captured interface, if the capture is of one.
+    pub(crate) interface: Option<u32>,
     pub(crate) secret: Secret,
     pub(crate) outlets: Arc<ExportQueues>,
     pub(crate) reports: SyncSender<WorkerReport>,
@@ -231,7 +234,10 @@ impl ProbeWorker {
             captured += 1;
             let (data, wire_length) = (packet.data, slot.wire_length);
             match Dissected::new(slot.time_ns, data, wire_length, link, headers, &secret) {
-                Some(dissected) => together.push(dissected),
+                Some(mut dissected) => {
+                    dissected.marks.is_sent = slot.flags & flag::OUT != 0;
+                    together.push(dissected);
+                }
                 None => not_ip += 1,
             }
             if together.len() == PACKETS_TOGETHER {
@@ -414,7 +420,7 @@ impl ProbeWorker {
                     Some(at) => flows_left.swap_remove(at),
                     None => NamedFlows {
                         name: one.name.clone(),
-                        meter: FlowMeter::new(options, self.setup.secret),
+                        meter: FlowMeter::new(options, self.setup.secret, self.setup.interface),
                         counters: self.setup.counters.analysis(&one.name),
                     },
                 });

@@ -15,9 +15,7 @@ use std::time::{Duration, Instant};
 
 use ringtap_ipc::doorbell::DoorbellWatch;
 use ringtap_ipc::event::{Event, sleep_until_readable};
-use ringtap_ipc::protocol::{
-    BridgeStatus, ConfigurationStatus, HubStatus, Refused, Snapshot,
-};
+use ringtap_ipc::protocol::{BridgeStatus, ConfigurationStatus, HubStatus, Refused, Snapshot};
 use ringtap_ipc::subscription::SubscriptionId;
 use ringtap_ipc::time::now_ns;
 use ringtap_pool::source::Source;

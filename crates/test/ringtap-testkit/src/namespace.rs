@@ -25,13 +25,14 @@ use rustix::{
 use crate::settle::{sending_cpu, settle};
 use crate::{Finished, LIMIT, Running, leftovers::stale_namespaces};
 
-/// Sends each line of hex digits on standard input as one frame, all from one CPU.
+/// Sends each line of hex digits on standard input as one frame, from these CPUs in turn.
 const INJECT: &str = "
 import os, socket, sys
-os.sched_setaffinity(0, [int(sys.argv[2])])
+cpus, every = [int(cpu) for cpu in sys.argv[2].split(',')], int(sys.argv[3])
 s = socket.socket(socket.AF_PACKET, socket.SOCK_RAW)
 s.bind((sys.argv[1], 0))
-for line in sys.stdin:
+for number, line in enumerate(sys.stdin):
+    if number % every == 0: os.sched_setaffinity(0, [cpus[number // every % len(cpus)]])
     s.send(bytes.fromhex(line))
 ";
 
@@ -177,10 +178,19 @@ impl Namespace {
     ///
     /// When a frame is refused, for instance because it is longer than the MTU.
     pub fn inject(&self, device: &str, frames: &[Vec<u8>]) {
-        let cpu = sending_cpu();
+        self.inject_from(&[sending_cpu()], frames.len().max(1), device, frames);
+    }
+
+    /// The same from several CPUs in turn, `every` frames from each.
+    ///
+    /// # Panics
+    ///
+    /// As [`Namespace::inject`].
+    pub fn inject_from(&self, cpus: &[usize], every: usize, device: &str, frames: &[Vec<u8>]) {
+        let list: Vec<_> = cpus.iter().map(ToString::to_string).collect();
         let mut command = self.command("python3");
         let mut child = command
-            .args(["-c", INJECT, device, &cpu.to_string()])
+            .args(["-c", INJECT, device, &list.join(","), &every.to_string()])
             .stdin(Stdio::piped())
             .spawn()
             .expect("python3 can be started");
@@ -198,7 +208,7 @@ impl Namespace {
         drop(stdin);
         let status = child.wait().expect("a child can be waited for");
         assert!(status.success(), "sending out of {device}: {status}");
-        settle(cpu);
+        cpus.iter().copied().for_each(settle);
     }
 
     /// A counter of `device` from the kernel, for instance `rx_packets` or `tx_dropped`.

@@ -8,6 +8,10 @@ use std::sync::atomic::{AtomicU32, AtomicU64};
 
 /// Words of a key.
 pub(super) const KEY_WORDS: usize = 10;
+/// Words of a key's further part.
+pub(super) const OUTSIDE_WORDS: usize = 12;
+/// Words of what the programs find in a packet's headers.
+const FOUND_WORDS: usize = 19;
 /// Ranges of frame lengths, the last for packets that are not IP.
 const SIZE_RANGES: usize = 8;
 /// Bytes of a packet, and as many behind them.
@@ -23,7 +27,7 @@ pub(super) struct MeterConfig {
     pub(super) buckets: u32,
     pub(super) signal_at: u32,
     pub(super) loops: u32,
-    pub(super) keys: [u64; KEY_WORDS + 1],
+    pub(super) keys: [u64; KEY_WORDS + OUTSIDE_WORDS + 1],
 }
 
 impl MeterConfig {
@@ -65,6 +69,7 @@ pub(super) struct FlowWords {
     pub(super) first_end: AtomicU32,
     pub(super) retransmissions: AtomicU32,
     pub(super) resets: AtomicU32,
+    pub(super) outside: [AtomicU32; OUTSIDE_WORDS],
 }
 
 /// Packets and bytes.
@@ -88,6 +93,8 @@ pub(super) struct MeterLaneWords {
     pub(super) nested: AtomicU64,
     pub(super) chained: AtomicU64,
     pub(super) sizes: [SizeWords; SIZE_RANGES],
+    outside: [AtomicU32; OUTSIDE_WORDS],
+    outer: [AtomicU32; FOUND_WORDS],
     bytes: [AtomicU64; LANE_BYTES / 8],
 }
 
@@ -107,10 +114,11 @@ mod tests {
     #[test]
     fn words_lie_where_the_programs_have_them() {
         let flow = places!(FlowWords: key, next, flags, packets, bytes, last_ns, first_ns, frame_bytes,
-            payload_bytes, first_payload_ns, first_ack_ns, expected, first_end, retransmissions, resets);
+            payload_bytes, first_payload_ns, first_ack_ns, expected, first_end, retransmissions, resets,
+            outside);
         same("meter", "rt_meter_flow", size_of::<FlowWords>(), &flow);
         let lane = places!(MeterLaneWords: busy, count, seen, analysed, full, nested, chained, sizes,
-            bytes);
+            outside, outer, bytes);
         same("meter", "rt_meter_lane", size_of::<MeterLaneWords>(), &lane);
         let half = places!(HalfWords: half);
         same("meter", "rt_meter_control", size_of::<HalfWords>(), &half);

@@ -2,7 +2,7 @@
 //! Balance modes: by hashes, VLANs, round-robin, and users' programs.
 
 use ringtap_capture::tap::{Direction, Mode, Tap, TapOptions};
-use ringtap_filter::hash::{HashKeys, HashSeed, Link};
+use ringtap_filter::hash::{HashKeys, HashSeed, Link, Tunnels};
 use ringtap_filter::{BUCKETS, Balance, BucketMasks, Headers, Rule, Rules, hash};
 use ringtap_pool::format::flag;
 use ringtap_pool::source::Source;
@@ -62,7 +62,8 @@ fn assert_same(packet: &Captured, context: &str) {
 }
 
 fn assert_same_as(packet: &Captured, data: &[u8], context: &str) {
-    let (inner, outer) = (Headers::Inner, Headers::Outer);
+    // The tunnels that the table marks for the kernel.
+    let (inner, outer) = (Tunnels::InKernel, Tunnels::None);
     let expected = [
         KEYS.flow(data, Link::Ethernet, outer),
         KEYS.flow(data, Link::Ethernet, inner),

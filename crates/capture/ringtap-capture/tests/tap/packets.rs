@@ -35,7 +35,11 @@ impl Maker {
     /// A port, often one of few, so that some are equal and some belong to tunnels.
     fn port(&mut self) -> [u8; 2] {
         match self.below(3) {
-            0 => self.one_of(&[53_u16, 80, 443, 2152, 4789]).to_be_bytes(),
+            0 => self
+                .one_of(&[
+                    53_u16, 53, 80, 80, 80, 443, 1701, 2152, 3544, 4789, 6081, 6635,
+                ])
+                .to_be_bytes(),
             1 => [0x10, self.byte() & 3],
             _ => [self.byte(), self.byte()],
         }
@@ -167,17 +171,30 @@ impl Maker {
 
     fn transport(&mut self, depth: u32) -> (u8, Vec<u8>) {
         let mut bytes = [self.port(), self.port()].concat();
-        match self.below(if depth == 0 { 12 } else { 5 }) {
+        match self.below(if depth == 0 { 22 } else { 5 }) {
             0 => (1, self.bytes(12)),
             1 => (132, [bytes, self.bytes(12)].concat()),
-            2 | 3 => (6, [bytes, self.bytes(20)].concat()),
+            2 | 3 | 20 | 21 => (6, [bytes, self.bytes(20)].concat()),
             4 | 5 => (17, [bytes, self.bytes(12)].concat()),
-            6 | 7 => (47, self.gre()),
+            6 | 7 | 12 | 13 => (47, self.gre()),
             8 | 9 => {
                 bytes[2..4].copy_from_slice(&4789_u16.to_be_bytes());
                 bytes.extend(self.bytes(4));
                 bytes.extend([self.one_of(&[8, 8, 8, 0, 0xff]), 0, 0, 0, 1, 2, 3, 0]);
                 (17, [bytes, self.ethernet(1)].concat())
+            }
+            14 => (4, self.ipv4(1)),
+            15 => (41, self.ipv6(1)),
+            16 => (self.one_of(&[4, 41, 115, 137]), self.ip(1).1),
+            17 | 18 => {
+                bytes[2..4].copy_from_slice(&6081_u16.to_be_bytes());
+                bytes.extend(self.bytes(4));
+                (17, [bytes, self.geneve()].concat())
+            }
+            19 => {
+                bytes[2..4].copy_from_slice(&6635_u16.to_be_bytes());
+                bytes.extend(self.bytes(4));
+                (17, [bytes, self.labels()].concat())
             }
             _ => {
                 bytes[2..4].copy_from_slice(&2152_u16.to_be_bytes());
@@ -189,7 +206,10 @@ impl Maker {
 
     fn gre(&mut self) -> Vec<u8> {
         let flags = self.one_of(&[0_u16, 0, 0x8000, 0x2000, 0x3000, 0xb000, 0x4000, 1]);
-        let kind = self.one_of(&[0x6558_u16, 0x0800, 0x86dd, 0x0800, 0x1234]);
+        let kinds = [
+            0x6558_u16, 0x0800, 0x86dd, 0x1234, 0x88be, 0x22eb, 0x8847, 0x8864,
+        ];
+        let kind = self.one_of(&kinds);
         let mut bytes = [flags.to_be_bytes(), kind.to_be_bytes()].concat();
         let options = [0x8000, 0x2000, 0x1000]
             .iter()
@@ -198,8 +218,57 @@ impl Maker {
         bytes.extend(match kind {
             0x6558 => self.ethernet(1),
             0x86dd => self.ipv6(1),
+            0x88be if flags & 0x1000 == 0 => self.ethernet(1),
+            0x88be | 0x22eb => self.erspan(),
+            0x8847 => self.labels(),
             _ => self.ipv4(1),
         });
+        bytes
+    }
+
+    fn erspan(&mut self) -> Vec<u8> {
+        let version = self.one_of(&[0x10, 0x10, 0x20, 0x20, 0x30]);
+        let mut bytes = vec![version, 1, self.byte(), self.byte(), 0, 0, 0, 1];
+        let (mut has_more, mut frame) = (0, 0);
+        if version == 0x20 {
+            (has_more, frame) = (self.one_of(&[0, 1]), self.one_of(&[0, 0, 2, 3]));
+            bytes.extend([0, 0, frame << 2, has_more]);
+        }
+        bytes.extend(vec![0; 8 * usize::from(has_more)]);
+        let inside = if frame == 2 {
+            self.ip(1).1
+        } else {
+            self.ethernet(1)
+        };
+        [bytes, inside].concat()
+    }
+
+    fn geneve(&mut self) -> Vec<u8> {
+        let words = self.one_of(&[0, 0, 1, 3]);
+        let kind = self
+            .one_of(&[0x6558_u16, 0x6558, 0x0800, 0x86dd, 0x8847])
+            .to_be_bytes();
+        let mut bytes = vec![
+            self.one_of(&[0, 0, 0, 0x40]) | words,
+            self.one_of(&[0, 0, 0x40, 0x80]),
+        ];
+        bytes.extend(kind);
+        bytes.extend([1, 2, 3, 0]);
+        bytes.extend(self.bytes(4 * usize::from(words)));
+        bytes.extend(match kind {
+            [0x65, 0x58] => self.ethernet(1),
+            [0x86, 0xdd] => self.ipv6(1),
+            [0x88, 0x47] => self.labels(),
+            _ => self.ipv4(1),
+        });
+        bytes
+    }
+
+    /// MPLS labels and an IP packet.
+    fn labels(&mut self) -> Vec<u8> {
+        let mut bytes = [0, 1, 0, 64].repeat(self.one_of(&[0, 0, 1, 3, 4]));
+        bytes.extend([0, 2, self.one_of(&[1, 1, 0xff, 0]), 64]);
+        bytes.extend(self.ip(1).1);
         bytes
     }
 

@@ -3,33 +3,29 @@
 //!
 //! Invariants
 //! - No byte outside the captured bytes is read, whatever lengths the packet claims.
-//! - Every walk is bounded: two tags, four labels, four extension headers, one tunnel.
+//! - Every walk is bounded: three tags, four labels, four extension headers, two tunnels.
 
 use super::Link;
-use crate::Headers;
+use super::tunnels::{self, MOST_LEVELS, TunnelHeader, Tunnels};
 
 const TAGS: [u16; 3] = [0x8100, 0x88a8, 0x9100];
-const IPV4: u16 = 0x0800;
-const IPV6: u16 = 0x86dd;
-const MPLS: [u16; 2] = [0x8847, 0x8848];
+pub(super) const IPV4: u16 = 0x0800;
+pub(super) const IPV6: u16 = 0x86dd;
+pub(super) const MPLS: [u16; 2] = [0x8847, 0x8848];
 const PPPOE_SESSION: u16 = 0x8864;
-const TRANSPARENT_ETHERNET: u16 = 0x6558;
 
 const HOP_BY_HOP: u8 = 0;
 const ROUTING: u8 = 43;
 const FRAGMENT: u8 = 44;
 const DESTINATION: u8 = 60;
 const TCP: u8 = 6;
-const UDP: u8 = 17;
-const GRE: u8 = 47;
+pub(super) const UDP: u8 = 17;
+pub(super) const GRE: u8 = 47;
 const SCTP: u8 = 132;
 
-const VXLAN_PORT: u16 = 4789;
-const GTP_PORT: u16 = 2152;
-
-const MOST_TAGS: usize = 2;
+const MOST_TAGS: usize = 3;
 const MOST_LABELS: usize = 4;
-const MOST_EXTENSIONS: usize = 4;
+pub(super) const MOST_EXTENSIONS: usize = 4;
 
 /// Upper 16 and lower 32 bits.
 pub(super) type Mac = (u16, u32);
@@ -60,6 +56,12 @@ pub struct Ip<'a> {
     pub header_length: usize,
     /// Place in a datagram, for a fragment.
     pub fragment: Option<Fragment>,
+    /// VLAN numbers of the frame, the outermost first; 0 without a tag.
+    pub vlans: [u16; MOST_TAGS],
+    /// Tunnels around the packet, the outermost first.
+    pub tunnels: [Option<TunnelHeader<'a>>; MOST_LEVELS],
+    /// The octet "type of service" of IPv4, or "traffic class" of IPv6.
+    pub traffic_class: u8,
 }
 
 /// Place of a fragment in its datagram.
@@ -84,14 +86,37 @@ impl Ip<'_> {
     }
 }
 
-pub(super) fn dissect(data: &[u8], link: Link, headers: Headers) -> ParsedPacket<'_> {
-    let outer = match link {
+/// The innermost packet that can be reached.
+pub(super) fn dissect(data: &[u8], link: Link, tunnels: Tunnels) -> ParsedPacket<'_> {
+    let mut packet = outer(data, link);
+    for _ in 0..tunnels.levels() {
+        let ParsedPacket::Ip(ip) = &packet else { break };
+        match tunnels::enter(ip, tunnels) {
+            Some(inner) => packet = inner,
+            None => break,
+        }
+    }
+    packet
+}
+
+/// The innermost IP packet that can be reached.
+pub(super) fn innermost_ip(data: &[u8], link: Link, tunnels: Tunnels) -> Option<Ip<'_>> {
+    let ParsedPacket::Ip(mut ip) = outer(data, link) else {
+        return None;
+    };
+    for _ in 0..tunnels.levels() {
+        let Some(ParsedPacket::Ip(inner)) = tunnels::enter(&ip, tunnels) else {
+            break;
+        };
+        ip = inner;
+    }
+    Some(ip)
+}
+
+fn outer(data: &[u8], link: Link) -> ParsedPacket<'_> {
+    match link {
         Link::Ethernet => ethernet(data),
         other => without_macs(data, other).map_or(ParsedPacket::TooShort, ParsedPacket::Ip),
-    };
-    match &outer {
-        ParsedPacket::Ip(ip) if headers == Headers::Inner => inner(ip).unwrap_or(outer),
-        _ => outer,
     }
 }
 
@@ -120,7 +145,7 @@ fn link_header(data: &[u8], link: Link) -> Option<(u16, usize)> {
 }
 
 /// The ethertype of an IP packet, by its first byte.
-fn ethertype_of_version(data: &[u8]) -> Option<u16> {
+pub(super) fn ethertype_of_version(data: &[u8]) -> Option<u16> {
     match data.first()? >> 4 {
         4 => Some(IPV4),
         6 => Some(IPV6),
@@ -146,19 +171,21 @@ fn ethertype_of_ppp(protocol: [u8; 2]) -> Option<u16> {
     }
 }
 
-fn ethernet(data: &[u8]) -> ParsedPacket<'_> {
+pub(super) fn ethernet(data: &[u8]) -> ParsedPacket<'_> {
     let Some((macs, ethertype)) = macs(data).zip(u16_at(data, 12)) else {
         return ParsedPacket::TooShort;
     };
-    let (ethertype, at) = after_tags(data, ethertype, 14);
+    let (ethertype, at, vlans) = after_tags(data, ethertype, 14);
     let ip = ip_or_labels(data, ethertype, at);
+    let ip = ip.map(|ip| Ip { vlans, ..ip });
     ip.map_or(ParsedPacket::Ethernet { macs, ethertype }, ParsedPacket::Ip)
 }
 
 fn without_macs(data: &[u8], link: Link) -> Option<Ip<'_>> {
     let (ethertype, at) = link_header(data, link)?;
-    let (ethertype, at) = after_tags(data, ethertype, at);
-    ip_or_labels(data, ethertype, at)
+    let (ethertype, at, vlans) = after_tags(data, ethertype, at);
+    let ip = ip_or_labels(data, ethertype, at)?;
+    Some(Ip { vlans, ..ip })
 }
 
 /// The IP packet at an offset, or behind MPLS labels or a PPPoE header there.
@@ -173,7 +200,7 @@ fn ip_or_labels(data: &[u8], ethertype: u16, at: usize) -> Option<Ip<'_>> {
 }
 
 /// The ethertype of the packet behind MPLS labels, and their length.
-fn after_labels(data: &[u8]) -> Option<(u16, usize)> {
+pub(super) fn after_labels(data: &[u8]) -> Option<(u16, usize)> {
     let is_last = |label: &[u8; 4]| label[2] & 1 != 0;
     let mut labels = data.as_chunks().0.iter().take(MOST_LABELS);
     let length = 4 * (1 + labels.position(is_last)?);
@@ -188,16 +215,20 @@ fn after_pppoe(data: &[u8]) -> Option<(u16, usize)> {
     }
 }
 
-/// The ethertype behind VLAN tags, and the offset behind it.
-fn after_tags(data: &[u8], mut ethertype: u16, mut at: usize) -> (u16, usize) {
-    for _ in 0..MOST_TAGS {
-        match u16_at(data, at + 2) {
-            Some(next) if TAGS.contains(&ethertype) => ethertype = next,
-            _ => break,
+/// The ethertype behind VLAN tags, the offset behind it, and the numbers of the VLANs.
+fn after_tags(data: &[u8], mut ethertype: u16, mut at: usize) -> (u16, usize, [u16; MOST_TAGS]) {
+    let mut vlans = [0; MOST_TAGS];
+    for vlan in &mut vlans {
+        if !TAGS.contains(&ethertype) {
+            break;
         }
+        let Some((tag, next)) = u16_at(data, at).zip(u16_at(data, at + 2)) else {
+            break;
+        };
+        (*vlan, ethertype) = (tag & 0x0fff, next);
         at += 4;
     }
-    (ethertype, at)
+    (ethertype, at, vlans)
 }
 
 fn macs(data: &[u8]) -> Option<(Mac, Mac)> {
@@ -205,16 +236,12 @@ fn macs(data: &[u8]) -> Option<(Mac, Mac)> {
     Some((mac(0)?, mac(6)?))
 }
 
-fn ip(data: &[u8], ethertype: u16) -> Option<Ip<'_>> {
+pub(super) fn ip(data: &[u8], ethertype: u16) -> Option<Ip<'_>> {
     match ethertype {
         IPV4 => ipv4(data),
         IPV6 => ipv6(data),
         _ => None,
     }
-}
-
-fn ip_by_version(data: &[u8]) -> Option<Ip<'_>> {
-    ip(data, ethertype_of_version(data)?)
 }
 
 fn ipv4(data: &[u8]) -> Option<Ip<'_>> {
@@ -238,6 +265,9 @@ fn ipv4(data: &[u8]) -> Option<Ip<'_>> {
         length: u16_at(header, 2)?.into(),
         header_length: length,
         fragment,
+        vlans: [0; MOST_TAGS],
+        tunnels: [None; MOST_LEVELS],
+        traffic_class: header[1],
     })
 }
 
@@ -258,6 +288,9 @@ fn ipv6(data: &[u8]) -> Option<Ip<'_>> {
         length: if length == 0 { 0 } else { 40 + length },
         header_length: at,
         fragment,
+        vlans: [0; MOST_TAGS],
+        tunnels: [None; MOST_LEVELS],
+        traffic_class: header[0] << 4 | header[1] >> 4,
     })
 }
 
@@ -294,86 +327,13 @@ fn first_ports(payload: &[u8]) -> Option<(u16, u16)> {
     Some((u16_at(payload, 0)?, u16_at(payload, 2)?))
 }
 
-/// The packet inside a tunnel.
-fn inner<'a>(outer: &Ip<'a>) -> Option<ParsedPacket<'a>> {
-    if outer.fragment.is_some() {
-        return None;
-    }
-    let payload = outer.payload;
-    match (outer.protocol, outer.ports.1) {
-        (GRE, _) => gre(payload),
-        (UDP, VXLAN_PORT) => vxlan(payload.get(8..)?),
-        (UDP, GTP_PORT) => gtp(payload.get(8..)?),
-        _ => None,
-    }
-}
-
-fn inner_ethernet(data: &[u8]) -> Option<ParsedPacket<'_>> {
-    match ethernet(data) {
-        ParsedPacket::TooShort => None,
-        packet => Some(packet),
-    }
-}
-
-fn vxlan(data: &[u8]) -> Option<ParsedPacket<'_>> {
-    let header: &[u8; 8] = data.first_chunk()?;
-    if header[0] & 0x08 == 0 {
-        return None;
-    }
-    inner_ethernet(&data[8..])
-}
-
-fn gre(data: &[u8]) -> Option<ParsedPacket<'_>> {
-    let (flags, kind) = (u16_at(data, 0)?, u16_at(data, 2)?);
-    if flags & 0x4007 != 0 {
-        return None;
-    }
-    let options = [0x8000, 0x2000, 0x1000]
-        .iter()
-        .filter(|&&bit| flags & bit != 0);
-    let payload = data.get(4 + 4 * options.count()..)?;
-    match kind {
-        TRANSPARENT_ETHERNET => inner_ethernet(payload),
-        kind => ip(payload, kind).map(ParsedPacket::Ip),
-    }
-}
-
-fn gtp(data: &[u8]) -> Option<ParsedPacket<'_>> {
-    let header: &[u8; 8] = data.first_chunk()?;
-    if header[0] & 0xf0 != 0x30 || header[1] != 255 {
-        return None;
-    }
-    let mut rest = &data[8..];
-    if header[0] & 0x07 != 0 {
-        let options: &[u8; 4] = rest.first_chunk()?;
-        rest = &rest[4..];
-        if header[0] & 0x04 != 0 {
-            rest = after_gtp_extensions(options[3], rest)?;
-        }
-    }
-    ip_by_version(rest).map(ParsedPacket::Ip)
-}
-
-fn after_gtp_extensions(first: u8, mut data: &[u8]) -> Option<&[u8]> {
-    let mut next = first;
-    for _ in 0..MOST_EXTENSIONS {
-        if next == 0 {
-            return Some(data);
-        }
-        let length = 4 * usize::from(*data.first()?);
-        next = *data.get(..length)?.last()?;
-        data = &data[length..];
-    }
-    (next == 0).then_some(data)
-}
-
-fn u16_at(data: &[u8], at: usize) -> Option<u16> {
+pub(super) fn u16_at(data: &[u8], at: usize) -> Option<u16> {
     data.get(at..)?
         .first_chunk()
         .map(|bytes| u16::from_be_bytes(*bytes))
 }
 
-fn u32_at(data: &[u8], at: usize) -> Option<u32> {
+pub(super) fn u32_at(data: &[u8], at: usize) -> Option<u32> {
     data.get(at..)?
         .first_chunk()
         .map(|bytes| u32::from_be_bytes(*bytes))

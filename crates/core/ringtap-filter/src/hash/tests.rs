@@ -4,21 +4,22 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::Headers;
 
 const MACS: [u8; 12] = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11];
 
-fn ethernet(ethertype: u16, payload: &[u8]) -> Vec<u8> {
+pub(super) fn ethernet(ethertype: u16, payload: &[u8]) -> Vec<u8> {
     [&MACS[..], &ethertype.to_be_bytes(), payload].concat()
 }
 
-fn ipv4(protocol: u8, hosts: (u8, u8), fragment: u16, payload: &[u8]) -> Vec<u8> {
+pub(super) fn ipv4(protocol: u8, hosts: (u8, u8), fragment: u16, payload: &[u8]) -> Vec<u8> {
     let mut header = vec![0x45, 0, 0, 0, 0, 0, 0, 0, 64, protocol, 0, 0];
     header[6..8].copy_from_slice(&fragment.to_be_bytes());
     header.extend([10, 0, 0, hosts.0, 10, 0, 0, hosts.1]);
     [header, payload.to_vec()].concat()
 }
 
-fn ipv6(next: u8, hosts: (u8, u8), payload: &[u8]) -> Vec<u8> {
+pub(super) fn ipv6(next: u8, hosts: (u8, u8), payload: &[u8]) -> Vec<u8> {
     let mut header = vec![0x60, 0, 0, 0, 0, 0, next, 64];
     for host in [hosts.0, hosts.1] {
         header.extend([
@@ -28,13 +29,13 @@ fn ipv6(next: u8, hosts: (u8, u8), payload: &[u8]) -> Vec<u8> {
     [header, payload.to_vec()].concat()
 }
 
-fn transport(source: u16, destination: u16, payload: &[u8]) -> Vec<u8> {
+pub(super) fn transport(source: u16, destination: u16, payload: &[u8]) -> Vec<u8> {
     let (source, destination) = (source.to_be_bytes(), destination.to_be_bytes());
     [&source[..], &destination, &[0, 8, 0, 0], payload].concat()
 }
 
 /// An Ethernet packet of one UDP connection, there or back.
-fn udp(is_there: bool) -> Vec<u8> {
+pub(super) fn udp(is_there: bool) -> Vec<u8> {
     let (hosts, ports) = match is_there {
         true => ((1, 2), (1000, 53)),
         false => ((2, 1), (53, 1000)),
@@ -46,13 +47,13 @@ fn udp(is_there: bool) -> Vec<u8> {
 }
 
 // Computed from the definition by a program in another language.
-const UDP_HASH: u32 = 0x51f2_7f4c;
+pub(super) const UDP_HASH: u32 = 0x51f2_7f4c;
 const ADDRESSES_HASH: u32 = 0xa104_7c74;
-const TCP6_HASH: u32 = 0xfd96_963b;
+pub(super) const TCP6_HASH: u32 = 0xfd96_963b;
 const ARP_HASH: u32 = 0x5507_f19c;
 const PORTLESS_HASH: u32 = 0x2f3c_f41d;
 
-const KEYS: HashKeys = HashKeys::new(HashSeed(0x0123_4567_89ab_cdef));
+pub(super) const KEYS: HashKeys = HashKeys::new(HashSeed(0x0123_4567_89ab_cdef));
 
 fn outer(data: &[u8]) -> u32 {
     KEYS.flow(data, Link::Ethernet, Headers::Outer)
@@ -152,8 +153,12 @@ fn tags_are_seen_through_and_named_by_vlan() {
     assert_eq!(outer(&double), UDP_HASH);
     assert_eq!(vlan(&double, Link::Ethernet), 9);
     assert_eq!(vlan(&udp(true), Link::Ethernet), 0);
-    let three = tagged(&[0x81, 0, 0, 1, 0x81, 0, 0, 2, 0x91, 0, 0, 3]);
-    assert_ne!(outer(&three), UDP_HASH);
+    let three = tagged(&[0x81, 0, 0, 1, 0x81, 0, 0x20, 2, 0x91, 0, 0, 3]);
+    assert_eq!(outer(&three), UDP_HASH);
+    let ip = ip(&three, Link::Ethernet, Headers::Outer).expect("IP");
+    assert_eq!(ip.vlans, [1, 2, 3]);
+    let four = tagged(&[0x81, 0, 0, 1].repeat(4));
+    assert_ne!(outer(&four), UDP_HASH);
 }
 
 #[test]

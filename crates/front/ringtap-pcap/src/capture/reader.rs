@@ -71,8 +71,14 @@ impl PacketReader {
 
     /// Prepares the handle's window and wake-up for this reader.
     pub(crate) fn begin(&mut self, token: &HandleToken) -> Result<(), LibpcapError> {
-        let copy = self.copy.as_mut().map_or(ptr::null_mut(), |copy| copy.as_mut_ptr());
-        token.door.window.begin(copy, self.snap_bytes, self.nanoseconds);
+        let copy = self
+            .copy
+            .as_mut()
+            .map_or(ptr::null_mut(), |copy| copy.as_mut_ptr());
+        token
+            .door
+            .window
+            .begin(copy, self.snap_bytes, self.nanoseconds);
         self.listen(token)
     }
 

@@ -156,7 +156,11 @@ mod tests {
             ("vlan 7 and udp", &[], false),
             ("not vlan", &[0x8100], false),
         ] {
-            assert_eq!(matches(filter, &packet(tags, 53)), passes, "{filter} {tags:x?}");
+            assert_eq!(
+                matches(filter, &packet(tags, 53)),
+                passes,
+                "{filter} {tags:x?}"
+            );
         }
     }
 

@@ -107,11 +107,20 @@ int main(int argc, char **argv) {
     let mut compiler = Command::new("cc");
     compiler.arg("-o").args([&program, &file]);
     assert!(compiler.status().expect("a C compiler").success());
-    let names = ["libpcap.so.1", "libpcap.so.0.8", "libpcap.so", "libpcap.so.0.8"];
+    let names = [
+        "libpcap.so.1",
+        "libpcap.so.0.8",
+        "libpcap.so",
+        "libpcap.so.0.8",
+    ];
     let mut command = Command::new(ringtap(prefix));
     command.args(["exec", "--"]).arg(&program).args(names);
     let told = Running::start(command).wait(LIMIT).success().stdout;
-    assert_eq!(told.matches("through Ringtap").count(), names.len(), "{told}");
+    assert_eq!(
+        told.matches("through Ringtap").count(),
+        names.len(),
+        "{told}"
+    );
 }
 
 #[test]

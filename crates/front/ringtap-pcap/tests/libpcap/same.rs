@@ -37,14 +37,7 @@ pub(crate) fn build(name: &str) -> PathBuf {
     ));
     let output = Command::new(compiler)
         .args([
-            standard,
-            "-Wall",
-            "-Wextra",
-            "-Werror",
-            "-O1",
-            "-g",
-            "-pthread",
-            "-o",
+            standard, "-Wall", "-Wextra", "-Werror", "-O1", "-g", "-pthread", "-o",
         ])
         .args([&program, &source])
         .arg("-lpcap")

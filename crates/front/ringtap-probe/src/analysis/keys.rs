@@ -71,6 +71,7 @@ impl KeyPart {
             ports: (0, 0),
             vlan: 0,
             protocol: 0,
+            outside: 0,
             ..*key
         };
         let reversed = key.reversed();
@@ -98,7 +99,11 @@ impl KeyPart {
                 is_ipv6: false,
                 ..nothing
             },
-            KeyPart::Flow => PacketKey { vlan: 0, ..ordered },
+            KeyPart::Flow => PacketKey {
+                vlan: 0,
+                outside: 0,
+                ..ordered
+            },
             KeyPart::SourceNet(bits) => PacketKey {
                 source: network(key.source, bits, key.is_ipv6),
                 ..nothing
@@ -172,6 +177,7 @@ mod tests {
             vlan: 3,
             protocol: 6,
             is_ipv6,
+            outside: 0,
         };
         let part = KeyPart::of_text("source/20").expect("a part");
         let text = |key| part.text(&part.of(&key));

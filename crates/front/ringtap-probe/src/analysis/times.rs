@@ -232,7 +232,9 @@ impl PacketGaps {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::outside::PacketOutside;
     use crate::packet::{PacketKey, TCP, TcpHeader};
+    use crate::record::WayMarks;
 
     fn packet(time_ns: u64, port: u16, flags: u8) -> Dissected<'static> {
         let key = PacketKey {
@@ -242,6 +244,7 @@ mod tests {
             vlan: 0,
             protocol: TCP,
             is_ipv6: false,
+            outside: 0,
         };
         let backward = flags & (SYN | ACK) == SYN | ACK;
         Dissected {
@@ -253,6 +256,11 @@ mod tests {
             payload_bytes: 0,
             tcp: Some(TcpHeader { sequence: 0, flags }),
             fragment: None,
+            marks: WayMarks::default(),
+            outside: PacketOutside {
+                inner_vlans: [0; 2],
+                tunnels: [None; 2],
+            },
             packet: &[],
             payload_at: 0,
         }

@@ -107,6 +107,7 @@ mod tests {
             vlan: 0,
             protocol: 0,
             is_ipv6: false,
+            outside: 0,
         }
     }
 

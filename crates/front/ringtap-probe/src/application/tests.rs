@@ -35,7 +35,7 @@ impl Inspected {
     fn new(options: FlowOptions) -> Self {
         let secret = Secret::random();
         Inspected {
-            meter: FlowMeter::new(options, secret),
+            meter: FlowMeter::new(options, secret, None),
             secret,
             records: Vec::new(),
             now_ns: START,

@@ -8,6 +8,8 @@
 
 mod fields;
 mod message;
+mod options;
+mod outside;
 mod pace;
 mod socket;
 
@@ -15,12 +17,15 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::num::NonZeroU32;
 use std::str::FromStr;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use super::{ExportError, Exporter};
+use ringtap_pool::number::to_u64;
+
+use super::{ExportError, Exporter, FlowSum};
 use crate::record::{FlowRecord, Record};
 use fields::data_records;
-use message::FlowMessage;
+use message::{FlowMessage, SentTemplates};
+use options::SentSum;
 use pace::SendingPace;
 use socket::{CollectorSocket, SendOutcome};
 
@@ -79,13 +84,17 @@ pub struct FlowExporter {
     socket: CollectorSocket,
     /// Identifies the probe among those of one address.
     domain: u32,
-    template_every: Duration,
-    /// When the templates are due again; `None`: with the next message.
-    templates_due: Option<Instant>,
+    templates: SentTemplates,
+    /// One flow in this many was analysed, as the collector knows it.
+    sampling: u32,
     /// Data records (IPFIX) or messages (NetFlow v9) sent so far.
     sequence: u32,
     pace: SendingPace,
-    lost: u64,
+    sent: SentSum,
+    /// Flows that found the queue full, those that found no connection, and those that were lost later.
+    not_queued: FlowSum,
+    refused: FlowSum,
+    lost: FlowSum,
     /// The last failure since the last [`Exporter::tick`].
     failure: Option<ExportError>,
 }
@@ -119,11 +128,14 @@ impl FlowExporter {
             protocol,
             socket: CollectorSocket::new(collector)?,
             domain,
-            template_every,
-            templates_due: None,
+            templates: SentTemplates::new(template_every),
+            sampling: 1,
             sequence: 0,
             pace: SendingPace::default(),
-            lost: 0,
+            sent: SentSum::default(),
+            not_queued: FlowSum::default(),
+            refused: FlowSum::default(),
+            lost: FlowSum::default(),
             failure: None,
         })
     }
@@ -137,40 +149,60 @@ impl FlowExporter {
         }
     }
 
-    /// A message for this flow and others, with the templates in front if they are due.
+    /// A message for this flow and others; after a record of the sampling, if the collector does not know it.
     fn message(&mut self, first: &FlowRecord) -> FlowMessage {
-        let mut message = FlowMessage::new(self.protocol, first);
-        let now = Instant::now();
-        if self.templates_due.is_none_or(|due| due <= now) {
-            message.put_templates();
-            self.templates_due = now.checked_add(self.template_every);
+        let mut message = FlowMessage::new(self.protocol, Some(first));
+        if self.must_tell_sampling(first) {
+            for record in options::sampling(self.protocol, first.sampling, self.domain) {
+                message.put_options(&record, &mut self.templates);
+            }
+            self.sampling = first.sampling;
         }
         message
     }
 
+    fn must_tell_sampling(&self, flow: &FlowRecord) -> bool {
+        let is_due = flow.sampling > 1 && self.templates.is_due(options::SAMPLING);
+        flow.sampling != self.sampling || is_due
+    }
+
     fn send(&mut self, message: FlowMessage) {
-        let (flows, records) = (message.flows(), message.records());
+        let (flows, (flow_records, options_records)) = (message.flows(), message.records());
         let bytes = message.finish(self.sequence, self.domain);
         self.sequence = self.sequence.wrapping_add(match self.protocol {
             FlowProtocol::NetflowV9 => 1,
-            _ => records,
+            _ => flow_records + options_records,
         });
-        self.pace.wait(flows);
+        self.pace.wait(flow_records);
         match self.socket.send(&bytes, flows) {
-            SendOutcome::All => {}
+            SendOutcome::All => {
+                self.sent.messages += 1;
+                self.sent.flow_records += u64::from(flow_records);
+                self.sent.octets += to_u64(bytes.len());
+            }
             SendOutcome::Lost(lost, failure) => {
-                self.lost += u64::from(lost);
+                self.lost += lost;
                 self.failure = Some(failure);
-                self.templates_due = None;
+                self.templates.forget();
             }
         }
+    }
+
+    /// Sends the statistics of this exporter.
+    fn send_statistics(&mut self) {
+        let mut message = FlowMessage::new(self.protocol, None);
+        let not_sent = self.not_queued + self.refused + self.lost;
+        for record in options::statistics(self.sent, not_sent, self.domain) {
+            message.put_options(&record, &mut self.templates);
+        }
+        self.send(message);
     }
 
     /// Connects if the connection broke, and begins a new session then.
     fn connect(&mut self) -> Result<(), ExportError> {
         if self.socket.connect()? {
             self.sequence = 0;
-            self.templates_due = None;
+            self.templates.forget();
         }
         Ok(())
     }
@@ -193,18 +225,22 @@ impl Exporter for FlowExporter {
     }
 
     fn write(&mut self, records: &[Record]) -> Result<(), ExportError> {
-        self.connect()?;
+        if let Err(error) = self.connect() {
+            self.refused += FlowSum::of(records);
+            return Err(error);
+        }
         let mut message = None;
         for record in records {
             let Record::Flow(flow) = record else { continue };
             let mut current = message.take().unwrap_or_else(|| self.message(flow));
             let mut records: Vec<_> = data_records(flow, self.protocol, current.start()).collect();
-            if !current.has_room(flow, &records) {
+            let has_room = current.has_room(flow, &records, &self.templates);
+            if self.must_tell_sampling(flow) || !has_room {
                 self.send(current);
                 current = self.message(flow);
                 records = data_records(flow, self.protocol, current.start()).collect();
             }
-            current.put_flow(records);
+            current.put_flow(flow, records, &mut self.templates);
             message = Some(current);
         }
         if let Some(last) = message {
@@ -215,14 +251,23 @@ impl Exporter for FlowExporter {
 
     fn tick(&mut self) -> Result<(), ExportError> {
         self.connect()?;
+        if self.templates.is_due(options::STATISTICS) {
+            self.send_statistics();
+        }
         self.failure.take().map_or(Ok(()), Err)
     }
 
     fn flush(&mut self) -> Result<(), ExportError> {
+        self.connect()?;
+        self.send_statistics();
         self.failure.take().map_or(Ok(()), Err)
     }
 
+    fn not_queued(&mut self, flows: FlowSum) {
+        self.not_queued = flows;
+    }
+
     fn lost(&self) -> u64 {
-        self.lost
+        self.lost.flows
     }
 }

@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 use super::lines::LineOutput;
 use super::{ExportError, Exporter};
 use crate::analysis::protocol_word;
-use crate::record::{Details, DnsRecord, FlowKey, FlowRecord, Measurement, Record};
+use crate::record::{Details, DnsRecord, FlowKey, FlowRecord, Measurement, OneWay, Record, Tunnel};
 
 /// Writes records as lines of JSON.
 pub struct JsonLines<W> {
@@ -100,18 +100,22 @@ fn flow_object(flow: &FlowRecord) -> Value {
     };
     let is_tcp = key.protocol == 6;
     let of_tcp = |value: u64| is_tcp.then(|| value.into());
+    let again = |way: &OneWay| of_tcp(way.retransmissions.count()?.into());
     let above = |least: u64, value: u64| (value > least).then(|| value.into());
-    let optional: [(&str, Option<Value>); 9] = [
+    let [there, back] = flow.directions();
+    let direction = |word: Option<&str>| word.map(Into::into);
+    let [from_marks, to_marks] = flow.marks;
+    let optional: [(&str, Option<Value>); 15] = [
         ("orig_tcp_flags", of_tcp(forward.tcp_flags.into())),
         ("resp_tcp_flags", of_tcp(backward.tcp_flags.into())),
-        (
-            "orig_retransmissions",
-            of_tcp(forward.retransmissions.into()),
-        ),
-        (
-            "resp_retransmissions",
-            of_tcp(backward.retransmissions.into()),
-        ),
+        ("orig_retransmissions", again(forward)),
+        ("resp_retransmissions", again(backward)),
+        ("orig_tos", above(0, from_marks.traffic_class.into())),
+        ("resp_tos", above(0, to_marks.traffic_class.into())),
+        ("interface", flow.interface.map(Into::into)),
+        ("orig_direction", direction(there)),
+        ("resp_direction", direction(back)),
+        ("icmp_identifier", flow.icmp_identifier.map(Into::into)),
         ("vlan", above(0, key.vlan.into())),
         ("handshake_rtt", flow.handshake_ns.map(seconds)),
         ("first_payload_ts", flow.first_payload_ns.map(seconds)),
@@ -123,7 +127,48 @@ fn flow_object(flow: &FlowRecord) -> Value {
             fields.insert(name.into(), value);
         }
     }
+    insert_outside(fields, flow);
     insert_details(fields, flow);
+    object
+}
+
+/// Inner VLANs, and tunnels with the outermost first.
+fn insert_outside(fields: &mut Map<String, Value>, flow: &FlowRecord) {
+    let Some(outside) = &flow.outside else {
+        return;
+    };
+    let vlans: Vec<_> = outside
+        .inner_vlans
+        .iter()
+        .filter(|vlan| **vlan > 0)
+        .collect();
+    if !vlans.is_empty() {
+        fields.insert("inner_vlans".into(), json!(vlans));
+    }
+    let tunnels: Vec<_> = outside
+        .tunnels
+        .iter()
+        .flatten()
+        .map(tunnel_object)
+        .collect();
+    if !tunnels.is_empty() {
+        fields.insert("tunnels".into(), tunnels.into());
+    }
+}
+
+fn tunnel_object(tunnel: &Tunnel) -> Value {
+    let mut object = json!({
+        "type": tunnel.kind.word(),
+        "orig_h": tunnel.source,
+        "resp_h": tunnel.destination,
+    });
+    let [from, to] = tunnel.identifiers;
+    let vlan = Some(u32::from(tunnel.vlan)).filter(|vlan| *vlan > 0);
+    if let Value::Object(fields) = &mut object {
+        for (name, value) in [("orig_id", from), ("resp_id", to), ("vlan", vlan)] {
+            fields.extend(value.map(|value| (name.to_owned(), value.into())));
+        }
+    }
     object
 }
 

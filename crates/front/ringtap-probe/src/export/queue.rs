@@ -3,7 +3,7 @@
 
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
@@ -12,7 +12,7 @@ use ringtap::{CapabilitySet, limit_thread};
 use ringtap_ipc::mutex::lock;
 use ringtap_pool::number::{to_u64, to_usize};
 
-use super::{ExportCounters, ExportError, Exporter};
+use super::{ExportCounters, ExportError, Exporter, FlowSum};
 use crate::record::Record;
 
 /// Time between two calls of [`Exporter::tick`].
@@ -67,6 +67,8 @@ pub(crate) struct ExportAccount {
     name: String,
     written: AtomicU64,
     queue_full: AtomicU64,
+    /// The flows among them.
+    not_queued: Mutex<FlowSum>,
     failed: AtomicU64,
     waiting: AtomicU64,
     reconnects: AtomicU64,
@@ -188,14 +190,16 @@ impl ExportQueue {
             .is_err()
         {
             if when_full == WhenFull::Drop || self.is_finished() {
-                account.queue_full.fetch_add(count, Relaxed);
+                account.drop_records(&records);
                 return;
             }
             thread::sleep(PAUSE);
         }
-        if self.sender.try_send(records).is_err() {
+        if let Err(TrySendError::Full(records) | TrySendError::Disconnected(records)) =
+            self.sender.try_send(records)
+        {
             account.waiting.fetch_sub(count, Relaxed);
-            account.queue_full.fetch_add(count, Relaxed);
+            account.drop_records(&records);
         }
     }
 
@@ -271,6 +275,7 @@ fn run(
             true => Ok(()),
             false => {
                 due = Instant::now() + TICK;
+                exporter.not_queued(*lock(&account.not_queued));
                 let ticked = exporter.tick();
                 let was_broken = std::mem::replace(&mut is_broken, ticked.is_err());
                 if was_broken && !is_broken {
@@ -283,6 +288,7 @@ fn run(
         account.unread.store(exporter.is_unread(), Relaxed);
         account.move_lost(exporter.lost(), &mut lost_before);
     }
+    exporter.not_queued(*lock(&account.not_queued));
     account.note(exporter.flush());
     account.unread.store(exporter.is_unread(), Relaxed);
     account.move_lost(exporter.lost(), &mut lost_before);
@@ -342,6 +348,12 @@ impl ExportAccount {
     /// The failure that lasts, if one does.
     pub(crate) fn failure(&self) -> Option<String> {
         lock(&self.failure).clone()
+    }
+
+    /// Counts records that found the queue full.
+    fn drop_records(&self, records: &Records) {
+        self.queue_full.fetch_add(count_of(records), Relaxed);
+        *lock(&self.not_queued) += FlowSum::of(records);
     }
 
     fn note(&self, outcome: Result<(), ExportError>) {

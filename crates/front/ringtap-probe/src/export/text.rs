@@ -95,7 +95,11 @@ pub fn flow_line(flow: &FlowRecord) -> String {
             as_value(handshake_ns / 1000) / 1000.0
         );
     }
-    let again = flow.forward.retransmissions + flow.backward.retransmissions;
+    let ways = [flow.forward, flow.backward];
+    let again: u32 = ways
+        .iter()
+        .filter_map(|way| way.retransmissions.count())
+        .sum();
     if again > 0 {
         let _infallible = write!(line, ", {again} retransmitted");
     }

@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! One flow in the table.
 
+use ringtap_capture::meter::FlowCounts;
+
 use super::FlowPart;
 use crate::application::FlowTexts;
 use crate::connection::{segment, segments};
+use crate::outside::PacketOutside;
 use crate::packet::{ACK, Dissected, FIN, PacketKey, RST, SYN, TCP};
-use crate::record::{EndReason, FlowRecord, OneWay, TcpEnd};
+use crate::record::{EndReason, FlowRecord, OneWay, Outside, TcpEnd, WayMarks};
 
 /// A time of the kernel's counts may be too early by this: a tick of the slowest timer that Linux has.
 const PART_TIME_ERROR_NS: u64 = 10_000_000;
@@ -24,7 +27,7 @@ pub(super) enum FlowState {
     Closed,
 }
 
-/// Counts of one flow, its place in the table's lists, and what TCP needs: four cache lines.
+/// Counts of one flow, its place in the table's lists, and what TCP needs: five cache lines.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub(super) struct FlowEntry {
@@ -46,6 +49,14 @@ pub(super) struct FlowEntry {
     handshake_ns: Option<std::num::NonZeroU64>,
     pub(super) first_payload_ns: u64,
     pub(super) texts: FlowTexts,
+    /// VLANs and tunnels; absent without.
+    pub(super) outside: Option<Box<Outside>>,
+    /// Of the first packet of each direction.
+    marks: [WayMarks; 2],
+    icmp_identifier: Option<u16>,
+    /// Of the kernel's counts: the processor of each direction's latest, and the originator's first ACK; 0: none.
+    cpus: [u16; 2],
+    first_ack_ns: u64,
 }
 
 impl FlowEntry {
@@ -70,6 +81,11 @@ impl FlowEntry {
             handshake_ns: None,
             first_payload_ns: 0,
             texts: FlowTexts::default(),
+            outside: None,
+            marks: [WayMarks::default(); 2],
+            icmp_identifier: None,
+            cpus: [0; 2],
+            first_ack_ns: 0,
         }
     }
 
@@ -88,10 +104,26 @@ impl FlowEntry {
         usize::from(self.key != *key)
     }
 
+    /// Keeps what is around a packet of the flow.
+    #[inline]
+    pub(super) fn see_outside(&mut self, key: &PacketKey, outside: &PacketOutside<'_>) {
+        if key.outside != 0 {
+            let way = self.way_of(key);
+            let own = self
+                .outside
+                .get_or_insert_with(|| Box::new(outside.of_flow(way)));
+            own.learn(way, outside);
+        }
+    }
+
     /// Counts a packet and returns the flow's state after it.
     pub(super) fn count(&mut self, packet: &Dissected) -> FlowState {
         let way = self.way_of(&packet.key);
         let counts = &mut self.ways[way];
+        if counts.packets == 0 {
+            self.marks[way] = packet.marks;
+            self.icmp_identifier = self.icmp_identifier.or_else(|| packet.icmp_identifier());
+        }
         counts.first_ns = earliest(counts, packet.time_ns);
         counts.packets += 1;
         counts.bytes += u64::from(packet.ip_bytes);
@@ -112,9 +144,15 @@ impl FlowEntry {
     /// Adds counts of one direction and returns the flow's state after it.
     pub(super) fn add(&mut self, part: &FlowPart) -> FlowState {
         let way = self.way_of(&part.key);
-        let (counts, more) = (&mut self.ways[way], &part.counts);
-        // Parts of several processors overlap: their first segments repeat nothing.
-        let is_later = more.first_ns > counts.last_ns + PART_TIME_ERROR_NS;
+        let more = &part.counts;
+        let repeated = self.repeated_segments(way, more);
+        let counts = &mut self.ways[way];
+        if counts.packets == 0 || more.first_ns < counts.first_ns {
+            self.marks[way] = WayMarks {
+                traffic_class: more.traffic_class,
+                is_sent: more.is_sent,
+            };
+        }
         counts.first_ns = earliest(counts, more.first_ns);
         counts.packets += more.packets;
         counts.bytes += more.bytes;
@@ -122,18 +160,11 @@ impl FlowEntry {
         counts.payload_bytes += more.payload_bytes;
         counts.stream_bytes += more.payload_bytes;
         counts.last_ns = counts.last_ns.max(more.last_ns);
-        let repeats = more.first_end.is_some_and(|end| {
-            is_later
-                && counts.tcp_flags != 0
-                && end.wrapping_sub(self.expected[way]).cast_signed() <= 0
-        });
         let ahead = more.expected.wrapping_sub(self.expected[way]).cast_signed();
         if counts.tcp_flags == 0 || ahead > 0 {
             self.expected[way] = more.expected;
         }
-        counts.retransmissions = counts
-            .retransmissions
-            .saturating_add(more.retransmissions + u32::from(repeats));
+        counts.retransmissions.add(repeated);
         let resets = u16::try_from(more.resets).unwrap_or(u16::MAX);
         counts.resets = counts.resets.saturating_add(resets);
         counts.tcp_flags |= more.tcp_flags;
@@ -145,14 +176,40 @@ impl FlowEntry {
         if self.key.protocol == TCP {
             segments(self.ends(), way, more.tcp_flags, more.payload_bytes > 0);
         }
-        self.complete_handshake(part);
+        self.cpus[way] = more.cpu;
+        if let Some(ack_ns) = more.first_ack_ns.filter(|_| way == 0) {
+            self.first_ack_ns = match self.first_ack_ns {
+                0 => ack_ns,
+                earlier => earlier.min(ack_ns),
+            };
+        }
         self.state_now()
     }
 
-    /// Takes the time of the handshake from the counts of the originator.
-    pub(super) fn complete_handshake(&mut self, part: &FlowPart) {
-        if let Some(ack_ns) = part.counts.first_ack_ns {
-            self.acknowledged(self.way_of(&part.key), ack_ns);
+    /// The segments of further counts that repeat earlier ones of their direction; `None` if that cannot be told.
+    ///
+    /// The kernel compares a segment with those that the same processor took since its counts were last taken. That is
+    /// enough if the counts begin after all earlier ones, and with new data: a retransmission of older data is behind
+    /// its first segment.
+    fn repeated_segments(&self, way: usize, more: &FlowCounts) -> Option<u32> {
+        let counts = &self.ways[way];
+        if self.key.protocol != TCP || counts.tcp_flags == 0 {
+            return Some(more.retransmissions);
+        }
+        let is_same_cpu = self.cpus[way] == more.cpu && more.first_ns >= counts.last_ns;
+        let is_later = more.first_ns > counts.last_ns + PART_TIME_ERROR_NS;
+        if !is_same_cpu && !is_later {
+            return None;
+        }
+        let ahead = more.first_end.wrapping_sub(self.expected[way]);
+        match ahead.cast_signed() {
+            1.. => Some(more.retransmissions),
+            0 => Some(more.retransmissions + u32::from(more.first_may_repeat)),
+            _ if more.packets == 1 => {
+                let has_data = more.payload_bytes > 0 || more.tcp_flags & (SYN | FIN) != 0;
+                Some(u32::from(has_data))
+            }
+            _ => None,
         }
     }
 
@@ -185,7 +242,7 @@ impl FlowEntry {
             let new_bytes = ahead.cast_unsigned().saturating_sub(controls);
             counts.stream_bytes += u64::from(new_bytes);
         } else if length > 0 && !is_keep_alive(packet.payload_bytes, ahead) {
-            counts.retransmissions = counts.retransmissions.saturating_add(1);
+            counts.retransmissions.add(Some(1));
         }
         segment(self.ends(), way, tcp.flags, packet.payload_bytes > 0);
         if tcp.flags & (SYN | ACK | RST) == ACK {
@@ -240,17 +297,29 @@ impl FlowEntry {
         }
     }
 
-    /// The record up to now.
-    pub(super) fn record(&mut self, end: EndReason, sampling: u32) -> FlowRecord {
+    /// Takes the time of the handshake from the counts of all processors.
+    fn complete_handshake(&mut self) {
+        if self.first_ack_ns > 0 {
+            self.acknowledged(0, self.first_ack_ns);
+        }
+    }
+
+    /// The record up to now, of all interfaces and without sampling.
+    pub(super) fn record(&mut self, end: EndReason) -> FlowRecord {
+        self.complete_handshake();
         FlowRecord {
             key: self.key.flow_key(),
+            outside: self.outside.clone(),
             forward: self.ways[0],
             backward: self.ways[1],
+            marks: self.marks,
+            interface: None,
+            icmp_identifier: self.icmp_identifier,
             handshake_ns: self.handshake_ns.map(Into::into),
             first_payload_ns: Some(self.first_payload_ns).filter(|time| *time > 0),
             end,
             part: self.part.into(),
-            sampling,
+            sampling: 1,
             details: self.texts.details(),
         }
     }
@@ -261,7 +330,8 @@ impl FlowEntry {
             tcp_end: way.tcp_end,
             ..OneWay::default()
         });
-        self.first_payload_ns = 0;
+        self.marks = [WayMarks::default(); 2];
+        (self.first_payload_ns, self.first_ack_ns) = (0, 0);
         self.part = self.part.saturating_add(1);
     }
 }

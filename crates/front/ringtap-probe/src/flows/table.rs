@@ -10,6 +10,7 @@
 
 use super::entry::{FlowEntry, FlowState};
 use crate::application::FlowTexts;
+use crate::outside::PacketOutside;
 use crate::packet::PacketKey;
 use crate::worker::PACKETS_TOGETHER;
 
@@ -78,12 +79,22 @@ impl FlowTable {
 
     /// The flow with this key in either direction.
     #[inline]
-    pub(super) fn find(&self, key: &PacketKey, hash: u32) -> Option<FlowIndex> {
+    pub(super) fn find(
+        &self,
+        key: &PacketKey,
+        hash: u32,
+        outside: &PacketOutside<'_>,
+    ) -> Option<FlowIndex> {
         let reversed = key.reversed();
         let mut at = self.buckets[self.bucket(hash)];
         while at != NOBODY {
             let entry = &self.entries[at as usize];
-            if entry.hash == hash && (entry.key == *key || entry.key == reversed) {
+            let is_same = |way| {
+                let own = entry.outside.as_ref();
+                own.is_none_or(|own| own.fits(way, outside))
+            };
+            let fits = (entry.key == *key && is_same(0)) || (entry.key == reversed && is_same(1));
+            if entry.hash == hash && fits {
                 return Some(FlowIndex(at));
             }
             at = entry.next;
@@ -191,6 +202,7 @@ impl FlowTable {
         }
         let entry = &mut self.entries[at as usize];
         entry.texts = FlowTexts::default();
+        entry.outside = None;
         entry.next = self.free;
         self.free = at;
     }

@@ -174,7 +174,7 @@ impl CostRun {
             ..FlowOptions::default()
         };
         CostRun {
-            flows: FlowMeter::new(options, secret),
+            flows: FlowMeter::new(options, secret, None),
             secret,
             records: Vec::new(),
             time_ns: 1_700_000_000_000_000_000,

@@ -15,7 +15,8 @@ use ringtap_ipc::time::{nanoseconds, now_ns};
 use super::{ProbeWorker, WorkerReport};
 use crate::analysis::AnalysisKind;
 use crate::flows::FlowPart;
-use crate::packet::{ICMP, ICMPV6, PacketKey, icmp_ports};
+use crate::outside::PacketOutside;
+use crate::packet::{ICMP, ICMPV6, PacketKey, Secret, icmp_ports};
 
 /// Time between two looks at the kernel's counts, at whole multiples of it.
 pub(crate) const TAKING: Duration = Duration::from_secs(1);
@@ -56,7 +57,8 @@ impl ProbeWorker {
     ) -> Result<(), CaptureError> {
         let TakenCounts { reported, parts } = progress;
         parts.clear();
-        let outcome = meter.take(|counts| parts.push(part(counts)));
+        let secret = self.setup.secret;
+        let outcome = meter.take(|counts| parts.push(part(counts, &secret)));
         parts.sort_unstable_by_key(|part| part.counts.first_ns);
         for flows in &mut self.flows {
             flows.meter.parts(parts, &mut self.records);
@@ -129,7 +131,7 @@ fn wait_for_counts(meter: &KernelMeter, stop: &AtomicBool) {
     }
 }
 
-fn part(counts: FlowCounts) -> FlowPart {
+fn part(counts: FlowCounts, secret: &Secret) -> FlowPart {
     let words = |[a, b, c, d]: [u32; 4]| match counts.is_ipv6 {
         true => [join(a, b), join(c, d)],
         false => [0, a.into()],
@@ -146,6 +148,7 @@ fn part(counts: FlowCounts) -> FlowPart {
             vlan: counts.vlan,
             protocol: counts.protocol,
             is_ipv6: counts.is_ipv6,
+            outside: secret.hash_outside(&PacketOutside::of_counts(counts.outside.as_ref())),
         },
         counts,
     }

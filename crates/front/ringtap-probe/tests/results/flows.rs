@@ -4,7 +4,10 @@
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use ringtap_probe::record::{Details, EndReason, FlowKey, FlowRecord, OneWay, Record, TcpEnd};
+use ringtap_probe::record::{
+    Details, EndReason, FlowKey, FlowRecord, OneWay, Outside, Record, Retransmissions, TcpEnd,
+    Tunnel, TunnelKind, WayMarks,
+};
 
 /// 2026-01-01 in nanoseconds.
 pub(crate) const NEW_YEAR_NS: u64 = 1_767_225_600_000_000_000;
@@ -29,6 +32,47 @@ pub(crate) fn with_texts(mut flows: Vec<FlowRecord>) -> Vec<FlowRecord> {
             server_name: Some(format!("www.{}.example", "a".repeat(number % 90))),
             ..Details::default()
         }));
+    }
+    flows
+}
+
+/// Flows in tunnels of all forms that templates have: GRE over IPv6, VXLAN, GTP-U, VXLAN over the other IP version, VXLAN
+/// and GTP-U in it, and none behind a second tag.
+pub(crate) fn with_tunnels(mut flows: Vec<FlowRecord>) -> Vec<FlowRecord> {
+    let tunnel = |kind, number, protocol, port| Tunnel {
+        kind,
+        identifiers: [Some(number), Some(number)],
+        source: Ipv4Addr::new(192, 0, 2, 1).into(),
+        destination: Ipv4Addr::new(192, 0, 2, 2).into(),
+        protocol,
+        port,
+        vlan: 0,
+    };
+    let vxlan = tunnel(TunnelKind::Vxlan, 0x1_0203, 17, 4789);
+    let gtp = Tunnel {
+        identifiers: [Some(0x0102_0304), Some(0x0506_0708)],
+        ..tunnel(TunnelKind::Gtp, 0, 17, 2152)
+    };
+    let gre = Tunnel {
+        source: Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 9, 1).into(),
+        destination: Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 9, 2).into(),
+        ..tunnel(TunnelKind::Gre, 5, 47, 0)
+    };
+    let all = [
+        ([0, 0], [Some(gre), None]),
+        ([0, 0], [Some(vxlan), None]),
+        ([0, 0], [Some(gtp), None]),
+        ([0, 0], [Some(vxlan), None]),
+        ([0, 0], [Some(vxlan), Some(gtp)]),
+        ([7, 0], [None, None]),
+    ];
+    for (flow, (inner_vlans, tunnels)) in flows.iter_mut().zip(all.into_iter().cycle()) {
+        let outside = Outside {
+            inner_vlans,
+            tunnels,
+        };
+        let is_any = inner_vlans != [0; 2] || tunnels[0].is_some();
+        flow.outside = is_any.then(|| Box::new(outside));
     }
     flows
 }
@@ -72,6 +116,16 @@ fn flow(number: u16) -> FlowRecord {
                 ..way(u64::from(number) + 1000, first_ns + 2_000_000)
             },
         },
+        outside: None,
+        marks: [number, number / 2].map(|number| WayMarks {
+            traffic_class: number.to_be_bytes()[1] << 1,
+            is_sent: number % 3 == 1,
+        }),
+        interface: match number % 4 {
+            1 => None,
+            _ => Some(100_000 + u32::from(number)),
+        },
+        icmp_identifier: None,
         handshake_ns: number.is_multiple_of(2).then_some(2_500_000),
         first_payload_ns: None,
         end: EndReason::Idle,
@@ -91,7 +145,7 @@ fn way(packets: u64, first_ns: u64) -> OneWay {
         last_ns: first_ns + packets * 1_000_000,
         tcp_flags: 0x1b,
         stream_bytes: packets * 60,
-        retransmissions: 0,
+        retransmissions: Retransmissions::default(),
         resets: 0,
         tcp_end: TcpEnd::Established,
     }

@@ -5,13 +5,13 @@ use std::fs;
 use std::net::UdpSocket;
 use std::time::Duration;
 
-use ringtap_probe::export::Exporter as _;
-use ringtap_probe::export::ipfix::FlowProtocol;
+use ringtap_probe::export::ipfix::{FlowExporter, FlowProtocol};
+use ringtap_probe::export::{Exporter as _, FlowSum};
 use ringtap_probe::record::{EndReason, FlowRecord, OneWay, Record};
 use ringtap_testkit::{LIMIT, Running, require_tool};
 
 use crate::collectors::{exporter, text};
-use crate::flows::{NEW_YEAR_NS, flows, records, with_texts};
+use crate::flows::{NEW_YEAR_NS, flows, records, with_texts, with_tunnels};
 
 #[test]
 fn tshark_reads_each_value_of_each_record() {
@@ -50,13 +50,17 @@ fn tshark_reads_each_value_of_each_record() {
 
 /// The values of one record, as tshark prints them.
 fn values(record: &str) -> Vec<String> {
-    const NAMES: [&str; 11] = [
+    const NAMES: [&str; 15] = [
         "SrcAddr",
         "DstAddr",
         "SrcPort",
         "DstPort",
         "Protocol",
         "Vlan Id",
+        "IP ToS",
+        "InputInt",
+        "OutputInt",
+        "Direction",
         "TCP Flags",
         "Flow End Reason",
         "Packets",
@@ -108,9 +112,24 @@ fn lines(flow: &FlowRecord, protocol: FlowProtocol) -> Vec<Vec<String>> {
             format!("EndTime: {}", new_year_time(way.last_ns)),
         ];
         let flags = format!("TCP Flags: {:#04x}", way.tcp_flags);
+        let marks = flow.marks[number];
+        let tos = format!("IP ToS: {:#04x}", marks.traffic_class);
+        let interface = flow.interface.map(|index| {
+            let (input, output, direction) = match marks.is_sent {
+                false => (index, 0, "Ingress"),
+                true => (0, index, "Egress"),
+            };
+            [
+                format!("InputInt: {input}"),
+                format!("OutputInt: {output}"),
+                format!("Direction: {direction}"),
+            ]
+        });
+        let rest = numbers.into_iter().chain(times);
+        let rest = rest.chain(interface.into_iter().flatten());
         if number == 1 && protocol == FlowProtocol::Ipfix {
             let record = records.last_mut().expect("the way there comes first");
-            record.extend([flags].into_iter().chain(numbers).chain(times));
+            record.extend([tos, flags].into_iter().chain(rest));
             continue;
         }
         let head = [
@@ -120,6 +139,7 @@ fn lines(flow: &FlowRecord, protocol: FlowProtocol) -> Vec<Vec<String>> {
             format!("DstPort: {to_port}"),
             format!("Protocol: {}", key.protocol),
             format!("Vlan Id: {}", key.vlan),
+            tos,
             flags,
             // IANA's values of flowEndReason.
             format!(
@@ -133,7 +153,7 @@ fn lines(flow: &FlowRecord, protocol: FlowProtocol) -> Vec<Vec<String>> {
                 }
             ),
         ];
-        records.push(head.into_iter().chain(numbers).chain(times).collect());
+        records.push(head.into_iter().chain(rest).collect());
     }
     records
 }
@@ -226,14 +246,117 @@ fn tshark_reads_the_application_and_the_host_of_each_flow() {
     assert_eq!(found("HTTP Request Host: www."), 20, "{told}");
 }
 
+#[test]
+fn tshark_reads_the_tunnels_of_a_flow_before_its_own_addresses() {
+    require_tool!("tshark");
+    let told = tshark(FlowProtocol::Ipfix, &[&records(&with_tunnels(flows(6)))]);
+    assert!(!told.contains("Malformed"), "{told}");
+    let vxlan = [
+        "SrcAddr: 192.0.2.1",
+        "DstAddr: 192.0.2.2",
+        "Protocol: UDP (17)",
+        "DstPort: 4789",
+        // 1 for VXLAN in the first byte, then 0x010203.
+        "Layer2 Segment Id: 72057594037993987",
+    ];
+    let gtp = ["DstPort: 2152", "Type 507: Value (hex bytes): 01 02 03 04"];
+    let expected: [&[&[&str]]; 6] = [
+        &[
+            &["SrcAddr: 2001:db8::9:1", "DstAddr: 2001:db8::9:2", "(47)"],
+            &["SrcAddr: 2001:db8::1:0"],
+        ],
+        &[&vxlan, &["SrcAddr: 10.1.0.1"]],
+        &[
+            &gtp,
+            &[
+                "SrcAddr: 10.1.0.2",
+                "Type 507: Value (hex bytes): 05 06 07 08 (Reverse",
+            ],
+        ],
+        &[&["SrcAddr: 2001:db8::1:3"]],
+        &[&vxlan, &gtp, &["SrcAddr: 10.1.0.4"]],
+        &[&["SrcAddr: 10.1.0.5", "Dot1q Customer Vlan Id: 7"]],
+    ];
+    let records: Vec<_> = told.split("\n        Flow ").skip(1).collect();
+    assert_eq!(records.len(), expected.len(), "{told}");
+    for (record, lines) in records.into_iter().zip(expected) {
+        let mut rest = record;
+        for line in lines.iter().copied().flatten() {
+            let found = rest.split_once(line);
+            rest = found.unwrap_or_else(|| panic!("{line} in {record}")).1;
+        }
+    }
+    // The ends of a tunnel have the flow's IP version, or are left out.
+    assert_eq!(told.matches("SrcAddr: 192.0.2.1").count(), 4, "{told}");
+}
+
+#[test]
+fn tshark_reads_the_sampling_before_the_first_flow_and_the_statistics_of_the_exporter() {
+    require_tool!("tshark");
+    let mut flows = flows(3);
+    for flow in &mut flows {
+        flow.sampling = 1000;
+    }
+    for (protocol, expected) in [
+        (
+            FlowProtocol::Ipfix,
+            &[
+                // RFC 5477: one packet, then 999 that are left out; a probability of 1 / 1000.
+                "Sampling interval: 1000",
+                "Selector Id: 1",
+                "Selector Algorithm: Uniform probabilistic Sampling (4)",
+                "Sampling Packet Interval: 1",
+                "Sampling Packet Space: 999",
+                "Observation Domain Id: 7",
+                "PacketsExp: 1",
+                "FlowsExp: 3",
+                "Not Sent Flows: 5",
+                "Not Sent Packets: 50",
+                "Not Sent Octets: 500",
+            ][..],
+        ),
+        (
+            FlowProtocol::NetflowV9,
+            &["Sampling interval: 1000", "PacketsExp: 1", "FlowsExp: 5"],
+        ),
+    ] {
+        let told = messages(protocol, |exporter| {
+            exporter.write(&records(&flows)).expect("it is sent");
+            exporter.not_queued(FlowSum {
+                flows: 5,
+                packets: 50,
+                octets: 500,
+            });
+            exporter.flush().expect("it is sent");
+        });
+        let mut rest = told.as_str();
+        for line in expected {
+            let found = rest.split_once(line);
+            rest = found
+                .unwrap_or_else(|| panic!("{protocol:?}: {line} in {told}"))
+                .1;
+        }
+        assert!(!told.contains("Malformed"), "{told}");
+        let sampling = told.find("Sampling interval: 1000");
+        assert!(sampling < told.find("SrcAddr: "), "{told}");
+    }
+}
+
 /// What `tshark -V` prints of the messages that hold these records, one part after the other.
 fn tshark(protocol: FlowProtocol, parts: &[&[Record]]) -> String {
+    messages(protocol, |exporter| {
+        for part in parts {
+            exporter.write(part).expect("it is sent");
+        }
+    })
+}
+
+/// What `tshark -V` prints of the messages that an exporter sends.
+fn messages(protocol: FlowProtocol, send: impl Fn(&mut FlowExporter)) -> String {
     let collector = UdpSocket::bind("127.0.0.1:0").expect("a port");
     let port = collector.local_addr().expect("it is bound").port();
     let mut exporter = exporter(protocol, &format!("udp://127.0.0.1:{port}"));
-    for part in parts {
-        exporter.write(part).expect("it is sent");
-    }
+    send(&mut exporter);
     // Over the loopback interface, what was sent is there.
     collector.set_nonblocking(true).expect("a socket");
     let mut file = Vec::new();

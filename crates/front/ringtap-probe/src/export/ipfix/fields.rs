@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Templates, and flow records in their form. Numbers of elements are those of IANA's registry.
 
-use std::net::IpAddr;
-
 use super::FlowProtocol;
 use super::message::SystemStart;
+use super::outside::{TunnelTemplate, put_address, tunnels};
 use crate::packet::{ICMP, ICMPV6};
-use crate::record::{Details, EndReason, FlowKey, FlowRecord, OneWay};
+use crate::record::{Details, EndReason, FlowKey, FlowRecord, OneWay, Tunnel, WayMarks};
 
 /// Enterprise number of elements that describe the way back (RFC 5103).
 const REVERSE: u32 = 29305;
@@ -20,6 +19,12 @@ pub(super) struct Template {
     biflow: bool,
     /// With [`TEXTS`].
     texts: bool,
+    /// With [`INTERFACE_FIELDS`].
+    interface: bool,
+    /// With [`CUSTOMER_VLAN`].
+    customer_vlan: bool,
+    /// Elements of tunnels; IPFIX only, as NetFlow v9 has each element once.
+    tunnels: [Option<TunnelTemplate>; 2],
     /// With [`UPTIME_FIELDS`], and ICMP_TYPE for both families.
     v9: bool,
 }
@@ -30,6 +35,10 @@ struct FlowSide<'a> {
     key: FlowKey,
     there: &'a OneWay,
     back: &'a OneWay,
+    /// Of the directions there and back.
+    marks: [WayMarks; 2],
+    /// As the packets there have them.
+    tunnels: [Option<Tunnel>; 2],
     start: SystemStart,
 }
 
@@ -37,11 +46,12 @@ struct FlowSide<'a> {
 type Element = (u16, u16, fn(&FlowSide<'_>) -> u64);
 
 /// Elements of every record, after the addresses.
-const FIELDS: [Element; 10] = [
+const FIELDS: [Element; 11] = [
     (7, 2, |view| source_port(&view.key).into()),
     (11, 2, |view| destination_port(&view.key).into()),
     (4, 1, |view| view.key.protocol.into()),
     (58, 2, |view| view.key.vlan.into()),
+    (5, 1, |view| view.marks[0].traffic_class.into()),
     (6, 1, |view| view.there.tcp_flags.into()),
     (136, 1, |view| end_reason(view.flow.end)),
     (2, 8, |view| view.there.packets),
@@ -49,6 +59,12 @@ const FIELDS: [Element; 10] = [
     (152, 8, |view| view.there.first_ns / 1_000_000),
     (153, 8, |view| view.there.last_ns / 1_000_000),
 ];
+
+/// dot1qCustomerVlanId: the second tag.
+const CUSTOMER_VLAN: Element = (245, 2, |view| {
+    let outside = view.flow.outside.as_ref();
+    outside.map_or(0, |outside| outside.inner_vlans[0].into())
+});
 
 /// Elements of NetFlow v9, whose collectors ignore 152 and 153: FIRST_SWITCHED and LAST_SWITCHED (RFC 3954).
 const UPTIME_FIELDS: [Element; 2] = [
@@ -59,8 +75,23 @@ const UPTIME_FIELDS: [Element; 2] = [
 /// Further element of biflows: the source is the initiator (RFC 5103, section 6.3).
 const BIFLOW_DIRECTION: Element = (239, 1, |_| 1);
 
+/// ingressInterface, egressInterface (0: the packets did not pass it), flowDirection.
+const INTERFACE_FIELDS: [Element; 3] = [
+    (10, 4, |view| view.interface(0, false)),
+    (14, 4, |view| view.interface(0, true)),
+    (61, 1, |view| view.marks[0].is_sent.into()),
+];
+
+/// The same of the way back.
+const REVERSE_INTERFACE_FIELDS: [Element; 3] = [
+    (10, 4, |view| view.interface(1, false)),
+    (14, 4, |view| view.interface(1, true)),
+    (61, 1, |view| view.marks[1].is_sent.into()),
+];
+
 /// Elements of the way back.
-const REVERSE_FIELDS: [Element; 5] = [
+const REVERSE_FIELDS: [Element; 6] = [
+    (5, 1, |view| view.marks[1].traffic_class.into()),
     (6, 1, |view| view.back.tcp_flags.into()),
     (2, 8, |view| view.back.packets),
     (1, 8, |view| view.back.bytes),
@@ -88,25 +119,30 @@ const VARIABLE: u64 = 65535;
 /// Longest text with a length of one byte.
 const LONGEST_TEXT: usize = 254;
 
-impl Template {
-    /// The templates that records of this protocol use.
-    pub(super) fn all(protocol: FlowProtocol) -> impl Iterator<Item = Template> {
-        let all = (0..8).map(move |bits| Template {
-            v6: bits & 1 != 0,
-            biflow: bits & 2 != 0,
-            texts: bits & 4 != 0,
-            v9: protocol == FlowProtocol::NetflowV9,
-        });
-        all.filter(move |template| match protocol {
-            FlowProtocol::Ipfix => true,
-            FlowProtocol::IpfixUniflow => !template.biflow,
-            FlowProtocol::NetflowV9 => !template.biflow && !template.texts,
-        })
+impl FlowSide<'_> {
+    /// Index of the interface if the packets of this direction were sent, or received, there; else 0.
+    fn interface(&self, way: usize, sent: bool) -> u64 {
+        let index = self.flow.interface.unwrap_or(0);
+        let passed = self.marks[way].is_sent == sent;
+        if passed { index.into() } else { 0 }
     }
+}
 
+impl Template {
     /// Number of the template, and of the sets of its records.
     pub(super) fn id(self) -> u16 {
-        256 + u16::from(self.v6) + 2 * u16::from(self.biflow) + 4 * u16::from(self.texts)
+        let bits = [
+            self.v6,
+            self.biflow,
+            self.texts,
+            self.interface,
+            self.customer_vlan,
+        ];
+        let [first, second] = self.tunnels.map(TunnelTemplate::number);
+        let bits = bits.into_iter().rev();
+        256 + bits.fold(first + 4 * second, |number, bit| {
+            2 * number + u16::from(bit)
+        })
     }
 
     fn addresses(self) -> [(u16, u16); 2] {
@@ -129,12 +165,20 @@ impl Template {
         FIELDS
             .into_iter()
             .chain([self.icmp()])
+            .chain(self.customer_vlan.then_some(CUSTOMER_VLAN))
+            .chain(self.interfaces(INTERFACE_FIELDS))
             .chain(uptime)
             .chain(self.biflow.then_some(BIFLOW_DIRECTION))
     }
 
     fn reverse(self) -> impl Iterator<Item = Element> {
-        REVERSE_FIELDS.into_iter().filter(move |_| self.biflow)
+        let fields = REVERSE_FIELDS.into_iter();
+        let fields = fields.chain(self.interfaces(REVERSE_INTERFACE_FIELDS));
+        fields.filter(move |_| self.biflow)
+    }
+
+    fn interfaces(self, fields: [Element; 3]) -> impl Iterator<Item = Element> {
+        fields.into_iter().filter(move |_| self.interface)
     }
 
     fn texts(self) -> impl Iterator<Item = TextElement> {
@@ -142,10 +186,18 @@ impl Template {
     }
 
     /// The template's record in a template set.
-    pub(super) fn put(self, out: &mut Vec<u8>) {
+    pub(super) fn to_bytes(self) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(256);
+        let out = &mut bytes;
         let fields = self.ours().map(|(id, length, _)| (id, length));
-        let own: Vec<_> = self.addresses().into_iter().chain(fields).collect();
-        let reverse: Vec<_> = self.reverse().collect();
+        let tunnels = self.tunnels.into_iter().flatten();
+        let outside = tunnels.flat_map(TunnelTemplate::fields);
+        let own = outside.chain(self.addresses()).chain(fields);
+        let own: Vec<_> = own.collect();
+        let reverse = self.reverse().map(|(id, length, _)| (id, length));
+        let tunnels = self.tunnels.into_iter().flatten().filter(|_| self.biflow);
+        let outside = tunnels.filter_map(TunnelTemplate::reverse_fields);
+        let reverse: Vec<_> = reverse.chain(outside).collect();
         put(out, 2, self.id().into());
         let texts: Vec<_> = self.texts().collect();
         put(out, 2, (own.len() + reverse.len() + texts.len()) as u64);
@@ -153,7 +205,7 @@ impl Template {
             put(out, 2, id.into());
             put(out, 2, length.into());
         }
-        for (id, length, _) in reverse {
+        for (id, length) in reverse {
             put(out, 2, (id | ENTERPRISE).into());
             put(out, 2, length.into());
             put(out, 4, REVERSE.into());
@@ -162,6 +214,7 @@ impl Template {
             put(out, 2, id.into());
             put(out, 2, VARIABLE);
         }
+        bytes
     }
 }
 
@@ -173,41 +226,62 @@ pub(super) fn data_records(
 ) -> impl Iterator<Item = (Template, Vec<u8>)> {
     let ways = [&flow.forward, &flow.backward].map(|way| way.packets > 0);
     let biflow = protocol == FlowProtocol::Ipfix && ways == [true, true];
-    let views = [
-        (ways[0], flow.key, &flow.forward, &flow.backward),
-        (
-            ways[1] && !biflow,
-            swapped(flow.key),
-            &flow.backward,
-            &flow.forward,
-        ),
+    let [forward, backward] = flow.marks;
+    let sides = [
+        FlowSide {
+            flow,
+            key: flow.key,
+            there: &flow.forward,
+            back: &flow.backward,
+            marks: [forward, backward],
+            tunnels: tunnels(flow, false),
+            start,
+        },
+        FlowSide {
+            flow,
+            key: swapped(flow.key),
+            there: &flow.backward,
+            back: &flow.forward,
+            marks: [backward, forward],
+            tunnels: tunnels(flow, true),
+            start,
+        },
     ];
-    views
+    sides
         .into_iter()
-        .filter(|view| view.0)
-        .map(move |(_, key, there, back)| {
+        .zip([ways[0], ways[1] && !biflow])
+        .filter(|(_, has_record)| *has_record)
+        .map(move |(view, _)| {
+            let key = view.key;
+            let is_v9 = protocol == FlowProtocol::NetflowV9;
+            let outer = |tunnel: Option<Tunnel>| tunnel.filter(|_| !is_v9);
+            let outer = view.tunnels.map(outer);
+            let tunnels = outer.map(|tunnel| tunnel.as_ref().map(TunnelTemplate::new));
             let template = Template {
                 v6: key.source.is_ipv6(),
                 biflow,
-                texts: flow.details.is_some() && protocol != FlowProtocol::NetflowV9,
-                v9: protocol == FlowProtocol::NetflowV9,
-            };
-            let view = FlowSide {
-                flow,
-                key,
-                there,
-                back,
-                start,
+                texts: flow.details.is_some() && !is_v9,
+                interface: flow.interface.is_some(),
+                customer_vlan: (flow.outside.as_ref())
+                    .is_some_and(|outside| outside.inner_vlans[0] > 0),
+                tunnels,
+                v9: is_v9,
             };
             let mut out = Vec::with_capacity(128);
-            for address in [key.source, key.destination] {
-                match address {
-                    IpAddr::V4(address) => out.extend(address.octets()),
-                    IpAddr::V6(address) => out.extend(address.octets()),
-                }
+            let levels = || {
+                let levels = template.tunnels.iter().zip(&view.tunnels);
+                levels.filter_map(|(own, tunnel)| own.as_ref().zip(tunnel.as_ref()))
+            };
+            for (own, tunnel) in levels() {
+                own.put(tunnel, &mut out);
             }
+            put_address(&mut out, key.source);
+            put_address(&mut out, key.destination);
             for (_, length, value) in template.ours().chain(template.reverse()) {
                 put(&mut out, length, value(&view));
+            }
+            for (own, tunnel) in levels().filter(|_| biflow) {
+                own.put_reverse(tunnel, &mut out);
             }
             for (_, text) in template.texts() {
                 let text = flow.details.as_deref().and_then(text);

@@ -1,10 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Messages: a header, templates if they are due, and sets of data records.
+//! Messages: a header, sets of data records, and each template before the first record that needs it.
+//!
+//! Invariants
+//! - No message is longer than [`MAX_MESSAGE`], if the records of one flow with their templates are not.
 
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use super::FlowProtocol;
 use super::fields::{Template, put};
+use super::options::OptionsRecord;
+use crate::export::FlowSum;
 use crate::record::FlowRecord;
 
 /// Longest message in bytes: fits into one Ethernet frame over IPv6, with room for a tunnel.
@@ -28,13 +34,26 @@ impl SystemStart {
 
     /// The start for a message that begins with this flow.
     fn for_flow(flow: &FlowRecord) -> Self {
-        let now = SystemTime::now().duration_since(UNIX_EPOCH);
-        let now_ms = now.unwrap_or_default().as_secs() * 1000;
+        let now_ms = Self::now_ms();
         let is_recent = now_ms.saturating_sub(flow.first_ns() / 1_000_000) < Self::RANGE_MS;
         let export_ms = match is_recent {
             true => now_ms,
             false => flow.last_ns().div_ceil(1_000_000_000) * 1000,
         };
+        Self::at(export_ms)
+    }
+
+    /// The start for a message without flows.
+    fn now() -> Self {
+        Self::at(Self::now_ms())
+    }
+
+    fn now_ms() -> u64 {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH);
+        now.unwrap_or_default().as_secs() * 1000
+    }
+
+    fn at(export_ms: u64) -> Self {
         SystemStart {
             start_ms: export_ms.saturating_sub(Self::RANGE_MS),
             export_s: export_ms / 1000,
@@ -59,39 +78,72 @@ pub(super) struct FlowMessage {
     protocol: FlowProtocol,
     start: SystemStart,
     bytes: Vec<u8>,
-    /// Template and start of the last set, if the set holds data.
-    set: Option<(Template, usize)>,
-    flows: u32,
-    records: u32,
+    /// Template's number and start of the last set, if the set holds data.
+    set: Option<(u16, usize)>,
+    flows: FlowSum,
+    flow_records: u32,
+    options_records: u32,
     templates: u32,
 }
 
+/// The templates that the collector has.
+pub(super) struct SentTemplates {
+    every: Duration,
+    /// When each is due again.
+    due: BTreeMap<u16, Option<Instant>>,
+}
+
+impl SentTemplates {
+    /// No templates; each is due again after `every`.
+    pub(super) fn new(every: Duration) -> Self {
+        let due = BTreeMap::new();
+        SentTemplates { every, due }
+    }
+
+    /// Whether the collector does not have the template, or has had it for a long time.
+    pub(super) fn is_due(&self, id: u16) -> bool {
+        let due = self.due.get(&id);
+        due.is_none_or(|due| due.is_some_and(|due| due <= Instant::now()))
+    }
+
+    /// The collector has lost all templates.
+    pub(super) fn forget(&mut self) {
+        self.due.clear();
+    }
+
+    fn sent(&mut self, id: u16) {
+        let due = Instant::now().checked_add(self.every);
+        self.due.insert(id, due);
+    }
+}
+
 impl FlowMessage {
-    /// A message without records, whose first one will be of this flow.
-    pub(super) fn new(protocol: FlowProtocol, first: &FlowRecord) -> Self {
+    /// A message without records, for this flow and others; `None`: for options.
+    pub(super) fn new(protocol: FlowProtocol, first: Option<&FlowRecord>) -> Self {
         let header = match protocol {
             FlowProtocol::NetflowV9 => 20,
             _ => 16,
         };
         FlowMessage {
             protocol,
-            start: SystemStart::for_flow(first),
+            start: first.map_or_else(SystemStart::now, SystemStart::for_flow),
             bytes: vec![0; header],
             set: None,
-            flows: 0,
-            records: 0,
+            flows: FlowSum::default(),
+            flow_records: 0,
+            options_records: 0,
             templates: 0,
         }
     }
 
     /// Flows in the message.
-    pub(super) fn flows(&self) -> u32 {
+    pub(super) fn flows(&self) -> FlowSum {
         self.flows
     }
 
-    /// Data records in the message.
-    pub(super) fn records(&self) -> u32 {
-        self.records
+    /// Records of flows, and of options.
+    pub(super) fn records(&self) -> (u32, u32) {
+        (self.flow_records, self.options_records)
     }
 
     /// The start of the times in its records.
@@ -99,53 +151,83 @@ impl FlowMessage {
         self.start
     }
 
-    /// Whether the records of a further flow fit: its times, and its bytes.
-    pub(super) fn has_room(&self, flow: &FlowRecord, records: &[(Template, Vec<u8>)]) -> bool {
+    /// Whether the records of a further flow fit: its times, and its bytes with those of templates.
+    pub(super) fn has_room(
+        &self,
+        flow: &FlowRecord,
+        records: &[(Template, Vec<u8>)],
+        templates: &SentTemplates,
+    ) -> bool {
         if self.protocol == FlowProtocol::NetflowV9 && !self.start.fits(flow) {
             return false;
         }
-        let lengths = records
-            .iter()
-            .map(|(_, record)| record.len() + SET_OVERHEAD);
+        let lengths = records.iter().map(|(template, record)| {
+            let template = match templates.is_due(template.id()) {
+                true => template.to_bytes().len() + SET_OVERHEAD,
+                false => 0,
+            };
+            template + record.len() + SET_OVERHEAD
+        });
         self.bytes.len() + lengths.sum::<usize>() <= MAX_MESSAGE
     }
 
-    pub(super) fn put_templates(&mut self) {
-        let start = self.bytes.len();
-        put(
-            &mut self.bytes,
-            2,
-            match self.protocol {
-                FlowProtocol::NetflowV9 => 0,
-                _ => 2,
-            },
-        );
-        put(&mut self.bytes, 2, 0);
-        for template in Template::all(self.protocol) {
-            template.put(&mut self.bytes);
-            self.templates += 1;
+    /// Appends all records of a flow, after templates that are due.
+    pub(super) fn put_flow(
+        &mut self,
+        flow: &FlowRecord,
+        records: Vec<(Template, Vec<u8>)>,
+        templates: &mut SentTemplates,
+    ) {
+        let set = if self.is_v9() { 0 } else { 2 };
+        for (template, record) in records {
+            if templates.is_due(template.id()) {
+                self.put_template(set, &template.to_bytes());
+                templates.sent(template.id());
+            }
+            self.open_set(template.id());
+            self.bytes.extend(record);
+            self.flow_records += 1;
         }
+        self.flows += FlowSum::of_flow(flow);
+    }
+
+    /// Appends a record of options, after its template if that is due.
+    pub(super) fn put_options(&mut self, record: &OptionsRecord, templates: &mut SentTemplates) {
+        let set = if self.is_v9() { 1 } else { 3 };
+        if templates.is_due(record.id()) {
+            self.put_template(set, &record.template(self.protocol));
+            templates.sent(record.id());
+        }
+        self.open_set(record.id());
+        self.bytes.extend(record.values());
+        self.options_records += 1;
+    }
+
+    fn is_v9(&self) -> bool {
+        self.protocol == FlowProtocol::NetflowV9
+    }
+
+    /// Appends a set with one template: nfdump 1.7 reads no further one of options in a set.
+    fn put_template(&mut self, set: u64, template: &[u8]) {
+        if let Some((_, start)) = self.set.take() {
+            self.end_set(start);
+        }
+        let start = self.bytes.len();
+        put(&mut self.bytes, 2, set);
+        put(&mut self.bytes, 2, 0);
+        self.bytes.extend(template);
+        self.templates += 1;
         self.end_set(start);
     }
 
-    /// Appends all records of a flow.
-    pub(super) fn put_flow(&mut self, records: Vec<(Template, Vec<u8>)>) {
-        for (template, record) in records {
-            self.open_set(template);
-            self.bytes.extend(record);
-            self.records += 1;
-        }
-        self.flows += 1;
-    }
-
-    fn open_set(&mut self, template: Template) {
+    fn open_set(&mut self, id: u16) {
         match self.set {
-            Some((open, _)) if open == template => return,
+            Some((open, _)) if open == id => return,
             Some((_, start)) => self.end_set(start),
             None => {}
         }
-        self.set = Some((template, self.bytes.len()));
-        put(&mut self.bytes, 2, template.id().into());
+        self.set = Some((id, self.bytes.len()));
+        put(&mut self.bytes, 2, id.into());
         put(&mut self.bytes, 2, 0);
     }
 
@@ -168,11 +250,11 @@ impl FlowMessage {
         let (sequence, domain) = (sequence.into(), domain.into());
         let header: &[(u16, u64)] = &match self.protocol {
             FlowProtocol::NetflowV9 => {
-                let records = u64::from(self.records + self.templates);
+                let records = self.flow_records + self.options_records + self.templates;
                 let uptime = export_s * 1000 - self.start.start_ms;
                 vec![
                     (2, 9),
-                    (2, records),
+                    (2, records.into()),
                     (4, uptime),
                     (4, export_s),
                     (4, sequence),

@@ -6,6 +6,7 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream, UdpSocket};
 use std::time::{Duration, Instant};
 
 use super::{Collector, ExportError};
+use crate::export::FlowSum;
 
 /// Longest wait for a connection.
 pub(super) const CONNECT: Duration = Duration::from_secs(2);
@@ -24,7 +25,7 @@ enum State {
     Udp {
         socket: UdpSocket,
         /// Flows in the message that was sent last.
-        last: u32,
+        last: FlowSum,
     },
     Connected(TcpStream),
     /// No attempt to connect before this time.
@@ -35,8 +36,8 @@ enum State {
 pub(super) enum SendOutcome {
     /// As far as the socket can tell, it arrives.
     All,
-    /// Number of lost flows, not necessarily of this message.
-    Lost(u32, ExportError),
+    /// The flows that are lost, not necessarily of this message.
+    Lost(FlowSum, ExportError),
 }
 
 impl CollectorSocket {
@@ -50,7 +51,10 @@ impl CollectorSocket {
                 };
                 let socket = UdpSocket::bind(any)?;
                 socket.connect(address)?;
-                State::Udp { socket, last: 0 }
+                State::Udp {
+                    socket,
+                    last: FlowSum::default(),
+                }
             }
         };
         Ok(CollectorSocket { collector, state })
@@ -88,8 +92,8 @@ impl CollectorSocket {
         }
     }
 
-    /// Sends a message that holds this many flows.
-    pub(super) fn send(&mut self, message: &[u8], flows: u32) -> SendOutcome {
+    /// Sends a message that holds these flows.
+    pub(super) fn send(&mut self, message: &[u8], flows: FlowSum) -> SendOutcome {
         match &mut self.state {
             State::Udp { socket, last } => {
                 let before = std::mem::replace(last, flows);

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use std::net::IpAddr;
 
 use super::ValueRow;
-use crate::record::{Details, DnsRecord, FlowRecord, OneWay};
+use crate::record::{Details, DnsRecord, FlowRecord, OneWay, Tunnel};
 
 /// A column of a table with rows of type `R`.
 pub(super) struct ParquetColumn<R> {
@@ -101,7 +101,7 @@ fn push_address(address: IpAddr, to: &mut String) {
 }
 
 type WayOf = fn(&FlowRecord) -> &OneWay;
-type CountOf = fn(&OneWay) -> u64;
+type CountOf = fn(&OneWay) -> Option<u64>;
 
 /// Columns of each direction.
 const WAYS: [(&str, WayOf); 2] = [
@@ -109,14 +109,16 @@ const WAYS: [(&str, WayOf); 2] = [
     ("backward", |flow| &flow.backward),
 ];
 const OF_A_WAY: [(&str, CountOf); 8] = [
-    ("packets", |way| way.packets),
-    ("bytes", |way| way.bytes),
-    ("frame_bytes", |way| way.frame_bytes),
-    ("payload_bytes", |way| way.payload_bytes),
-    ("stream_bytes", |way| way.stream_bytes),
-    ("tcp_flags", |way| way.tcp_flags.into()),
-    ("retransmissions", |way| way.retransmissions.into()),
-    ("resets", |way| way.resets.into()),
+    ("packets", |way| Some(way.packets)),
+    ("bytes", |way| Some(way.bytes)),
+    ("frame_bytes", |way| Some(way.frame_bytes)),
+    ("payload_bytes", |way| Some(way.payload_bytes)),
+    ("stream_bytes", |way| Some(way.stream_bytes)),
+    ("tcp_flags", |way| Some(way.tcp_flags.into())),
+    ("retransmissions", |way| {
+        way.retransmissions.count().map(Into::into)
+    }),
+    ("resets", |way| Some(way.resets.into())),
 ];
 
 /// Columns of the table `flows`.
@@ -135,11 +137,23 @@ pub(super) fn flow_columns() -> Vec<ParquetColumn<FlowRecord>> {
     ];
     for (prefix, way) in WAYS {
         columns.extend(OF_A_WAY.map(|(name, value)| {
-            let value = move |flow: &FlowRecord| Some(value(way(flow)));
+            let value = move |flow: &FlowRecord| value(way(flow));
             column(&format!("{prefix}_{name}"), Values::Number(Box::new(value)))
         }));
     }
     columns.extend([
+        number("forward_tos", |flow: &FlowRecord| {
+            Some(flow.marks[0].traffic_class.into())
+        }),
+        number("backward_tos", |flow| {
+            Some(flow.marks[1].traffic_class.into())
+        }),
+        number("interface", |flow| flow.interface.map(Into::into)),
+        text("forward_direction", |flow| flow.directions()[0]),
+        text("backward_direction", |flow| flow.directions()[1]),
+        number("icmp_identifier", |flow| {
+            flow.icmp_identifier.map(Into::into)
+        }),
         number("handshake_ns", |flow: &FlowRecord| flow.handshake_ns),
         time("first_payload_time", |flow| flow.first_payload_ns),
         text("end_reason", |flow| Some(flow.end.word())),
@@ -147,6 +161,12 @@ pub(super) fn flow_columns() -> Vec<ParquetColumn<FlowRecord>> {
         number("part", |flow| Some(flow.part.into())),
         number("sampling", |flow| Some(flow.sampling.into())),
     ]);
+    columns.extend([
+        number("inner_vlan", |flow: &FlowRecord| inner_vlan(flow, 0)),
+        number("third_vlan", |flow| inner_vlan(flow, 1)),
+    ]);
+    columns.extend(tunnel_columns("tunnel", 0));
+    columns.extend(tunnel_columns("inner_tunnel", 1));
     columns.extend(Details::TEXTS.map(|(name, _, value)| {
         let text = move |flow: &FlowRecord, to: &mut String| {
             let text = flow.details.as_ref().and_then(|own| value(own).as_deref());
@@ -159,6 +179,39 @@ pub(super) fn flow_columns() -> Vec<ParquetColumn<FlowRecord>> {
         flow.details.as_ref()?.dns_latency_ns
     }));
     columns
+}
+
+fn inner_vlan(flow: &FlowRecord, at: usize) -> Option<u64> {
+    let vlan = flow.outside.as_ref()?.inner_vlans[at];
+    (vlan > 0).then(|| vlan.into())
+}
+
+/// Columns of the tunnel of this level, 0 for the outermost.
+fn tunnel_columns(prefix: &str, level: usize) -> Vec<ParquetColumn<FlowRecord>> {
+    let tunnel = move |flow: &FlowRecord| flow.outside.as_ref()?.tunnels[level];
+    let number = |name: &str, value: fn(&Tunnel) -> Option<u32>| {
+        let value = move |flow: &FlowRecord| Some(value(&tunnel(flow)?)?.into());
+        column(&format!("{prefix}{name}"), Values::Number(Box::new(value)))
+    };
+    let text = |name: &str, put: fn(&Tunnel, &mut String)| {
+        let value = move |flow: &FlowRecord, to: &mut String| {
+            let tunnel = tunnel(flow);
+            tunnel.iter().for_each(|own| put(own, to));
+            tunnel.is_some()
+        };
+        column(&format!("{prefix}{name}"), Values::Text(Box::new(value)))
+    };
+
+    vec![
+        text("", |own, to| to.push_str(own.kind.word())),
+        text("_source", |own, to| push_address(own.source, to)),
+        text("_destination", |own, to| push_address(own.destination, to)),
+        number("_forward_id", |own| own.identifiers[0]),
+        number("_backward_id", |own| own.identifiers[1]),
+        number("_vlan", |own| {
+            Some(own.vlan.into()).filter(|vlan| *vlan > 0)
+        }),
+    ]
 }
 
 /// Columns of the table `dns`.
