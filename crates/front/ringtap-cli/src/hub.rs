@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `ringtap hub`: captures once and serves readers in other processes.
 
+mod account;
 mod config;
 pub(crate) mod groups;
 pub(crate) mod log;
@@ -27,7 +28,7 @@ use ringtap_device::{DeviceSpec, Kind};
 use ringtap_filter::hash::HashSeed;
 use ringtap_hub::server::{Server, ServerOptions};
 use ringtap_hub::{Group, Hub, HubOptions};
-use ringtap_ipc::protocol::{ConfigurationStatus, HubStatus, SourceState, SourceStatus};
+use ringtap_ipc::protocol::{ConfigurationStatus, HubStatus, SourceState};
 use ringtap_ipc::socket::Listener;
 use ringtap_net::interface::Interface;
 use ringtap_net::rights::{Purpose, Rights};
@@ -44,13 +45,11 @@ use crate::completion;
 use crate::confine::UserArgs;
 use crate::interrupt;
 use crate::print;
-use crate::report::{grouped, packets};
 use crate::seeing::HubSocketArgs;
-use crate::seeing::change::total;
 use crate::seeing::metrics::{self, Reach};
 use crate::signals;
-use crate::statuses;
 use crate::waiting;
+use account::{report, so_far};
 use config::{Config, Device};
 use groups::GroupText;
 use losses::{LossLine, LossWatch};
@@ -533,91 +532,5 @@ pub(crate) fn stop(hub: &Hub) -> Result<HubStatus> {
             return Ok(status);
         }
         std::thread::sleep(Duration::from_millis(10));
-    }
-}
-
-/// The counters of a source on one line.
-fn source_line(source: &SourceStatus) -> String {
-    let sum = total(source).counts;
-    let is_balanced = match source.balanced {
-        true => "balanced",
-        false => "NOT balanced",
-    };
-    let mut line = format!(
-        "{}: {} offered = {} captured + {} filtered + {} without a free chunk + {} lost by the kernel: {is_balanced}",
-        source.device,
-        packets(sum.offered),
-        grouped(sum.captured),
-        grouped(sum.filtered),
-        grouped(sum.pool_full),
-        grouped(sum.kernel),
-    );
-    for (lost, place) in [
-        (source.nic, "by the NIC"),
-        (source.kernel, "while detached"),
-    ] {
-        if lost > 0 {
-            line.push_str(&format!("; before that lost {place}: {}", grouped(lost)));
-        }
-    }
-    line
-}
-
-/// The counters of sources and readers until now.
-fn so_far(status: &HubStatus) -> impl Iterator<Item = String> {
-    let readers = status.readers.iter().map(|reader| {
-        format!(
-            "{} of group {}: {} delivered, {} lost: past its credit",
-            reader.name,
-            reader.group,
-            packets(reader.delivered),
-            grouped(reader.overrun)
-        )
-    });
-    status.sources.iter().map(source_line).chain(readers)
-}
-
-/// Prints each source's counters; returns the exit status.
-fn report(status: &HubStatus) -> Result<ExitCode> {
-    for source in &status.sources {
-        print::line(source_line(source))?;
-        if let Some(failure) = &source.failure {
-            print::note(format_args!("ringtap: {failure}"));
-        }
-    }
-    let failed = status.sources.iter().filter(|one| one.failure.is_some());
-    let removed: Vec<_> = failed.map(|one| one.is_removed).collect();
-    let is_balanced = status.sources.iter().all(|one| one.balanced);
-    Ok(match removed.as_slice() {
-        [] if is_balanced => ExitCode::SUCCESS,
-        [] => ExitCode::FAILURE,
-        all if all.iter().all(|is_removed| *is_removed) => {
-            ExitCode::from(statuses::INTERFACE_REMOVED)
-        }
-        _ => ExitCode::FAILURE,
-    })
-}
-
-#[cfg(test)]
-mod tests {
-    use ringtap_ipc::protocol::SourceStatus;
-
-    use super::*;
-
-    #[test]
-    fn a_hub_whose_counters_do_not_balance_ends_with_a_failure() {
-        let of = |balanced| {
-            let source = SourceStatus {
-                balanced,
-                ..SourceStatus::default()
-            };
-            let status = HubStatus {
-                sources: vec![source],
-                ..HubStatus::default()
-            };
-            format!("{:?}", report(&status).expect("it is printed"))
-        };
-        assert_eq!(of(true), format!("{:?}", ExitCode::SUCCESS));
-        assert_eq!(of(false), format!("{:?}", ExitCode::FAILURE));
     }
 }
