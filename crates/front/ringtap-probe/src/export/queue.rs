@@ -19,6 +19,8 @@ use crate::record::Record;
 const TICK: Duration = Duration::from_secs(1);
 /// Pause of a sender that waits for room, or for the end.
 const PAUSE: Duration = Duration::from_millis(2);
+/// Time between two looks of a helper at the records that wait.
+const HELPER_LOOK: Duration = Duration::from_millis(20);
 /// Records that may wait for each exporter.
 const MOST_WAITING: u32 = 100_000;
 /// Records that wait before the helpers of an exporter write too.
@@ -236,7 +238,7 @@ fn next_batch(
         return lock(batches).recv_timeout(left);
     }
     if account.waiting.load(Relaxed) < from {
-        thread::sleep(left.min(PAUSE));
+        thread::sleep(left.min(HELPER_LOOK));
         // At the end, the other thread writes what is left.
         let is_over = account.ended.load(Relaxed);
         return Err(match is_over {
@@ -278,19 +280,26 @@ fn run(
                 exporter.not_queued(*lock(&account.not_queued));
                 let ticked = exporter.tick();
                 let was_broken = std::mem::replace(&mut is_broken, ticked.is_err());
-                if was_broken && !is_broken {
+                if was_broken && !is_broken && from == 0 {
                     account.reconnects.fetch_add(1, Relaxed);
                 }
                 ticked
             }
         };
-        account.note(outcome.and(ticked));
-        account.unread.store(exporter.is_unread(), Relaxed);
+        let outcome = outcome.and(ticked);
+        // That a helper has nothing to do ends no failure.
+        if from == 0 || outcome.is_err() {
+            account.note(outcome);
+        }
+        account.unread.fetch_or(exporter.is_unread(), Relaxed);
         account.move_lost(exporter.lost(), &mut lost_before);
     }
     exporter.not_queued(*lock(&account.not_queued));
-    account.note(exporter.flush());
-    account.unread.store(exporter.is_unread(), Relaxed);
+    let flushed = exporter.flush();
+    if from == 0 || flushed.is_err() {
+        account.note(flushed);
+    }
+    account.unread.fetch_or(exporter.is_unread(), Relaxed);
     account.move_lost(exporter.lost(), &mut lost_before);
 }
 

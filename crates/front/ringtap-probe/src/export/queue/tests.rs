@@ -127,3 +127,44 @@ fn the_user_hears_of_losses_when_they_begin_and_at_the_end() {
         ["gated: 110 of 200 records were lost: nobody listens"]
     );
 }
+
+/// Fails; its helper has nothing to do.
+struct Broken;
+
+impl Exporter for Broken {
+    fn name(&self) -> String {
+        "broken".into()
+    }
+
+    fn write(&mut self, _: &[Record]) -> Result<(), ExportError> {
+        Err(ExportError("no room".into()))
+    }
+
+    fn helper(&self) -> Option<Box<dyn Exporter>> {
+        Some(Box::new(Slow(Arc::default())))
+    }
+
+    fn tick(&mut self) -> Result<(), ExportError> {
+        Err(ExportError("no room".into()))
+    }
+
+    fn flush(&mut self) -> Result<(), ExportError> {
+        Err(ExportError("no room".into()))
+    }
+}
+
+#[test]
+fn a_helper_with_nothing_to_do_ends_no_failure() {
+    let queue = ExportQueue::start(Box::new(Broken), 100).expect("threads");
+    queue.send(records(1), WhenFull::Drop);
+    while queue.account.counters().dropped_failed == 0 || queue.account.failure().is_none() {
+        thread::sleep(PAUSE);
+    }
+    // The helper looks several times; the first look of the exporter's own thread is after a second.
+    for _ in 0..10 {
+        thread::sleep(HELPER_LOOK);
+        assert_eq!(queue.account.failure().as_deref(), Some("no room"));
+    }
+    let counters = queue.finish(Duration::from_secs(300), &mut drop);
+    assert_eq!(counters.failed(), 1);
+}
