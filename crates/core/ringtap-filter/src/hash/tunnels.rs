@@ -153,15 +153,15 @@ struct Opened {
     at: usize,
 }
 
-struct Row {
+struct TunnelRow {
     carrier: Carrier,
     open: fn(&[u8]) -> Option<Opened>,
     /// `bpf/tunnel.h` enters it, too. The others need more instructions than their use is worth there.
     in_kernel: bool,
 }
 
-const fn row(carrier: Carrier, open: fn(&[u8]) -> Option<Opened>, in_kernel: bool) -> Row {
-    Row {
+const fn row(carrier: Carrier, open: fn(&[u8]) -> Option<Opened>, in_kernel: bool) -> TunnelRow {
+    TunnelRow {
         carrier,
         open,
         in_kernel,
@@ -169,7 +169,7 @@ const fn row(carrier: Carrier, open: fn(&[u8]) -> Option<Opened>, in_kernel: boo
 }
 
 /// All tunnels.
-const TABLE: [Row; 11] = [
+const TABLE: [TunnelRow; 11] = [
     row(Carrier::Port(4789), vxlan, true),
     row(Carrier::Port(6081), geneve, true),
     row(Carrier::Port(2152), gtp, true),
@@ -231,7 +231,7 @@ fn within<'a>(outer: &Ip<'a>, inner: Ip<'a>, opened: &Opened) -> Ip<'a> {
     }
 }
 
-impl Row {
+impl TunnelRow {
     fn carries(&self, outer: &Ip<'_>) -> bool {
         let (from, to) = outer.ports;
         match self.carrier {
