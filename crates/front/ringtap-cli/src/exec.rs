@@ -4,6 +4,8 @@
 //! Invariants
 //! - The program replaces this process, so it gets the signals and returns the exit status.
 
+mod fitness;
+
 use std::env;
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -19,6 +21,7 @@ use ringtap_ipc::environment;
 
 use crate::seeing::HubSocketArgs;
 use crate::{UsageError, print};
+use fitness::Unfit;
 
 /// Names of the library in cargo's folder and as installed.
 const LIBRARY: [&str; 3] = [
@@ -46,6 +49,10 @@ pub(crate) struct ExecArgs {
     #[arg(short, long)]
     quiet: bool,
 
+    /// Only say whether the program would read through Ringtap; status 1 if not.
+    #[arg(long)]
+    check: bool,
+
     /// The program and its arguments.
     #[arg(
         required = true,
@@ -62,9 +69,11 @@ Examples:
   ringtap exec -- tcpdump -i hub:web port 80           a group of a hub, as any user it lets in
   ringtap exec --via hub:web -- tshark -i eth0         what asks for eth0 gets hub:web
 
+  ringtap exec --check dumpcap                         would it read through Ringtap?
+
 Devices are those of every other verb. RINGTAP_PCAP names the library, if it is not beside this
-program. A program with file capabilities or a set-user-id bit
-ignores this: install the library in place of libpcap for it (docs/libpcap.md).";
+program. A program that is statically linked, or that has file capabilities or a set-user-id bit,
+ignores it; `exec` says so and what to do (docs/libpcap.md).";
 
 fn via(text: &str) -> Result<String> {
     const WORDS: [&str; 5] = ["tap", "packet", "xdp", "auto", "libpcap"];
@@ -92,6 +101,15 @@ pub(crate) fn run(args: &ExecArgs) -> Result<ExitCode> {
     }
     let own = env::current_exe().context("cannot find the path of the ringtap program")?;
     let library = library(&own)?;
+    let unfit = fitness::find(Path::new(program)).map(|path| fitness::unfit(&path));
+    if args.check {
+        return check(program, unfit);
+    }
+    if let Some(Ok(Some(unfit))) = unfit
+        && !args.quiet
+    {
+        print::note(format_args!("ringtap: {} {unfit}", program.display()));
+    }
     let mut command = Command::new(program);
     command.args(arguments);
     command.env("LD_PRELOAD", first(library.as_os_str(), "LD_PRELOAD"));
@@ -125,6 +143,22 @@ pub(crate) fn run(args: &ExecArgs) -> Result<ExitCode> {
         io::ErrorKind::NotFound => NOT_FOUND,
         _ => CANNOT_RUN,
     }))
+}
+
+/// Prints whether a program would use the library.
+fn check(program: &OsStr, unfit: Option<io::Result<Option<Unfit>>>) -> Result<ExitCode> {
+    let name = program.display();
+    let found = unfit.with_context(|| format!("{name}: there is no such program"))?;
+    Ok(match found.with_context(|| name.to_string())? {
+        None => {
+            print::line(format_args!("{name} would use Ringtap's libpcap"))?;
+            ExitCode::SUCCESS
+        }
+        Some(unfit) => {
+            print::note(format_args!("ringtap: {name} {unfit}"));
+            ExitCode::FAILURE
+        }
+    })
 }
 
 /// Path of the library that belongs to this program.

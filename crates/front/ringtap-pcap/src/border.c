@@ -94,7 +94,7 @@ struct call {
 
 _Static_assert(sizeof(struct packet) == 56, "CursorPacket");
 _Static_assert(offsetof(struct packet, flags) == 54, "CursorPacket");
-_Static_assert(sizeof(struct window) == 72, "Window");
+_Static_assert(sizeof(struct window) == 72, "PacketWindow");
 _Static_assert(sizeof(struct door) == 120, "Door");
 _Static_assert(sizeof(struct call) == 104, "Call");
 

@@ -21,7 +21,7 @@ pub(crate) const MARK: u64 = u64::from_ne_bytes(*b"Ringtap\xff");
 
 /// Packets that a step found and that `border.c` gives to the program, one by one.
 #[repr(C)]
-pub(crate) struct Window {
+pub(crate) struct PacketWindow {
     packets: AtomicPtr<CursorPacket>,
     /// Memory for the packet that the program reads; NULL: packets are read in place.
     copy: AtomicPtr<u8>,
@@ -40,11 +40,11 @@ pub(crate) struct Window {
 }
 
 // SAFETY: only `border.c` uses the header, for the thread that reads.
-unsafe impl Sync for Window {}
+unsafe impl Sync for PacketWindow {}
 
-impl Window {
+impl PacketWindow {
     fn new() -> Self {
-        Window {
+        PacketWindow {
             packets: AtomicPtr::default(),
             copy: AtomicPtr::default(),
             delivered: AtomicU64::new(0),
@@ -75,7 +75,7 @@ impl Window {
         self.must_finish.store(must_finish.into(), Relaxed);
     }
 
-    /// Number of packets that were read since [`Window::show`].
+    /// Number of packets that were read since [`PacketWindow::show`].
     pub(crate) fn taken(&self) -> u32 {
         self.at.load(Relaxed)
     }
@@ -115,7 +115,7 @@ pub(crate) struct Door {
     pub(crate) closed: AtomicU32,
     /// Number of the handle among those that had this place.
     pub(crate) serial: AtomicU64,
-    pub(crate) window: Window,
+    pub(crate) window: PacketWindow,
 }
 
 impl Door {
@@ -128,7 +128,7 @@ impl Door {
             active: AtomicU32::new(0),
             closed: AtomicU32::new(0),
             serial: AtomicU64::new(0),
-            window: Window::new(),
+            window: PacketWindow::new(),
         }
     }
 }
@@ -192,7 +192,7 @@ impl Call {
 }
 
 const _: () = assert!(size_of::<CursorPacket>() == 56);
-const _: () = assert!(size_of::<Window>() == 72);
+const _: () = assert!(size_of::<PacketWindow>() == 72);
 const _: () = assert!(size_of::<Door>() == 120);
 const _: () = assert!(size_of::<Call>() == 104);
 

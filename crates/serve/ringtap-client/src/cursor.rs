@@ -18,7 +18,7 @@ use crate::descriptor::Descriptor;
 use crate::pending::Pending;
 use crate::receiver::{Next, ReceiveError, Receiver};
 use crate::tally::Tally;
-use crate::waiter::Plan;
+use crate::waiter::WaitPlan;
 
 /// A call that must not wait returns after this many batches without a packet for this reader.
 const MOST_BATCHES: u32 = 64;
@@ -263,7 +263,7 @@ impl Cursor {
                     continue;
                 }
                 Next::Empty => match self.receiver.plan(deadline.time())? {
-                    Plan::Look => continue,
+                    WaitPlan::Look => continue,
                     plan => return Ok(LookStep::Wait(self.outside(plan))),
                 },
             };
@@ -280,17 +280,17 @@ impl Cursor {
                 break Look::Empty;
             }
             if batches.is_multiple_of(MOST_BATCHES) {
-                return Ok(LookStep::Wait(self.outside(Plan::Look)));
+                return Ok(LookStep::Wait(self.outside(WaitPlan::Look)));
             }
         };
         Ok(LookStep::Found(found))
     }
 
-    fn outside(&mut self, plan: Plan) -> OutsideWait {
+    fn outside(&mut self, plan: WaitPlan) -> OutsideWait {
         let (sleeps, at_most) = match plan {
-            Plan::Look => (false, Some(Duration::ZERO)),
-            Plan::Pause(time) => (false, Some(time)),
-            Plan::Sleep(timeout) => (true, timeout),
+            WaitPlan::Look => (false, Some(Duration::ZERO)),
+            WaitPlan::Pause(time) => (false, Some(time)),
+            WaitPlan::Sleep(timeout) => (true, timeout),
         };
         self.sleeps_outside = sleeps;
         OutsideWait {

@@ -28,7 +28,7 @@ use crate::control::{Control, ControlError};
 use crate::distance::Distance;
 use crate::merge::{Hold, Merge, Order, Turn};
 use crate::tally::Tally;
-use crate::waiter::{Beside, Plan, Waited, Waiter};
+use crate::waiter::{Beside, WaitPlan, Waited, Waiter};
 
 /// Why no more packets can be received.
 #[derive(Debug, thiserror::Error)]
@@ -469,10 +469,6 @@ impl Receiver {
     }
 
     /// Replaces the set of events that end a wait; after a fork, each process needs its own.
-    ///
-    /// # Errors
-    ///
-    /// [`ReceiveError::System`].
     pub(crate) fn renew_waits(&mut self) -> Result<(), ReceiveError> {
         self.waiter.renew()?;
         if let Some(connection) = self.control.connection() {
@@ -489,19 +485,19 @@ impl Receiver {
     #[inline]
     pub fn wait(&mut self, deadline: Option<Instant>) -> Result<(), ReceiveError> {
         match self.plan(deadline)? {
-            Plan::Look => {}
-            Plan::Pause(time) => std::thread::sleep(time),
-            Plan::Sleep(timeout) => self.sleep(timeout)?,
+            WaitPlan::Look => {}
+            WaitPlan::Pause(time) => std::thread::sleep(time),
+            WaitPlan::Sleep(timeout) => return self.sleep(timeout),
         }
         Ok(())
     }
 
     /// Decides how to wait next, at most until `deadline`.
     #[inline]
-    pub(crate) fn plan(&mut self, deadline: Option<Instant>) -> Result<Plan, ReceiveError> {
+    pub(crate) fn plan(&mut self, deadline: Option<Instant>) -> Result<WaitPlan, ReceiveError> {
         let mut deadline = deadline;
         if let Some(left) = self.distance.left() {
-            return Ok(Plan::Pause(cut(left, deadline)));
+            return Ok(WaitPlan::Pause(cut(left, deadline)));
         }
         if let Some(hold) = self.holds.take() {
             let held_until = Instant::now() + hold.look_again_in();
@@ -511,7 +507,7 @@ impl Receiver {
         {
             self.look_for_hub();
             let time = (left / 4).max(LEAST_PAUSE).min(left);
-            return Ok(Plan::Pause(cut(time, deadline)));
+            return Ok(WaitPlan::Pause(cut(time, deadline)));
         }
         Ok(self.waiter.plan(deadline))
     }

@@ -40,7 +40,7 @@ enum WaitPhase {
 
 /// The next wait of a reader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Plan {
+pub(crate) enum WaitPlan {
     /// No wait: look for packets again.
     Look,
     /// A pause of this length.
@@ -184,24 +184,24 @@ impl Waiter {
     ///
     /// A sleep begins only after one more look. [`Waiter::sleep`] sleeps; a caller that sleeps on the set
     /// itself calls it afterwards, without time.
-    pub(crate) fn plan(&mut self, deadline: Option<Instant>) -> Plan {
+    pub(crate) fn plan(&mut self, deadline: Option<Instant>) -> WaitPlan {
         match self.phase {
-            WaitPhase::Armed | WaitPhase::Slept => Plan::Sleep(self.timeout(deadline)),
+            WaitPhase::Armed | WaitPhase::Slept => WaitPlan::Sleep(self.timeout(deadline)),
             _ => self.pause_or_announce(deadline),
         }
     }
 
     #[cold]
-    fn pause_or_announce(&mut self, deadline: Option<Instant>) -> Plan {
+    fn pause_or_announce(&mut self, deadline: Option<Instant>) -> WaitPlan {
         self.settle();
         if self.phase == WaitPhase::Awake && self.fast {
             self.phase = WaitPhase::Paused;
-            Plan::Pause(left_until(deadline).map_or(PAUSE, |left| left.min(PAUSE)))
+            WaitPlan::Pause(left_until(deadline).map_or(PAUSE, |left| left.min(PAUSE)))
         } else {
             // Also after a sleep that ended without a packet: the doorbell stays readable until the next
             // announcement, so another sleep would end at once.
             self.announce();
-            Plan::Look
+            WaitPlan::Look
         }
     }
 
@@ -301,9 +301,9 @@ mod tests {
                 hub.signal();
             }
             match waiter.plan(Some(until)) {
-                Plan::Look => {}
-                Plan::Pause(time) => std::thread::sleep(time),
-                Plan::Sleep(timeout) => drop(waiter.sleep(timeout).unwrap()),
+                WaitPlan::Look => {}
+                WaitPlan::Pause(time) => std::thread::sleep(time),
+                WaitPlan::Sleep(timeout) => drop(waiter.sleep(timeout).unwrap()),
             }
             waits += 1;
         }

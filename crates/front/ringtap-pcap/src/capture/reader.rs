@@ -20,7 +20,7 @@ use ringtap_pool::format::flag;
 
 use super::injector::Injector;
 use crate::abi::{DIRECTION_IN, DIRECTION_INOUT, DIRECTION_OUT};
-use crate::door::Window;
+use crate::door::PacketWindow;
 use crate::error::LibpcapError;
 use crate::handle::PcapSettings;
 use crate::handles::HandleToken;
@@ -105,7 +105,7 @@ impl PacketReader {
     }
 
     /// Counts the packets of the window that the program has read, and empties the window.
-    pub(crate) fn settle(&mut self, window: &Window) {
+    pub(crate) fn settle(&mut self, window: &PacketWindow) {
         for _ in 0..window.taken() {
             let _read = self.cursor.take_one();
         }
@@ -114,7 +114,12 @@ impl PacketReader {
 
     /// Shows the waiting packets in the window; returns whether there are any. Leaves out packets in
     /// another direction, and those that the handle sent itself.
-    pub(super) fn fill(&mut self, window: &Window, direction: c_int, injector: &Injector) -> bool {
+    pub(super) fn fill(
+        &mut self,
+        window: &PacketWindow,
+        direction: c_int,
+        injector: &Injector,
+    ) -> bool {
         let must_finish = self.cursor.must_be_readable();
         if direction == DIRECTION_INOUT && !injector.has_sent() && self.cut.is_none() {
             window.show(self.cursor.rest(), must_finish);

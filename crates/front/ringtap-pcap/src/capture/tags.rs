@@ -84,7 +84,7 @@ fn behind_tag(filter: &[Instruction]) -> Option<Vec<Instruction>> {
             continue;
         }
         let place = places[at];
-        let span = |by: usize| Some(places.get(at + 1 + by)?.checked_sub(place + 1)?);
+        let span = |by: usize| places.get(at + 1 + by)?.checked_sub(place + 1);
         let new = &mut all[place];
         if one.code == JUMP {
             new.k = u32::try_from(span(usize::try_from(one.k).ok()?)?).ok()?;

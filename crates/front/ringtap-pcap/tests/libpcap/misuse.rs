@@ -68,6 +68,54 @@ fn the_programs_status_and_signals_are_its_own() {
 }
 
 #[test]
+fn a_program_that_ignores_the_library_is_told_of_before_it_starts() {
+    use std::os::unix::fs::PermissionsExt as _;
+    require_root!();
+    require_tool!("setpriv");
+    let Some(prefix) = prefix() else { return };
+    let folder = crate::programs::open_folder();
+    let program = folder.path().join("static");
+    let source = folder.path().join("static.c");
+    std::fs::write(&source, "int main(void) { return 7; }\n").expect("a file");
+    let compile = |kind: &str| {
+        let mut compiler = Command::new("cc");
+        compiler.args([kind, "-o"]).arg(&program).arg(&source);
+        assert!(compiler.status().expect("a C compiler").success());
+    };
+    let run = |user: &str, words: &[&str]| {
+        let mut command = Command::new("setpriv");
+        command.args(["--clear-groups", "--reuid", user, "--regid", user]);
+        command
+            .arg(ringtap(prefix))
+            .arg("exec")
+            .args(words)
+            .arg(&program);
+        Running::start(command).wait(LIMIT)
+    };
+    compile("-static");
+    let end = run("0", &["--"]);
+    assert_eq!(end.status.code(), Some(7));
+    assert!(
+        end.stderr.contains("is statically linked"),
+        "{}",
+        end.stderr
+    );
+    assert_eq!(run("0", &["--quiet", "--"]).stderr, "");
+    assert_eq!(run("0", &["--check"]).status.code(), Some(1));
+    compile("-no-pie");
+    assert!(run("0", &["--check"]).status.success());
+    let elevated = std::fs::Permissions::from_mode(0o4755);
+    std::fs::set_permissions(&program, elevated).expect("ours");
+    assert!(
+        run("0", &["--check"]).status.success(),
+        "root has these rights already"
+    );
+    let end = run("65534", &["--check"]);
+    assert_eq!(end.status.code(), Some(1));
+    assert!(end.stderr.contains("set-user-id"), "{}", end.stderr);
+}
+
+#[test]
 fn without_the_systems_libpcap_the_error_says_so() {
     let Some(prefix) = prefix() else { return };
     let mut command = Command::new(ringtap(prefix));
