@@ -5,12 +5,10 @@
 //! - Two flows that differ in it are two flows. Identifiers that each receiver chooses count for each direction by itself:
 //!   a flow takes that of its first packet in a direction.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use ringtap_capture::meter::{OutsideCounts, TunnelCounts};
 use ringtap_filter::hash::{Ip, MOST_LEVELS, TunnelHeader, TunnelKind};
-
-use crate::packet::ip_address;
 
 /// Tags and tunnels around a packet.
 #[derive(Clone, Copy, Debug)]
@@ -132,5 +130,13 @@ impl Outside {
         for (own, header) in levels {
             own.identifiers[way] = own.identifiers[way].or(header.identifier);
         }
+    }
+}
+
+/// An address of 4 or 16 bytes.
+pub(crate) fn ip_address(bytes: &[u8]) -> IpAddr {
+    match bytes.first_chunk::<16>() {
+        Some(six) => Ipv6Addr::from(*six).into(),
+        None => Ipv4Addr::from(bytes.first_chunk().copied().unwrap_or_default()).into(),
     }
 }

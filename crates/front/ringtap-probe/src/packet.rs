@@ -235,14 +235,6 @@ pub(crate) fn icmp_ports(protocol: u8, number: u16) -> (u16, u16) {
     (number, answer)
 }
 
-/// An address of 4 or 16 bytes.
-pub(crate) fn ip_address(bytes: &[u8]) -> IpAddr {
-    match bytes.first_chunk::<16>() {
-        Some(six) => Ipv6Addr::from(*six).into(),
-        None => Ipv4Addr::from(bytes.first_chunk().copied().unwrap_or_default()).into(),
-    }
-}
-
 /// An address as a number, upper half first.
 fn words(address: &[u8]) -> [u64; 2] {
     match address.as_chunks().0 {

@@ -66,6 +66,7 @@ mod descriptor;
 mod distance;
 mod merge;
 mod pending;
+mod receive_error;
 mod receiver;
 mod tally;
 #[cfg(test)]

@@ -4,7 +4,6 @@
 //! Invariants
 //! - A reader receives all packets that a hub delivered before it died, and then the error.
 
-use std::io;
 use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
@@ -17,7 +16,6 @@ use ringtap_ipc::doorbell::ReaderDoorbell;
 use ringtap_ipc::event::has_left;
 use ringtap_ipc::protocol::Snapshot;
 use ringtap_ipc::subscription::{Subscription, SubscriptionRequest, Wanted, Watermark};
-use ringtap_pool::control::ControlRegionError;
 use ringtap_pool::reader::{self, Reader, RecvError};
 use ringtap_pool::source::Facts;
 use ringtap_pool::wake::Signal;
@@ -27,37 +25,9 @@ use crate::connection::{ConnectError, Connection};
 use crate::control::{Control, ControlError};
 use crate::distance::Distance;
 use crate::merge::{Hold, Merge, Order, Turn};
+pub use crate::receive_error::ReceiveError;
 use crate::tally::Tally;
 use crate::waiter::{Beside, WaitPlan, Waited, Waiter};
-
-/// Why no more packets can be received.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum ReceiveError {
-    /// The pool has impossible content.
-    #[error(transparent)]
-    Corrupt(#[from] RecvError),
-    /// The reader's control region is not valid.
-    #[error(transparent)]
-    Region(#[from] ControlRegionError),
-    /// The hub has died or was stopped.
-    #[error("the hub ended: start the hub again, then this reader")]
-    HubLeft,
-    /// The agent in this virtual machine has died or was stopped.
-    #[error(
-        "the agent of this virtual machine ended: start `ringtap guest` again, then this reader"
-    )]
-    AgentLeft,
-    /// The sources have different link types.
-    #[error("the hub's sources have different link types: read them one by one")]
-    LinkTypes,
-    /// The system refused to wait.
-    #[error("cannot wait for packets: {0}")]
-    System(#[from] io::Error),
-    /// The hub did not carry out a command.
-    #[error(transparent)]
-    Control(#[from] ControlError),
-}
 
 /// Shortest sleep while packets gather up to the watermark.
 const LEAST_PAUSE: Duration = Duration::from_micros(250);
