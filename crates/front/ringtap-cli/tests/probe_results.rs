@@ -86,7 +86,7 @@ fn a_reading_program_that_ends_first_is_no_loss() {
     let mut command = Command::new("bash");
     command.args(["-c", &script]);
     let ended = Running::start(command).wait(LIMIT);
-    assert!(ended.stderr.contains("Broken pipe"), "{}", ended.stderr);
+    assert!(ended.status.success(), "{}", ended.stderr);
     assert!(!ended.stderr.contains("lost"), "{}", ended.stderr);
 }
 

@@ -78,6 +78,7 @@ impl LaneCapture {
 
     /// Publishes the batch.
     pub fn end(&mut self) {
+        self.settle_staged();
         self.writer.publish();
         self.classifier.end();
         // Seal at once: the readers then return the chunk as soon as they have read it.
@@ -90,6 +91,7 @@ impl LaneCapture {
 
     /// Publishes and seals the open chunk at the end of capture.
     pub fn finish(&mut self) {
+        self.settle_staged();
         self.cells.spent();
         self.writer.close();
         self.classifier.end();
@@ -241,6 +243,8 @@ impl LaneCapture {
 
     fn open(&mut self, chunk: ChunkId) -> bool {
         self.cells.opened(chunk);
+        // The chunk before this one is sealed.
+        self.settle_staged();
         self.writer.open(chunk)
     }
 
@@ -257,6 +261,12 @@ impl LaneCapture {
     pub fn lose(&mut self) {
         self.settled.pool_full += 1;
         self.writer.count_lost(1);
+    }
+
+    /// Counts the staged packets: a reader that sees a packet finds it counted.
+    fn settle_staged(&mut self) {
+        self.settled.captured = self.writer.next_sequence();
+        self.statistics.settle(self.settled);
     }
 
     fn settle(&mut self) {

@@ -47,6 +47,7 @@ impl Account {
 fn number_before(text: &str, line: &str) -> u64 {
     let (before, _) = line.split_once(text).unwrap_or_else(|| panic!("{line}"));
     let number = before.rsplit(' ').next().unwrap_or_default();
+    let number = number.replace(',', "");
     number.parse().unwrap_or_else(|_| panic!("{line}"))
 }
 

@@ -37,7 +37,7 @@ mount -t devtmpfs dev /dev
 while read module; do insmod /modules/$module; done </modules/list
 gate() { ringtap count -q -c 1 -i host:all udp port $1 >/dev/null; }
 readers() {
-    until case "$(ringtap guest --status 2>&1)" in *": $1 readers"*) true ;; *) false ;; esac
+    until case "$(ringtap guest --status 2>&1)" in *": $1 reader"*) true ;; *) false ;; esac
     do sleep 0.2; done
 }
 agent() {
