@@ -41,11 +41,8 @@ impl HubBeside {
 
     /// The group whose members get all packets of the interface, and no others.
     pub(crate) fn whole(&self) -> Option<&str> {
-        let is_whole = |group: &&GroupStatus| {
-            let has_room = group.members < group.most_members;
-            group.balance == "broadcast" && group.filter.is_empty() && has_room
-        };
-        let group = self.groups.iter().find(is_whole);
+        let mut groups = self.groups.iter();
+        let group = groups.find(|group| group.admits_to_everything());
         group.filter(|_| self.is_alone).map(|group| &*group.name)
     }
 

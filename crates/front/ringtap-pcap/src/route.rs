@@ -115,11 +115,7 @@ fn group_in(status: &HubStatus, interface: &str) -> Option<String> {
         return None;
     }
     let mut groups = status.groups.iter();
-    let group = groups.find(|group| {
-        group.balance == "broadcast"
-            && group.filter.is_empty()
-            && group.members < group.most_members
-    });
+    let group = groups.find(|group| group.admits_to_everything());
     Some(group?.name.clone())
 }
 

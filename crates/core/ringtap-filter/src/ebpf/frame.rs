@@ -278,9 +278,7 @@ impl Frame {
         (register, offset): (Reg, Reg),
         far: Label,
     ) {
-        to.alu64(Op::Mov, R2, With::Reg(offset));
-        to.load(AccessSize::Double, R4, FRAME, SHIFT);
-        to.alu64(Op::Sub, R2, With::Reg(R4));
+        offset_in_packet(to, offset);
         let limit = With::Constant(IN_PLACE);
         to.branch(Width::W64, Cond::GreaterEqual, R2, limit, far);
         to.load(AccessSize::Double, R0, FRAME, CONTEXT);
@@ -301,9 +299,7 @@ impl Frame {
         (register, offset): (Reg, Reg),
         reject: Label,
     ) {
-        to.alu64(Op::Mov, R2, With::Reg(offset));
-        to.load(AccessSize::Double, R4, FRAME, SHIFT);
-        to.alu64(Op::Sub, R2, With::Reg(R4));
+        offset_in_packet(to, offset);
         to.load(AccessSize::Double, R1, FRAME, CONTEXT);
         to.alu64(Op::Mov, R3, With::Reg(FRAME));
         to.alu64(Op::Add, R3, With::Constant(LOADED.into()));
@@ -336,4 +332,11 @@ fn scratch(word: u32) -> i16 {
 /// Stack offset of a scratch word; a checked program uses at most sixteen.
 fn word_at(word: usize) -> i16 {
     WORDS - 8 * (1 + i16::try_from(word & 0x0f).unwrap_or(0))
+}
+
+/// Sets r2 to the offset in the packet of an offset on the wire behind any restored tag; r4 is lost.
+fn offset_in_packet(to: &mut Assembler, offset: Reg) {
+    to.alu64(Op::Mov, R2, With::Reg(offset));
+    to.load(AccessSize::Double, R4, FRAME, SHIFT);
+    to.alu64(Op::Sub, R2, With::Reg(R4));
 }

@@ -222,6 +222,15 @@ pub struct GroupStatus {
     pub disordered_packets: u64,
 }
 
+impl GroupStatus {
+    /// True if a further member gets every packet that the hub captures.
+    #[must_use]
+    pub fn admits_to_everything(&self) -> bool {
+        let has_room = self.members < self.most_members;
+        self.balance == "broadcast" && self.filter.is_empty() && has_room
+    }
+}
+
 /// Status of a reader.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReaderStatus {

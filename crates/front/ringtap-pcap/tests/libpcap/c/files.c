@@ -16,8 +16,7 @@ static void show(u_char *user, const struct pcap_pkthdr *h, const u_char *bytes)
     (void)user;
 }
 
-static void one_by_one(int precision) {
-    pcap_t *p = open_file(precision);
+static void read_to_the_end(pcap_t *p) {
     struct pcap_pkthdr *header, copy;
     const u_char *bytes;
     int status;
@@ -29,6 +28,10 @@ static void one_by_one(int precision) {
     say("dispatch at the end", pcap_dispatch(p, -1, show, NULL));
     say("loop at the end", pcap_loop(p, -1, show, NULL));
     pcap_close(p);
+}
+
+static void one_by_one(int precision) {
+    read_to_the_end(open_file(precision));
 }
 
 static void microseconds(void) {
@@ -95,17 +98,7 @@ static void group(int precision) {
     if (p == NULL || pcap_set_tstamp_precision(p, precision) != 0 || pcap_activate(p) != 0)
         fail("activate", p == NULL ? errbuf : pcap_geterr(p));
     ready();
-    struct pcap_pkthdr *header, copy;
-    const u_char *bytes;
-    int status;
-    while ((status = pcap_next_ex(p, &header, &bytes)) == 1)
-        show(NULL, header, bytes);
-    say("next_ex at the end", status);
-    say("and again", pcap_next_ex(p, &header, &bytes));
-    say("next at the end", pcap_next(p, &copy) != NULL);
-    say("dispatch at the end", pcap_dispatch(p, -1, show, NULL));
-    say("loop at the end", pcap_loop(p, -1, show, NULL));
-    pcap_close(p);
+    read_to_the_end(p);
 }
 
 static void group_microseconds(void) {
