@@ -50,7 +50,7 @@ struct packet {
     uint16_t flags;
 };
 
-/* Packets that a step found and that were not yet read; see door.rs. */
+/* Packets that a step found and that were not yet read; see shared.rs. */
 struct window {
     const struct packet *packets;
     uint8_t *copy;
@@ -64,8 +64,8 @@ struct window {
     struct header header;
 };
 
-/* The part of a handle that both languages use; see door.rs. */
-struct door {
+/* The part of a handle that both languages use; see shared.rs. */
+struct shared {
     char mark[8];
     _Atomic(void *) real;
     _Atomic uintptr_t thread;
@@ -76,9 +76,9 @@ struct door {
     struct window window;
 };
 
-/* A call that reads; see door.rs. */
+/* A call that reads; see shared.rs. */
 struct call {
-    struct door *door;
+    struct shared *shared;
     void *real;
     uint64_t serial;
     uint64_t count;
@@ -95,7 +95,7 @@ struct call {
 _Static_assert(sizeof(struct packet) == 56, "CursorPacket");
 _Static_assert(offsetof(struct packet, flags) == 54, "CursorPacket");
 _Static_assert(sizeof(struct window) == 72, "PacketWindow");
-_Static_assert(sizeof(struct door) == 120, "Door");
+_Static_assert(sizeof(struct shared) == 120, "SharedState");
 _Static_assert(sizeof(struct call) == 104, "Call");
 
 enum kind { LOOP, DISPATCH, NEXT };
@@ -156,57 +156,57 @@ static void *real_function(const char *name, char *errbuf)
     })
 
 /* Whether the outermost call of this thread is still below this one on the stack. */
-static bool is_nested(const struct door *door, const struct call *call)
+static bool is_nested(const struct shared *shared, const struct call *call)
 {
-    return atomic_load(&door->frame) > (uintptr_t)call;
+    return atomic_load(&shared->frame) > (uintptr_t)call;
 }
 
 static enum begun begin(void *p, struct call *call)
 {
-    struct door *door = p;
+    struct shared *shared = p;
     uintptr_t none = 0, self = (uintptr_t)pthread_self();
 
-    if (door == NULL || (uintptr_t)door % _Alignof(struct door) != 0)
+    if (shared == NULL || (uintptr_t)shared % _Alignof(struct shared) != 0)
         return REFUSED;
-    if (memcmp(door->mark, MARK, sizeof(door->mark)) != 0) {
+    if (memcmp(shared->mark, MARK, sizeof(shared->mark)) != 0) {
         call->real = p;
         return REAL;
     }
-    call->real = atomic_load(&door->real);
+    call->real = atomic_load(&shared->real);
     if (call->real != NULL)
         return REAL;
-    call->door = door;
-    call->serial = atomic_load(&door->serial);
-    if (!atomic_load(&door->active))
+    call->shared = shared;
+    call->serial = atomic_load(&shared->serial);
+    if (!atomic_load(&shared->active))
         return REFUSED;
-    if (atomic_compare_exchange_strong(&door->thread, &none, self)) {
-        atomic_store(&door->frame, (uintptr_t)call);
+    if (atomic_compare_exchange_strong(&shared->thread, &none, self)) {
+        atomic_store(&shared->frame, (uintptr_t)call);
         /* Closed meanwhile: `end` releases what the closing thread left. */
         return OURS;
     }
     if (none != self)
         return REFUSED;
-    if (!is_nested(door, call))
-        atomic_store(&door->frame, (uintptr_t)call);
+    if (!is_nested(shared, call))
+        atomic_store(&shared->frame, (uintptr_t)call);
     return OURS;
 }
 
 /* Ends a call, also one that is unwound. */
 static void end(struct call *call)
 {
-    struct door *door = call->door;
+    struct shared *shared = call->shared;
     uintptr_t none = 0;
 
-    if (door == NULL || atomic_load(&door->frame) != (uintptr_t)call)
+    if (shared == NULL || atomic_load(&shared->frame) != (uintptr_t)call)
         return;
-    atomic_store(&door->frame, 0);
-    atomic_store(&door->thread, 0);
+    atomic_store(&shared->frame, 0);
+    atomic_store(&shared->thread, 0);
     /* Pairs with `HandleToken::release`: the thread that closes the handle sets `closed`, then looks for
      * a reader. */
-    if (atomic_load(&door->closed) &&
-        atomic_compare_exchange_strong(&door->thread, &none, (uintptr_t)pthread_self())) {
+    if (atomic_load(&shared->closed) &&
+        atomic_compare_exchange_strong(&shared->thread, &none, (uintptr_t)pthread_self())) {
         quietly(ringtap_pcap_release, call);
-        atomic_store(&door->thread, 0);
+        atomic_store(&shared->thread, 0);
     }
 }
 
@@ -236,12 +236,12 @@ static const uint8_t *take(struct window *window)
 /* The next packet's bytes; NULL if the call is done. */
 static const uint8_t *next(struct call *call)
 {
-    struct window *window = &call->door->window;
+    struct window *window = &call->shared->window;
 
     for (;;) {
         if (!atomic_load_explicit(&window->interrupted, memory_order_relaxed) &&
             window->at < window->end && call->count != call->most &&
-            atomic_load_explicit(&call->door->serial, memory_order_relaxed) == call->serial) {
+            atomic_load_explicit(&call->shared->serial, memory_order_relaxed) == call->serial) {
             call->count++;
             return take(window);
         }
@@ -265,7 +265,7 @@ static int run(struct call *call, callback *each, uint8_t *user)
     const uint8_t *data;
 
     while ((data = next(call)) != NULL)
-        each(user, &call->door->window.header, data);
+        each(user, &call->shared->window.header, data);
     return call->status;
 }
 
@@ -313,7 +313,7 @@ static const uint8_t *one(struct call *call)
 
     if (data != NULL) {
         call->status = 1;
-        if (call->door->window.must_finish)
+        if (call->shared->window.must_finish)
             quietly(ringtap_pcap_step, call);
     }
     return data;
@@ -331,7 +331,7 @@ int ringtap_c_pcap_next_ex(void *p, struct header **header, const uint8_t **data
         if (found == NULL)
             return call.status;
         if (header != NULL)
-            *header = &call.door->window.header;
+            *header = &call.shared->window.header;
         if (data != NULL)
             *data = found;
         return 1;
@@ -353,7 +353,7 @@ const uint8_t *ringtap_c_pcap_next(void *p, struct header *header)
     case OURS:
         found = one(&call);
         if (found != NULL && header != NULL)
-            *header = call.door->window.header;
+            *header = call.shared->window.header;
         return found;
     case REAL:
         real = (next_function *)KNOWN("pcap_next", NULL);

@@ -21,10 +21,10 @@ use ringtap_ipc::subscription::Subscription;
 use ringtap_pool::number::to_u32;
 
 use crate::abi::{DIRECTION_INOUT, ERROR_BREAK, PcapStatistics};
-use crate::door::Call;
 use crate::error::LibpcapError;
 use crate::handle::{PcapHandle, PcapSettings};
 use crate::helper;
+use crate::shared::Call;
 use injector::Injector;
 use reader::NewFilter;
 pub(crate) use reader::PacketReader;
@@ -132,7 +132,7 @@ impl PcapCapture {
         reader: &mut PacketReader,
         call: &mut Call,
     ) -> Result<ReadStep, LibpcapError> {
-        let window = &handle.token().door.window;
+        let window = &handle.token().shared.window;
         reader.settle(window);
         if call.count == call.most {
             return self.finish(reader, call);

@@ -156,8 +156,8 @@ impl PcapHandle {
 
     /// Whether a read must end: its loop is broken or the handle is closed.
     pub(crate) fn take_break(&self) -> bool {
-        self.token.door.window.clear_interrupt();
-        self.token.take_break() || self.token.door.closed.load(SeqCst) != 0
+        self.token.shared.window.clear_interrupt();
+        self.token.take_break() || self.token.shared.closed.load(SeqCst) != 0
     }
 }
 

@@ -18,9 +18,9 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use ringtap_ipc::mutex::lock;
 
 use crate::abi::Pcap;
-use crate::door::{Door, MARK, this_thread};
 use crate::handle::PcapHandle;
 use crate::reading::{ReadState, StateCell};
+use crate::shared::{MARK, SharedState, this_thread};
 use crate::wakeup::Wakeup;
 
 /// Closed handles whose tokens are not reused yet.
@@ -32,7 +32,7 @@ static CLOSED: Mutex<VecDeque<&'static HandleToken>> = Mutex::new(VecDeque::new(
 /// A handle of this library points to its token.
 #[repr(C)]
 pub(crate) struct HandleToken {
-    pub(crate) door: Door,
+    pub(crate) shared: SharedState,
     /// The program called `pcap_breakloop`.
     breaking: AtomicBool,
     pub(crate) wakeup: Wakeup,
@@ -55,7 +55,7 @@ pub(crate) enum HandleOwner {
 impl HandleToken {
     fn new() -> Self {
         HandleToken {
-            door: Door::new(),
+            shared: SharedState::new(),
             breaking: AtomicBool::new(false),
             wakeup: Wakeup::new(),
             open: Mutex::new(None),
@@ -79,36 +79,36 @@ impl HandleToken {
 
     fn break_loop(&self) {
         self.breaking.store(true, Release);
-        self.door.window.interrupt();
+        self.shared.window.interrupt();
         // A woken reader finds the flag set.
         self.wakeup.signal();
     }
 
     /// Directs all further calls to this handle of the real library.
     pub(crate) fn hand_over(&self, real: *mut Pcap) {
-        self.door.real.store(real, Release);
+        self.shared.real.store(real, Release);
     }
 
     fn real(&self) -> Option<*mut Pcap> {
-        let real = self.door.real.load(Acquire);
+        let real = self.shared.real.load(Acquire);
         (!real.is_null()).then_some(real)
     }
 
     /// Forgets the handle before. A call that still uses that one finds another serial.
     fn begin_anew(&self) {
-        self.door.serial.fetch_add(1, SeqCst);
+        self.shared.serial.fetch_add(1, SeqCst);
         self.breaking.store(false, Relaxed);
-        for place in [&self.door.frame, &self.door.thread] {
+        for place in [&self.shared.frame, &self.shared.thread] {
             place.store(0, SeqCst);
         }
-        self.door.closed.store(0, SeqCst);
+        self.shared.closed.store(0, SeqCst);
         *lock(&self.last_packet) = None;
     }
 
     /// Lets programs read from an activated handle.
     pub(crate) fn begin(&self, state: ReadState) {
         let begun = self.with_state(|place| *place = Some(state));
-        self.door.active.store(begun.is_some().into(), SeqCst);
+        self.shared.active.store(begun.is_some().into(), SeqCst);
     }
 
     /// Runs `work` with the state, unless another thread reads from the handle.
@@ -116,33 +116,33 @@ impl HandleToken {
         &self,
         work: impl FnOnce(&mut Option<ReadState>) -> T,
     ) -> Option<T> {
-        let door = &self.door;
-        let own = door
+        let shared = &self.shared;
+        let own = shared
             .thread
             .compare_exchange(0, this_thread(), SeqCst, SeqCst);
         if own.is_err_and(|reader| reader != this_thread()) {
             return None;
         }
-        // SAFETY: the door names this thread, whose steps have all ended: it runs this function.
+        // SAFETY: the shared names this thread, whose steps have all ended: it runs this function.
         let done = work(unsafe { self.state.get() });
         if own.is_ok() {
-            door.thread.store(0, SeqCst);
+            shared.thread.store(0, SeqCst);
         }
         Some(done)
     }
 
     /// Whether a call of another thread reads from the handle.
     pub(crate) fn is_read_by_another(&self) -> bool {
-        ![0, this_thread()].contains(&self.door.thread.load(SeqCst))
+        ![0, this_thread()].contains(&self.shared.thread.load(SeqCst))
     }
 
     /// Releases the reader. If a call of another thread uses it, that call releases it at its end; one of
     /// this thread finds it gone, but keeps the packet that the callback reads.
     fn release(&self) {
         // Pairs with `end` in border.c.
-        self.door.closed.store(1, SeqCst);
-        self.door.active.store(0, SeqCst);
-        let is_read_here = self.door.thread.load(SeqCst) == this_thread();
+        self.shared.closed.store(1, SeqCst);
+        self.shared.active.store(0, SeqCst);
+        let is_read_here = self.shared.thread.load(SeqCst) == this_thread();
         let state = self.with_state(Option::take).flatten();
         let packet = state.and_then(|mut state| state.reader.take_packet());
         if is_read_here {
@@ -214,7 +214,7 @@ pub(crate) fn remove(p: *const Pcap) -> Option<(Arc<PcapHandle>, Option<*mut Pca
     if let Some(capture) = handle.capture() {
         token.with_state(|state| {
             if let Some(state) = state {
-                state.reader.settle(&token.door.window);
+                state.reader.settle(&token.shared.window);
                 state.reader.cursor.publish();
             }
         });
@@ -222,7 +222,7 @@ pub(crate) fn remove(p: *const Pcap) -> Option<(Arc<PcapHandle>, Option<*mut Pca
     }
     token.release();
     token.break_loop();
-    let real = token.door.real.swap(ptr::null_mut(), AcqRel);
+    let real = token.shared.real.swap(ptr::null_mut(), AcqRel);
     Some((handle, (!real.is_null()).then_some(real)))
 }
 

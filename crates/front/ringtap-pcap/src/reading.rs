@@ -3,7 +3,7 @@
 //!
 //! Invariants
 //! - A step never waits for packets and never calls the program.
-//! - Only the thread that the handle's [`Door`](crate::door::Door) names uses the state, and one that
+//! - Only the thread that the handle's [`SharedState`](crate::shared::SharedState) names uses the state, and one that
 //!   closes the handle while no thread is named.
 
 use std::cell::UnsafeCell;
@@ -15,11 +15,11 @@ use std::sync::atomic::Ordering::SeqCst;
 use crate::abi::{ERROR, ERROR_BREAK};
 use crate::calls::guarded;
 use crate::capture::{PacketReader, ReadStep};
-use crate::door::{AfterStep, Call};
 use crate::error::LibpcapError;
 use crate::handle::PcapHandle;
 use crate::handles::{self, HandleOwner};
 use crate::real;
+use crate::shared::{AfterStep, Call};
 use crate::text;
 
 /// An activated handle and its reader.
@@ -31,7 +31,7 @@ pub(crate) struct ReadState {
 /// Place of a handle's [`ReadState`].
 pub(crate) struct StateCell(UnsafeCell<Option<ReadState>>);
 
-// SAFETY: the door's `thread` gives the state to one thread at a time.
+// SAFETY: the shared's `thread` gives the state to one thread at a time.
 unsafe impl Sync for StateCell {}
 
 impl StateCell {
@@ -43,7 +43,7 @@ impl StateCell {
     ///
     /// # Safety
     ///
-    /// The door's `thread` is this thread, and no other reference to the state is in use.
+    /// The shared's `thread` is this thread, and no other reference to the state is in use.
     #[expect(
         clippy::mut_from_ref,
         reason = "one thread at a time, as for the cell inside"
@@ -60,11 +60,11 @@ unsafe extern "C" fn ringtap_pcap_step(call: *mut Call) -> c_int {
     // SAFETY: `border.c` passes its own call.
     let call = unsafe { &mut *call };
     let after = guarded(None, || {
-        let token = handles::token(call.door.cast())?;
-        if token.door.serial.load(SeqCst) != call.serial {
+        let token = handles::token(call.shared.cast())?;
+        if token.shared.serial.load(SeqCst) != call.serial {
             return None;
         }
-        // SAFETY: `border.c` marked the door with this thread, and runs one step at a time.
+        // SAFETY: `border.c` marked the shared with this thread, and runs one step at a time.
         let state = unsafe { token.state.get() }.as_mut()?;
         let step = match state.handle.capture() {
             Some(capture) => capture.step(&state.handle, &mut state.reader, call),
@@ -100,7 +100,7 @@ unsafe extern "C" fn ringtap_pcap_refuse(call: *mut Call) -> c_int {
     // SAFETY: `border.c` passes its own call.
     let call = unsafe { &*call };
     guarded(ERROR, || {
-        match handles::owner(call.door.cast_mut().cast()) {
+        match handles::owner(call.shared.cast_mut().cast()) {
             HandleOwner::Ringtap(handle) => handle.with_capture(|_| {
                 Err(match handle.token().is_read_by_another() {
                     true => busy(),
@@ -118,8 +118,8 @@ unsafe extern "C" fn ringtap_pcap_release(call: *mut Call) -> c_int {
     // SAFETY: `border.c` passes its own call.
     let call = unsafe { &*call };
     guarded(ERROR, || {
-        if let Some(token) = handles::token(call.door.cast()) {
-            // SAFETY: `border.c` marked the door with this thread.
+        if let Some(token) = handles::token(call.shared.cast()) {
+            // SAFETY: `border.c` marked the shared with this thread.
             drop(unsafe { token.state.get() }.take());
         }
         0

@@ -20,11 +20,11 @@ use ringtap_pool::format::flag;
 
 use super::injector::Injector;
 use crate::abi::{DIRECTION_IN, DIRECTION_INOUT, DIRECTION_OUT};
-use crate::door::PacketWindow;
 use crate::error::LibpcapError;
 use crate::handle::PcapSettings;
 use crate::handles::HandleToken;
 use crate::helper;
+use crate::shared::PacketWindow;
 
 /// A filter that the hub uses already.
 pub(super) struct NewFilter {
@@ -76,7 +76,7 @@ impl PacketReader {
             .as_mut()
             .map_or(ptr::null_mut(), |copy| copy.as_mut_ptr());
         token
-            .door
+            .shared
             .window
             .begin(copy, self.snap_bytes, self.nanoseconds);
         self.listen(token)

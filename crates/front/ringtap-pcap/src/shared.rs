@@ -101,7 +101,7 @@ impl PacketWindow {
 
 /// The part of a handle that `border.c` knows.
 #[repr(C)]
-pub(crate) struct Door {
+pub(crate) struct SharedState {
     pub(crate) mark: AtomicU64,
     /// The real library's handle, if that library opened the device.
     pub(crate) real: AtomicPtr<Pcap>,
@@ -118,9 +118,9 @@ pub(crate) struct Door {
     pub(crate) window: PacketWindow,
 }
 
-impl Door {
+impl SharedState {
     pub(crate) fn new() -> Self {
-        Door {
+        SharedState {
             mark: AtomicU64::new(MARK),
             real: AtomicPtr::default(),
             thread: AtomicUsize::new(0),
@@ -137,7 +137,7 @@ impl Door {
 #[repr(C)]
 pub(crate) struct Call {
     /// The handle; NULL: none of this library.
-    pub(crate) door: *const c_void,
+    pub(crate) shared: *const c_void,
     real: *mut Pcap,
     /// Of the handle for which the call began.
     pub(crate) serial: u64,
@@ -193,7 +193,7 @@ impl Call {
 
 const _: () = assert!(size_of::<CursorPacket>() == 56);
 const _: () = assert!(size_of::<PacketWindow>() == 72);
-const _: () = assert!(size_of::<Door>() == 120);
+const _: () = assert!(size_of::<SharedState>() == 120);
 const _: () = assert!(size_of::<Call>() == 104);
 
 /// What `border.c` does after a step.
