@@ -430,6 +430,54 @@ fn hard() -> Rule {
     }
 }
 
+/// A guest's readers are one reader of the host.
+#[test]
+fn the_joined_filters_of_twelve_ports_run_in_the_source() {
+    require_root!();
+    require_tool!("ip", "python3");
+    let net = Namespace::with_veth("joined");
+    let mut tap = attach(&net, &options("rx0"));
+    let ports: Vec<_> = (1..=12)
+        .map(|port| rule(&format!("udp port {port}"), 1).filter)
+        .collect();
+    let joined = Rule {
+        filter: Program::any_of(&ports, 262_144),
+        ..Rule::everything(1)
+    };
+    assert!(!joined.filter.takes_everything());
+    let places = classify(&mut tap, vec![joined]);
+    assert!(matches!(places[..], [Place::Source]), "{places:?}");
+    let _captured = finish(tap);
+}
+
+/// Paths meet again and again, each time with nothing that is needed.
+#[test]
+fn the_verifier_follows_what_is_behind_a_meeting_of_paths_once() {
+    require_root!();
+    require_tool!("ip", "python3");
+    let net = Namespace::with_veth("meet");
+    let mut tap = attach(&net, &options("rx0"));
+    let (load, equal) = (0x30, 0x15 | 1 << 16);
+    let tests = (0..1300_u64).flat_map(|at| {
+        let (first, second) = (at % 50, (at + 1) % 50);
+        [
+            load | first << 32,
+            equal | (at % 256) << 32,
+            load | second << 32,
+        ]
+    });
+    let entries: Vec<u64> = tests.chain([0x06 | 1 << 32]).collect();
+    let filter = Program::from_entries(&entries).unwrap();
+    assert!(filter.steps_of_all_paths() < Some(20_000));
+    let long = Rule {
+        filter,
+        ..Rule::everything(1)
+    };
+    let places = classify(&mut tap, vec![long]);
+    assert!(matches!(places[..], [Place::Source]), "{places:?}");
+    let _captured = finish(tap);
+}
+
 #[test]
 fn a_filter_that_is_too_hard_for_the_verifier_is_left_out_alone() {
     require_root!();

@@ -64,6 +64,10 @@ pub(crate) fn needed(program: &Program, is_kept: impl Fn(usize) -> bool) -> Vec<
 }
 
 impl Needed {
+    pub(crate) fn is_nothing(self) -> bool {
+        self.0 == 0
+    }
+
     pub(crate) fn a(self) -> bool {
         self.0 & A != 0
     }

@@ -160,10 +160,17 @@ fn paths_that_meet_again_count_each() {
     let steps = |program: &[Instruction]| Program::new(program).unwrap().steps_of_all_paths();
     assert_eq!(steps(&[END]), Some(1));
     let diamond = [instruction(0x15, 1, 0), instruction(0x87, 0, 0)];
-    assert_eq!(steps(&[&diamond[..], &[END]].concat()), Some(4));
-    assert_eq!(steps(&[&diamond[..], &diamond, &[END]].concat()), Some(10));
+    assert_eq!(steps(&[&diamond[..], &[END]].concat()), Some(3));
+    assert_eq!(steps(&[&diamond[..], &diamond, &[END]].concat()), Some(7));
     let many = [diamond.repeat(1000), vec![END]].concat();
     assert_eq!(steps(&many), Some(u64::MAX));
+    // Where paths meet and nothing of before is needed, the rest counts once.
+    let anew = [
+        instruction(0x28, 0, 12),
+        instruction(0x15, 1, 7),
+        instruction(0x28, 0, 14),
+    ];
+    assert_eq!(steps(&[anew.repeat(2), vec![END]].concat()), Some(7));
     assert_eq!(steps(&protochain()), None);
 }
 

@@ -9,6 +9,7 @@ use super::code::*;
 use super::machine::{jump, targets};
 use super::time::{self, FilterTime};
 use super::{Instruction, ProgramError};
+use crate::ebpf::facts::Needed;
 
 /// Maximum length of a loop, in instructions; the loop of `ip6 protochain` has 28.
 const MOST_OF_A_ROUND: usize = 32;
@@ -27,15 +28,19 @@ pub(super) fn longest_time(program: &[Instruction]) -> Result<Option<FilterTime>
     Ok(from.first().map(|time| time.with_rule()))
 }
 
-/// Instructions of a program without loops, each counted once for every path from the start to it.
-pub(super) fn steps_of_all_paths(program: &[Instruction]) -> u64 {
+/// Instructions of a program without loops, each counted once for every path to it from the start, or from where
+/// nothing that was computed before is `needed`: there a verifier has seen the rest already.
+pub(super) fn steps_of_all_paths(program: &[Instruction], needed: &[Needed]) -> u64 {
     let mut paths = vec![0_u64; program.len()];
     if let Some(first) = paths.first_mut() {
         *first = 1;
     }
     let mut steps = 0_u64;
     for (at, instruction) in program.iter().enumerate() {
-        let here = paths[at];
+        let here = match needed.get(at) {
+            Some(needed) if needed.is_nothing() => paths[at].min(1),
+            _ => paths[at],
+        };
         steps = steps.saturating_add(here);
         for to in targets(at, instruction) {
             if let Some(there) = paths.get_mut(to) {
