@@ -37,8 +37,8 @@ ATTACKS: dict[str, Callable[[Attack], None]] = {
         on_filters.costly_filters, on_filters.filter_storm, on_server.descriptors, on_server.private_pools,
         on_server.kept_mappings, on_server.connections, on_server.attach_storm,
         on_server.log_flood, on_server.deaf, on_pool.doorbell_storm,
-        on_pool.ring_storm, on_pool.doorbell_watchers, on_pool.hoarding, on_pool.idle_crowd,
-        on_pool.die_holding, on_pool.garbage, on_pool.double_returns, on_pool.liar,
+        on_pool.ring_storm, on_pool.busy_readers, on_pool.doorbell_watchers, on_pool.hoarding,
+        on_pool.idle_crowd, on_pool.die_holding, on_pool.garbage, on_pool.double_returns, on_pool.liar,
     )
 }  # fmt: skip
 

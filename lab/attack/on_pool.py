@@ -58,6 +58,22 @@ def ring_storm(attack: Attack) -> None:
     attack.again(once)
 
 
+def busy_readers(attack: Attack) -> None:
+    """Takes nothing, and takes processor time: what a storm of rings does beside its rings."""
+
+    def once() -> None:
+        hub, subscription = attack.subscribe()
+        try:
+            while attack.goes_on():
+                for _ in range(10_000):
+                    pass
+        finally:
+            subscription.close()
+            hub.close()
+
+    attack.again(once)
+
+
 def doorbell_watchers(attack: Attack) -> None:
     """Watches its doorbell many thousand times, which makes signals slow, and asks for each signal."""
 

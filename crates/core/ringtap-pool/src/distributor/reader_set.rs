@@ -63,9 +63,14 @@ impl ReaderSet {
     }
 
     /// One of `count` (a divisor of 64) parts of all numbers.
-    pub(super) fn every(count: u32, turn: u32) -> Self {
-        let bits = (0..64).filter(|bit| bit % count == turn % count);
-        ReaderSet([bits.fold(0, |word, bit| word | 1 << bit); MAX_READERS / 64])
+    pub(super) fn every(count: u64, turn: u64) -> Self {
+        let mut word = 0;
+        let mut bit = turn % count;
+        while bit < 64 {
+            word |= 1 << bit;
+            bit += count;
+        }
+        ReaderSet([word; MAX_READERS / 64])
     }
 
     /// The members, in ascending order.

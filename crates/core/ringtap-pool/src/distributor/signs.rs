@@ -2,25 +2,31 @@
 //! Words by which readers show what they do: returned chunks, announced sleeps, merging by time.
 //!
 //! Up to [`FEW`] readers are looked at each time. Of more, only those that did something lately are, and
-//! of the others, the quiet ones, a part in turn; all of them when the driver asks for it.
+//! of the others, the quiet ones, a part in turn, a smaller one of those that were quiet for long; all of them when
+//! the driver asks for it.
 //!
 //! Invariants
 //! - A quiet reader sees the level `Chunk`, so it signals the driver when it falls asleep. The driver then
 //!   calls [`Signs::look_at_all`].
-//! - What a reader did is found after at most [`TURNS`] steps.
+//! - What a reader did is found after at most a sixteenth of the steps in which it did nothing; for its first return,
+//!   after [`LONG_TURNS`] steps.
 
-use super::reader_set::ReaderSet;
+use super::reader_set::{MAX_READERS, ReaderSet};
 use crate::control::{ControlRegion, HubWords, ReaderWords};
 use crate::memory::Words;
+use crate::number::to_usize;
 use crate::sync::Ordering::{Acquire, Relaxed};
 use crate::wake::Level;
 
 /// Number of readers up to which each step looks at all.
 const FEW: usize = 32;
-/// Number of steps in which each reader is looked at.
-const TURNS: u32 = 64;
 /// Number of steps without a sign after which a reader is looked at only in turn.
 const QUIET: u64 = 1024;
+/// Number of steps in which each quiet reader is looked at.
+const TURNS: u64 = QUIET / 16;
+/// As [`QUIET`] and [`TURNS`], for readers that are looked at less often: one in each step.
+const LONG_QUIET: u64 = QUIET * 16;
+const LONG_TURNS: u64 = LONG_QUIET / 16;
 
 struct Sign {
     words: Words<ReaderWords>,
@@ -32,14 +38,41 @@ struct Sign {
     slept: u32,
 }
 
+/// Readers that did something in the last `STEPS` to twice as many steps.
+#[derive(Default)]
+struct Lately<const STEPS: u64> {
+    members: ReaderSet,
+    /// Those that did since the members were last renewed.
+    seen: ReaderSet,
+}
+
+impl<const STEPS: u64> Lately<STEPS> {
+    fn add(&mut self, reader: usize) {
+        self.members.add(reader);
+        self.seen.add(reader);
+    }
+
+    fn remove(&mut self, reader: usize) {
+        self.members.remove(reader);
+        self.seen.remove(reader);
+    }
+
+    /// Renews the members, if it is time.
+    fn stepped(&mut self, steps: u64) {
+        if steps.is_multiple_of(STEPS) {
+            self.members = std::mem::take(&mut self.seen);
+        }
+    }
+}
+
 /// What the readers showed when they were last looked at.
 #[derive(Default)]
 pub(super) struct Signs {
     all: Vec<Option<Sign>>,
     present: ReaderSet,
-    /// Readers that did something lately, and those that did since this set was last renewed.
-    lively: ReaderSet,
-    seen: ReaderSet,
+    lively: Lately<QUIET>,
+    /// Not quiet for long.
+    calm: Lately<LONG_QUIET>,
     /// Readers with returned chunks.
     pub(super) returning: ReaderSet,
     /// Readers that announced a sleep.
@@ -70,21 +103,23 @@ impl Signs {
             sleeps: 0,
             slept: 0,
         });
-        for set in [&mut self.present, &mut self.lively, &mut self.seen] {
-            set.add(reader);
-        }
+        self.present.add(reader);
+        self.lively.add(reader);
         self.unsure.add(reader);
     }
 
     pub(super) fn remove(&mut self, reader: usize) {
         self.all[reader] = None;
-        let sets = [&mut self.present, &mut self.lively, &mut self.seen];
-        let others = [&mut self.returning, &mut self.asleep, &mut self.merging];
-        for set in sets
-            .into_iter()
-            .chain(others)
-            .chain([&mut self.unsure, &mut self.told])
-        {
+        self.lively.remove(reader);
+        self.calm.remove(reader);
+        for set in [
+            &mut self.present,
+            &mut self.returning,
+            &mut self.asleep,
+            &mut self.merging,
+            &mut self.unsure,
+            &mut self.told,
+        ] {
             set.remove(reader);
         }
     }
@@ -112,7 +147,7 @@ impl Signs {
     pub(super) fn watch(&mut self, level: Level) -> ReaderSet {
         let told = match (level, self.present.len() <= FEW) {
             (Level::Packet, true) => self.present,
-            (Level::Packet, false) => self.present.and(self.lively),
+            (Level::Packet, false) => self.present.and(self.lively.members),
             _ => ReaderSet::default(),
         };
         let before = std::mem::replace(&mut self.told, told);
@@ -135,9 +170,13 @@ impl Signs {
         if self.present.len() <= FEW {
             return self.present;
         }
-        let turn = u32::try_from(self.steps % u64::from(TURNS)).unwrap_or(0);
-        let part = ReaderSet::every(TURNS, turn);
-        self.present.and(self.lively.or(part))
+        let part = self.calm.members.and(ReaderSet::every(TURNS, self.steps));
+        let mut scope = self.lively.members.or(part);
+        let turn = to_usize(self.steps % LONG_TURNS);
+        if turn < MAX_READERS {
+            scope.add(turn);
+        }
+        self.present.and(scope)
     }
 
     pub(super) fn look_at(&mut self, readers: ReaderSet) {
@@ -152,7 +191,7 @@ impl Signs {
             let asleep = words.asleep.is_raised();
             if returns || sleeps != sign.sleeps {
                 self.lively.add(reader);
-                self.seen.add(reader);
+                self.calm.add(reader);
             }
             if sleeps != sign.sleeps || asleep && !self.asleep.has(reader) {
                 self.unsure.add(reader);
@@ -176,15 +215,21 @@ impl Signs {
     /// Forgets what the readers did lately.
     #[cfg(test)]
     pub(super) fn all_are_quiet(&mut self) {
-        (self.lively, self.seen) = Default::default();
+        self.lively = Lately::default();
+    }
+
+    /// Forgets what the readers did before that, too.
+    #[cfg(test)]
+    pub(super) fn all_are_quiet_for_long(&mut self) {
+        self.all_are_quiet();
+        self.calm = Lately::default();
     }
 
     /// Counts a step.
     pub(super) fn stepped(&mut self) {
         self.steps += 1;
-        if self.steps.is_multiple_of(QUIET) {
-            self.lively = std::mem::take(&mut self.seen);
-        }
+        self.lively.stepped(self.steps);
+        self.calm.stepped(self.steps);
     }
 
     /// Whether a reader outside `deferred` sleeps, or slept since it was last seen awake by this call.

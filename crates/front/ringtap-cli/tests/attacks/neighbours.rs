@@ -39,12 +39,12 @@ fn idle_subscriptions_of_four_users_cost_the_hubs_thread_and_the_first_reader_no
     neighbours(&[limits.as_slice(), &["--seconds", "6"]].concat());
 }
 
-/// The control takes as much processor time from the hub as those that ring.
+/// The readers of the control hold as many chunks and take as much processor time as those that ring.
 #[test]
 fn readers_that_ring_without_pause_take_a_small_part_of_the_hubs_time_and_no_packet() {
     require_root!();
     require_tool!("python3", "setpriv", "mount", "ip", "ethtool");
-    let attack = ["--attack", "ring_storm", "--control", "busy"];
+    let attack = ["--attack", "ring_storm", "--control", "busy_readers"];
     let limits = [
         "--rates",
         "100kpps",

@@ -162,7 +162,7 @@ impl World {
             ..ReaderOptions::default()
         };
         let _others: Vec<_> = (0..others).map(|_| fixture.reader(options)).collect();
-        fixture.distributor.signs.all_are_quiet();
+        fixture.distributor.signs.all_are_quiet_for_long();
         World {
             sleeper: reader.sleeper(),
             fixture,
