@@ -20,7 +20,7 @@ enum rt_hook {
 
 #define RT_MACS 12 /* bytes before a VLAN tag */
 #define RT_TAG 4
-#define RT_MOST_BYTES 256 /* of a packet at rt_view.bytes; as many lie behind them */
+#define RT_MAX_BYTES 256 /* of a packet at rt_view.bytes; as many lie behind them */
 
 #define RT_MOST_TAGS 3
 #define RT_MOST_LABELS 4
@@ -126,7 +126,7 @@ static __always_inline int rt_read(const struct rt_view *view, __u64 at, void *t
 		return 0;
 	if (view->hook == RT_BYTES) {
 		rt_opaque(from);
-		rt_copy_words(to, view->bytes + (from & (RT_MOST_BYTES - 1)), size);
+		rt_copy_words(to, view->bytes + (from & (RT_MAX_BYTES - 1)), size);
 		return 1;
 	}
 	if (view->hook == RT_TC)

@@ -227,7 +227,7 @@ static __always_inline int rt_meter(void *ctx, enum rt_hook hook, __u64 length, 
 {
 	__u32 cpu = bpf_get_smp_processor_id();
 	struct rt_meter_lane *lane = bpf_map_lookup_elem(&rt_meter_lanes, &cpu);
-	__u64 captured = length < RT_MOST_BYTES ? length : RT_MOST_BYTES;
+	__u64 captured = length < RT_MAX_BYTES ? length : RT_MAX_BYTES;
 	struct rt_seen seen = {
 		.segments = segments ? segments : 1,
 		.frame_bytes = length + (tag ? RT_TAG : 0),
@@ -242,7 +242,7 @@ static __always_inline int rt_meter(void *ctx, enum rt_hook hook, __u64 length, 
 	seen.outer = &lane->outer;
 	captured -= 1;
 	rt_opaque(captured);
-	captured = (captured & (RT_MOST_BYTES - 1)) + 1;
+	captured = (captured & (RT_MAX_BYTES - 1)) + 1;
 	error = hook == RT_XDP ? bpf_xdp_load_bytes(ctx, 0, lane->bytes, captured)
 			       : bpf_skb_load_bytes(ctx, 0, lane->bytes, captured);
 	struct rt_view view = {

@@ -99,7 +99,7 @@ struct rt_meter_lane {
 	/* Of the packet at hand; the first is set if its key has RT_OUTSIDE. */
 	struct rt_meter_outside outside;
 	struct rt_found outer;
-	__u8 bytes[2 * RT_MOST_BYTES] __attribute__((aligned(8)));
+	__u8 bytes[2 * RT_MAX_BYTES] __attribute__((aligned(8)));
 } __attribute__((aligned(64)));
 
 const volatile struct rt_meter_config config SEC(".rodata.meter");

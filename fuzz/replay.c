@@ -6,14 +6,14 @@
 #include <stdint.h>
 #include <stdio.h>
 
-#define MOST_BYTES (1 << 20)
+#define MAX_BYTES (1 << 20)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 int LLVMFuzzerInitialize(int *count, char ***arguments);
 
 int main(int count, char **arguments)
 {
-	static uint8_t input[MOST_BYTES];
+	static uint8_t input[MAX_BYTES];
 
 	LLVMFuzzerInitialize(&count, &arguments);
 	for (int at = 1; at < count; at++) {

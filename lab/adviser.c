@@ -22,7 +22,7 @@
 
 #define HEADERS 54  /* bytes of a packet that are analysed */
 #define SLOTS 2048  /* of a queue: little waits when the sender ends */
-#define MOST_PROCESSES 8
+#define MAX_PROCESSES 8
 
 struct queue {
 	_Alignas(64) _Atomic uint64_t head; /* packets analysed */
@@ -116,7 +116,7 @@ int main(int count, char **words)
 		return 2;
 	}
 	processes = atol(words[3]);
-	if (processes < 1 || processes > MOST_PROCESSES)
+	if (processes < 1 || processes > MAX_PROCESSES)
 		return 2;
 	use_cores(processes);
 	queues = mmap(NULL, processes * sizeof(*queues), PROT_READ | PROT_WRITE,

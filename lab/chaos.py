@@ -48,7 +48,7 @@ FRAME_BYTES = 128
 #: Longest wait for a condition. A busy machine is slow, and not a failure.
 PATIENCE_SECONDS = 240.0
 #: The hub may keep so much memory after the attacks: its allocator does not return everything.
-MOST_GROWTH_KIB = 32 * 1024
+MAX_GROWTH_KIB = 32 * 1024
 CONFIG = """
 [[source]]
 device = "tap:{device}?exclusive&direction=in&pool={pool}"
@@ -113,7 +113,7 @@ class Belongings:
         return (
             self.descriptors <= before.descriptors
             and self.mappings <= before.mappings
-            and self.memory_kib <= before.memory_kib + MOST_GROWTH_KIB
+            and self.memory_kib <= before.memory_kib + MAX_GROWTH_KIB
         )
 
 

@@ -32,10 +32,10 @@ class Station:
     def serve(self, arrivals: Iterable[int]) -> Iterator[int]:
         """The departure time of each packet that is not lost; `arrivals` are in order."""
         # Every packet takes the same time, so the server's remaining work tells how many wait.
-        most_work_ps = (self.places - 1) * self.service_ps
+        max_work_ps = (self.places - 1) * self.service_ps
         idle_from = 0
         for now in arrivals:
-            if idle_from - now > most_work_ps:
+            if idle_from - now > max_work_ps:
                 self.lost += 1
             else:
                 idle_from = max(idle_from, now) + self.service_ps

@@ -140,4 +140,4 @@ def search(lab: Lab, size: int, measure: Callable[[Traffic], dict], hint: float 
         return offered, least, lossless
 
     found = highest_lossless(probe, hint)
-    return {**(found or {}), "most_pps": most, "trial": best}
+    return {**(found or {}), "max_pps": most, "trial": best}

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 START, SECONDS = 1_700_000_000, 20.0
-MOST_SEGMENTS, SEGMENT = 4000, 1448
+MAX_SEGMENTS, SEGMENT = 4000, 1448
 FIN, SYN, PUSH, ACK = 1, 2, 8, 16
 ETHERNET = bytes.fromhex("020000000001 020000000002 0800")
 PAYLOAD = bytes(1500)
@@ -45,7 +45,7 @@ def frame(forward: bool, number: int, protocol: int, port: int, header: bytes, s
 
 def tail(choose: random.Random) -> int:
     """A number of segments with a heavy tail."""
-    return min(MOST_SEGMENTS, int(2 * choose.paretovariate(0.9)))
+    return min(MAX_SEGMENTS, int(2 * choose.paretovariate(0.9)))
 
 
 def datagrams(number: int, port: int, sizes: list[tuple[bool, int]]) -> Iterator[bytes]:

@@ -159,16 +159,16 @@ class Comparison:
         """Percent of the time in which the hub's thread ran, beyond the control's."""
         return _median(self.attacked, "percent") - _median(self.control, "percent")
 
-    def checks(self, most_ratio: float, most_percent: float) -> list[tuple[str, str, bool]]:
+    def checks(self, max_ratio: float, max_percent: float) -> list[tuple[str, str, bool]]:
         """What must hold: a machine that others load loses a few packets by itself."""
         lost = [sum(one.lost for one in runs) for runs in (self.control, self.attacked)]
         spared = sum(one.sent for one in self.attacked) // 1000
         return [
-            (f"{self.rate}: ratio of the hub's time", f"{self.ratio:.2f}", self.ratio <= most_ratio),
+            (f"{self.rate}: ratio of the hub's time", f"{self.ratio:.2f}", self.ratio <= max_ratio),
             (
                 f"{self.rate}: more of the hub's time, %",
                 f"{self.more_percent:.1f}",
-                self.more_percent <= most_percent,
+                self.more_percent <= max_percent,
             ),
             (
                 f"{self.rate}: lost by the reader",
@@ -198,7 +198,7 @@ def run(ringtap: Path, asked: argparse.Namespace) -> int:
                 rows.append(_row(rate, kind, one))
                 print(f"neighbours: {' '.join(rows[-1])}", flush=True)
         compared = Comparison(rate, of_kind[asked.control], of_kind[asked.attack])
-        found += compared.checks(asked.most_ratio, asked.most_percent)
+        found += compared.checks(asked.max_ratio, asked.max_percent)
     heads = ["rate", "neighbours", "sent", "Mpps", "hub's thread: ms per million", "% of the time"]
     print(tables.table([*heads, "lost", "longest step, µs"], rows))
     rows = [[name, text, "held" if held else "FAILED"] for name, text, held in found]
@@ -222,8 +222,8 @@ def main(words: list[str]) -> int:
     parser.add_argument("--attack", default="idle_crowd", choices=list(ATTACKS))
     parser.add_argument("--control", default="none", choices=[*CONTROLS, *ATTACKS])
     parser.add_argument("--pool", default="", help="size of the pool (the hub's default)")
-    parser.add_argument("--most-ratio", type=float, default=float("inf"), help="check: ratio of the hub's time")
-    parser.add_argument("--most-percent", type=float, default=float("inf"), help="check: more of the hub's time")
+    parser.add_argument("--max-ratio", type=float, default=float("inf"), help="check: ratio of the hub's time")
+    parser.add_argument("--max-percent", type=float, default=float("inf"), help="check: more of the hub's time")
     parser.add_argument("--ringtap", type=Path, default=chaos.ROOT / "target" / "release" / "ringtap")
     asked = parser.parse_args(words)
     ringtap = asked.ringtap.resolve()

@@ -16,8 +16,8 @@ from run import Run
 CHUNKS = (500, 5000)
 #: One round of one size on a slow machine.
 ROUND_SECONDS = 0.5
-#: Our names of a spread, and those of our programs.
-NAMES = {"median": "median", "min": "least", "max": "most"}
+#: Of the rounds.
+SPREAD = ("median", "min", "max")
 
 
 def seconds(run: Run) -> float:
@@ -51,7 +51,7 @@ def rounds(run: Run, title: str, command: str, read: Callable[[str], dict]) -> d
 
 def spread(line: dict) -> dict:
     """A line of such a program as a result."""
-    mpps = {key: line[f"{name}_mpps"] for key, name in NAMES.items()}
+    mpps = {key: line[f"{key}_mpps"] for key in SPREAD}
     return {"summary": {"mpps": mpps}, "details": line}
 
 

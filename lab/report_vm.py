@@ -125,7 +125,7 @@ def _rates(rates: dict) -> str:
             host, worked = trial.get("host_ns_per_packet"), trial.get("guest_ns")
             rows.append([
                 size, name, f"{row['lossless_pps']:,.0f}" + " *" * row.get("limited", False),
-                f"{row['most_pps']:,.0f}",
+                f"{row['max_pps']:,.0f}",
                 "-" if not host else f"{host:,.0f}",
                 "-" if worked is None else f"{worked / trial['offered']:,.0f}",
             ])  # fmt: skip

@@ -32,10 +32,10 @@ ROOT = Path(__file__).resolve().parent.parent
 READER = contenders.TAP_EXCLUSIVE
 FRAME_BYTES = 64
 #: The reader's memory may grow by so much after the warm-up, in the whole run.
-MOST_GROWTH_KIB = 1024
+MAX_GROWTH_KIB = 1024
 #: Share of the run that is warm-up.
 WARM_UP = 0.1
-LEAST_SECONDS, MOST_SECONDS = 5, 86_400
+MIN_SECONDS, MAX_SECONDS = 5, 86_400
 
 
 @dataclass
@@ -90,9 +90,9 @@ class Outcome:
             ("accounts contradict: 0", "; ".join(contradicted) or "0", not contradicted),
             ("packets sent: more than 0", f"{self.sent:,}", self.sent > 0),
             (
-                f"memory grew by at most {MOST_GROWTH_KIB} KiB after {warm_up:g} s",
+                f"memory grew by at most {MAX_GROWTH_KIB} KiB after {warm_up:g} s",
                 f"{growth} KiB in {len(self.memory.after(warm_up))} samples",
-                growth <= MOST_GROWTH_KIB,
+                growth <= MAX_GROWTH_KIB,
             ),
             ("left behind: nothing", ", ".join(self.left) or "nothing", not self.left),
         ]
@@ -176,8 +176,8 @@ def main(words: list[str]) -> int:
     parser.add_argument("--seconds", type=float, default=600, help="how long (600)")
     parser.add_argument("--ringtap", type=Path, default=ROOT / "target" / "release" / "ringtap")
     asked = parser.parse_args(words)
-    if not LEAST_SECONDS <= asked.seconds <= MOST_SECONDS:
-        return refuse(f"--seconds: from {LEAST_SECONDS} to {MOST_SECONDS}")
+    if not MIN_SECONDS <= asked.seconds <= MAX_SECONDS:
+        return refuse(f"--seconds: from {MIN_SECONDS} to {MAX_SECONDS}")
     ringtap = asked.ringtap.resolve()
     if why := unable("lab/soak.py", "soak", [ringtap]):
         return refuse(why)

@@ -167,7 +167,7 @@ def skewed(sim: Simulator, skew: str) -> list[dict]:
             "loss": found["loss"],
             "offloaded": found["offloaded_packets"] / packets,
             "disordered": found["disordered_packets"] / packets,
-            "most_chunks": max(lane["most_chunks"] for lane in found["lanes"]),
+            "max_chunks": max(lane["max_chunks"] for lane in found["lanes"]),
         }
     return every(row, list(THRESHOLDS))
 

@@ -48,7 +48,7 @@ def skew(loads: dict[str, list[dict]]) -> str:
     head = ["Load, mode", "Lost", "Offloaded", "Out of order", "Most chunks of a lane"]
     return table(head, [
         [f"{name}, {mode(row)}", percent(row["loss"]), percent(row["offloaded"]),
-         percent(row["disordered"]), f"{row['most_chunks']} of 100"]
+         percent(row["disordered"]), f"{row['max_chunks']} of 100"]
         for name, rows in loads.items() for row in rows if row["T"] in SHOWN_T
     ])
 

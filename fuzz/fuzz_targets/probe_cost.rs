@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicU8;
 use std::sync::atomic::Ordering::Relaxed;
 
 use libfuzzer_sys::fuzz_target;
-use ringtap_probe::fuzzing::cost::{MOST_PERCENT, assert_ordinary};
+use ringtap_probe::fuzzing::cost::{MAX_PERCENT, assert_ordinary};
 
 const STEPS: usize = 64;
 
@@ -18,7 +18,7 @@ static COSTS: [AtomicU8; STEPS] = [const { AtomicU8::new(0) }; STEPS];
 
 fuzz_target!(|input: &[u8]| {
     let percent = assert_ordinary(input);
-    let step = percent * 64 / MOST_PERCENT;
+    let step = percent * 64 / MAX_PERCENT;
     let step = usize::try_from(step).unwrap_or(usize::MAX).min(STEPS - 1);
     COSTS[step].store(1, Relaxed);
 });

@@ -4,7 +4,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use ringtap_vnplug::ctrl::frame::{Deframer, MOST_BODY_BYTES, encode};
+use ringtap_vnplug::ctrl::frame::{Deframer, MAX_BODY_BYTES, encode};
 use ringtap_vnplug::ctrl::message::{AnnouncedDevice, Message};
 use ringtap_vnplug::device::SharedId;
 use ringtap_vnplug::guest::GuestSession;
@@ -22,7 +22,7 @@ fuzz_target!(|input: &[u8]| {
     }
     let mut guest = GuestSession::new(5);
     let mut receive = |body: &[u8]| {
-        assert!(body.len() <= MOST_BODY_BYTES);
+        assert!(body.len() <= MAX_BODY_BYTES);
         if let Ok(message) = Message::decode(body) {
             assert_eq!(Message::decode(&message.encode()), Ok(message.clone()));
             let outcome = host.receive(message.clone());

@@ -20,8 +20,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 PROTOCOL = 1
-MOST_MESSAGE_BYTES = 131_072
-MOST_DESCRIPTORS = 64
+MAX_MESSAGE_BYTES = 131_072
+MAX_DESCRIPTORS = 64
 #: Longest wait for an answer. A hub that needs longer is an error.
 ANSWER_SECONDS = 60.0
 
@@ -78,7 +78,7 @@ class Hub:
         """Receives one answer and its descriptors."""
         try:
             data, descriptors, _flags, _from = socket.recv_fds(
-                self.socket, MOST_MESSAGE_BYTES, MOST_DESCRIPTORS * 2
+                self.socket, MAX_MESSAGE_BYTES, MAX_DESCRIPTORS * 2
             )
         except OSError as error:
             raise Gone(f"receive: {error!r}") from error

@@ -6,7 +6,7 @@ Each is valid for a filter's own checks of length, or misses them on purpose.
 
 from __future__ import annotations
 
-MOST_INSTRUCTIONS = 4096
+MAX_INSTRUCTIONS = 4096
 
 LDB_ABSOLUTE, LDB_INDEXED, LDH_ABSOLUTE = 0x30, 0x50, 0x28
 JA, JEQ, JSET, RET, STORE, LOAD_MEMORY, TAX, ADD_X = 0x05, 0x15, 0x45, 0x06, 0x02, 0x60, 0x07, 0x0C
@@ -22,13 +22,13 @@ ACCEPT, REJECT = instruction(RET, 0xFFFF), instruction(RET, 0)
 
 def looping() -> list[int]:
     """Loads and a jump back: 40 million steps a packet before a limit of steps ends it."""
-    body = [instruction(LDB_ABSOLUTE, 12)] * (MOST_INSTRUCTIONS - 6)
+    body = [instruction(LDB_ABSOLUTE, 12)] * (MAX_INSTRUCTIONS - 6)
     return [*body, instruction(JA, -(len(body) + 1)), ACCEPT]
 
 
 def jeq_chain() -> list[int]:
     """A chain of comparisons, as deep as a filter may be."""
-    chain = [instruction(JEQ, at, jt=at % 2, jf=0) for at in range(MOST_INSTRUCTIONS - 4)]
+    chain = [instruction(JEQ, at, jt=at % 2, jf=0) for at in range(MAX_INSTRUCTIONS - 4)]
     return [instruction(LDH_ABSOLUTE, 12), *chain, ACCEPT, REJECT]
 
 
@@ -48,7 +48,7 @@ def ladder(salt: int = 0) -> list[int]:
 
 def long_valid(salt: int = 0) -> list[int]:
     """As many instructions as allowed, all of them harmless."""
-    loads = [instruction(LDB_ABSOLUTE, (at + salt) % 14) for at in range(MOST_INSTRUCTIONS - 1)]
+    loads = [instruction(LDB_ABSOLUTE, (at + salt) % 14) for at in range(MAX_INSTRUCTIONS - 1)]
     return [*loads, ACCEPT]
 
 

@@ -32,8 +32,8 @@ class Attacks(unittest.TestCase):
 
     def test_programs_are_as_long_as_a_filter_may_be(self):
         for program in (programs.looping(), programs.jeq_chain(), programs.long_valid()):
-            self.assertLessEqual(len(program), programs.MOST_INSTRUCTIONS)
-            self.assertGreater(len(program), programs.MOST_INSTRUCTIONS - 10)
+            self.assertLessEqual(len(program), programs.MAX_INSTRUCTIONS)
+            self.assertGreater(len(program), programs.MAX_INSTRUCTIONS - 10)
 
 
 class Checks(unittest.TestCase):
@@ -50,7 +50,7 @@ class Checks(unittest.TestCase):
 
     def test_memory_may_stay_with_the_allocator_and_descriptors_may_not(self):
         before = chaos.Belongings(30, 10, 1000)
-        self.assertTrue(chaos.Belongings(30, 10, 1000 + chaos.MOST_GROWTH_KIB).within(before))
+        self.assertTrue(chaos.Belongings(30, 10, 1000 + chaos.MAX_GROWTH_KIB).within(before))
         self.assertFalse(chaos.Belongings(31, 10, 1000).within(before))
         self.assertFalse(chaos.Belongings(30, 11, 1000).within(before))
 

@@ -11,9 +11,9 @@ def runs(*hub_ms: int, lost: int = 0) -> list[Outcome]:
     return [Outcome(10**6, 10**9, ms * 10**6, lost, 90) for ms in hub_ms]
 
 
-def failed(one: Comparison, most_ratio: float, most_percent: float) -> list[str]:
+def failed(one: Comparison, max_ratio: float, max_percent: float) -> list[str]:
     """The checks that did not hold, without the rate."""
-    found = one.checks(most_ratio, most_percent)
+    found = one.checks(max_ratio, max_percent)
     return [name.removeprefix("1Mpps: ") for name, _, held in found if not held]
 
 

@@ -48,9 +48,9 @@ SENT = (
     '"refused":0,"bytes":180000000,"rate_pps":1500000.0,"rate_bps":1.0,"refusal":null,"final":'
 )
 POOL = """\
-{"benchmark":"pool","chunks":500,"rounds":5,"median_mpps":160.1,"least_mpps":150.2,"most_mpps":170.3}
+{"benchmark":"pool","chunks":500,"rounds":5,"median_mpps":160.1,"min_mpps":150.2,"max_mpps":170.3}
 pool of 500 chunks: 160 Mpps (median of 5, 150 to 170), at most 9 chunks in use
-{"benchmark":"pool","chunks":5000,"rounds":5,"median_mpps":120.0,"least_mpps":110.0,"most_mpps":130.0}
+{"benchmark":"pool","chunks":5000,"rounds":5,"median_mpps":120.0,"min_mpps":110.0,"max_mpps":130.0}
 """
 
 
@@ -103,7 +103,7 @@ class Reports(unittest.TestCase):
 
     def test_sim_bench_gives_a_spread_or_an_error(self):
         line = ('{"benchmark":"sim","chunks":500,"packets_per_chunk":256,"median_mpps":104.0,'
-                '"least_mpps":88.0,"most_mpps":106.0}')
+                '"min_mpps":88.0,"max_mpps":106.0}')
         found = simulated.read(f"{line}\nsimulated NIC: 104 Mpps\n")
         spread = {"median": 104.0, "min": 88.0, "max": 106.0}
         self.assertEqual(found["(256,500)"]["summary"]["mpps"], spread)

@@ -8,7 +8,7 @@ from report_vm import ONE, TWO, VIRTIO
 
 
 def rate(pps: float) -> dict:
-    return {"lossless_pps": pps, "most_pps": pps, "limited": False, "trial": {}}
+    return {"lossless_pps": pps, "max_pps": pps, "limited": False, "trial": {}}
 
 
 class Goals(unittest.TestCase):

@@ -11,7 +11,7 @@ import wirecap_report
 
 def found(large: float = 0.0, advanced: float = 0.0, longest: int = 26_624) -> dict:
     """Figures as the runs give them."""
-    skew = {"offloaded": 0.4, "disordered": 0.3, "most_chunks": 7}
+    skew = {"offloaded": 0.4, "disordered": 0.3, "max_chunks": 7}
     return {
         "beside": [{"name": "DNA", "P": 6000, "paper": 15.0, "ring_only": 0.8, "with_fifo": 0.14}],
         "no_load": [{"P": 1000, "pool": 0, "ring": 0, "copy": 0.5}],

@@ -139,14 +139,14 @@ pub fn tcx_programs(interface: u32) -> Vec<u32> {
 
 fn tcx_programs_at(interface: u32, hook: libbpf_sys::bpf_attach_type) -> io::Result<Vec<u32>> {
     /// The kernel's limit for one hook.
-    const MOST_PROGRAMS: usize = 64;
-    let mut ids = [0_u32; MOST_PROGRAMS];
+    const MAX_PROGRAMS: usize = 64;
+    let mut ids = [0_u32; MAX_PROGRAMS];
     let mut answer = libbpf_sys::bpf_prog_query_opts {
         sz: libbpf_sys::size_t::try_from(size_of::<libbpf_sys::bpf_prog_query_opts>())
             .map_err(io::Error::other)?,
         prog_ids: ids.as_mut_ptr(),
         __bindgen_anon_1: libbpf_sys::bpf_prog_query_opts__bindgen_ty_1 {
-            count: u32::try_from(MOST_PROGRAMS).map_err(io::Error::other)?,
+            count: u32::try_from(MAX_PROGRAMS).map_err(io::Error::other)?,
         },
         ..Default::default()
     };

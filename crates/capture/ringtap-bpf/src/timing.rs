@@ -46,7 +46,7 @@ const REFERENCE_LENGTH: usize = 64;
 const ROUNDS: usize = 5;
 /// Aim for the time of all runs of a round together, in nanoseconds.
 const ROUND_NS: u32 = 100_000;
-const MOST_RUNS: u16 = 1000;
+const MAX_RUNS: u16 = 1000;
 /// A filter may take this many times its estimate, in halves, and [`SLACK`] more: processors differ from
 /// that of the weights.
 const TOLERATED_HALVES: u32 = 3;
@@ -113,8 +113,8 @@ impl Timing {
     /// The time of a loaded filter, without the call.
     fn measure(&self, filter: BorrowedFd<'_>) -> io::Result<FilterTime> {
         let run = |program: BorrowedFd<'_>, times| program::run(program, &self.packet, times);
-        let fits = |ns: u32| u16::try_from(ROUND_NS / ns.max(1)).unwrap_or(MOST_RUNS);
-        let times = |program| run(program, 1).map(|ns| fits(ns).clamp(1, MOST_RUNS));
+        let fits = |ns: u32| u16::try_from(ROUND_NS / ns.max(1)).unwrap_or(MAX_RUNS);
+        let times = |program| run(program, 1).map(|ns| fits(ns).clamp(1, MAX_RUNS));
         let programs = [self.nothing.as_fd(), self.reference.as_fd(), filter];
         let mut shortest = [u32::MAX; 3];
         for _ in 0..ROUNDS {

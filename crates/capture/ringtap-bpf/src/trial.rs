@@ -17,12 +17,12 @@ use crate::program::NotLoaded;
 use crate::timing::{LoadedFilter, Timing, load_alone};
 
 /// Budget of all filters of a program; the rest of the kernel's limit is for the capture program.
-const MOST_TOGETHER: FilterCost = FilterCost {
+const MAX_TOGETHER: FilterCost = FilterCost {
     steps: 700_000,
     insns: 28_000,
 };
 /// Number of filters remembered; beyond it the oldest is forgotten.
-const MOST_REMEMBERED: usize = 256;
+const MAX_REMEMBERED: usize = 256;
 
 /// Cost of a filter alone: the verifier's steps over all paths, and eBPF instructions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -50,7 +50,7 @@ impl FilterCost {
 
     /// Whether one program can have filters of this cost together.
     pub fn fits(self) -> bool {
-        self.steps <= MOST_TOGETHER.steps && self.insns <= MOST_TOGETHER.insns
+        self.steps <= MAX_TOGETHER.steps && self.insns <= MAX_TOGETHER.insns
     }
 
     fn max(self, other: Self) -> Self {
@@ -94,7 +94,7 @@ impl Trials {
         if self.known.insert(filter.clone(), result).is_none() {
             self.order.push_back(filter.clone());
         }
-        while self.order.len() > MOST_REMEMBERED
+        while self.order.len() > MAX_REMEMBERED
             && let Some(oldest) = self.order.pop_front()
         {
             self.known.remove(&oldest);
@@ -155,8 +155,8 @@ mod tests {
         for last in 1..=300 {
             trials.refuse(&filter(last), "no".to_owned());
         }
-        assert_eq!(trials.known.len(), MOST_REMEMBERED);
-        assert_eq!(trials.order.len(), MOST_REMEMBERED);
+        assert_eq!(trials.known.len(), MAX_REMEMBERED);
+        assert_eq!(trials.order.len(), MAX_REMEMBERED);
         assert!(!trials.known.contains_key(&filter(44)));
         assert!(trials.known.contains_key(&filter(45)));
         let round = [0x15, 0x07, 0x60, 0xffff_fffc_0000_0005, 6];

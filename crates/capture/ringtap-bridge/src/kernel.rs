@@ -22,7 +22,7 @@ pub(crate) use counters::KernelCounters;
 use counters::Redirected;
 
 /// Pool size of a tap without readers, in bytes for each CPU.
-const LEAST_POOL_BYTES: u64 = 1 << 20;
+const MIN_POOL_BYTES: u64 = 1 << 20;
 /// Bytes that XDP adds to the MTU of the destination interface: Ethernet header and one tag.
 const HEADER_AND_TAG: u32 = 14 + 4;
 /// Largest frame that fits into one buffer with any driver, in bytes.
@@ -74,7 +74,7 @@ fn side(options: &BridgeOptions, mode: Mode, from: &Interface, to: &Interface) -
     let mut side = TapOptions {
         direction: Direction::In,
         mode,
-        pool_bytes: options.mirror_bytes.unwrap_or_else(least_pool_bytes),
+        pool_bytes: options.mirror_bytes.unwrap_or_else(min_pool_bytes),
         forward: Some(Forward {
             interface: to.index,
             largest_frame: to.mtu_bytes.saturating_add(HEADER_AND_TAG),
@@ -126,7 +126,7 @@ fn require_redirects(to: &Interface) -> Result<(), BridgeError> {
     }
 }
 
-fn least_pool_bytes() -> u64 {
+fn min_pool_bytes() -> u64 {
     let cpus = std::thread::available_parallelism().map_or(1, usize::from);
-    LEAST_POOL_BYTES * u64::try_from(cpus).unwrap_or(1)
+    MIN_POOL_BYTES * u64::try_from(cpus).unwrap_or(1)
 }

@@ -73,11 +73,11 @@ fn main() -> Result<()> {
         _ => return Err(USAGE.into()),
     };
     let mut rates_mpps = Vec::new();
-    let mut most_in_use = 0;
+    let mut max_in_use = 0;
     for _ in 0..rounds {
         let (rate_mpps, in_use) = round(chunks, packets)?;
         rates_mpps.push(rate_mpps);
-        most_in_use = most_in_use.max(in_use);
+        max_in_use = max_in_use.max(in_use);
     }
     rates_mpps.sort_by(f64::total_cmp);
     let (Some(least), Some(most)) = (rates_mpps.first(), rates_mpps.last()) else {
@@ -85,11 +85,11 @@ fn main() -> Result<()> {
     };
     let median = rates_mpps[rates_mpps.len() / 2];
     println!(
-        r#"{{"benchmark":"sim","chunks":{chunks},"packets_per_chunk":{packets},"packet_bytes":64,"packets":{PACKETS},"rounds":{rounds},"median_mpps":{median:.1},"least_mpps":{least:.1},"most_mpps":{most:.1},"most_chunks_in_use":{most_in_use}}}"#
+        r#"{{"benchmark":"sim","chunks":{chunks},"packets_per_chunk":{packets},"packet_bytes":64,"packets":{PACKETS},"rounds":{rounds},"median_mpps":{median:.1},"min_mpps":{least:.1},"max_mpps":{most:.1},"max_chunks_in_use":{max_in_use}}}"#
     );
     println!(
         "simulated NIC, {chunks} chunks of {packets}: {median:.0} Mpps (median of {rounds}, \
-         {least:.0} to {most:.0}), at most {most_in_use} chunks in use"
+         {least:.0} to {most:.0}), at most {max_in_use} chunks in use"
     );
     Ok(())
 }
@@ -109,7 +109,7 @@ fn round(chunks: u32, packets: u32) -> Result<(f64, u32)> {
         policy: Policy::Block,
         ..ReaderOptions::default()
     })?;
-    let (first, found, most_in_use) = read(&mut reader, &mut distributor, u64::from(packets))?;
+    let (first, found, max_in_use) = read(&mut reader, &mut distributor, u64::from(packets))?;
     let seconds = begun.elapsed().as_secs_f64();
     source.stop();
     let counts = source.counts();
@@ -119,7 +119,7 @@ fn round(chunks: u32, packets: u32) -> Result<(f64, u32)> {
     }
     Ok((
         f64::from(u32::try_from(PACKETS)?) / seconds / 1e6,
-        most_in_use,
+        max_in_use,
     ))
 }
 
@@ -130,7 +130,7 @@ fn read(
     distributor: &mut Distributor,
     step_after: u64,
 ) -> Result<(SimReadSums, SimReadSums, u32)> {
-    let (mut first, mut found, mut most_in_use) = (None, SimReadSums::default(), 0);
+    let (mut first, mut found, mut max_in_use) = (None, SimReadSums::default(), 0);
     let mut since_step = 0;
     while found.packets < PACKETS {
         let before = found.packets;
@@ -151,14 +151,14 @@ fn read(
         since_step += new;
         if new == 0 || since_step >= step_after {
             distributor.step()?;
-            most_in_use = most_in_use.max(distributor.chunks_in_use(LaneId(0)));
+            max_in_use = max_in_use.max(distributor.chunks_in_use(LaneId(0)));
             since_step = 0;
         }
         if new == 0 {
             std::hint::spin_loop();
         }
     }
-    Ok((first.unwrap_or_default(), found, most_in_use))
+    Ok((first.unwrap_or_default(), found, max_in_use))
 }
 
 fn pin(cpu: usize) -> Result<()> {

@@ -17,7 +17,7 @@ use ringtap_pool::format::GeometryError;
 use ringtap_pool::source::Status;
 
 use crate::shape::ShapeError;
-use crate::sim::MOST_QUEUES;
+use crate::sim::MAX_QUEUES;
 
 /// Why a source cannot start, or ended early.
 #[derive(Debug, thiserror::Error)]
@@ -145,12 +145,12 @@ pub enum CaptureError {
     /// Kernel or driver have no packets of several buffers, which the MTU needs.
     #[error(
         "{interface}: frames of {frame_bytes} bytes need several buffers each, which AF_XDP does not \
-         offer here ({reason}): lower the MTU to {most_bytes}, or use tap:{interface}"
+         offer here ({reason}): lower the MTU to {max_bytes}, or use tap:{interface}"
     )]
     NoMultiBuffer {
         interface: String,
         frame_bytes: u32,
-        most_bytes: u32,
+        max_bytes: u32,
         reason: io::Error,
     },
 
@@ -214,7 +214,7 @@ pub enum CaptureError {
     /// The generated traffic is impossible.
     #[error(transparent)]
     Traffic(#[from] TrafficError),
-    #[error("{queues} receive queues: at most {MOST_QUEUES} can be simulated")]
+    #[error("{queues} receive queues: at most {MAX_QUEUES} can be simulated")]
     SimQueues { queues: u32 },
     #[error("{flows} flows cannot fill {queues} queues this way: ask for flows={least} or more")]
     SimFlows { flows: u32, queues: u32, least: u32 },

@@ -36,7 +36,7 @@ use layout::{FlowWords, HalfWords, KEY_WORDS, MeterConfig, MeterLaneWords, OUTSI
 
 /// Most loops for each packet: more would hold up the CPU that receives packets, and above 2^23 the kernel runs
 /// none.
-pub const MOST_LOOPS: u32 = 100_000;
+pub const MAX_LOOPS: u32 = 100_000;
 /// Ranges of frame lengths: to 64, 127, 255, 511, 1023, 1518 bytes, and longer.
 pub const SIZE_RANGES: usize = 7;
 /// In the version of a key: it has an `rt_meter_outside`.
@@ -65,8 +65,8 @@ pub struct MeterWants {
     /// Of tunnelled packets, the headers that count.
     pub headers: Headers,
     /// Most flows, each direction by itself, between two calls of [`KernelMeter::take`], of all CPUs together.
-    pub most_flows: u32,
-    /// Loops for each packet, to measure what analyses may cost; at most [`MOST_LOOPS`].
+    pub max_flows: u32,
+    /// Loops for each packet, to measure what analyses may cost; at most [`MAX_LOOPS`].
     pub loops: u32,
 }
 
@@ -214,14 +214,14 @@ impl KernelMeter {
                 interface: interface.name,
             });
         }
-        if wants.loops > MOST_LOOPS {
+        if wants.loops > MAX_LOOPS {
             return Err(CaptureError::MeterLoops {
                 interface: interface.name,
                 loops: wants.loops,
-                most: MOST_LOOPS,
+                most: MAX_LOOPS,
             });
         }
-        let shape = MeterShape::new(wants.most_flows)
+        let shape = MeterShape::new(wants.max_flows)
             .map_err(CaptureError::system(&interface.name, "counting CPUs"))?;
         let (mode, effect) = match (options.mode, options.taking) {
             (Mode::Auto, Taking::Pass) => (Mode::Tc, Effect::Looks),
@@ -371,11 +371,11 @@ impl Drop for KernelMeter {
 }
 
 impl MeterShape {
-    fn new(most_flows: u32) -> io::Result<Self> {
+    fn new(max_flows: u32) -> io::Result<Self> {
         let lanes = libbpf_rs::num_possible_cpus().map_err(io::Error::other)?;
         let lanes = u32::try_from(lanes).map_err(io::Error::other)?;
         let cpus = online_cpus().unwrap_or(lanes).clamp(1, lanes);
-        let flows = most_flows.min(1 << 24).div_ceil(cpus).max(1);
+        let flows = max_flows.min(1 << 24).div_ceil(cpus).max(1);
         Ok(MeterShape {
             lanes,
             cpus,

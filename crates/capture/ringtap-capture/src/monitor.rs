@@ -31,7 +31,7 @@ pub use attachment::{Attachment, Repairs, repaired_note};
 /// Interval of the checks of the attachment and of the clock.
 const TICK: Duration = Duration::from_secs(1);
 /// Most messages that wait for the hub; beyond it the oldest is dropped.
-const MOST_NOTES: usize = 64;
+const MAX_NOTES: usize = 64;
 
 /// What happens when the interface is removed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -315,7 +315,7 @@ impl Follower {
 
     fn note(&self, note: String) {
         let mut found = self.shared.found();
-        if found.notes.len() == MOST_NOTES {
+        if found.notes.len() == MAX_NOTES {
             found.notes.pop_front();
         }
         found.notes.push_back(note);

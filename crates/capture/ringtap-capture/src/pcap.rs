@@ -14,7 +14,7 @@ use std::sync::{Arc, OnceLock};
 
 use ringtap_device::{DeviceSpec, Speed};
 use ringtap_file::{FileReader, Pace};
-use ringtap_filter::MOST_SNAP_LENGTH;
+use ringtap_filter::MAX_SNAP_LENGTH;
 use ringtap_pool::distributor::Policy;
 use ringtap_pool::format::{Geometry, MAX_CHUNK_SIZE};
 use ringtap_pool::source::{Counts, Facts};
@@ -111,7 +111,7 @@ fn geometry(options: &PcapOptions) -> Result<Geometry, CaptureError> {
         .max_payload();
     let kept = match (options.snap_length, options.pool.chunks.packets) {
         (Some(snap), _) => snap,
-        (None, Some(_)) => MOST_SNAP_LENGTH,
+        (None, Some(_)) => MAX_SNAP_LENGTH,
         (None, None) => most,
     };
     let kept = kept.min(most);

@@ -38,7 +38,7 @@ use spread::Spread;
 use wire::WireTimes;
 use worker::{LinkStart, SimWorker};
 
-pub use options::{LinkTraffic, MOST_QUEUES, RING, SimOptions};
+pub use options::{LinkTraffic, MAX_QUEUES, RING, SimOptions};
 pub use wire::PS_PER_SECOND;
 
 /// Bytes of the pool and of a chunk, unless the user says otherwise.

@@ -103,10 +103,10 @@ pub enum NoLiveFrames {
         is_veth: bool,
     },
     /// Frames are longer than a memory page can hold.
-    #[error("{frame_bytes}-byte frames are too long for live frames, which hold {most_bytes}")]
+    #[error("{frame_bytes}-byte frames are too long for live frames, which hold {max_bytes}")]
     TooLong {
         frame_bytes: usize,
-        most_bytes: usize,
+        max_bytes: usize,
     },
     /// Any other failure.
     #[error("live frames: {action}: {source}")]

@@ -14,7 +14,7 @@ use ringtap_file::{FileReader, Schedule};
 use ringtap_filter::LinkType;
 
 /// Bytes of an Ethernet header, the shortest packet that can be sent.
-const LEAST_BYTES: usize = 14;
+const MIN_BYTES: usize = 14;
 
 /// A file, read once or repeatedly.
 pub(super) struct Feed {
@@ -90,7 +90,7 @@ impl Feed {
             }
             batch.push(&packet);
         }
-        let most = most.min(live::MOST_PACKETS);
+        let most = most.min(live::MAX_PACKETS);
         while !self.ended && batch.len() < most {
             let pipe_is_empty = self.reader.is_stream() && self.reader.buffered_bytes() == 0;
             if pipe_is_empty && !batch.is_empty() {
@@ -120,7 +120,7 @@ impl Feed {
                 file: self.path.clone(),
             });
         }
-        if packet.data.len() < LEAST_BYTES {
+        if packet.data.len() < MIN_BYTES {
             self.short += 1;
             if self.short == 1 {
                 self.shared.say(format!(

@@ -57,11 +57,11 @@ const COUNTING: [&str; 2] = ["rt_send_taken", "rt_send_refused"];
 const FIRST_KEY: [u8; 4] = [0; 4];
 
 /// Most packets of one [`Live::send`].
-pub(super) const MOST_PACKETS: usize = CELLS;
+pub(super) const MAX_PACKETS: usize = CELLS;
 
 /// Wait for the number of a page pool, and the most waits before an error.
 const WAIT: Duration = Duration::from_millis(10);
-const MOST_WAITS: u32 = 500;
+const MAX_WAITS: u32 = 500;
 
 /// Loaded programs that send out of one interface.
 pub(super) struct Live {
@@ -115,7 +115,7 @@ impl Live {
         })
     }
 
-    /// Sends the packets of a batch, at most [`MOST_PACKETS`] and none above [`LONGEST_BYTES`].
+    /// Sends the packets of a batch, at most [`MAX_PACKETS`] and none above [`LONGEST_BYTES`].
     pub(super) fn send(&mut self, batch: &PacketBatch) -> Result<SendCounters, SendError> {
         self.page.resize(batch.longest(), 0);
         if let Some(cells) = &mut self.cells {
@@ -141,7 +141,7 @@ impl Live {
             match done {
                 // A signal ends a run early; the rest is sent by another one.
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) if waits < MOST_WAITS && lacks_a_page_pool(&error) => {
+                Err(error) if waits < MAX_WAITS && lacks_a_page_pool(&error) => {
                     waits += 1;
                     std::thread::sleep(WAIT);
                 }
@@ -246,7 +246,7 @@ fn refused(action: &'static str) -> impl FnOnce(io::Error) -> NoLiveFrames {
 pub(super) fn too_long(frame_bytes: usize) -> NoLiveFrames {
     NoLiveFrames::TooLong {
         frame_bytes,
-        most_bytes: LONGEST_BYTES,
+        max_bytes: LONGEST_BYTES,
     }
 }
 

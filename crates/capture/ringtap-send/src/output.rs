@@ -30,7 +30,7 @@ use ringtap_net::interface::{Interface, InterfaceChange, Watch};
 /// Longest wait for the interface between two looks at the stop flag.
 const LOOK: Duration = Duration::from_millis(20);
 /// Most packets that AF_PACKET is given at once.
-const MOST_COPIES: u64 = 256;
+const MAX_COPIES: u64 = 256;
 
 enum Backend {
     Live(Box<Live>),
@@ -135,7 +135,7 @@ impl SendOutput {
         }
         self.batch.clear();
         let time_ns = now_ns();
-        for number in sequence..sequence + count.min(MOST_COPIES) {
+        for number in sequence..sequence + count.min(MAX_COPIES) {
             self.batch.push_with(|bytes| {
                 plan.write(number, time_ns, bytes);
             });
@@ -146,7 +146,7 @@ impl SendOutput {
         done
     }
 
-    /// Sends the packets of a batch, at most [`live::MOST_PACKETS`].
+    /// Sends the packets of a batch, at most [`live::MAX_PACKETS`].
     ///
     /// # Errors
     ///

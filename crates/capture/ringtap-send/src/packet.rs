@@ -21,7 +21,7 @@ use rustix::{
 use super::{batch::PacketBatch, counters::SendCounters, error::SendError};
 
 /// Most packets of one system call.
-const MOST_MESSAGES: usize = 64;
+const MAX_MESSAGES: usize = 64;
 /// Longest wait for room in the socket's buffer between two looks at the stop flag.
 const TICK: Timespec = Timespec {
     tv_sec: 0,
@@ -84,7 +84,7 @@ impl SendSocket {
     ) -> Result<(), Errno> {
         let packets: Vec<&[u8]> = batch.packets().skip(skip).collect();
         packets
-            .chunks(MOST_MESSAGES)
+            .chunks(MAX_MESSAGES)
             .try_for_each(|part| self.send_part(part, stop))
     }
 

@@ -35,7 +35,7 @@ const FINE_SLICE_NS: u64 = 100_000;
 /// Time after the duration of a run in which it may send packets that were due before.
 pub(super) const GRACE_NS: u64 = 100_000_000;
 /// Most packets of one run: few, so that stopping and counting never wait long.
-const MOST_AT_ONCE: u64 = 8192;
+const MAX_AT_ONCE: u64 = 8192;
 
 /// Binds the calling thread to one CPU and lets it wake up on time.
 fn settle(cpu: Option<usize>) -> Result<(), SendError> {
@@ -101,10 +101,10 @@ impl SendWorker {
             Load::Made { traffic, rate } => {
                 let own_mac = interface.mac.filter(|mac| *mac != [0; 6]);
                 let plan = Plan::new(traffic, MacAddress(own_mac.unwrap_or([2, 0, 0, 0, 0, 1])))?;
-                let least_bytes = traffic.least_size_bytes();
-                if traffic.sizes == Sizes::Imix && least_bytes > 64 {
+                let min_bytes = traffic.min_size_bytes();
+                if traffic.sizes == Sizes::Imix && min_bytes > 64 {
                     shared.say(format!(
-                        "the mix's 64-byte packets are {least_bytes} bytes: headers and stamp need that"
+                        "the mix's 64-byte packets are {min_bytes} bytes: headers and stamp need that"
                     ));
                 }
                 let (packets, bits) = plan.cycle();
@@ -163,13 +163,13 @@ impl SendWorker {
             let now_ns = self.sending_ns();
             let due = pace.due(now_ns).min(most).saturating_sub(sequence);
             if due > 0 {
-                let done = self.output.make(plan, sequence, due.min(MOST_AT_ONCE));
+                let done = self.output.make(plan, sequence, due.min(MAX_AT_ONCE));
                 self.span.last_ns = self.clock.elapsed_ns();
                 self.publish(0);
                 done?;
             }
             let next = self.output.counters().attempted();
-            if due < MOST_AT_ONCE && next < most {
+            if due < MAX_AT_ONCE && next < most {
                 let slice_ns = next_slice(now_ns, SLICE_NS);
                 self.sleep_until(self.with_outages(pace.due_ns(next).max(slice_ns)));
             }

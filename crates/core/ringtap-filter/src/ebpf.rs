@@ -37,7 +37,7 @@ pub use insn::Insn;
 
 /// Number of instructions after which filters share no more: both branches of a shared jump repeat
 /// the instructions after it.
-const MOST_SHARED: usize = 12_000;
+const MAX_SHARED: usize = 12_000;
 
 /// Translates filters into one eBPF function.
 ///
@@ -57,17 +57,17 @@ pub fn classify(filters: &[Program], hook: FilterHook) -> Result<Vec<Insn>, Tran
     if count > MAX_FILTERS {
         return Err(TranslateError::TooMany { count });
     }
-    match build(filters, hook, MOST_SHARED) {
+    match build(filters, hook, MAX_SHARED) {
         Err(TranslateError::TooLong { .. }) => build(filters, hook, 0),
         built => built,
     }
 }
 
-/// Filters share their beginnings until there are `most_shared` instructions.
+/// Filters share their beginnings until there are `max_shared` instructions.
 fn build(
     filters: &[Program],
     hook: FilterHook,
-    most_shared: usize,
+    max_shared: usize,
 ) -> Result<Vec<Insn>, TranslateError> {
     let mut assembler = Assembler::default();
     let frame = Frame::new(&mut assembler, hook, filters);
@@ -79,7 +79,7 @@ fn build(
     for filter in &mut analysed {
         filter.find_needed(&kept);
     }
-    GroupEmitter::new(&mut assembler, &frame, &kept, most_shared).emit(&analysed);
+    GroupEmitter::new(&mut assembler, &frame, &kept, max_shared).emit(&analysed);
     frame.end(&mut assembler);
     assembler.finish()
 }

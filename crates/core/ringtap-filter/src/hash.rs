@@ -92,7 +92,7 @@ mod tunnels;
 use crate::LinkType;
 use headers::ParsedPacket;
 pub use headers::{Fragment, Ip};
-pub use tunnels::{MOST_LEVELS, TunnelHeader, TunnelKind, Tunnels};
+pub use tunnels::{MAX_LEVELS, TunnelHeader, TunnelKind, Tunnels};
 
 /// First header of a packet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

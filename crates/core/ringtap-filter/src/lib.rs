@@ -16,7 +16,7 @@ mod rules;
 pub mod text;
 
 /// Most bytes of a packet that libpcap and Wireshark keep; no common link type has larger ones.
-pub const MOST_SNAP_LENGTH: u32 = 262_144;
+pub const MAX_SNAP_LENGTH: u32 = 262_144;
 
 pub use link_type::LinkType;
 pub use program::{FilterTime, Instruction, PACKET_NS, Program, ProgramError};

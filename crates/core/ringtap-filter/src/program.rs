@@ -59,7 +59,7 @@ pub const SCRATCH_WORDS: usize = 16;
 pub const MAX_ROUNDS: u32 = 10_000;
 
 /// Most instructions of a program in a message or behind a join; the kernel has the same limit.
-pub const MOST_INSTRUCTIONS: usize = 4096;
+pub const MAX_INSTRUCTIONS: usize = 4096;
 
 /// Why instructions are not a valid program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -201,9 +201,9 @@ impl TryFrom<Vec<u64>> for Program {
 
     fn try_from(entries: Vec<u64>) -> Result<Self, String> {
         let count = entries.len();
-        if count > MOST_INSTRUCTIONS {
+        if count > MAX_INSTRUCTIONS {
             return Err(format!(
-                "a filter of {count} instructions: at most {MOST_INSTRUCTIONS} are possible"
+                "a filter of {count} instructions: at most {MAX_INSTRUCTIONS} are possible"
             ));
         }
         Program::from_entries(&entries).map_err(|error| format!("invalid filter: {error}"))

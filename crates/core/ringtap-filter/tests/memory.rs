@@ -4,7 +4,7 @@
 use ringtap_filter::ebpf::{FilterHook, classify};
 use ringtap_filter::{Instruction, Program};
 
-const MOST_BYTES: u64 = 4 << 20;
+const MAX_BYTES: u64 = 4 << 20;
 
 fn instruction(code: u16, jump_true: u8, jump_false: u8, k: u32) -> Instruction {
     Instruction {
@@ -66,7 +66,7 @@ fn translating_a_filter_takes_less_than_4_mib() {
                 translated.map(|code| code.len())
             );
             assert!(
-                taken < MOST_BYTES * u64::from(count),
+                taken < MAX_BYTES * u64::from(count),
                 "{count} {name}: {taken} bytes"
             );
         }

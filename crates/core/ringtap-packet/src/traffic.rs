@@ -16,7 +16,7 @@ pub const WIRE_OVERHEAD_BYTES: u64 = 24;
 
 const SMALLEST_BYTES: u32 = 64;
 const LARGEST_BYTES: u32 = 65_535;
-const MOST_FLOWS: u32 = 1 << 24;
+const MAX_FLOWS: u32 = 1 << 24;
 
 /// The simple IMIX: of twelve packets seven are small, four medium and one large, evenly mixed.
 ///
@@ -97,19 +97,19 @@ impl Default for Traffic {
 pub enum TrafficError {
     /// The headers do not fit into the packet.
     #[error(
-        "{size_bytes}-byte packets have no room for these headers{}: the least is {least_bytes}",
+        "{size_bytes}-byte packets have no room for these headers{}: the least is {min_bytes}",
         if *.stamp { " and a stamp" } else { "" }
     )]
     TooSmall {
         size_bytes: u32,
-        least_bytes: u32,
+        min_bytes: u32,
         stamp: bool,
     },
     /// The size exceeds IP's limit.
     #[error("{size_bytes}-byte packets are too large: the most is {LARGEST_BYTES}")]
     TooLarge { size_bytes: u32 },
     /// The number of flows is 0 or too large.
-    #[error("{flows} flows are not possible: ask for 1 to {MOST_FLOWS}")]
+    #[error("{flows} flows are not possible: ask for 1 to {MAX_FLOWS}")]
     Flows { flows: u32 },
     /// The VLAN number does not exist.
     #[error("{id} is not a VLAN: identifiers go from 0 to 4094")]
@@ -136,7 +136,7 @@ impl Traffic {
 
     /// Smallest packet size that holds headers and stamp, on the wire.
     #[must_use]
-    pub fn least_size_bytes(&self) -> u32 {
+    pub fn min_size_bytes(&self) -> u32 {
         let stamp = if self.stamp { STAMP_BYTES } else { 0 };
         let used = u32::try_from(frames::offsets(self).payload + stamp).unwrap_or(u32::MAX);
         used.saturating_add(FCS_BYTES).max(SMALLEST_BYTES)
@@ -146,7 +146,7 @@ impl Traffic {
     pub fn cycle(&self) -> Vec<u32> {
         match self.sizes {
             Sizes::Fixed(size) => vec![size],
-            Sizes::Imix => IMIX.map(|size| size.max(self.least_size_bytes())).to_vec(),
+            Sizes::Imix => IMIX.map(|size| size.max(self.min_size_bytes())).to_vec(),
         }
     }
 
@@ -169,20 +169,20 @@ impl Traffic {
             let count = self.vlans.len();
             return Err(TrafficError::VlanCount { count });
         }
-        if self.flows == 0 || self.flows > MOST_FLOWS {
+        if self.flows == 0 || self.flows > MAX_FLOWS {
             return Err(TrafficError::Flows { flows: self.flows });
         }
         if self.source.is_ipv6() != self.destination.is_ipv6() {
             let (from, to) = (self.source, self.destination);
             return Err(TrafficError::Families { from, to });
         }
-        let least_bytes = self.least_size_bytes();
+        let min_bytes = self.min_size_bytes();
         for size_bytes in self.cycle() {
-            if size_bytes < least_bytes {
+            if size_bytes < min_bytes {
                 let stamp = self.stamp;
                 return Err(TrafficError::TooSmall {
                     size_bytes,
-                    least_bytes,
+                    min_bytes,
                     stamp,
                 });
             }
@@ -204,7 +204,7 @@ mod tests {
             stamp: true,
             ..Traffic::default()
         };
-        assert_eq!(traffic.least_size_bytes(), 64);
+        assert_eq!(traffic.min_size_bytes(), 64);
         assert_eq!(traffic.check(), Ok(()));
     }
 
@@ -221,7 +221,7 @@ mod tests {
         };
         let refused = TrafficError::TooSmall {
             size_bytes: 64,
-            least_bytes: 82 + 18 + 4,
+            min_bytes: 82 + 18 + 4,
             stamp: true,
         };
         assert_eq!(traffic.check(), Err(refused));
@@ -243,7 +243,7 @@ mod tests {
         let traffic = Traffic {
             vlans: vec![4094],
             sizes: Sizes::Fixed(128),
-            flows: MOST_FLOWS,
+            flows: MAX_FLOWS,
             ..Traffic::default()
         };
         assert_eq!(traffic.check(), Ok(()));

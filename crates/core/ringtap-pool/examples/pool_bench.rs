@@ -45,7 +45,7 @@ struct PoolRun {
     writer: LaneWriter,
     distributor: Distributor,
     rates_mpps: Vec<f64>,
-    most_in_use: u32,
+    max_in_use: u32,
 }
 
 fn main() -> Result<()> {
@@ -90,7 +90,7 @@ impl PoolRun {
             writer,
             distributor,
             rates_mpps: Vec::new(),
-            most_in_use: 0,
+            max_in_use: 0,
         })
     }
 
@@ -104,7 +104,7 @@ impl PoolRun {
         let (id, mut reader) = self.distributor.add_reader(&blocking)?;
         let (writer, distributor) = (&mut self.writer, &mut self.distributor);
         let start = Barrier::new(2);
-        let (found, seconds, most_in_use) = thread::scope(|scope| {
+        let (found, seconds, max_in_use) = thread::scope(|scope| {
             let writing = scope.spawn(|| {
                 let pinned = pin(WRITER_CPU);
                 start.wait();
@@ -120,7 +120,7 @@ impl PoolRun {
             pinned?;
             read.map(|(found, most)| (found, seconds, most))
         })?;
-        self.most_in_use = self.most_in_use.max(most_in_use);
+        self.max_in_use = self.max_in_use.max(max_in_use);
         drop(reader);
         self.distributor.remove_reader(id);
         if found != ReadSums::expected() || self.writer.counters().pool_full() != 0 {
@@ -138,14 +138,14 @@ impl PoolRun {
         let (median, rounds) = (rates[rates.len() / 2], rates.len());
         let PoolRun {
             chunks,
-            most_in_use,
+            max_in_use,
             ..
         } = self;
         println!(
-            r#"{{"benchmark":"pool","chunks":{chunks},"chunk_bytes":{CHUNK_BYTES},"packet_bytes":{PACKET_BYTES},"packets":{PACKETS},"batch":{BATCH},"rounds":{rounds},"median_mpps":{median:.1},"least_mpps":{least:.1},"most_mpps":{most:.1},"most_chunks_in_use":{most_in_use}}}"#
+            r#"{{"benchmark":"pool","chunks":{chunks},"chunk_bytes":{CHUNK_BYTES},"packet_bytes":{PACKET_BYTES},"packets":{PACKETS},"batch":{BATCH},"rounds":{rounds},"median_mpps":{median:.1},"min_mpps":{least:.1},"max_mpps":{most:.1},"max_chunks_in_use":{max_in_use}}}"#
         );
         println!(
-            "pool of {chunks} chunks: {median:.0} Mpps (median of {rounds}, {least:.0} to {most:.0}), at most {most_in_use} chunks in use"
+            "pool of {chunks} chunks: {median:.0} Mpps (median of {rounds}, {least:.0} to {most:.0}), at most {max_in_use} chunks in use"
         );
     }
 }
@@ -226,7 +226,7 @@ impl ReadSums {
 
 /// Reads all packets and steps the distributor; returns the maximum number of chunks in use.
 fn read(reader: &mut Reader, distributor: &mut Distributor) -> Result<(ReadSums, u32)> {
-    let (mut found, mut most_in_use) = (ReadSums::default(), 0);
+    let (mut found, mut max_in_use) = (ReadSums::default(), 0);
     let mut since_step = 0;
     while found.packets < PACKETS {
         let before = found.packets;
@@ -240,12 +240,12 @@ fn read(reader: &mut Reader, distributor: &mut Distributor) -> Result<(ReadSums,
         since_step += found.packets - before;
         if idle || since_step >= PACKETS_PER_STEP {
             distributor.step()?;
-            most_in_use = most_in_use.max(distributor.chunks_in_use(LaneId(0)));
+            max_in_use = max_in_use.max(distributor.chunks_in_use(LaneId(0)));
             since_step = 0;
         }
         if idle {
             std::hint::spin_loop();
         }
     }
-    Ok((found, most_in_use))
+    Ok((found, max_in_use))
 }

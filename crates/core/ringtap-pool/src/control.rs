@@ -21,8 +21,8 @@ use crate::wake::WakeFlag;
 const MAGIC: u64 = u64::from_le_bytes(*b"RINGCTL1");
 const VERSION: u32 = 1;
 /// Limit for the entries of a queue, so that a false header cannot cause a huge mapping.
-const MOST_ENTRIES: u32 = 1 << 26;
-const MOST_LANES: u32 = 1 << 16;
+const MAX_ENTRIES: u32 = 1 << 26;
+const MAX_LANES: u32 = 1 << 16;
 
 /// First bytes of the region, written before the reader maps it.
 #[repr(C, align(64))]
@@ -132,7 +132,7 @@ const STARTS: usize = READER_WORDS + size_of::<ReaderWords>();
 
 impl ControlSizes {
     fn of(geometry: &Geometry) -> Self {
-        let chunks = geometry.chunk_count.clamp(1, MOST_ENTRIES / 4);
+        let chunks = geometry.chunk_count.clamp(1, MAX_ENTRIES / 4);
         ControlSizes {
             lanes: geometry.lane_count,
             // Two reports of missed packets may precede a delivery.
@@ -203,7 +203,7 @@ impl ControlRegion {
             deliveries: word(&header.deliveries),
             returns: word(&header.returns),
         };
-        if sizes.lanes > MOST_LANES || sizes.deliveries.max(sizes.returns) > MOST_ENTRIES {
+        if sizes.lanes > MAX_LANES || sizes.deliveries.max(sizes.returns) > MAX_ENTRIES {
             return Err(ControlRegionError::Unknown);
         }
         ControlRegion::view(region, sizes)

@@ -249,7 +249,7 @@ impl Reader {
             first_sequence,
             gap,
             capture_gap,
-            most_bytes: if cut {
+            max_bytes: if cut {
                 to_usize(self.cut_bytes)
             } else {
                 usize::MAX

@@ -107,7 +107,7 @@ pub struct LaneWriter {
     /// End of the payloads in a chunk; cells may follow.
     end: usize,
     /// Maximum number of packets in a chunk.
-    most_packets: u32,
+    max_packets: u32,
     opened: Producer,
     free: FreeChunks,
     open: Option<Open>,
@@ -144,7 +144,7 @@ impl LaneWriter {
         LaneWriter {
             limit: to_usize(geometry.snap_length.min(geometry.max_payload())),
             end: geometry.chunk_bytes(),
-            most_packets: u32::MAX,
+            max_packets: u32::MAX,
             pool,
             lane,
             opened,
@@ -164,7 +164,7 @@ impl LaneWriter {
     /// Limits the packets of each later chunk to `most`, at least one; a chunk has exactly this many if
     /// they fit.
     pub fn limit_packets(&mut self, most: u32) {
-        self.most_packets = most.max(1);
+        self.max_packets = most.max(1);
     }
 
     /// Counters of the lane, for other threads.
@@ -323,7 +323,7 @@ impl LaneWriter {
             gap: self.gap,
         };
         // SAFETY: `new`'s caller promised a writable region; a free chunk belongs to this writer.
-        let open = unsafe { Open::new(piece, &header, self.end, self.most_packets) };
+        let open = unsafe { Open::new(piece, &header, self.end, self.max_packets) };
         match self.opened.push(u64::from(id.0)) {
             Ok(()) => {}
             // The queue has room for every chunk of the pool: only a corrupt peer gets here.

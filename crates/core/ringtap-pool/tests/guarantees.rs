@@ -20,7 +20,7 @@ use ringtap_pool::writer::{LaneWriter, PacketMeta};
 
 const LANE: LaneId = LaneId(0);
 const PACKETS_OF_A_CHUNK: u32 = 4;
-const MOST_READERS: usize = 20;
+const MAX_READERS: usize = 20;
 
 /// What happens before a chunk is written.
 #[derive(Clone, Copy, Debug)]
@@ -59,11 +59,11 @@ struct World {
     distributor: Distributor,
     members: Vec<Member>,
     /// Largest number of chunks in use: those that readers may hold, and the open one.
-    most_in_use: u32,
+    max_in_use: u32,
 }
 
 fn event() -> impl Strategy<Value = Event> {
-    let index = 0..MOST_READERS;
+    let index = 0..MAX_READERS;
     prop_oneof![
         3 => option::of(0..3_u32).prop_map(Event::Attach),
         1 => index.clone().prop_map(Event::Leave),
@@ -90,13 +90,13 @@ impl World {
             writer,
             distributor,
             members: Vec::new(),
-            most_in_use: chunks - (chunks / 8).max(2) + 1,
+            max_in_use: chunks - (chunks / 8).max(2) + 1,
         }
     }
 
     fn happen(&mut self, event: Event) {
         match event {
-            Event::Attach(user) if self.members.len() < MOST_READERS => self.attach(user),
+            Event::Attach(user) if self.members.len() < MAX_READERS => self.attach(user),
             Event::Leave(at) if at < self.members.len() => {
                 let member = self.members.swap_remove(at);
                 self.check(&member);
@@ -157,7 +157,7 @@ impl World {
                 Behaviour::FallsBehind | Behaviour::KeepsUp => member.read(),
             }
         }
-        assert!(self.distributor.chunks_in_use(LANE) <= self.most_in_use);
+        assert!(self.distributor.chunks_in_use(LANE) <= self.max_in_use);
         self.members.iter().for_each(|member| self.check(member));
     }
 

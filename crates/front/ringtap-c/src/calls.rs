@@ -25,7 +25,7 @@ use crate::types::{
 };
 
 /// Larger than any structure, including those of later versions.
-const MOST_STRUCT_BYTES: usize = 4096;
+const MAX_STRUCT_BYTES: usize = 4096;
 
 /// The bytes of a text; `None` for NULL.
 ///
@@ -346,7 +346,7 @@ unsafe fn size_of_struct<T>(structure: *const T, what: &str) -> Result<usize, Ca
     }
     // SAFETY: not null; the caller guarantees the rest.
     let size = unsafe { structure.cast::<usize>().read() };
-    match (size_of::<T>()..=MOST_STRUCT_BYTES).contains(&size) {
+    match (size_of::<T>()..=MAX_STRUCT_BYTES).contains(&size) {
         true => Ok(size),
         false => Err(CallError::argument(format!(
             "{what}: invalid `size` {size}: set it to the sizeof of the structure first"

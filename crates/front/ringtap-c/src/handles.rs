@@ -26,7 +26,7 @@ const INDEX_BITS: u32 = 10;
 const TAG_BITS: u32 = 4;
 /// No allocation starts at an address with these low bits.
 const TAG: usize = 0b0101;
-const MOST_GENERATION: usize = usize::MAX >> (INDEX_BITS + TAG_BITS);
+const MAX_GENERATION: usize = usize::MAX >> (INDEX_BITS + TAG_BITS);
 
 static TABLE: [HandlePlace; MOST] = [const { HandlePlace::new() }; MOST];
 
@@ -97,7 +97,7 @@ pub(crate) fn add(session: Session) -> Result<*mut CHandle, CallError> {
         if inside.session.is_some() {
             continue;
         }
-        let generation = (inside.generation + 1) & MOST_GENERATION;
+        let generation = (inside.generation + 1) & MAX_GENERATION;
         *lock(&place.stop) = Some((generation, Arc::clone(&session.connection)));
         *inside = Inside {
             generation,

@@ -10,7 +10,7 @@ use ringtap_client::{
     Connection, Cursor, Deadline, Look, PacketVerdict, Receiver, SubscriptionRequest, Verdict,
     VerdictSender,
 };
-use ringtap_filter::{LinkType, MOST_SNAP_LENGTH, Program, text};
+use ringtap_filter::{LinkType, MAX_SNAP_LENGTH, Program, text};
 use ringtap_pool::counters::Counters;
 use ringtap_pool::ids::LaneId;
 
@@ -134,7 +134,7 @@ pub(crate) fn deadline(timeout_ms: c_int) -> Result<Deadline, CallError> {
 }
 
 fn compile(filter: &str, link_type: LinkType) -> Result<Program, CallError> {
-    Ok(text::compile(filter, link_type, MOST_SNAP_LENGTH)?)
+    Ok(text::compile(filter, link_type, MAX_SNAP_LENGTH)?)
 }
 
 /// The text for C; C takes no NUL in it.

@@ -89,7 +89,7 @@ mod tests {
                 name: "web".into(),
                 balance: balance.into(),
                 filter: filter.into(),
-                most_members: 2,
+                max_members: 2,
                 ..GroupStatus::default()
             }],
             ..HubStatus::default()

@@ -16,7 +16,7 @@ use ringtap_bridge::{
 use ringtap_capture::tap::DEFAULT_POOL_BYTES;
 use ringtap_client::{Verdict, default_socket};
 use ringtap_device::{Kind, Mode, Size};
-use ringtap_filter::MOST_SNAP_LENGTH;
+use ringtap_filter::MAX_SNAP_LENGTH;
 use ringtap_pool::counters::Counters;
 use ringtap_pool::source::Facts;
 
@@ -214,7 +214,7 @@ impl BridgeArgs {
 pub(crate) fn ethernet() -> Facts {
     Facts {
         link_type: 1,
-        snap_length: MOST_SNAP_LENGTH,
+        snap_length: MAX_SNAP_LENGTH,
         ..Facts::default()
     }
 }

@@ -128,7 +128,7 @@ fn start_hub(source: Box<dyn Source>) -> Result<(Hub, Vec<Capture>)> {
     };
     let half = Group {
         balance: Balance::Flow(Headers::Outer),
-        most_members: 2,
+        max_members: 2,
         ..group("half", HALF)?
     };
     let groups = vec![

@@ -21,7 +21,7 @@ use ringtap_device::{
 use ringtap_net::interface::Interface;
 use ringtap_probe::ProbePlan;
 
-/// Bytes at the start of a packet in which all headers are expected, as by the kernel's analyses (`RT_MOST_BYTES`).
+/// Bytes at the start of a packet in which all headers are expected, as by the kernel's analyses (`RT_MAX_BYTES`).
 const HEADER_BYTES: u32 = 256;
 /// Size of the pool between a file and the workers of a probe: it stays in the caches.
 const FILE_POOL: Size = Size(8 << 20);

@@ -26,7 +26,7 @@ const STEADY_TRIES: u32 = 20;
 const STEADY_PAUSE: Duration = Duration::from_millis(10);
 
 /// Most capture gaps that the final lines have.
-const MOST_GAPS: usize = 64;
+const MAX_GAPS: usize = 64;
 
 /// When to stop, where to run, what to print.
 #[derive(Args, Debug, Clone, Default)]
@@ -262,7 +262,7 @@ impl<'a> Reading<'a> {
         if !self.args.quiet {
             print::note(&text);
         }
-        if kept.len() < MOST_GAPS {
+        if kept.len() < MAX_GAPS {
             let figures = json!({"number": *number, "sequence": gap.sequence,
                                  "duration_ns": gap.duration_ns, "after": gap.after});
             kept.push(Extra::new("capture_gap", text, figures));

@@ -125,7 +125,7 @@ fn print_text(
             "  lane {number}: {} offered, {} lost, at most {} of {} chunks in use",
             grouped(lane.arrived),
             grouped(lane.nic + lane.pool_full),
-            lane.most_chunks,
+            lane.max_chunks,
             outcome.chunks
         ))?;
     }
@@ -159,7 +159,7 @@ fn line<'a>(device: &'a str, outcome: &SimOutcome, buddies: BuddyCounts) -> SimL
 
 fn lane_json(lane: &LaneOutcome) -> Value {
     json!({"offered": lane.arrived, "captured": lane.captured, "nic": lane.nic,
-           "pool_full": lane.pool_full, "most_chunks": lane.most_chunks})
+           "pool_full": lane.pool_full, "max_chunks": lane.max_chunks})
 }
 
 #[cfg(test)]

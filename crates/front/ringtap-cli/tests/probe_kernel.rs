@@ -300,7 +300,7 @@ fn real_flows_survive_a_flood_of_random_sources() {
     for place in ["workers", "kernel"] {
         let net = Namespace::with_veth(&format!("probe_flood_{place}"));
         let folder = TempDir::new().expect("a folder can be made");
-        let config = format!("{FLOWS}most_flows = 1000\nwhere = \"{place}\"\n");
+        let config = format!("{FLOWS}max_flows = 1000\nwhere = \"{place}\"\n");
         let probe = probe(&net, &folder, "flood.toml", &config);
         // 200 connections, the flood in two halves, and data of each connection before, between and behind.
         let data: Vec<_> = (1..=200)

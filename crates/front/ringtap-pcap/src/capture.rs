@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use ringtap_client::{Connection, Control as _, Deadline, Look, LookStep, OutsideWait, Receiver};
-use ringtap_filter::program::MOST_INSTRUCTIONS;
+use ringtap_filter::program::MAX_INSTRUCTIONS;
 use ringtap_filter::{Instruction, Program};
 use ringtap_ipc::mutex::lock;
 use ringtap_ipc::protocol::SourceSnapshot;
@@ -248,7 +248,7 @@ impl PcapCapture {
         let instructions = live.as_deref().unwrap_or(instructions);
         let filter = Program::new(instructions)
             .map_err(|error| LibpcapError::general(format!("BPF program is not valid: {error}")))?;
-        let fits = instructions.len() <= MOST_INSTRUCTIONS;
+        let fits = instructions.len() <= MAX_INSTRUCTIONS;
         let cut = (!fits || self.cuts(&filter)).then(|| filter.clone());
         let filter = if fits { filter } else { Program::everything() };
         let wanted = self.connection.set_filter(&filter)?;

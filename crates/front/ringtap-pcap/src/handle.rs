@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering::SeqCst;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::Duration;
 
-use ringtap_filter::MOST_SNAP_LENGTH;
+use ringtap_filter::MAX_SNAP_LENGTH;
 use ringtap_ipc::mutex::lock;
 
 use crate::abi::{ERROR, ERROR_ACTIVATED, ERROR_NOT_ACTIVATED};
@@ -42,8 +42,8 @@ impl PcapSettings {
     /// Bytes to keep of each packet; an impossible setting counts as the largest number.
     pub(crate) fn snap_length(&self) -> u32 {
         match u32::try_from(self.snap_bytes) {
-            Ok(possible @ 1..=MOST_SNAP_LENGTH) => possible,
-            _ => MOST_SNAP_LENGTH,
+            Ok(possible @ 1..=MAX_SNAP_LENGTH) => possible,
+            _ => MAX_SNAP_LENGTH,
         }
     }
 

@@ -4,7 +4,7 @@
 //! Invariants
 //! - Nothing is printed if `RINGTAP_QUIET` is set, or if standard error differs from that of
 //!   `ringtap exec`: Wireshark, for example, parses dumpcap's standard error.
-//! - A hub that gives another reason each time can make a process print [`MOST_TEXTS`] lines, and remember as
+//! - A hub that gives another reason each time can make a process print [`MAX_TEXTS`] lines, and remember as
 //!   many.
 
 use std::collections::BTreeSet;
@@ -16,7 +16,7 @@ use ringtap_ipc::environment;
 use ringtap_ipc::mutex::lock;
 
 /// Most different messages of a process.
-const MOST_TEXTS: usize = 100;
+const MAX_TEXTS: usize = 100;
 
 /// Prints a message, unless it was printed before.
 pub(crate) fn once(text: &str) {
@@ -25,7 +25,7 @@ pub(crate) fn once(text: &str) {
         return;
     }
     let mut printed = lock(&PRINTED);
-    if printed.len() < MOST_TEXTS && printed.insert(text.to_owned()) {
+    if printed.len() < MAX_TEXTS && printed.insert(text.to_owned()) {
         // Fails when standard error is closed.
         let _unread = writeln!(std::io::stderr(), "ringtap: {text}");
     }

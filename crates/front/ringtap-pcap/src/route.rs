@@ -5,7 +5,7 @@ use std::path::Path;
 
 use ringtap_client::{ConnectError, Connection, HOST_FOLDER, default_socket};
 use ringtap_device::{DeviceSpec, Direction, Kind, Queues};
-use ringtap_filter::MOST_SNAP_LENGTH;
+use ringtap_filter::MAX_SNAP_LENGTH;
 use ringtap_ipc::environment;
 use ringtap_ipc::protocol::{HubStatus, SourceState};
 
@@ -110,7 +110,7 @@ fn group_in(status: &HubStatus, interface: &str) -> Option<String> {
         && device.queues == Queues::All
         && matches!(device.options.direction, None | Some(Direction::InOut))
         && device.options.promiscuous != Some(false)
-        && matches!(device.options.snap_length, None | Some(MOST_SNAP_LENGTH));
+        && matches!(device.options.snap_length, None | Some(MAX_SNAP_LENGTH));
     if !whole || source.state == SourceState::Ended {
         return None;
     }
@@ -188,7 +188,7 @@ mod tests {
                     name: "web".into(),
                     balance: "broadcast".into(),
                     filter: filter.into(),
-                    most_members: 2,
+                    max_members: 2,
                     ..GroupStatus::default()
                 }],
                 ..HubStatus::default()

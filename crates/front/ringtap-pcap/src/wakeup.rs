@@ -14,7 +14,7 @@ use rustix::event::{EventfdFlags, eventfd};
 const NONE: i32 = -1;
 /// Longest wait for other threads in [`Wakeup::signal`], in turns of the processor. A handler that left
 /// that function by a jump never ends it: its descriptor stays open.
-const MOST_TURNS: u32 = 1000;
+const MAX_TURNS: u32 = 1000;
 
 pub(crate) struct Wakeup {
     fd: AtomicI32,
@@ -45,11 +45,11 @@ impl Wakeup {
     fn replace(&self, new: i32) {
         let old = self.fd.swap(new, SeqCst);
         let mut turns = 0;
-        while self.users.load(SeqCst) != 0 && turns < MOST_TURNS {
+        while self.users.load(SeqCst) != 0 && turns < MAX_TURNS {
             std::thread::yield_now();
             turns += 1;
         }
-        if old != NONE && turns < MOST_TURNS {
+        if old != NONE && turns < MAX_TURNS {
             // SAFETY: made by `open`, and taken out by this thread alone.
             drop(unsafe { OwnedFd::from_raw_fd(old) });
         }

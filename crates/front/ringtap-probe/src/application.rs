@@ -31,7 +31,7 @@ use ndpi::{NdpiFlow, NdpiModule, NdpiVerdict};
 use stream::{StreamProtocol, StreamStart, TcpStreams};
 
 /// Segments of a connection in which TLS may begin after another protocol.
-const MOST_SEARCHED: u8 = 32;
+const MAX_SEARCHED: u8 = 32;
 /// Longest text that is taken from a packet, in bytes.
 const LONGEST_TEXT: usize = 255;
 /// Share of the memory for questions without an answer: 1 / 4.
@@ -60,7 +60,7 @@ impl std::ops::AddAssign for PayloadCounters {
 pub(crate) struct PayloadInspector {
     payload_bytes: usize,
     /// For payload and texts of flows; questions have the rest.
-    most_memory: usize,
+    max_memory: usize,
     memory: usize,
     questions: DnsTransactions,
     ndpi: Option<NdpiModule>,
@@ -160,7 +160,7 @@ impl PayloadInspector {
     pub(crate) fn new(options: &FlowOptions) -> Self {
         let mut inspector = PayloadInspector {
             payload_bytes: 0,
-            most_memory: 0,
+            max_memory: 0,
             memory: 0,
             questions: DnsTransactions::default(),
             ndpi: None,
@@ -174,7 +174,7 @@ impl PayloadInspector {
     pub(crate) fn change(&mut self, options: &FlowOptions) {
         self.payload_bytes = options.payload_bytes as usize;
         let memory = to_usize(options.payload_memory);
-        self.most_memory = memory - memory / QUESTIONS_PART;
+        self.max_memory = memory - memory / QUESTIONS_PART;
         self.questions.limit(memory / QUESTIONS_PART);
         if options.ndpi && self.ndpi.is_none() {
             // The configuration was refused if the library is missing.
@@ -224,7 +224,7 @@ impl PayloadInspector {
         }
         let after = texts.memory();
         self.memory = (self.memory + after).saturating_sub(before);
-        if after > before && self.memory > self.most_memory {
+        if after > before && self.memory > self.max_memory {
             self.counters.no_room += 1;
             *texts = FlowTexts {
                 inspection: Inspection::Over,
@@ -282,7 +282,7 @@ impl PayloadInspector {
             };
             match protocol {
                 Some(protocol) => *inspection = Inspection::Running(TcpStreams::new(protocol)),
-                None if packet.tcp.is_some() && searched < MOST_SEARCHED => {
+                None if packet.tcp.is_some() && searched < MAX_SEARCHED => {
                     *inspection = Inspection::Searching(searched + 1);
                     return;
                 }

@@ -11,7 +11,7 @@ mod tests;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use ringtap_capture::meter::MOST_LOOPS;
+use ringtap_capture::meter::MAX_LOOPS;
 use ringtap_ipc::trusted::read_trusted;
 use toml::de::DeTable;
 
@@ -24,17 +24,17 @@ use crate::plan::ProbePlan;
 use keys::KeyTable;
 
 /// Shortest idle time-out of flows that the kernel counts.
-const LEAST_KERNEL_IDLE: Duration = Duration::from_secs(2);
+const MIN_KERNEL_IDLE: Duration = Duration::from_secs(2);
 /// Most keys of a `top` result.
-const MOST_KEYS: u32 = 10_000;
+const MAX_KEYS: u32 = 10_000;
 /// Most names of a `dns` result.
-const MOST_NAMES: u32 = 1_000;
+const MAX_NAMES: u32 = 1_000;
 /// Most processes of one library.
-const MOST_PROCESSES: u32 = 64;
+const MAX_PROCESSES: u32 = 64;
 /// Time after which a process that does not answer is killed.
 const TIMEOUT: Duration = Duration::from_secs(10);
 /// Shortest timeout: processes send a message each 0.5 s.
-const LEAST_TIMEOUT: Duration = Duration::from_secs(2);
+const MIN_TIMEOUT: Duration = Duration::from_secs(2);
 /// First pause before a process is started again.
 const PAUSE: Duration = Duration::from_secs(1);
 
@@ -180,12 +180,12 @@ fn analysis(
         place,
     });
     let loops = plan.kernel_wants().map_or(0, |wants| wants.loops);
-    match loops <= MOST_LOOPS {
+    match loops <= MAX_LOOPS {
         true => Ok(name),
         false => Err(table.error(
             "loops",
             format!(
-                "the kernel's analyses have {loops} loops for each packet so far: at most {MOST_LOOPS} together"
+                "the kernel's analyses have {loops} loops for each packet so far: at most {MAX_LOOPS} together"
             ),
         )),
     }
@@ -199,7 +199,7 @@ fn kind(table: &mut KeyTable<'_>, word: &str) -> Result<(AnalysisKind, String), 
         "top" => {
             let (by, text) = key_part(table)?;
             usual = format!("top {text}");
-            let count = table.number("count", 1..=MOST_KEYS)?.unwrap_or(10);
+            let count = table.number("count", 1..=MAX_KEYS)?.unwrap_or(10);
             AnalysisKind::Top { by, count }
         }
         "sizes" => AnalysisKind::Sizes,
@@ -209,7 +209,7 @@ fn kind(table: &mut KeyTable<'_>, word: &str) -> Result<(AnalysisKind, String), 
             AnalysisKind::Cardinality { by }
         }
         "dns" => AnalysisKind::Dns {
-            count: table.number("count", 1..=MOST_NAMES)?.unwrap_or(10),
+            count: table.number("count", 1..=MAX_NAMES)?.unwrap_or(10),
         },
         "rtt" => AnalysisKind::RoundTrips,
         "gaps" => {
@@ -222,7 +222,7 @@ fn kind(table: &mut KeyTable<'_>, word: &str) -> Result<(AnalysisKind, String), 
             AnalysisKind::Gaps { by }
         }
         "load" => AnalysisKind::Load {
-            loops: table.number("loops", 1..=MOST_LOOPS)?.unwrap_or(1000),
+            loops: table.number("loops", 1..=MAX_LOOPS)?.unwrap_or(1000),
         },
         _ => {
             let why = "expected flows, top, sizes, cardinality, dns, rtt, gaps, load or library";
@@ -236,7 +236,7 @@ fn place(table: &mut KeyTable<'_>, kind: &AnalysisKind) -> Result<AnalysisPlace,
     match (table.text("where")?, kind) {
         (None | Some("workers"), _) => Ok(AnalysisPlace::Workers),
         (Some("kernel"), AnalysisKind::Flows(FlowOptions { idle, .. }))
-            if *idle < LEAST_KERNEL_IDLE =>
+            if *idle < MIN_KERNEL_IDLE =>
         {
             let why =
                 "flows in the kernel need idle of at least 2s: their counts are taken each second";
@@ -277,9 +277,9 @@ fn key_part<'a>(table: &mut KeyTable<'a>) -> Result<(KeyPart, &'a str), ConfigEr
 fn flows(table: &mut KeyTable<'_>) -> Result<FlowOptions, ConfigError> {
     let usual = FlowOptions::default();
     let flows = FlowOptions {
-        most_flows: table
-            .number("most_flows", 1..=1 << 28)?
-            .unwrap_or(usual.most_flows),
+        max_flows: table
+            .number("max_flows", 1..=1 << 28)?
+            .unwrap_or(usual.max_flows),
         active: table.time("active")?.unwrap_or(usual.active),
         idle: table.time("idle")?.unwrap_or(usual.idle),
         sampling: table
@@ -308,14 +308,14 @@ fn library(
         path if path.is_absolute() && path.is_file() => Ok(path),
         _ => Err("expected the absolute path of a shared library that exists"),
     })?;
-    let timeout = table.long_time("timeout", LEAST_TIMEOUT)?;
+    let timeout = table.long_time("timeout", MIN_TIMEOUT)?;
     Ok(LibraryPlan {
         name: name.unwrap_or_else(|| "library".to_owned()),
         library: library
             .ok_or_else(|| table.error("kind", "needs library = the path of a shared library"))?,
         reads: table.paths("reads")?.unwrap_or_default(),
         settings: table.text("settings")?.unwrap_or_default().to_owned(),
-        processes: table.number("processes", 1..=MOST_PROCESSES)?,
+        processes: table.number("processes", 1..=MAX_PROCESSES)?,
         every,
         timeout: timeout.unwrap_or(TIMEOUT),
         pause: table.time("pause")?.unwrap_or(PAUSE),

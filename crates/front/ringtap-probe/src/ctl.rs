@@ -17,8 +17,8 @@ use ringtap_ipc::event::{Event, readable_among, sleep_until_readable};
 use ringtap_ipc::folder::ROOT_FOLDER;
 use ringtap_ipc::peer::Peer;
 use ringtap_ipc::socket::{Listener, Socket};
-use ringtap_ipc::text::{MOST_TEXT_BYTES, from_json};
-use ringtap_ipc::transport::{MOST_BYTES, Transport as _};
+use ringtap_ipc::text::{MAX_TEXT_BYTES, from_json};
+use ringtap_ipc::transport::{MAX_BYTES, Transport as _};
 use ringtap_pool::wake::Signal as _;
 
 use crate::control::{CommandError, ProbeCommand, ProbeControl};
@@ -71,7 +71,7 @@ impl Drop for CtlServer {
 }
 
 fn serve(listener: &Listener, closing: &Event, control: &ProbeControl) -> io::Result<()> {
-    let mut buffer = vec![0; MOST_BYTES];
+    let mut buffer = vec![0; MAX_BYTES];
     loop {
         if readable_among(&[closing.as_fd(), listener.as_fd()], None)?[0] {
             return Ok(());
@@ -95,7 +95,7 @@ fn answer(socket: &Socket, control: &ProbeControl, buffer: &mut [u8]) -> io::Res
         return Ok(());
     }
     let (message, _refused) = socket.receive(buffer)?;
-    let answer: CtlAnswer = match from_json::<ProbeCommand>(message, MOST_TEXT_BYTES) {
+    let answer: CtlAnswer = match from_json::<ProbeCommand>(message, MAX_TEXT_BYTES) {
         Err(error) => Err(format!("not a command: {error}")),
         Ok(command) => control.apply(&command).map_err(|error| error.to_string()),
     };
@@ -114,13 +114,13 @@ pub fn send(path: &Path, command: &ProbeCommand) -> Result<String, CommandError>
         if !sleep_until_readable(&[socket.as_fd()], Some(ANSWER))? {
             return Err(io::ErrorKind::TimedOut.into());
         }
-        let mut buffer = vec![0; MOST_BYTES];
+        let mut buffer = vec![0; MAX_BYTES];
         let (answer, _none) = socket.receive(&mut buffer)?;
         if answer.is_empty() {
             return Err(io::ErrorKind::PermissionDenied.into());
         }
         // The ledger is one text of the message.
-        Ok(from_json(answer, MOST_BYTES)?)
+        Ok(from_json(answer, MAX_BYTES)?)
     };
     let answer = asked().unwrap_or_else(|reason| {
         Err(format!(

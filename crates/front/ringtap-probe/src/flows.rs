@@ -32,7 +32,7 @@ const ENDS_OF_PACKET: usize = 4;
 /// Nanoseconds for which a closed flow still takes late packets.
 const LINGER_NS: u64 = 2_000_000_000;
 /// Longest tick, the unit of time by which flows are ordered: 2^29 ns, about half a second.
-const MOST_TICK_BITS: u32 = 29;
+const MAX_TICK_BITS: u32 = 29;
 /// Least number of ticks in the idle time-out.
 const TICKS_OF_IDLE: u64 = 16;
 
@@ -41,7 +41,7 @@ const TICKS_OF_IDLE: u64 = 16;
 pub struct FlowOptions {
     /// Most flows at one time. Beyond it, flows are evicted: closed ones first, then those with few
     /// packets, then those whose last packet is the oldest.
-    pub most_flows: u32,
+    pub max_flows: u32,
     /// A flow that lasts longer is reported in parts of this length.
     pub active: Duration,
     /// A flow without packets for this long has ended.
@@ -59,7 +59,7 @@ pub struct FlowOptions {
 impl Default for FlowOptions {
     fn default() -> Self {
         FlowOptions {
-            most_flows: 1_000_000,
+            max_flows: 1_000_000,
             active: Duration::from_secs(300),
             idle: Duration::from_secs(60),
             sampling: 1,
@@ -124,8 +124,8 @@ impl FlowPart {
 }
 
 fn tick_bits(idle: Duration) -> u32 {
-    let most_ns = (nanoseconds(idle) / TICKS_OF_IDLE).max(1);
-    most_ns.ilog2().min(MOST_TICK_BITS)
+    let max_ns = (nanoseconds(idle) / TICKS_OF_IDLE).max(1);
+    max_ns.ilog2().min(MAX_TICK_BITS)
 }
 
 /// Meters flows of one worker.
@@ -152,7 +152,7 @@ impl FlowMeter {
             active_ns: nanoseconds(options.active),
             idle_ns: nanoseconds(options.idle),
             tick_bits: tick_bits(options.idle),
-            table: FlowTable::new(options.most_flows),
+            table: FlowTable::new(options.max_flows),
             fragments: FragmentPorts::new(),
             payload: PayloadInspector::new(&options),
             secret,
@@ -181,7 +181,7 @@ impl FlowMeter {
     /// Changes time-outs and sampling, flows stay; `false` if the number of flows differs, which needs a
     /// new meter.
     pub(crate) fn change(&mut self, options: FlowOptions) -> bool {
-        let fits = self.options.most_flows == options.most_flows;
+        let fits = self.options.max_flows == options.max_flows;
         if fits {
             self.active_ns = nanoseconds(options.active);
             self.idle_ns = nanoseconds(options.idle);

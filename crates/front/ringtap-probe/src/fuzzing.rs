@@ -46,7 +46,7 @@ pub fn meter(input: &[u8]) {
     let secret = Secret::random();
     let mut meter = FlowMeter::new(
         FlowOptions {
-            most_flows: 16,
+            max_flows: 16,
             idle: Duration::from_millis(40),
             active: Duration::from_millis(100),
             payload_bytes: 4096,

@@ -25,7 +25,7 @@ use std::time::Duration;
 
 use ringtap_ipc::socket::Socket;
 use ringtap_ipc::text;
-use ringtap_ipc::transport::{MOST_BYTES, Transport as _};
+use ringtap_ipc::transport::{MAX_BYTES, Transport as _};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -140,13 +140,13 @@ fn receive_with<T: DeserializeOwned>(
     socket: &Socket,
     buffer: &mut Vec<u8>,
 ) -> io::Result<Option<(T, Vec<OwnedFd>)>> {
-    buffer.resize(MOST_BYTES, 0);
+    buffer.resize(MAX_BYTES, 0);
     let (message, files) = socket.receive(buffer)?;
     if message.is_empty() {
         return Ok(None);
     }
     Ok(Some((
-        text::from_json(message, text::MOST_TEXT_BYTES)?,
+        text::from_json(message, text::MAX_TEXT_BYTES)?,
         files,
     )))
 }

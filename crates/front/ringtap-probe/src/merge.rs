@@ -4,7 +4,7 @@
 //! Invariants
 //! - A result appears once all workers have passed its interval, or have ended.
 //! - The worker after the last has the analyses in the kernel, for itself.
-//! - At most [`MOST_WAITING`] intervals wait; beyond it, the oldest appears without the missing parts.
+//! - At most [`MAX_WAITING`] intervals wait; beyond it, the oldest appears without the missing parts.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -14,7 +14,7 @@ use crate::record::Measurement;
 use crate::worker::IntervalPart;
 
 /// Intervals of all analyses that may wait for a worker.
-const MOST_WAITING: usize = 256;
+const MAX_WAITING: usize = 256;
 
 /// The results of one interval of an analysis; none if no packet came.
 pub(crate) struct IntervalResult {
@@ -63,7 +63,7 @@ impl Merger {
             }
         }
         self.take_complete(results);
-        while self.waiting.len() > MOST_WAITING
+        while self.waiting.len() > MAX_WAITING
             && let Some((place, value)) = self.waiting.pop_first()
         {
             emit(place, value, results);

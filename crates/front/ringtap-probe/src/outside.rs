@@ -8,7 +8,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use ringtap_capture::meter::{OutsideCounts, TunnelCounts};
-use ringtap_filter::hash::{Ip, MOST_LEVELS, TunnelHeader, TunnelKind};
+use ringtap_filter::hash::{Ip, MAX_LEVELS, TunnelHeader, TunnelKind};
 
 /// Tags and tunnels around a packet.
 #[derive(Clone, Copy, Debug)]
@@ -16,7 +16,7 @@ pub(crate) struct PacketOutside<'a> {
     /// Numbers of the second and the third VLAN tag; 0 without.
     pub(crate) inner_vlans: [u16; 2],
     /// The outermost first.
-    pub(crate) tunnels: [Option<TunnelHeader<'a>>; MOST_LEVELS],
+    pub(crate) tunnels: [Option<TunnelHeader<'a>>; MAX_LEVELS],
 }
 
 impl<'a> PacketOutside<'a> {
@@ -83,7 +83,7 @@ pub struct Outside {
     /// Numbers of the second and the third VLAN tag; 0 without.
     pub inner_vlans: [u16; 2],
     /// The outermost first.
-    pub tunnels: [Option<Tunnel>; MOST_LEVELS],
+    pub tunnels: [Option<Tunnel>; MAX_LEVELS],
 }
 
 /// A tunnel around a flow.

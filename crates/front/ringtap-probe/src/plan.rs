@@ -156,7 +156,7 @@ impl ProbePlan {
         Some(MeterWants {
             parts,
             headers: self.headers,
-            most_flows: self.kernel_flows,
+            max_flows: self.kernel_flows,
             loops,
         })
     }

@@ -444,7 +444,7 @@ impl ProbeWorker {
     /// A worker's share of the memory for flows.
     fn share_of(&self, options: FlowOptions) -> FlowOptions {
         FlowOptions {
-            most_flows: options.most_flows.div_ceil(self.setup.workers.max(1)),
+            max_flows: options.max_flows.div_ceil(self.setup.workers.max(1)),
             payload_memory: options.payload_memory / u64::from(self.setup.workers.max(1)),
             ..options
         }

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use ringtap_client::{Receiver, SubscriptionRequest, Watermark, default_socket, host_socket};
 use ringtap_device::{DeviceSpec, Kind, Options};
-use ringtap_filter::{Balance, LinkType, MOST_SNAP_LENGTH, Program, text};
+use ringtap_filter::{Balance, LinkType, MAX_SNAP_LENGTH, Program, text};
 use ringtap_hub::server::{Server, ServerOptions};
 use ringtap_hub::{AccessList, Group, Hub, HubError, HubOptions};
 use ringtap_ipc::protocol::{Refusal, Refused};
@@ -330,7 +330,7 @@ impl OpenOptions {
         });
         let request = self.request(&device.name, &device.options);
         let compile = |link_type| -> Result<_, Error> {
-            Ok(text::compile(&self.filter, link_type, MOST_SNAP_LENGTH)?)
+            Ok(text::compile(&self.filter, link_type, MAX_SNAP_LENGTH)?)
         };
         let (receiver, _connection) = Receiver::subscribe(&socket, request, compile)?;
         self.confine()?;

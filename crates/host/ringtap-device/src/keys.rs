@@ -3,7 +3,7 @@
 
 use std::{fmt, str::FromStr};
 
-use ringtap_filter::MOST_SNAP_LENGTH;
+use ringtap_filter::MAX_SNAP_LENGTH;
 use ringtap_packet::Sizes;
 
 use super::{
@@ -274,11 +274,11 @@ fn set_sizes(options: &mut Options, text: &str) -> Result<(), String> {
 /// As in tcpdump, 0 is the whole packet.
 fn set_snap_length(options: &mut Options, text: &str) -> Result<(), String> {
     let bytes = match text.parse() {
-        Ok(0) => MOST_SNAP_LENGTH,
-        Ok(bytes) if bytes <= MOST_SNAP_LENGTH => bytes,
+        Ok(0) => MAX_SNAP_LENGTH,
+        Ok(bytes) if bytes <= MAX_SNAP_LENGTH => bytes,
         _ => {
             return Err(format!(
-                "expected 1 to {MOST_SNAP_LENGTH} bytes, or 0 for all"
+                "expected 1 to {MAX_SNAP_LENGTH} bytes, or 0 for all"
             ));
         }
     };

@@ -53,7 +53,7 @@ pub enum Skew {
 }
 
 /// Largest sum of weights.
-const MOST_WEIGHT: u32 = 10_000;
+const MAX_WEIGHT: u32 = 10_000;
 
 impl FromStr for Skew {
     type Err = String;
@@ -69,8 +69,8 @@ impl FromStr for Skew {
         let sum: u64 = weights.iter().map(|one| u64::from(*one)).sum();
         match sum {
             0 => Err("some queue must get packets".to_owned()),
-            1.. if sum > MOST_WEIGHT.into() => {
-                Err(format!("the weights' sum is above {MOST_WEIGHT}"))
+            1.. if sum > MAX_WEIGHT.into() => {
+                Err(format!("the weights' sum is above {MAX_WEIGHT}"))
             }
             _ => Ok(Skew::Weights(weights)),
         }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The classic pcap format: a file header, then a 16-byte header before each packet.
 
-use ringtap_filter::{LinkType, MOST_SNAP_LENGTH};
+use ringtap_filter::{LinkType, MAX_SNAP_LENGTH};
 use ringtap_pool::number::{to_u64, to_usize};
 
 use super::{
@@ -72,7 +72,7 @@ pub(super) const HARD_PACKET_LIMIT: u32 = 128 * 1024 * 1024;
 
 /// The largest packet that is believed, given the snap length that the file states.
 pub(super) fn packet_limit(snap_length: u32) -> u32 {
-    snap_length.clamp(MOST_SNAP_LENGTH, HARD_PACKET_LIMIT)
+    snap_length.clamp(MAX_SNAP_LENGTH, HARD_PACKET_LIMIT)
 }
 
 /// What the magic number at the start of a file says.

@@ -7,7 +7,7 @@
 
 use std::ops::Range;
 
-use ringtap_filter::MOST_SNAP_LENGTH;
+use ringtap_filter::MAX_SNAP_LENGTH;
 use ringtap_pool::number::{to_u32, to_usize};
 
 use super::{
@@ -253,7 +253,7 @@ fn packet_parts(
     fixed: usize,
     captured: u32,
 ) -> Result<(Range<usize>, Range<usize>), ReadError> {
-    if captured > MOST_SNAP_LENGTH && captured > packet_limit(interface.snap_length) {
+    if captured > MAX_SNAP_LENGTH && captured > packet_limit(interface.snap_length) {
         return Err(window.corrupt(Damage::PacketLength {
             claimed: captured,
             limit: packet_limit(interface.snap_length),

@@ -7,7 +7,7 @@
 
 pub mod classic;
 
-use ringtap_filter::MOST_SNAP_LENGTH;
+use ringtap_filter::MAX_SNAP_LENGTH;
 use ringtap_pool::number::{to_u16, to_u32, to_usize};
 
 use super::{
@@ -19,7 +19,7 @@ use super::{
 /// Bytes of a packet block around its data, without padding and options.
 const PACKET_FRAME: usize = 32;
 /// Longer packets are cut.
-const LARGEST_PACKET: usize = MOST_SNAP_LENGTH as usize;
+const LARGEST_PACKET: usize = MAX_SNAP_LENGTH as usize;
 /// An option's length has 16 bits.
 const LARGEST_OPTION: usize = 65_532;
 

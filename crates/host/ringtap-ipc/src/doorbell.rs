@@ -32,10 +32,10 @@ use crate::time::thread_time;
 pub const DOORBELL_INTERVAL: Duration = Duration::from_micros(100);
 
 /// Most readers whose signals one call takes.
-const MOST_EVENTS: usize = 64;
+const MAX_EVENTS: usize = 64;
 
 /// Most reads of one call that empties a doorbell: the other end may refill it all the time.
-const MOST_READS: usize = 512;
+const MAX_READS: usize = 512;
 
 /// Both ends of a doorbell between processes of one host.
 ///
@@ -109,7 +109,7 @@ impl ReaderDoorbell {
     /// Discards the signals so far.
     pub fn clear(&self) {
         let mut bytes = [0; 512];
-        for _ in 0..MOST_READS {
+        for _ in 0..MAX_READS {
             match recv(&self.news, &mut bytes, RecvFlags::DONTWAIT) {
                 // Readers notice the end of the hub by its connection.
                 Ok((0, _)) => return,
@@ -176,7 +176,7 @@ impl DoorbellWatch {
         let mut events = [epoll::Event {
             flags: epoll::EventFlags::empty(),
             data: epoll::EventData::new_u64(0),
-        }; MOST_EVENTS];
+        }; MAX_EVENTS];
         let at_once = Timespec::default();
         epoll::wait(&self.0, &mut events[..], Some(&at_once)).is_ok_and(|found| found > 0)
     }
@@ -189,7 +189,7 @@ const WAKE_COST: Duration = Duration::from_micros(10);
 const LONGEST_IGNORED: Duration = Duration::from_millis(5);
 
 /// How often the time for which signals are ignored doubles at most.
-const MOST_DOUBLINGS: u32 = 6;
+const MAX_DOUBLINGS: u32 = 6;
 
 /// Limits what the signals of readers cost the thread that they wake: wake-ups of no use take at most a
 /// percentage of the time, for any number of readers together.
@@ -259,7 +259,7 @@ impl DoorbellBudget {
     }
 
     fn charge(&mut self, took: Duration) {
-        let times = 1 << self.waited.min(MOST_DOUBLINGS);
+        let times = 1 << self.waited.min(MAX_DOUBLINGS);
         let earned = took * times * 100 / self.percent.get();
         let until = Instant::now() + earned.min(LONGEST_IGNORED);
         self.ignored_until = self.ignored_until.max(until);
@@ -374,7 +374,7 @@ mod tests {
         // Signals that wait each time are ignored for longer and longer, until one comes after a pause.
         budget.woke_at(budget.ignored_until + DOORBELL_INTERVAL);
         assert_eq!(budget.waited, 0);
-        for doublings in 1..=MOST_DOUBLINGS {
+        for doublings in 1..=MAX_DOUBLINGS {
             budget.woke_at(budget.ignored_until);
             assert_eq!(budget.waited, doublings);
         }

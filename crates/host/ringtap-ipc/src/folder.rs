@@ -35,7 +35,7 @@ pub const FOREIGN_LINK: &str =
     "a link in a folder that others can write, and root does not follow it: name the file itself";
 
 /// Most symbolic links in a path, as in the kernel.
-const MOST_LINKS: u32 = 40;
+const MAX_LINKS: u32 = 40;
 /// Permission bits of those that are not the owner.
 const WRITABLE_BY_OTHERS: u32 = 0o022;
 /// Name of a socket in the folder in which it is made.
@@ -112,7 +112,7 @@ impl Folder {
                 }
                 PathStep::Link { target, .. } => {
                     links += 1;
-                    if links > MOST_LINKS {
+                    if links > MAX_LINKS {
                         return Err(FolderError::system(&at)(Errno::LOOP));
                     }
                     if target.is_absolute() {

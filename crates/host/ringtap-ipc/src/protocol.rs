@@ -167,12 +167,12 @@ pub fn encode(message: &impl Serialize) -> Vec<u8> {
 ///
 /// [`ParseError`].
 pub fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ParseError> {
-    Ok(text::from_json(bytes, text::MOST_TEXT_BYTES)?)
+    Ok(text::from_json(bytes, text::MAX_TEXT_BYTES)?)
 }
 
 #[cfg(test)]
 mod tests {
-    use ringtap_filter::program::MOST_INSTRUCTIONS;
+    use ringtap_filter::program::MAX_INSTRUCTIONS;
 
     use super::*;
 
@@ -197,7 +197,7 @@ mod tests {
             decode::<Request>(text.as_bytes()).unwrap_err().to_string()
         };
         assert!(reason("18446744073709551615").contains("invalid filter: instruction 0"));
-        let most = ["6"; MOST_INSTRUCTIONS].join(",");
+        let most = ["6"; MAX_INSTRUCTIONS].join(",");
         let longer = reason(&format!("{most},6"));
         assert!(longer.contains("4097 instructions"), "{longer}");
         let text = format!(r#"{{"ask":"filter","program":[{most}]}}"#);

@@ -4,7 +4,7 @@
 //! A peer is another process, user, guest or library.
 //!
 //! Invariants
-//! - However many peers there are, the memory is bounded: at most [`MOST_PEERS`] have an entry. Further
+//! - However many peers there are, the memory is bounded: at most [`MAX_PEERS`] have an entry. Further
 //!   peers share one.
 //! - The work for an event does not grow with the number of peers, but once a second.
 
@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 /// Events that a peer may cause at once, as the time in which they become due.
 const BURST: Duration = Duration::from_secs(1);
 /// Most peers with an entry of their own.
-const MOST_PEERS: usize = 1024;
+const MAX_PEERS: usize = 1024;
 
 /// Events of all peers.
 #[derive(Debug)]
@@ -24,7 +24,7 @@ pub struct Rates<K> {
     interval: Duration,
     /// Time at which a peer's next event is due if events come evenly.
     due: HashMap<K, Instant>,
-    /// The same for all peers without an entry, once there are [`MOST_PEERS`].
+    /// The same for all peers without an entry, once there are [`MAX_PEERS`].
     others: Instant,
     /// The earliest time to look again for entries that can be freed.
     next_cleaning: Instant,
@@ -53,7 +53,7 @@ impl<K: Eq + Hash> Rates<K> {
     pub fn wait(&self, peer: &K, now: Instant) -> Duration {
         let due = match self.due.get(peer) {
             Some(due) => *due,
-            None if self.due.len() < MOST_PEERS => return Duration::ZERO,
+            None if self.due.len() < MAX_PEERS => return Duration::ZERO,
             None => self.others,
         };
         due.saturating_duration_since(now).saturating_sub(BURST)
@@ -66,12 +66,12 @@ impl<K: Eq + Hash> Rates<K> {
 
     /// Counts events of this peer.
     pub fn count_many(&mut self, peer: K, events: u32, now: Instant) {
-        let is_full = self.due.len() >= MOST_PEERS;
+        let is_full = self.due.len() >= MAX_PEERS;
         if is_full && now >= self.next_cleaning {
             self.next_cleaning = now + BURST;
             self.due.retain(|_, due| *due > now);
         }
-        let is_full = self.due.len() >= MOST_PEERS;
+        let is_full = self.due.len() >= MAX_PEERS;
         let due = match is_full && !self.due.contains_key(&peer) {
             true => &mut self.others,
             false => self.due.entry(peer).or_insert(now),
@@ -184,7 +184,7 @@ mod tests {
                 rates.count(peer, start);
             }
         }
-        assert_eq!((rates.due.len(), allowed), (MOST_PEERS, MOST_PEERS + 11));
+        assert_eq!((rates.due.len(), allowed), (MAX_PEERS, MAX_PEERS + 11));
         assert_eq!(
             rates.wait(&0, start),
             Duration::ZERO,

@@ -20,7 +20,7 @@ use rustix::net::{
 use crate::event::sleep_until_readable;
 use crate::folder::{Folder, FolderError, SocketFile, above, identity};
 use crate::peer::{pass_descriptors, refuse_descriptors};
-use crate::transport::{MOST_BYTES, MOST_FDS, Transport};
+use crate::transport::{MAX_BYTES, MAX_FDS, Transport};
 
 /// Longest wait for a hub that takes no connections or no messages.
 const SEND_TIMEOUT: Duration = Duration::from_secs(20);
@@ -28,11 +28,11 @@ const SEND_TIMEOUT: Duration = Duration::from_secs(20);
 /// Folder of the standard socket, on a file system that is empty after a boot.
 pub const STANDARD_FOLDER: &str = "/run/ringtap";
 
-const SENT_ANCILLARY_BYTES: usize = rustix::cmsg_space!(ScmRights(MOST_FDS));
+const SENT_ANCILLARY_BYTES: usize = rustix::cmsg_space!(ScmRights(MAX_FDS));
 /// The kernel's limit (`SCM_MAX_FD`): it would close descriptors that find no room, on the receiver's
 /// thread.
-const MOST_RECEIVED_FDS: usize = 253;
-const RECEIVED_ANCILLARY_BYTES: usize = rustix::cmsg_space!(ScmRights(MOST_RECEIVED_FDS));
+const MAX_RECEIVED_FDS: usize = 253;
+const RECEIVED_ANCILLARY_BYTES: usize = rustix::cmsg_space!(ScmRights(MAX_RECEIVED_FDS));
 
 /// One end of a connection.
 #[derive(Debug)]
@@ -160,7 +160,7 @@ impl Socket {
 
 impl Transport for Socket {
     fn send(&self, message: &[u8], fds: &[BorrowedFd<'_>]) -> io::Result<()> {
-        if message.len() > MOST_BYTES || fds.len() > MOST_FDS {
+        if message.len() > MAX_BYTES || fds.len() > MAX_FDS {
             return Err(Errno::MSGSIZE.into());
         }
         let mut space = [MaybeUninit::uninit(); SENT_ANCILLARY_BYTES];
@@ -399,7 +399,7 @@ mod tests {
         let far = listener.accept().unwrap().unwrap();
         let event = Event::new().unwrap();
         far.send(b"hello", &[event.as_fd()]).unwrap();
-        let mut buffer = vec![0; MOST_BYTES];
+        let mut buffer = vec![0; MAX_BYTES];
         let (message, fds) = near.receive(&mut buffer).unwrap();
         assert_eq!(message, b"hello");
         event.signal();
@@ -411,7 +411,7 @@ mod tests {
     #[test]
     fn a_message_that_is_too_long_is_refused_at_both_ends() {
         let (near, far) = Socket::pair().unwrap();
-        let long = vec![7; MOST_BYTES + 1];
+        let long = vec![7; MAX_BYTES + 1];
         assert!(near.send(&long, &[]).is_err());
         near.send(&long[..5000], &[]).unwrap();
         let error = far.receive(&mut [0; 4999]).unwrap_err();

@@ -13,7 +13,7 @@ use std::borrow::Cow;
 use serde::de::{DeserializeOwned, Error as _};
 
 /// Most bytes of a text in a message; the rest is cut off.
-pub const MOST_TEXT_BYTES: usize = 16 * 1024;
+pub const MAX_TEXT_BYTES: usize = 16 * 1024;
 
 /// The end of a text that was cut.
 const CUT: char = '…';
@@ -127,7 +127,7 @@ mod tests {
     #[test]
     fn no_escape_of_json_hides_a_control_character() {
         let escaped = r#"["\u001b]0;\u0007","\u009B2J","\b\f\r","\u202e","\\u001b","\"\u007f\""]"#;
-        let texts: Vec<String> = from_json(escaped.as_bytes(), MOST_TEXT_BYTES).unwrap();
+        let texts: Vec<String> = from_json(escaped.as_bytes(), MAX_TEXT_BYTES).unwrap();
         let expected = [
             "\u{fffd}]0;\u{fffd}",
             "\u{fffd}2J",
@@ -138,7 +138,7 @@ mod tests {
         ];
         assert_eq!(texts, expected);
         let raw = "[\"\u{9b}2J\u{7f}\u{202e}\"]".as_bytes();
-        let texts: Vec<String> = from_json(raw, MOST_TEXT_BYTES).unwrap();
+        let texts: Vec<String> = from_json(raw, MAX_TEXT_BYTES).unwrap();
         assert_eq!(texts, ["\u{fffd}2J\u{fffd}\u{fffd}"]);
     }
 
@@ -177,7 +177,7 @@ mod tests {
         fn texts_arrive_cleaned_and_as_they_are_otherwise(text: String, hostile: bool, number: u64) {
             let text = if hostile { text + HOSTILE } else { text };
             let json = serde_json::to_vec(&(&text, number, &text)).unwrap();
-            let (first, between, last): (String, u64, String) = from_json(&json, MOST_TEXT_BYTES).unwrap();
+            let (first, between, last): (String, u64, String) = from_json(&json, MAX_TEXT_BYTES).unwrap();
             prop_assert_eq!(&first, &clean(&text));
             prop_assert_eq!((between, &last), (number, &first));
             prop_assert!(!first.chars().any(is_hostile));
@@ -185,7 +185,7 @@ mod tests {
 
         #[test]
         fn any_bytes_are_parsed_as_serde_parses_them(bytes: Vec<u8>) {
-            let ours = from_json::<serde_json::Value>(&bytes, MOST_TEXT_BYTES);
+            let ours = from_json::<serde_json::Value>(&bytes, MAX_TEXT_BYTES);
             let theirs = serde_json::from_slice::<serde_json::Value>(&bytes);
             prop_assert_eq!(ours.is_ok(), theirs.is_ok());
         }

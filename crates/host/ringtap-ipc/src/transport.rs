@@ -5,9 +5,9 @@ use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
 
 /// Most bytes of one message: room for a filter of 4,096 instructions.
-pub const MOST_BYTES: usize = 128 * 1024;
+pub const MAX_BYTES: usize = 128 * 1024;
 /// Most descriptors with one message.
-pub const MOST_FDS: usize = 64;
+pub const MAX_FDS: usize = 64;
 
 /// One end of a channel that carries whole messages in order, and optionally descriptors.
 ///
@@ -21,7 +21,7 @@ pub trait Transport: Send + Sync {
     /// not read.
     fn send(&self, message: &[u8], fds: &[BorrowedFd<'_>]) -> io::Result<()>;
 
-    /// Receives one message into `buffer` (of [`MOST_BYTES`]); no bytes when the other end has left.
+    /// Receives one message into `buffer` (of [`MAX_BYTES`]); no bytes when the other end has left.
     ///
     /// # Errors
     ///

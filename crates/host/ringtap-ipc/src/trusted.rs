@@ -21,9 +21,9 @@ use rustix::process::{geteuid, getuid};
 use crate::environment;
 
 /// Most bytes of a configuration file.
-const MOST_BYTES: u64 = 16 << 20;
+const MAX_BYTES: u64 = 16 << 20;
 /// Most symbolic links on the way to a file.
-const MOST_LINKS: u32 = 40;
+const MAX_LINKS: u32 = 40;
 /// The user that the kernel shows for an owner outside of a user namespace.
 const OVERFLOW_UID: u32 = 65_534;
 /// Mode bits of a directory in which only a file's owner can remove it.
@@ -54,7 +54,7 @@ pub enum TrustError {
     )]
     Writable { path: PathBuf, mode: u32 },
     /// The file is longer than any configuration.
-    #[error("{}: has more than {MOST_BYTES} bytes", .0.display())]
+    #[error("{}: has more than {MAX_BYTES} bytes", .0.display())]
     TooLong(PathBuf),
 }
 
@@ -87,13 +87,13 @@ pub fn open_trusted(path: &Path) -> Result<File, TrustError> {
 pub fn read_trusted(path: &Path) -> Result<String, TrustError> {
     let mut text = String::new();
     let file = open_trusted(path)?;
-    let read = file.take(MOST_BYTES + 1).read_to_string(&mut text);
+    let read = file.take(MAX_BYTES + 1).read_to_string(&mut text);
     match read {
         Err(error) => Err(TrustError::Io {
             path: path.to_owned(),
             error,
         }),
-        Ok(_) if text.len() as u64 > MOST_BYTES => Err(TrustError::TooLong(path.to_owned())),
+        Ok(_) if text.len() as u64 > MAX_BYTES => Err(TrustError::TooLong(path.to_owned())),
         Ok(_) => Ok(text),
     }
 }
@@ -123,7 +123,7 @@ fn resolve(path: &Path, users: &TrustedUsers) -> Result<PathBuf, TrustError> {
             continue;
         }
         links += 1;
-        if links > MOST_LINKS {
+        if links > MAX_LINKS {
             return Err(failed(rustix::io::Errno::LOOP.into()));
         }
         let target = fs::read_link(&at).map_err(failed)?;

@@ -21,7 +21,7 @@ use ringtap_ipc::protocol::{
 };
 use ringtap_ipc::socket::Socket;
 use ringtap_ipc::subscription::{AttachedError, Subscription, SubscriptionRequest, Wanted};
-use ringtap_ipc::transport::{MOST_BYTES, Transport};
+use ringtap_ipc::transport::{MAX_BYTES, Transport};
 use ringtap_ipc::verdict::VerdictSender;
 
 use crate::control::{Control, ControlError};
@@ -34,7 +34,7 @@ pub const HOST_FOLDER: &str = "/run/ringtap/host";
 /// Long, because sixty readers with filters of their own may attach to a busy machine at once.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
 /// Most readers in a hub's status.
-const MOST_READERS: usize = 100_000;
+const MAX_READERS: usize = 100_000;
 
 /// Path of this machine's hub socket: `$RINGTAP_SOCKET`, else `/run/ringtap/hub.sock`, or in the
 /// user's own runtime folder if that is not root's.
@@ -247,7 +247,7 @@ impl Connection {
             }
             whole.readers_after = page.readers_after.filter(|next| *next > after);
             whole.readers.extend(page.readers);
-            if whole.readers.len() > MOST_READERS {
+            if whole.readers.len() > MAX_READERS {
                 return Err(ControlError::Gone("it has too many readers".into()));
             }
         }
@@ -292,7 +292,7 @@ impl Connection {
         let is_cut = |error: &io::Error| error.kind() == io::ErrorKind::BrokenPipe;
         sent.or_else(|error| if is_cut(&error) { Ok(()) } else { Err(error) })
             .map_err(gone)?;
-        let mut buffer = vec![0; MOST_BYTES];
+        let mut buffer = vec![0; MAX_BYTES];
         if !self.has_answer().map_err(gone)? {
             self.transport.finish();
             let seconds = ANSWER_TIMEOUT.as_secs();

@@ -21,7 +21,7 @@ use crate::tally::Tally;
 use crate::waiter::WaitPlan;
 
 /// A call that must not wait returns after this many batches without a packet for this reader.
-const MOST_BATCHES: u32 = 64;
+const MAX_BATCHES: u32 = 64;
 
 /// A packet in the form of the C interface; `ringtap.h` documents it.
 #[repr(C)]
@@ -73,7 +73,7 @@ impl Deadline {
 
     fn is_over(self, batches: u32) -> bool {
         match self {
-            Deadline::Now => batches >= MOST_BATCHES,
+            Deadline::Now => batches >= MAX_BATCHES,
             Deadline::At(time) => Instant::now() >= time,
             Deadline::Never => false,
         }
@@ -252,7 +252,7 @@ impl Cursor {
             let batch = match self.receiver.try_next()? {
                 Next::Batch(batch) => batch,
                 Next::Ended => break Look::Ended,
-                Next::Empty if deadline.is_over(MOST_BATCHES) => {
+                Next::Empty if deadline.is_over(MAX_BATCHES) => {
                     // First receive what the hub delivered before it left.
                     if !self.receiver.look_for_hub() {
                         if announced || !self.announce()? {
@@ -279,7 +279,7 @@ impl Cursor {
                 self.make_readable()?;
                 break Look::Empty;
             }
-            if batches.is_multiple_of(MOST_BATCHES) {
+            if batches.is_multiple_of(MAX_BATCHES) {
                 return Ok(LookStep::Wait(self.outside(WaitPlan::Look)));
             }
         };

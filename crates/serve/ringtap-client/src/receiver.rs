@@ -30,7 +30,7 @@ use crate::tally::Tally;
 use crate::waiter::{Beside, WaitPlan, Waited, Waiter};
 
 /// Shortest sleep while packets gather up to the watermark.
-const LEAST_PAUSE: Duration = Duration::from_micros(250);
+const MIN_PAUSE: Duration = Duration::from_micros(250);
 
 /// The result of [`Receiver::next`] and [`Receiver::try_next`].
 pub enum Next {
@@ -476,7 +476,7 @@ impl Receiver {
             && let Some(left) = self.still_gathers()?
         {
             self.look_for_hub();
-            let time = (left / 4).max(LEAST_PAUSE).min(left);
+            let time = (left / 4).max(MIN_PAUSE).min(left);
             return Ok(WaitPlan::Pause(cut(time, deadline)));
         }
         Ok(self.waiter.plan(deadline))

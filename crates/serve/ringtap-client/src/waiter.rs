@@ -65,7 +65,7 @@ const DOORBELL: u64 = 2;
 /// Value of any other entry.
 const OTHER: u64 = 0;
 /// Most events taken from the set in one call.
-const MOST_EVENTS: usize = 8;
+const MAX_EVENTS: usize = 8;
 
 /// An additional event that ends a sleep.
 #[derive(Clone, Copy, Debug)]
@@ -234,14 +234,14 @@ impl Waiter {
         let mut events = [epoll::Event {
             flags: epoll::EventFlags::empty(),
             data: epoll::EventData::new_u64(0),
-        }; MOST_EVENTS];
+        }; MAX_EVENTS];
         match epoll::wait(&self.set, &mut events[..], timeout) {
             Ok(0) | Err(Errno::INTR) => Ok(None),
             Ok(found) => {
                 let events = events.iter().take(found);
                 let what = events.fold(0, |all, one| all | one.data.u64());
                 // The set may have more events than were taken.
-                self.rang |= what & DOORBELL != 0 || found == MOST_EVENTS;
+                self.rang |= what & DOORBELL != 0 || found == MAX_EVENTS;
                 Ok(Some(match what & HANG_UP != 0 {
                     true => Waited::HungUp,
                     false => Waited::Look,

@@ -28,7 +28,7 @@ const STEADY_TRIES: usize = 16;
 /// Target of log lines that repeat a source's messages for the user.
 pub const SOURCE_NOTES: &str = "ringtap::source";
 /// Most messages of a source that `status` shows besides those from its start.
-const MOST_NOTES: usize = 16;
+const MAX_NOTES: usize = 16;
 
 /// The hub pauses only while each lane has this many free chunks, and an eighth of its chunks: no lane
 /// fills more in a pause. (Not more than an eighth: readers that hold all that they may leave as much.)
@@ -203,7 +203,7 @@ impl SourceCapture {
     /// Logs a message of the source, and keeps it for `status`.
     fn note(&mut self, note: String) {
         tracing::warn!(target: SOURCE_NOTES, "{note}");
-        if self.notes.len() == MOST_NOTES {
+        if self.notes.len() == MAX_NOTES {
             self.notes.pop_front();
         }
         self.notes.push_back(note);

@@ -5,7 +5,7 @@
 //! - The hub's thread does for a request only what must happen between two chunks: it links and unlinks
 //!   readers, and reads its figures.
 //! - One reading of the figures answers all questions that wait. The readings take at most a fiftieth of
-//!   the hub thread's time, and are [`LEAST_INTERVAL`] apart.
+//!   the hub thread's time, and are [`MIN_INTERVAL`] apart.
 
 use std::io;
 use std::os::fd::AsFd as _;
@@ -33,7 +33,7 @@ use crate::sources::SourceHandle;
 use crate::subscribers::{Changes, StatusView, Subscribers};
 
 /// Shortest time between two readings of the figures.
-const LEAST_INTERVAL: Duration = Duration::from_millis(10);
+const MIN_INTERVAL: Duration = Duration::from_millis(10);
 /// Time from a reading to the next, in multiples of the time that the hub's thread spent on it.
 const INTERVAL: u32 = 50;
 /// Longest duration of a reading that counts; a longer one was interrupted.
@@ -215,7 +215,7 @@ impl HubControl {
         let Ok(figures) = self.engine.call(move |engine| engine.figures(groups)) else {
             return;
         };
-        let pause = (figures.took.min(LONGEST) * INTERVAL).max(LEAST_INTERVAL);
+        let pause = (figures.took.min(LONGEST) * INTERVAL).max(MIN_INTERVAL);
         self.next_reading = Instant::now() + pause;
         for question in questions {
             question(self, &figures);

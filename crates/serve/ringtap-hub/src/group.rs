@@ -94,9 +94,9 @@ pub struct Group {
     /// Bytes of a reader's private pool.
     pub private_pool_bytes: u64,
     /// Most readers at one time.
-    pub most_members: u32,
+    pub max_members: u32,
     /// Largest watermark that a reader may ask for, in packets.
-    pub most_watermark_packets: u32,
+    pub max_watermark_packets: u32,
     /// Users that may attach.
     pub access: AccessList,
     /// How others are admitted.
@@ -108,8 +108,8 @@ impl Group {
     pub(crate) fn divides_like(&self, other: &Group) -> bool {
         let terms = |group: &Group| Group {
             credit_chunks: None,
-            most_members: 0,
-            most_watermark_packets: 0,
+            max_members: 0,
+            max_watermark_packets: 0,
             policy: other.policy,
             access: AccessList::default(),
             ..group.clone()
@@ -139,8 +139,8 @@ impl Group {
             policy: Policy::DropNewest,
             credit_chunks: None,
             private_pool_bytes: 32 << 20,
-            most_members: 256,
-            most_watermark_packets: 100_000,
+            max_members: 256,
+            max_watermark_packets: 100_000,
             access: AccessList::default(),
             admission: AdmissionOption::default(),
         }

@@ -197,7 +197,7 @@ impl Membership {
             known => known,
         };
         let staying = one.members.iter().filter(|member| !member.has_left).count();
-        let most = one.group.most_members;
+        let most = one.group.max_members;
         if staying >= to_usize(most) {
             return Err(one.group.too_much("readers", most + 1, most));
         }

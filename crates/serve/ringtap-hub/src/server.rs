@@ -25,7 +25,7 @@ use ringtap_ipc::event::{Event, readable_among};
 use ringtap_ipc::peer::Peer;
 use ringtap_ipc::rate::Rates;
 use ringtap_ipc::socket::Listener;
-use ringtap_ipc::transport::{MOST_BYTES, Transport as _};
+use ringtap_ipc::transport::{MAX_BYTES, Transport as _};
 use ringtap_ipc::verdict::VerdictChannel;
 use ringtap_pool::wake::Signal;
 
@@ -37,7 +37,7 @@ use leaving::ClosingConnections;
 pub use one::{refuse, serve_one};
 
 /// Most connections accepted between two looks at the open ones.
-const MOST_ARRIVALS: usize = 16;
+const MAX_ARRIVALS: usize = 16;
 /// Requests that an attach or a change of the filter counts as: each makes the sources load rules.
 const COST_OF_A_CHANGE: u32 = 20;
 /// Pause before the next attempt to accept when no descriptor is free.
@@ -124,7 +124,7 @@ impl Drop for Server {
 
 impl Acceptor {
     fn run(mut self) {
-        let mut buffer = vec![0; MOST_BYTES];
+        let mut buffer = vec![0; MAX_BYTES];
         loop {
             match self.wait() {
                 Ok(ready) if ready.is_closing => return,
@@ -241,7 +241,7 @@ impl Acceptor {
     }
 
     fn accept(&mut self) {
-        for _ in 0..MOST_ARRIVALS {
+        for _ in 0..MAX_ARRIVALS {
             let socket = match self.listener.accept() {
                 Ok(Some(socket)) => socket,
                 Ok(None) => return,

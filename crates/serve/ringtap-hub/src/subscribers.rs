@@ -91,7 +91,7 @@ impl HubControl {
             delivery: group.delivery.word().to_owned(),
             filter: group.filter_text.clone(),
             members: to_u32(members),
-            most_members: group.most_members,
+            max_members: group.max_members,
             policy: policy_word(group.policy),
             offload_percent: group.offload_percent,
             ..GroupStatus::default()

@@ -15,7 +15,7 @@ use ringtap_ipc::event::{Event, sleep_until_readable};
 use ringtap_ipc::peer::Peer;
 use ringtap_ipc::protocol::{HubStatus, Refusal, Refused, Reply, Request, VERSION, decode, encode};
 use ringtap_ipc::subscription::SubscriptionRequest;
-use ringtap_ipc::transport::{MOST_BYTES, Transport};
+use ringtap_ipc::transport::{MAX_BYTES, Transport};
 use ringtap_pool::wake::Signal as _;
 use ringtap_testkit::LIMIT;
 
@@ -103,7 +103,7 @@ impl Drop for MemoryEnd {
 
 /// The next reply and its descriptors; `None` if the hub left.
 fn reply(reader: &MemoryEnd) -> Option<(Reply, Vec<OwnedFd>)> {
-    let mut buffer = vec![0; MOST_BYTES];
+    let mut buffer = vec![0; MAX_BYTES];
     loop {
         let ready = sleep_until_readable(&[reader.fd()], Some(LIMIT)).expect("a descriptor");
         assert!(ready, "the hub does not answer");

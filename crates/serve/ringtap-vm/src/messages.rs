@@ -15,7 +15,7 @@
 
 use ringtap_filter::Program;
 use ringtap_ipc::protocol::{ParseError, decode, encode};
-use ringtap_vnplug::ctrl::message::{ApplicationId, ApplicationMessage, MOST_PAYLOAD_BYTES};
+use ringtap_vnplug::ctrl::message::{ApplicationId, ApplicationMessage, MAX_PAYLOAD_BYTES};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -224,7 +224,7 @@ impl GuestCounters {
 pub enum MessageError {
     /// The message is too long.
     #[error(
-        "a message of {0} bytes, of which {MOST_PAYLOAD_BYTES} can be sent: use a shorter filter"
+        "a message of {0} bytes, of which {MAX_PAYLOAD_BYTES} can be sent: use a shorter filter"
     )]
     TooLong(usize),
     /// The other end has another version.
@@ -244,7 +244,7 @@ pub enum MessageError {
 /// [`MessageError::TooLong`].
 pub fn pack(message: &impl Serialize, request: u32) -> Result<ApplicationMessage, MessageError> {
     let payload = encode(message);
-    match payload.len() <= MOST_PAYLOAD_BYTES {
+    match payload.len() <= MAX_PAYLOAD_BYTES {
         true => Ok(ApplicationMessage {
             application: APPLICATION,
             kind: VERSION,

@@ -36,17 +36,17 @@ pub(crate) struct Channel {
     port: OwnedFd,
     deframer: Deframer,
     outgoing: Vec<u8>,
-    most_outgoing: usize,
+    max_outgoing: usize,
     refused: u64,
 }
 
 impl Channel {
-    pub(crate) fn new(port: OwnedFd, most_outgoing: usize) -> Self {
+    pub(crate) fn new(port: OwnedFd, max_outgoing: usize) -> Self {
         Channel {
             port,
             deframer: Deframer::default(),
             outgoing: Vec::new(),
-            most_outgoing,
+            max_outgoing,
             refused: 0,
         }
     }
@@ -79,10 +79,10 @@ impl Channel {
     /// Queues a message and sends what the port takes; `false` if the queue has no room for it.
     pub(crate) fn send(&mut self, message: &Message) -> io::Result<bool> {
         let frame = frame::encode(&message.encode());
-        if self.outgoing.len() + frame.len() > self.most_outgoing {
+        if self.outgoing.len() + frame.len() > self.max_outgoing {
             self.flush()?;
         }
-        if self.outgoing.len() + frame.len() > self.most_outgoing {
+        if self.outgoing.len() + frame.len() > self.max_outgoing {
             return Ok(false);
         }
         self.outgoing.extend(frame);

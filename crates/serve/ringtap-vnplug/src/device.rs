@@ -17,7 +17,7 @@ use crate::ctrl::message::{AnnouncedDevice, ApplicationId};
 /// Bytes of the header, before the application's memory.
 pub const HEADER_BYTES: usize = 4096;
 /// Most events of a device in each direction: one bit each in a word of pending signals.
-pub const MOST_VECTORS: u16 = 64;
+pub const MAX_VECTORS: u16 = 64;
 /// Version of the header.
 pub const HEADER_VERSION: u64 = 1;
 
@@ -132,7 +132,7 @@ impl DeviceHeader {
             application: ApplicationId::try_from(application).ok()?,
             kind: match vectors {
                 0 => DeviceKind::Bulk,
-                1..=MOST_VECTORS => DeviceKind::Control { vectors },
+                1..=MAX_VECTORS => DeviceKind::Control { vectors },
                 _ => return None,
             },
             bytes,

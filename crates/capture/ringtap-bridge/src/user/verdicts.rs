@@ -17,9 +17,9 @@ use super::worker::BridgeWorker;
 use ringtap_capture::xdp::ring::RingPiece;
 
 /// Maximum number of a port's cells with waiting packets: at worst half of its own cells.
-const MOST_WAITING: u32 = CELLS / 2;
+const MAX_WAITING: u32 = CELLS / 2;
 /// Maximum number of verdicts between two rounds over the ports.
-const MOST_VERDICTS: u32 = 4096;
+const MAX_VERDICTS: u32 = 4096;
 
 impl BridgeWorker {
     /// Sends a packet that passed the filter, or queues it for its verdict. `noted` is its sequence
@@ -44,7 +44,7 @@ impl BridgeWorker {
             .map_or(0, |capture| capture.next_sequence());
         let sequence = noted.unwrap_or(next);
         port.waiting.push(pieces, sequence, fate, self.now);
-        let most = to_usize(MOST_WAITING);
+        let most = to_usize(MAX_WAITING);
         while self.ports[at].waiting.cells() > most {
             self.ports[at].waiting.give_up_first(no_verdict);
             self.release(at);
@@ -86,7 +86,7 @@ impl BridgeWorker {
         self.now = Instant::now();
         inline.look(self.now);
         let mut heard = 0;
-        while heard < MOST_VERDICTS
+        while heard < MAX_VERDICTS
             && let Some(verdict) = inline.next()
         {
             heard += 1;

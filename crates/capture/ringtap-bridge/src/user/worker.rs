@@ -23,8 +23,8 @@ use ringtap_capture::xdp::ring::RingPiece;
 use ringtap_capture::xdp::socket::Sent;
 
 /// Maximum number of consecutive send calls.
-const MOST_SENDS: u32 = 8;
-const MOST_DRAINS: u32 = 1000;
+const MAX_SENDS: u32 = 8;
+const MAX_DRAINS: u32 = 1000;
 const RETRY: Duration = Duration::from_millis(1);
 
 /// All ports, and the filter and inline reader that decide about their packets.
@@ -73,7 +73,7 @@ impl BridgeWorker {
 
     /// Continues until no packet is in transit, for a limited number of rounds.
     fn drain(&mut self) {
-        for _ in 0..MOST_DRAINS {
+        for _ in 0..MAX_DRAINS {
             let moved = self.round();
             let is_pending = |port: &BridgePort| !port.ends.is_empty() || !port.waiting.is_empty();
             if !moved && !self.ports.iter().any(is_pending) {
@@ -168,7 +168,7 @@ impl BridgeWorker {
 
     fn send(&mut self, at: usize) {
         let from = 1 - self.ports[at].side;
-        for _ in 0..MOST_SENDS {
+        for _ in 0..MAX_SENDS {
             if !self.ports[at].transmit.is_pending() {
                 return;
             }

@@ -21,9 +21,9 @@ const CHUNK_BYTES: u32 = 256 << 10;
 /// Size of the kernel's ring, in bytes.
 const RING_BYTES: u64 = 32 << 20;
 /// Smallest ring to try when memory is short, in bytes.
-const LEAST_RING_BYTES: u64 = 2 << 20;
+const MIN_RING_BYTES: u64 = 2 << 20;
 /// Smallest block, in bytes; at high rates the kernel would hand over smaller blocks too often.
-const LEAST_BLOCK_BYTES: u32 = 64 << 10;
+const MIN_BLOCK_BYTES: u32 = 64 << 10;
 /// Room in a block for its header, a packet's header and a link header.
 const HEADERS: u32 = 1024;
 /// Largest link header before an IP packet, in bytes.
@@ -117,7 +117,7 @@ pub(super) struct RingLayout {
 impl RingLayout {
     fn new(largest_packet: u32) -> Self {
         let block_bytes = largest_packet.saturating_add(HEADERS).next_power_of_two();
-        let block_bytes = block_bytes.max(LEAST_BLOCK_BYTES);
+        let block_bytes = block_bytes.max(MIN_BLOCK_BYTES);
         // At most one block in sixteen is being filled, copied or returned.
         let block_count = (RING_BYTES / u64::from(block_bytes)).max(16);
         Self {
@@ -136,7 +136,7 @@ impl RingLayout {
             block_count: self.block_count / 2,
             ..*self
         };
-        (half.block_count >= 2 && half.bytes() >= LEAST_RING_BYTES).then_some(half)
+        (half.block_count >= 2 && half.bytes() >= MIN_RING_BYTES).then_some(half)
     }
 }
 

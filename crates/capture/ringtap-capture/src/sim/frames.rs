@@ -10,8 +10,8 @@ use super::options::LinkTraffic;
 use super::spread::LinkPacket;
 
 /// Most frames that are built beforehand, and most bytes of these.
-const MOST_FRAMES: usize = 1 << 16;
-const MOST_BYTES: usize = 32 << 20;
+const MAX_FRAMES: usize = 1 << 16;
+const MAX_BYTES: usize = 32 << 20;
 /// Keys of the simulated NIC's hash.
 const NIC_KEYS: HashKeys = HashKeys::new(HashSeed(0));
 /// Source address of generated frames.
@@ -61,7 +61,7 @@ impl Frames {
                 let lengths = plan.lengths();
                 let flows = traffic.flows as usize;
                 let bytes = lengths.iter().sum::<usize>().saturating_mul(flows);
-                if lengths.len().saturating_mul(flows) > MOST_FRAMES || bytes > MOST_BYTES {
+                if lengths.len().saturating_mul(flows) > MAX_FRAMES || bytes > MAX_BYTES {
                     (Vec::new(), Some(plan), traffic.flows, lengths)
                 } else {
                     let places = 0..lengths.len() as u64;

@@ -11,7 +11,7 @@ use crate::shape::PoolAsked;
 /// Packets that a receive queue's ring holds, unless the user says otherwise.
 pub const RING: u32 = 1024;
 /// Most receive queues.
-pub const MOST_QUEUES: u32 = 64;
+pub const MAX_QUEUES: u32 = 64;
 
 /// Packets of a simulated link.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -72,7 +72,7 @@ impl SimOptions {
             Some(Skew::Weights(weights)) => to_u32(weights.len()),
             _ => 1,
         });
-        let least = least_flows(queues, asked.skew.as_ref());
+        let least = min_flows(queues, asked.skew.as_ref());
         let traffic = Traffic {
             sizes: asked.sizes.unwrap_or(Sizes::Fixed(64)),
             flows: asked.flows.unwrap_or(least),
@@ -103,7 +103,7 @@ impl SimOptions {
     /// Refuses combinations that cannot be simulated.
     pub(super) fn check(&self) -> Result<(), CaptureError> {
         let (queues, flows) = (self.queues, self.flows());
-        if queues == 0 || queues > MOST_QUEUES {
+        if queues == 0 || queues > MAX_QUEUES {
             return Err(CaptureError::SimQueues { queues });
         }
         if let Some(Skew::Weights(weights)) = &self.skew
@@ -112,7 +112,7 @@ impl SimOptions {
             let weights = weights.len();
             return Err(CaptureError::SimWeights { weights, queues });
         }
-        let least = least_flows(queues, self.skew.as_ref());
+        let least = min_flows(queues, self.skew.as_ref());
         if flows < least {
             return Err(CaptureError::SimFlows {
                 flows,
@@ -128,7 +128,7 @@ impl SimOptions {
 }
 
 /// One flow for each queue; an elephant is one more.
-fn least_flows(queues: u32, skew: Option<&Skew>) -> u32 {
+fn min_flows(queues: u32, skew: Option<&Skew>) -> u32 {
     match skew {
         Some(Skew::Elephant(_)) => queues.saturating_add(1),
         _ => queues,

@@ -208,7 +208,7 @@ impl VirtualRun {
         let stepped = self.distributor.step();
         for (lane, queue) in (0..).map(LaneId).zip(&mut self.queues) {
             let used = self.distributor.chunks_in_use(lane);
-            queue.most_chunks = queue.most_chunks.max(used);
+            queue.max_chunks = queue.max_chunks.max(used);
         }
         stepped.map_err(|error| CaptureError::Run(error.to_string()))
     }

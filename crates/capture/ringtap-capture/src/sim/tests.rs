@@ -80,11 +80,11 @@ fn a_burst_ends_and_every_packet_is_somewhere() {
     let mut source = opened("sim:10Gbps?burst=30000&queues=3&chunks=20&packets=16").unwrap();
     let begun = Instant::now();
     // Without a reader, three pools of 320 packets and three rings are full, the rest is lost.
-    let most_kept = 3 * 320 + u64::from(3 * RING);
+    let max_kept = 3 * 320 + u64::from(3 * RING);
     let counts = loop {
         let counts = source.counts();
         let lost: u64 = counts.lanes.iter().map(|lane| lane.pool_full).sum();
-        if lost + counts.nic >= 30_000 - most_kept {
+        if lost + counts.nic >= 30_000 - max_kept {
             break counts;
         }
         assert!(begun.elapsed() < Duration::from_secs(60), "{counts:?}");

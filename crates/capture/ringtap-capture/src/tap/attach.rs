@@ -23,7 +23,7 @@ use ringtap_device::{Direction, StampClock};
 use ringtap_net::interface::Interface;
 
 /// Limit for the chunks of a pool; no machine has the memory for more.
-const MOST_CHUNKS: u64 = 1 << 28;
+const MAX_CHUNKS: u64 = 1 << 28;
 
 /// Loaded programs, attached.
 pub(super) struct AttachedTap {
@@ -44,7 +44,7 @@ pub(super) fn plan(options: &TapOptions, largest_frame: u32) -> Result<TapPlan, 
             queue: *queue,
         });
     }
-    if options.pool_bytes / u64::from(options.chunk_size.max(MIN_CHUNK_SIZE)) > MOST_CHUNKS {
+    if options.pool_bytes / u64::from(options.chunk_size.max(MIN_CHUNK_SIZE)) > MAX_CHUNKS {
         let (interface, pool_bytes) = (name.clone(), options.pool_bytes);
         return Err(BpfError::NoMemory {
             interface,

@@ -44,9 +44,9 @@ const LINKTYPE_ETHERNET: u16 = 1;
 /// become visible much faster.
 const BUSY_VISIBLE_NS: u64 = 10_000;
 /// Maximum number of looks at a busy lane. A program runs for less; a virtual CPU may stop within it.
-const MOST_BUSY_LOOKS: u32 = 64;
+const MAX_BUSY_LOOKS: u32 = 64;
 /// Maximum number of attempts to read consistent counters of a lane that is being written.
-const MOST_LOOKS: u32 = 1000;
+const MAX_LOOKS: u32 = 1000;
 
 impl Tap {
     /// Attaches a tap; packets are captured when the function returns.
@@ -325,7 +325,7 @@ fn ends(loaded: &Loaded, plan: &TapPlan, lane: u32) -> io::Result<LaneEnds> {
 /// Reads a consistent set of a lane's counters; gives up consistency on a very busy CPU.
 pub(super) fn lane_counts(lane: &LaneWords) -> LaneCounts {
     let mut counts = look(lane);
-    for _ in 0..MOST_LOOKS {
+    for _ in 0..MAX_LOOKS {
         if counts.offered == counts.settled() {
             break;
         }
@@ -363,7 +363,7 @@ fn has_published(lane: &LaneWords) -> bool {
     let offered = lane.offered.load(Acquire);
     // The run counts its packet somewhere within it, so the next run is certain only at the second.
     let next_began = || lane.offered.load(Acquire).wrapping_sub(offered) >= 2;
-    (0..MOST_BUSY_LOOKS).any(|_| is_idle() || next_began())
+    (0..MAX_BUSY_LOOKS).any(|_| is_idle() || next_began())
 }
 
 /// Waits until no detached or replaced program is running.

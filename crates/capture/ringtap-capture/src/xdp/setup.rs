@@ -37,13 +37,13 @@ use ringtap_bpf::link::Hook;
 /// Maximum number of a queue's cells that the kernel holds. At 5 million packets/s the cells last
 /// 3 ms while the thread is not scheduled. Fewer cells stay in the caches and are faster, but lose
 /// packets in these gaps.
-const MOST_CELLS: u32 = 16_384;
-const LEAST_ENTRIES: u32 = 64;
+const MAX_CELLS: u32 = 16_384;
+const MIN_ENTRIES: u32 = 64;
 
 /// Limit of cells that the kernel holds, for one queue.
-fn most_cells(geometry: &Geometry, layout: CellLayout) -> u32 {
+fn max_cells(geometry: &Geometry, layout: CellLayout) -> u32 {
     let all = (geometry.chunk_count - 1) / geometry.lane_count * layout.count;
-    all.min(MOST_CELLS)
+    all.min(MAX_CELLS)
 }
 
 /// A source before its threads are started.
@@ -137,9 +137,9 @@ impl XdpSetup {
         let geometry = self.shell.pool.writable.geometry();
         let share = CellShare::of(geometry, lane.id, 0);
         let capture = LaneCapture::new(lane, layout, share, Arc::clone(&statistics), queue)?;
-        let most_cells = most_cells(geometry, layout);
+        let max_cells = max_cells(geometry, layout);
         let (received, fill, poll) = (bound.received, bound.fill, options.busy_poll);
-        let mut worker = QueueWorker::new(received, fill, capture, most_cells, poll);
+        let mut worker = QueueWorker::new(received, fill, capture, max_cells, poll);
         let work = move || {
             worker.work();
             Ok(())
@@ -174,9 +174,9 @@ fn sockets(
         let wanted = SocketSettings {
             interface: interface.index,
             cell: layout.cell,
-            entries: most_cells(&plan.geometry, layout)
+            entries: max_cells(&plan.geometry, layout)
                 .next_power_of_two()
-                .max(LEAST_ENTRIES),
+                .max(MIN_ENTRIES),
             flags: mode | Flags::XDP_USE_NEED_WAKEUP | several,
         };
         all(&wanted, queues, pool).map(|sockets| (sockets, layout))
@@ -247,7 +247,7 @@ pub fn explain(
             CaptureError::NoMultiBuffer {
                 interface: name,
                 frame_bytes,
-                most_bytes: cell.size - HEADROOM - 22,
+                max_bytes: cell.size - HEADROOM - 22,
                 reason: error,
             }
         }

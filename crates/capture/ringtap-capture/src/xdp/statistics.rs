@@ -120,7 +120,7 @@ impl LaneStatistics {
         }
         state.account(&self.socket);
         let mut program = ProgramCounts::look(&self.words[self.queue]);
-        for _ in 0..MOST_LOOKS {
+        for _ in 0..MAX_LOOKS {
             if state.settles(&program) {
                 break;
             }
@@ -131,7 +131,7 @@ impl LaneStatistics {
 }
 
 /// Maximum number of attempts to read a consistent set of the program's counters.
-const MOST_LOOKS: u32 = 100;
+const MAX_LOOKS: u32 = 100;
 
 /// The program's counters.
 #[derive(Clone, Copy, Debug, Default)]

@@ -31,7 +31,7 @@ pub(super) struct QueueWorker {
     fill: Fill,
     capture: LaneCapture,
     /// Maximum number of cells that the kernel holds.
-    most_cells: u32,
+    max_cells: u32,
     busy_poll: bool,
     is_starved: bool,
     comes_fast: bool,
@@ -44,14 +44,14 @@ impl QueueWorker {
         received: Received,
         fill: Fill,
         capture: LaneCapture,
-        most_cells: u32,
+        max_cells: u32,
         busy_poll: bool,
     ) -> Self {
         let mut worker = QueueWorker {
             received,
             fill,
             capture,
-            most_cells,
+            max_cells,
             busy_poll,
             is_starved: false,
             comes_fast: false,
@@ -79,12 +79,12 @@ impl QueueWorker {
         let QueueWorker {
             capture,
             fill,
-            most_cells,
+            max_cells,
             ..
         } = self;
         let mut is_starved = false;
         let each = capture.cells.per_chunk();
-        while capture.cells.held() + each <= *most_cells && fill.room() >= each {
+        while capture.cells.held() + each <= *max_cells && fill.room() >= each {
             let Some(id) = capture.next_chunk() else {
                 is_starved = true;
                 break;
@@ -235,7 +235,7 @@ impl QueueWorker {
                 return;
             }
         }
-        let has_few_cells = self.capture.cells.held() < self.most_cells / 2;
+        let has_few_cells = self.capture.cells.held() < self.max_cells / 2;
         let start = Instant::now();
         self.sleep(has_few_cells);
         self.comes_fast = start.elapsed() < SHORT;

@@ -6,7 +6,7 @@ mod tcp;
 use std::time::{Duration, Instant};
 
 use ringtap_capture::CaptureError;
-use ringtap_capture::meter::{FlowCounts, KernelMeter, KeyParts, MOST_LOOPS, MeterWants};
+use ringtap_capture::meter::{FlowCounts, KernelMeter, KeyParts, MAX_LOOPS, MeterWants};
 use ringtap_capture::tap::{Direction, Mode, Taking, Tap, TapOptions};
 use ringtap_filter::Headers;
 use ringtap_pool::source::Source as _;
@@ -26,7 +26,7 @@ const WANTS: MeterWants = MeterWants {
         vlan: true,
     },
     headers: Headers::Inner,
-    most_flows: 4096,
+    max_flows: 4096,
     loops: 0,
 };
 
@@ -189,7 +189,7 @@ fn packets_of_flows_without_room_are_counted() {
     require_tool!("ip");
     let net = Namespace::with_veth("meter_full");
     let wants = MeterWants {
-        most_flows: 16,
+        max_flows: 16,
         ..WANTS
     };
     let mut meter = attach(&net, Taking::Pass, &wants).unwrap();
@@ -270,13 +270,13 @@ fn the_loops_for_a_packet_have_a_limit() {
     let net = Namespace::with_veth("meter_loops");
     let wants = |loops| MeterWants { loops, ..WANTS };
     // Above this number the kernel runs none.
-    for loops in [MOST_LOOPS + 1, (1 << 23) + 1] {
+    for loops in [MAX_LOOPS + 1, (1 << 23) + 1] {
         let refused = attach(&net, Taking::Pass, &wants(loops)).err();
         let refused = refused.expect("too many loops").to_string();
         assert!(refused.contains("at most 100000"), "{refused}");
     }
     let frames = vec![ethernet(&[], 0x0800, &ipv4(UDP, 1, 2, &udp([1, 2], b""))); 200];
-    let seconds = [0, MOST_LOOPS].map(|loops| {
+    let seconds = [0, MAX_LOOPS].map(|loops| {
         let mut meter = attach(&net, Taking::Pass, &wants(loops)).unwrap();
         let begun = Instant::now();
         net.inject("tx0", &frames);

@@ -77,7 +77,7 @@ fn each_segment_of_a_buffer_without_room_is_counted() {
     require_tool!("ip", "python3", "taskset");
     let net = Namespace::new("meter_merged");
     let wants = MeterWants {
-        most_flows: 16,
+        max_flows: 16,
         ..WANTS
     };
     let options = TapOptions {

@@ -2,13 +2,13 @@
 //! Collects instructions and computes jump distances once the labels are placed.
 //!
 //! Invariants
-//! - The translation ends soon after [`MOST_INSTRUCTIONS`]: the callers stop when the code is full.
+//! - The translation ends soon after [`MAX_INSTRUCTIONS`]: the callers stop when the code is full.
 
 use super::error::TranslateError;
 use super::insn::{self, AccessSize, Cond, Insn, Op, R0, Reg, Width, With};
 
 /// Maximum number of instructions of a function: what a jump from its begin to its end can skip.
-const MOST_INSTRUCTIONS: usize = 1 << 15;
+const MAX_INSTRUCTIONS: usize = 1 << 15;
 
 /// A position in the code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,7 +46,7 @@ impl Assembler {
 
     /// Whether the function is too long.
     pub(super) fn is_full(&self) -> bool {
-        self.code.len() > MOST_INSTRUCTIONS
+        self.code.len() > MAX_INSTRUCTIONS
     }
 
     pub(super) fn emit(&mut self, insn: Insn) {

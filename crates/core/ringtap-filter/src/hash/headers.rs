@@ -6,7 +6,7 @@
 //! - Every walk is bounded: three tags, four labels, four extension headers, two tunnels.
 
 use super::Link;
-use super::tunnels::{self, MOST_LEVELS, TunnelHeader, Tunnels};
+use super::tunnels::{self, MAX_LEVELS, TunnelHeader, Tunnels};
 
 const TAGS: [u16; 3] = [0x8100, 0x88a8, 0x9100];
 pub(super) const IPV4: u16 = 0x0800;
@@ -23,9 +23,9 @@ pub(super) const UDP: u8 = 17;
 pub(super) const GRE: u8 = 47;
 const SCTP: u8 = 132;
 
-const MOST_TAGS: usize = 3;
-const MOST_LABELS: usize = 4;
-pub(super) const MOST_EXTENSIONS: usize = 4;
+const MAX_TAGS: usize = 3;
+const MAX_LABELS: usize = 4;
+pub(super) const MAX_EXTENSIONS: usize = 4;
 
 /// Upper 16 and lower 32 bits.
 pub(super) type Mac = (u16, u32);
@@ -57,9 +57,9 @@ pub struct Ip<'a> {
     /// Place in a datagram, for a fragment.
     pub fragment: Option<Fragment>,
     /// VLAN numbers of the frame, the outermost first; 0 without a tag.
-    pub vlans: [u16; MOST_TAGS],
+    pub vlans: [u16; MAX_TAGS],
     /// Tunnels around the packet, the outermost first.
-    pub tunnels: [Option<TunnelHeader<'a>>; MOST_LEVELS],
+    pub tunnels: [Option<TunnelHeader<'a>>; MAX_LEVELS],
     /// The octet "type of service" of IPv4, or "traffic class" of IPv6.
     pub traffic_class: u8,
 }
@@ -202,7 +202,7 @@ fn ip_or_labels(data: &[u8], ethertype: u16, at: usize) -> Option<Ip<'_>> {
 /// The ethertype of the packet behind MPLS labels, and their length.
 pub(super) fn after_labels(data: &[u8]) -> Option<(u16, usize)> {
     let is_last = |label: &[u8; 4]| label[2] & 1 != 0;
-    let mut labels = data.as_chunks().0.iter().take(MOST_LABELS);
+    let mut labels = data.as_chunks().0.iter().take(MAX_LABELS);
     let length = 4 * (1 + labels.position(is_last)?);
     Some((ethertype_of_version(&data[length..])?, length))
 }
@@ -216,8 +216,8 @@ fn after_pppoe(data: &[u8]) -> Option<(u16, usize)> {
 }
 
 /// The ethertype behind VLAN tags, the offset behind it, and the numbers of the VLANs.
-fn after_tags(data: &[u8], mut ethertype: u16, mut at: usize) -> (u16, usize, [u16; MOST_TAGS]) {
-    let mut vlans = [0; MOST_TAGS];
+fn after_tags(data: &[u8], mut ethertype: u16, mut at: usize) -> (u16, usize, [u16; MAX_TAGS]) {
+    let mut vlans = [0; MAX_TAGS];
     for vlan in &mut vlans {
         if !TAGS.contains(&ethertype) {
             break;
@@ -265,8 +265,8 @@ fn ipv4(data: &[u8]) -> Option<Ip<'_>> {
         length: u16_at(header, 2)?.into(),
         header_length: length,
         fragment,
-        vlans: [0; MOST_TAGS],
-        tunnels: [None; MOST_LEVELS],
+        vlans: [0; MAX_TAGS],
+        tunnels: [None; MAX_LEVELS],
         traffic_class: header[1],
     })
 }
@@ -288,8 +288,8 @@ fn ipv6(data: &[u8]) -> Option<Ip<'_>> {
         length: if length == 0 { 0 } else { 40 + length },
         header_length: at,
         fragment,
-        vlans: [0; MOST_TAGS],
-        tunnels: [None; MOST_LEVELS],
+        vlans: [0; MAX_TAGS],
+        tunnels: [None; MAX_LEVELS],
         traffic_class: header[0] << 4 | header[1] >> 4,
     })
 }
@@ -297,7 +297,7 @@ fn ipv6(data: &[u8]) -> Option<Ip<'_>> {
 /// The protocol, the offset behind the headers, and the fragment header if there is one.
 fn after_extensions(first: u8, data: &[u8]) -> (u8, usize, Option<Fragment>) {
     let (mut protocol, mut at) = (first, 40);
-    for _ in 0..MOST_EXTENSIONS {
+    for _ in 0..MAX_EXTENSIONS {
         let Some(header) = data.get(at..).and_then(<[u8]>::first_chunk::<8>) else {
             break;
         };

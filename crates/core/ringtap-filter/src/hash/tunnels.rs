@@ -3,18 +3,18 @@
 //!
 //! Invariants
 //! - No byte outside the captured bytes is read.
-//! - A packet is entered at most [`MOST_LEVELS`] times; each header is walked in bounded steps.
+//! - A packet is entered at most [`MAX_LEVELS`] times; each header is walked in bounded steps.
 
 #[cfg(test)]
 mod tests;
 
 use super::headers::{
-    GRE, IPV4, IPV6, Ip, MOST_EXTENSIONS, MPLS, ParsedPacket, UDP, after_labels, ethernet,
+    GRE, IPV4, IPV6, Ip, MAX_EXTENSIONS, MPLS, ParsedPacket, UDP, after_labels, ethernet,
     ethertype_of_version, u16_at, u32_at,
 };
 
 /// Tunnels around one packet.
-pub const MOST_LEVELS: usize = 2;
+pub const MAX_LEVELS: usize = 2;
 
 /// Type of an Ethernet frame in GRE and Geneve.
 pub(super) const ETHERNET: u16 = 0x6558;
@@ -26,7 +26,7 @@ pub enum Tunnels {
     None,
     /// Those that the kernel's programs enter, one level deep.
     InKernel,
-    /// All, [`MOST_LEVELS`] deep.
+    /// All, [`MAX_LEVELS`] deep.
     All,
 }
 
@@ -44,7 +44,7 @@ impl Tunnels {
         match self {
             Tunnels::None => 0,
             Tunnels::InKernel => 1,
-            Tunnels::All => MOST_LEVELS,
+            Tunnels::All => MAX_LEVELS,
         }
     }
 }
@@ -390,7 +390,7 @@ fn gtp(data: &[u8]) -> Option<Opened> {
 
 fn after_gtp_extensions(first: u8, mut data: &[u8]) -> Option<&[u8]> {
     let mut next = first;
-    for _ in 0..MOST_EXTENSIONS {
+    for _ in 0..MAX_EXTENSIONS {
         if next == 0 {
             return Some(data);
         }

@@ -9,7 +9,7 @@ use super::code::{
     CLASS, CLASS_ALU, CLASS_JMP, DIV, JA, JGE, JGT, LD_LEN, LDX_IMM, LDX_LEN, LDX_MEM, LDX_MSH,
     MOD, OPERATION, RETURN_A, RETURN_CONSTANT, SOURCE_X, SUB, TAX, TXA, packet_load,
 };
-use super::{Instruction, MOST_INSTRUCTIONS, Program, jump, targets};
+use super::{Instruction, MAX_INSTRUCTIONS, Program, jump, targets};
 
 /// Bytes of an IPv4 header at most.
 const LONGEST_HEADER: u32 = 60;
@@ -71,7 +71,7 @@ fn join(programs: &[&Program], snap_length: u32) -> Option<Program> {
     }
     joined.extend(last.clears());
     joined.extend(last.instructions());
-    match joined.len() <= MOST_INSTRUCTIONS {
+    match joined.len() <= MAX_INSTRUCTIONS {
         true => Program::new(&joined).ok(),
         false => None,
     }

@@ -2,7 +2,7 @@
 //! Joins two programs to one that matches what both match.
 
 use super::code::{self, CLASS, JA, LD_IMM, LD_MEM, LDX_IMM, LDX_MEM, ST};
-use super::{Instruction, MOST_INSTRUCTIONS, Program};
+use super::{Instruction, MAX_INSTRUCTIONS, Program};
 use crate::ebpf::facts;
 
 const RETURN_CLASS: u16 = 0x06;
@@ -21,7 +21,7 @@ impl Program {
         let first = self.instructions();
         let clears = other.clears();
         let length = first.len() + clears.len() + other.instructions().len();
-        if length > MOST_INSTRUCTIONS {
+        if length > MAX_INSTRUCTIONS {
             return None;
         }
         let mut both = Vec::with_capacity(length);
@@ -137,8 +137,8 @@ mod tests {
         assert_eq!(length.and(&longer_than(9)), None);
         assert!(longer_than(9).and(&length).is_some());
         for (own, fits) in [
-            (MOST_INSTRUCTIONS - 4, true),
-            (MOST_INSTRUCTIONS - 3, false),
+            (MAX_INSTRUCTIONS - 4, true),
+            (MAX_INSTRUCTIONS - 3, false),
         ] {
             let mut long = vec![instruction(0x80, 0); own - 1];
             long.push(instruction(0x06, 1));

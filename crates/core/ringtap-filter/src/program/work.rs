@@ -3,7 +3,7 @@
 //!
 //! Invariants
 //! - A program whose jumps all go forward runs each instruction at most once.
-//! - Loops do not overlap, and a round of a loop has at most [`MOST_OF_A_ROUND`] instructions.
+//! - Loops do not overlap, and a round of a loop has at most [`MAX_ROUND_LENGTH`] instructions.
 
 use super::code::*;
 use super::machine::{jump, targets};
@@ -12,7 +12,7 @@ use super::{Instruction, ProgramError};
 use crate::ebpf::facts::Needed;
 
 /// Maximum length of a loop, in instructions; the loop of `ip6 protochain` has 28.
-const MOST_OF_A_ROUND: usize = 32;
+const MAX_ROUND_LENGTH: usize = 32;
 
 /// Longest time of a checked program for a packet; `None` if it loops.
 pub(super) fn longest_time(program: &[Instruction]) -> Result<Option<FilterTime>, ProgramError> {
@@ -75,7 +75,7 @@ fn loops(program: &[Instruction]) -> Result<bool, ProgramError> {
 fn is_round(round: &[Instruction]) -> bool {
     let compares = |first: &Instruction| first.code == CLASS_JMP | JEQ;
     let ends = |end: &[Instruction; 3]| [end[0].code, end[1].code] == [TAX, LD_MEM];
-    round.len() <= MOST_OF_A_ROUND
+    round.len() <= MAX_ROUND_LENGTH
         && round.first().is_some_and(compares)
         && round.last_chunk().is_some_and(ends)
 }

@@ -22,7 +22,7 @@ fn all_traffic() -> Vec<Traffic> {
                 destination,
                 ..Traffic::default()
             };
-            let odd = Sizes::Fixed(traffic.least_size_bytes() + 37);
+            let odd = Sizes::Fixed(traffic.min_size_bytes() + 37);
             all.push(Traffic {
                 sizes: odd,
                 ..traffic.clone()

@@ -22,7 +22,7 @@ use super::reader_set::ReaderSet;
 use crate::number::to_u32;
 
 /// Largest number of chunks of one lane that only its writer uses.
-const MOST_RESERVE: u32 = 64;
+const MAX_RESERVE: u32 = 64;
 
 /// Factor of the dynamic threshold.
 const ALPHA: u32 = 4;
@@ -34,7 +34,7 @@ pub(super) const LEAST: u32 = 2;
 /// Number of chunks that readers leave to the writer, of a lane with `chunks` chunks.
 pub(super) fn reserve(chunks: u32) -> u32 {
     (chunks / 8)
-        .clamp(2, MOST_RESERVE)
+        .clamp(2, MAX_RESERVE)
         .min(chunks.saturating_sub(1))
 }
 
@@ -95,7 +95,7 @@ impl LaneBudget {
     }
 
     /// Largest number of chunks that one reader holds while no other reader needs the shared half.
-    pub(super) fn most_for_one(&self) -> u32 {
+    pub(super) fn max_for_one(&self) -> u32 {
         self.full + self.shared - self.shared / (ALPHA + 1)
     }
 

@@ -86,7 +86,7 @@ pub(super) struct Chunks {
 }
 
 /// Number of ended leases in a list that triggers a cleanup.
-const MOST_ENDED: usize = 16;
+const MAX_ENDED: usize = 16;
 
 impl Chunks {
     pub(super) fn new(count: u32, lanes: usize) -> Self {
@@ -177,7 +177,7 @@ impl Chunks {
         while leases.front().is_some_and(|lease| !lasts(lease)) {
             leases.pop_front();
         }
-        if leases.len() > 2 * *held + MOST_ENDED {
+        if leases.len() > 2 * *held + MAX_ENDED {
             leases.retain(lasts);
         }
         Some(ended)
@@ -323,6 +323,6 @@ mod tests {
             assert!(chunks.free_if_done(ChunkId(2)));
         }
         assert_eq!(held(&chunks, 0, 0), [1]);
-        assert!(chunks.lists[0][0].leases.len() <= 2 + MOST_ENDED);
+        assert!(chunks.lists[0][0].leases.len() <= 2 + MAX_ENDED);
     }
 }

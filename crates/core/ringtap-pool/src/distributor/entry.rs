@@ -248,7 +248,7 @@ impl Entry {
 pub(super) fn credit(wanted: Option<u32>, policy: Policy, chunks: u32, budget: &LaneBudget) -> u32 {
     let (usual, most) = match policy {
         Policy::Block => (chunks, u32::MAX),
-        _ => (chunks - reserve(chunks), budget.most_for_one()),
+        _ => (chunks - reserve(chunks), budget.max_for_one()),
     };
     wanted.unwrap_or(usual).min(most).clamp(1, chunks.max(1))
 }

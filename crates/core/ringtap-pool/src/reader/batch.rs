@@ -23,7 +23,7 @@ pub struct ChunkBatch {
     pub(super) lease: Arc<Lease>,
     pub(super) from: u32,
     pub(super) to: u32,
-    pub(super) most_bytes: usize,
+    pub(super) max_bytes: usize,
     /// The lane that captured these packets.
     pub lane: LaneId,
     /// Sequence of the first packet.
@@ -115,7 +115,7 @@ impl ChunkBatch {
             at,
             to: self.to,
             sequence: self.first_sequence,
-            most_bytes: self.most_bytes,
+            max_bytes: self.max_bytes,
         }
     }
 }
@@ -127,7 +127,7 @@ pub struct ChunkPackets<'a> {
     at: u32,
     to: u32,
     sequence: u64,
-    most_bytes: usize,
+    max_bytes: usize,
 }
 
 impl<'a> Iterator for ChunkPackets<'a> {
@@ -155,7 +155,7 @@ impl<'a> Iterator for ChunkPackets<'a> {
         let packet = Packet {
             words,
             sequence: self.sequence,
-            data: &data[..data.len().min(self.most_bytes)],
+            data: &data[..data.len().min(self.max_bytes)],
         };
         self.at += 1;
         self.sequence = self.sequence.wrapping_add(1);

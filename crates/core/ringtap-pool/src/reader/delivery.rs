@@ -28,12 +28,12 @@ const LANE_BITS: u32 = 14;
 const COUNT_BITS: u32 = 48;
 
 /// Maximum number of missed packets in one entry; a larger number is cut to it.
-const MOST_MISSED: u64 = (1 << COUNT_BITS) - 1;
+const MAX_MISSED: u64 = (1 << COUNT_BITS) - 1;
 
 impl DeliveryEntry {
     pub(crate) fn to_entry(self) -> u64 {
         let missed = |lane: LaneId, packets: u64| {
-            MISSED | u64::from(lane.0) << COUNT_BITS | packets.min(MOST_MISSED)
+            MISSED | u64::from(lane.0) << COUNT_BITS | packets.min(MAX_MISSED)
         };
         match self {
             DeliveryEntry::Chunk { chunk, from, cut } => {
@@ -54,7 +54,7 @@ impl DeliveryEntry {
             };
         }
         let lane = LaneId(low(entry >> COUNT_BITS) & ((1 << LANE_BITS) - 1));
-        let packets = entry & MOST_MISSED;
+        let packets = entry & MAX_MISSED;
         match entry & OTHER_MEMBERS {
             0 => DeliveryEntry::Lost { lane, packets },
             _ => DeliveryEntry::OtherMembers { lane, packets },
@@ -77,7 +77,7 @@ mod tests {
             };
             assert_eq!(DeliveryEntry::from_entry(delivery.to_entry()), delivery);
         }
-        let (lane, packets) = (LaneId(9_999), MOST_MISSED);
+        let (lane, packets) = (LaneId(9_999), MAX_MISSED);
         for missed in [
             DeliveryEntry::Lost { lane, packets },
             DeliveryEntry::OtherMembers { lane, packets },

@@ -49,7 +49,7 @@ pub(super) struct ChunkHeader {
 }
 
 impl Open {
-    /// Starts to fill a chunk with at most `most_packets` packets; bytes from `end` on stay untouched.
+    /// Starts to fill a chunk with at most `max_packets` packets; bytes from `end` on stay untouched.
     ///
     /// # Safety
     ///
@@ -59,7 +59,7 @@ impl Open {
         piece: Piece<'static>,
         header: &ChunkHeader,
         end: usize,
-        most_packets: u32,
+        max_packets: u32,
     ) -> Self {
         let word = |at, value: u64| piece.word64(at).store(value.to_le(), Relaxed);
         let lane = piece.word32(format::chunk::LANE);
@@ -79,7 +79,7 @@ impl Open {
         let open = Open {
             piece,
             next_slot: CHUNK_HEADER_SIZE,
-            slots_end: CHUNK_HEADER_SIZE + to_usize(most_packets).saturating_mul(SLOT_SIZE),
+            slots_end: CHUNK_HEADER_SIZE + to_usize(max_packets).saturating_mul(SLOT_SIZE),
             floor: end.min(piece.bytes()),
             published: 0,
             wanted: 0,

@@ -27,7 +27,7 @@ use crate::print;
 
 const FOLDER: &str = "/run/ringtap-root/settings";
 /// Most bytes of a file that are read: settings of some thousand interrupts.
-const MOST_BYTES: u64 = 1024 * 1024;
+const MAX_BYTES: u64 = 1024 * 1024;
 
 /// One line of the file: a setting as it was before the change.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -132,7 +132,7 @@ fn restore_from(folder: &Folder, name: &OsStr, file: &File, namespace: u64) {
         return;
     }
     let mut text = Vec::new();
-    let _cut = file.take(MOST_BYTES).read_to_end(&mut text);
+    let _cut = file.take(MAX_BYTES).read_to_end(&mut text);
     let (lines, refused) = lines_of(&text);
     if refused > 0 {
         print::note(format_args!(

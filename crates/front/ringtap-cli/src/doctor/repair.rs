@@ -20,7 +20,7 @@ use crate::print;
 /// Name of the file with the commands that restore; gone after a restart, as the settings are.
 const FILE: &str = "doctor";
 /// Most bytes of the file that are read.
-const MOST_BYTES: u64 = 1024 * 1024;
+const MAX_BYTES: u64 = 1024 * 1024;
 
 /// A line of the file.
 #[derive(Serialize, Deserialize)]
@@ -55,7 +55,7 @@ pub(super) fn restore() -> Result<()> {
     let mut text = String::new();
     match folder.open_own(FILE) {
         Ok(file) => {
-            let read = file.take(MOST_BYTES).read_to_string(&mut text);
+            let read = file.take(MAX_BYTES).read_to_string(&mut text);
             read.context(FILE)?;
         }
         Err(error) if error.kind() == ErrorKind::NotFound => {}

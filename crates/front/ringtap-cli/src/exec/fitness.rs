@@ -10,9 +10,9 @@ use ringtap_ipc::environment;
 use rustix::process::{getgid, getuid};
 
 /// Bytes of a program that are looked at; the program headers of an ELF file are in front.
-const MOST_BYTES: u64 = 64 << 10;
+const MAX_BYTES: u64 = 64 << 10;
 /// Scripts whose interpreters are scripts, one after another, as the kernel allows.
-const MOST_SCRIPTS: u32 = 5;
+const MAX_SCRIPTS: u32 = 5;
 const SET_USER_ID: u32 = 0o4000;
 const SET_GROUP_ID: u32 = 0o2000;
 /// Program header that names the loader, in an ELF file.
@@ -58,7 +58,7 @@ pub(crate) fn find(name: &Path) -> Option<PathBuf> {
 /// The file cannot be read.
 pub(crate) fn unfit(program: &Path) -> io::Result<Option<Unfit>> {
     let mut program = program.to_owned();
-    for _ in 0..MOST_SCRIPTS {
+    for _ in 0..MAX_SCRIPTS {
         let bytes = head(&program)?;
         match interpreter(&bytes) {
             // The kernel ignores rights on scripts.
@@ -72,7 +72,7 @@ pub(crate) fn unfit(program: &Path) -> io::Result<Option<Unfit>> {
 fn head(program: &Path) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     File::open(program)?
-        .take(MOST_BYTES)
+        .take(MAX_BYTES)
         .read_to_end(&mut bytes)?;
     Ok(bytes)
 }

@@ -237,10 +237,10 @@ impl Text<'_> {
         let balance = table.balance.as_ref();
         places.balance = balance.map(|word| self.place("balance", &word.span()));
         let members = self.positive("members", table.members, "a group of no members")?;
-        group.most_members = members.unwrap_or(group.most_members);
+        group.max_members = members.unwrap_or(group.max_members);
         let nothing = "a reader that may hold no chunk gets nothing: expected 1 or more";
         group.credit_chunks = self.positive("credit", table.credit, nothing)?;
-        group.most_watermark_packets = table.watermark.unwrap_or(group.most_watermark_packets);
+        group.max_watermark_packets = table.watermark.unwrap_or(group.max_watermark_packets);
         let divided = self.option("balance", table.balance.as_ref(), groups::division)?;
         let percent = table.offload.as_ref().map(|percent| *percent.get_ref());
         let offload = table.offload.as_ref().map(Spanned::span);
@@ -326,7 +326,7 @@ mod tests {
         };
         let (ids, rec) = (&ids.group, &rec.group);
         assert_eq!(ids.balance, Balance::Flow(Headers::Outer));
-        assert_eq!((ids.most_members, &*ids.filter_text), (4, "tcp"));
+        assert_eq!((ids.max_members, &*ids.filter_text), (4, "tcp"));
         assert_eq!(ids.access.uids, [0, 1001]);
         assert_eq!(rec.delivery, Delivery::Private);
         assert_eq!(rec.policy, Policy::Cut { snap_bytes: 128 });

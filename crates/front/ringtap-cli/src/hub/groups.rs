@@ -48,7 +48,7 @@ impl GroupText {
             "the inline reader of group {name} reads every packet, in place: give only the group's name \
              (--drop keeps packets from it)"
         );
-        same.group.most_members = 1;
+        same.group.max_members = 1;
         Ok(same)
     }
 
@@ -174,7 +174,7 @@ impl FromStr for GroupText {
             );
             rest = after.strip_prefix(':').unwrap_or(after);
         }
-        group.most_members = members.unwrap_or(group.most_members);
+        group.max_members = members.unwrap_or(group.max_members);
         group.delivery = delivered.unwrap_or(group.delivery);
         divide(&mut group, divided, offload_percent)?;
         Ok(GroupText {
@@ -264,7 +264,7 @@ mod tests {
     fn a_group_is_written_in_one_word() {
         assert_eq!(parsed("rec"), Group::new("rec"));
         let ids = parsed("ids:4:flow");
-        assert_eq!(ids.most_members, 4);
+        assert_eq!(ids.max_members, 4);
         assert_eq!(ids.balance, Balance::Flow(Headers::Outer));
         let web = parsed("web:private:tcp port 80 or ip6 host ::1");
         assert_eq!(web.delivery, Delivery::Private);

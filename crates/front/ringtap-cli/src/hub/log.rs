@@ -28,13 +28,13 @@ use tracing_subscriber::util::SubscriberInitExt as _;
 use crate::print;
 
 /// Most lines that wait for standard error.
-const MOST_WAITING: usize = 1000;
+const MAX_WAITING: usize = 1000;
 
 /// Logs to standard error until the guard is dropped, which writes the waiting lines for at most a
 /// second.
 pub(crate) fn to_stderr(limits: &Limits, level: LevelFilter) -> WorkerGuard {
     let builder = NonBlockingBuilder::default();
-    let builder = builder.lossy(true).buffered_lines_limit(MOST_WAITING);
+    let builder = builder.lossy(true).buffered_lines_limit(MAX_WAITING);
     let (writer, guard) = builder.finish(io::stderr());
     let lines = LineLimit::new(
         limits.log_lines_per_user_and_second,

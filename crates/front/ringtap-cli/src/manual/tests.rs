@@ -68,7 +68,7 @@ fn the_pages_of_the_files_have_every_key_that_the_files_may_have() {
     for key in [
         "idle",
         "active",
-        "most_flows",
+        "max_flows",
         "sampling",
         "by",
         "count",

@@ -55,7 +55,7 @@ pub(crate) enum AtLimit {
 /// The limits.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Budget {
-    pub(super) most_bytes: Option<u64>,
+    pub(super) max_bytes: Option<u64>,
     pub(super) free: Option<FreeSpace>,
     pub(super) folder: PathBuf,
 }
@@ -80,7 +80,7 @@ impl Disk {
 impl Budget {
     /// Bytes that have to be deleted from files of `used` bytes before they grow by `more`.
     pub(super) fn excess(&self, used: u64, more: u64) -> io::Result<u64> {
-        let most = self.most_bytes.unwrap_or(u64::MAX);
+        let most = self.max_bytes.unwrap_or(u64::MAX);
         let own = used.saturating_add(more).saturating_sub(most);
         let Some(free) = self.free else {
             return Ok(own);
@@ -122,7 +122,7 @@ mod tests {
         assert_eq!(missing(FreeSpace::Percent(10), disk, 5), 25);
         assert_eq!(missing(FreeSpace::Bytes(80), disk, 0), 0);
         let budget = Budget {
-            most_bytes: Some(100),
+            max_bytes: Some(100),
             ..Budget::default()
         };
         assert_eq!(budget.excess(90, 30).unwrap(), 20);

@@ -17,7 +17,7 @@ use super::workers::Workers;
 /// Buffers that a thread holds: one to compress, one that waits.
 const BUFFERS_PER_THREAD: usize = 2;
 /// Most threads; four compress more than most disks take.
-const MOST_THREADS: usize = 4;
+const MAX_THREADS: usize = 4;
 
 /// How a file is compressed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,7 +74,7 @@ pub(super) type Compressor = Workers<PacketTotals, Vec<u8>>;
 /// Starts the threads.
 pub(super) fn start(method: Compression) -> io::Result<Compressor> {
     let cores = thread::available_parallelism().map_or(1, usize::from);
-    let works = (0..cores.min(MOST_THREADS)).map(|_| compressing(method));
+    let works = (0..cores.min(MAX_THREADS)).map(|_| compressing(method));
     let works = works.collect::<io::Result<_>>()?;
     Workers::start("compress", BUFFERS_PER_THREAD, works)
 }

@@ -60,9 +60,9 @@ impl EventOptions {
         };
         let trigger = self.trigger.as_ref();
         let trigger = trigger.map(|filter| ringtap::compile(filter, capture.facts()));
-        let Size(most_bytes) = self.before_size;
+        let Size(max_bytes) = self.before_size;
         let trigger = trigger.transpose()?;
-        Ok(Some(Events::new(trigger, [before, self.after], most_bytes)))
+        Ok(Some(Events::new(trigger, [before, self.after], max_bytes)))
     }
 }
 
@@ -82,7 +82,7 @@ pub(crate) struct Events {
     trigger: Option<Program>,
     before_ns: u64,
     after_ns: u64,
-    most_bytes: u64,
+    max_bytes: u64,
     segments: VecDeque<Segment>,
     held_bytes: u64,
     /// Time of the last packet.
@@ -101,13 +101,13 @@ impl Events {
     pub(super) fn new(
         trigger: Option<Program>,
         [before, after]: [Duration; 2],
-        most_bytes: u64,
+        max_bytes: u64,
     ) -> Self {
         Self {
             trigger,
             before_ns: nanoseconds(before),
             after_ns: nanoseconds(after),
-            most_bytes,
+            max_bytes,
             segments: VecDeque::new(),
             held_bytes: 0,
             now_ns: 0,
@@ -162,10 +162,10 @@ impl Events {
     }
 
     fn hold(&mut self, packet: &FilePacket<'_>, format: Format) {
-        let most_ns = self.before_ns / SEGMENTS;
+        let max_ns = self.before_ns / SEGMENTS;
         let is_full = |last: &Segment| {
             last.bytes.len() + packet.data.len() + 1024 > BUFFER_BYTES
-                || packet.time_ns.saturating_sub(last.first_ns) > most_ns
+                || packet.time_ns.saturating_sub(last.first_ns) > max_ns
         };
         if self.segments.back().is_none_or(is_full) {
             self.segments.push_back(Segment {
@@ -193,7 +193,7 @@ impl Events {
         let from_ns = self.now_ns.saturating_sub(self.before_ns);
         while let Some(oldest) = self.segments.front() {
             let is_old = oldest.last_ns < from_ns;
-            if !is_old && self.held_bytes <= self.most_bytes {
+            if !is_old && self.held_bytes <= self.max_bytes {
                 break;
             }
             self.is_short = !is_old;

@@ -28,7 +28,7 @@ impl FilesOnDisk {
             files: options.is_ring().then(earlier),
             count: options.file_count.unwrap_or(u32::MAX),
             budget: Budget {
-                most_bytes: options.max_total,
+                max_bytes: options.max_total,
                 free: options.min_free,
                 folder: Path::new(folder).to_owned(),
             },

@@ -48,8 +48,8 @@ pub(crate) struct WrittenFiles {
 pub(crate) struct Writer {
     options: FileOptions,
     /// Limits of one file; the largest number if there is none.
-    most_bytes: u64,
-    most_packets: u64,
+    max_bytes: u64,
+    max_packets: u64,
     /// The interfaces of each file, in the order of their numbers.
     interfaces: Vec<FileInterface>,
     origin: Origin,
@@ -97,12 +97,12 @@ impl Writer {
         let output = Output::create(&name, format, mode)?;
         let mut writer = Self {
             options: options.clone(),
-            most_bytes: options
+            max_bytes: options
                 .file_size
                 .or(options.stop_at.size_bytes)
                 .or(options.max_total)
                 .unwrap_or(u64::MAX),
-            most_packets: options.file_packets.unwrap_or(u64::MAX),
+            max_packets: options.file_packets.unwrap_or(u64::MAX),
             interfaces,
             origin,
             names,
@@ -145,8 +145,8 @@ impl Writer {
             packets: 1,
             wire_bytes: packet.wire_length.into(),
         });
-        let is_full = self.output.size_bytes() >= self.most_bytes
-            || self.output.packets() >= self.most_packets;
+        let is_full = self.output.size_bytes() >= self.max_bytes
+            || self.output.packets() >= self.max_packets;
         match is_full {
             true => Ok(self.full()),
             false => Ok(FileNext::Continue),

@@ -163,7 +163,7 @@ impl MadeArgs {
             stamp: self.stamp,
         };
         if !self.imix {
-            let size = self.size.unwrap_or_else(|| traffic.least_size_bytes());
+            let size = self.size.unwrap_or_else(|| traffic.min_size_bytes());
             traffic.sizes = Sizes::Fixed(size);
         }
         traffic

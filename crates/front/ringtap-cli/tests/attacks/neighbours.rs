@@ -33,7 +33,7 @@ fn idle_subscriptions_of_four_users_cost_the_hubs_thread_and_the_first_reader_no
         "200kpps",
         "--pool",
         "128MiB",
-        "--most-ratio",
+        "--max-ratio",
         "2.5",
     ];
     neighbours(&[limits.as_slice(), &["--seconds", "6"]].concat());
@@ -50,7 +50,7 @@ fn readers_that_ring_without_pause_take_a_small_part_of_the_hubs_time_and_no_pac
         "100kpps",
         "--pool",
         "64MiB",
-        "--most-percent",
+        "--max-percent",
         "12",
     ];
     neighbours(&[attack.as_slice(), limits.as_slice()].concat());

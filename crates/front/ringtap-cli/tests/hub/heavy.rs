@@ -8,7 +8,7 @@ use ringtap_client::{ConnectError, Connection, Receiver, SubscriptionRequest};
 use ringtap_filter::Program;
 use ringtap_ipc::protocol::{Refused, Reply, decode};
 use ringtap_ipc::socket::Socket;
-use ringtap_ipc::transport::{MOST_BYTES, Transport as _};
+use ringtap_ipc::transport::{MAX_BYTES, Transport as _};
 use ringtap_testkit::{NOBODY, require_root};
 use rustix::process::Uid;
 use rustix::thread::set_thread_res_uid;
@@ -159,7 +159,7 @@ fn filters_that_a_private_reader_would_have_the_hub_run_are_refused_by_name() {
     let mut entries: Vec<u64> = vec![12 << 32 | 0x30; 4090];
     entries.extend([u64::from(4091_u32.wrapping_neg()) << 32 | 0x05, 0x06]);
     let socket = as_nobody(|| Socket::connect(&hub.socket)).expect("it listens");
-    let mut buffer = vec![0; MOST_BYTES];
+    let mut buffer = vec![0; MAX_BYTES];
     let hello = br#"{"ask":"hello","protocol":1,"name":"x"}"#;
     let attach = serde_json::json!({"ask": "attach", "group": "all", "filter": entries});
     for message in [&hello[..], attach.to_string().as_bytes()] {

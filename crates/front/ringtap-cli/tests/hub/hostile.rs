@@ -11,7 +11,7 @@ use ringtap_ipc::protocol::{Reply, Request, decode, encode};
 use ringtap_ipc::socket::Socket;
 use ringtap_ipc::subscription::SubscriptionRequest;
 use ringtap_ipc::subscription::{Attached, AttachedEndpoint};
-use ringtap_ipc::transport::{MOST_BYTES, Transport as _};
+use ringtap_ipc::transport::{MAX_BYTES, Transport as _};
 use ringtap_testkit::require_root;
 use rustix::fs::{SealFlags, fcntl_add_seals, ftruncate};
 
@@ -56,7 +56,7 @@ struct EndpointFiles {
 
 fn endpoint_files(hub: &RunningHub, group: &str) -> EndpointFiles {
     let socket = Socket::connect(&hub.socket).expect("it listens");
-    let mut buffer = vec![0; MOST_BYTES];
+    let mut buffer = vec![0; MAX_BYTES];
     let hello = Request::Hello {
         protocol: 1,
         features: vec![],

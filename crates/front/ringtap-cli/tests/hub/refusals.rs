@@ -9,7 +9,7 @@ use std::process::Command;
 use ringtap_client::{Connection, SubscriptionRequest, Watermark};
 use ringtap_ipc::protocol::{Refusal, Reply, Request, decode, encode};
 use ringtap_ipc::socket::Socket;
-use ringtap_ipc::transport::{MOST_BYTES, Transport as _};
+use ringtap_ipc::transport::{MAX_BYTES, Transport as _};
 use ringtap_testkit::{Finished, NOBODY, PublicProgram, Running, require_root};
 
 use crate::support::{Account, BINARY, LIMIT, RunningHub, request};
@@ -86,7 +86,7 @@ fn more_than_is_allowed_is_refused_with_both_numbers() {
 /// One message and its answer.
 fn ask(socket: &Socket, message: &[u8]) -> Reply {
     socket.send(message, &[]).expect("the hub listens");
-    let mut buffer = vec![0; MOST_BYTES];
+    let mut buffer = vec![0; MAX_BYTES];
     let (bytes, _) = socket.receive(&mut buffer).expect("the hub answers");
     decode(bytes).expect("in its protocol")
 }

@@ -15,7 +15,7 @@ use crate::support::{Account, BINARY, LIMIT, RunningHub, sent};
 const PACKET_BYTES: u64 = 1500;
 const PACKETS_OF_A_CHUNK: u64 = 40;
 /// More bursts than fill any pool of this test.
-const MOST_BURSTS: u32 = 2000;
+const MAX_BURSTS: u32 = 2000;
 
 /// A reader of this process, which reads only when the test says so.
 struct Paused {
@@ -108,7 +108,7 @@ fn beside_stopped_readers(readers: u32, stopped: u32) {
                 .find(is_this)
                 .is_some_and(|one| one.overrun > 0)
         };
-        let found = (0..MOST_BURSTS).find(holds_all);
+        let found = (0..MAX_BURSTS).find(holds_all);
         assert!(
             found.is_some(),
             "a stopped reader loses packets: {:#?}",

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use ringtap_ipc::protocol::{Refusal, Refused, Reply, encode};
 use ringtap_ipc::socket::Listener;
-use ringtap_ipc::transport::{MOST_BYTES, Transport as _};
+use ringtap_ipc::transport::{MAX_BYTES, Transport as _};
 use ringtap_testkit::{Finished, LIMIT, NOBODY, Namespace, Running, require_root, require_tool};
 use tempfile::TempDir;
 
@@ -75,7 +75,7 @@ impl Elevated {
                     connections.fetch_add(1, Relaxed);
                     let refused = Refused::new(Refusal::Failed, HOSTILE);
                     let _left = socket.send(&encode(&Reply::Refused(refused)), &[]);
-                    let _request = socket.receive(&mut vec![0; MOST_BYTES]);
+                    let _request = socket.receive(&mut vec![0; MAX_BYTES]);
                 }
                 thread::sleep(Duration::from_millis(1));
             }

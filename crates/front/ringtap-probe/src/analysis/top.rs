@@ -13,7 +13,7 @@ use foldhash::fast::RandomState;
 use super::as_value;
 
 /// Least number of keys kept; more keys make the error smaller.
-const LEAST_KEYS: u32 = 1024;
+const MIN_KEYS: u32 = 1024;
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Weight {
@@ -36,7 +36,7 @@ impl<K: Hash + Ord> TopKeys<K> {
     pub(crate) fn new(count: u32) -> Self {
         TopKeys {
             counts: HashMap::default(),
-            most: count.saturating_mul(16).max(LEAST_KEYS) as usize,
+            most: count.saturating_mul(16).max(MIN_KEYS) as usize,
             error: 0,
         }
     }

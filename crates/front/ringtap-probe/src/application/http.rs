@@ -21,7 +21,7 @@ const METHODS: [&[u8]; 8] = [
 ];
 
 /// Longest name of a header, in bytes.
-const MOST_NAME: usize = 64;
+const MAX_NAME: usize = 64;
 
 /// Whether a stream that begins like this is one of requests.
 pub(super) fn begins(payload: &[u8]) -> bool {
@@ -61,7 +61,7 @@ fn lines(
         };
         let end = stream.scanned + length;
         let line = &stream.bytes[stream.parsed..end];
-        budget.items(1, length + MOST_NAME)?;
+        budget.items(1, length + MAX_NAME)?;
         let line = line.strip_suffix(b"\r").unwrap_or(line);
         let host = match stream.parsed {
             0 => request_line(line).map(|()| None)?,
@@ -85,7 +85,7 @@ fn request_line(line: &[u8]) -> Option<()> {
 
 /// The value of a header if it is the host; `None` if the line is none of a header.
 fn header(line: &[u8]) -> Option<Option<&[u8]>> {
-    let colon = line.iter().take(MOST_NAME).position(|byte| *byte == b':')?;
+    let colon = line.iter().take(MAX_NAME).position(|byte| *byte == b':')?;
     let (name, value) = line.split_at(colon);
     let is_host = name.eq_ignore_ascii_case(b"host");
     (!name.is_empty()).then(|| is_host.then(|| value[1..].trim_ascii()))

@@ -3,7 +3,7 @@
 //!
 //! Invariants
 //! - The memory of a flow has the size that the library states; no structure of the library is known here.
-//! - A flow shows the library at most [`MOST_PACKETS`] packets, none of more than [`WorkBudget::PER_PACKET`] bytes.
+//! - A flow shows the library at most [`MAX_PACKETS`] packets, none of more than [`WorkBudget::PER_PACKET`] bytes.
 //!   How often the library touches their bytes is not known.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
@@ -18,7 +18,7 @@ use super::text;
 /// The library of Debian 12 and Ubuntu 24.04. Other versions have other types of results.
 const LIBRARY: &str = "libndpi.so.4.2";
 /// Packets with payload after which a flow without an application has none.
-const MOST_PACKETS: u8 = 12;
+const MAX_PACKETS: u8 = 12;
 /// All bits of `NDPI_PROTOCOL_BITMASK`, which has 512: every protocol.
 const ALL_PROTOCOLS: [u32; 16] = [u32::MAX; 16];
 /// The library initialises memory of all its modules.
@@ -198,7 +198,7 @@ impl Drop for NdpiModule {
 impl NdpiFlow {
     /// Whether the library has seen enough packets.
     pub(super) fn is_over(&self) -> bool {
-        self.packets >= MOST_PACKETS
+        self.packets >= MAX_PACKETS
     }
 
     pub(super) fn memory(&self) -> usize {

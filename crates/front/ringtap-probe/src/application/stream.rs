@@ -9,7 +9,7 @@ use super::{DNS_PORT, http};
 use crate::packet::{Dissected, SYN, TCP};
 
 /// Segments of each direction that are looked at: bounds the work for a sender of tiny ones.
-const MOST_SEGMENTS: u8 = 32;
+const MAX_SEGMENTS: u8 = 32;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum StreamProtocol {
@@ -74,7 +74,7 @@ impl TcpStreams {
 impl StreamStart {
     /// Whether no further bytes are taken.
     pub(super) fn is_full(&self, most: usize) -> bool {
-        self.bytes.len() >= most || self.segments >= MOST_SEGMENTS
+        self.bytes.len() >= most || self.segments >= MAX_SEGMENTS
     }
 
     /// Appends a segment up to `most` bytes in all; `false` if bytes before it are missing.

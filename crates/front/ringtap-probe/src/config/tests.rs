@@ -36,7 +36,7 @@ fn a_whole_file_is_understood() {
         [[analysis]]
         kind = "flows"
         idle = "30s"
-        most_flows = 5000
+        max_flows = 5000
         [[analysis]]
         kind = "top"
         where = "kernel"
@@ -71,7 +71,7 @@ fn a_whole_file_is_understood() {
         panic!("{flows:?}")
     };
     assert_eq!(
-        (options.idle, options.most_flows),
+        (options.idle, options.max_flows),
         (Duration::from_secs(30), 5000)
     );
     let kind = AnalysisKind::Top {
@@ -236,7 +236,7 @@ fn what_is_wrong_is_told_with_its_line_and_key_and_what_is_possible() {
         ),
         (
             "[[analysis]]\nkind = \"flows\"\nmost_flows = 0",
-            "line 3, most_flows: expected a number from 1 to 268435456",
+            "line 3, max_flows: expected a number from 1 to 268435456",
         ),
         (
             "[[analysis]]\nkind = \"flows\"\nactive = \"0s\"",

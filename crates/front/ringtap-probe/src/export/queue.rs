@@ -22,11 +22,11 @@ const PAUSE: Duration = Duration::from_millis(2);
 /// Time between two looks of a helper at the records that wait.
 const HELPER_LOOK: Duration = Duration::from_millis(20);
 /// Records that may wait for each exporter.
-const MOST_WAITING: u32 = 100_000;
+const MAX_WAITING: u32 = 100_000;
 /// Records that wait before the helpers of an exporter write too.
 const HELPED_WAITING: u64 = 10_000;
 /// Most helpers of an exporter; at most one for each two processors.
-const MOST_HELPERS: usize = 4;
+const MAX_HELPERS: usize = 4;
 
 /// What a sender does when the queue is full.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,7 +74,7 @@ pub(crate) struct ExportAccount {
     failed: AtomicU64,
     waiting: AtomicU64,
     reconnects: AtomicU64,
-    most_waiting: u64,
+    max_waiting: u64,
     /// The failure that lasts.
     failure: Mutex<Option<String>>,
     /// The last failure, which explains losses.
@@ -96,7 +96,7 @@ impl ExportQueues {
         when_full: WhenFull,
     ) -> Result<Self, ExportError> {
         let queues = exporters.into_iter();
-        let queues = queues.map(|exporter| ExportQueue::start(exporter, MOST_WAITING));
+        let queues = queues.map(|exporter| ExportQueue::start(exporter, MAX_WAITING));
         let queues = queues.collect::<Result<_, _>>()?;
         Ok(ExportQueues { queues, when_full })
     }
@@ -146,14 +146,14 @@ impl ExportQueue {
     fn start(exporter: Box<dyn Exporter>, records: u32) -> Result<Self, ExportError> {
         let account = Arc::new(ExportAccount {
             name: exporter.name(),
-            most_waiting: records.into(),
+            max_waiting: records.into(),
             ..ExportAccount::default()
         });
         // A batch has at least one record, so the account is the stricter bound.
         let (sender, batches) = sync_channel(to_usize(records).max(1));
         let batches = Arc::new(Mutex::new(batches));
         let helpers = thread::available_parallelism().map_or(0, |count| count.get() / 2);
-        let helpers = (0..helpers.min(MOST_HELPERS)).map_while(|_| exporter.helper());
+        let helpers = (0..helpers.min(MAX_HELPERS)).map_while(|_| exporter.helper());
         let helpers: Vec<_> = helpers.collect();
         let writers = std::iter::once((exporter, 0));
         let writers = writers.chain(helpers.into_iter().map(|one| (one, HELPED_WAITING)));
@@ -184,7 +184,7 @@ impl ExportQueue {
         let account = &self.account;
         let fits = |waiting: u64| {
             let more = waiting.saturating_add(count);
-            (waiting == 0 || more <= account.most_waiting).then_some(more)
+            (waiting == 0 || more <= account.max_waiting).then_some(more)
         };
         while account
             .waiting
@@ -346,7 +346,7 @@ impl ExportAccount {
         let slow = || {
             format!(
                 "the destination takes them slower than they come, and {} wait at most",
-                self.most_waiting
+                self.max_waiting
             )
         };
         // A failure is known at the latest with the next tick.

@@ -463,7 +463,7 @@ fn scramble(number: u32) -> u32 {
 #[test]
 fn real_flows_survive_a_syn_flood_and_memory_stays_bounded() {
     let mut metered = Metered::new(FlowOptions {
-        most_flows: 1000,
+        max_flows: 1000,
         ..FlowOptions::default()
     });
     let client = |number: u16| ([10, 0, 1, 1], 50_000 + number);
@@ -500,7 +500,7 @@ fn one_million_flows_fit_in_320_mebibytes() {
 #[test]
 fn every_packet_is_in_one_record() {
     let mut metered = Metered::new(FlowOptions {
-        most_flows: 200,
+        max_flows: 200,
         active: Duration::from_secs(3),
         idle: Duration::from_secs(1),
         sampling: 1,

@@ -21,7 +21,7 @@ const RUNS: usize = 4;
 /// Measurements of what seems to be too expensive.
 const ATTEMPTS: usize = 8;
 /// Most that a packet may cost, in percent of the median of ordinary ones of its kind.
-pub const MOST_PERCENT: u64 = 800;
+pub const MAX_PERCENT: u64 = 800;
 /// Client ports of the copies.
 const FIRST_PORT: u16 = 40_000;
 
@@ -120,10 +120,10 @@ impl PayloadTrace {
     }
 
     pub(super) fn assert_ordinary(&self) -> u64 {
-        let percent = self.cost_percent(MOST_PERCENT);
+        let percent = self.cost_percent(MAX_PERCENT);
         let lengths: Vec<_> = self.payloads.iter().map(Vec::len).collect();
         assert!(
-            percent <= MOST_PERCENT,
+            percent <= MAX_PERCENT,
             "{:?}: {percent} % of an ordinary packet; payloads of {lengths:?} bytes",
             self.kind
         );
@@ -153,7 +153,7 @@ impl PayloadTrace {
 ///
 /// # Panics
 ///
-/// When a packet costs more than [`MOST_PERCENT`].
+/// When a packet costs more than [`MAX_PERCENT`].
 pub fn assert_ordinary(input: &[u8]) -> u64 {
     hostile::hostile(input).assert_ordinary()
 }
@@ -170,7 +170,7 @@ impl CostRun {
     fn new() -> Self {
         let secret = Secret::random();
         let options = FlowOptions {
-            most_flows: 1024,
+            max_flows: 1024,
             ..FlowOptions::default()
         };
         CostRun {

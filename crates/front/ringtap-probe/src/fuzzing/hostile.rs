@@ -143,12 +143,12 @@ fn dns(choices: &mut Choices<'_>, most: usize) -> Vec<u8> {
     let name = [label.repeat(labels), vec![0]].concat();
     let kind = choices.of(&DNS_TYPES);
     let (form, size) = (choices.byte() % 6, choices.below(64));
-    let (owner_form, most_records) = (choices.byte() % 4, 1 + choices.below(1000));
+    let (owner_form, max_records) = (choices.byte() % 4, 1 + choices.below(1000));
     let question_kind = u16::from_be_bytes([0, choices.byte()]);
     let mut records = Vec::new();
     let mut length = 12 + name.len() + 4;
     let mut last = QUESTION_AT;
-    while records.len() < most_records {
+    while records.len() < max_records {
         let at = u16::try_from(length).unwrap_or(u16::MAX);
         let owner = match owner_form {
             0 => pointer(QUESTION_AT),

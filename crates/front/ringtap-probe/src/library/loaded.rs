@@ -11,7 +11,7 @@ use ringtap_pool::number::to_u32;
 /// Version of the interface.
 const VERSION: u32 = 1;
 /// Most bytes of names, keys and values of one interval, as JSON; a message has at most 128 KiB.
-const MOST_TEXT: usize = 100_000;
+const MAX_TEXT: usize = 100_000;
 
 #[repr(C)]
 struct AnalysisStart {
@@ -178,8 +178,8 @@ extern "C" fn value(to: *mut c_void, name: *const c_char, key: *const c_char, va
         return;
     }
     let one = (text(name), (!key.is_null()).then(|| text(key)), value);
-    let bytes = serde_json::to_string(&one).map_or(MOST_TEXT, |text| text.len() + 1);
-    match values.text + bytes <= MOST_TEXT {
+    let bytes = serde_json::to_string(&one).map_or(MAX_TEXT, |text| text.len() + 1);
+    match values.text + bytes <= MAX_TEXT {
         true => {
             values.text += bytes;
             values.values.push(one);

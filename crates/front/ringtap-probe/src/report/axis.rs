@@ -6,16 +6,16 @@ const TIME_STEPS: [i64; 17] = [
     1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 21_600, 43_200, 86_400,
 ];
 /// Most ticks of a time axis.
-const MOST_TIMES: i64 = 8;
+const MAX_TIMES: i64 = 8;
 /// Most ticks of an axis of numbers above 0.
-const MOST_NUMBERS: f64 = 5.0;
+const MAX_NUMBERS: f64 = 5.0;
 
 /// Ticks from 0 up, of which the last is not below `top`.
 pub(super) fn number_ticks(top: f64) -> Vec<f64> {
     if top <= 0.0 {
         return vec![0.0, 1.0];
     }
-    let least = top / MOST_NUMBERS;
+    let least = top / MAX_NUMBERS;
     let power = 10_f64.powf(least.log10().floor());
     let steps = [1.0, 2.0, 5.0, 10.0].map(|step| step * power);
     // A quotient that is slightly above a step is that step.
@@ -33,12 +33,12 @@ pub(super) fn number_ticks(top: f64) -> Vec<f64> {
 
 /// Seconds since 1970 at the ticks of a time axis, and the time between two.
 pub(super) fn time_ticks(first: i64, last: i64) -> (Vec<i64>, i64) {
-    let least = (last.saturating_sub(first)) / MOST_TIMES + 1;
+    let least = (last.saturating_sub(first)) / MAX_TIMES + 1;
     let days = || (least / 86_400 + 1).saturating_mul(86_400);
     let step = TIME_STEPS.into_iter().find(|step| *step >= least);
     let step = step.unwrap_or_else(days);
     let begin = first.div_euclid(step).saturating_mul(step);
-    let ticks = (0..=MOST_TIMES + 1).map(|number| number.saturating_mul(step));
+    let ticks = (0..=MAX_TIMES + 1).map(|number| number.saturating_mul(step));
     let ticks = ticks.map(|after| begin.saturating_add(after));
     let ticks = ticks.filter(|tick| (first..=last).contains(tick));
     (ticks.collect(), step)

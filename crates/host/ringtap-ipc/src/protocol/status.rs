@@ -203,7 +203,7 @@ pub struct GroupStatus {
     /// Number of readers in the group.
     pub members: u32,
     /// Most readers at one time.
-    pub most_members: u32,
+    pub max_members: u32,
     /// What happens to a reader past its credit, as in the configuration; empty if the hub does not
     /// report it.
     #[serde(default)]
@@ -226,7 +226,7 @@ impl GroupStatus {
     /// True if a further member gets every packet that the hub captures.
     #[must_use]
     pub fn admits_to_everything(&self) -> bool {
-        let has_room = self.members < self.most_members;
+        let has_room = self.members < self.max_members;
         self.balance == "broadcast" && self.filter.is_empty() && has_room
     }
 }

@@ -12,7 +12,7 @@ use ringtap_ipc::doorbell::doorbell;
 use ringtap_ipc::protocol::{LaneSnapshot, Reply, Snapshot, SourceSnapshot, encode};
 use ringtap_ipc::socket::{Listener, Socket};
 use ringtap_ipc::subscription::{Attached, AttachedEndpoint, SubscriptionId, Wanted};
-use ringtap_ipc::transport::{MOST_BYTES, Transport as _};
+use ringtap_ipc::transport::{MAX_BYTES, Transport as _};
 use ringtap_pool::distributor::Policy;
 use ringtap_pool::format::FIRST_EPOCH;
 use ringtap_pool::source::Facts;
@@ -182,7 +182,7 @@ fn serve(listener: &Listener, script: &mut Script<'_>, regions: &Regions) {
 
 /// Receives all messages until the connection ends.
 fn listen_to_the_end(socket: &Socket) {
-    let mut buffer = vec![0; MOST_BYTES];
+    let mut buffer = vec![0; MAX_BYTES];
     let until = Instant::now() + LIMIT;
     loop {
         match socket.receive(&mut buffer) {

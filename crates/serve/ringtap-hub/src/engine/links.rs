@@ -19,12 +19,12 @@ use crate::capture::SourceCapture;
 /// Shortest time between two checks of a reader below its watermark.
 const LOOK: Duration = Duration::from_micros(250);
 
-/// Time until the next check of readers below their watermarks if there are more than [`MOST_CHECKED`].
+/// Time until the next check of readers below their watermarks if there are more than [`MAX_CHECKED`].
 const LOOK_IN_TURN: Duration = Duration::from_millis(2);
 
 /// Most readers with a watermark that one call of [`ReaderLinks::wake`] checks. Of more, it checks others in
 /// the next call, and may wake a reader before its watermark is reached.
-const MOST_CHECKED: usize = 32;
+const MAX_CHECKED: usize = 32;
 
 /// Attempts to find the start of a subscription while writers change chunks.
 pub(super) const START_TRIES: usize = 10_000;
@@ -170,7 +170,7 @@ impl ReaderLinks {
         now: Instant,
     ) -> Option<Duration> {
         let mut look_again: Option<Duration> = None;
-        for _ in 0..self.low.len().min(MOST_CHECKED) {
+        for _ in 0..self.low.len().min(MAX_CHECKED) {
             self.next_low = (self.next_low + 1) % self.low.len();
             let link = self.all.get_mut(&self.low[self.next_low]);
             if let Some(left) = link.and_then(|link| link.still_waits(captures, now)) {
@@ -178,7 +178,7 @@ impl ReaderLinks {
                 look_again = Some(look_again.map_or(time, |other| other.min(time)));
             }
         }
-        match self.low.len() > MOST_CHECKED {
+        match self.low.len() > MAX_CHECKED {
             true => Some(look_again.map_or(LOOK_IN_TURN, |time| time.min(LOOK_IN_TURN))),
             false => look_again,
         }

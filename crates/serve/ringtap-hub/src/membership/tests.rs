@@ -49,7 +49,7 @@ fn limits() -> Limits {
 fn membership() -> Membership {
     let balanced = Group {
         balance: Balance::Flow(Headers::Outer),
-        most_members: 4,
+        max_members: 4,
         ..Group::new("ids")
     };
     Membership::new(vec![Group::new("all"), balanced], limits(), HashSeed(0))

@@ -30,7 +30,7 @@ use crate::limits::Limits;
 use crate::subscribers::{Change, StatusView};
 
 /// Longest name that a reader may give itself, in bytes.
-const MOST_NAME: usize = 64;
+const MAX_NAME: usize = 64;
 
 /// Error text: packets that the filter leaves out would wait for a verdict that never comes.
 const NO_FILTER: &str = "an inline reader sees every packet: it has no filter (--pass and --drop of \
@@ -345,7 +345,7 @@ impl ClientConnection {
             );
             return refused(Refusal::Version, message);
         }
-        self.name = Some(clean_name(name, MOST_NAME));
+        self.name = Some(clean_name(name, MAX_NAME));
         Reply::Hello {
             protocol: protocol::VERSION,
             features: Vec::new(),

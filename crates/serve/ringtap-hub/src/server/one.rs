@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use ringtap_ipc::event::{Event, sleep_until_readable};
 use ringtap_ipc::peer::Peer;
-use ringtap_ipc::transport::{MOST_BYTES, Transport};
+use ringtap_ipc::transport::{MAX_BYTES, Transport};
 
 use super::ServerOptions;
 use super::admission::UserClass;
@@ -28,7 +28,7 @@ pub fn serve_one(transport: Box<dyn Transport>, peer: Peer, hub: &Hub) -> io::Re
     let options = ServerOptions::default();
     let mut connection =
         ClientConnection::new(transport, peer, UserClass::Own, handle, event, &options);
-    let mut buffer = vec![0; MOST_BYTES];
+    let mut buffer = vec![0; MAX_BYTES];
     loop {
         let next = match connection.awaits_hub() {
             true => answered.as_fd(),
@@ -47,5 +47,5 @@ pub fn refuse(transport: &dyn Transport, message: &str) {
     connection::refuse_connection(transport, message);
     // The reader sends its first request in any case; closing before that would lose the refusal.
     let _received = sleep_until_readable(&[transport.fd()], Some(REFUSAL_TIMEOUT));
-    let _asked = transport.receive(&mut vec![0; MOST_BYTES]);
+    let _asked = transport.receive(&mut vec![0; MAX_BYTES]);
 }

@@ -5,7 +5,7 @@
 //! - A page fits into a message, and the server keeps nothing between two pages.
 
 use ringtap_ipc::protocol::{HubStatus, Refusal, Refused, Reply, encode};
-use ringtap_ipc::transport::MOST_BYTES;
+use ringtap_ipc::transport::MAX_BYTES;
 
 /// Error text: sources and groups alone exceed a message.
 const TOO_LONG: &str = "the hub has too many sources, lanes and groups for its status to fit into a message: \
@@ -28,7 +28,7 @@ pub(super) fn status_page(status: HubStatus, after: u64) -> Reply {
             readers: readers.clone(),
             ..page.clone()
         }));
-        if encode(&reply).len() <= MOST_BYTES {
+        if encode(&reply).len() <= MAX_BYTES {
             return reply;
         }
         readers.truncate(readers.len() / 2);
@@ -72,7 +72,7 @@ mod tests {
         let (mut after, mut pages, mut seen) = (0, 0, Vec::new());
         loop {
             let reply = status_page(all.clone(), after);
-            assert!(encode(&reply).len() <= MOST_BYTES);
+            assert!(encode(&reply).len() <= MAX_BYTES);
             let Reply::Status(page) = reply else {
                 panic!("a page")
             };
@@ -97,7 +97,7 @@ mod tests {
     #[test]
     fn a_status_that_cannot_be_divided_is_refused() {
         let mut all = status(1);
-        all.groups[0].filter = "x".repeat(MOST_BYTES);
+        all.groups[0].filter = "x".repeat(MAX_BYTES);
         assert!(matches!(status_page(all, 0), Reply::Refused(_)));
     }
 }

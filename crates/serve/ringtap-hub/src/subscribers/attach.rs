@@ -95,7 +95,7 @@ impl HubControl {
             let message = format!("user {uid} may not attach to group \"{name}\": {advice}");
             return Err(Refused::new(Refusal::NotAllowed, message));
         }
-        let allowed = group.most_watermark_packets;
+        let allowed = group.max_watermark_packets;
         let packets = request.watermark.packets;
         if packets > allowed {
             return Err(group.too_much("watermark", packets, allowed));

@@ -7,7 +7,7 @@ use ringtap_hub::server::{Server, ServerOptions};
 use ringtap_hub::{Group, Hub, HubOptions};
 use ringtap_ipc::protocol::{Reply, decode};
 use ringtap_ipc::socket::{Listener, Socket};
-use ringtap_ipc::transport::{MOST_BYTES, Transport as _};
+use ringtap_ipc::transport::{MAX_BYTES, Transport as _};
 use ringtap_testkit::LIMIT;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 
@@ -20,7 +20,7 @@ pub(crate) const STATUS: &[u8] = br#"{"ask":"status"}"#;
 /// The next answer; `None` if the hub closed the connection.
 pub(crate) fn ask(socket: &Socket, message: &[u8]) -> Option<Reply> {
     socket.send(message, &[]).ok()?;
-    let mut buffer = vec![0; MOST_BYTES];
+    let mut buffer = vec![0; MAX_BYTES];
     match socket.receive(&mut buffer) {
         Ok(([], _)) => None,
         Ok((bytes, _)) => Some(decode(bytes).expect("a hub's answer is of the protocol")),

@@ -224,7 +224,7 @@ fn a_hub_whose_sources_ended_is_not_over_while_rules_are_loaded() {
 #[test]
 fn a_request_up_to_the_groups_limits_is_granted_and_one_more_is_refused() {
     let group = Group {
-        most_watermark_packets: 10,
+        max_watermark_packets: 10,
         credit_chunks: Some(4),
         ..Group::new("all")
     };

@@ -13,7 +13,7 @@ use ringtap_ipc::event::sleep_until_readable;
 use ringtap_ipc::peer::Peer;
 use ringtap_ipc::protocol::{Reply, decode};
 use ringtap_ipc::socket::Socket;
-use ringtap_ipc::transport::{MOST_BYTES, Transport as _};
+use ringtap_ipc::transport::{MAX_BYTES, Transport as _};
 use ringtap_pool::reader::NextBatch;
 use ringtap_testkit::LIMIT;
 
@@ -58,7 +58,7 @@ fn a_reader_of_another_user_is_woken_by_a_thread_of_its_own() {
         assert!(matches!(reader.ask(HELLO), Reply::Hello { .. }));
         setup.gate.open(1);
         reader.send(ATTACH);
-        let mut buffer = vec![0; MOST_BYTES];
+        let mut buffer = vec![0; MAX_BYTES];
         let (bytes, fds) = reader.0.receive(&mut buffer).expect("the hub answers");
         let Reply::Attached(attached) = decode(bytes).expect("an answer") else {
             panic!("no subscription");

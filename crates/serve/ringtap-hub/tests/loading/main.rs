@@ -19,7 +19,7 @@ use ringtap_ipc::event::sleep_until_readable;
 use ringtap_ipc::protocol::{HubStatus, Refusal, Refused, Reply, decode};
 use ringtap_ipc::socket::{Listener, Socket};
 use ringtap_ipc::subscription::{Subscription, SubscriptionRequest};
-use ringtap_ipc::transport::{MOST_BYTES, Transport as _};
+use ringtap_ipc::transport::{MAX_BYTES, Transport as _};
 use ringtap_pool::reader::{NextBatch, Reader};
 use ringtap_testkit::LIMIT;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
@@ -115,7 +115,7 @@ impl Connection {
     }
 
     fn answer(&self) -> Reply {
-        let mut buffer = vec![0; MOST_BYTES];
+        let mut buffer = vec![0; MAX_BYTES];
         let (bytes, _) = self.0.receive(&mut buffer).expect("the hub answers");
         decode(bytes).expect("an answer of the protocol")
     }

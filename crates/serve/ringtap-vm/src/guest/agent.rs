@@ -33,7 +33,7 @@ const DEVICE_TIME: Duration = Duration::from_secs(60);
 /// Time for which the thread still polls after the last packet, before it asks the host for signals.
 const NAP: Duration = Duration::from_micros(250);
 /// Most groups of a host.
-const MOST_GROUPS: usize = 64;
+const MAX_GROUPS: usize = 64;
 
 /// Options of an agent.
 #[derive(Clone, Debug)]
@@ -313,7 +313,7 @@ impl Agent {
             }
         }
         for one in granted {
-            let is_full = self.groups.len() >= MOST_GROUPS;
+            let is_full = self.groups.len() >= MAX_GROUPS;
             match self.groups.get_mut(&one.name) {
                 Some(served) => served.group.begin(one),
                 None if !is_full => {
@@ -321,7 +321,7 @@ impl Agent {
                     let served = self.open(one)?;
                     self.groups.insert(name, served);
                 }
-                None => tracing::error!("host:{}: more than {MOST_GROUPS} groups", one.name),
+                None => tracing::error!("host:{}: more than {MAX_GROUPS} groups", one.name),
             }
         }
         Ok(())

@@ -346,7 +346,7 @@ impl HostGroup {
     /// of which `counters` are the final ones, if they are known.
     fn leave_part(&mut self, counters: Option<GuestCounters>) -> u64 {
         // A host that still copies must not keep this thread for ever.
-        let most = self.part.as_ref().map_or(0, HostPart::most_batches);
+        let most = self.part.as_ref().map_or(0, HostPart::max_batches);
         let _read = (0..most).take_while(|_| self.step()).count();
         self.part = None;
         let Some(counters) = counters else {
@@ -485,7 +485,7 @@ impl HostPart {
     }
 
     /// At least the number of batches that the memory holds.
-    fn most_batches(&self) -> u32 {
+    fn max_batches(&self) -> u32 {
         let chunks = self.reader.pool().geometry().chunk_count;
         chunks.saturating_add(1).saturating_mul(2)
     }

@@ -19,7 +19,7 @@ use crate::messages::GuestCounters;
 /// Longest wait for the host to answer.
 const ANSWER_TIME: Duration = Duration::from_secs(30);
 /// Most messages that wait for the hub.
-const MOST_NOTES: usize = 64;
+const MAX_NOTES: usize = 64;
 
 /// State of a group that several threads use.
 #[derive(Default)]
@@ -111,7 +111,7 @@ impl SharedGroup {
     /// Tells the hub's user something.
     pub(super) fn note(&self, text: String) {
         let mut state = self.lock();
-        if state.notes.len() < MOST_NOTES {
+        if state.notes.len() < MAX_NOTES {
             state.notes.push(text);
         }
         drop(state);

@@ -11,7 +11,7 @@ use ringtap_pool::number::{to_u32, to_u64};
 use crate::messages::DevicePart;
 
 /// Least chunks of a part: one is written while others are read.
-const LEAST_CHUNKS: u32 = 4;
+const MIN_CHUNKS: u32 = 4;
 /// Chunk size for which a part's control region is made; with smaller chunks a part uses fewer.
 const USUAL_CHUNK_BYTES: u64 = 64 * 1024;
 /// Parts begin at pages.
@@ -37,7 +37,7 @@ impl PartBytes {
     /// `None` if a part would have no room for the largest chunks.
     pub(super) fn of(memory: u64, groups: u64) -> Option<Self> {
         let pool = memory.checked_div(groups)? / PAGE_BYTES * PAGE_BYTES;
-        if pool < u64::from(LEAST_CHUNKS) * u64::from(MAX_CHUNK_SIZE) {
+        if pool < u64::from(MIN_CHUNKS) * u64::from(MAX_CHUNK_SIZE) {
             return None;
         }
         let chunks = u32::try_from(pool / USUAL_CHUNK_BYTES).ok()?;
@@ -51,7 +51,7 @@ impl PartBytes {
 pub(super) fn geometry(
     subscription: &Subscription,
     pool_bytes: u64,
-    most_control_bytes: u64,
+    max_control_bytes: u64,
 ) -> Option<Geometry> {
     let of = |field: fn(&Geometry) -> u32| {
         let all = subscription.endpoints.iter();
@@ -60,9 +60,9 @@ pub(super) fn geometry(
     let chunk_size = of(|geometry| geometry.chunk_size).unwrap_or(to_u32(USUAL_CHUNK_BYTES));
     let snap_length = of(|geometry| geometry.snap_length).unwrap_or(u32::MAX);
     let mut chunks = to_u32(pool_bytes / u64::from(chunk_size));
-    while chunks >= LEAST_CHUNKS {
+    while chunks >= MIN_CHUNKS {
         let geometry = Geometry::contiguous(chunk_size, chunks, 1, snap_length).ok()?;
-        if to_u64(control_bytes(&geometry)) <= most_control_bytes {
+        if to_u64(control_bytes(&geometry)) <= max_control_bytes {
             return Some(geometry);
         }
         chunks /= 2;
@@ -82,7 +82,7 @@ mod tests {
         assert!(third.pool * 3 < 64 << 20 && third.pool.is_multiple_of(4096));
         assert!(third.control.is_multiple_of(4096) && third.control * 3 < 1 << 20);
         assert_eq!(PartBytes::of(2 << 20, 2), None);
-        let least = u64::from(LEAST_CHUNKS) * u64::from(MAX_CHUNK_SIZE);
+        let least = u64::from(MIN_CHUNKS) * u64::from(MAX_CHUNK_SIZE);
         assert!(PartBytes::of(least, 1).is_some() && PartBytes::of(least - 4096, 1).is_none());
         assert_eq!(PartBytes::of(1 << 20, 0), None);
         assert!(PartBytes::of(1 << 60, 1).is_none());

@@ -2,7 +2,7 @@
 //! Requests of a guest, and other work, that waits for the thread that carries it out.
 //!
 //! Invariants
-//! - At most [`MOST_WAITING`] requests wait; further ones are refused.
+//! - At most [`MAX_WAITING`] requests wait; further ones are refused.
 #![forbid(unsafe_code)]
 
 use std::collections::VecDeque;
@@ -16,7 +16,7 @@ use super::relay::RelayEnd;
 use crate::messages::GuestRequest;
 
 /// Most requests that wait.
-const MOST_WAITING: usize = 64;
+const MAX_WAITING: usize = 64;
 /// Longest wait of a report for the counters of the hub.
 const REFRESH_LIMIT: Duration = Duration::from_secs(1);
 
@@ -52,7 +52,7 @@ impl CommandQueue {
     /// Queues a request of the guest; `false` if too many wait, or the guest is being detached.
     pub(super) fn request(&self, agent: u64, request: u32, what: GuestRequest) -> bool {
         let mut waiting = lock(&self.waiting);
-        if waiting.is_stopping || waiting.commands.len() >= MOST_WAITING {
+        if waiting.is_stopping || waiting.commands.len() >= MAX_WAITING {
             return false;
         }
         let command = GuestCommand::Request(agent, request, what);

@@ -29,7 +29,7 @@ const WAITING: i32 = 64;
 /// The mapping of ordinary memory.
 const WRITE_BACK: &str = "write-back";
 /// Most bytes of a report.
-const MOST_REPORT_BYTES: u64 = 1024 * 1024;
+const MAX_REPORT_BYTES: u64 = 1024 * 1024;
 
 /// A virtual machine as `ringtap vm list --json` prints it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -368,8 +368,8 @@ fn ask(path: &Path) -> io::Result<VmReport> {
     stream.set_read_timeout(Some(ANSWER_TIME))?;
     stream.write_all(b"status")?;
     let mut report = Vec::new();
-    stream.take(MOST_REPORT_BYTES).read_to_end(&mut report)?;
-    Ok(text::from_json(&report, text::MOST_TEXT_BYTES)?)
+    stream.take(MAX_REPORT_BYTES).read_to_end(&mut report)?;
+    Ok(text::from_json(&report, text::MAX_TEXT_BYTES)?)
 }
 
 #[cfg(test)]

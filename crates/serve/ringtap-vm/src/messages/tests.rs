@@ -2,7 +2,7 @@
 //! Every message arrives as it was sent; nothing else is a message.
 
 use proptest::prelude::*;
-use ringtap_filter::program::MOST_INSTRUCTIONS;
+use ringtap_filter::program::MAX_INSTRUCTIONS;
 use ringtap_filter::{Instruction, Program};
 
 use super::*;
@@ -151,7 +151,7 @@ fn a_filter_that_does_not_fit_and_another_version_are_refused() {
         group: "ids".into(),
         filter: filter(loads, u32::MAX),
     };
-    let refused = pack(&change(MOST_INSTRUCTIONS - 1), 0).unwrap_err();
+    let refused = pack(&change(MAX_INSTRUCTIONS - 1), 0).unwrap_err();
     assert!(matches!(refused, MessageError::TooLong(_)), "{refused}");
     let mut packed = pack(&change(1000), 0).unwrap();
     packed.kind = 2;

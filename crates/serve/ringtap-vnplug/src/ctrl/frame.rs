@@ -6,13 +6,13 @@
 //! of a sender that restarted in the middle of another.
 //!
 //! Invariants
-//! - At most [`MOST_FRAME_BYTES`] bytes of an unfinished frame are kept.
+//! - At most [`MAX_FRAME_BYTES`] bytes of an unfinished frame are kept.
 #![forbid(unsafe_code)]
 
 /// Most bytes of a frame's body.
-pub const MOST_BODY_BYTES: usize = 64 * 1024;
+pub const MAX_BODY_BYTES: usize = 64 * 1024;
 /// Most bytes between the two zero bytes of a frame.
-pub const MOST_FRAME_BYTES: usize = cobs::max_encoding_length(MOST_BODY_BYTES + CRC_BYTES);
+pub const MAX_FRAME_BYTES: usize = cobs::max_encoding_length(MAX_BODY_BYTES + CRC_BYTES);
 
 const CRC_BYTES: usize = 4;
 
@@ -57,7 +57,7 @@ impl Deframer {
     }
 
     fn keep(&mut self, part: &[u8]) {
-        self.overlong |= self.pending.len() + part.len() > MOST_FRAME_BYTES;
+        self.overlong |= self.pending.len() + part.len() > MAX_FRAME_BYTES;
         if self.overlong {
             self.pending.clear();
         } else {

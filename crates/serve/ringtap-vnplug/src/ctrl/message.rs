@@ -7,7 +7,7 @@
 use thiserror::Error;
 
 use super::VERSION;
-use super::frame::MOST_BODY_BYTES;
+use super::frame::MAX_BODY_BYTES;
 use crate::device::{FIRST_WORDS, ForeignMemory, MappingKind, SharedId};
 
 /// Bytes of the framework header.
@@ -15,7 +15,7 @@ const HEADER_BYTES: usize = 8;
 /// Bytes of the application header.
 const APPLICATION_HEADER_BYTES: usize = 8;
 /// Most bytes of an application's payload in one message.
-pub const MOST_PAYLOAD_BYTES: usize = MOST_BODY_BYTES - HEADER_BYTES - APPLICATION_HEADER_BYTES;
+pub const MAX_PAYLOAD_BYTES: usize = MAX_BODY_BYTES - HEADER_BYTES - APPLICATION_HEADER_BYTES;
 
 /// Number of an application, chosen by its author; 0 is the framework itself.
 pub type ApplicationId = u32;
@@ -29,7 +29,7 @@ pub struct ApplicationMessage {
     pub kind: u16,
     /// Number that an answer repeats, as the application defines it.
     pub request: u32,
-    /// At most [`MOST_PAYLOAD_BYTES`].
+    /// At most [`MAX_PAYLOAD_BYTES`].
     pub payload: Vec<u8>,
 }
 

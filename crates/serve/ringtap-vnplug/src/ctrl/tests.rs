@@ -4,7 +4,7 @@
 use proptest::prelude::*;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 
-use super::frame::{MOST_BODY_BYTES, MOST_FRAME_BYTES, encode};
+use super::frame::{MAX_BODY_BYTES, MAX_FRAME_BYTES, encode};
 use super::message::{AnnouncedDevice, ApplicationMessage, DecodeError};
 use super::*;
 use crate::device::{FIRST_WORDS, ForeignMemory, MappingKind, SharedId};
@@ -116,9 +116,9 @@ proptest! {
 #[test]
 fn a_frame_without_an_end_keeps_no_more_than_the_longest_frame() {
     let mut deframer = Deframer::default();
-    assert!(bodies(&mut deframer, &vec![1; 3 * MOST_FRAME_BYTES], 4096).is_empty());
-    let longest = vec![7; MOST_BODY_BYTES];
-    assert!(MOST_FRAME_BYTES < encode(&longest).len());
+    assert!(bodies(&mut deframer, &vec![1; 3 * MAX_FRAME_BYTES], 4096).is_empty());
+    let longest = vec![7; MAX_BODY_BYTES];
+    assert!(MAX_FRAME_BYTES < encode(&longest).len());
     assert_eq!(bodies(&mut deframer, &encode(&longest), 4096), [longest]);
     assert_eq!(deframer.damaged(), 1);
 }

@@ -24,7 +24,7 @@ use thiserror::Error;
 use super::pci::{DeviceLock, PciDevice};
 use super::session::GuestSession;
 use super::vfio::VfioEvents;
-use crate::ctrl::message::{AnnouncedDevice, ApplicationMessage, MOST_PAYLOAD_BYTES, Message};
+use crate::ctrl::message::{AnnouncedDevice, ApplicationMessage, MAX_PAYLOAD_BYTES, Message};
 use crate::ctrl::{Channel, port_name};
 use crate::device::{ApplicationMemory, MappingKind, SharedId, doorbell_store};
 
@@ -32,7 +32,7 @@ const PORTS: &str = "/sys/class/virtio-ports";
 /// Interval between two looks for the port, or for a device that the host has announced.
 const LOOK: Duration = Duration::from_millis(50);
 /// Most bytes of messages that the host has not taken yet.
-const MOST_UNSENT: usize = 256 * 1024;
+const MAX_UNSENT: usize = 256 * 1024;
 
 /// Why the host, or a device of it, cannot be had.
 #[derive(Debug, Error)]
@@ -63,7 +63,7 @@ pub enum GuestError {
     #[error("the host does not take the guest's messages")]
     Unsent,
     /// A message without an application, or too long for one.
-    #[error("a message needs an application other than 0 and at most {MOST_PAYLOAD_BYTES} bytes")]
+    #[error("a message needs an application other than 0 and at most {MAX_PAYLOAD_BYTES} bytes")]
     Message,
     /// A system call failed.
     #[error(transparent)]
@@ -140,7 +140,7 @@ impl HostLink {
     pub fn over(port: OwnedFd) -> Result<Self, GuestError> {
         let instance = RandomState::new().hash_one(std::process::id());
         let mut link = HostLink {
-            channel: Channel::new(port, MOST_UNSENT),
+            channel: Channel::new(port, MAX_UNSENT),
             session: GuestSession::new(instance),
             devices: BTreeMap::new(),
             queue: VecDeque::new(),
@@ -268,7 +268,7 @@ impl HostLink {
     ///
     /// [`GuestError::Unsent`] if the host does not take the guest's messages, [`GuestError::Message`].
     pub fn send(&mut self, message: ApplicationMessage) -> Result<(), GuestError> {
-        if message.application == 0 || message.payload.len() > MOST_PAYLOAD_BYTES {
+        if message.application == 0 || message.payload.len() > MAX_PAYLOAD_BYTES {
             return Err(GuestError::Message);
         }
         self.say(&Message::Application(message))

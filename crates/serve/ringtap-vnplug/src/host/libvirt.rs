@@ -28,10 +28,10 @@ use serde_json::{Value, json};
 use super::qmp::QmpError;
 
 /// Most bytes of a command: the longest of this crate have some hundreds.
-const MOST_COMMAND_BYTES: usize = 64 * 1024;
+const MAX_COMMAND_BYTES: usize = 64 * 1024;
 
 /// Longest run of `virsh` for a command: so a daemon that hangs costs at most one process for each attempt.
-const MOST_SECONDS: &str = "60";
+const MAX_SECONDS: &str = "60";
 /// Class of the errors of libvirt, as distinct from those of QEMU. The connection ends with such an error.
 pub(super) const FAILED: &str = "Libvirt";
 
@@ -138,7 +138,7 @@ impl Domain {
 fn monitor_command(domain: &str, command: &OsStr, fd: Option<OwnedFd>) -> io::Result<Vec<u8>> {
     let mut virsh = Command::new("timeout");
     virsh.args([
-        MOST_SECONDS,
+        MAX_SECONDS,
         "virsh",
         "qemu-monitor-command",
         "--domain",
@@ -156,14 +156,14 @@ fn monitor_command(domain: &str, command: &OsStr, fd: Option<OwnedFd>) -> io::Re
     }
     let said = String::from_utf8_lossy(&done.stderr);
     Err(io::Error::other(match said.trim() {
-        "" => format!("no answer within {MOST_SECONDS} s"),
+        "" => format!("no answer within {MAX_SECONDS} s"),
         said => text::clean(said).into_owned(),
     }))
 }
 
 /// The next command with its descriptor; `None` when the client has left.
 fn receive(socket: &UnixStream) -> io::Result<Option<(Vec<u8>, Option<OwnedFd>)>> {
-    let mut bytes = vec![0; MOST_COMMAND_BYTES];
+    let mut bytes = vec![0; MAX_COMMAND_BYTES];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut beside = RecvAncillaryBuffer::new(&mut space);
     let mut into = [IoSliceMut::new(&mut bytes)];
@@ -186,7 +186,7 @@ fn write_line(lines: &Mutex<UnixStream>, line: &[u8]) -> io::Result<()> {
 fn event(line: &str) -> Option<Value> {
     let (head, data) = line.split_once("': ")?;
     let (name, _time_and_domain) = head.strip_prefix("event ")?.split_once(' ')?;
-    let data: Value = text::from_json(data.as_bytes(), text::MOST_TEXT_BYTES).ok()?;
+    let data: Value = text::from_json(data.as_bytes(), text::MAX_TEXT_BYTES).ok()?;
     Some(json!({ "event": name, "data": data }))
 }
 

@@ -21,7 +21,7 @@ use rustix::fs::{
 use crate::ctrl::message::{AnnouncedDevice, ApplicationId};
 use crate::device::{
     ApplicationMemory, DeviceHeader, DeviceKind, ForeignMemory, HEADER_BYTES, KnownDevice,
-    MOST_VECTORS, SharedId, first_words,
+    MAX_VECTORS, SharedId, first_words,
 };
 
 use super::VmError;
@@ -110,7 +110,7 @@ impl HostDevice {
 /// aborts on any other size.
 pub(super) fn size_of(kind: DeviceKind, bytes: u64) -> Result<u64, VmError> {
     if let DeviceKind::Control { vectors } = kind
-        && !(1..=MOST_VECTORS).contains(&vectors)
+        && !(1..=MAX_VECTORS).contains(&vectors)
     {
         return Err(VmError::Vectors(vectors));
     }

@@ -286,8 +286,8 @@ impl HotPlugTurn {
 }
 
 /// A pause of one to three times as many milliseconds: processes that began together end it at different times.
-fn pause(least_ms: u64) -> Duration {
-    Duration::from_millis(least_ms + random() % (2 * least_ms))
+fn pause(min_ms: u64) -> Duration {
+    Duration::from_millis(min_ms + random() % (2 * min_ms))
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 //! Client of QEMU's machine protocol, with descriptors, time limits and bounded answers.
 //!
 //! Invariants
-//! - A call takes at most the time that the limits of the guest say; at most [`MOST_ANSWER_BYTES`] of an answer are kept.
+//! - A call takes at most the time that the limits of the guest say; at most [`MAX_ANSWER_BYTES`] of an answer are kept.
 //! - Of events, only the latest state and the devices of this process are kept.
 #![forbid(unsafe_code)]
 
@@ -24,7 +24,7 @@ use super::doorbell::send_with;
 use super::libvirt;
 
 /// Most bytes of an answer: the longest, a list of a machine's objects, has some kilobytes.
-const MOST_ANSWER_BYTES: usize = 1024 * 1024;
+const MAX_ANSWER_BYTES: usize = 1024 * 1024;
 
 /// Where a QEMU takes commands.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -244,10 +244,10 @@ impl Qmp {
         loop {
             if let Some(end) = self.pending.iter().position(|byte| *byte == b'\n') {
                 let line: Vec<u8> = self.pending.drain(..=end).collect();
-                let value = text::from_json(&line, MOST_ANSWER_BYTES);
+                let value = text::from_json(&line, MAX_ANSWER_BYTES);
                 return value.map(Some).map_err(|_| QmpError::NotQmp);
             }
-            if self.pending.len() > MOST_ANSWER_BYTES {
+            if self.pending.len() > MAX_ANSWER_BYTES {
                 return Err(QmpError::NotQmp);
             }
             let mut bytes = [0; 16 * 1024];

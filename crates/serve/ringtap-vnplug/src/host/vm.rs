@@ -35,7 +35,7 @@ use super::owner::{self, HotPlugTurn, ObjectNames};
 use super::qmp::{Monitor, Qmp, QmpError};
 use super::session::{FromGuest, HostSession};
 use crate::ctrl::message::{
-    AnnouncedDevice, ApplicationId, ApplicationMessage, MOST_PAYLOAD_BYTES, Message,
+    AnnouncedDevice, ApplicationId, ApplicationMessage, MAX_PAYLOAD_BYTES, Message,
 };
 use crate::ctrl::{Channel, port_name};
 use crate::device::{DeviceHeader, DeviceKind, SharedId};
@@ -315,7 +315,7 @@ impl GuestVm {
         if message.application == 0 {
             return Err(VmError::NoApplication);
         }
-        if message.payload.len() > MOST_PAYLOAD_BYTES {
+        if message.payload.len() > MAX_PAYLOAD_BYTES {
             return Err(VmError::TooLong(message.payload.len()));
         }
         if !self.session.has_agent() {

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use machine::{LIMIT, Machine};
 use ringtap_testkit::require_root;
-use ringtap_vnplug::ctrl::message::{ApplicationMessage, MOST_PAYLOAD_BYTES};
+use ringtap_vnplug::ctrl::message::{ApplicationMessage, MAX_PAYLOAD_BYTES};
 use ringtap_vnplug::device::{DeviceKind, MappingKind};
 use ringtap_vnplug::host::{
     BackEnd as _, FromGuest, GuestLimits, GuestVm, HostDevice, VmError, serve,
@@ -121,14 +121,14 @@ fn check_signals(machine: &Machine, vm: &mut GuestVm, control: &HostDevice) {
 }
 
 fn check_messages(machine: &Machine, vm: &mut GuestVm) {
-    for bytes in [0, 1, 5000, MOST_PAYLOAD_BYTES] {
+    for bytes in [0, 1, 5000, MAX_PAYLOAD_BYTES] {
         let payload: Vec<u8> = (0..bytes).map(|n| u8::try_from(n % 256).unwrap()).collect();
         assert!(
             ask(machine, vm, 1, payload.clone()) == payload,
             "{bytes} bytes"
         );
     }
-    let too_long = vm.send(message(1, vec![0; MOST_PAYLOAD_BYTES + 1]));
+    let too_long = vm.send(message(1, vec![0; MAX_PAYLOAD_BYTES + 1]));
     assert!(matches!(too_long, Err(VmError::TooLong(_))));
 }
 

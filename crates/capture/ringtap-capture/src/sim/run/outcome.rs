@@ -19,7 +19,7 @@ pub struct LaneOutcome {
     /// Packets that found the ring full because no chunk was free.
     pub pool_full: u64,
     /// Most chunks in use at a time.
-    pub most_chunks: u32,
+    pub max_chunks: u32,
 }
 
 /// Counters of a reader.

@@ -16,7 +16,7 @@ pub(super) struct VirtualQueue {
     pub(super) copied_ps: Option<u64>,
     /// The capture thread waits for a chunk.
     lacks_chunk: bool,
-    pub(super) most_chunks: u32,
+    pub(super) max_chunks: u32,
 }
 
 impl VirtualQueue {
@@ -27,7 +27,7 @@ impl VirtualQueue {
             capture_ps,
             copied_ps: None,
             lacks_chunk: false,
-            most_chunks: 0,
+            max_chunks: 0,
         }
     }
 
@@ -105,7 +105,7 @@ impl VirtualQueue {
             filtered: counts.filtered,
             nic: state.nic.load(Relaxed),
             pool_full: counts.pool_full,
-            most_chunks: self.most_chunks,
+            max_chunks: self.max_chunks,
         }
     }
 }

@@ -24,7 +24,7 @@ use ringtap_bpf::object;
 use ringtap_bpf::splice::Code;
 
 /// Maximum number of different programs that one tap calls.
-const MOST_PROGRAMS: usize = 4;
+const MAX_PROGRAMS: usize = 4;
 
 /// Kernel helpers that leave the program or change a packet's length.
 const FORBIDDEN: [(i32, &str); 12] = [
@@ -88,11 +88,11 @@ pub(super) fn users_of(
         if users.iter().any(|user| user.path == *path) {
             continue;
         }
-        if users.len() == MOST_PROGRAMS {
+        if users.len() == MAX_PROGRAMS {
             let advice = "balance by fewer different programs";
             let path = path.display();
             return Err(
-                format!("{path}: a tap calls at most {MOST_PROGRAMS} programs: {advice}").into(),
+                format!("{path}: a tap calls at most {MAX_PROGRAMS} programs: {advice}").into(),
             );
         }
         let mut known = in_force.iter();

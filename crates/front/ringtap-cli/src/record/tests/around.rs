@@ -22,10 +22,10 @@ fn seconds(count: usize, events: &[usize]) -> Vec<Kept> {
 }
 
 /// Records around packets longer than 5,000 bytes; returns what was written and what was left out.
-fn record(folder: &TempDir, most_bytes: u64, sent: &[Kept]) -> (Vec<Kept>, u64) {
+fn record(folder: &TempDir, max_bytes: u64, sent: &[Kept]) -> (Vec<Kept>, u64) {
     let filter = text::compile("greater 5000", LinkType::ETHERNET, 65_535).unwrap();
     let times = [10, 5].map(Duration::from_secs);
-    let mut events = Events::new(Some(filter), times, most_bytes);
+    let mut events = Events::new(Some(filter), times, max_bytes);
     let options: FileOptions = file(folder, "a.pcapng");
     let mut writer = Writer::create(&options, origin(), vec![interface()], START_NS).unwrap();
     for packet in sent {

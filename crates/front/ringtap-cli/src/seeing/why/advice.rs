@@ -209,7 +209,7 @@ fn more_members(group: &GroupStatus) -> String {
         name,
         balance,
         members,
-        most_members,
+        max_members,
         ..
     } = group;
     match balance.as_str() {
@@ -217,13 +217,13 @@ fn more_members(group: &GroupStatus) -> String {
             "Group {name} gives every packet to each member: a group that divides packets (for \
              instance `balance = \"flow\"`) shares the work between several readers."
         ),
-        _ if members < most_members => format!(
+        _ if members < max_members => format!(
             "Start more readers in group {name}, which divides packets by {balance}: it has \
-             {members} of at most {most_members}."
+             {members} of at most {max_members}."
         ),
         _ => format!(
             "Allow more `members` in group {name}, which divides packets by {balance}, and start \
-             them: it has all {most_members} that it may have."
+             them: it has all {max_members} that it may have."
         ),
     }
 }

@@ -43,7 +43,7 @@ fn well() -> HubStatus {
         delivery: "shared".into(),
         members: 1,
         policy: "drop".into(),
-        most_members: 4,
+        max_members: 4,
         ..GroupStatus::default()
     };
     HubStatus {

@@ -17,9 +17,9 @@ use super::super::budget::WorkBudget;
 use super::super::cut;
 
 /// Records of an answer that are kept.
-const MOST_ANSWERS: usize = 16;
+const MAX_ANSWERS: usize = 16;
 /// Most bytes of a name, without its last, empty label.
-const MOST_NAME_BYTES: usize = 254;
+const MAX_NAME_BYTES: usize = 254;
 /// Longest text of an address, in bytes.
 const LONGEST_ADDRESS: usize = 39;
 const RESPONSE: u16 = 0x8000;
@@ -76,7 +76,7 @@ impl DnsMessage {
         let mut texts = Vec::new();
         for _ in 0..answers {
             let record = reader.record()?;
-            if texts.len() < MOST_ANSWERS {
+            if texts.len() < MAX_ANSWERS {
                 texts.push(reader.data_text(&record)?);
             }
         }
@@ -168,7 +168,7 @@ impl<'a> DnsReader<'a> {
                     let end = at + 1 + usize::from(label);
                     let label = self.bytes.get(at + 1..end)?;
                     length += 1 + label.len();
-                    if length > MOST_NAME_BYTES {
+                    if length > MAX_NAME_BYTES {
                         return None;
                     }
                     self.budget.items(1, 1 + label.len())?;
@@ -280,7 +280,7 @@ mod tests {
     fn by_simple_dns(bytes: &[u8]) -> Option<DnsMessage> {
         let packet = Packet::parse(bytes).ok()?;
         let question = packet.questions.first();
-        let answers = packet.answers.iter().take(MOST_ANSWERS);
+        let answers = packet.answers.iter().take(MAX_ANSWERS);
         let answers = answers.map(|answer| match &answer.rdata {
             RData::A(a) => Ipv4Addr::from(a.address).to_string(),
             RData::AAAA(aaaa) => Ipv6Addr::from(aaaa.address).to_string(),
