@@ -21,7 +21,6 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::ebpf::facts;
 pub(crate) use machine::{is_outside, jump, targets};
 pub use time::{FilterTime, PACKET_NS};
 
@@ -179,14 +178,6 @@ impl Program {
     #[must_use]
     pub fn loops(&self) -> bool {
         self.longest_time.is_none()
-    }
-
-    /// Instructions of all paths through the program together: what a verifier has to do that follows each path up to
-    /// where no earlier result is needed. `None` if the program loops.
-    #[must_use]
-    pub fn steps_of_all_paths(&self) -> Option<u64> {
-        let needed = || facts::needed(self, |_| false);
-        (!self.loops()).then(|| work::steps_of_all_paths(&self.instructions, &needed()))
     }
 
     /// Whether the program matches every packet, so that running it is unnecessary.

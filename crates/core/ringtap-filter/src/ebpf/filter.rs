@@ -252,9 +252,10 @@ impl<'a> Translator<'a> {
         }
         let field = Field {
             size: AccessSize::of(load.bytes),
-            offset: match load.is_indexed {
-                true => Offset::From(X, k),
-                false => Offset::Fixed(k),
+            offset: if load.is_indexed {
+                Offset::From(X, k)
+            } else {
+                Offset::Fixed(k)
             },
             into: if is_header_length { X } else { A },
         };

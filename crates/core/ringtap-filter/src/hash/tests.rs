@@ -36,9 +36,10 @@ pub(super) fn transport(source: u16, destination: u16, payload: &[u8]) -> Vec<u8
 
 /// An Ethernet packet of one UDP connection, there or back.
 pub(super) fn udp(is_there: bool) -> Vec<u8> {
-    let (hosts, ports) = match is_there {
-        true => ((1, 2), (1000, 53)),
-        false => ((2, 1), (53, 1000)),
+    let (hosts, ports) = if is_there {
+        ((1, 2), (1000, 53))
+    } else {
+        ((2, 1), (53, 1000))
     };
     ethernet(
         0x0800,

@@ -136,10 +136,7 @@ mod tests {
         let length = Program::new(&[instruction(0x80, 0), instruction(0x16, 0)]).unwrap();
         assert_eq!(length.and(&longer_than(9)), None);
         assert!(longer_than(9).and(&length).is_some());
-        for (own, fits) in [
-            (MAX_INSTRUCTIONS - 4, true),
-            (MAX_INSTRUCTIONS - 3, false),
-        ] {
+        for (own, fits) in [(MAX_INSTRUCTIONS - 4, true), (MAX_INSTRUCTIONS - 3, false)] {
             let mut long = vec![instruction(0x80, 0); own - 1];
             long.push(instruction(0x06, 1));
             let joined = Program::new(&long).unwrap().and(&longer_than(9));

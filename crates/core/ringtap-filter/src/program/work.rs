@@ -8,8 +8,8 @@
 use super::code::*;
 use super::machine::{jump, targets};
 use super::time::{self, FilterTime};
-use super::{Instruction, ProgramError};
-use crate::ebpf::facts::Needed;
+use super::{Instruction, Program, ProgramError};
+use crate::ebpf::facts;
 
 /// Maximum length of a loop, in instructions; the loop of `ip6 protochain` has 28.
 const MAX_ROUND_LENGTH: usize = 32;
@@ -28,27 +28,35 @@ pub(super) fn longest_time(program: &[Instruction]) -> Result<Option<FilterTime>
     Ok(from.first().map(|time| time.with_rule()))
 }
 
-/// Instructions of a program without loops, each counted once for every path to it from the start, or from where
-/// nothing that was computed before is `needed`: there a verifier has seen the rest already.
-pub(super) fn steps_of_all_paths(program: &[Instruction], needed: &[Needed]) -> u64 {
-    let mut paths = vec![0_u64; program.len()];
-    if let Some(first) = paths.first_mut() {
-        *first = 1;
-    }
-    let mut steps = 0_u64;
-    for (at, instruction) in program.iter().enumerate() {
-        let here = match needed.get(at) {
-            Some(needed) if needed.is_nothing() => paths[at].min(1),
-            _ => paths[at],
-        };
-        steps = steps.saturating_add(here);
-        for to in targets(at, instruction) {
-            if let Some(there) = paths.get_mut(to) {
-                *there = there.saturating_add(here);
+impl Program {
+    /// Instructions of all paths through the program together: what a verifier has to do that follows each path up to
+    /// where no earlier result is needed, as it has seen the rest already. `None` if the program loops.
+    #[must_use]
+    pub fn steps_of_all_paths(&self) -> Option<u64> {
+        if self.loops() {
+            return None;
+        }
+        let needed = facts::needed(self, |_| false);
+        let mut paths = vec![0_u64; needed.len()];
+        if let Some(first) = paths.first_mut() {
+            *first = 1;
+        }
+        let mut steps = 0_u64;
+        for (at, instruction) in self.instructions().iter().enumerate() {
+            let here = if needed[at].is_nothing() {
+                paths[at].min(1)
+            } else {
+                paths[at]
+            };
+            steps = steps.saturating_add(here);
+            for to in targets(at, instruction) {
+                if let Some(there) = paths.get_mut(to) {
+                    *there = there.saturating_add(here);
+                }
             }
         }
+        Some(steps)
     }
-    steps
 }
 
 /// Whether the program loops; an error for loops that `protochain` does not have.
