@@ -51,16 +51,18 @@ pub fn hooks(
     let name = &interface.name;
     let features = xdp_features(interface.index);
     let tells_vlan = binding != Binding::Free && features.is_some_and(XdpFeatures::tells_vlan);
-    let native = match tells_vlan || binding == Binding::Required {
-        true => Hook::NativeBound,
-        false => Hook::Native,
+    let native = if tells_vlan || binding == Binding::Required {
+        Hook::NativeBound
+    } else {
+        Hook::Native
     };
     // A veth passes a tag beside the packet, whatever `rxvlan` says.
     let is_veth = interface.kind.as_deref() == Some("veth");
     let strips = interface.offloads.rx_vlan == Some(true) || is_veth;
-    let advice = match is_veth {
-        true => "mode=tc".to_owned(),
-        false => format!("`ethtool -K {name} rxvlan off`, then start again"),
+    let advice = if is_veth {
+        "mode=tc".to_owned()
+    } else {
+        format!("`ethtool -K {name} rxvlan off`, then start again")
     };
     let mut fallbacks = match variants {
         Variants::XdpAndTc => vec![Hook::Tc, Hook::Generic],
@@ -79,9 +81,10 @@ pub fn hooks(
             fallbacks
         }
         Mode::Auto if strips && !tells_vlan && variants == Variants::XdpAndTc => {
-            let faster = match is_veth {
-                true => String::new(),
-                false => format!(" (faster: {advice})"),
+            let faster = if is_veth {
+                String::new()
+            } else {
+                format!(" (faster: {advice})")
             };
             notes.push(format!(
                 "{name}: VLAN tags are beside the packets, where this program cannot read them; \

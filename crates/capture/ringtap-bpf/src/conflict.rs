@@ -68,9 +68,10 @@ impl FoundProgram {
         let mut maps = maps.filter_map(|id| MapHandle::from_map_id(*id).ok());
         let settings = maps.find(|map| map.name() == section);
         let bytes = settings.and_then(|map| map.lookup(&[0; 4], MapFlags::ANY).ok()?);
-        match bytes.is_some_and(|bytes| only_looks(&bytes)) {
-            true => Effect::Looks,
-            false => Effect::Takes,
+        if bytes.is_some_and(|bytes| only_looks(&bytes)) {
+            Effect::Looks
+        } else {
+            Effect::Takes
         }
     }
 }

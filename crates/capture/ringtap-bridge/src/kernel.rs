@@ -78,9 +78,10 @@ fn side(options: &BridgeOptions, mode: Mode, from: &Interface, to: &Interface) -
         forward: Some(Forward {
             interface: to.index,
             largest_frame: to.mtu_bytes.saturating_add(HEADER_AND_TAG),
-            checksums: match from.is_virtual() {
-                true => Checksums::MayBeMissing,
-                false => Checksums::Complete,
+            checksums: if from.is_virtual() {
+                Checksums::MayBeMissing
+            } else {
+                Checksums::Complete
             },
             passing: options.passing.clone(),
         }),

@@ -163,9 +163,10 @@ fn check(interfaces: &[Interface; 2]) -> Result<(), BridgeError> {
     }
     let [one, other] = interfaces;
     if one.mtu_bytes != other.mtu_bytes {
-        let (small, large) = match one.mtu_bytes < other.mtu_bytes {
-            true => (one, other),
-            false => (other, one),
+        let (small, large) = if one.mtu_bytes < other.mtu_bytes {
+            (one, other)
+        } else {
+            (other, one)
         };
         return Err(BridgeError::Mtu {
             small: small.name.clone(),

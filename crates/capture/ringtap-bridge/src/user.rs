@@ -29,6 +29,7 @@ use ringtap_capture::CaptureError;
 use ringtap_capture::monitor::{AtRemoval, InterfaceMonitor};
 use ringtap_capture::xdp::layout::state;
 use ringtap_capture::xdp::program::QueueAttachment;
+use ringtap_ipc::thread::join;
 use ringtap_ipc::verdict::VerdictChannel;
 use ringtap_net::confine::limit_source_thread;
 use ringtap_net::interface::Interface;
@@ -171,7 +172,7 @@ impl UserBridge {
         wait_for_running_programs();
         self.shared.stop();
         if let Some(thread) = self.thread.take() {
-            let _panicked = thread.join();
+            join(thread);
         }
     }
 }

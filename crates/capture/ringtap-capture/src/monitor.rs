@@ -19,6 +19,7 @@ use std::time::{Duration, Instant};
 
 use ringtap_device::Options;
 use ringtap_ipc::event::{Event, readable_among};
+use ringtap_ipc::thread::join;
 use ringtap_net::confine::limit_source_thread;
 use ringtap_net::interface::{Arrival, Interface, InterfaceChange, InterfaceError, Watch};
 use ringtap_net::rights::WHILE_CAPTURING;
@@ -47,9 +48,10 @@ impl AtRemoval {
     /// The choice in a device's options.
     #[must_use]
     pub fn of(options: &Options) -> Self {
-        match options.wait {
-            true => AtRemoval::Wait,
-            false => AtRemoval::End,
+        if options.wait {
+            AtRemoval::Wait
+        } else {
+            AtRemoval::End
         }
     }
 }
@@ -159,7 +161,7 @@ impl InterfaceMonitor {
         self.shared.stopping.store(true, Release);
         self.shared.stop.signal();
         if let Some(thread) = self.thread.take() {
-            let _panicked = thread.join();
+            join(thread);
         }
     }
 }

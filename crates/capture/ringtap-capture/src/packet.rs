@@ -154,9 +154,10 @@ impl SourceDriver for PacketDriver {
         let mut lane = self.totals.counts();
         lane.kernel = kernel.lost;
         // Until the thread has ended, packets in the kernel's ring do not count as offered.
-        lane.offered = match kernel.is_final {
-            true => kernel.offered,
-            false => lane.settled(),
+        lane.offered = if kernel.is_final {
+            kernel.offered
+        } else {
+            lane.settled()
         };
         Counts {
             lanes: vec![lane],

@@ -17,6 +17,7 @@ use std::thread::JoinHandle;
 use ringtap_filter::{LinkType, Place, Rules};
 use ringtap_ipc::event::Event;
 use ringtap_ipc::memfd::SealedPool;
+use ringtap_ipc::thread::join;
 use ringtap_net::confine::limit_source_thread;
 use ringtap_net::rights::{CapabilitySet, WHILE_CAPTURING};
 use ringtap_pool::distributor::LaneEnds;
@@ -395,10 +396,13 @@ impl Source for ThreadedSource {
         }
         match self.outcome.try_recv() {
             Ok(error) => error.into_status(),
-            Err(TryRecvError::Empty) if !self.has_ended => match self.driver.is_waiting() {
-                true => Status::Waiting,
-                false => Status::Running,
-            },
+            Err(TryRecvError::Empty) if !self.has_ended => {
+                if self.driver.is_waiting() {
+                    Status::Waiting
+                } else {
+                    Status::Running
+                }
+            }
             Err(_) => Status::Ended,
         }
     }
@@ -432,7 +436,7 @@ impl Source for ThreadedSource {
     fn stop(&mut self) {
         self.driver.stop();
         for thread in self.threads.drain(..) {
-            let _panicked = thread.join();
+            join(thread);
         }
         self.driver.finish();
         self.has_ended = true;

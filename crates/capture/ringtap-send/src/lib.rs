@@ -44,6 +44,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use ringtap_ipc::thread::join;
 use ringtap_net::{confine::limit_thread, interface::Interface, rights::WHILE_CAPTURING};
 use ringtap_packet::FCS_BYTES;
 use shared::SharedRun;
@@ -166,7 +167,7 @@ impl Drop for Sender {
         self.stop();
         if let Some(thread) = self.thread.take() {
             // Only `finish` returns the error.
-            let _unused = thread.join();
+            join(thread);
         }
     }
 }

@@ -137,9 +137,7 @@ impl PoolRun {
         };
         let (median, rounds) = (rates[rates.len() / 2], rates.len());
         let PoolRun {
-            chunks,
-            max_in_use,
-            ..
+            chunks, max_in_use, ..
         } = self;
         println!(
             r#"{{"benchmark":"pool","chunks":{chunks},"chunk_bytes":{CHUNK_BYTES},"packet_bytes":{PACKET_BYTES},"packets":{PACKETS},"batch":{BATCH},"rounds":{rounds},"median_mpps":{median:.1},"min_mpps":{least:.1},"max_mpps":{most:.1},"max_chunks_in_use":{max_in_use}}}"#

@@ -40,9 +40,10 @@ impl FromStr for Congestion {
 impl Congestion {
     /// Whether to pause a lane with this percentage of free chunks; `is_paused` is its present state.
     pub fn pauses(self, free_percent: u64, is_paused: bool) -> bool {
-        let least = match is_paused {
-            false => self.low_percent,
-            true => self.high_percent,
+        let least = if is_paused {
+            self.high_percent
+        } else {
+            self.low_percent
         };
         free_percent < u64::from(least)
     }

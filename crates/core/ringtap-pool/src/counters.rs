@@ -95,9 +95,10 @@ impl CounterBalance {
             return format!("balanced: {sides}");
         }
         let difference = form(self.offered.abs_diff(self.accounted));
-        let side = match self.offered > self.accounted {
-            true => "missing",
-            false => "too many",
+        let side = if self.offered > self.accounted {
+            "missing"
+        } else {
+            "too many"
         };
         format!("NOT balanced: {sides}, {difference} {side}")
     }

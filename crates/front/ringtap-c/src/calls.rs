@@ -346,11 +346,12 @@ unsafe fn size_of_struct<T>(structure: *const T, what: &str) -> Result<usize, Ca
     }
     // SAFETY: not null; the caller guarantees the rest.
     let size = unsafe { structure.cast::<usize>().read() };
-    match (size_of::<T>()..=MAX_STRUCT_BYTES).contains(&size) {
-        true => Ok(size),
-        false => Err(CallError::argument(format!(
+    if (size_of::<T>()..=MAX_STRUCT_BYTES).contains(&size) {
+        Ok(size)
+    } else {
+        Err(CallError::argument(format!(
             "{what}: invalid `size` {size}: set it to the sizeof of the structure first"
-        ))),
+        )))
     }
 }
 

@@ -301,9 +301,10 @@ fn say_so_far(args: &BridgeArgs, running: &mut RunningBridge) -> Result<()> {
     for from in 0..2 {
         let now = running.bridge.counters(from, Moment::Running);
         let way = running.bridge.way(from);
-        print::note(match args.json {
-            true => report::json(&way, "bridge", None, &now)?,
-            false => report::counters(&format!("{way} so far:"), "arrived", &now),
+        print::note(if args.json {
+            report::json(&way, "bridge", None, &now)?
+        } else {
+            report::counters(&format!("{way} so far:"), "arrived", &now)
         });
     }
     Ok(())
@@ -344,12 +345,13 @@ fn say(args: &BridgeArgs, running: &mut RunningBridge, before: &mut [Counters; 2
     for (from, before) in before.iter_mut().enumerate() {
         let now = running.bridge.counters(from, Moment::Running);
         let way = running.bridge.way(from);
-        match args.json {
-            true => print::line(report::json(&way, "bridge", None, &now)?)?,
-            false => print::line(format_args!(
+        if args.json {
+            print::line(report::json(&way, "bridge", None, &now)?)?
+        } else {
+            print::line(format_args!(
                 "{way:<20} {}",
                 report::live_line(&now, before, args.interval)
-            ))?,
+            ))?
         }
         *before = now;
     }

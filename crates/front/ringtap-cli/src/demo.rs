@@ -110,9 +110,10 @@ pub(crate) fn run(args: &DemoArgs) -> Result<ExitCode> {
     if let Some(failure) = failure {
         bail!(failure);
     }
-    Ok(match outcome.is_good() {
-        true => ExitCode::SUCCESS,
-        false => ExitCode::FAILURE,
+    Ok(if outcome.is_good() {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
     })
 }
 

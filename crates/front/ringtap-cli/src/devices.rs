@@ -115,9 +115,10 @@ pub(crate) fn run(args: &DevicesArgs) -> Result<ExitCode> {
         let queues = one
             .queues
             .map_or_else(|| "-".to_owned(), |count| count.to_string());
-        let stamps = match one.stamps.is_empty() {
-            true => "-".to_owned(),
-            false => one.stamps.join(", "),
+        let stamps = if one.stamps.is_empty() {
+            "-".to_owned()
+        } else {
+            one.stamps.join(", ")
         };
         row([
             &one.device,

@@ -165,9 +165,10 @@ pub(crate) fn run(args: &DoctorArgs) -> Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     let is_bad = all.iter().any(|one| one.severity == Severity::Bad);
-    Ok(match is_bad {
-        true => ExitCode::from(crate::statuses::FOUND),
-        false => ExitCode::SUCCESS,
+    Ok(if is_bad {
+        ExitCode::from(crate::statuses::FOUND)
+    } else {
+        ExitCode::SUCCESS
     })
 }
 

@@ -455,9 +455,10 @@ fn serve_metrics(config: &Config, hub: &Hub) -> Result<Option<metrics::MetricsSe
         );
         return Ok(None);
     };
-    let reach = match config.metrics_anywhere {
-        true => Reach::Anywhere,
-        false => Reach::Loopback,
+    let reach = if config.metrics_anywhere {
+        Reach::Anywhere
+    } else {
+        Reach::Loopback
     };
     let handle = hub.handle().clone();
     let server = metrics::serve(address, reach, move || {

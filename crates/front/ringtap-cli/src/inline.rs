@@ -121,17 +121,19 @@ pub(crate) fn run(args: &InlineArgs) -> Result<ExitCode> {
     let passes_all = args.drop.is_none() && args.drop_text.is_empty();
     print::note(format_args!(
         "ringtap: deciding for {device}{}",
-        match passes_all {
-            true => "; every packet passes: --drop and --drop-text name packets to drop",
-            false => "",
+        if passes_all {
+            "; every packet passes: --drop and --drop-text name packets to drop"
+        } else {
+            ""
         }
     ));
     receive(Duration::from_secs(1), &mut decider)?;
     let counters = decider.capture.counters()?;
     let device = device.to_string();
-    print::line(match args.json {
-        true => report::json(&device, "inline", None, &counters)?,
-        false => report::counters(&device, "the bridge", &counters),
+    print::line(if args.json {
+        report::json(&device, "inline", None, &counters)?
+    } else {
+        report::counters(&device, "the bridge", &counters)
     })?;
     print::note(format_args!(
         "ringtap: dropped: {}",
@@ -146,9 +148,10 @@ impl Decider {
         let filter = self.filter.as_ref();
         let is_taken = filter.is_some_and(|filter| filter.matches(data, wire_length));
         let contains = |text: &Vec<u8>| data.windows(text.len()).any(|bytes| bytes == text);
-        match is_taken || self.texts.iter().any(contains) {
-            true => Verdict::Drop,
-            false => Verdict::Pass,
+        if is_taken || self.texts.iter().any(contains) {
+            Verdict::Drop
+        } else {
+            Verdict::Pass
         }
     }
 }

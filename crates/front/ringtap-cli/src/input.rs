@@ -203,9 +203,10 @@ impl InputArgs {
         mut open: impl FnMut() -> Result<T>,
     ) -> Result<T> {
         let device = self.device.as_ref();
-        match self.wait || device.is_some_and(|device| device.options.wait) {
-            true => waiting::until_there(requests, open),
-            false => open(),
+        if self.wait || device.is_some_and(|device| device.options.wait) {
+            waiting::until_there(requests, open)
+        } else {
+            open()
         }
     }
 

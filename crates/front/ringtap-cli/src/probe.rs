@@ -131,9 +131,10 @@ pub(crate) fn run(args: &ProbeArgs) -> Result<ExitCode> {
         },
     };
     let mut libraries = Libraries::spawn(&plan, kind.filter(|_| is_live), &args.user)?;
-    let keeps = match args.only_prints() {
-        true => args.user.reading(&args.input, &Placement::default())?,
-        false => args.user.keeping(kind, &Placement::default())?,
+    let keeps = if args.only_prints() {
+        args.user.reading(&args.input, &Placement::default())?
+    } else {
+        args.user.keeping(kind, &Placement::default())?
     };
     let requests = keeps.start_early(|| {
         let requests = match args.config {
@@ -153,23 +154,20 @@ pub(crate) fn run(args: &ProbeArgs) -> Result<ExitCode> {
             .open_meter(&wants, plan.needs_packets(), &requests)
     };
     let meter = wants.map(open_meter).transpose()?;
-    let captures = match plan.needs_packets() || meter.is_none() {
-        true => {
-            let mut options = OpenOptions::new().name("probe").confined(keeps);
-            if let Some(marks) = plan.congestion {
-                options = options.congestion(marks);
-            }
-            let options = match &mut libraries {
-                Some(libraries) => libraries.served(options, &plan, workers.get()),
-                None => options,
-            };
-            args.input
-                .open_workers(options, workers, &plan, &requests)?
+    let captures = if plan.needs_packets() || meter.is_none() {
+        let mut options = OpenOptions::new().name("probe").confined(keeps);
+        if let Some(marks) = plan.congestion {
+            options = options.congestion(marks);
         }
-        false => {
-            keeps.enter()?;
-            Vec::new()
-        }
+        let options = match &mut libraries {
+            Some(libraries) => libraries.served(options, &plan, workers.get()),
+            None => options,
+        };
+        args.input
+            .open_workers(options, workers, &plan, &requests)?
+    } else {
+        keeps.enter()?;
+        Vec::new()
     };
     let first = captures.first();
     let stop = stop_of(first, meter.as_ref());
@@ -187,9 +185,10 @@ pub(crate) fn run(args: &ProbeArgs) -> Result<ExitCode> {
     let workers = captures.len();
     // After the rights are gone, so that files belong to the user of -Z.
     let none = Confinement::keeping(CapabilitySet::empty());
-    let when_full = match is_live {
-        true => WhenFull::Drop,
-        false => WhenFull::Wait,
+    let when_full = if is_live {
+        WhenFull::Drop
+    } else {
+        WhenFull::Wait
     };
     let (is_json, mut exporters) =
         none.start_early(|| open_exporters(args, &exports, ProbeOutput(stop), when_full))?;
@@ -221,9 +220,10 @@ pub(crate) fn run(args: &ProbeArgs) -> Result<ExitCode> {
     let (ledger, is_one_line) = (Arc::clone(control), is_json);
     signals::on_counters(move || {
         let ledger = ledger.ledger();
-        print::note(match is_one_line {
-            true => ledger.json().to_string(),
-            false => format!("probe so far:\n{}", ledger_text(&ledger)),
+        print::note(if is_one_line {
+            ledger.json().to_string()
+        } else {
+            format!("probe so far:\n{}", ledger_text(&ledger))
         });
     })?;
     let _ctl = match listener {

@@ -277,9 +277,10 @@ impl<'a> Reading<'a> {
         let now = Instant::now();
         let counters = self.capture.counters()?;
         let (then, before) = self.last;
-        self.sink.say(&match self.args.json {
-            true => self.json(None, &counters)?,
-            false => report::live_line(&counters, &before, now - then),
+        self.sink.say(&if self.args.json {
+            self.json(None, &counters)?
+        } else {
+            report::live_line(&counters, &before, now - then)
         })?;
         self.last = (now, counters);
         Ok(Flow::Go)
@@ -290,9 +291,10 @@ impl<'a> Reading<'a> {
         let counters = self.capture.counters()?;
         let facts = self.capture.facts();
         let title = format!("{} so far, {:.1} s:", facts.device, self.seconds());
-        print::note(match self.args.json {
-            true => self.json(None, &counters)?,
-            false => report::counters(&title, &facts.offered_from, &counters),
+        print::note(if self.args.json {
+            self.json(None, &counters)?
+        } else {
+            report::counters(&title, &facts.offered_from, &counters)
         });
         Ok(())
     }
@@ -329,9 +331,10 @@ impl<'a> Reading<'a> {
         let lanes = lanes.into_iter().filter(|_| self.args.verbose);
         for (lane, counters) in lanes {
             let title = format!("{} {lane}:", facts.device);
-            self.sink.say(&match self.args.json {
-                true => self.json(Some(lane), &counters)?,
-                false => report::counters(&title, "seen on this lane", &counters),
+            self.sink.say(&if self.args.json {
+                self.json(Some(lane), &counters)?
+            } else {
+                report::counters(&title, "seen on this lane", &counters)
             })?;
         }
         let mut extras = self.gaps.0.iter().chain(extras);

@@ -126,9 +126,10 @@ pub(crate) fn run(args: SendArgs) -> Result<ExitCode> {
     let counters = sender.counters();
     let outcome = sender.finish();
     let tried = counters.sent + counters.refused > 0;
-    let printed = match tried || outcome.is_ok() {
-        true => printed.and_then(|()| report.last(counters)),
-        false => printed,
+    let printed = if tried || outcome.is_ok() {
+        printed.and_then(|()| report.last(counters))
+    } else {
+        printed
     };
     outcome?;
     match printed {

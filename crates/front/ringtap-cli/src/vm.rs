@@ -376,9 +376,10 @@ fn list(vms: &AttachedVms, json: bool) -> Result<ExitCode> {
         print::note("ringtap: no virtual machine is attached: `ringtap vm attach` attaches one");
     }
     for vm in reports {
-        match json {
-            true => print::line(serde_json::to_string(&vm)?)?,
-            false => print::line(describe(&vm).trim_end())?,
+        if json {
+            print::line(serde_json::to_string(&vm)?)?
+        } else {
+            print::line(describe(&vm).trim_end())?
         }
     }
     Ok(ExitCode::SUCCESS)

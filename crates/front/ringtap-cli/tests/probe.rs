@@ -39,9 +39,10 @@ fn connections(flows: u16) -> Vec<Vec<u8>> {
     ] {
         for port in 1..=flows {
             let (client, server) = ((1, 10_000 + port), (2, 443));
-            frames.push(match backward {
-                false => segment(client, server, flags, payload),
-                true => segment(server, client, flags, payload),
+            frames.push(if backward {
+                segment(server, client, flags, payload)
+            } else {
+                segment(client, server, flags, payload)
             });
         }
     }

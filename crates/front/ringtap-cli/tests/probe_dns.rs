@@ -181,9 +181,10 @@ fn questions_of_real_resolvers_are_told_and_counted_as_tshark_tells_them() {
     let mut names: BTreeMap<_, (u64, u64)> = BTreeMap::new();
     for message in want.iter().filter(|message| message.is_datagram) {
         let counts = names.entry(message.name.clone()).or_default();
-        match message.is_answer {
-            false => counts.0 += 1,
-            true => counts.1 += u64::from(message.code != "0"),
+        if message.is_answer {
+            counts.1 += u64::from(message.code != "0")
+        } else {
+            counts.0 += 1
         }
     }
     assert_eq!(

@@ -55,9 +55,10 @@ fn connections(flows: u16) -> Vec<Vec<u8>> {
     for (sequence, flags, payload, backward) in steps {
         for port in 1..=flows {
             let (client, server) = ((1, 10_000 + port), (2, 443));
-            frames.push(match backward {
-                false => segment(client, server, sequence, flags, payload),
-                true => segment(server, client, sequence, flags, payload),
+            frames.push(if backward {
+                segment(server, client, sequence, flags, payload)
+            } else {
+                segment(client, server, sequence, flags, payload)
             });
         }
     }

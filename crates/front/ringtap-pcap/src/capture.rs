@@ -190,13 +190,14 @@ impl PcapCapture {
     }
 
     fn wait_limits(&self, call: &Call, reader: &PacketReader) -> WaitLimits {
-        match call.ends_with_batch() {
-            false => WaitLimits::default(),
-            true => WaitLimits {
+        if call.ends_with_batch() {
+            WaitLimits {
                 deadline: self.timeout.map(|timeout| Instant::now() + timeout),
                 // A program that polled the descriptor does not wait again.
                 not_at_all: reader.is_readable(),
-            },
+            }
+        } else {
+            WaitLimits::default()
         }
     }
 
@@ -222,9 +223,10 @@ impl PcapCapture {
     /// The result of a read when no more packets will come: for a file its end, otherwise the reason.
     fn end_of_packets(&self, call: &Call) -> Result<ReadStep, LibpcapError> {
         if self.is_file {
-            return Ok(ReadStep::Done(match call.is_for_one() {
-                false => 0,
-                true => ERROR_BREAK,
+            return Ok(ReadStep::Done(if call.is_for_one() {
+                ERROR_BREAK
+            } else {
+                0
             }));
         }
         let snapshot = self.connection.snapshot().ok();
@@ -314,9 +316,10 @@ impl Drop for PcapCapture {
 
 /// The result of a read that found packets.
 fn number(call: &Call) -> c_int {
-    match call.ends_with_batch() {
-        true => c_int::try_from(call.count).unwrap_or(c_int::MAX),
-        false => 0,
+    if call.ends_with_batch() {
+        c_int::try_from(call.count).unwrap_or(c_int::MAX)
+    } else {
+        0
     }
 }
 

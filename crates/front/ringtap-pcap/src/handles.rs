@@ -179,9 +179,10 @@ pub(crate) fn is_ours(p: *const Pcap) -> bool {
 /// The owner of this handle.
 pub(crate) fn owner(p: *mut Pcap) -> HandleOwner {
     let Some(token) = token(p) else {
-        return match p.is_null() {
-            true => HandleOwner::None,
-            false => HandleOwner::Libpcap(p),
+        return if p.is_null() {
+            HandleOwner::None
+        } else {
+            HandleOwner::Libpcap(p)
         };
     };
     if let Some(real) = token.real() {
@@ -195,9 +196,10 @@ pub(crate) fn owner(p: *mut Pcap) -> HandleOwner {
 
 pub(crate) fn add(source: Option<String>) -> *mut Pcap {
     let mut closed = lock(&CLOSED);
-    let oldest = match closed.len() > REMEMBERED {
-        true => closed.pop_front(),
-        false => None,
+    let oldest = if closed.len() > REMEMBERED {
+        closed.pop_front()
+    } else {
+        None
     };
     drop(closed);
     let token = oldest.unwrap_or_else(|| Box::leak(Box::new(HandleToken::new())));

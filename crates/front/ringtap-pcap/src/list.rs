@@ -54,11 +54,11 @@ unsafe fn function<T>(
     name: &'static str,
 ) -> Result<T, &'static str> {
     let address = CString::new(name).map_or(std::ptr::null_mut(), |name| find(&name));
-    match address.is_null() {
-        true => Err(name),
-        // SAFETY: the caller guarantees this function and its type.
-        false => Ok(unsafe { std::mem::transmute_copy(&address) }),
+    if address.is_null() {
+        return Err(name);
     }
+    // SAFETY: the caller guarantees this function and its type.
+    Ok(unsafe { std::mem::transmute_copy(&address) })
 }
 
 /// Functions that are jumps to a function of `border.c` with the same arguments: no frame of Rust lies

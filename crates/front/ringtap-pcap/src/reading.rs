@@ -102,9 +102,10 @@ unsafe extern "C" fn ringtap_pcap_refuse(call: *mut Call) -> c_int {
     guarded(ERROR, || {
         match handles::owner(call.shared.cast_mut().cast()) {
             HandleOwner::Ringtap(handle) => handle.with_capture(|_| {
-                Err(match handle.token().is_read_by_another() {
-                    true => busy(),
-                    false => LibpcapError::general("no callback was given"),
+                Err(if handle.token().is_read_by_another() {
+                    busy()
+                } else {
+                    LibpcapError::general("no callback was given")
                 })
             }),
             HandleOwner::Libpcap(_) | HandleOwner::None => ERROR,

@@ -31,9 +31,10 @@ const FOLDERS: [&str; 8] = [
     "/usr/lib/libpcap",
 ];
 /// AddressSanitizer's runtime refuses libraries with `RTLD_DEEPBIND`.
-const DEEPBIND: c_int = match cfg!(fuzzing) {
-    true => libc::RTLD_LOCAL,
-    false => libc::RTLD_LOCAL | libc::RTLD_DEEPBIND,
+const DEEPBIND: c_int = if cfg!(fuzzing) {
+    libc::RTLD_LOCAL
+} else {
+    libc::RTLD_LOCAL | libc::RTLD_DEEPBIND
 };
 
 static REAL: OnceLock<Result<(Library, Functions), String>> = OnceLock::new();
@@ -60,9 +61,10 @@ pub(crate) unsafe fn address(name: *const c_char) -> Result<*mut c_void, &'stati
     let (library, _) = REAL.get_or_init(load).as_ref().map_err(|why| &**why)?;
     // SAFETY: an open library; the caller guarantees the text.
     let found = unsafe { libc::dlsym(library.0, name) };
-    match found.is_null() {
-        true => Err("the system's libpcap lacks a function of libpcap 1.10"),
-        false => Ok(found),
+    if found.is_null() {
+        Err("the system's libpcap lacks a function of libpcap 1.10")
+    } else {
+        Ok(found)
     }
 }
 
@@ -102,9 +104,10 @@ impl RealHandle {
         let open = functions.pcap_open_dead_with_tstamp_precision;
         // SAFETY: takes three numbers.
         let p = unsafe { open(dlt, snap, nanoseconds.into()) };
-        match p.is_null() {
-            true => Err("out of memory".to_owned()),
-            false => Ok(RealHandle { functions, p }),
+        if p.is_null() {
+            Err("out of memory".to_owned())
+        } else {
+            Ok(RealHandle { functions, p })
         }
     }
 
@@ -153,9 +156,10 @@ fn load() -> Result<(Library, Functions), String> {
             Err(why) => reasons.push(format!("{}: {why}", path.display())),
         }
     }
-    let why = match reasons.is_empty() {
-        true => "there is no libpcap.so.* in the usual folders".to_owned(),
-        false => reasons.join("; "),
+    let why = if reasons.is_empty() {
+        "there is no libpcap.so.* in the usual folders".to_owned()
+    } else {
+        reasons.join("; ")
     };
     Err(format!(
         "the system's own libpcap is needed for this: install it (libpcap0.8, libpcap), \

@@ -138,9 +138,10 @@ fn groups_at(kind: Kind, socket: &Path) -> Vec<(String, String)> {
     let sources: Vec<_> = status.sources.iter().map(|one| &*one.device).collect();
     let sources = sources.join(", ");
     let groups = status.groups.iter().map(|group| {
-        let description = match group.filter.is_empty() {
-            true => format!("Ringtap's capture of {sources}"),
-            false => format!("Ringtap's capture of {sources}: {}", group.filter),
+        let description = if group.filter.is_empty() {
+            format!("Ringtap's capture of {sources}")
+        } else {
+            format!("Ringtap's capture of {sources}: {}", group.filter)
         };
         (format!("{kind}:{}", group.name), description)
     });

@@ -300,9 +300,10 @@ impl PayloadInspector {
             return;
         }
         let grew = stream.add(tcp.sequence, packet.payload(), self.payload_bytes);
-        let progress = match grew {
-            true => self.parse_stream(protocol, stream, packet, details, records),
-            false => ParseProgress::Malformed,
+        let progress = if grew {
+            self.parse_stream(protocol, stream, packet, details, records)
+        } else {
+            ParseProgress::Malformed
         };
         let is_full = stream.is_full(self.payload_bytes);
         if progress == ParseProgress::Malformed || progress == ParseProgress::More && is_full {
@@ -339,9 +340,10 @@ impl PayloadInspector {
                     return ParseProgress::More;
                 };
                 let questions = &mut self.questions;
-                match questions.message(packet, bytes, details, budget, records) {
-                    true => ParseProgress::Done,
-                    false => ParseProgress::Malformed,
+                if questions.message(packet, bytes, details, budget, records) {
+                    ParseProgress::Done
+                } else {
+                    ParseProgress::Malformed
                 }
             }
         }

@@ -96,9 +96,10 @@ fn number(text: &str) -> Option<f64> {
 impl Condition {
     /// Whether the condition holds for a value.
     pub(crate) fn holds(&self, value: f64) -> bool {
-        match self.is_above {
-            true => value > self.limit,
-            false => value < self.limit,
+        if self.is_above {
+            value > self.limit
+        } else {
+            value < self.limit
         }
     }
 
@@ -131,9 +132,10 @@ fn value_of(measurement: &Measurement, name: &str) -> Option<f64> {
     let mut values = measurement.values.iter();
     let value = values.find(|(own, _)| *own == source)?.1 * factor;
     let seconds = as_value(measurement.to_ns.saturating_sub(measurement.from_ns)) / 1e9;
-    Some(match source == name {
-        true => value,
-        false => value / seconds.max(1e-9),
+    Some(if source == name {
+        value
+    } else {
+        value / seconds.max(1e-9)
     })
 }
 

@@ -180,14 +180,15 @@ fn analysis(
         place,
     });
     let loops = plan.kernel_wants().map_or(0, |wants| wants.loops);
-    match loops <= MAX_LOOPS {
-        true => Ok(name),
-        false => Err(table.error(
+    if loops <= MAX_LOOPS {
+        Ok(name)
+    } else {
+        Err(table.error(
             "loops",
             format!(
                 "the kernel's analyses have {loops} loops for each packet so far: at most {MAX_LOOPS} together"
             ),
-        )),
+        ))
     }
 }
 

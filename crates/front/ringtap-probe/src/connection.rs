@@ -43,9 +43,10 @@ impl TcpEnd {
 pub(crate) fn segment(ends: [&mut TcpEnd; 2], way: usize, flags: u8, has_payload: bool) {
     let [originator, responder] = ends;
     let is_originator = way == 0;
-    let (own, peer) = match is_originator {
-        true => (originator, responder),
-        false => (responder, originator),
+    let (own, peer) = if is_originator {
+        (originator, responder)
+    } else {
+        (responder, originator)
     };
     *own = match *own {
         // Later segments of a closed end change nothing, an RST neither.

@@ -161,9 +161,10 @@ impl ProbeControl {
     fn analyses(&self, ledger: &ProbeLedger) -> Vec<AnalysisLedger> {
         let mut sums = BTreeMap::new();
         for (at, counters) in self.counters.iter().enumerate() {
-            let place = match at < self.workers {
-                true => AnalysisPlace::Workers,
-                false => AnalysisPlace::Kernel,
+            let place = if at < self.workers {
+                AnalysisPlace::Workers
+            } else {
+                AnalysisPlace::Kernel
             };
             counters.add_analyses_to(place, &mut sums);
         }
@@ -262,9 +263,12 @@ impl ProbeControl {
         loop {
             let counters = self.counters.iter().enumerate();
             let late = counters.filter(|(_, one)| one.followed.load(Relaxed) < wanted);
-            let late = late.map(|(at, _)| match at < self.workers {
-                true => at.to_string(),
-                false => "kernel".to_owned(),
+            let late = late.map(|(at, _)| {
+                if at < self.workers {
+                    at.to_string()
+                } else {
+                    "kernel".to_owned()
+                }
             });
             let late: Vec<_> = late.collect();
             if late.is_empty() || begun.elapsed() >= limit {

@@ -18,6 +18,7 @@ use ringtap_ipc::folder::ROOT_FOLDER;
 use ringtap_ipc::peer::Peer;
 use ringtap_ipc::socket::{Listener, Socket};
 use ringtap_ipc::text::{MAX_TEXT_BYTES, from_json};
+use ringtap_ipc::thread::join;
 use ringtap_ipc::transport::{MAX_BYTES, Transport as _};
 use ringtap_pool::wake::Signal as _;
 
@@ -65,7 +66,7 @@ impl Drop for CtlServer {
     fn drop(&mut self) {
         self.closing.signal();
         if let Some(thread) = self.thread.take() {
-            let _panicked = thread.join();
+            join(thread);
         }
     }
 }

@@ -169,9 +169,10 @@ impl ExportCounters {
 
     /// Records that the destination refused or did not take to the end, unless nobody reads them any more.
     pub fn failed(&self) -> u64 {
-        match self.unread {
-            true => 0,
-            false => self.dropped_failed + self.waiting,
+        if self.unread {
+            0
+        } else {
+            self.dropped_failed + self.waiting
         }
     }
 }

@@ -44,10 +44,13 @@ impl Merger {
     /// Adds a part; appends results that are complete now.
     pub(crate) fn add(&mut self, part: IntervalPart, results: &mut Vec<IntervalResult>) {
         let passed = self.passed.entry(part.analysis.clone());
-        let passed = passed.or_insert_with(|| match part.worker < self.workers {
-            true => vec![None; self.workers],
-            // For these, all others have passed every interval.
-            false => [vec![Some(Interval::LAST); self.workers], vec![None]].concat(),
+        let passed = passed.or_insert_with(|| {
+            if part.worker < self.workers {
+                vec![None; self.workers]
+            } else {
+                // For these, all others have passed every interval.
+                [vec![Some(Interval::LAST); self.workers], vec![None]].concat()
+            }
         });
         if let Some(passed) = passed.get_mut(part.worker) {
             *passed = Some(part.interval);

@@ -59,9 +59,10 @@ impl<'a> PacketOutside<'a> {
             let [source, destination] = if way == 0 { ends } else { [ends[1], ends[0]] };
             Tunnel {
                 kind: header.kind,
-                identifiers: match header.kind.has_identifier_of_receiver() {
-                    true => [None; 2],
-                    false => [header.identifier; 2],
+                identifiers: if header.kind.has_identifier_of_receiver() {
+                    [None; 2]
+                } else {
+                    [header.identifier; 2]
                 },
                 source,
                 destination,

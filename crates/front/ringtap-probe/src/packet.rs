@@ -99,9 +99,10 @@ impl<'a> Dissected<'a> {
             hash: secret.hash(&key),
             frame_bytes,
             ip_bytes,
-            payload_bytes: match carries {
-                true => ip_bytes.saturating_sub(to_u32(headers_bytes)),
-                false => 0,
+            payload_bytes: if carries {
+                ip_bytes.saturating_sub(to_u32(headers_bytes))
+            } else {
+                0
             },
             tcp,
             fragment: ip.fragment,
@@ -209,9 +210,10 @@ impl PacketKey {
     /// One of the addresses.
     pub(crate) fn address(&self, words: [u64; 2]) -> IpAddr {
         let bits = u128::from(words[0]) << 64 | u128::from(words[1]);
-        match self.is_ipv6 {
-            true => Ipv6Addr::from_bits(bits).into(),
-            false => Ipv4Addr::from_bits(low_half(words[1])).into(),
+        if self.is_ipv6 {
+            Ipv6Addr::from_bits(bits).into()
+        } else {
+            Ipv4Addr::from_bits(low_half(words[1])).into()
         }
     }
 }
@@ -282,9 +284,10 @@ impl Secret {
                 fold(fold(upper ^ self.0[0], self.0[3]) ^ lower, self.0[1])
             };
             let ends = end(tunnel.source).wrapping_add(end(tunnel.destination));
-            let identifier = match tunnel.kind.has_identifier_of_receiver() {
-                true => 0,
-                false => 1 + u64::from(tunnel.identifier.unwrap_or_default()),
+            let identifier = if tunnel.kind.has_identifier_of_receiver() {
+                0
+            } else {
+                1 + u64::from(tunnel.identifier.unwrap_or_default())
             };
             let kind = tunnel.kind as u64;
             let number = identifier << 24 ^ u64::from(tunnel.vlan) << 8 ^ kind;

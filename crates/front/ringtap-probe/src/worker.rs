@@ -263,9 +263,10 @@ impl ProbeWorker {
     /// Counts packets that all analyses saw.
     fn count_analysed(&self, packets: u64) {
         let counters = &self.setup.counters;
-        let counter = match self.flows.is_empty() && self.meters.is_empty() {
-            true => &counters.disabled,
-            false => &counters.analysed,
+        let counter = if self.flows.is_empty() && self.meters.is_empty() {
+            &counters.disabled
+        } else {
+            &counters.analysed
         };
         counter.fetch_add(packets, Relaxed);
         for counters in self.analyses() {
@@ -394,9 +395,10 @@ impl ProbeWorker {
             seen: old.seen,
             meter: old.meter,
         });
-        let is_lost = match self.setup.outlets.is_live() {
-            true => self.setup.reports.try_send(part).is_err(),
-            false => self.setup.reports.send(part).is_err(),
+        let is_lost = if self.setup.outlets.is_live() {
+            self.setup.reports.try_send(part).is_err()
+        } else {
+            self.setup.reports.send(part).is_err()
         };
         if is_lost {
             self.setup.counters.parts_dropped.fetch_add(1, Relaxed);

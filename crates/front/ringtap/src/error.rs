@@ -61,9 +61,10 @@ impl Error {
     /// The error of a source that failed for this reason.
     #[must_use]
     pub fn of_source(failure: String, is_removed: bool) -> Self {
-        match is_removed {
-            true => Error::InterfaceRemoved(failure),
-            false => Error::SourceFailed(failure),
+        if is_removed {
+            Error::InterfaceRemoved(failure)
+        } else {
+            Error::SourceFailed(failure)
         }
     }
 }

@@ -258,9 +258,10 @@ impl OpenOptions {
         // every worker gets every packet.
         let cuts = device.options.snap_length.is_some() && !self.filter.trim().is_empty();
         let needs_rules = cuts || workers.get() > 1;
-        let source = match needs_rules {
-            true => ringtap_capture::open_for_rules(device)?,
-            false => ringtap_capture::open(device)?,
+        let source = if needs_rules {
+            ringtap_capture::open_for_rules(device)?
+        } else {
+            ringtap_capture::open(device)?
         };
         let served = self.served.as_ref();
         let listener = served.map(|served| Listener::bind(&served.socket));
@@ -347,9 +348,10 @@ impl OpenOptions {
 /// [`Error::Filter`].
 pub fn compile(filter: &str, facts: &Facts) -> Result<Program, Error> {
     let link_type = LinkType(facts.link_type);
-    let netmask = match filter.contains("broadcast") {
-        true => netmask(facts),
-        false => Ipv4Addr::BROADCAST,
+    let netmask = if filter.contains("broadcast") {
+        netmask(facts)
+    } else {
+        Ipv4Addr::BROADCAST
     };
     Ok(text::compile_with_netmask(
         filter,

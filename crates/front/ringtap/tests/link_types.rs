@@ -129,9 +129,12 @@ fn files_with_address_families_are_filtered_as_by_tcpdump_in_either_byte_order()
     (ipv6[0], ipv6[5], ipv6[6], ipv6[43]) = (0x60, 8, 17, 53);
     for (link_type, header_bytes) in [(0, 4), (108, 4), (109, 12)] {
         for is_big in [false, true] {
-            let order = |word: u32| match is_big {
-                true => word.to_be_bytes(),
-                false => word.to_le_bytes(),
+            let order = |word: u32| {
+                if is_big {
+                    word.to_be_bytes()
+                } else {
+                    word.to_le_bytes()
+                }
             };
             let version = if is_big { 0x0002_0004 } else { 0x0004_0002 };
             let mut bytes = [0xa1b2_c3d4, version, 0, 0, 65_535, link_type]

@@ -303,11 +303,10 @@ fn set_number<T: FromStr + Default + PartialOrd>(
 
 fn set_chunk(options: &mut Options, text: &str) -> Result<(), String> {
     let size: Size = text.parse().map_err(|error: SizeError| error.to_string())?;
-    match CHUNK_SIZES.contains(&size.0) && size.0.is_power_of_two() {
-        true => {
-            options.chunk = Some(size);
-            Ok(())
-        }
-        false => Err("expected a power of two from 4KiB to 512KiB".to_owned()),
+    if CHUNK_SIZES.contains(&size.0) && size.0.is_power_of_two() {
+        options.chunk = Some(size);
+        Ok(())
+    } else {
+        Err("expected a power of two from 4KiB to 512KiB".to_owned())
     }
 }

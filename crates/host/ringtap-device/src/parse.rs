@@ -63,9 +63,10 @@ pub(super) fn device(text: &str, place: Range<usize>) -> Result<DeviceSpec, Devi
     };
     let (target, options) = whole.split_at('?');
     let (kind, target) = split_kind(target)?;
-    let (name, queues) = match kind.has_queues() {
-        true => target.split_at('@'),
-        false => (target, None),
+    let (name, queues) = if kind.has_queues() {
+        target.split_at('@')
+    } else {
+        (target, None)
     };
     let queues = match queues {
         Some(queues) => parse_queues(name, queues)?,
@@ -177,11 +178,12 @@ fn parse_range(place: TextPlace<'_>) -> Result<std::ops::RangeInclusive<u16>, De
     let (first, last) = place.split_at('-');
     let from = parse_queue(first)?;
     let to = last.map_or(Ok(from), parse_queue)?;
-    match from <= to {
-        true => Ok(from..=to),
-        false => Err(place.error(format!(
+    if from <= to {
+        Ok(from..=to)
+    } else {
+        Err(place.error(format!(
             "queue {from} comes after queue {to}: write {to}-{from}"
-        ))),
+        )))
     }
 }
 

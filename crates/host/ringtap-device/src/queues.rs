@@ -34,9 +34,10 @@ impl Queues {
                 _ => merged.push(range),
             }
         }
-        match merged.is_empty() {
-            true => Self::All,
-            false => Self::Chosen(merged),
+        if merged.is_empty() {
+            Self::All
+        } else {
+            Self::Chosen(merged)
         }
     }
 
@@ -66,9 +67,10 @@ impl fmt::Display for Queues {
         };
         for (number, range) in ranges.iter().enumerate() {
             f.write_str(if number == 0 { "@" } else { "," })?;
-            match range.start() == range.end() {
-                true => write!(f, "{}", range.start())?,
-                false => write!(f, "{}-{}", range.start(), range.end())?,
+            if range.start() == range.end() {
+                write!(f, "{}", range.start())?
+            } else {
+                write!(f, "{}-{}", range.start(), range.end())?
             }
         }
         Ok(())

@@ -330,9 +330,10 @@ fn any_other_device() -> impl Strategy<Value = DeviceSpec> {
     kinds.retain(|kind| *kind != Kind::Sim);
     kinds.push(Kind::Auto);
     prop::sample::select(kinds).prop_flat_map(|kind| {
-        let name = match kind.names_an_interface() {
-            true => "[a-z0-9.,?@%_-]{3,15}",
-            false => ".{1,40}",
+        let name = if kind.names_an_interface() {
+            "[a-z0-9.,?@%_-]{3,15}"
+        } else {
+            ".{1,40}"
         };
         let ranges = prop::collection::vec((any::<u16>(), any::<u16>()), 0..5);
         (name, ranges, any_options(kind))
@@ -340,9 +341,10 @@ fn any_other_device() -> impl Strategy<Value = DeviceSpec> {
             .prop_map(move |(name, ranges, options)| DeviceSpec {
                 kind,
                 name: if name == "..." { "x".into() } else { name },
-                queues: match kind.has_queues() {
-                    true => Queues::chosen(ranges.into_iter().map(|(a, b)| a.min(b)..=a.max(b))),
-                    false => Queues::All,
+                queues: if kind.has_queues() {
+                    Queues::chosen(ranges.into_iter().map(|(a, b)| a.min(b)..=a.max(b)))
+                } else {
+                    Queues::All
                 },
                 options,
             })

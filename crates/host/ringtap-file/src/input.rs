@@ -44,9 +44,10 @@ pub(super) enum Input {
 
 impl Input {
     pub(super) fn from_file(file: File) -> io::Result<Self> {
-        match file.metadata()?.is_file() {
-            true => Ok(Self::Ready(unpack(file)?)),
-            false => Ok(Self::Pipe(file)),
+        if file.metadata()?.is_file() {
+            Ok(Self::Ready(unpack(file)?))
+        } else {
+            Ok(Self::Pipe(file))
         }
     }
 

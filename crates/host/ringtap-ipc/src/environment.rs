@@ -12,10 +12,7 @@ use std::path::PathBuf;
 
 /// A variable of the environment, unless this program has more rights than its user.
 pub fn variable(name: &str) -> Option<OsString> {
-    match is_secure() {
-        true => None,
-        false => env::var_os(name),
-    }
+    if is_secure() { None } else { env::var_os(name) }
 }
 
 /// Whether a variable is set to a value other than 0.
@@ -39,9 +36,10 @@ pub fn runtime_folder() -> Option<PathBuf> {
 
 /// The folder for temporary files.
 pub fn temporary_folder() -> PathBuf {
-    match is_secure() {
-        true => "/tmp".into(),
-        false => env::temp_dir(),
+    if is_secure() {
+        "/tmp".into()
+    } else {
+        env::temp_dir()
     }
 }
 

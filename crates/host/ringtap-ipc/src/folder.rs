@@ -319,9 +319,10 @@ impl Folder {
         let found = fstat(&file).map_err(FolderError::system(&path))?;
         require_own(&found, &path)?;
         let is_plain = FileType::from_raw_mode(found.st_mode) == FileType::RegularFile;
-        match is_plain && found.st_nlink == 1 {
-            true => Ok(file.into()),
-            false => Err(FolderError::NotAFile { path }),
+        if is_plain && found.st_nlink == 1 {
+            Ok(file.into())
+        } else {
+            Err(FolderError::NotAFile { path })
         }
     }
 
@@ -339,12 +340,13 @@ impl Folder {
         // The owner of this folder may have put another one under this name.
         let found = fstat(&private.fd).map_err(FolderError::system(&private.path))?;
         let is_ours = found.st_uid == geteuid().as_raw();
-        match is_ours && found.st_mode & 0o077 == 0 {
-            true => Ok(private),
-            false => Err(FolderError::Foreign {
+        if is_ours && found.st_mode & 0o077 == 0 {
+            Ok(private)
+        } else {
+            Err(FolderError::Foreign {
                 path: private.path,
                 uid: found.st_uid,
-            }),
+            })
         }
     }
 
@@ -419,9 +421,10 @@ impl Drop for SocketFile {
 /// which others can write: it could lead to any file. The error is `ELOOP` then: [`FOREIGN_LINK`].
 pub fn link_flags(path: &Path) -> i32 {
     let is_own = || Folder::open(above(path)).is_ok_and(|folder| folder.require_own().is_ok());
-    match geteuid().is_root() && !is_own() {
-        true => OFlags::NOFOLLOW.bits().cast_signed(),
-        false => 0,
+    if geteuid().is_root() && !is_own() {
+        OFlags::NOFOLLOW.bits().cast_signed()
+    } else {
+        0
     }
 }
 
@@ -434,9 +437,10 @@ enum PathStep {
 /// The folder above a path.
 pub(crate) fn above(path: &Path) -> &Path {
     let above = path.parent().unwrap_or(Path::new("/"));
-    match above.as_os_str().is_empty() {
-        true => Path::new("."),
-        false => above,
+    if above.as_os_str().is_empty() {
+        Path::new(".")
+    } else {
+        above
     }
 }
 

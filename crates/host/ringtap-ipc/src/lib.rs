@@ -16,6 +16,7 @@ pub mod rate;
 pub mod socket;
 pub mod subscription;
 pub mod text;
+pub mod thread;
 pub mod time;
 pub mod transport;
 pub mod trusted;

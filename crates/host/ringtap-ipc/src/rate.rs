@@ -72,9 +72,10 @@ impl<K: Eq + Hash> Rates<K> {
             self.due.retain(|_, due| *due > now);
         }
         let is_full = self.due.len() >= MAX_PEERS;
-        let due = match is_full && !self.due.contains_key(&peer) {
-            true => &mut self.others,
-            false => self.due.entry(peer).or_insert(now),
+        let due = if is_full && !self.due.contains_key(&peer) {
+            &mut self.others
+        } else {
+            self.due.entry(peer).or_insert(now)
         };
         *due = (*due).max(now) + self.interval * events;
     }

@@ -135,9 +135,10 @@ impl Socket {
     pub fn inherited(fd: OwnedFd) -> io::Result<Self> {
         let is_ours = sockopt::socket_domain(&fd) == Ok(AddressFamily::UNIX)
             && sockopt::socket_type(&fd) == Ok(SocketType::SEQPACKET);
-        match is_ours {
-            true => Ok(Socket::new(fd)),
-            false => Err(io::ErrorKind::InvalidInput.into()),
+        if is_ours {
+            Ok(Socket::new(fd))
+        } else {
+            Err(io::ErrorKind::InvalidInput.into())
         }
     }
 
@@ -247,9 +248,10 @@ impl Listener {
         let name = path.file_name();
         let name = name.ok_or_else(|| refused(Errno::ISDIR.into()))?;
         let folder = above(&path);
-        let opened = match folder == Path::new(STANDARD_FOLDER) {
-            true => Folder::open_or_create(folder, 0o755),
-            false => Folder::open(folder),
+        let opened = if folder == Path::new(STANDARD_FOLDER) {
+            Folder::open_or_create(folder, 0o755)
+        } else {
+            Folder::open(folder)
         };
         let folder = match opened {
             Ok(folder) => folder,
@@ -340,9 +342,10 @@ fn probe(path: &Path) -> Result<(), Errno> {
     let kind = SocketType::SEQPACKET;
     let socket = socket_with(AddressFamily::UNIX, kind, flags, None)?;
     connect(&socket, &address)?;
-    match Socket::new(socket).is_alive() {
-        true => Ok(()),
-        false => Err(Errno::CONNREFUSED),
+    if Socket::new(socket).is_alive() {
+        Ok(())
+    } else {
+        Err(Errno::CONNREFUSED)
     }
 }
 

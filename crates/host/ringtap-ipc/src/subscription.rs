@@ -199,9 +199,10 @@ impl Wanted {
         }
         let is_ours = packet.sequence >= classified_from
             || self.filter.matches(packet.data, packet.slot().wire_length);
-        match is_ours {
-            true => Recipient::ThisReader,
-            false => Recipient::NoMember,
+        if is_ours {
+            Recipient::ThisReader
+        } else {
+            Recipient::NoMember
         }
     }
 }

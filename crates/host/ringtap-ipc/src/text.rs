@@ -20,9 +20,10 @@ const CUT: char = '…';
 
 /// The text with a replacement character for each character that could change the terminal.
 pub fn clean(text: &str) -> Cow<'_, str> {
-    match text.chars().any(is_hostile) {
-        true => text.chars().map(visible).collect::<String>().into(),
-        false => text.into(),
+    if text.chars().any(is_hostile) {
+        text.chars().map(visible).collect::<String>().into()
+    } else {
+        text.into()
     }
 }
 
@@ -100,9 +101,10 @@ fn cut(mut text: String, most: usize) -> String {
 }
 
 fn visible(c: char) -> char {
-    match is_hostile(c) {
-        true => char::REPLACEMENT_CHARACTER,
-        false => c,
+    if is_hostile(c) {
+        char::REPLACEMENT_CHARACTER
+    } else {
+        c
     }
 }
 

@@ -73,9 +73,10 @@ pub fn open_trusted(path: &Path) -> Result<File, TrustError> {
     let file = open(&found, flags | OFlags::NOCTTY, Mode::empty());
     let file = File::from(file.map_err(|error| failed(error.into()))?);
     let of_file = file.metadata().map_err(failed)?;
-    match of_file.is_file() {
-        true => TrustedUsers::now().check(&found, &of_file).map(|()| file),
-        false => Err(TrustError::NotRegular(path.to_owned())),
+    if of_file.is_file() {
+        TrustedUsers::now().check(&found, &of_file).map(|()| file)
+    } else {
+        Err(TrustError::NotRegular(path.to_owned()))
     }
 }
 
@@ -127,15 +128,17 @@ fn resolve(path: &Path, users: &TrustedUsers) -> Result<PathBuf, TrustError> {
             return Err(failed(rustix::io::Errno::LOOP.into()));
         }
         let target = fs::read_link(&at).map_err(failed)?;
-        at = match target.is_absolute() {
-            true => PathBuf::from("/"),
-            false => at.parent().unwrap_or(&at).to_owned(),
+        at = if target.is_absolute() {
+            PathBuf::from("/")
+        } else {
+            at.parent().unwrap_or(&at).to_owned()
         };
         left.extend(names(&target));
     }
-    match found.is_file() {
-        true => Ok(at),
-        false => Err(TrustError::NotRegular(path.to_owned())),
+    if found.is_file() {
+        Ok(at)
+    } else {
+        Err(TrustError::NotRegular(path.to_owned()))
     }
 }
 
@@ -189,9 +192,10 @@ impl TrustedUsers {
         // A group of the owner's own, as most distributions make one for each user.
         let is_own_group = found.gid() == uid && !has_acl(&path);
         let writers = if is_own_group { 0o002 } else { 0o022 };
-        match found.is_symlink() || is_sticky || mode & writers == 0 {
-            true => Ok(()),
-            false => Err(TrustError::Writable { path, mode }),
+        if found.is_symlink() || is_sticky || mode & writers == 0 {
+            Ok(())
+        } else {
+            Err(TrustError::Writable { path, mode })
         }
     }
 }

@@ -237,9 +237,10 @@ impl VerdictQueue {
     pub fn wake_up(&self) -> Result<(), ReaderGone> {
         self.asleep[0].lower();
         self.doorbell.clear();
-        match self.has_left.load(Relaxed) {
-            true => Err(ReaderGone::Left),
-            false => Ok(()),
+        if self.has_left.load(Relaxed) {
+            Err(ReaderGone::Left)
+        } else {
+            Ok(())
         }
     }
 }

@@ -221,9 +221,10 @@ fn kept_of(asked: CapabilitySet, held: CapabilitySet) -> CapabilitySet {
     // CAP_SYS_ADMIN includes these two.
     let programs = CapabilitySet::BPF | CapabilitySet::PERFMON;
     let lacking = (asked & programs) - held;
-    let stands_in = match lacking.is_empty() {
-        true => CapabilitySet::empty(),
-        false => CapabilitySet::SYS_ADMIN,
+    let stands_in = if lacking.is_empty() {
+        CapabilitySet::empty()
+    } else {
+        CapabilitySet::SYS_ADMIN
     };
     (asked | stands_in) & held
 }

@@ -141,11 +141,12 @@ impl Interface {
     ///
     /// - [`InterfaceError::Down`]: with the command that sets it up.
     pub fn require_up(&self) -> Result<(), InterfaceError> {
-        match self.is_up {
-            true => Ok(()),
-            false => Err(InterfaceError::Down {
+        if self.is_up {
+            Ok(())
+        } else {
+            Err(InterfaceError::Down {
                 name: self.name.clone(),
-            }),
+            })
         }
     }
 

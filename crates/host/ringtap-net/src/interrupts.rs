@@ -145,9 +145,10 @@ impl Setting {
     }
 
     fn put_back_in(&self, files: &Files) -> io::Result<()> {
-        match self.is_usual() {
-            true => write(&files.of(&self.name), &self.text),
-            false => Err(io::ErrorKind::InvalidInput.into()),
+        if self.is_usual() {
+            write(&files.of(&self.name), &self.text)
+        } else {
+            Err(io::ErrorKind::InvalidInput.into())
         }
     }
 }
@@ -199,9 +200,10 @@ impl Interrupts {
             changed: Vec::new(),
             notes: Vec::new(),
         };
-        let threads = match steering.threaded {
-            true => steered.thread(files, interface, keep)?,
-            false => Vec::new(),
+        let threads = if steering.threaded {
+            steered.thread(files, interface, keep)?
+        } else {
+            Vec::new()
         };
         let Some(cpu) = steering.cpu else {
             return Ok(steered);

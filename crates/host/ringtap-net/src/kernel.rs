@@ -108,9 +108,10 @@ pub fn require(feature: Feature) -> Result<(), TooOld> {
 }
 
 fn require_in(feature: Feature, running: Version) -> Result<(), TooOld> {
-    match running >= feature.since() {
-        true => Ok(()),
-        false => Err(TooOld { feature, running }),
+    if running >= feature.since() {
+        Ok(())
+    } else {
+        Err(TooOld { feature, running })
     }
 }
 

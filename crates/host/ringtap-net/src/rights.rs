@@ -102,9 +102,10 @@ impl Rights {
     }
 
     fn lacks(&self, needed: CapabilitySet) -> CapabilitySet {
-        let implied = match self.held.contains(CapabilitySet::SYS_ADMIN) {
-            true => CapabilitySet::BPF | CapabilitySet::PERFMON,
-            false => CapabilitySet::empty(),
+        let implied = if self.held.contains(CapabilitySet::SYS_ADMIN) {
+            CapabilitySet::BPF | CapabilitySet::PERFMON
+        } else {
+            CapabilitySet::empty()
         };
         needed - self.held - implied
     }

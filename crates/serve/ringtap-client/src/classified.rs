@@ -114,9 +114,10 @@ impl Batch {
     pub fn packets(&self) -> Packets<'_> {
         let lane = self.inner.lane.index();
         Packets {
-            inner: match self.is_for_others {
-                true => self.inner.no_packets(),
-                false => self.inner.packets(),
+            inner: if self.is_for_others {
+                self.inner.no_packets()
+            } else {
+                self.inner.packets()
             },
             wanted: &self.wanted,
             classified_from: self.wanted.classified_from(lane),

@@ -53,9 +53,10 @@ impl Distance {
     /// Time until the next look, if it must wait.
     #[inline]
     pub(crate) fn left(&self) -> Option<Duration> {
-        match self.waits {
-            true => self.pause.checked_sub(self.looked.elapsed()),
-            false => None,
+        if self.waits {
+            self.pause.checked_sub(self.looked.elapsed())
+        } else {
+            None
         }
     }
 }

@@ -60,9 +60,10 @@ impl Hold {
     /// Time until the reader looks again, if nothing wakes it before. A hub that moves its horizon
     /// need not wake readers.
     pub(crate) fn look_again_in(self) -> Duration {
-        match self.has_horizon {
-            true => self.left.min(HELD_PAUSE),
-            false => self.left,
+        if self.has_horizon {
+            self.left.min(HELD_PAUSE)
+        } else {
+            self.left
         }
     }
 }

@@ -282,9 +282,10 @@ impl Receiver {
         if self.distance.left().is_some() {
             return Ok(Next::Empty);
         }
-        let batch = match self.merge.is_some() {
-            true => self.in_order_of_time()?,
-            false => self.in_turn()?,
+        let batch = if self.merge.is_some() {
+            self.in_order_of_time()?
+        } else {
+            self.in_turn()?
         };
         match batch {
             Some(batch) => {
@@ -293,9 +294,10 @@ impl Receiver {
                 Ok(Next::Batch(batch))
             }
             None if self.is_over() => Ok(Next::Ended),
-            None if self.hub_left && self.holds.is_none() => Err(match self.control.is_agent() {
-                true => ReceiveError::AgentLeft,
-                false => ReceiveError::HubLeft,
+            None if self.hub_left && self.holds.is_none() => Err(if self.control.is_agent() {
+                ReceiveError::AgentLeft
+            } else {
+                ReceiveError::HubLeft
             }),
             None => {
                 self.distance.end();

@@ -242,9 +242,10 @@ impl Waiter {
                 let what = events.fold(0, |all, one| all | one.data.u64());
                 // The set may have more events than were taken.
                 self.rang |= what & DOORBELL != 0 || found == MAX_EVENTS;
-                Ok(Some(match what & HANG_UP != 0 {
-                    true => Waited::HungUp,
-                    false => Waited::Look,
+                Ok(Some(if what & HANG_UP != 0 {
+                    Waited::HungUp
+                } else {
+                    Waited::Look
                 }))
             }
             Err(error) => Err(error.into()),

@@ -296,10 +296,11 @@ impl SourceCapture {
         let mut counts = self.source.counts();
         let classified: Vec<_> = counts.lanes.iter().map(|lane| lane.captured).collect();
         for lane in &mut counts.lanes {
-            match from_the_first {
-                true => *lane = LaneCounts::default(),
+            if from_the_first {
+                *lane = LaneCounts::default();
+            } else {
                 // A packet that is being captured now belongs to the subscription.
-                false => lane.offered = lane.settled(),
+                lane.offered = lane.settled();
             }
         }
         if from_the_first {

@@ -302,9 +302,10 @@ impl Engine {
         let ignored_for = self.doorbell_budget.ignored_for();
         let listens = sources && ignored_for.is_zero();
         let mut fds = vec![self.event.as_fd()];
-        let timeout = match sources && !listens {
-            true => Some(timeout.map_or(ignored_for, |timeout| timeout.min(ignored_for))),
-            false => timeout,
+        let timeout = if sources && !listens {
+            Some(timeout.map_or(ignored_for, |timeout| timeout.min(ignored_for)))
+        } else {
+            timeout
         };
         if listens {
             fds.push(self.doorbells.as_fd());

@@ -11,6 +11,7 @@ use ringtap_ipc::event::Event;
 use ringtap_ipc::peer::Peer;
 use ringtap_ipc::protocol::{BridgeStatus, ConfigurationStatus, HubStatus, Refused, Snapshot};
 use ringtap_ipc::subscription::{Subscription, SubscriptionId, SubscriptionRequest, Wanted};
+use ringtap_ipc::thread::join;
 use ringtap_pool::source::Source;
 use ringtap_pool::wake::Signal;
 
@@ -400,7 +401,7 @@ impl Drop for Hub {
     fn drop(&mut self) {
         self.handle.send(|control| control.is_ending = true);
         if let Some(thread) = self.thread.take() {
-            let _panicked = thread.join();
+            join(thread);
         }
     }
 }

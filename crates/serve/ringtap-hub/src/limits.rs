@@ -168,9 +168,10 @@ impl Limits {
     pub(crate) fn check_alone(&self, filter: &Program) -> Result<FilterTime, TooMuchWork> {
         let time = filter.longest_time().ok_or(TooMuchWork::Loops)?;
         let limit = FilterTime::from_percent(self.filter_percent.get());
-        match time <= limit {
-            true => Ok(time),
-            false => Err(TooMuchWork::One { time, limit }),
+        if time <= limit {
+            Ok(time)
+        } else {
+            Err(TooMuchWork::One { time, limit })
         }
     }
 

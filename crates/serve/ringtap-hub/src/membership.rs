@@ -180,9 +180,10 @@ impl Membership {
         let of_user = to_u32(members.filter(of_user).count());
         // A few users together leave bits for others, unless one user may have all.
         let most = self.limits.mask_bits_per_user.get();
-        let left = match most < OWN_BITS {
-            true => to_u32(free_bits.clone().count()),
-            false => most,
+        let left = if most < OWN_BITS {
+            to_u32(free_bits.clone().count())
+        } else {
+            most
         };
         let may_have_bit = user.is_none() || of_user < most.min(2 * left);
         let one = self.groups.iter_mut().find(|one| one.group.name == name);

@@ -149,13 +149,12 @@ fn make_pool(
 ) -> io::Result<(PrivatePool, Endpoint, Vec<Reclaimable>)> {
     let geometry = sizes(endpoint.pool.geometry(), pool_bytes)?;
     let mut reclaimable = Vec::new();
-    let pool = match for_other_user {
-        true => {
-            let (pool, memory) = SealedPool::for_other_user(geometry)?;
-            reclaimable.push(memory);
-            pool
-        }
-        false => SealedPool::create(geometry)?,
+    let pool = if for_other_user {
+        let (pool, memory) = SealedPool::for_other_user(geometry)?;
+        reclaimable.push(memory);
+        pool
+    } else {
+        SealedPool::create(geometry)?
     };
     let memory = SharedMemory::create(control_bytes(pool.readable.geometry()))?;
     reclaimable.push(memory.reclaimable()?);

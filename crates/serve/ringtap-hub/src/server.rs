@@ -25,6 +25,7 @@ use ringtap_ipc::event::{Event, readable_among};
 use ringtap_ipc::peer::Peer;
 use ringtap_ipc::rate::Rates;
 use ringtap_ipc::socket::Listener;
+use ringtap_ipc::thread::join;
 use ringtap_ipc::transport::{MAX_BYTES, Transport as _};
 use ringtap_ipc::verdict::VerdictChannel;
 use ringtap_pool::wake::Signal;
@@ -117,7 +118,7 @@ impl Drop for Server {
     fn drop(&mut self) {
         self.closing.signal();
         if let Some(thread) = self.thread.take() {
-            let _panicked = thread.join();
+            join(thread);
         }
     }
 }
@@ -144,9 +145,10 @@ impl Acceptor {
         let mut timeouts = Vec::new();
         let pause = self.accepts_from.saturating_duration_since(now);
         let accepts = pause.is_zero();
-        match accepts {
-            true => fds.push(self.listener.as_fd()),
-            false => timeouts.push(pause),
+        if accepts {
+            fds.push(self.listener.as_fd())
+        } else {
+            timeouts.push(pause)
         }
         let first = fds.len();
         let mut polled = Vec::with_capacity(self.connections.len());
@@ -288,9 +290,10 @@ impl Acceptor {
             return UserClass::Own;
         }
         let is_viewer = self.options.viewers.allows(peer, hub_uid);
-        match is_viewer || self.hub.may_attach(peer) {
-            true => UserClass::Member,
-            false => UserClass::Stranger,
+        if is_viewer || self.hub.may_attach(peer) {
+            UserClass::Member
+        } else {
+            UserClass::Stranger
         }
     }
 }

@@ -8,6 +8,7 @@ use std::sync::mpsc::{self, Receiver, Sender, TryRecvError};
 use std::thread::JoinHandle;
 
 use ringtap_filter::{Place, Rule, Rules};
+use ringtap_ipc::thread::join;
 use ringtap_pool::source::{Facts, LossUpdate, RuleLoader, Source, SourceError};
 use ringtap_pool::view::Pool;
 use ringtap_pool::wake::Signal;
@@ -164,7 +165,7 @@ impl Drop for LoaderThread {
     fn drop(&mut self) {
         self.rules = None;
         if let Some(thread) = self.thread.take() {
-            let _panicked = thread.join();
+            join(thread);
         }
     }
 }

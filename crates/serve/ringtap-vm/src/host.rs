@@ -188,15 +188,16 @@ impl HostGroups {
         };
         let parts = (0..).zip(&options.groups).map(part).collect::<Option<_>>();
         let parts = parts.ok_or_else(|| io::Error::from(io::ErrorKind::InvalidInput))?;
-        let source = match options.in_place {
-            false => None,
-            true => match SourcePool::plug(vm, options) {
+        let source = if options.in_place {
+            match SourcePool::plug(vm, options) {
                 Ok(plugged) => Some(plugged),
                 Err(reason) => {
                     report(format!("packets are copied, not read in place: {reason}"));
                     None
                 }
-            },
+            }
+        } else {
+            None
         };
         let mut devices = vec![("pool", pool), ("control", control.clone())];
         let source = source.map(|(source, device)| {

@@ -244,14 +244,15 @@ pub enum MessageError {
 /// [`MessageError::TooLong`].
 pub fn pack(message: &impl Serialize, request: u32) -> Result<ApplicationMessage, MessageError> {
     let payload = encode(message);
-    match payload.len() <= MAX_PAYLOAD_BYTES {
-        true => Ok(ApplicationMessage {
+    if payload.len() <= MAX_PAYLOAD_BYTES {
+        Ok(ApplicationMessage {
             application: APPLICATION,
             kind: VERSION,
             request,
             payload,
-        }),
-        false => Err(MessageError::TooLong(payload.len())),
+        })
+    } else {
+        Err(MessageError::TooLong(payload.len()))
     }
 }
 

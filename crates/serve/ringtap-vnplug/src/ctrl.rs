@@ -110,9 +110,10 @@ impl Channel {
 
     /// The port, for a sleep until [`Channel::exchange`] can do something.
     pub(crate) fn poll(&self) -> PollFd<'_> {
-        let flags = match self.outgoing.is_empty() {
-            true => PollFlags::IN,
-            false => PollFlags::IN | PollFlags::OUT,
+        let flags = if self.outgoing.is_empty() {
+            PollFlags::IN
+        } else {
+            PollFlags::IN | PollFlags::OUT
         };
         PollFd::new(&self.port, flags)
     }

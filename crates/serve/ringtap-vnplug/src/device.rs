@@ -256,9 +256,10 @@ impl ApplicationMemory {
     /// [`DeviceKind::Bulk`].
     #[must_use]
     pub fn part(&self, at: usize, bytes: usize) -> Option<Region> {
-        match at.checked_add(bytes)? <= self.bytes() {
-            true => self.mapping.part(self.known.start() + at, bytes),
-            false => None,
+        if at.checked_add(bytes)? <= self.bytes() {
+            self.mapping.part(self.known.start() + at, bytes)
+        } else {
+            None
         }
     }
 

@@ -45,9 +45,12 @@ impl MirrorPlan {
     pub(super) fn new(bytes: u64, lanes: u32, frame_bytes: u32) -> Result<Self, GeometryError> {
         let (cell, needs_several) = cell_for(frame_bytes);
         let chunks = |chunk: u32| bytes / u64::from(chunk) / u64::from(lanes.max(1));
-        let layout = |chunk| match needs_several {
-            true => CellLayout::new(chunk, Cell::aligned(cell), cell, 0),
-            false => CellLayout::new(chunk, Cell::aligned(cell), 0, cell),
+        let layout = |chunk| {
+            if needs_several {
+                CellLayout::new(chunk, Cell::aligned(cell), cell, 0)
+            } else {
+                CellLayout::new(chunk, Cell::aligned(cell), 0, cell)
+            }
         };
         let is_enough = |layout: CellLayout| layout.count * CHUNKS_LEFT >= LEAST;
         let mut chunk = MAX_CHUNK_SIZE;
@@ -59,9 +62,10 @@ impl MirrorPlan {
         let count = u64::from(lanes) * chunks(chunk).max(least) + 1;
         let count = to_u32(count);
         // A copied frame must fit beside the slots.
-        let most = match needs_several {
-            true => layout.first.saturating_sub(64 + 32),
-            false => cell,
+        let most = if needs_several {
+            layout.first.saturating_sub(64 + 32)
+        } else {
+            cell
         };
         Ok(MirrorPlan {
             geometry: Geometry::contiguous(chunk, count, lanes, most)?,

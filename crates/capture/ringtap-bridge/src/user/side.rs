@@ -98,9 +98,10 @@ pub(super) fn bind(
     notes: &mut Vec<String>,
 ) -> Result<BothWays, CaptureError> {
     let (_, needs_several) = cell_for(side.interface.largest_frame_bytes());
-    let several = match needs_several {
-        true => Flags::XDP_USE_SG,
-        false => Flags::empty(),
+    let several = if needs_several {
+        Flags::XDP_USE_SG
+    } else {
+        Flags::empty()
     };
     let wanted = |mode| SocketSettings {
         interface: side.interface.index,

@@ -35,9 +35,10 @@ impl KernelMeter {
         shape: MeterShape,
         config: &MeterConfig,
     ) -> Result<(Self, Vec<OwnedFd>), CaptureError> {
-        let arriving = match hook.is_xdp() {
-            true => "rt_meter_xdp",
-            false => "rt_meter_rx",
+        let arriving = if hook.is_xdp() {
+            "rt_meter_xdp"
+        } else {
+            "rt_meter_rx"
         };
         let mut names = Vec::new();
         names.extend(direction.arriving().then_some(arriving));

@@ -93,9 +93,10 @@ impl WireTimes {
 
 impl WireUnit {
     fn of(rate: u64) -> Self {
-        match PS_PER_SECOND.is_multiple_of(rate) {
-            true => WireUnit::Exact(PS_PER_SECOND / rate),
-            false => WireUnit::PerSecond(rate),
+        if PS_PER_SECOND.is_multiple_of(rate) {
+            WireUnit::Exact(PS_PER_SECOND / rate)
+        } else {
+            WireUnit::PerSecond(rate)
         }
     }
 }

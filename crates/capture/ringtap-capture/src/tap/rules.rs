@@ -114,13 +114,14 @@ impl TapRules {
     /// Locks the links; fails if the tap is stopped.
     fn links_in_use(&self) -> Result<MutexGuard<'_, LinkSet>, SourceError> {
         let links = self.links.lock();
-        match links.capturing.is_empty() {
-            false => Ok(links),
-            true => Err(format!(
+        if links.capturing.is_empty() {
+            Err(format!(
                 "{}: the tap was stopped and accepts no rules",
                 self.interface
             )
-            .into()),
+            .into())
+        } else {
+            Ok(links)
         }
     }
 

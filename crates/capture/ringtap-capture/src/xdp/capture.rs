@@ -186,9 +186,10 @@ impl LaneCapture {
             None => 0,
             Some(_) => flag::VLAN_RESTORED,
         };
-        let (time_ns, clock) = match stamp.is_nic_time {
-            true => (stamp.time_ns, flag::NIC_TIME),
-            false => (self.host_time_ns(stamp.time_ns), 0),
+        let (time_ns, clock) = if stamp.is_nic_time {
+            (stamp.time_ns, flag::NIC_TIME)
+        } else {
+            (self.host_time_ns(stamp.time_ns), 0)
         };
         PacketMeta {
             time_ns,

@@ -53,9 +53,10 @@ impl QueueFilters {
     fn fit(&mut self, filters: &[Filter], limits: VerifierLimits) -> bool {
         let mut sum = FilterCost::default();
         filters.iter().all(|filter| {
-            let cost = match filter.takes_everything() {
-                true => return false,
-                false => self.trials.cost(filter, &[FilterHook::Xdp], limits),
+            let cost = if filter.takes_everything() {
+                return false;
+            } else {
+                self.trials.cost(filter, &[FilterHook::Xdp], limits)
             };
             match cost {
                 Ok(Ok(cost)) => {

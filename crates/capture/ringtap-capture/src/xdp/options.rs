@@ -134,9 +134,10 @@ impl XdpPlan {
             device: interface.name.clone(),
             reason,
         })?;
-        let most = match needs_several {
-            true => aligned.first.min(staggered.first).saturating_sub(64 + 32),
-            false => cell - HEADROOM,
+        let most = if needs_several {
+            aligned.first.min(staggered.first).saturating_sub(64 + 32)
+        } else {
+            cell - HEADROOM
         };
         geometry.snap_length = match options.snap_length {
             0 => most,

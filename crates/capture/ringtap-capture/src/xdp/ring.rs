@@ -247,9 +247,10 @@ impl Transmit {
     pub fn push(&mut self, piece: RingPiece) {
         let at = self.ring.place(self.next, DESCRIPTOR_WORDS);
         self.ring.entries[at].store(piece.address, Relaxed);
-        let options = match piece.goes_on {
-            true => XdpDescOptions::XDP_PKT_CONTD.bits(),
-            false => 0,
+        let options = if piece.goes_on {
+            XdpDescOptions::XDP_PKT_CONTD.bits()
+        } else {
+            0
         };
         let word = u64::from(piece.length) | u64::from(options) << 32;
         self.ring.entries[at + 1].store(word, Relaxed);

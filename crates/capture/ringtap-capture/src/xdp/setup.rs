@@ -166,9 +166,10 @@ fn sockets(
     notes: &mut Vec<String>,
 ) -> Result<(Vec<Bound>, CellLayout), CaptureError> {
     let is_native = program.hook != Hook::Generic;
-    let several = match plan.needs_several {
-        true => Flags::XDP_USE_SG,
-        false => Flags::empty(),
+    let several = if plan.needs_several {
+        Flags::XDP_USE_SG
+    } else {
+        Flags::empty()
     };
     let attempt = |mode, layout: CellLayout| {
         let wanted = SocketSettings {

@@ -202,9 +202,10 @@ fn open(wanted: &SocketSettings, umem: Umem<'_>) -> io::Result<XskSocket> {
                 len: memory.bytes,
                 chunk_size: wanted.cell.size,
                 headroom: STAMP_ROOM,
-                flags: match wanted.cell.is_aligned() {
-                    true => XdpUmemRegFlags::empty(),
-                    false => XdpUmemRegFlags::XDP_UMEM_UNALIGNED_CHUNK_FLAG,
+                flags: if wanted.cell.is_aligned() {
+                    XdpUmemRegFlags::empty()
+                } else {
+                    XdpUmemRegFlags::XDP_UMEM_UNALIGNED_CHUNK_FLAG
                 },
                 tx_metadata_len: 0,
             },

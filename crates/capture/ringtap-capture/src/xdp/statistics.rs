@@ -163,9 +163,10 @@ impl LaneState {
         let Ok(told) = socket.lost() else { return };
         let new = told.saturating_sub(self.lost.told);
         self.lost.told = told;
-        match self.is_starved {
-            true => self.lost.pool_full += new,
-            false => self.lost.kernel += new,
+        if self.is_starved {
+            self.lost.pool_full += new
+        } else {
+            self.lost.kernel += new
         }
     }
 

@@ -72,10 +72,8 @@ impl Distributor {
             }
             for (owner, guarantee) in others {
                 let is_limited = self.owners.get(owner).user.is_some();
-                let wanted = match places > if is_limited { of_owner[owner] } else { 0 } {
-                    true => full,
-                    false => LEAST,
-                };
+                let spared = if is_limited { of_owner[owner] } else { 0 };
+                let wanted = if places > spared { full } else { LEAST };
                 if wanted == full {
                     of_owner[owner] += 1;
                     places = places.saturating_sub(1);

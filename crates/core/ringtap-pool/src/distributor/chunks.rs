@@ -161,9 +161,10 @@ impl Chunks {
         if !record.leases.remove(reader) {
             return None;
         }
-        let part = match record.shared.remove(reader) {
-            true => Part::Shared,
-            false => Part::Guarantee,
+        let part = if record.shared.remove(reader) {
+            Part::Shared
+        } else {
+            Part::Guarantee
         };
         let ended = Ended {
             part,

@@ -60,9 +60,10 @@ impl Account {
     /// the same burst, or it did not keep up.
     pub(super) fn why_past_credit(&self, burst: u64) -> Why {
         let (count, of) = self.in_burst;
-        match of == burst && u64::from(count) * 2 >= u64::from(self.held) {
-            true => Why::Burst,
-            false => Why::Credit,
+        if of == burst && u64::from(count) * 2 >= u64::from(self.held) {
+            Why::Burst
+        } else {
+            Why::Credit
         }
     }
 

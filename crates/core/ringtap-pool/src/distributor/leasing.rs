@@ -93,9 +93,10 @@ impl Distributor {
             self.owners.takes(entry.owner, lane, takes);
         } else {
             // A sample leaves chunks out though there is credit.
-            let why = match entry.part(lane, room.may_share).is_some() {
-                true => Why::Credit,
-                false => entry.lanes[lane].why_past_credit(burst),
+            let why = if entry.part(lane, room.may_share).is_some() {
+                Why::Credit
+            } else {
+                entry.lanes[lane].why_past_credit(burst)
             };
             self.lanes[lane].missed.push(Missed { reader, from, why });
         }

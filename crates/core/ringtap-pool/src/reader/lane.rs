@@ -138,9 +138,10 @@ impl ReaderLane {
     /// Takes the packets missed before this chunk.
     #[inline]
     pub(super) fn missed_before(&mut self, chunk: ChunkId) -> MissedCounts {
-        match self.has_missed {
-            true => self.noted_before(chunk),
-            false => MissedCounts::NONE,
+        if self.has_missed {
+            self.noted_before(chunk)
+        } else {
+            MissedCounts::NONE
         }
     }
 

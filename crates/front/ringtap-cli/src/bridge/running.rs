@@ -36,12 +36,11 @@ impl RunningBridge {
     ) -> Result<Self> {
         let compiled = groups.iter().map(|group| group.compile(&ethernet()));
         let compiled = compiled.collect::<Result<_>>()?;
-        let listener = match groups.is_empty() {
-            true => None,
-            false => {
-                raise_descriptor_limit();
-                Some(Listener::bind(socket)?)
-            }
+        let listener = if groups.is_empty() {
+            None
+        } else {
+            raise_descriptor_limit();
+            Some(Listener::bind(socket)?)
         };
         let mut running = RunningBridge {
             bridge: Bridge::open(options)?,

@@ -80,9 +80,10 @@ impl<'a> Table<'a> {
 
     /// Prints a last line, unless the line before is less than half an interval old.
     pub(super) fn last_line(&mut self, sender: SendCounters) -> Result<()> {
-        match self.last.0.elapsed() < INTERVAL / 2 {
-            true => Ok(()),
-            false => self.line(sender),
+        if self.last.0.elapsed() < INTERVAL / 2 {
+            Ok(())
+        } else {
+            self.line(sender)
         }
     }
 }

@@ -14,9 +14,10 @@ pub(super) fn begin(standing: Standing, device: &str, seconds: u64, file: &str) 
         Standing::AsBefore => "a network namespace",
         Standing::UserNamespace => "a user and network namespace",
     };
-    let taking = match device.starts_with("tap:") {
-        true => "an XDP program writes them into the pool; the host stack does not get them",
-        false => "AF_PACKET gives them to a thread that copies them into the pool",
+    let taking = if device.starts_with("tap:") {
+        "an XDP program writes them into the pool; the host stack does not get them"
+    } else {
+        "AF_PACKET gives them to a thread that copies them into the pool"
     };
     say(format_args!(
         "network   {TX} -> {RX}, a veth pair in {namespace} that only this process is in\n\
@@ -36,12 +37,13 @@ pub(super) fn begin(standing: Standing, device: &str, seconds: u64, file: &str) 
 /// Compares sent with captured packets, and suggests next steps.
 pub(super) fn end(outcome: &DemoOutcome, sent: &SentCounters, standing: Standing) -> Result<()> {
     let seconds = as_f64(sent.counters.elapsed_ns) / 1e9;
-    let (rate_pps, rate_bps) = match seconds > 0.0 {
-        true => (
+    let (rate_pps, rate_bps) = if seconds > 0.0 {
+        (
             as_f64(sent.counters.sent) / seconds,
             as_f64(sent.counters.wire_bits()) / seconds,
-        ),
-        false => (0.0, 0.0),
+        )
+    } else {
+        (0.0, 0.0)
     };
     say(format_args!(
         "\nSent in {seconds:.1} s: {} packets, {}/s, {} L1.",

@@ -130,9 +130,10 @@ fn merging(name: &str, answers: &DeviceAnswers) -> Vec<Diagnosis> {
             format!("{feature} is on"),
             "the NIC merges packets of a connection: a capture does not see those of the wire",
         );
-        all.push(match switch.is_fixed {
-            true => found,
-            false => found.with(feature_off(name, flag)),
+        all.push(if switch.is_fixed {
+            found
+        } else {
+            found.with(feature_off(name, flag))
         });
     }
     if answers
@@ -167,9 +168,10 @@ fn vlan(name: &str, answers: &DeviceAnswers) -> Option<Diagnosis> {
         "the NIC strips them and the driver does not tell XDP",
         "`tap` uses the tc hook, which is slower than native XDP",
     );
-    Some(match switch.is_fixed {
-        true => found,
-        false => found.with(feature_off(name, "rxvlan")),
+    Some(if switch.is_fixed {
+        found
+    } else {
+        found.with(feature_off(name, "rxvlan"))
     })
 }
 

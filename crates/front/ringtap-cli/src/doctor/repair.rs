@@ -90,9 +90,10 @@ pub(super) fn restore() -> Result<()> {
     let lines: Vec<_> = left
         .map(|one| Ok(serde_json::to_string(one)? + "\n"))
         .collect::<Result<_>>()?;
-    match lines.is_empty() {
-        true => folder.remove(FILE),
-        false => folder.replace(FILE, lines.concat().as_bytes()),
+    if lines.is_empty() {
+        folder.remove(FILE)
+    } else {
+        folder.replace(FILE, lines.concat().as_bytes())
     }
     .context(FILE)?;
     ensure!(

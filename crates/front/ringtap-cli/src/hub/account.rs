@@ -13,9 +13,10 @@ use crate::{print, statuses};
 /// The counters of a source on one line.
 fn source_line(source: &SourceStatus) -> String {
     let sum = total(source).counts;
-    let is_balanced = match source.balanced {
-        true => "balanced",
-        false => "NOT balanced",
+    let is_balanced = if source.balanced {
+        "balanced"
+    } else {
+        "NOT balanced"
     };
     let mut line = format!(
         "{}: {} offered = {} captured + {} filtered + {} without a free chunk + {} lost by the kernel: {is_balanced}",

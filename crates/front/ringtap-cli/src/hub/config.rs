@@ -111,10 +111,7 @@ fn parse(path: &Path, text: &str) -> Result<Config> {
     let file: File = toml::from_str(text).map_err(|error| {
         // toml's own message quotes the line and marks the position.
         let said = error.to_string();
-        let hint = match said.contains("expected a sequence") {
-            true => ": a list is wanted here: [[source]], [[group]] and [[vm]] have two brackets, users = [\"NAME\"]",
-            false => "",
-        };
+        let hint = if said.contains("expected a sequence") { ": a list is wanted here: [[source]], [[group]] and [[vm]] have two brackets, users = [\"NAME\"]" } else { "" };
         anyhow!("{}: {}{hint}", path.display(), said.trim_end())
     })?;
     let text = Text { path, text };

@@ -66,9 +66,10 @@ impl GroupText {
         let filter = ringtap::compile(text, facts).with_context(|| {
             let place = place(&self.places.filter);
             // In `-g NAME:WORD`, WORD may be meant as a balance or as a filter.
-            match self.places.filter.is_none() && !text.contains(' ') {
-                true => format!("{place}: \"{text}\" is no balance, and as a filter"),
-                false => place,
+            if self.places.filter.is_none() && !text.contains(' ') {
+                format!("{place}: \"{text}\" is no balance, and as a filter")
+            } else {
+                place
             }
         })?;
         if let Balance::Program(file) = &self.group.balance {

@@ -28,9 +28,10 @@ impl Medium for File {
     }
 
     fn cut(&self, size_bytes: u64) -> io::Result<()> {
-        match self.metadata()?.is_file() {
-            true => self.set_len(size_bytes),
-            false => Err(io::Error::from(io::ErrorKind::InvalidInput)),
+        if self.metadata()?.is_file() {
+            self.set_len(size_bytes)
+        } else {
+            Err(io::Error::from(io::ErrorKind::InvalidInput))
         }
     }
 }

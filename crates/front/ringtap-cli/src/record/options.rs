@@ -111,9 +111,10 @@ impl FileOptions {
             Some(method) => self.file.trim_end_matches(method.ending()),
             None => &self.file,
         };
-        let by_name = match plain.ends_with(".pcap") {
-            true => Format::Pcap,
-            false => Format::Pcapng,
+        let by_name = if plain.ends_with(".pcap") {
+            Format::Pcap
+        } else {
+            Format::Pcapng
         };
         self.format.unwrap_or(by_name)
     }
@@ -206,11 +207,12 @@ pub(super) fn file_size(given: &str) -> Result<u64, String> {
     let Size(size) = given
         .parse()
         .map_err(|error: SizeError| error.to_string())?;
-    match size < SMALLEST_FILE {
-        true => Err(format!(
+    if size < SMALLEST_FILE {
+        Err(format!(
             "{size} bytes are too few for a file (at least 10kB): {size}MB?"
-        )),
-        false => Ok(size),
+        ))
+    } else {
+        Ok(size)
     }
 }
 

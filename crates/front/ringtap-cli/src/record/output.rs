@@ -169,12 +169,13 @@ impl Output {
 
     /// Fails if no program reads the bytes, as far as the system knows.
     pub(super) fn require_a_reader(&self) -> Result<(), WriteError> {
-        match self.medium.is_read() {
-            true => Ok(()),
-            false => Err(WriteError::Closed {
+        if self.medium.is_read() {
+            Ok(())
+        } else {
+            Err(WriteError::Closed {
                 file: self.name.clone(),
                 packets: self.written.totals.packets,
-            }),
+            })
         }
     }
 

@@ -145,11 +145,12 @@ impl Writer {
             packets: 1,
             wire_bytes: packet.wire_length.into(),
         });
-        let is_full = self.output.size_bytes() >= self.max_bytes
-            || self.output.packets() >= self.max_packets;
-        match is_full {
-            true => Ok(self.full()),
-            false => Ok(FileNext::Continue),
+        let is_full =
+            self.output.size_bytes() >= self.max_bytes || self.output.packets() >= self.max_packets;
+        if is_full {
+            Ok(self.full())
+        } else {
+            Ok(FileNext::Continue)
         }
     }
 
@@ -165,17 +166,19 @@ impl Writer {
     #[cold]
     fn full(&self) -> FileNext {
         let files = self.options.stop_at.files.map_or(u64::MAX, u64::from);
-        match self.is_series() && self.files < files {
-            true => FileNext::Rotate,
-            false => FileNext::Stop,
+        if self.is_series() && self.files < files {
+            FileNext::Rotate
+        } else {
+            FileNext::Stop
         }
     }
 
     /// Flushes packets that have waited long. Call this often, also while no packets arrive.
     pub(crate) fn tick(&mut self, now_ns: u64) -> Result<FileNext, WriteError> {
-        let interval_ns = match self.options.packet_buffered || self.options.file == "-" {
-            true => 0,
-            false => FLUSH_NS,
+        let interval_ns = if self.options.packet_buffered || self.options.file == "-" {
+            0
+        } else {
+            FLUSH_NS
         };
         if now_ns.saturating_sub(self.flushed_ns) >= interval_ns {
             self.flushed_ns = now_ns;
@@ -329,10 +332,11 @@ pub(super) fn append(buffer: &mut Vec<u8>, packet: &FilePacket<'_>, format: Form
 fn require_one_link_type(file: &str, interfaces: &[FileInterface]) -> Result<(), WriteError> {
     let mut types = interfaces.iter().map(|interface| interface.link_type);
     let first = types.next();
-    match types.all(|other| Some(other) == first) {
-        true => Ok(()),
-        false => Err(WriteError::LinkTypes {
+    if types.all(|other| Some(other) == first) {
+        Ok(())
+    } else {
+        Err(WriteError::LinkTypes {
             file: file.to_owned(),
-        }),
+        })
     }
 }

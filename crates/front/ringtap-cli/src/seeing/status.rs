@@ -59,9 +59,10 @@ pub(crate) fn run(args: &StatusArgs) -> Result<ExitCode> {
             r#type: "status",
             status: connection.status()?,
         };
-        let text = match pretty {
-            true => serde_json::to_string_pretty(&status)?,
-            false => serde_json::to_string(&status)?,
+        let text = if pretty {
+            serde_json::to_string_pretty(&status)?
+        } else {
+            serde_json::to_string(&status)?
         };
         match print::write(&text) {
             // The program that reads the pipe needs no more.

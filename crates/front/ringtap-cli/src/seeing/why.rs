@@ -57,27 +57,30 @@ pub(crate) fn run(args: &WhyArgs) -> Result<ExitCode> {
     let now = connection.status()?;
     let here = is_here(&connection, now.pid);
     let answer = explain(&before, &now, &|pid| here && is_stopped(pid));
-    let text = match args.json {
-        true => serde_json::to_string(&answer)?,
-        false => lines(&answer),
+    let text = if args.json {
+        serde_json::to_string(&answer)?
+    } else {
+        lines(&answer)
     };
     match print::write(&text) {
         Err(error) if error.kind() == ErrorKind::BrokenPipe => {}
         printed => printed?,
     }
-    Ok(match answer.is_bad {
-        true => ExitCode::from(statuses::FOUND),
-        false => ExitCode::SUCCESS,
+    Ok(if answer.is_bad {
+        ExitCode::from(statuses::FOUND)
+    } else {
+        ExitCode::SUCCESS
     })
 }
 
 /// The answer as text; on a terminal, wrapped to its width.
 fn lines(answer: &Explanation) -> String {
-    let width = match io::stdout().is_terminal() {
-        true => terminal::size()
+    let width = if io::stdout().is_terminal() {
+        terminal::size()
             .ok()
-            .map(|(columns, _)| usize::from(columns)),
-        false => None,
+            .map(|(columns, _)| usize::from(columns))
+    } else {
+        None
     };
     let sentences = answer.sentences();
     let lines = sentences.iter().map(|sentence| match width {

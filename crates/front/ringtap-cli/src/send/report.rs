@@ -60,16 +60,17 @@ impl Report {
     pub(super) fn line(&mut self, now: SendCounters) -> io::Result<()> {
         let rates = rates(now, self.before);
         self.before = now;
-        let text = match self.is_json {
-            true => self.json(now, &rates, false)?,
-            false => format!(
+        let text = if self.is_json {
+            self.json(now, &rates, false)?
+        } else {
+            format!(
                 "{:>8.1} s {:>14} packets/s {:>12} L1 {:>16} sent {:>10} refused",
                 seconds(now.elapsed_ns),
                 grouped(rounded(rates.pps)),
                 bits_per_second(rates.bps),
                 grouped(now.sent),
                 grouped(now.refused),
-            ),
+            )
         };
         print::write(text)
     }
@@ -86,9 +87,10 @@ impl Report {
 
     fn totals(&self, now: SendCounters, is_final: bool) -> io::Result<String> {
         let rates = rates(now, SendCounters::default());
-        match self.is_json {
-            true => self.json(now, &rates, is_final),
-            false => Ok(self.summary(now, &rates)),
+        if self.is_json {
+            self.json(now, &rates, is_final)
+        } else {
+            Ok(self.summary(now, &rates))
         }
     }
 
@@ -136,9 +138,12 @@ impl Report {
 
 fn rates(now: SendCounters, before: SendCounters) -> SendRates {
     let elapsed_s = seconds(now.elapsed_ns.saturating_sub(before.elapsed_ns));
-    let per_second = |amount: u64| match elapsed_s > 0.0 {
-        true => as_f64(amount) / elapsed_s,
-        false => 0.0,
+    let per_second = |amount: u64| {
+        if elapsed_s > 0.0 {
+            as_f64(amount) / elapsed_s
+        } else {
+            0.0
+        }
     };
     SendRates {
         pps: per_second(now.sent.saturating_sub(before.sent)),

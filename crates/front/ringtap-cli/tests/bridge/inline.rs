@@ -32,9 +32,10 @@ fn ends_having_dropped(bridge: Running, wanted: bool, case: &str) {
 
 /// Whether a ping is answered: where it should be, after as long as it may take.
 fn is_answered(wire: &Wire, should: bool) -> bool {
-    let answered = match should {
-        true => wire.ping(&wire.left, "10.9.0.2", 1, 56),
-        false => wire.ping_in_vain(&wire.left, "10.9.0.2", 1, 56),
+    let answered = if should {
+        wire.ping(&wire.left, "10.9.0.2", 1, 56)
+    } else {
+        wire.ping_in_vain(&wire.left, "10.9.0.2", 1, 56)
     };
     answered == 1
 }

@@ -26,18 +26,15 @@ fn root() -> PathBuf {
 fn library(folder: &TempDir, source: &str) -> PathBuf {
     let source = root().join(source);
     let output = folder.path().join("library.so");
-    let mut command = match source.extension().is_some_and(|of| of == "rs") {
-        true => {
-            let mut rustc = Command::new("rustc");
-            rustc.args(["-O", "--edition", "2024", "--crate-type", "cdylib"]);
-            rustc
-        }
-        false => {
-            let mut cc = Command::new("cc");
-            cc.args(["-shared", "-fPIC", "-Wall", "-Wextra", "-Werror", "-I"]);
-            cc.arg(root().join("crates/front/ringtap-probe/include"));
-            cc
-        }
+    let mut command = if source.extension().is_some_and(|of| of == "rs") {
+        let mut rustc = Command::new("rustc");
+        rustc.args(["-O", "--edition", "2024", "--crate-type", "cdylib"]);
+        rustc
+    } else {
+        let mut cc = Command::new("cc");
+        cc.args(["-shared", "-fPIC", "-Wall", "-Wextra", "-Werror", "-I"]);
+        cc.arg(root().join("crates/front/ringtap-probe/include"));
+        cc
     };
     command.arg(&source).arg("-o").arg(&output);
     let _built = Running::start(command).wait(LIMIT).success();

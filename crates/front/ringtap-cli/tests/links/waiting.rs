@@ -89,17 +89,14 @@ fn a_machine_that_boots_with_a_late_interface_records_its_packets() {
         let boot = Boot::new("links_boot", &source);
         let file = boot.path("all.pcapng");
         // Whichever order the machine starts them in.
-        let (hub, recorder) = match hub_first {
-            true => {
-                let hub = boot.hub();
-                boot.until_notified("READY=1");
-                (hub, boot.record(&file))
-            }
-            false => {
-                let recorder = boot.record(&file);
-                recorder.wait_for_stderr("no hub is running", LIMIT);
-                (boot.hub(), recorder)
-            }
+        let (hub, recorder) = if hub_first {
+            let hub = boot.hub();
+            boot.until_notified("READY=1");
+            (hub, boot.record(&file))
+        } else {
+            let recorder = boot.record(&file);
+            recorder.wait_for_stderr("no hub is running", LIMIT);
+            (boot.hub(), recorder)
         };
         hub.wait_for_stderr("waiting: no interface \"rx0\" here", LIMIT);
         recorder.wait_for_stderr("waiting: the hub waits: no interface \"rx0\"", LIMIT);

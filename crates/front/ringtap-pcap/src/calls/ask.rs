@@ -35,10 +35,7 @@ on_handle! {
     fn pcap_file(p) -> *mut FILE => |_handle| ptr::null_mut();
     fn pcap_get_required_select_timeout(p) -> *const timeval => |_handle| ptr::null();
     fn pcap_fileno(p) -> c_int => |handle| descriptor(&handle);
-    fn pcap_get_selectable_fd(p) -> c_int => |handle| match environment::is_set("RINGTAP_NO_SELECT") {
-        true => ERROR,
-        false => descriptor(&handle),
-    };
+    fn pcap_get_selectable_fd(p) -> c_int => |handle| if environment::is_set("RINGTAP_NO_SELECT") { ERROR } else { descriptor(&handle) };
     fn pcap_getnonblock(p, errbuf: *mut c_char) -> c_int => |handle| {
         let on = handle.with_capture(|capture| Ok(capture.nonblock().into()));
         if on == ERROR {
@@ -55,13 +52,10 @@ on_handle! {
         }
         Ok(0)
     });
-    fn pcap_can_set_rfmon(p) -> c_int => |handle| match is_plain(&handle) {
-        true => real_handle(&handle).map_or(0, |real| {
+    fn pcap_can_set_rfmon(p) -> c_int => |handle| if is_plain(&handle) { real_handle(&handle).map_or(0, |real| {
             // SAFETY: an open handle.
             unsafe { (real.functions.pcap_can_set_rfmon)(real.p) }
-        }),
-        false => 0,
-    };
+        }) } else { 0 };
     fn pcap_list_tstamp_types(p, list: *mut *mut c_int) -> c_int => |handle| {
         if !is_plain(&handle) && has_nic_stamps(&handle) {
             // SAFETY: the list is a place for a pointer, by libpcap's manual.
@@ -131,13 +125,14 @@ unsafe fn give_list(numbers: &[c_int], list: *mut *mut c_int) -> c_int {
 /// A handle of the real library for the same device if that library may open it, otherwise without a
 /// device and with the same link type.
 pub(super) fn real_handle(handle: &PcapHandle) -> Option<RealHandle> {
-    let real = match is_plain(handle) {
-        true => RealHandle::create(handle.settings().source.as_deref().unwrap_or_default()),
-        false => RealHandle::dead(
+    let real = if is_plain(handle) {
+        RealHandle::create(handle.settings().source.as_deref().unwrap_or_default())
+    } else {
+        RealHandle::dead(
             handle.capture().map_or(1, |capture| capture.dlt),
             65_535,
             false,
-        ),
+        )
     };
     real.ok()
 }

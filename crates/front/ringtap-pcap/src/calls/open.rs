@@ -158,10 +158,11 @@ pub unsafe extern "C" fn pcap_close(p: *mut Pcap) {
         if p.is_null() {
             return;
         }
-        let real = match handles::is_ours(p) {
+        let real = if handles::is_ours(p) {
             // Does nothing for a handle that was closed before.
-            true => handles::remove(p).and_then(|(_handle, real)| real),
-            false => Some(p),
+            handles::remove(p).and_then(|(_handle, real)| real)
+        } else {
+            Some(p)
         };
         if let (Some(real), Ok(functions)) = (real, real::functions()) {
             // SAFETY: the real library's handle, as the caller guarantees.

@@ -69,13 +69,10 @@ on_handle! {
     };
     fn pcap_set_datalink(p, dlt: c_int) -> c_int => |handle| {
         let now = handle.capture().map_or(0, |capture| capture.dlt);
-        handle.status(match dlt == now {
-            true => Ok(0),
-            false => Err(LibpcapError::general(format!(
+        handle.status(if dlt == now { Ok(0) } else { Err(LibpcapError::general(format!(
                 "{} is not one of the DLTs supported by this device",
                 name_of(dlt)
-            ))),
-        })
+            ))) })
     };
 }
 

@@ -25,9 +25,10 @@ pub(crate) fn build(name: &str) -> PathBuf {
         let folder = crate_folder().join("tests/libpcap/c");
         folder.join(format!("{name}.{extension}"))
     };
-    let (compiler, standard, source) = match source("cc").is_file() {
-        true => ("c++", "-std=gnu++20", source("cc")),
-        false => ("cc", "-std=gnu11", source("c")),
+    let (compiler, standard, source) = if source("cc").is_file() {
+        ("c++", "-std=gnu++20", source("cc"))
+    } else {
+        ("cc", "-std=gnu11", source("c"))
     };
     // Tests run in parallel, in threads or processes.
     let program = folder.join(format!(

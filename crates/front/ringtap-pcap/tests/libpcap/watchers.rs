@@ -43,10 +43,11 @@ fn frame(from: End, to: End, kind: [u8; 2], rest: &[u8]) -> Vec<u8> {
 /// A TCP packet with checksums of zero, as with checksum offload.
 fn tcp(from: End, to: End, flags: u8, numbers: [u32; 2], data: &[u8]) -> Vec<u8> {
     const SYN: u8 = 2;
-    let options: &[u8] = match flags & SYN != 0 {
+    let options: &[u8] = if flags & SYN != 0 {
         // MSS 1460, SACK permitted, time stamp, nothing, window scale 7.
-        true => b"\x02\x04\x05\xb4\x04\x02\x08\x0a\x00\x00\x03\xe8\x00\x00\x00\x00\x01\x03\x03\x07",
-        false => b"",
+        b"\x02\x04\x05\xb4\x04\x02\x08\x0a\x00\x00\x03\xe8\x00\x00\x00\x00\x01\x03\x03\x07"
+    } else {
+        b""
     };
     let header = 20 + options.len();
     let total = u16::try_from(20 + header + data.len()).expect("small");

@@ -75,9 +75,10 @@ impl KeyPart {
             ..*key
         };
         let reversed = key.reversed();
-        let ordered = match (key.source, key.ports.0) <= (reversed.source, reversed.ports.0) {
-            true => *key,
-            false => reversed,
+        let ordered = if (key.source, key.ports.0) <= (reversed.source, reversed.ports.0) {
+            *key
+        } else {
+            reversed
         };
         match self {
             KeyPart::Source => PacketKey {
@@ -143,9 +144,10 @@ impl KeyPart {
 
 /// The first bits of an address: `bits` of IPv4, twice as many of IPv6.
 fn network(address: [u64; 2], bits: u8, is_ipv6: bool) -> [u64; 2] {
-    let host_bits = match is_ipv6 {
-        true => 128 - 2 * u32::from(bits),
-        false => 32 - u32::from(bits),
+    let host_bits = if is_ipv6 {
+        128 - 2 * u32::from(bits)
+    } else {
+        32 - u32::from(bits)
     };
     let mask = u128::MAX << host_bits;
     let halves = |number: u128| [number >> 64, number & u128::from(u64::MAX)];

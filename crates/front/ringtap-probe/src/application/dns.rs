@@ -66,9 +66,10 @@ impl DnsTransactions {
             return false;
         };
         let details = details.get_or_insert_default();
-        match message.is_answer {
-            true => self.answer(packet, message, details, records),
-            false => self.question(packet, message, details, records),
+        if message.is_answer {
+            self.answer(packet, message, details, records)
+        } else {
+            self.question(packet, message, details, records)
         }
         true
     }

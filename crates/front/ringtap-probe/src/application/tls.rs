@@ -293,9 +293,10 @@ fn ja4(
 
 /// First and last character of an ALPN value; of their hexadecimal form if one is not alphanumeric.
 fn ends(first: u8, last: u8) -> String {
-    match first.is_ascii_alphanumeric() && last.is_ascii_alphanumeric() {
-        true => format!("{}{}", char::from(first), char::from(last)),
-        false => format!("{:x}{:x}", first >> 4, last & 0x0f),
+    if first.is_ascii_alphanumeric() && last.is_ascii_alphanumeric() {
+        format!("{}{}", char::from(first), char::from(last))
+    } else {
+        format!("{:x}{:x}", first >> 4, last & 0x0f)
     }
 }
 
@@ -313,15 +314,14 @@ fn hex_list(values: &[u16]) -> String {
 
 /// First 12 hexadecimal digits of SHA-256; zeros for an empty list.
 fn short_hash(list: &str) -> String {
-    match list.is_empty() {
-        true => "0".repeat(12),
-        false => {
-            let hash = Sha256::digest(list);
-            hash.iter()
-                .take(6)
-                .map(|byte| format!("{byte:02x}"))
-                .collect()
-        }
+    if list.is_empty() {
+        "0".repeat(12)
+    } else {
+        let hash = Sha256::digest(list);
+        hash.iter()
+            .take(6)
+            .map(|byte| format!("{byte:02x}"))
+            .collect()
     }
 }
 

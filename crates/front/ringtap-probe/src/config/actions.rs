@@ -88,9 +88,10 @@ fn check(subject: &Subject, plan: &ProbePlan) -> Result<(), String> {
     let Subject::Value(analysis, value) = subject else {
         return Ok(());
     };
-    let names = match plan.libraries.iter().any(|one| one.name == *analysis) {
-        true => &["value"][..],
-        false => plan.analysis(analysis)?.kind.value_names(),
+    let names = if plan.libraries.iter().any(|one| one.name == *analysis) {
+        &["value"][..]
+    } else {
+        plan.analysis(analysis)?.kind.value_names()
     };
     let is_rate = |source: &str| names.contains(&source);
     let is_known = match value.as_str() {

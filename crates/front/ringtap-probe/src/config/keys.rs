@@ -60,9 +60,10 @@ impl<'a> KeyTable<'a> {
     /// As [`KeyTable::time`], refused if it is shorter than `least`.
     pub(super) fn long_time(&mut self, key: &'static str, least: Duration) -> Read<Duration> {
         let time = self.time(key)?;
-        match time.is_some_and(|time| time < least) {
-            true => Err(self.error(key, format!("expected {least:?} or longer"))),
-            false => Ok(time),
+        if time.is_some_and(|time| time < least) {
+            Err(self.error(key, format!("expected {least:?} or longer")))
+        } else {
+            Ok(time)
         }
     }
 

@@ -188,9 +188,10 @@ fn parquet(folder: &str, settings: &[(&str, &str)]) -> Parsed {
             _ => return Err(unknown(name, "rotate (seconds)")),
         }
     }
-    match folder.is_empty() {
-        true => Err(ExportError("expected parquet:FOLDER".into())),
-        false => Ok(Destination::Parquet(folder.into(), rotate)),
+    if folder.is_empty() {
+        Err(ExportError("expected parquet:FOLDER".into()))
+    } else {
+        Ok(Destination::Parquet(folder.into(), rotate))
     }
 }
 

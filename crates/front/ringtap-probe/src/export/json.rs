@@ -237,8 +237,9 @@ fn number(value: f64) -> Value {
         clippy::cast_possible_truncation,
         reason = "checked: the value is whole and below 2^53"
     )]
-    match value.fract() == 0.0 && value.abs() < 9e15 {
-        true => (value as i64).into(),
-        false => value.into(),
+    if value.fract() == 0.0 && value.abs() < 9e15 {
+        (value as i64).into()
+    } else {
+        value.into()
     }
 }

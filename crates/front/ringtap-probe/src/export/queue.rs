@@ -241,9 +241,10 @@ fn next_batch(
         thread::sleep(left.min(HELPER_LOOK));
         // At the end, the other thread writes what is left.
         let is_over = account.ended.load(Relaxed);
-        return Err(match is_over {
-            true => RecvTimeoutError::Disconnected,
-            false => RecvTimeoutError::Timeout,
+        return Err(if is_over {
+            RecvTimeoutError::Disconnected
+        } else {
+            RecvTimeoutError::Timeout
         });
     }
     lock(batches).recv_timeout(PAUSE)
@@ -273,18 +274,17 @@ fn run(
             Err(RecvTimeoutError::Timeout) => Ok(()),
             Err(RecvTimeoutError::Disconnected) => break,
         };
-        let ticked = match Instant::now() < due {
-            true => Ok(()),
-            false => {
-                due = Instant::now() + TICK;
-                exporter.not_queued(*lock(&account.not_queued));
-                let ticked = exporter.tick();
-                let was_broken = std::mem::replace(&mut is_broken, ticked.is_err());
-                if was_broken && !is_broken && from == 0 {
-                    account.reconnects.fetch_add(1, Relaxed);
-                }
-                ticked
+        let ticked = if Instant::now() < due {
+            Ok(())
+        } else {
+            due = Instant::now() + TICK;
+            exporter.not_queued(*lock(&account.not_queued));
+            let ticked = exporter.tick();
+            let was_broken = std::mem::replace(&mut is_broken, ticked.is_err());
+            if was_broken && !is_broken && from == 0 {
+                account.reconnects.fetch_add(1, Relaxed);
             }
+            ticked
         };
         let outcome = outcome.and(ticked);
         // That a helper has nothing to do ends no failure.

@@ -65,9 +65,10 @@ impl FlowEntry {
     /// A first packet with SYN and ACK comes from the responder.
     pub(super) fn new(key: &PacketKey, flags: u8, hash: u32, nobody: u32) -> Self {
         FlowEntry {
-            key: match flags & (SYN | ACK) == SYN | ACK {
-                true => key.reversed(),
-                false => *key,
+            key: if flags & (SYN | ACK) == SYN | ACK {
+                key.reversed()
+            } else {
+                *key
             },
             hash,
             next: nobody,
@@ -282,9 +283,10 @@ impl FlowEntry {
             TCP => flags.0 & flags.1 & ACK != 0,
             _ => forward.packets > 0 && backward.packets > 0 && packets > 2,
         };
-        match answered || packets >= MANY_PACKETS {
-            true => FlowState::Established,
-            false => FlowState::Tentative,
+        if answered || packets >= MANY_PACKETS {
+            FlowState::Established
+        } else {
+            FlowState::Tentative
         }
     }
 

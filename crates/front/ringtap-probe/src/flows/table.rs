@@ -117,9 +117,10 @@ impl FlowTable {
             };
             let ways = entry.ways[0].packets ^ entry.ways[1].packets;
             read ^= entry.key.source[1] ^ ways ^ entry.first_payload_ns;
-            match entry.listed == self.tick {
-                true => [NOBODY; 2],
-                false => [entry.newer, entry.older],
+            if entry.listed == self.tick {
+                [NOBODY; 2]
+            } else {
+                [entry.newer, entry.older]
             }
         });
         for flow in beside.into_iter().flatten() {
@@ -178,9 +179,10 @@ impl FlowTable {
     /// their part, then an established one.
     pub(super) fn victim(&self) -> Option<FlowIndex> {
         let tentative = self.lists[FlowState::Tentative as usize].length;
-        let first = match tentative > self.most / TENTATIVE_PART {
-            true => FlowState::Tentative,
-            false => FlowState::Established,
+        let first = if tentative > self.most / TENTATIVE_PART {
+            FlowState::Tentative
+        } else {
+            FlowState::Established
         };
         let order = [FlowState::Closed, first, FlowState::Tentative];
         order.into_iter().find_map(|state| self.oldest(state))

@@ -143,9 +143,10 @@ fn service_direction_and_identifier_are_those_of_the_first_packet_of_each_direct
             seq: number,
         };
         let builder = PacketBuilder::ethernet2([1; 6], [2; 6]).ipv4(from.0, to.0, 64);
-        let builder = match is_reply {
-            true => builder.icmpv4_echo_reply(header.id, header.seq),
-            false => builder.icmpv4_echo_request(header.id, header.seq),
+        let builder = if is_reply {
+            builder.icmpv4_echo_reply(header.id, header.seq)
+        } else {
+            builder.icmpv4_echo_request(header.id, header.seq)
         };
         let mut frame = Vec::new();
         builder.write(&mut frame, &[]).expect("memory");

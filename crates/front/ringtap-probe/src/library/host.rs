@@ -136,9 +136,10 @@ fn run(
     // One that has ended already keeps its status.
     let _ended = child.kill();
     let status = child.wait()?;
-    let why = match did_hang {
-        true => format!("did not answer for {timeout:?}, and was killed"),
-        false => format!("ended with {status}"),
+    let why = if did_hang {
+        format!("did not answer for {timeout:?}, and was killed")
+    } else {
+        format!("ended with {status}")
     };
     Ok((!is_done).then_some((why, did_hang)))
 }

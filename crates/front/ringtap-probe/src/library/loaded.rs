@@ -179,11 +179,10 @@ extern "C" fn value(to: *mut c_void, name: *const c_char, key: *const c_char, va
     }
     let one = (text(name), (!key.is_null()).then(|| text(key)), value);
     let bytes = serde_json::to_string(&one).map_or(MAX_TEXT, |text| text.len() + 1);
-    match values.text + bytes <= MAX_TEXT {
-        true => {
-            values.text += bytes;
-            values.values.push(one);
-        }
-        false => values.left_out += 1,
+    if values.text + bytes <= MAX_TEXT {
+        values.text += bytes;
+        values.values.push(one);
+    } else {
+        values.left_out += 1
     }
 }

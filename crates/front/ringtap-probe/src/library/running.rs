@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 use ringtap_ipc::mutex::lock;
 use ringtap_ipc::rate::LineLimit;
 use ringtap_ipc::socket::Socket;
+use ringtap_ipc::thread::join;
 use ringtap_ipc::transport::Transport as _;
 use ringtap_pool::number::to_u32;
 use serde::Serialize;
@@ -326,9 +327,10 @@ impl RunningLibraries {
                 *is_up = false;
                 merger.end(worker as usize, results);
                 let ledger = &mut lock(&self.ledgers)[library];
-                match did_hang {
-                    true => ledger.hangs += 1,
-                    false => ledger.crashes += 1,
+                if did_hang {
+                    ledger.hangs += 1
+                } else {
+                    ledger.crashes += 1
                 }
                 note(format!(
                     "analysis {name}: process {worker} {why}; it starts again in {pause:?}"
@@ -344,7 +346,7 @@ impl RunningLibraries {
             .for_each(|merger| merger.finish(results));
         drop(self.host);
         if let Some(thread) = self.thread.take() {
-            let _panicked = thread.join();
+            join(thread);
         }
     }
 }

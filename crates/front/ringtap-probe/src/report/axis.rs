@@ -91,9 +91,10 @@ pub(super) fn short(number: f64) -> String {
     let fitting = prefixes.into_iter().find(|(unit, _)| number >= *unit);
     let (unit, prefix) = fitting.unwrap_or((1.0, ""));
     let scaled = number / unit;
-    let behind = match scaled > 0.0 {
-        true => 2.0 - scaled.log10().floor(),
-        false => 0.0,
+    let behind = if scaled > 0.0 {
+        2.0 - scaled.log10().floor()
+    } else {
+        0.0
     };
     let factor = 10_f64.powf(behind.max(0.0));
     let rounded = (scaled * factor).round() / factor;

@@ -84,9 +84,10 @@ impl FlowReport {
     /// Names and values of the totals.
     fn summary(&self) -> [(&'static str, String); 6] {
         let sum = &self.total;
-        let handshake = match sum.handshakes > 0.0 {
-            true => format!("{:.1} ms", sum.handshake_ns / sum.handshakes / 1e6),
-            false => "none".to_owned(),
+        let handshake = if sum.handshakes > 0.0 {
+            format!("{:.1} ms", sum.handshake_ns / sum.handshakes / 1e6)
+        } else {
+            "none".to_owned()
         };
         [
             ("flow records", grouped(sum.flows)),

@@ -82,9 +82,10 @@ const COUNTED: [PlotLine; 2] = [
 impl FlowReport {
     /// All plots, each a complete SVG element.
     pub(super) fn plots(&self) -> Result<Vec<String>, ReportError> {
-        let [traffic, packets] = match self.total.counted_packets > 0.0 {
-            true => COUNTED,
-            false => SPREAD,
+        let [traffic, packets] = if self.total.counted_packets > 0.0 {
+            COUNTED
+        } else {
+            SPREAD
         };
         let lines = [traffic, packets, FLOWS, LOST, RETRANSMITTED, HANDSHAKES];
         let lines = lines.iter().map(|line| self.line(line));

@@ -113,12 +113,13 @@ pub(super) fn rows(
         is_empty = false;
         json_rows(&file, take).map_err(ReportError::at(&file))?;
     }
-    match is_empty {
-        true => Err(ReportError(format!(
+    if is_empty {
+        Err(ReportError(format!(
             "{}: no results: write them with `ringtap probe --export parquet:FOLDER`, or json:FILE.json",
             path.display()
-        ))),
-        false => Ok(()),
+        )))
+    } else {
+        Ok(())
     }
 }
 

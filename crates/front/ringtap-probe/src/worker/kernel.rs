@@ -132,9 +132,12 @@ fn wait_for_counts(meter: &KernelMeter, stop: &AtomicBool) {
 }
 
 fn part(counts: FlowCounts, secret: &Secret) -> FlowPart {
-    let words = |[a, b, c, d]: [u32; 4]| match counts.is_ipv6 {
-        true => [join(a, b), join(c, d)],
-        false => [0, a.into()],
+    let words = |[a, b, c, d]: [u32; 4]| {
+        if counts.is_ipv6 {
+            [join(a, b), join(c, d)]
+        } else {
+            [0, a.into()]
+        }
     };
     let ports = match counts.protocol {
         ICMP | ICMPV6 if counts.ports.1 != 0 => icmp_ports(counts.protocol, counts.ports.0),

@@ -115,9 +115,10 @@ fn lines(flow: &FlowRecord, protocol: FlowProtocol) -> Vec<Vec<String>> {
         let marks = flow.marks[number];
         let tos = format!("IP ToS: {:#04x}", marks.traffic_class);
         let interface = flow.interface.map(|index| {
-            let (input, output, direction) = match marks.is_sent {
-                false => (index, 0, "Ingress"),
-                true => (0, index, "Egress"),
+            let (input, output, direction) = if marks.is_sent {
+                (0, index, "Egress")
+            } else {
+                (index, 0, "Ingress")
             };
             [
                 format!("InputInt: {input}"),

@@ -178,9 +178,10 @@ impl ReaderLinks {
                 look_again = Some(look_again.map_or(time, |other| other.min(time)));
             }
         }
-        match self.low.len() > MAX_CHECKED {
-            true => Some(look_again.map_or(LOOK_IN_TURN, |time| time.min(LOOK_IN_TURN))),
-            false => look_again,
+        if self.low.len() > MAX_CHECKED {
+            Some(look_again.map_or(LOOK_IN_TURN, |time| time.min(LOOK_IN_TURN)))
+        } else {
+            look_again
         }
     }
 }

@@ -7,6 +7,7 @@ use std::thread::JoinHandle;
 
 use ringtap_ipc::event::Event;
 use ringtap_ipc::protocol::Refused;
+use ringtap_ipc::thread::join;
 use ringtap_pool::wake::Signal as _;
 
 use super::{Engine, EngineWork};
@@ -60,7 +61,7 @@ impl Drop for EngineThread {
         self.work = None;
         self.event.signal();
         if let Some(thread) = self.thread.take() {
-            let _panicked = thread.join();
+            join(thread);
         }
     }
 }

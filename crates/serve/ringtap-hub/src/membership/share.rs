@@ -21,9 +21,10 @@ impl Share {
     /// Mask by which the hub's thread counts what the subscription misses: all bits if each packet has the
     /// subscription's own, so that the thread need not look at the packets.
     pub(crate) fn counting_mask(&self) -> u64 {
-        match self.group == 0 && self.filter.takes_everything() {
-            true => u64::MAX,
-            false => self.mask,
+        if self.group == 0 && self.filter.takes_everything() {
+            u64::MAX
+        } else {
+            self.mask
         }
     }
 

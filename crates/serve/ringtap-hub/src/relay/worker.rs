@@ -208,9 +208,10 @@ impl Worker {
 
     /// Copies one batch; returns whether there was one.
     fn step(&mut self, common: &Common) -> bool {
-        let next = match self.is_broken {
-            false => self.receiver.try_next(),
-            true => Ok(Next::Ended),
+        let next = if self.is_broken {
+            Ok(Next::Ended)
+        } else {
+            self.receiver.try_next()
         };
         let moved = match next {
             Ok(Next::Batch(batch)) => {

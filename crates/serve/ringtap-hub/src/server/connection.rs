@@ -310,21 +310,22 @@ impl ClientConnection {
         let id = self.subscription.ok_or_else(not_subscribed)?;
         let joined = self.joined.as_deref().unwrap_or_default();
         let is_own = self.class == UserClass::Own;
-        match is_own
+        if is_own
             || self
                 .hub
                 .groups_of(&self.peer)
                 .iter()
                 .any(|one| one == joined)
         {
-            true => Ok(id),
-            false => Err(refused(
+            Ok(id)
+        } else {
+            Err(refused(
                 Refusal::NotAllowed,
                 format!(
                     "user {} may no longer be a member of group \"{joined}\"",
                     self.peer.uid
                 ),
-            )),
+            ))
         }
     }
 
@@ -390,9 +391,10 @@ impl ClientConnection {
     /// change the hub itself as well.
     fn may_write(&self) -> Option<&'static str> {
         let is_own = [0, Peer::this_process().uid].contains(&self.peer.uid);
-        match self.hub.has_map() && !is_own {
-            true => self.peer.may_load_programs(),
-            false => None,
+        if self.hub.has_map() && !is_own {
+            self.peer.may_load_programs()
+        } else {
+            None
         }
     }
 

@@ -30,9 +30,10 @@ pub fn serve_one(transport: Box<dyn Transport>, peer: Peer, hub: &Hub) -> io::Re
         ClientConnection::new(transport, peer, UserClass::Own, handle, event, &options);
     let mut buffer = vec![0; MAX_BYTES];
     loop {
-        let next = match connection.awaits_hub() {
-            true => answered.as_fd(),
-            false => connection.as_fd(),
+        let next = if connection.awaits_hub() {
+            answered.as_fd()
+        } else {
+            connection.as_fd()
         };
         let ready = sleep_until_readable(&[next], None)?;
         answered.clear();

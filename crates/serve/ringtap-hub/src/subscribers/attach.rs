@@ -55,9 +55,10 @@ impl HubControl {
             .transpose()?;
         let id = self.subscribers.next_id();
         let member = Member::new(id, user, request.filter.clone(), delivery);
-        let member = match user.is_none() && request.for_guest {
-            true => member.of_guest(peer.pid),
-            false => member,
+        let member = if user.is_none() && request.for_guest {
+            member.of_guest(peer.pid)
+        } else {
+            member
         };
         self.membership.join(&request.group, member)?;
         Ok((id, charge))
@@ -195,12 +196,11 @@ impl HubControl {
         controls: Vec<Region>,
     ) -> io::Result<NewReader> {
         let JoinedMember { request, group, .. } = member;
-        let wake: Arc<dyn Signal> = match member.is_foreign() {
-            true => {
-                let percent = self.limits.wake_percent_per_reader;
-                Arc::new(SignalThread::start(doorbell.clone(), percent)?)
-            }
-            false => doorbell.clone(),
+        let wake: Arc<dyn Signal> = if member.is_foreign() {
+            let percent = self.limits.wake_percent_per_reader;
+            Arc::new(SignalThread::start(doorbell.clone(), percent)?)
+        } else {
+            doorbell.clone()
         };
         Ok(NewReader {
             id: member.id,
@@ -357,9 +357,10 @@ fn ordinary_user(peer: &Peer) -> Option<u32> {
 }
 
 fn delivery(request: &SubscriptionRequest, group: &Group) -> Delivery {
-    match request.private {
-        true => Delivery::Private,
-        false => group.delivery,
+    if request.private {
+        Delivery::Private
+    } else {
+        group.delivery
     }
 }
 

@@ -88,9 +88,10 @@ impl HubControl {
         match self.outcome() {
             Ok(places) => {
                 // Packets after these are classified by the new rules.
-                let from = match applied.iter().any(|one| one.before.is_some()) {
-                    true => self.engine.call(|engine| engine.positions()),
-                    false => Ok(Vec::new()),
+                let from = if applied.iter().any(|one| one.before.is_some()) {
+                    self.engine.call(|engine| engine.positions())
+                } else {
+                    Ok(Vec::new())
                 };
                 let from = from.unwrap_or_default();
                 for one in applied {

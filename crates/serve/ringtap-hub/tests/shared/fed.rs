@@ -157,9 +157,10 @@ impl Source for FedSource {
     }
 
     fn status(&mut self) -> Status {
-        match self.has_ended {
-            true => Status::Ended,
-            false => Status::Running,
+        if self.has_ended {
+            Status::Ended
+        } else {
+            Status::Running
         }
     }
 

@@ -191,8 +191,9 @@ impl GroupState {
 /// The filter of all packets that some rule wants; `None` without rules.
 fn union(rules: &Rules, snap_length: u32) -> Option<Program> {
     let filters: Vec<_> = rules.each.iter().map(|rule| rule.filter.clone()).collect();
-    match filters.is_empty() {
-        true => None,
-        false => Some(Program::any_of(&filters, snap_length)),
+    if filters.is_empty() {
+        None
+    } else {
+        Some(Program::any_of(&filters, snap_length))
     }
 }

@@ -75,9 +75,10 @@ impl SourcePool {
         if !is_same {
             return Err("the hub has another pool than when the VM was attached".to_owned());
         }
-        match to_u64(control_bytes(endpoint.pool.geometry())) <= control_room {
-            true => Ok(()),
-            false => Err("the source's pool has too many chunks".to_owned()),
+        if to_u64(control_bytes(endpoint.pool.geometry())) <= control_room {
+            Ok(())
+        } else {
+            Err("the source's pool has too many chunks".to_owned())
         }
     }
 }

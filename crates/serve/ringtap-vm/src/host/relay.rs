@@ -411,10 +411,13 @@ impl RelayThread {
             if received.is_ours() {
                 match &mut self.pool {
                     GuestPool::InPlace(_) => counters.in_place += 1,
-                    GuestPool::Copied(pool) => match pool.put(LANE, &received.packet) {
-                        true => counters.copied += 1,
-                        false => counters.part_full += 1,
-                    },
+                    GuestPool::Copied(pool) => {
+                        if pool.put(LANE, &received.packet) {
+                            counters.copied += 1
+                        } else {
+                            counters.part_full += 1
+                        }
+                    }
                 }
             }
         }
@@ -448,11 +451,12 @@ impl GuestPool {
     /// Checks what the last step read from the guest's control region.
     fn check_guest(&mut self) -> Result<(), RelayEnd> {
         let (distributor, reader) = self.distributor();
-        match distributor.is_corrupt(reader) {
-            false => Ok(()),
-            true => Err(RelayEnd::because(
+        if distributor.is_corrupt(reader) {
+            Err(RelayEnd::because(
                 "the guest wrote impossible values into its control region",
-            )),
+            ))
+        } else {
+            Ok(())
         }
     }
 

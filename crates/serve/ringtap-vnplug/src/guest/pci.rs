@@ -169,9 +169,10 @@ fn first_page(folder: &Path) -> io::Result<Arc<Mapping>> {
         |path: &Path, at| Mapping::at(open(path, Access::Read)?, at, HEADER_BYTES, Access::Read);
     let (start, _) = bar(folder)?;
     // As an agent has it mapped that uses it: the kernel refuses, and logs, another kind of mapping beside a cached one.
-    let cached = match start >= FOUR_GIB {
-        true => map(Path::new(MEMORY), start),
-        false => Err(io::ErrorKind::Unsupported.into()),
+    let cached = if start >= FOUR_GIB {
+        map(Path::new(MEMORY), start)
+    } else {
+        Err(io::ErrorKind::Unsupported.into())
     };
     let mapping = cached.or_else(|_| map(&folder.join("resource2"), 0))?;
     Ok(Arc::new(mapping))

@@ -80,8 +80,9 @@ pub(super) fn send_with(
     }
     let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
     let sent = sendmsg(socket, &[IoSlice::new(bytes)], &mut beside, flags)?;
-    match sent == bytes.len() {
-        true => Ok(()),
-        false => Err(io::ErrorKind::WouldBlock.into()),
+    if sent == bytes.len() {
+        Ok(())
+    } else {
+        Err(io::ErrorKind::WouldBlock.into())
     }
 }

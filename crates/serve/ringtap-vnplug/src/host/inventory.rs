@@ -37,9 +37,10 @@ pub(super) fn devices(qmp: &mut Qmp) -> Result<Vec<String>, QmpError> {
 
 /// Refuses a QEMU that might end on what this crate asks.
 pub(super) fn check_version(qmp: &Qmp) -> Result<(), VmError> {
-    match qmp.version < OLDEST_QEMU {
-        true => Err(VmError::TooOld(qmp.version.0, qmp.version.1)),
-        false => Ok(()),
+    if qmp.version < OLDEST_QEMU {
+        Err(VmError::TooOld(qmp.version.0, qmp.version.1))
+    } else {
+        Ok(())
     }
 }
 
@@ -131,9 +132,12 @@ pub(super) fn remove_all(
     what: Removed,
     limit: Duration,
 ) -> Result<(), VmError> {
-    let is_removed = |name: &str| match names.is_own(name) {
-        true => what == Removed::All,
-        false => names.is_of_application(name),
+    let is_removed = |name: &str| {
+        if names.is_own(name) {
+            what == Removed::All
+        } else {
+            names.is_of_application(name)
+        }
     };
     let deadline = Instant::now() + limit;
     let mut asked: Option<(String, Instant)> = None;

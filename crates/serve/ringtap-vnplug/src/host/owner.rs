@@ -160,12 +160,15 @@ impl CharacterDevices {
     /// Those that [`remove_all`](super::inventory::remove_all) removes.
     pub(super) fn removed(&self, names: &ObjectNames, what: Removed) -> impl Iterator<Item = &str> {
         let all = self.0.iter().map(|one| &*one.name);
-        all.filter(move |name| match names.is_own(name) {
-            true => what == Removed::All,
-            // A process that claims the application at this moment is alive.
-            false => ObjectOrigin::of(name).is_some_and(|origin| {
-                origin.application == names.application && !self.is_alive(origin.prefix)
-            }),
+        all.filter(move |name| {
+            if names.is_own(name) {
+                what == Removed::All
+            } else {
+                // A process that claims the application at this moment is alive.
+                ObjectOrigin::of(name).is_some_and(|origin| {
+                    origin.application == names.application && !self.is_alive(origin.prefix)
+                })
+            }
         })
     }
 }
@@ -278,9 +281,10 @@ impl HotPlugTurn {
     /// Ends the turn, or the wait for it.
     pub(super) fn end(&mut self, qmp: &mut Qmp, names: &ObjectNames) -> Result<(), QmpError> {
         self.waiting = None;
-        match std::mem::take(&mut self.is_taken) {
-            true => remove(qmp, &names.of(TURN)).map(drop),
-            false => Ok(()),
+        if std::mem::take(&mut self.is_taken) {
+            remove(qmp, &names.of(TURN)).map(drop)
+        } else {
+            Ok(())
         }
     }
 }

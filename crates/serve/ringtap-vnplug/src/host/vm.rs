@@ -275,9 +275,10 @@ impl GuestVm {
     fn told_apart<T>(&mut self, outcome: Result<T, VmError>) -> Result<T, VmError> {
         match outcome {
             Err(VmError::Gone | VmError::Qmp(QmpError::Libvirt(_))) if !self.is_gone => {
-                match self.lose_monitor()? {
-                    true => Err(VmError::Disconnected),
-                    false => Err(VmError::Gone),
+                if self.lose_monitor()? {
+                    Err(VmError::Disconnected)
+                } else {
+                    Err(VmError::Gone)
                 }
             }
             outcome => outcome,
@@ -321,9 +322,10 @@ impl GuestVm {
         if !self.session.has_agent() {
             return Err(VmError::NoAgent);
         }
-        match self.say(&Message::Application(message))? {
-            true => Ok(()),
-            false => Err(VmError::Unsent(self.limits.unsent_bytes)),
+        if self.say(&Message::Application(message))? {
+            Ok(())
+        } else {
+            Err(VmError::Unsent(self.limits.unsent_bytes))
         }
     }
 

@@ -55,9 +55,12 @@ pub(super) struct RuleParts<'a> {
 impl RuleParts<'_> {
     /// Loads a copy of each program with the filters in `taken`.
     fn load(&self, taken: &[bool]) -> Result<Vec<ProgramCopy>, NotLoaded> {
-        let filter = |(filter, taken): (&Filter, &bool)| match taken {
-            true => filter.clone(),
-            false => Filter::everything(),
+        let filter = |(filter, taken): (&Filter, &bool)| {
+            if *taken {
+                filter.clone()
+            } else {
+                Filter::everything()
+            }
         };
         let filters: Vec<_> = self.filters.iter().zip(taken).map(filter).collect();
         let load = |(program, original): &(TapProgram, OriginalProgram)| {

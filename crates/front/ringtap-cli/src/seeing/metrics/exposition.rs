@@ -159,9 +159,10 @@ fn encode(
         return Ok(());
     };
     let unit = (first.unit != NONE).then(|| Unit::Other(first.unit.to_owned()));
-    let kind = match first.is_counter {
-        true => MetricType::Counter,
-        false => MetricType::Gauge,
+    let kind = if first.is_counter {
+        MetricType::Counter
+    } else {
+        MetricType::Gauge
     };
     let mut metric = encoder.encode_descriptor(first.name, &first.help, unit.as_ref(), kind)?;
     for row in rows {

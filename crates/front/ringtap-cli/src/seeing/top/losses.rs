@@ -39,12 +39,11 @@ pub(super) fn lines(
     palette: Palette,
 ) -> Vec<Line<'static>> {
     let losses = losses(change);
-    let mut lines = match losses.is_empty() {
-        true => vec![palette.line("nothing lost", Emphasis::Plain)],
-        false => {
-            let rows = losses.into_iter().map(LossRow::row);
-            palette.table(width, "LOST BY", &COLUMNS, rows)
-        }
+    let mut lines = if losses.is_empty() {
+        vec![palette.line("nothing lost", Emphasis::Plain)]
+    } else {
+        let rows = losses.into_iter().map(LossRow::row);
+        palette.table(width, "LOST BY", &COLUMNS, rows)
     };
     let faults = faults(change).into_iter();
     lines.extend(faults.map(|fault| palette.line(fault, Emphasis::Bad)));

@@ -120,13 +120,15 @@ fn row(change: StatusChange<'_>, reader: &ReaderStatus, lanes: u64) -> Vec<Table
     let bits = per_second(|reader| reader.bytes).map(|bytes| bytes * 8.0);
     let held = u64::from(reader.lag_chunks);
     let credit = u64::from(reader.credit_chunks).saturating_mul(lanes);
-    let late = match held > 0 && held * 100 >= credit.saturating_mul(NEARLY_LATE) {
-        true => Emphasis::Warn,
-        false => Emphasis::Plain,
+    let late = if held > 0 && held * 100 >= credit.saturating_mul(NEARLY_LATE) {
+        Emphasis::Warn
+    } else {
+        Emphasis::Plain
     };
-    let broken = match reader.corrupt || reader.impossible {
-        true => Emphasis::Bad,
-        false => Emphasis::Plain,
+    let broken = if reader.corrupt || reader.impossible {
+        Emphasis::Bad
+    } else {
+        Emphasis::Plain
     };
     vec![
         (reader.name.clone(), broken),

@@ -98,9 +98,10 @@ impl Screen {
             now.pid,
             self.socket,
             self.interval.as_secs_f64(),
-            match now.partial {
-                true => ", only groups that you may join",
-                false => "",
+            if now.partial {
+                ", only groups that you may join"
+            } else {
+                ""
             }
         );
         self.palette.line(text, Emphasis::Head)

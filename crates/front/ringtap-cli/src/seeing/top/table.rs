@@ -80,9 +80,10 @@ impl<'a> Column<'a> {
             text.truncate(width.saturating_sub(1));
             text.push('~');
         }
-        match self.is_left {
-            true => format!("{text:<width$}"),
-            false => format!("{text:>width$}"),
+        if self.is_left {
+            format!("{text:<width$}")
+        } else {
+            format!("{text:>width$}")
         }
     }
 }

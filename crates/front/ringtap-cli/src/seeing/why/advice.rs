@@ -105,9 +105,10 @@ pub(super) fn pool_full(
     // Guaranteed shares keep readers from holding every chunk.
     let can_fill = |last: &&ReaderStatus| last.lag_chunks > 0 && last.guaranteed_chunks == 0;
     if let Some(last) = last.filter(can_fill) {
-        let stopped = match is_stopped(last.pid) {
-            true => "; its process is stopped",
-            false => "",
+        let stopped = if is_stopped(last.pid) {
+            "; its process is stopped"
+        } else {
+            ""
         };
         advice.push(format!(
             "{} is furthest behind now, with {} chunks{stopped}: make it faster, or reduce its \

@@ -304,18 +304,17 @@ impl Case<'_> {
         };
         let is_stopped = (self.is_stopped)(reader.pid);
         let mut advice = advice::overrun(reader, group, is_stopped);
-        let begin = match !is_stopped && reader.overrun_in_bursts > reader.overrun / 2 {
-            true => {
-                let sources = self.change.now.sources.iter();
-                let longest = sources.map(|source| source.longest_wait_ms).max();
-                advice.insert(0, advice::LATE_HUB.to_owned());
-                format!(
-                    "{place} was not slow: more chunks came at once than it may hold, because the hub's \
+        let begin = if !is_stopped && reader.overrun_in_bursts > reader.overrun / 2 {
+            let sources = self.change.now.sources.iter();
+            let longest = sources.map(|source| source.longest_wait_ms).max();
+            advice.insert(0, advice::LATE_HUB.to_owned());
+            format!(
+                "{place} was not slow: more chunks came at once than it may hold, because the hub's \
                      thread came late (by up to {} ms since the hub started). The reader lost",
-                    grouped(longest.unwrap_or(0))
-                )
-            }
-            false => format!("{place} could not keep up: {how}"),
+                grouped(longest.unwrap_or(0))
+            )
+        } else {
+            format!("{place} could not keep up: {how}")
         };
         let mut finding = self.loss(Loss {
             kind: "overrun",
@@ -469,9 +468,10 @@ fn equation(source: &SourceStatus) -> String {
         sum.kernel,
     ];
     let [offered, captured, filtered, pool_full, kernel] = numbers.map(grouped);
-    let holds = match source.balanced {
-        true => "holds",
-        false => "DOES NOT HOLD",
+    let holds = if source.balanced {
+        "holds"
+    } else {
+        "DOES NOT HOLD"
     };
     format!(
         "Checked for {}, on {lanes}: offered = captured + filtered + pool_full + kernel {holds}: \

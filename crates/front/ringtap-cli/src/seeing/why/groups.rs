@@ -94,8 +94,9 @@ fn members(
         1 => named.push("one other the rest".to_owned()),
         others => named.push(format!("{others} others the rest")),
     }
-    match named.is_empty() {
-        true => String::new(),
-        false => format!(": {}", named.join(", ")),
+    if named.is_empty() {
+        String::new()
+    } else {
+        format!(": {}", named.join(", "))
     }
 }

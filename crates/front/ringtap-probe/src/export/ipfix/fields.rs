@@ -146,9 +146,10 @@ impl Template {
     }
 
     fn addresses(self) -> [(u16, u16); 2] {
-        match self.v6 {
-            false => [(8, 4), (12, 4)],
-            true => [(27, 16), (28, 16)],
+        if self.v6 {
+            [(27, 16), (28, 16)]
+        } else {
+            [(8, 4), (12, 4)]
         }
     }
 

@@ -36,9 +36,10 @@ impl SystemStart {
     fn for_flow(flow: &FlowRecord) -> Self {
         let now_ms = Self::now_ms();
         let is_recent = now_ms.saturating_sub(flow.first_ns() / 1_000_000) < Self::RANGE_MS;
-        let export_ms = match is_recent {
-            true => now_ms,
-            false => flow.last_ns().div_ceil(1_000_000_000) * 1000,
+        let export_ms = if is_recent {
+            now_ms
+        } else {
+            flow.last_ns().div_ceil(1_000_000_000) * 1000
         };
         Self::at(export_ms)
     }
@@ -162,9 +163,10 @@ impl FlowMessage {
             return false;
         }
         let lengths = records.iter().map(|(template, record)| {
-            let template = match templates.is_due(template.id()) {
-                true => template.to_bytes().len() + SET_OVERHEAD,
-                false => 0,
+            let template = if templates.is_due(template.id()) {
+                template.to_bytes().len() + SET_OVERHEAD
+            } else {
+                0
             };
             template + record.len() + SET_OVERHEAD
         });

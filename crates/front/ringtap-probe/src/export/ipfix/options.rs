@@ -99,11 +99,12 @@ impl OptionsRecord {
     pub(super) fn template(&self, protocol: FlowProtocol) -> Vec<u8> {
         let fields = u64::try_from(self.values.len()).unwrap_or_default();
         let is_v9 = protocol == FlowProtocol::NetflowV9;
-        let (first, second, scope) = match is_v9 {
+        let (first, second, scope) = if is_v9 {
             // Lengths of the scope's and of the options' fields in bytes.
-            true => (4, 4 * fields, SYSTEM),
+            (4, 4 * fields, SYSTEM)
+        } else {
             // Numbers of all fields and of scopes.
-            false => (1 + fields, 1, self.scope.0),
+            (1 + fields, 1, self.scope.0)
         };
         let mut out = Vec::with_capacity(32);
         for number in [self.id.into(), first, second] {

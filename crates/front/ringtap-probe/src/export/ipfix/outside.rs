@@ -49,9 +49,10 @@ impl TunnelTemplate {
 
     /// Elements with their lengths.
     pub(super) fn fields(self) -> impl Iterator<Item = (u16, u16)> {
-        let addresses = match self.v6 {
-            false => [(8, 4), (12, 4)],
-            true => [(27, 16), (28, 16)],
+        let addresses = if self.v6 {
+            [(27, 16), (28, 16)]
+        } else {
+            [(8, 4), (12, 4)]
         };
         let identifier = match self.identifier {
             IdentifierElement::None => None,
@@ -119,8 +120,9 @@ pub(super) fn tunnels(flow: &FlowRecord, is_back: bool) -> [Option<Tunnel>; 2] {
     let is_v6 = flow.key.source.is_ipv6();
     let tunnels = tunnels.unwrap_or_default();
     let tunnels = tunnels.map(|tunnel| tunnel.filter(|own| own.source.is_ipv6() == is_v6));
-    match is_back {
-        false => tunnels,
-        true => tunnels.map(|tunnel| tunnel.map(swapped)),
+    if is_back {
+        tunnels.map(|tunnel| tunnel.map(swapped))
+    } else {
+        tunnels
     }
 }

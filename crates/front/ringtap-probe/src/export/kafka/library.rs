@@ -128,11 +128,12 @@ impl KafkaProducer {
             reports,
             _library: library,
         };
-        match topic.is_null() {
-            false => Ok(producer),
-            true => Err(ExportError(format!(
+        if topic.is_null() {
+            Err(ExportError(format!(
                 "librdkafka: {name:?} cannot be a topic"
-            ))),
+            )))
+        } else {
+            Ok(producer)
         }
     }
 

@@ -86,12 +86,13 @@ impl<R> RowGroups<R> {
 
     /// Completes the file when its time is over.
     pub(super) fn tick(&mut self) -> Result<(), ExportError> {
-        match self
+        if self
             .begun
             .is_some_and(|begun| begun.elapsed() >= self.rotate)
         {
-            true => self.finish(),
-            false => Ok(()),
+            self.finish()
+        } else {
+            Ok(())
         }
     }
 

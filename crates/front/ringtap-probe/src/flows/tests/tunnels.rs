@@ -31,9 +31,10 @@ fn over_ip(is_back: bool, protocol: u8, data: &[u8]) -> Vec<u8> {
 
 /// Inner frames of one connection, there and back.
 fn inner(is_back: bool) -> Vec<u8> {
-    match is_back {
-        false => tcp(CLIENT, SERVER, ACK, 1, 10),
-        true => tcp(SERVER, CLIENT, ACK, 1, 20),
+    if is_back {
+        tcp(SERVER, CLIENT, ACK, 1, 20)
+    } else {
+        tcp(CLIENT, SERVER, ACK, 1, 10)
     }
 }
 

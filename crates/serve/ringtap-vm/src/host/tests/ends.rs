@@ -43,9 +43,10 @@ fn a_guest_learns_that_the_hub_ended_and_that_it_is_back() {
         let (mut reader, epoch) = setup.subscribed(0, Program::everything());
         feeder.write(5, 6);
         setup.wait_until_read(5);
-        let folder = match is_killed {
-            true => feeder.kill(),
-            false => feeder.end(),
+        let folder = if is_killed {
+            feeder.kill()
+        } else {
+            feeder.end()
         };
         let ended = setup.next(0);
         let is_orderly = format!("{ended:?}").contains("or its sources have");
@@ -153,9 +154,10 @@ fn at_the_end_hub_host_and_guest_agree_on_each_packet() {
         };
         let counters = *counters;
         assert_eq!(*of, epoch);
-        match reads_all {
-            true => taken = read_to_end(&mut reader),
-            false => assert!(taken > 0),
+        if reads_all {
+            taken = read_to_end(&mut reader)
+        } else {
+            assert!(taken > 0)
         }
         assert!(sum(&counters) >= 2000, "{counters:?}");
         assert_eq!(delivered(&feeder), counters.copied + counters.part_full);

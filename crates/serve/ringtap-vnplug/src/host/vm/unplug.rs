@@ -38,9 +38,10 @@ impl GuestVm {
             let is_port = ["port", "serial"]
                 .iter()
                 .any(|one| self.names.of(one) == name);
-            return match is_port {
-                true => Err(VmError::Unplugged(name.to_owned())),
-                false => Ok(()),
+            return if is_port {
+                Err(VmError::Unplugged(name.to_owned()))
+            } else {
+                Ok(())
             };
         };
         let id = plugged.device.id();
@@ -101,9 +102,10 @@ impl GuestVm {
         }
         one.asked = Some(Instant::now());
         let name = name.clone();
-        match inventory::unplug(&mut self.qmp, &name)? {
-            true => Ok(()),
-            false => self.note_deleted(&name),
+        if inventory::unplug(&mut self.qmp, &name)? {
+            Ok(())
+        } else {
+            self.note_deleted(&name)
         }
     }
 }
