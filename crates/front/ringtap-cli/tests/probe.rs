@@ -276,7 +276,7 @@ fn a_configuration_chooses_analyses_and_destinations_and_a_wrong_one_starts_noth
         end.stderr
     );
     assert!(!flows.exists());
-    let right = wrong.replace("\"flow\"", "\"flows\"\nmost_flows = 10");
+    let right = wrong.replace("\"flow\"", "\"flows\"\nmax_flows = 10");
     let end = run(&right).success();
     let ledger = only(&end, "probe");
     assert!(

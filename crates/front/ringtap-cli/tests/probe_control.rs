@@ -36,7 +36,7 @@ fn changes_under_load_lose_no_packet_and_no_flow_record() {
     require_root!();
     let sizes = "[[analysis]]\nkind = \"sizes\"\nevery = \"1s\"\n";
     let flows = |idle: &str, most: u32| {
-        format!("{sizes}[[analysis]]\nkind = \"flows\"\nidle = \"{idle}\"\nmost_flows = {most}\n")
+        format!("{sizes}[[analysis]]\nkind = \"flows\"\nidle = \"{idle}\"\nmax_flows = {most}\n")
     };
     let probe = start("probe_change", &flows("10s", 1000));
     let rounds = 20;

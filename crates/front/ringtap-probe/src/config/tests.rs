@@ -235,7 +235,7 @@ fn what_is_wrong_is_told_with_its_line_and_key_and_what_is_possible() {
             "line 3, by: expected one of source, destination, pair, port, flow, or a network",
         ),
         (
-            "[[analysis]]\nkind = \"flows\"\nmost_flows = 0",
+            "[[analysis]]\nkind = \"flows\"\nmax_flows = 0",
             "line 3, max_flows: expected a number from 1 to 268435456",
         ),
         (
