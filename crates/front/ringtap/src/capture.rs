@@ -82,6 +82,20 @@ impl Capture {
 
     /// Takes the next batch; waits for it, at most for `timeout` if given.
     ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use std::time::Duration;
+    ///
+    /// let mut capture = ringtap::open("eth0")?;
+    /// match capture.next(Some(Duration::from_secs(1)))? {
+    ///     ringtap::Next::Batch(batch) => println!("{} packets", capture.packets(&batch).count()),
+    ///     ringtap::Next::Empty => println!("no packet for a second"),
+    ///     ringtap::Next::Ended => println!("{:?}", capture.outcome()),
+    /// }
+    /// # Ok::<(), ringtap::Error>(())
+    /// ```
+    ///
     /// # Errors
     ///
     /// [`Error::Receive`].
@@ -91,6 +105,16 @@ impl Capture {
     }
 
     /// Takes the next batch if there is one; never waits.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// let mut capture = ringtap::open("sim:max?burst=10")?;
+    /// while !matches!(capture.try_next()?, ringtap::Next::Ended) {
+    ///     std::thread::yield_now();
+    /// }
+    /// # Ok::<(), ringtap::Error>(())
+    /// ```
     ///
     /// # Errors
     ///
@@ -102,12 +126,34 @@ impl Capture {
 
     /// The packets of a batch that pass the filter. The iterator counts each packet as delivered, so
     /// call this once for each batch.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// let mut capture = ringtap::open("sim:max?burst=10")?;
+    /// while let ringtap::Next::Batch(batch) = capture.next(None)? {
+    ///     for packet in capture.packets(&batch) {
+    ///         let packet = packet?;
+    ///         println!("{} {:02x?}", packet.slot().time_ns, packet.data);
+    ///     }
+    /// }
+    /// # Ok::<(), ringtap::Error>(())
+    /// ```
     #[inline]
     pub fn packets<'a>(&'a mut self, batch: &'a Batch) -> Counted<'a> {
         Counted::new(self, batch)
     }
 
     /// Facts about the source; for several sources, their facts joined.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// let capture = ringtap::open("sim:max?burst=10")?;
+    /// let facts = capture.facts();
+    /// println!("{}: {} bytes of a packet at most", facts.device, facts.snap_length);
+    /// # Ok::<(), ringtap::Error>(())
+    /// ```
     pub fn facts(&self) -> &Facts {
         &self.facts
     }
@@ -144,11 +190,30 @@ impl Capture {
     }
 
     /// Commands for use by another thread, for example to stop the capture.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// let mut capture = ringtap::open("sim:1kpps")?;
+    /// let control = capture.control().clone();
+    /// let stopping = std::thread::spawn(move || control.stop());
+    /// while !matches!(capture.next(None)?, ringtap::Next::Ended) {}
+    /// assert!(stopping.join().is_ok());
+    /// # Ok::<(), ringtap::Error>(())
+    /// ```
     pub fn control(&self) -> &Arc<dyn Control> {
         self.receiver.control()
     }
 
     /// The hub's counters for this reader, per source and lane.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// let capture = ringtap::open("sim:max?burst=10&queues=2")?;
+    /// assert_eq!(capture.snapshot()?.sources[0].lanes.len(), 2);
+    /// # Ok::<(), ringtap::Error>(())
+    /// ```
     ///
     /// # Errors
     ///
@@ -159,6 +224,18 @@ impl Capture {
 
     /// The counters now.
     ///
+    /// # Examples
+    ///
+    /// ```
+    /// let mut capture = ringtap::open("sim:max?burst=10")?;
+    /// while let ringtap::Next::Batch(batch) = capture.next(None)? {
+    ///     capture.packets(&batch).for_each(drop);
+    /// }
+    /// let counters = capture.counters()?;
+    /// assert_eq!((counters.offered, counters.delivered), (10, 10));
+    /// # Ok::<(), ringtap::Error>(())
+    /// ```
+    ///
     /// # Errors
     ///
     /// [`Error::Control`].
@@ -167,6 +244,14 @@ impl Capture {
     }
 
     /// The counters now, with those of each lane.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// let capture = ringtap::open("sim:max?burst=10&queues=2")?;
+    /// assert_eq!(capture.all_counters()?.lanes.len(), 2);
+    /// # Ok::<(), ringtap::Error>(())
+    /// ```
     ///
     /// # Errors
     ///
@@ -208,6 +293,17 @@ impl Capture {
 
     /// Changes the filter while packets arrive. Every batch taken from now on passes the new filter.
     ///
+    /// # Examples
+    ///
+    /// ```
+    /// let mut capture = ringtap::open("sim:max?burst=10")?;
+    /// capture.set_filter("ip6")?;
+    /// while let ringtap::Next::Batch(batch) = capture.next(None)? {
+    ///     assert_eq!(capture.packets(&batch).count(), 0);
+    /// }
+    /// # Ok::<(), ringtap::Error>(())
+    /// ```
+    ///
     /// # Errors
     ///
     /// [`Error::Filter`], [`Error::Receive`]; the old filter stays in force then.
@@ -218,6 +314,15 @@ impl Capture {
     }
 
     /// Fails if the source failed.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// let mut capture = ringtap::open("sim:max?burst=10")?;
+    /// while !matches!(capture.next(None)?, ringtap::Next::Ended) {}
+    /// capture.outcome()?;
+    /// # Ok::<(), ringtap::Error>(())
+    /// ```
     ///
     /// # Errors
     ///
@@ -233,6 +338,14 @@ impl Capture {
     }
 
     /// Ends the capture and returns the final counters.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// let capture = ringtap::open("sim:max?burst=10")?;
+    /// println!("{}", capture.close()?.balance());
+    /// # Ok::<(), ringtap::Error>(())
+    /// ```
     ///
     /// # Errors
     ///

@@ -29,6 +29,19 @@ const ONLY_GROUP: &str = "local";
 /// Opens a device (`eth0`, `tap:eth0?exclusive`, `pcap:FILE`) or a group of a running hub
 /// (`hub:GROUP`; in a virtual machine, `host:GROUP` of the host), with no filter and default options.
 ///
+/// # Examples
+///
+/// ```
+/// let mut capture = ringtap::open("sim:max?burst=1000")?;
+/// let mut packets = 0;
+/// while let ringtap::Next::Batch(batch) = capture.next(None)? {
+///     packets += capture.packets(&batch).count();
+/// }
+/// assert_eq!(packets, 1000);
+/// assert_eq!(capture.close()?.delivered, 1000);
+/// # Ok::<(), ringtap::Error>(())
+/// ```
+///
 /// # Errors
 ///
 /// Every [`Error`] but [`Error::SourceFailed`] and [`Error::InterfaceRemoved`].
@@ -70,12 +83,37 @@ impl OpenOptions {
     }
 
     /// Captures only packets that pass this filter, in pcap-filter syntax.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// let mut capture = ringtap::OpenOptions::new().filter("ip6").open("sim:max?burst=1000")?;
+    /// while let ringtap::Next::Batch(batch) = capture.next(None)? {
+    ///     assert_eq!(capture.packets(&batch).count(), 0);
+    /// }
+    /// assert_eq!(capture.counters()?.filtered, 1000);
+    /// # Ok::<(), ringtap::Error>(())
+    /// ```
     pub fn filter(mut self, filter: impl Into<String>) -> Self {
         self.filter = filter.into();
         self
     }
 
     /// Keeps at most this many bytes of each packet. Only for devices; a hub has its own limit.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// let options = ringtap::OpenOptions::new().snap_length(48);
+    /// let mut capture = options.open("sim:max?burst=10&size=1500")?;
+    /// while let ringtap::Next::Batch(batch) = capture.next(None)? {
+    ///     for packet in capture.packets(&batch) {
+    ///         let packet = packet?;
+    ///         assert_eq!((packet.data.len(), packet.slot().wire_length), (48, 1500));
+    ///     }
+    /// }
+    /// # Ok::<(), ringtap::Error>(())
+    /// ```
     pub fn snap_length(mut self, bytes: u32) -> Self {
         self.device.snap_length = Some(bytes);
         self
@@ -103,6 +141,16 @@ impl OpenOptions {
 
     /// Wakes the reader when this many packets wait, or when the first has waited for the time
     /// limit.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use std::time::Duration;
+    ///
+    /// let options = ringtap::OpenOptions::new().watermark(100, Duration::from_millis(20));
+    /// let capture = options.open("eth0")?;
+    /// # Ok::<(), ringtap::Error>(())
+    /// ```
     pub fn watermark(mut self, packets: u32, time_limit: Duration) -> Self {
         self.watermark_packets = Some(packets);
         self.time_limit_ms = Some(to_u32(time_limit.as_micros().div_ceil(1000)));
@@ -117,12 +165,28 @@ impl OpenOptions {
     }
 
     /// Asks the hub for a private pool, which holds only packets that pass the reader's filter.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// let options = ringtap::OpenOptions::new().private(true).filter("udp port 53");
+    /// let capture = options.open("hub:all")?;
+    /// # Ok::<(), ringtap::Error>(())
+    /// ```
     pub fn private(mut self, private: bool) -> Self {
         self.private = private;
         self
     }
 
     /// Path of the hub's socket; by default that of this machine's hub.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// let options = ringtap::OpenOptions::new().socket("/run/other/hub.sock");
+    /// let capture = options.open("hub:all")?;
+    /// # Ok::<(), ringtap::Error>(())
+    /// ```
     pub fn socket(mut self, path: impl Into<PathBuf>) -> Self {
         self.socket = Some(path.into());
         self
@@ -131,6 +195,22 @@ impl OpenOptions {
     /// Delivers packets of all lanes in time-stamp order; holds each packet for at most this long to
     /// wait for earlier ones ([`ORDER_WINDOW`] suits most programs). Zero, the default: the order of
     /// each lane, lanes in turn.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// let options = ringtap::OpenOptions::new().in_order(ringtap::ORDER_WINDOW);
+    /// let mut capture = options.open("sim:max?burst=1000&queues=4&flows=16&clock=virtual")?;
+    /// let mut last_ns = 0;
+    /// while let ringtap::Next::Batch(batch) = capture.next(None)? {
+    ///     for packet in capture.packets(&batch) {
+    ///         let time_ns = packet?.slot().time_ns;
+    ///         assert!(time_ns >= last_ns);
+    ///         last_ns = time_ns;
+    ///     }
+    /// }
+    /// # Ok::<(), ringtap::Error>(())
+    /// ```
     ///
     /// [`ORDER_WINDOW`]: crate::ORDER_WINDOW
     pub fn in_order(mut self, window: Duration) -> Self {
@@ -188,6 +268,15 @@ impl OpenOptions {
     }
 
     /// As [`OpenOptions::open`], for a device that was parsed before.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// let device: ringtap::DeviceSpec = "sim:max?burst=10".parse()?;
+    /// let capture = ringtap::OpenOptions::new().open_device(&device)?;
+    /// assert_eq!(capture.lanes(), 1);
+    /// # Ok::<(), ringtap::Error>(())
+    /// ```
     ///
     /// # Errors
     ///
@@ -342,6 +431,15 @@ impl OpenOptions {
 }
 
 /// Compiles a filter for the packets of a source.
+///
+/// # Examples
+///
+/// ```
+/// let capture = ringtap::open("sim:max?burst=10")?;
+/// let filter = ringtap::compile("udp port 53", capture.facts())?;
+/// assert!(!filter.takes_everything());
+/// # Ok::<(), ringtap::Error>(())
+/// ```
 ///
 /// # Errors
 ///
