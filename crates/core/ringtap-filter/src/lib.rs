@@ -5,6 +5,7 @@
 //! compiles the pcap-filter language with libpcap.
 #![deny(unsafe_code)]
 
+mod balance;
 pub mod caret;
 pub mod classifier;
 pub mod ebpf;
@@ -18,8 +19,7 @@ pub mod text;
 /// Most bytes of a packet that libpcap and Wireshark keep; no common link type has larger ones.
 pub const MAX_SNAP_LENGTH: u32 = 262_144;
 
+pub use balance::{Balance, Headers};
 pub use link_type::LinkType;
 pub use program::{FilterTime, Instruction, PACKET_NS, Program, ProgramError};
-pub use rules::{
-    BUCKETS, Balance, BucketMasks, Headers, MASKS, MAX_RULES, Place, Rule, Rules, VerifierLimits,
-};
+pub use rules::{BUCKETS, BucketMasks, MASKS, MAX_RULES, Place, Rule, Rules, VerifierLimits};

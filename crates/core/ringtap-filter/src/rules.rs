@@ -5,11 +5,10 @@
 //! 2,048 buckets for each selected packet, and each bucket names its members as bits of the slot's
 //! mask. A source does not capture packets that no rule selects.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 
-use crate::Program;
 use crate::hash::HashSeed;
+use crate::{Balance, Program};
 
 /// Maximum number of rules of one source.
 pub const MAX_RULES: usize = 64;
@@ -17,34 +16,6 @@ pub const MAX_RULES: usize = 64;
 pub const BUCKETS: usize = 2048;
 /// Maximum number of different masks in one rule.
 pub const MASKS: usize = 64;
-
-/// How the members of a group share its packets.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum Balance {
-    /// Every packet is in bucket 0.
-    #[default]
-    Everyone,
-    /// By the flow hash: both directions and all fragments of a connection stay together.
-    Flow(Headers),
-    /// By the hash of the two addresses.
-    Address(Headers),
-    /// By the outermost VLAN tag; untagged packets count as VLAN 0.
-    Vlan,
-    /// The next bucket for each packet, on each lane separately.
-    RoundRobin,
-    /// By the result of the user's eBPF program in this object file.
-    Program(PathBuf),
-}
-
-/// Which headers of a tunnelled packet the hash covers.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Headers {
-    /// The headers of the tunnel.
-    #[default]
-    Outer,
-    /// The headers inside tunnels; see [`crate::hash`].
-    Inner,
-}
 
 /// One group of readers, for a source.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -74,7 +74,7 @@ pub(crate) fn is_plain(device: &DeviceSpec, flags: &Options) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use ringtap_ipc::protocol::SourceStatus;
+    use ringtap_ipc::protocol::{Division, SourceStatus};
 
     use super::*;
 
@@ -87,7 +87,7 @@ mod tests {
             sources: devices.iter().map(source).collect(),
             groups: vec![GroupStatus {
                 name: "web".into(),
-                balance: balance.into(),
+                division: Division::from_word(balance).unwrap(),
                 filter: filter.into(),
                 max_members: 2,
                 ..GroupStatus::default()

@@ -128,7 +128,7 @@ fn start_hub(source: Box<dyn Source>) -> Result<(Hub, Vec<Capture>)> {
         })
     };
     let half = Group {
-        balance: Balance::Flow(Headers::Outer),
+        division: Balance::Flow(Headers::Outer).into(),
         max_members: 2,
         ..group("half", HALF)?
     };

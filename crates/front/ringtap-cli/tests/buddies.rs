@@ -10,9 +10,8 @@ use ringtap_client::{Control, ControlError, Next, Receiver, Tally};
 use ringtap_device::DeviceSpec;
 use ringtap_filter::hash::HashSeed;
 use ringtap_filter::{Balance, Headers, Program};
-use ringtap_hub::group::Division;
 use ringtap_hub::{Group, Handle, Hub, HubOptions};
-use ringtap_ipc::protocol::{GroupStatus, Snapshot};
+use ringtap_ipc::protocol::{Division, GroupStatus, Snapshot};
 use ringtap_ipc::subscription::{SubscriptionId, SubscriptionRequest, Wanted};
 use ringtap_pool::counters::Counters;
 
@@ -187,7 +186,7 @@ fn a_link_that_waits_for_nobody_loses_what_is_counted() {
 #[test]
 fn members_of_a_group_that_divides_flows_read_each_packet_once() {
     let group = Group {
-        balance: Balance::Flow(Headers::Outer),
+        division: Balance::Flow(Headers::Outer).into(),
         ..Group::new("ids")
     };
     let device = "sim:max?burst=50000&flows=400&chunks=20&packets=64";
@@ -202,7 +201,7 @@ fn members_of_a_group_that_divides_flows_read_each_packet_once() {
 #[test]
 fn two_hubs_with_one_seed_divide_alike() {
     let group = Group {
-        balance: Balance::Flow(Headers::Outer),
+        division: Balance::Flow(Headers::Outer).into(),
         ..Group::new("ids")
     };
     let device = "sim:max?burst=20000&flows=400&chunks=20&packets=64";

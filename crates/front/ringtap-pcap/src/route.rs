@@ -187,7 +187,6 @@ mod tests {
                 }],
                 groups: vec![GroupStatus {
                     name: "web".into(),
-                    balance: "broadcast".into(),
                     filter: filter.into(),
                     max_members: 2,
                     ..GroupStatus::default()

@@ -243,7 +243,7 @@ impl OpenOptions {
         user: Option<u32>,
     ) -> Self {
         let groups = groups.into_iter().map(|(name, balance)| Group {
-            balance,
+            division: balance.into(),
             access: AccessList {
                 uids: user.into_iter().collect(),
                 gids: Vec::new(),
@@ -368,7 +368,7 @@ impl OpenOptions {
         let waits = source.facts().policy == Policy::Block;
         let congestion = self.congestion.filter(|_| !waits);
         let mut group = Group {
-            balance,
+            division: balance.into(),
             ..Group::new(ONLY_GROUP)
         };
         if congestion.is_some() {

@@ -7,6 +7,7 @@
 //! - Parsing any bytes never panics and allocates a bounded amount of memory.
 //! - No text of a decoded message has a control character: see [`text`](crate::text).
 
+mod group;
 mod snapshot;
 mod status;
 
@@ -16,6 +17,7 @@ use ringtap_filter::Program;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
+pub use group::{Delivery, Division};
 pub use snapshot::{LaneSnapshot, Snapshot, SourceSnapshot};
 pub use status::{
     BridgeStatus, ConfigurationStatus, DepartedStatus, GroupStatus, HubStatus, LaneStatus,

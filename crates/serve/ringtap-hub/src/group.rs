@@ -1,30 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Configuration of a group: filter, division, delivery, limits, access.
 
-use ringtap_filter::{Balance, Headers, Program};
+use ringtap_filter::Program;
 use ringtap_ipc::peer::Peer;
-use ringtap_ipc::protocol::{Refusal, Refused};
+use ringtap_ipc::protocol::{Delivery, Division, Refusal, Refused};
 use ringtap_pool::distributor::Policy;
-
-/// How packets reach the readers of a group.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Delivery {
-    /// Readers read in place, and can see the whole pool of the source.
-    #[default]
-    Shared,
-    /// Packets that pass a reader's filter are copied into a pool of the reader's own.
-    Private,
-}
-
-/// Unit in which a group's traffic is divided between its readers.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Division {
-    /// Packets, by the group's balance.
-    #[default]
-    Packets,
-    /// Chunks: each lane has one owner among the readers (WireCAP's basic mode).
-    Lanes,
-}
 
 /// Users and groups that may attach. Root and the hub's own user always may.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -78,10 +58,8 @@ pub struct Group {
     pub filter: Program,
     /// The filter as the user wrote it.
     pub filter_text: String,
-    /// Unit in which traffic is divided between members.
+    /// How traffic is divided between members.
     pub division: Division,
-    /// How packets are divided between members, if they are.
-    pub balance: Balance,
     /// Offload threshold of a group that divides lanes: a member that holds more than this percentage
     /// of a lane's chunks leaves further chunks to the least busy member.
     pub offload_percent: Option<u8>,
@@ -132,8 +110,7 @@ impl Group {
             name: name.into(),
             filter: Program::everything(),
             filter_text: String::new(),
-            division: Division::Packets,
-            balance: Balance::Everyone,
+            division: Division::BROADCAST,
             offload_percent: None,
             delivery: Delivery::Shared,
             policy: Policy::DropNewest,
@@ -147,77 +124,6 @@ impl Group {
     }
 }
 
-impl Delivery {
-    /// The delivery's word in configurations and reports.
-    pub fn word(self) -> &'static str {
-        match self {
-            Delivery::Shared => "shared",
-            Delivery::Private => "private",
-        }
-    }
-}
-
-/// A policy's word in configurations and reports.
-pub fn policy_word(policy: Policy) -> String {
-    match policy {
-        Policy::DropNewest => "drop".to_owned(),
-        Policy::Sample { one_in } => format!("sample:{one_in}"),
-        Policy::Cut { snap_bytes } => format!("cut:{snap_bytes}"),
-        Policy::Block => "block".to_owned(),
-    }
-}
-
-/// The policy of this word; `None` if there is none.
-pub fn parse_policy(word: &str) -> Option<Policy> {
-    let number = |text: &str| text.parse().ok().filter(|number| *number > 0);
-    match word.split_once(':') {
-        None if word == "drop" => Some(Policy::DropNewest),
-        None if word == "block" => Some(Policy::Block),
-        Some(("sample", text)) => number(text).map(|one_in| Policy::Sample { one_in }),
-        Some(("cut", text)) => number(text).map(|snap_bytes| Policy::Cut { snap_bytes }),
-        _ => None,
-    }
-}
-
-/// The word for a group's division or balance, in configurations and reports.
-pub fn division_word(group: &Group) -> String {
-    match group.division {
-        Division::Lanes => LANES.to_owned(),
-        Division::Packets => balance_word(&group.balance),
-    }
-}
-
-/// The word for [`Division::Lanes`].
-pub const LANES: &str = "lanes";
-
-/// A balance's word in configurations and reports.
-pub fn balance_word(balance: &Balance) -> String {
-    match balance {
-        Balance::Everyone => "broadcast".to_owned(),
-        Balance::Flow(Headers::Outer) => "flow".to_owned(),
-        Balance::Flow(Headers::Inner) => "inner-flow".to_owned(),
-        Balance::Address(Headers::Outer) => "address".to_owned(),
-        Balance::Address(Headers::Inner) => "inner-address".to_owned(),
-        Balance::Vlan => "vlan".to_owned(),
-        Balance::RoundRobin => "round-robin".to_owned(),
-        Balance::Program(object) => format!("program:{}", object.display()),
-    }
-}
-
-/// The balance of this word; `None` if there is none.
-pub fn parse_balance(word: &str) -> Option<Balance> {
-    Some(match word {
-        "broadcast" => Balance::Everyone,
-        "flow" => Balance::Flow(Headers::Outer),
-        "inner-flow" => Balance::Flow(Headers::Inner),
-        "address" => Balance::Address(Headers::Outer),
-        "inner-address" => Balance::Address(Headers::Inner),
-        "vlan" => Balance::Vlan,
-        "round-robin" => Balance::RoundRobin,
-        other => Balance::Program(other.strip_prefix("program:")?.into()),
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -228,33 +134,6 @@ mod tests {
         assert!(hub.contains("`-g ids:users=7`"), "{hub}");
         let guest = AdmissionOption::Guest.advice("ids", 7);
         assert!(guest.contains("`ringtap guest --users 7`"), "{guest}");
-    }
-
-    #[test]
-    fn every_balance_has_one_word() {
-        for word in [
-            "broadcast",
-            "flow",
-            "inner-flow",
-            "address",
-            "inner-address",
-            "vlan",
-            "round-robin",
-            "program:/tmp/steer.o",
-        ] {
-            assert_eq!(balance_word(&parse_balance(word).unwrap()), word);
-        }
-        assert_eq!(parse_balance("hash"), None);
-    }
-
-    #[test]
-    fn every_policy_has_one_word() {
-        for word in ["drop", "sample:8", "cut:96", "block"] {
-            assert_eq!(policy_word(parse_policy(word).unwrap()), word);
-        }
-        for bad in ["sample:0", "sample", "cut:x", "dropnewest", ""] {
-            assert_eq!(parse_policy(bad), None, "{bad}");
-        }
     }
 
     fn peer(uid: u32, gids: &[u32]) -> Peer {

@@ -9,7 +9,9 @@ use std::thread::JoinHandle;
 use ringtap_filter::Program;
 use ringtap_ipc::event::Event;
 use ringtap_ipc::peer::Peer;
-use ringtap_ipc::protocol::{BridgeStatus, ConfigurationStatus, HubStatus, Refused, Snapshot};
+use ringtap_ipc::protocol::{
+    BridgeStatus, ConfigurationStatus, Delivery, HubStatus, Refused, Snapshot,
+};
 use ringtap_ipc::subscription::{Subscription, SubscriptionId, SubscriptionRequest, Wanted};
 use ringtap_ipc::thread::join;
 use ringtap_pool::source::Source;
@@ -18,7 +20,7 @@ use ringtap_pool::wake::Signal;
 use crate::answer::{Responder, ending};
 use crate::control::{ControlWork, HubControl};
 use crate::engine::Engine;
-use crate::group::{AccessList, Delivery, Group};
+use crate::group::{AccessList, Group};
 use crate::limits::{Limits, TooMuchWork};
 use crate::options::HubOptions;
 use crate::subscribers::{Change, StatusView};

@@ -18,12 +18,12 @@ mod share;
 
 use ringtap_filter::hash::HashSeed;
 use ringtap_filter::{BUCKETS, Balance, BucketMasks, Program, Rule, Rules};
-use ringtap_ipc::protocol::{Refusal, Refused};
+use ringtap_ipc::protocol::{Delivery, Division, Refusal, Refused};
 use ringtap_ipc::subscription::SubscriptionId;
 use ringtap_pool::number::{to_u32, to_usize};
 
 use crate::answer::not_subscribed;
-use crate::group::{Delivery, Division, Group};
+use crate::group::Group;
 use crate::limits::{FilterOwner, FilterTimes, Limits, TooMuchWork};
 pub(crate) use share::Share;
 
@@ -304,10 +304,8 @@ impl Membership {
 
     /// Number of a subscription's buckets; 0 in a group that does not divide by buckets.
     pub(crate) fn buckets_of(&self, subscription: SubscriptionId) -> u32 {
-        let divides =
-            |one: &GroupMembers| one.is_balanced() && one.group.division == Division::Packets;
         match self.member(subscription) {
-            Some((one, _)) if divides(one) => {
+            Some((one, _)) if one.is_balanced() => {
                 let owners = one.owners.iter();
                 to_u32(owners.filter(|owner| **owner == Some(subscription)).count())
             }
@@ -432,7 +430,7 @@ impl Member {
 
 impl GroupMembers {
     fn is_balanced(&self) -> bool {
-        self.group.balance != Balance::Everyone
+        *self.group.division.balance() != Balance::Everyone
     }
 
     /// Whether the members' own filters are rules of the source.
@@ -483,7 +481,7 @@ impl GroupMembers {
         let group = self.group.filter.clone();
         if self.is_balanced() {
             if !members.is_empty() {
-                let balance = self.group.balance.clone();
+                let balance = self.group.division.balance().clone();
                 let rule = Rule {
                     filter: group,
                     balance,
@@ -515,7 +513,7 @@ impl GroupMembers {
 
     fn new_masks(&self) -> BucketMasks {
         let count = self.members.len().max(1);
-        let owner = |bucket: usize| match self.group.balance {
+        let owner = |bucket: usize| match self.group.division.balance() {
             // The members take turns.
             Balance::RoundRobin => Some(bucket % count),
             Balance::Vlan => Some(spread(bucket) * count / BUCKETS),

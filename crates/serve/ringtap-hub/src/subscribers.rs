@@ -23,7 +23,7 @@ use ringtap_pool::source::Counts;
 
 use crate::control::HubControl;
 use crate::engine::{Figures, SourceFigures};
-use crate::group::{Group, division_word, policy_word};
+use crate::group::Group;
 use state::Subscriber;
 
 impl HubControl {
@@ -87,12 +87,12 @@ impl HubControl {
     fn of_group(&self, group: &Group, members: usize, figures: &Figures) -> GroupStatus {
         let mut status = GroupStatus {
             name: group.name.clone(),
-            balance: division_word(group),
-            delivery: group.delivery.word().to_owned(),
+            division: group.division.clone(),
+            delivery: group.delivery,
             filter: group.filter_text.clone(),
             members: to_u32(members),
             max_members: group.max_members,
-            policy: policy_word(group.policy),
+            policy: group.policy,
             offload_percent: group.offload_percent,
             ..GroupStatus::default()
         };
@@ -120,7 +120,7 @@ impl HubControl {
             group: subscriber.group.clone(),
             pid: subscriber.peer.pid,
             uid: subscriber.peer.uid,
-            delivery: subscriber.delivery.word().to_owned(),
+            delivery: subscriber.delivery,
             attached_ns: subscriber.attached_ns,
             not_in_source: match &subscriber.place {
                 Place::Source => None,

@@ -267,7 +267,7 @@ impl Text<'_> {
 #[cfg(test)]
 mod tests {
     use ringtap_filter::{Balance, Headers};
-    use ringtap_hub::Delivery;
+    use ringtap_ipc::protocol::Delivery;
     use ringtap_pool::distributor::Policy;
 
     use super::*;
@@ -322,7 +322,7 @@ mod tests {
             panic!("two groups")
         };
         let (ids, rec) = (&ids.group, &rec.group);
-        assert_eq!(ids.balance, Balance::Flow(Headers::Outer));
+        assert_eq!(ids.division, Balance::Flow(Headers::Outer).into());
         assert_eq!((ids.max_members, &*ids.filter_text), (4, "tcp"));
         assert_eq!(ids.access.uids, [0, 1001]);
         assert_eq!(rec.delivery, Delivery::Private);

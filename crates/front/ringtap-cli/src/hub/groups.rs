@@ -3,13 +3,12 @@
 
 use std::str::FromStr;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use nix::unistd::{Group as UnixGroup, User};
 use ringtap_filter::Balance;
-use ringtap_hub::AccessList;
-use ringtap_hub::group::{Division, LANES, division_word, parse_balance, parse_policy};
-use ringtap_hub::{Delivery, Group};
+use ringtap_hub::{AccessList, Group};
 use ringtap_ipc::environment;
+use ringtap_ipc::protocol::{Delivery, Division};
 use ringtap_ipc::trusted::open_trusted;
 use ringtap_pool::distributor::Policy;
 use ringtap_pool::source::Facts;
@@ -72,7 +71,7 @@ impl GroupText {
                 place
             }
         })?;
-        if let Balance::Program(file) = &self.group.balance {
+        if let Balance::Program(file) = self.group.division.balance() {
             open_trusted(file).with_context(|| {
                 let place = place(&self.places.balance);
                 format!("{place}: {}: no program to balance by", file.display())
@@ -115,19 +114,20 @@ pub(crate) fn admit_sudo_user(groups: &mut [GroupText]) {
 /// They do not fit together.
 pub(super) fn divide(
     group: &mut Group,
-    given: Option<(Division, Balance)>,
+    given: Option<Division>,
     offload_percent: Option<u8>,
 ) -> Result<()> {
     let usual = match offload_percent {
         Some(_) => Division::Lanes,
-        None => Division::Packets,
+        None => Division::BROADCAST,
     };
-    (group.division, group.balance) = given.unwrap_or((usual, Balance::Everyone));
+    group.division = given.unwrap_or(usual);
     group.offload_percent = offload_percent;
     ensure!(
         offload_percent.is_none() || group.division == Division::Lanes,
-        "offload moves whole chunks: use balance = {LANES} instead of {}",
-        division_word(group)
+        "offload moves whole chunks: use balance = {} instead of {}",
+        Division::Lanes,
+        group.division
     );
     Ok(())
 }
@@ -194,18 +194,13 @@ pub(super) fn name(text: &str) -> Result<String> {
     Ok(text.to_owned())
 }
 
-/// Parses a division or balance.
-pub(super) fn division(word: &str) -> Result<(Division, Balance)> {
-    if word == LANES {
-        return Ok((Division::Lanes, Balance::Everyone));
-    }
-    let balance = parse_balance(word).with_context(|| {
+pub(super) fn division(word: &str) -> Result<Division> {
+    Division::from_word(word).with_context(|| {
         format!(
             "\"{word}\" is no balance: expected broadcast, flow, inner-flow, address, inner-address, \
              vlan, round-robin, lanes or program:FILE"
         )
-    })?;
-    Ok((Division::Packets, balance))
+    })
 }
 
 /// Parses an offload threshold in percent.
@@ -220,15 +215,12 @@ pub(super) fn offload(text: &str) -> Result<u8> {
 }
 
 pub(super) fn delivery(word: &str) -> Result<Delivery> {
-    match word {
-        "shared" => Ok(Delivery::Shared),
-        "private" => Ok(Delivery::Private),
-        _ => bail!("\"{word}\" is no delivery: expected shared or private"),
-    }
+    let expected = || format!("\"{word}\" is no delivery: expected shared or private");
+    Delivery::from_word(word).with_context(expected)
 }
 
 pub(super) fn policy(word: &str) -> Result<Policy> {
-    parse_policy(word).with_context(|| {
+    Policy::from_word(word).with_context(|| {
         format!(
             "\"{word}\" is no policy: expected drop, sample:N (one chunk in N), cut:BYTES, or block \
              (files only)"
@@ -266,22 +258,19 @@ mod tests {
         assert_eq!(parsed("rec"), Group::new("rec"));
         let ids = parsed("ids:4:flow");
         assert_eq!(ids.max_members, 4);
-        assert_eq!(ids.balance, Balance::Flow(Headers::Outer));
+        assert_eq!(ids.division, Balance::Flow(Headers::Outer).into());
         let web = parsed("web:private:tcp port 80 or ip6 host ::1");
         assert_eq!(web.delivery, Delivery::Private);
         assert_eq!(web.filter_text, "tcp port 80 or ip6 host ::1");
         let own = parsed("own:2:program:/tmp/steer.o:udp");
-        assert_eq!(own.balance, Balance::Program("/tmp/steer.o".into()));
+        assert_eq!(own.division, Balance::Program("/tmp/steer.o".into()).into());
         assert_eq!(own.filter_text, "udp");
         let buddies = parsed("ids:4:lanes:offload=60:udp");
         assert_eq!(
             (buddies.division, buddies.offload_percent),
             (Division::Lanes, Some(60))
         );
-        assert_eq!(
-            (buddies.balance, &*buddies.filter_text),
-            (Balance::Everyone, "udp")
-        );
+        assert_eq!(buddies.filter_text, "udp");
         assert_eq!(parsed("ids:offload=60%").division, Division::Lanes);
         for wrong in [
             "a:round-robin:offload=50",

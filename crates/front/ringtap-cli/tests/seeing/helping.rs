@@ -5,6 +5,7 @@ use std::path::Path;
 use std::process::Command;
 
 use ringtap_ipc::protocol::{GroupStatus, HubStatus};
+use ringtap_pool::distributor::Policy;
 use ringtap_testkit::{Running, require_tool};
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
@@ -80,7 +81,7 @@ fn help_between_members_is_told_by_status_why_and_the_metrics() {
         group(status, "chunks").offloaded_packets > 0
             && status.readers.iter().any(|one| one.overrun > 0)
     });
-    assert_eq!(group(&status, "chunks").policy, "drop");
+    assert_eq!(group(&status, "chunks").policy, Policy::DropNewest);
     let marks = status.sources[0].congestion.expect("marks were given");
     assert_eq!((marks.low_percent, marks.high_percent), (1, 2));
 

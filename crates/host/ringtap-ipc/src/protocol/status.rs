@@ -2,8 +2,11 @@
 //! The counters of a whole hub at one moment, as `ringtap status` prints them.
 
 use ringtap_pool::congestion::Congestion;
+use ringtap_pool::distributor::Policy;
 use ringtap_pool::source::LaneCounts;
 use serde::{Deserialize, Serialize};
+
+use super::{Delivery, Division};
 
 /// Status of a hub.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -194,20 +197,19 @@ pub struct LaneStatus {
 pub struct GroupStatus {
     /// Its name.
     pub name: String,
-    /// How the group divides packets.
-    pub balance: String,
-    /// `shared` or `private`.
-    pub delivery: String,
+    /// How the group divides its traffic.
+    #[serde(rename = "balance")]
+    pub division: Division,
+    /// How packets reach its readers.
+    pub delivery: Delivery,
     /// The group's filter, as the user wrote it.
     pub filter: String,
     /// Number of readers in the group.
     pub members: u32,
     /// Most readers at one time.
     pub max_members: u32,
-    /// What happens to a reader past its credit, as in the configuration; empty if the hub does not
-    /// report it.
-    #[serde(default)]
-    pub policy: String,
+    /// What happens to a reader past its credit.
+    pub policy: Policy,
     /// The offload threshold in percent, if the group has one.
     #[serde(default)]
     pub offload_percent: Option<u8>,
@@ -223,11 +225,17 @@ pub struct GroupStatus {
 }
 
 impl GroupStatus {
-    /// True if a further member gets every packet that the hub captures.
+    /// Whether each member gets every packet that the hub captures.
+    #[must_use]
+    pub fn grants_everything(&self) -> bool {
+        self.division == Division::BROADCAST && self.filter.is_empty()
+    }
+
+    /// Whether there is room for a further member, which gets every packet that the hub captures.
     #[must_use]
     pub fn admits_to_everything(&self) -> bool {
         let has_room = self.members < self.max_members;
-        self.balance == "broadcast" && self.filter.is_empty() && has_room
+        self.grants_everything() && has_room
     }
 }
 
@@ -244,8 +252,8 @@ pub struct ReaderStatus {
     pub pid: i32,
     /// User id.
     pub uid: u32,
-    /// `shared` or `private`.
-    pub delivery: String,
+    /// How packets reach it.
+    pub delivery: Delivery,
     /// Time when the reader attached, in nanoseconds since 1970.
     pub attached_ns: u64,
     /// Packets delivered, as the reader reports.

@@ -48,7 +48,7 @@ fn limits() -> Limits {
 
 fn membership() -> Membership {
     let balanced = Group {
-        balance: Balance::Flow(Headers::Outer),
+        division: Balance::Flow(Headers::Outer).into(),
         max_members: 4,
         ..Group::new("ids")
     };
@@ -123,7 +123,7 @@ fn a_group_is_shared_out_evenly_whoever_comes_and_goes() {
 #[test]
 fn with_any_number_of_members_none_has_three_percent_more_than_the_mean() {
     let group = Group {
-        balance: Balance::Flow(Headers::Outer),
+        division: Balance::Flow(Headers::Outer).into(),
         ..Group::new("ids")
     };
     let mut membership = Membership::new(vec![group], limits(), HashSeed(0));
@@ -395,7 +395,7 @@ fn one_user_cannot_take_the_bits_of_others() {
 #[test]
 fn known_readers_of_one_user_leave_no_bits_for_others() {
     let group = Group {
-        balance: Balance::RoundRobin,
+        division: Balance::RoundRobin.into(),
         ..Group::new("ids")
     };
     let limits = Limits::for_readers(NonZeroU32::new(60).unwrap());
@@ -409,7 +409,7 @@ fn known_readers_of_one_user_leave_no_bits_for_others() {
 /// The members' packets when each of these buckets gets one, in a group of four.
 fn of_four(balance: Balance, buckets: impl Iterator<Item = usize>) -> Vec<usize> {
     let group = Group {
-        balance,
+        division: balance.into(),
         ..Group::new("ids")
     };
     let mut membership = Membership::new(vec![group], limits(), HashSeed(0));

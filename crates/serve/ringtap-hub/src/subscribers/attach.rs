@@ -12,7 +12,7 @@ use ringtap_filter::{Place, Program};
 use ringtap_ipc::doorbell::{HubDoorbell, doorbell};
 use ringtap_ipc::memfd::SharedMemory;
 use ringtap_ipc::peer::Peer;
-use ringtap_ipc::protocol::{Refusal, Refused};
+use ringtap_ipc::protocol::{Delivery, Refusal, Refused};
 use ringtap_ipc::subscription::{
     Endpoint, EndpointFiles, Subscription, SubscriptionId, SubscriptionRequest, Wanted,
 };
@@ -29,7 +29,7 @@ use crate::budgets::{Charge, ReaderMemory};
 use crate::capture::Beginning;
 use crate::control::HubControl;
 use crate::engine::NewReader;
-use crate::group::{Delivery, Group};
+use crate::group::Group;
 use crate::membership::{Member, Share};
 use crate::relay::{self, Relay};
 use crate::signal_thread::SignalThread;

@@ -7,13 +7,13 @@ use std::sync::Arc;
 use ringtap_filter::Place;
 use ringtap_ipc::doorbell::HubDoorbell;
 use ringtap_ipc::peer::Peer;
+use ringtap_ipc::protocol::Delivery;
 use ringtap_ipc::subscription::SubscriptionId;
 use ringtap_pool::memory::Region;
 use ringtap_pool::source::Counts;
 
 use super::departed::Departed;
 use crate::budgets::ReaderMemory;
-use crate::group::Delivery;
 use crate::relay::Relay;
 
 /// The hub's side of a subscription.

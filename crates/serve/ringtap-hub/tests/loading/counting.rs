@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use ringtap_filter::Program;
 use ringtap_hub::Group;
-use ringtap_ipc::protocol::{LaneSnapshot, Reply, SourceSnapshot, SourceState};
+use ringtap_ipc::protocol::{Delivery, LaneSnapshot, Reply, SourceSnapshot, SourceState};
 use ringtap_ipc::subscription::{Subscription, SubscriptionId, SubscriptionRequest, Watermark};
 use ringtap_ipc::time::now_ns;
 use ringtap_testkit::LIMIT;
@@ -118,7 +118,7 @@ fn a_private_reader_counts_the_packets_that_were_copied_for_it() {
         assert!(Instant::now() < until, "{:?}", source(&setup, id));
     }
     let status = setup.handle().status().expect("the hub is there");
-    assert_eq!(status.readers[0].delivery, "private");
+    assert_eq!(status.readers[0].delivery, Delivery::Private);
 }
 
 #[test]

@@ -11,7 +11,7 @@ use std::os::fd::{AsFd as _, OwnedFd};
 
 use ringtap_client::{Connection, SubscriptionRequest};
 use ringtap_filter::Program;
-use ringtap_ipc::protocol::HubStatus;
+use ringtap_ipc::protocol::{Delivery, HubStatus};
 use ringtap_ipc::subscription::{Endpoint, Subscription};
 use ringtap_pool::control::control_bytes;
 use ringtap_pool::distributor::Policy;
@@ -118,8 +118,8 @@ fn readable_in_place<'a>(
     };
     let found = status.groups.iter().find(|one| one.name == group);
     let grants_all = found.is_some_and(|one| {
-        let is_open = one.balance == "broadcast" && one.delivery == "shared";
-        is_open && one.filter.is_empty() && endpoint.wanted.group == 0
+        let is_open = one.grants_everything() && one.delivery == Delivery::Shared;
+        is_open && endpoint.wanted.group == 0
     });
     if !grants_all {
         return Err(

@@ -105,9 +105,9 @@ impl Collector for HubMetrics {
         let mut info = encoder.encode_descriptor("ringtap_group", help, None, MetricType::Info)?;
         for group in groups {
             let labels = [
-                ("balance", group.balance.as_str()),
-                ("delivery", &group.delivery),
-                ("policy", &group.policy),
+                ("balance", &*group.division.to_string()),
+                ("delivery", group.delivery.word()),
+                ("policy", &*group.policy.to_string()),
             ];
             let family = [("group", group.name.as_str())];
             info.encode_family(&family)?.encode_info(&labels)?;

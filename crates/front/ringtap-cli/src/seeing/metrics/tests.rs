@@ -7,9 +7,11 @@ use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::time::Duration;
 
 use ringtap_ipc::protocol::{
-    DepartedStatus, GroupStatus, HubStatus, LaneStatus, ReaderStatus, SourceState, SourceStatus,
+    DepartedStatus, Division, GroupStatus, HubStatus, LaneStatus, ReaderStatus, SourceState,
+    SourceStatus,
 };
 use ringtap_pool::congestion::Congestion;
+use ringtap_pool::distributor::Policy;
 use ringtap_pool::source::LaneCounts;
 
 use super::exposition::exposition;
@@ -70,9 +72,8 @@ fn hub() -> HubStatus {
         groups: vec![GroupStatus {
             name: "ids".into(),
             members: 2,
-            balance: "lanes".into(),
-            delivery: "shared".into(),
-            policy: "sample:10".into(),
+            division: Division::Lanes,
+            policy: Policy::Sample { one_in: 10 },
             offload_percent: Some(60),
             offloaded_chunks: 42,
             offloaded_packets: 4200,

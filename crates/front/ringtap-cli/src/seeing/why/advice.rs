@@ -2,7 +2,8 @@
 //! Remedies for each reason of a loss, the most likely remedy first.
 
 use ringtap_device::{DeviceSpec, Kind};
-use ringtap_ipc::protocol::{GroupStatus, ReaderStatus, SourceStatus};
+use ringtap_filter::Balance;
+use ringtap_ipc::protocol::{Delivery, Division, GroupStatus, ReaderStatus, SourceStatus};
 use ringtap_pool::congestion::Congestion;
 
 use super::explain::name_of;
@@ -166,12 +167,12 @@ pub(super) fn overrun(
         )];
     }
     let mut advice: Vec<_> = group.map(more_members).into_iter().collect();
-    advice.push(match reader.delivery.as_str() {
-        "private" => format!(
+    advice.push(match reader.delivery {
+        Delivery::Private => format!(
             "Give the private pools of group {} more memory for bursts: `private_pool`.",
             reader.group
         ),
-        _ => match reader.guaranteed_chunks {
+        Delivery::Shared => match reader.guaranteed_chunks {
             0 => format!(
                 "Give it more credit for bursts (`credit` of the group, as far as the pool \
                  allows), or the source a larger pool; it may now hold {} chunks of a lane.",
@@ -208,22 +209,22 @@ pub(super) fn overrun(
 fn more_members(group: &GroupStatus) -> String {
     let GroupStatus {
         name,
-        balance,
+        division,
         members,
         max_members,
         ..
     } = group;
-    match balance.as_str() {
-        "broadcast" => format!(
+    match division {
+        Division::Packets(Balance::Everyone) => format!(
             "Group {name} gives every packet to each member: a group that divides packets (for \
              instance `balance = \"flow\"`) shares the work between several readers."
         ),
         _ if members < max_members => format!(
-            "Start more readers in group {name}, which divides packets by {balance}: it has \
+            "Start more readers in group {name}, which divides packets by {division}: it has \
              {members} of at most {max_members}."
         ),
         _ => format!(
-            "Allow more `members` in group {name}, which divides packets by {balance}, and start \
+            "Allow more `members` in group {name}, which divides packets by {division}, and start \
              them: it has all {max_members} that it may have."
         ),
     }

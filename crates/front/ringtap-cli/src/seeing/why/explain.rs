@@ -5,7 +5,9 @@
 //! - Every loss counter that is not 0 has a finding.
 //! - A share is the part of the packets meant for a place, not of all packets.
 
-use ringtap_ipc::protocol::{BridgeStatus, HubStatus, ReaderStatus, SourceState, SourceStatus};
+use ringtap_ipc::protocol::{
+    BridgeStatus, Delivery, HubStatus, ReaderStatus, SourceState, SourceStatus,
+};
 use serde::Serialize;
 
 use super::words::{a_second, ago, percent, share};
@@ -294,9 +296,9 @@ impl Case<'_> {
         let before = self.change.reader(reader.reader);
         let mut groups = self.change.now.groups.iter();
         let group = groups.find(|group| group.name == reader.group);
-        let policy = group.and_then(|group| groups::policy(&group.policy, reader.credit_chunks));
-        let how = match (reader.delivery.as_str(), policy) {
-            ("private", _) => "its own pool was full, and it lost".to_owned(),
+        let policy = group.map(|group| groups::policy(group.policy, reader.credit_chunks));
+        let how = match (reader.delivery, policy) {
+            (Delivery::Private, _) => "its own pool was full, and it lost".to_owned(),
             (_, Some(policy)) => {
                 format!("it used up its credit and, by its group's policy ({policy}), lost")
             }

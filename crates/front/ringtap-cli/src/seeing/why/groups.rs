@@ -4,6 +4,7 @@
 use std::cmp::Reverse;
 
 use ringtap_ipc::protocol::{GroupStatus, ReaderStatus};
+use ringtap_pool::distributor::Policy;
 
 use super::explain::Finding;
 use super::words::a_second;
@@ -14,21 +15,20 @@ use crate::seeing::change::StatusChange;
 const MAX_NAMED: usize = 3;
 
 /// Explains a policy for a reader with this credit: `drop: past 56 chunks of a lane ...`.
-pub(super) fn policy(policy: &str, credit_chunks: u32) -> Option<String> {
+pub(super) fn policy(policy: Policy, credit_chunks: u32) -> String {
     let (all, half) = (
         format!("past {credit_chunks} chunks of a lane"),
         format!("from half of {credit_chunks} chunks of a lane on"),
     );
-    let what = match policy.split_once(':') {
-        None if policy == "drop" => format!("{all} the newest packets are lost"),
-        None if policy == "block" => format!("{all} a source that can wait waits"),
-        Some(("sample", one_in)) => format!("{half} one chunk in {one_in} is kept"),
-        Some(("cut", bytes)) => {
-            format!("{half} {bytes} bytes of each packet are kept, and {all} none")
+    let what = match policy {
+        Policy::DropNewest => format!("{all} the newest packets are lost"),
+        Policy::Block => format!("{all} a source that can wait waits"),
+        Policy::Sample { one_in } => format!("{half} one chunk in {one_in} is kept"),
+        Policy::Cut { snap_bytes } => {
+            format!("{half} {snap_bytes} bytes of each packet are kept, and {all} none")
         }
-        _ => return None,
     };
-    Some(format!("{policy}: {what}"))
+    format!("{policy}: {what}")
 }
 
 /// One finding for each group whose members took chunks for others.

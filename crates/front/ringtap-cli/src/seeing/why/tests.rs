@@ -2,10 +2,11 @@
 //! Each reason of a loss, and its sentences.
 
 use ringtap_ipc::protocol::{
-    BridgeStatus, DepartedStatus, GroupStatus, HubStatus, LaneStatus, ReaderStatus, SourceState,
-    SourceStatus,
+    BridgeStatus, Delivery, DepartedStatus, Division, GroupStatus, HubStatus, LaneStatus,
+    ReaderStatus, SourceState, SourceStatus,
 };
 use ringtap_pool::congestion::Congestion;
+use ringtap_pool::distributor::Policy;
 use ringtap_pool::source::LaneCounts;
 
 use super::*;
@@ -30,7 +31,6 @@ fn well() -> HubStatus {
         name: name.into(),
         group: group.into(),
         pid: 4_000 + i32::try_from(reader).unwrap(),
-        delivery: "shared".into(),
         attached_ns: 20 * SECOND,
         delivered: 1_500,
         filtered: 300,
@@ -39,10 +39,8 @@ fn well() -> HubStatus {
     };
     let group = |name: &str, balance: &str| GroupStatus {
         name: name.into(),
-        balance: balance.into(),
-        delivery: "shared".into(),
+        division: Division::from_word(balance).unwrap(),
         members: 1,
-        policy: "drop".into(),
         max_members: 4,
         ..GroupStatus::default()
     };
@@ -226,11 +224,10 @@ fn a_overrun_is_named_with_the_policy_of_its_group_and_its_credit() {
             "(cut:96: from half of 56 chunks of a lane on 96 bytes of each packet are kept, and past \
              56 chunks of a lane none), lost 200",
         ),
-        ("", "could not keep up: it used up its credit and lost 200"),
     ];
     for (policy, words) in cases {
         let answer = after(|hub| {
-            hub.groups[0].policy = policy.into();
+            hub.groups[0].policy = Policy::from_word(policy).unwrap();
             hub.readers[0].overrun = 200;
         });
         says(&answer, &[words]);
@@ -314,7 +311,7 @@ fn a_stopped_reader_is_recognised() {
 #[test]
 fn a_reader_with_a_pool_of_its_own_is_told_of_that_pool() {
     let answer = after(|hub| {
-        hub.readers[0].delivery = "private".into();
+        hub.readers[0].delivery = Delivery::Private;
         hub.readers[0].overrun = 200;
     });
     says(
