@@ -23,7 +23,7 @@ use ringtap_client::SubscriptionRequest;
 use ringtap_device::Rate;
 use ringtap_filter::hash::HashSeed;
 use ringtap_filter::{Balance, Headers};
-use ringtap_hub::{Group, Handle, Hub, HubOptions};
+use ringtap_hub::{Group, GroupFilter, Handle, Hub, HubOptions};
 use ringtap_net::interface::{Interface, add_veth};
 use ringtap_net::private::{self, Standing};
 use ringtap_packet::Traffic;
@@ -122,8 +122,7 @@ pub(crate) fn run(args: &DemoArgs) -> Result<ExitCode> {
 fn start_hub(source: Box<dyn Source>) -> Result<(Hub, Vec<Capture>)> {
     let group = |name: &str, filter: &str| -> Result<Group> {
         Ok(Group {
-            filter: ringtap::compile(filter, source.facts())?,
-            filter_text: filter.to_owned(),
+            filter: GroupFilter::new(filter, ringtap::compile(filter, source.facts())?),
             ..Group::new(name)
         })
     };

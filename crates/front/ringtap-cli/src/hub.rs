@@ -422,9 +422,7 @@ fn compiled(groups: &[GroupText], sources: &[Facts]) -> Result<Vec<Group>> {
     if sources.len() > 1 {
         facts.interface = None; // filters are for all sources
     }
-    let filtered = groups
-        .iter()
-        .any(|group| !group.group.filter_text.is_empty());
+    let filtered = groups.iter().any(|group| !group.filter.is_empty());
     let other = sources.iter().find(|one| one.link_type != facts.link_type);
     if let Some(other) = other.filter(|_| filtered) {
         bail!(

@@ -49,15 +49,60 @@ impl AdmissionOption {
     }
 }
 
+/// A group's filter: the program, and what readers are told of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GroupFilter {
+    text: String,
+    program: Program,
+}
+
+impl GroupFilter {
+    /// A filter as its owner wrote it, and compiled. Without a text, it gets one if it is not for everything: readers
+    /// take a group without a text for one that grants every packet.
+    #[must_use]
+    pub fn new(text: &str, program: Program) -> Self {
+        let is_missing = text.trim().is_empty() && !program.takes_everything();
+        let text = if is_missing {
+            format!("a program of {} instructions", program.instructions().len())
+        } else {
+            text.to_owned()
+        };
+        GroupFilter { text, program }
+    }
+
+    /// What readers are told; empty only if the filter takes everything.
+    #[must_use]
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// What it matches.
+    #[must_use]
+    pub fn program(&self) -> &Program {
+        &self.program
+    }
+}
+
+/// Takes everything.
+impl Default for GroupFilter {
+    fn default() -> Self {
+        Program::everything().into()
+    }
+}
+
+impl From<Program> for GroupFilter {
+    fn from(program: Program) -> Self {
+        GroupFilter::new("", program)
+    }
+}
+
 /// Readers that share the traffic of one filter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Group {
     /// Name that readers use: `hub:NAME`.
     pub name: String,
     /// The group's filter.
-    pub filter: Program,
-    /// The filter as the user wrote it.
-    pub filter_text: String,
+    pub filter: GroupFilter,
     /// How traffic is divided between members.
     pub division: Division,
     /// Offload threshold of a group that divides lanes: a member that holds more than this percentage
@@ -108,8 +153,7 @@ impl Group {
     pub fn new(name: impl Into<String>) -> Self {
         Group {
             name: name.into(),
-            filter: Program::everything(),
-            filter_text: String::new(),
+            filter: GroupFilter::default(),
             division: Division::BROADCAST,
             offload_percent: None,
             delivery: Delivery::Shared,
@@ -127,6 +171,17 @@ impl Group {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_filter_for_less_than_everything_has_a_text() {
+        let nothing = Program::from_entries(&[6]).unwrap();
+        assert_eq!(GroupFilter::new("", Program::everything()).text(), "");
+        assert_eq!(GroupFilter::new("udp", nothing.clone()).text(), "udp");
+        assert_eq!(
+            GroupFilter::new(" ", nothing).text(),
+            "a program of 1 instructions"
+        );
+    }
 
     #[test]
     fn a_refused_user_learns_the_option_of_the_program_that_serves_the_group() {

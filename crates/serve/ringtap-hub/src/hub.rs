@@ -162,7 +162,7 @@ impl Hub {
 /// Refuses groups' filters that are too much work. Readers of shared delivery run loops themselves.
 fn check_filters(groups: &[Group], limits: &Limits) -> Result<(), HubError> {
     for group in groups {
-        let reason = match limits.check_alone(&group.filter) {
+        let reason = match limits.check_alone(group.filter.program()) {
             Ok(_) => continue,
             Err(TooMuchWork::Loops) if group.delivery == Delivery::Shared => continue,
             Err(reason) => reason.to_string(),

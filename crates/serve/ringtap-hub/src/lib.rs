@@ -26,7 +26,7 @@ mod sources;
 mod subscribers;
 
 pub use capture::SOURCE_NOTES;
-pub use group::{AccessList, AdmissionOption, Group};
+pub use group::{AccessList, AdmissionOption, Group, GroupFilter};
 pub use hub::{Handle, Hub, HubError};
 pub use limits::Limits;
 pub use options::HubOptions;

@@ -230,7 +230,7 @@ impl Membership {
                 let Some(other) = member.filter_owner else {
                     continue;
                 };
-                let filter = member.filter_in_source(&one.group.filter);
+                let filter = member.filter_in_source(one.group.filter.program());
                 let time = filter.longest_time().unwrap_or_default();
                 times.users = times.users.and(time);
                 if other == owner {
@@ -344,7 +344,7 @@ impl Membership {
         Some(Share {
             mask: member.mask(),
             group: one.group_mask(),
-            filter: one.group.filter.and(&member.own)?,
+            filter: one.group.filter.program().and(&member.own)?,
             rule,
         })
     }
@@ -366,7 +366,7 @@ impl Membership {
             // filter, since other readers may attach.
             [(group, member)] => {
                 let rule = Rule {
-                    filter: member.filter_in_source(&group.filter),
+                    filter: member.filter_in_source(group.filter.program()),
                     ..everything
                 };
                 each(rule, &[member.subscription]);
@@ -448,7 +448,7 @@ impl GroupMembers {
         is_private: bool,
     ) -> Result<Option<TooMuchWork>, Refused> {
         let bad = |why| Refused::new(Refusal::BadFilter, why);
-        let both = self.group.filter.and(own).ok_or_else(|| {
+        let both = self.group.filter.program().and(own).ok_or_else(|| {
             let group = &self.group.name;
             bad(format!(
                 "the filter is too long together with that of group \"{group}\""
@@ -478,7 +478,7 @@ impl GroupMembers {
         let members: Vec<_> = self.members.iter().filter(|m| m.bit.is_some()).collect();
         let subscriptions =
             |of: &[&Member]| -> Vec<SubscriptionId> { of.iter().map(|m| m.subscription).collect() };
-        let group = self.group.filter.clone();
+        let group = self.group.filter.program().clone();
         if self.is_balanced() {
             if !members.is_empty() {
                 let balance = self.group.division.balance().clone();
@@ -504,7 +504,7 @@ impl GroupMembers {
         }
         for member in own {
             let rule = Rule {
-                filter: member.filter_in_source(&self.group.filter),
+                filter: member.filter_in_source(self.group.filter.program()),
                 ..Rule::everything(member.mask())
             };
             each(rule, &[member.subscription]);

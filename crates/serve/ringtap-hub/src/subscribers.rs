@@ -89,7 +89,7 @@ impl HubControl {
             name: group.name.clone(),
             division: group.division.clone(),
             delivery: group.delivery,
-            filter: group.filter_text.clone(),
+            filter: group.filter.text().to_owned(),
             members: to_u32(members),
             max_members: group.max_members,
             policy: group.policy,

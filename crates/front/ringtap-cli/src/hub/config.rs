@@ -227,10 +227,9 @@ impl Text<'_> {
     fn group(&self, table: GroupTable) -> Result<GroupText> {
         let mut group = Group::new(self.value("name", &table.name, groups::name)?);
         let mut places = GroupPlaces::default();
-        if let Some(filter) = table.filter {
-            places.filter = Some(self.place("filter", &filter.span()));
-            group.filter_text = filter.into_inner();
-        }
+        let filter = table.filter.as_ref();
+        places.filter = filter.map(|text| self.place("filter", &text.span()));
+        let filter = table.filter.map(Spanned::into_inner).unwrap_or_default();
         let balance = table.balance.as_ref();
         places.balance = balance.map(|word| self.place("balance", &word.span()));
         let members = self.positive("members", table.members, "a group of no members")?;
@@ -260,7 +259,11 @@ impl Text<'_> {
         group.access.uids = table.users.iter().map(uid).collect::<Result<_>>()?;
         let gid = |name| self.value("groups", name, groups::group_of_users);
         group.access.gids = table.groups.iter().map(gid).collect::<Result<_>>()?;
-        Ok(GroupText { group, places })
+        Ok(GroupText {
+            group,
+            filter,
+            places,
+        })
     }
 }
 
@@ -321,9 +324,10 @@ mod tests {
         let [ids, rec] = &config.groups[..] else {
             panic!("two groups")
         };
+        assert_eq!(ids.filter, "tcp");
         let (ids, rec) = (&ids.group, &rec.group);
         assert_eq!(ids.division, Balance::Flow(Headers::Outer).into());
-        assert_eq!((ids.max_members, &*ids.filter_text), (4, "tcp"));
+        assert_eq!(ids.max_members, 4);
         assert_eq!(ids.access.uids, [0, 1001]);
         assert_eq!(rec.delivery, Delivery::Private);
         assert_eq!(rec.policy, Policy::Cut { snap_bytes: 128 });

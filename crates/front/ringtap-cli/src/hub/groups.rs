@@ -6,7 +6,7 @@ use std::str::FromStr;
 use anyhow::{Context, Result, ensure};
 use nix::unistd::{Group as UnixGroup, User};
 use ringtap_filter::Balance;
-use ringtap_hub::{AccessList, Group};
+use ringtap_hub::{AccessList, Group, GroupFilter};
 use ringtap_ipc::environment;
 use ringtap_ipc::protocol::{Delivery, Division};
 use ringtap_ipc::trusted::open_trusted;
@@ -16,8 +16,9 @@ use ringtap_pool::source::Facts;
 /// A group whose filter is not compiled yet.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct GroupText {
-    /// The group; it has the filter's text, and no filter.
+    /// The group without its filter.
     pub(crate) group: Group,
+    pub(crate) filter: String,
     pub(super) places: GroupPlaces,
 }
 
@@ -32,6 +33,7 @@ impl GroupText {
     pub(super) fn named(name: &str) -> Self {
         GroupText {
             group: Group::new(name),
+            filter: String::new(),
             places: GroupPlaces::default(),
         }
     }
@@ -61,7 +63,7 @@ impl GroupText {
             let named = || format!("group {}", self.name());
             place.clone().unwrap_or_else(named)
         };
-        let text = &self.group.filter_text;
+        let text = &self.filter;
         let filter = ringtap::compile(text, facts).with_context(|| {
             let place = place(&self.places.filter);
             // In `-g NAME:WORD`, WORD may be meant as a balance or as a filter.
@@ -78,7 +80,7 @@ impl GroupText {
             })?;
         }
         Ok(Group {
-            filter,
+            filter: GroupFilter::new(text, filter),
             ..self.group.clone()
         })
     }
@@ -140,6 +142,7 @@ impl FromStr for GroupText {
         let (first, mut rest) = text.split_once(':').unwrap_or((text, ""));
         let mut group = Group::new(name(first)?);
         let (mut members, mut delivered) = (None, None);
+        let mut filter = String::new();
         let (mut divided, mut offload_percent) = (None, None);
         while !rest.is_empty() {
             let (word, after) = match rest.strip_prefix("program:") {
@@ -166,7 +169,7 @@ impl FromStr for GroupText {
                 let groups = name.split(',').map(group_of_users);
                 group.access.gids = groups.collect::<Result<_>>()?;
             } else {
-                rest.clone_into(&mut group.filter_text);
+                rest.clone_into(&mut filter);
                 break;
             }
             ensure!(
@@ -180,6 +183,7 @@ impl FromStr for GroupText {
         divide(&mut group, divided, offload_percent)?;
         Ok(GroupText {
             group,
+            filter,
             places: GroupPlaces::default(),
         })
     }
@@ -253,6 +257,10 @@ mod tests {
         text.parse::<GroupText>().unwrap().group
     }
 
+    fn filter_of(text: &str) -> String {
+        text.parse::<GroupText>().unwrap().filter
+    }
+
     #[test]
     fn a_group_is_written_in_one_word() {
         assert_eq!(parsed("rec"), Group::new("rec"));
@@ -261,16 +269,17 @@ mod tests {
         assert_eq!(ids.division, Balance::Flow(Headers::Outer).into());
         let web = parsed("web:private:tcp port 80 or ip6 host ::1");
         assert_eq!(web.delivery, Delivery::Private);
-        assert_eq!(web.filter_text, "tcp port 80 or ip6 host ::1");
+        let filter = "tcp port 80 or ip6 host ::1";
+        assert_eq!(filter_of(&format!("web:private:{filter}")), filter);
         let own = parsed("own:2:program:/tmp/steer.o:udp");
         assert_eq!(own.division, Balance::Program("/tmp/steer.o".into()).into());
-        assert_eq!(own.filter_text, "udp");
+        assert_eq!(filter_of("own:2:program:/tmp/steer.o:udp"), "udp");
         let buddies = parsed("ids:4:lanes:offload=60:udp");
         assert_eq!(
             (buddies.division, buddies.offload_percent),
             (Division::Lanes, Some(60))
         );
-        assert_eq!(buddies.filter_text, "udp");
+        assert_eq!(filter_of("ids:4:lanes:offload=60:udp"), "udp");
         assert_eq!(parsed("ids:offload=60%").division, Division::Lanes);
         for wrong in [
             "a:round-robin:offload=50",
@@ -284,7 +293,7 @@ mod tests {
             (&open.access.uids[..], &open.access.gids[..]),
             (&[0, 1001][..], &[0][..])
         );
-        assert_eq!(open.filter_text, "udp");
+        assert_eq!(filter_of("rec:users=root,1001:groups=0:udp"), "udp");
         for twice in [
             "a:lanes:flow",
             "c:2:3:flow",

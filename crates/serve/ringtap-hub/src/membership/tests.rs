@@ -478,7 +478,7 @@ fn a_reload_changes_what_readers_do_not_notice_and_names_the_rest() {
     assert_eq!(membership.group("all").unwrap().credit_chunks, Some(5));
 
     let filtered = |name| Group {
-        filter: longer_than(100),
+        filter: longer_than(100).into(),
         ..Group::new(name)
     };
     let more_lanes = Group {
@@ -492,7 +492,14 @@ fn a_reload_changes_what_readers_do_not_notice_and_names_the_rest() {
         "{notes:?}"
     );
     assert!(notes[1].contains("group lanes: unchanged"), "{notes:?}");
-    let filter = |name| membership.group(name).unwrap().filter.takes_everything();
+    let filter = |name| {
+        membership
+            .group(name)
+            .unwrap()
+            .filter
+            .program()
+            .takes_everything()
+    };
     assert_eq!((filter("all"), filter("new")), (true, false));
 }
 
@@ -504,7 +511,7 @@ fn the_users_of_a_group_change_also_if_the_rest_of_it_cannot() {
     let reader = member(1, Program::everything());
     membership.join("all", reader).expect("there is room");
     let mut new = Group {
-        filter: longer_than(100),
+        filter: longer_than(100).into(),
         ..Group::new("all")
     };
     new.access.uids = vec![2];
@@ -512,7 +519,10 @@ fn the_users_of_a_group_change_also_if_the_rest_of_it_cannot() {
     assert_eq!(notes.len(), 1, "{notes:?}");
     let group = membership.group("all").unwrap();
     assert_eq!(
-        (&group.access.uids[..], group.filter.takes_everything()),
+        (
+            &group.access.uids[..],
+            group.filter.program().takes_everything()
+        ),
         (&[2][..], true)
     );
 }
