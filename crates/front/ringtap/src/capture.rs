@@ -137,7 +137,7 @@ impl Capture {
     ///         println!("{} {:02x?}", packet.slot().time_ns, packet.data);
     ///     }
     /// }
-    /// # Ok::<(), ringtap::Error>(())
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     #[inline]
     pub fn packets<'a>(&'a mut self, batch: &'a Batch) -> Counted<'a> {

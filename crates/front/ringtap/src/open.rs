@@ -105,14 +105,14 @@ impl OpenOptions {
     ///
     /// ```
     /// let options = ringtap::OpenOptions::new().snap_length(48);
-    /// let mut capture = options.open("sim:max?burst=10&size=1500")?;
+    /// let mut capture = options.open("sim:max?burst=10&size=1504")?;
     /// while let ringtap::Next::Batch(batch) = capture.next(None)? {
     ///     for packet in capture.packets(&batch) {
     ///         let packet = packet?;
     ///         assert_eq!((packet.data.len(), packet.slot().wire_length), (48, 1500));
     ///     }
     /// }
-    /// # Ok::<(), ringtap::Error>(())
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn snap_length(mut self, bytes: u32) -> Self {
         self.device.snap_length = Some(bytes);
@@ -200,7 +200,7 @@ impl OpenOptions {
     ///
     /// ```
     /// let options = ringtap::OpenOptions::new().in_order(ringtap::ORDER_WINDOW);
-    /// let mut capture = options.open("sim:max?burst=1000&queues=4&flows=16&clock=virtual")?;
+    /// let mut capture = options.open("sim:1Mpps?burst=1000&queues=4&flows=16&clock=virtual")?;
     /// let mut last_ns = 0;
     /// while let ringtap::Next::Batch(batch) = capture.next(None)? {
     ///     for packet in capture.packets(&batch) {
@@ -209,7 +209,7 @@ impl OpenOptions {
     ///         last_ns = time_ns;
     ///     }
     /// }
-    /// # Ok::<(), ringtap::Error>(())
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///
     /// [`ORDER_WINDOW`]: crate::ORDER_WINDOW
