@@ -87,7 +87,7 @@ mod tests {
             sources: devices.iter().map(source).collect(),
             groups: vec![GroupStatus {
                 name: "web".into(),
-                division: Division::from_word(balance).unwrap(),
+                division: Division::from_word(balance).unwrap_or_default(),
                 filter: filter.into(),
                 max_members: 2,
                 ..GroupStatus::default()
