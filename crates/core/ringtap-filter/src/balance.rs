@@ -33,19 +33,30 @@ pub enum Headers {
 }
 
 impl Balance {
+    /// Each balance without a file.
+    const PLAIN: [Balance; 7] = [
+        Balance::Everyone,
+        Balance::Flow(Headers::Outer),
+        Balance::Flow(Headers::Inner),
+        Balance::Address(Headers::Outer),
+        Balance::Address(Headers::Inner),
+        Balance::Vlan,
+        Balance::RoundRobin,
+    ];
+
+    /// The words of all balances without a file; the others are `program:FILE`.
+    pub fn words() -> impl Iterator<Item = String> {
+        Balance::PLAIN.iter().map(ToString::to_string)
+    }
+
     /// The balance of this word; `None` if there is none.
     #[must_use]
     pub fn from_word(word: &str) -> Option<Self> {
-        Some(match word {
-            "broadcast" => Balance::Everyone,
-            "flow" => Balance::Flow(Headers::Outer),
-            "inner-flow" => Balance::Flow(Headers::Inner),
-            "address" => Balance::Address(Headers::Outer),
-            "inner-address" => Balance::Address(Headers::Inner),
-            "vlan" => Balance::Vlan,
-            "round-robin" => Balance::RoundRobin,
-            other => Balance::Program(other.strip_prefix("program:")?.into()),
-        })
+        if let Some(file) = word.strip_prefix("program:") {
+            return Some(Balance::Program(file.into()));
+        }
+        let mut plain = Balance::PLAIN.into_iter();
+        plain.find(|balance| balance.to_string() == word)
     }
 }
 
@@ -60,7 +71,7 @@ impl fmt::Display for Balance {
             Balance::Address(Headers::Inner) => "inner-address",
             Balance::Vlan => "vlan",
             Balance::RoundRobin => "round-robin",
-            Balance::Program(object) => return write!(f, "program:{}", object.display()),
+            Balance::Program(file) => return write!(f, "program:{}", file.display()),
         })
     }
 }

@@ -63,11 +63,14 @@ impl GroupFilter {
     pub fn new(text: &str, program: Program) -> Self {
         let is_missing = text.trim().is_empty() && !program.takes_everything();
         let text = if is_missing {
-            format!("a program of {} instructions", program.instructions().len())
+            "a filter without a text"
         } else {
-            text.to_owned()
+            text
         };
-        GroupFilter { text, program }
+        GroupFilter {
+            text: text.to_owned(),
+            program,
+        }
     }
 
     /// What readers are told; empty only if the filter takes everything.
@@ -179,7 +182,7 @@ mod tests {
         assert_eq!(GroupFilter::new("udp", nothing.clone()).text(), "udp");
         assert_eq!(
             GroupFilter::new(" ", nothing).text(),
-            "a program of 1 instructions"
+            "a filter without a text"
         );
     }
 

@@ -6,11 +6,11 @@ use crate::program::{Instruction, SCRATCH_WORDS, code::*, targets};
 
 /// Facts before an instruction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct LoadFacts {
+pub(crate) struct LoadFacts {
     /// At least this many bytes were captured.
-    pub(super) captured: u32,
+    pub(crate) captured: u32,
     /// X is the length of the IPv4 header that begins at this offset.
-    pub(super) header: Option<u32>,
+    pub(crate) header: Option<u32>,
 }
 
 /// The registers A, X and scratch words that were written, one bit each.
@@ -21,7 +21,7 @@ const A: u32 = 1 << SCRATCH_WORDS;
 const X: u32 = A << 1;
 
 /// Facts before each instruction of a program without loops; `None` for unreachable ones.
-pub(super) fn facts(program: &Program) -> Vec<Option<LoadFacts>> {
+pub(crate) fn facts(program: &Program) -> Vec<Option<LoadFacts>> {
     let instructions = program.instructions();
     let mut facts = vec![None; instructions.len()];
     let start = LoadFacts {
@@ -119,15 +119,19 @@ fn after(before: LoadFacts, instruction: &Instruction) -> LoadFacts {
         Some(load) => instruction.k.saturating_add(load.bytes.into()),
         None => 0,
     };
-    let writes = writes(instruction);
     let header = match instruction.code {
         LDX_MSH => Some(instruction.k),
-        _ => before.header.filter(|_| writes & X == 0),
+        _ => before.header.filter(|_| !writes_x(instruction)),
     };
     LoadFacts {
         captured: before.captured.max(captured),
         header,
     }
+}
+
+/// Whether an instruction changes X.
+pub(crate) fn writes_x(instruction: &Instruction) -> bool {
+    writes(instruction) & X != 0
 }
 
 fn word(instruction: &Instruction) -> u32 {

@@ -6,10 +6,11 @@
 //! the programs, and those in which an indexed load leaves the packet.
 
 use super::code::{
-    CLASS, CLASS_ALU, CLASS_JMP, DIV, JA, JGE, JGT, LD_LEN, LDX_IMM, LDX_LEN, LDX_MEM, LDX_MSH,
-    MOD, OPERATION, RETURN_A, RETURN_CONSTANT, SOURCE_X, SUB, TAX, TXA, packet_load,
+    CLASS, CLASS_ALU, CLASS_JMP, DIV, JA, JGE, JGT, LD_LEN, MOD, OPERATION, RETURN_A,
+    RETURN_CONSTANT, SOURCE_X, SUB, TXA, packet_load,
 };
 use super::{Instruction, MAX_INSTRUCTIONS, Program, jump, targets};
+use crate::ebpf::facts;
 
 /// Bytes of an IPv4 header at most.
 const LONGEST_HEADER: u32 = 60;
@@ -67,7 +68,7 @@ fn join(programs: &[&Program], snap_length: u32) -> Option<Program> {
         // A loop may have other ends than those that `append` knows.
         program.longest_time()?;
         joined.extend(program.clears());
-        append(&mut joined, program.instructions(), snap_length)?;
+        append(&mut joined, program, snap_length)?;
     }
     joined.extend(last.clears());
     joined.extend(last.instructions());
@@ -80,17 +81,17 @@ fn join(programs: &[&Program], snap_length: u32) -> Option<Program> {
 
 /// Appends a program that goes on behind its end where it does not match. Packets have the bytes of
 /// its fixed offsets.
-fn append(joined: &mut Vec<Instruction>, program: &[Instruction], snap_length: u32) -> Option<()> {
+fn append(joined: &mut Vec<Instruction>, program: &Program, snap_length: u32) -> Option<()> {
     let guards = guards(program, snap_length)?;
     // Where each instruction begins, and the end.
-    let mut places = Vec::with_capacity(program.len() + 1);
+    let mut places = Vec::with_capacity(guards.len() + 1);
     let mut place = joined.len();
     for guard in &guards {
         places.push(place);
         place += 1 + guard.len();
     }
     let end = place;
-    for ((at, one), guard) in program.iter().enumerate().zip(guards) {
+    for ((at, one), guard) in program.instructions().iter().enumerate().zip(guards) {
         joined.extend(guard);
         let place = joined.len();
         let skip_to = |to: usize| places.get(to)?.checked_sub(place + 1);
@@ -109,63 +110,38 @@ fn append(joined: &mut Vec<Instruction>, program: &[Instruction], snap_length: u
     Some(())
 }
 
-/// What holds before an instruction on every way to it.
-#[derive(Clone, Copy)]
-struct Known {
-    /// The packet has so many bytes from offset X on.
-    bytes: u32,
-    /// X is the length of an IPv4 header.
-    is_header: bool,
-}
-
-impl Known {
-    const NOTHING: Known = Known {
-        bytes: 0,
-        is_header: false,
-    };
-
-    fn on_both_ways(self, other: Known) -> Known {
-        Known {
-            bytes: self.bytes.min(other.bytes),
-            is_header: self.is_header && other.is_header,
-        }
-    }
-}
-
 /// For each instruction of a program without loops, the instructions before it that match packets in which its indexed
 /// load fails. They change A, which the load sets.
-fn guards(program: &[Instruction], snap_length: u32) -> Option<Vec<Vec<Instruction>>> {
+fn guards(program: &Program, snap_length: u32) -> Option<Vec<Vec<Instruction>>> {
     let end_of = |one: &Instruction| {
         let load = packet_load(one.code).filter(|load| load.is_indexed)?;
         one.k.checked_add(load.bytes.into())
     };
-    let mut known: Vec<Option<Known>> = vec![None; program.len()];
-    let mut all = Vec::with_capacity(program.len());
-    for (at, one) in program.iter().enumerate() {
-        let mut here = known[at].unwrap_or(Known::NOTHING);
+    let instructions = program.instructions();
+    let facts = facts::facts(program);
+    // Bytes from offset X on that guards have found on every way to an instruction.
+    let mut found: Vec<Option<u32>> = vec![None; instructions.len()];
+    let mut all = Vec::with_capacity(instructions.len());
+    for (at, one) in instructions.iter().enumerate() {
+        let mut bytes = found[at].unwrap_or(0);
         let mut guard = Vec::new();
         if packet_load(one.code).is_some_and(|load| load.is_indexed) {
             let own = end_of(one)?;
-            if here.bytes < own {
+            if bytes < own {
                 // One guard for both ports.
-                let ends = program.iter().filter_map(end_of);
-                let bytes = ends.filter(|end| end - own.min(*end) <= PORTS).max()?;
-                guard = guard_of(bytes, here.is_header, snap_length)?;
-                here.bytes = bytes;
+                let ends = instructions.iter().filter_map(end_of);
+                bytes = ends.filter(|end| end - own.min(*end) <= PORTS).max()?;
+                let is_header = facts[at].is_some_and(|facts| facts.header.is_some());
+                guard = guard_of(bytes, is_header, snap_length)?;
             }
         }
         all.push(guard);
-        let after = match one.code {
-            LDX_MSH => Known {
-                is_header: true,
-                ..Known::NOTHING
-            },
-            LDX_IMM | LDX_MEM | LDX_LEN | TAX => Known::NOTHING,
-            _ => here,
-        };
+        if facts::writes_x(one) {
+            bytes = 0;
+        }
         for to in targets(at, one) {
-            let there = known.get_mut(to).filter(|_| to > at)?;
-            *there = Some(there.map_or(after, |there| there.on_both_ways(after)));
+            let there = found.get_mut(to).filter(|_| to > at)?;
+            *there = Some(there.map_or(bytes, |there| there.min(bytes)));
         }
     }
     Some(all)

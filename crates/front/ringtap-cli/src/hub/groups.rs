@@ -200,9 +200,11 @@ pub(super) fn name(text: &str) -> Result<String> {
 
 pub(super) fn division(word: &str) -> Result<Division> {
     Division::from_word(word).with_context(|| {
+        let known: Vec<_> = Balance::words().collect();
+        let known = known.join(", ");
         format!(
-            "\"{word}\" is no balance: expected broadcast, flow, inner-flow, address, inner-address, \
-             vlan, round-robin, lanes or program:FILE"
+            "\"{word}\" is no balance: expected {known}, {} or program:FILE",
+            Division::Lanes
         )
     })
 }

@@ -31,11 +31,8 @@ impl Delivery {
     /// The delivery of this word; `None` if there is none.
     #[must_use]
     pub fn from_word(word: &str) -> Option<Self> {
-        match word {
-            "shared" => Some(Delivery::Shared),
-            "private" => Some(Delivery::Private),
-            _ => None,
-        }
+        let mut all = [Delivery::Shared, Delivery::Private].into_iter();
+        all.find(|delivery| delivery.word() == word)
     }
 
     /// The delivery's word in configurations and reports.
