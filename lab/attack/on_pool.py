@@ -8,9 +8,10 @@ import random
 import select
 import signal
 import time
+from collections.abc import Callable
 
 from attack.attempt import Attack, leave
-from attack.outsider import ASLEEP, CONTROL_MAGIC, DELIVERED, SLEEPS, Gone, Refused
+from attack.outsider import ASLEEP, CONTROL_MAGIC, DELIVERED, SLEEPS, Gone, Refused, Subscription
 
 #: Copies of a doorbell that one process watches.
 WATCHERS = 18_000
@@ -44,29 +45,23 @@ def doorbell_storm(attack: Attack) -> None:
 
 def ring_storm(attack: Attack) -> None:
     """Rings without a pause, and does nothing else: each ring is one that the hub can hear."""
-
-    def once() -> None:
-        hub, subscription = attack.subscribe()
-        try:
-            while attack.goes_on():
-                for _ in range(10_000):
-                    subscription.ring()
-        finally:
-            subscription.close()
-            hub.close()
-
-    attack.again(once)
+    _again_and_again(attack, Subscription.ring)
 
 
 def busy_readers(attack: Attack) -> None:
     """Takes nothing, and takes processor time: what a storm of rings does beside its rings."""
+    _again_and_again(attack, lambda _: None)
+
+
+def _again_and_again(attack: Attack, do: Callable[[Subscription], None]) -> None:
+    """A reader that takes nothing and does this without a pause."""
 
     def once() -> None:
         hub, subscription = attack.subscribe()
         try:
             while attack.goes_on():
                 for _ in range(10_000):
-                    pass
+                    do(subscription)
         finally:
             subscription.close()
             hub.close()

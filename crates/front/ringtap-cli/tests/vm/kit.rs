@@ -448,17 +448,12 @@ impl GuestAndHub {
     /// Sends packets to a port, one by one, until the guest's filters no longer ask for them: a reader that has ended,
     /// or has set its filter, is known in the guest before the host's kernel has the new rules.
     pub(crate) fn wait_until_unwanted(&self, port: u16) {
-        let deadline = Instant::now() + GUEST_LIMIT;
         let mut wanted = self.wanted();
-        loop {
+        self.until("the host has the guest's rules", |_| {
             self.send(port, 1);
             let before = std::mem::replace(&mut wanted, self.wanted());
-            if wanted == before {
-                return;
-            }
-            assert!(Instant::now() < deadline, "{}", self.console());
-            std::thread::sleep(std::time::Duration::from_millis(20));
-        }
+            (wanted == before).then_some(())
+        });
     }
 
     /// Detaches the guest, and checks the hub's account.
