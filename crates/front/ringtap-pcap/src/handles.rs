@@ -123,7 +123,7 @@ impl HandleToken {
         if own.is_err_and(|reader| reader != this_thread()) {
             return None;
         }
-        // SAFETY: the shared names this thread, whose steps have all ended: it runs this function.
+        // SAFETY: the shared state names this thread, whose steps have all ended: it runs this function.
         let done = work(unsafe { self.state.get() });
         if own.is_ok() {
             shared.thread.store(0, SeqCst);

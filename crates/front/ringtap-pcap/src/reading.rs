@@ -31,7 +31,7 @@ pub(crate) struct ReadState {
 /// Place of a handle's [`ReadState`].
 pub(crate) struct StateCell(UnsafeCell<Option<ReadState>>);
 
-// SAFETY: the shared's `thread` gives the state to one thread at a time.
+// SAFETY: the `thread` of the shared state gives the state to one thread at a time.
 unsafe impl Sync for StateCell {}
 
 impl StateCell {
@@ -43,7 +43,7 @@ impl StateCell {
     ///
     /// # Safety
     ///
-    /// The shared's `thread` is this thread, and no other reference to the state is in use.
+    /// The `thread` of the shared state is this thread, and no other reference to the state is in use.
     #[expect(
         clippy::mut_from_ref,
         reason = "one thread at a time, as for the cell inside"
@@ -64,7 +64,7 @@ unsafe extern "C" fn ringtap_pcap_step(call: *mut Call) -> c_int {
         if token.shared.serial.load(SeqCst) != call.serial {
             return None;
         }
-        // SAFETY: `border.c` marked the shared with this thread, and runs one step at a time.
+        // SAFETY: `border.c` marked the shared state with this thread, and runs one step at a time.
         let state = unsafe { token.state.get() }.as_mut()?;
         let step = match state.handle.capture() {
             Some(capture) => capture.step(&state.handle, &mut state.reader, call),
@@ -120,7 +120,7 @@ unsafe extern "C" fn ringtap_pcap_release(call: *mut Call) -> c_int {
     let call = unsafe { &*call };
     guarded(ERROR, || {
         if let Some(token) = handles::token(call.shared.cast()) {
-            // SAFETY: `border.c` marked the shared with this thread.
+            // SAFETY: `border.c` marked the shared state with this thread.
             drop(unsafe { token.state.get() }.take());
         }
         0

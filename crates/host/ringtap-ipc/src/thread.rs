@@ -4,7 +4,8 @@
 use std::panic::resume_unwind;
 use std::thread::{JoinHandle, panicking};
 
-/// Waits until a thread has ended. Its panic becomes one of this thread, unless this thread panics already.
+/// Waits until a thread has ended. If it panicked, this thread panics with the same message, unless it is panicking
+/// already.
 ///
 /// # Panics
 ///

@@ -57,8 +57,10 @@ pub struct GroupFilter {
 }
 
 impl GroupFilter {
-    /// A filter as its owner wrote it, and compiled. Without a text, it gets one if it is not for everything: readers
-    /// take a group without a text for one that grants every packet.
+    /// A filter: its text, and the program that was compiled from it.
+    ///
+    /// Readers take an empty text for a group that grants every packet. So a program that selects packets gets a text
+    /// if it has none.
     #[must_use]
     pub fn new(text: &str, program: Program) -> Self {
         let is_missing = text.trim().is_empty() && !program.takes_everything();

@@ -29,8 +29,10 @@ pub(super) fn longest_time(program: &[Instruction]) -> Result<Option<FilterTime>
 }
 
 impl Program {
-    /// Instructions of all paths through the program together: what a verifier has to do that follows each path up to
-    /// where no earlier result is needed, as it has seen the rest already. `None` if the program loops.
+    /// Estimate of a verifier's work: the instructions of all paths through the program together.
+    ///
+    /// Where a path comes to an instruction behind which no earlier result is needed, a verifier that was there before
+    /// stops: the instructions behind it count once. `None` if the program loops.
     #[must_use]
     pub fn steps_of_all_paths(&self) -> Option<u64> {
         if self.loops() {

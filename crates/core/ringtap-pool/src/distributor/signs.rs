@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Words by which readers show what they do: returned chunks, announced sleeps, merging by time.
 //!
-//! Up to [`FEW`] readers are looked at each time. Of more, only those that did something lately are, and
-//! of the others, the quiet ones, a part in turn, a smaller one of those that were quiet for long; all of them when
-//! the driver asks for it.
+//! With up to [`FEW`] readers, each step looks at all of them. With more, it looks at those that did something in the
+//! last [`QUIET`] steps or so; the others take turns, of [`TURNS`] steps, or of [`LONG_TURNS`] steps for those that did
+//! nothing for [`LONG_QUIET`] steps. When the driver asks for it, all are looked at.
 //!
 //! Invariants
 //! - A quiet reader sees the level `Chunk`, so it signals the driver when it falls asleep. The driver then
 //!   calls [`Signs::look_at_all`].
-//! - What a reader did is found after at most a sixteenth of the steps in which it did nothing; for its first return,
-//!   after [`LONG_TURNS`] steps.
+//! - A reader that did nothing for some steps waits at most a sixteenth as many until its next sign is found; a new
+//!   reader waits at most [`LONG_TURNS`] steps.
 
 use super::reader_set::{MAX_READERS, ReaderSet};
 use crate::control::{ControlRegion, HubWords, ReaderWords};
@@ -24,8 +24,9 @@ const FEW: usize = 32;
 const QUIET: u64 = 1024;
 /// Number of steps in which each quiet reader is looked at.
 const TURNS: u64 = QUIET / 16;
-/// As [`QUIET`] and [`TURNS`], for readers that are looked at less often: one in each step.
+/// Number of steps without a sign after which a reader's turn comes less often.
 const LONG_QUIET: u64 = QUIET * 16;
+/// Number of steps in which each reader is looked at that was quiet for so long: one reader in a step.
 const LONG_TURNS: u64 = LONG_QUIET / 16;
 
 struct Sign {
@@ -71,7 +72,7 @@ pub(super) struct Signs {
     all: Vec<Option<Sign>>,
     present: ReaderSet,
     lively: Lately<QUIET>,
-    /// Not quiet for long.
+    /// Those and the readers whose turn comes every [`TURNS`] steps.
     calm: Lately<LONG_QUIET>,
     /// Readers with returned chunks.
     pub(super) returning: ReaderSet,

@@ -49,7 +49,8 @@ impl Division {
     /// Every reader gets every packet.
     pub const BROADCAST: Division = Division::Packets(Balance::Everyone);
 
-    /// How packets are divided; readers of a group that divides chunks share the mask of all packets.
+    /// The balance of the group's rule in a source. Where chunks are divided, the rule is that of a broadcast group:
+    /// the hub divides them later.
     #[must_use]
     pub fn balance(&self) -> &Balance {
         match self {
