@@ -21,7 +21,12 @@ const CRC_BYTES: usize = 4;
 pub fn encode(body: &[u8]) -> Vec<u8> {
     let mut content = body.to_vec();
     content.extend(crc32fast::hash(body).to_le_bytes());
-    cobs::encode_vec_including_sentinels(&content)
+    let mut frame = cobs::encode_vec_including_sentinels(&content);
+    // The library leaves zero bytes behind a frame that is shorter than the longest of its content's length.
+    while frame.ends_with(&[0, 0]) {
+        frame.pop();
+    }
+    frame
 }
 
 /// Finds frames in a byte stream.

@@ -124,6 +124,17 @@ fn a_frame_without_an_end_keeps_no_more_than_the_longest_frame() {
 }
 
 #[test]
+fn a_frame_is_its_groups_between_two_zero_bytes() {
+    for bytes in 0..2000 {
+        let frame = encode(&[vec![0; 16], vec![7; bytes]].concat());
+        let [0, groups @ .., 0] = &frame[..] else {
+            panic!("{frame:?}");
+        };
+        assert!(!groups.contains(&0), "{bytes} bytes");
+    }
+}
+
+#[test]
 fn a_damaged_byte_makes_no_message() {
     let message = Message::Signal {
         device: SharedId(5),
