@@ -85,26 +85,29 @@ static __noinline __u32 rt_hash(void *ctx, __u64 how, __u64 tag, __u64 captured,
 	};
 	struct rt_found outer = {}, inner = {};
 	struct rt_tunnel_id unused = {};
+	__u32 type, hash;
 	__u64 at = 0;
-	__u32 type;
 
 	if (!rt_ethernet(&view, &at, 1, &outer))
 		return 0;
 	type = rt_labels(&view, &at, outer.last);
 	rt_ip(&view, at, type, &outer);
+	/* Before the tunnel is known: the verifier would follow what is inside for each kind of outer packet. */
+	hash = rt_hash_of(&view, &outer, how);
+	rt_forget(hash, length);
 	if (!(how & RT_OF_INNER))
-		return rt_hash_of(&view, &outer, how);
+		return hash;
 	type = rt_tunnel(&view, &outer, &at, &unused);
 	rt_forget(type, length);
 	rt_forget(at, length);
 	if (type == RT_ETHERNET) {
 		if (!rt_ethernet(&view, &at, 0, &inner))
-			return rt_hash_of(&view, &outer, how);
+			return hash;
 		type = rt_labels(&view, &at, inner.last);
 	}
 	if (rt_ip(&view, at, type, &inner) || inner.words)
 		return rt_hash_of(&view, &inner, how);
-	return rt_hash_of(&view, &outer, how);
+	return hash;
 }
 
 #endif

@@ -161,7 +161,10 @@ static __always_inline int rt_ethernet(const struct rt_view *view, __u64 *at, in
 	for (int i = 0; i < RT_MOST_TAGS; i++) {
 		__be16 next;
 
-		if (!rt_is_vlan(type) || !rt_read(view, *at + 2, &next, sizeof(next)))
+		if (!rt_is_vlan(type))
+			break;
+		rt_forget(type, view->length);
+		if (!rt_read(view, *at + 2, &next, sizeof(next)))
 			break;
 		/* The first tag of the packet may be the restored one. */
 		if (view->hook == RT_BYTES && (i || !is_outer) && rt_read(view, *at, &next, sizeof(next)))

@@ -9,7 +9,7 @@
 #include "tap.h"
 
 /* Maximum number of recycled chunks taken over for one packet. */
-#define RT_DRAIN 16
+#define RT_DRAIN 2
 
 #if defined(__TARGET_ARCH_x86)
 /* x86 does not reorder stores with stores, nor loads with loads. */

@@ -174,6 +174,9 @@ static __always_inline __u64 rt_steer(struct rt_packet *packet, struct rt_contro
 	struct rt_keys keys;
 
 	rt_forget(wanted, packet->length);
+	/* What the filters learnt of these must not split the paths after them. */
+	rt_forget(packet->tag, packet->length);
+	rt_forget(captured, packet->length);
 	if (!wanted)
 		return 0;
 	keys = rt_keys_of(packet, captured);

@@ -56,11 +56,16 @@ static __always_inline int rt_capture(struct rt_packet *packet, struct rt_lane *
 	__u32 most = packet->hook == RT_XDP ? RT_XDP_MOST : RT_SLACK;
 	__u32 readable = wire < most ? wire : most;
 	__u32 length = readable < config.snap_length ? readable : config.snap_length;
+	__u32 bytes = length < 16 ? 16 : length;
 	__u64 mask = ~0ULL;
 	struct rt_room room;
 	struct rt_slot *slot;
 	long error;
 
+	rt_forget(wire, packet->length);
+	rt_forget(readable, packet->length);
+	rt_forget(length, packet->length);
+	rt_forget(bytes, packet->length);
 	lane->offered++;
 	if (rt_is_other_queue(packet)) {
 		lane->other_queue++;
@@ -73,12 +78,13 @@ static __always_inline int rt_capture(struct rt_packet *packet, struct rt_lane *
 	}
 	if (rt_has_rules())
 		mask = rt_steer(packet, words, readable); /* the snap length cuts afterwards */
+	rt_forget(wire, packet->length); /* the filters learnt something of it */
 	if (!mask) {
 		lane->filtered++;
 		return 1;
 	}
 	/* No chunk free: count the packet and pass it on, so that capture never cuts the network. */
-	if (!rt_reserve(lane, index, words, length < 16 ? 16 : length, &room)) {
+	if (!rt_reserve(lane, index, words, bytes, &room)) {
 		lane->pool_full++;
 		return 0;
 	}

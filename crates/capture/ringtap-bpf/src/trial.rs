@@ -14,7 +14,7 @@ use ringtap_filter::ebpf::FilterHook;
 use ringtap_filter::{Program as Filter, VerifierLimits};
 
 use crate::program::NotLoaded;
-use crate::timing::{LoadedFilter, Timing, load_alone};
+use crate::timing::{LoadedFilter, TIMED_HOOK, Timing, load_alone};
 
 /// Budget of all filters of a program; the rest of the kernel's limit is for the capture program.
 const MAX_TOGETHER: FilterCost = FilterCost {
@@ -37,6 +37,8 @@ pub struct Trials {
     known: HashMap<Filter, Result<FilterCost, String>>,
     /// Oldest first.
     order: VecDeque<Filter>,
+    /// Loaded for the first filter.
+    timing: Option<Timing>,
 }
 
 impl FilterCost {
@@ -105,7 +107,7 @@ impl Trials {
 impl Trials {
     /// Verifies one filter alone, within its budget, for each hook, and times it.
     fn try_alone(
-        &self,
+        &mut self,
         filter: &Filter,
         hooks: &[FilterHook],
         limits: VerifierLimits,
@@ -119,6 +121,7 @@ impl Trials {
             )));
         }
         let mut cost = FilterCost::default();
+        let mut timed = None;
         for hook in hooks {
             let LoadedFilter { program, length } = load_alone(filter, *hook)?;
             let (steps, limit) = (program.verifier_steps, limits.steps);
@@ -128,15 +131,25 @@ impl Trials {
                      allowed (filter_verifier_steps in [limits])"
                 )));
             }
-            let estimate = filter.longest_time().unwrap_or_default();
-            // Not kept: a filter is tried once, and the programs hold descriptors.
-            let checked = Timing::new(*hook)?.check(program.program.as_fd(), estimate);
-            checked.map_err(NotLoaded::Refused)?;
             cost = cost.max(FilterCost {
                 steps,
                 insns: length,
             });
+            if *hook == TIMED_HOOK {
+                timed = Some(program.program);
+            }
         }
+        let timed = match timed {
+            Some(program) => program,
+            None => load_alone(filter, TIMED_HOOK)?.program.program,
+        };
+        let timing = match &mut self.timing {
+            Some(timing) => timing,
+            none => none.insert(Timing::new()?),
+        };
+        let estimate = filter.longest_time().unwrap_or_default();
+        let checked = timing.check(timed.as_fd(), estimate);
+        checked.map_err(NotLoaded::Refused)?;
         Ok(cost)
     }
 }

@@ -246,6 +246,9 @@ impl Source for Tap {
             forwarding,
             ..
         } = std::mem::take(&mut *self.links.lock());
+        if capturing.is_empty() && forwarding.is_none() {
+            return;
+        }
         for attached in capturing {
             link::detach(attached.link);
         }

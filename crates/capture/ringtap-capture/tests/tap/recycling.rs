@@ -50,7 +50,8 @@ fn a_chunk_comes_back_once_and_to_its_own_lane() {
     let [one, two, ..] = first[..] else {
         panic!("four packets open more than {first:?}");
     };
-    wrong.extend([never, one]);
+    // Taken over with the first packets, before both are opened and sealed again.
+    wrong.splice(..0, [one, never]);
     let refused = u64::try_from(wrong.len()).unwrap();
     for number in [one].into_iter().chain(wrong).chain([two]) {
         lanes[0].recycle.push(number).unwrap();
