@@ -28,9 +28,13 @@ fn flood(count: u32) -> Vec<Vec<u8>> {
     (1..=count).map(spoofed).collect()
 }
 
+/// Types of service of the segments from 10.0.0.1 and from others: DSCP EF and AF11.
+const SERVICES: [u8; 2] = [0xb8, 0x28];
+
 /// An Ethernet frame with a TCP segment between 10.0.0.`from` and 10.0.0.`to`.
 fn segment(from: (u8, u16), to: (u8, u16), sequence: u32, flags: u8, payload: u16) -> Vec<u8> {
-    let mut frame = vec![2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 8, 0, 0x45, 0];
+    let service = SERVICES[usize::from(from.0 != 1)];
+    let mut frame = vec![2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 8, 0, 0x45, service];
     frame.extend((40 + payload).to_be_bytes());
     frame.extend([0, 0, 0x40, 0, 64, 6, 0, 0, 10, 0, 0, from.0, 10, 0, 0, to.0]);
     frame.extend([from.1.to_be_bytes(), to.1.to_be_bytes()].concat());
@@ -127,6 +131,15 @@ fn records_of_the_kernel_are_those_of_workers() {
     let (expected, mut got) = (flows(&workers), flows(&kernel));
     assert_eq!(expected.len(), 500);
     for record in got.values_mut() {
+        assert_eq!(
+            [&record["orig_tos"], &record["resp_tos"]],
+            SERVICES.map(Value::from).each_ref()
+        );
+        assert!(record["interface"].as_u64() > Some(0), "{record}");
+        assert_eq!(
+            [&record["orig_direction"], &record["resp_direction"]],
+            ["ingress", "ingress"]
+        );
         // The kernel counts retransmitted payload, too.
         assert_eq!(record["orig_bytes"], 200);
         record["orig_bytes"] = 100.into();
