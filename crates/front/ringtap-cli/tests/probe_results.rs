@@ -8,7 +8,9 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use ringtap_testkit::{Finished, LIMIT, Namespace, Running, require_root, say_skipped};
+use ringtap_testkit::{
+    Finished, LIMIT, Namespace, Running, require_root, say_skipped, settle_everywhere,
+};
 use serde_json::Value;
 
 const BINARY: &str = env!("CARGO_BIN_EXE_ringtap");
@@ -57,6 +59,41 @@ fn recorded(folder: &Path) -> String {
     let sim = "sim:max?burst=2000&flows=40";
     let _recorded = ringtap(&["record", "-q", "-i", sim, "-w", &packets]).success();
     packets
+}
+
+/// All flows of a live capture end with it, and are more than may wait for a destination.
+#[test]
+fn the_last_flows_of_a_live_capture_are_all_written() {
+    require_root!();
+    let net = Namespace::with_veth("last_flows");
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = |name: &str| format!("{}/{name}", folder.path().display());
+    let packets = path("packets.pcap");
+    let sim = "sim:max?burst=150000&flows=150000";
+    let _recorded = ringtap(&["record", "-q", "-i", sim, "-w", &packets]).success();
+    let device = "tap:rx0?direction=in";
+    let export = format!("parquet:{}", path("results"));
+    let config = path("probe.toml");
+    std::fs::write(&config, "[[analysis]]\nkind = \"flows\"\nidle = \"5h\"\n").expect("a file");
+    let words = ["probe", "-i", device, "--json", "--export", &export];
+    let probe = net.spawn(BINARY, &[&words[..], &["--config", &config]].concat());
+    probe.wait_for_stderr("ringtap: probe of", LIMIT);
+    let send = [
+        "send", "-q", "-i", "tx0", "-r", &packets, "--rate", "50000pps",
+    ];
+    let _sent = net.run(BINARY, &send).success();
+    settle_everywhere();
+    probe.interrupt();
+    let ended = probe.wait(LIMIT).success();
+    let ledger = ended.stdout.lines().last().expect("a ledger");
+    let ledger: Value = serde_json::from_str(ledger).expect("JSON");
+    let flows = ledger["flows"]["records"].as_u64().expect("a number");
+    assert!(flows > 100_000, "{ledger}");
+    for exporter in ledger["exporters"].as_array().expect("a list") {
+        let count = |name: &str| exporter[name].as_u64().expect("a number");
+        assert!(count("written") >= flows, "{ledger}");
+        assert_eq!(count("dropped_queue_full"), 0, "{ledger}");
+    }
 }
 
 #[test]

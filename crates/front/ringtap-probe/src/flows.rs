@@ -295,12 +295,22 @@ impl FlowMeter {
 
     /// Ends all flows.
     pub(crate) fn finish(&mut self, records: &mut Vec<Record>) {
+        self.finish_some(usize::MAX, records);
+    }
+
+    /// Ends at most `most` flows; returns whether others are left.
+    pub(crate) fn finish_some(&mut self, most: usize, records: &mut Vec<Record>) -> bool {
+        let mut left = most;
         for state in [
             FlowState::Closed,
             FlowState::Tentative,
             FlowState::Established,
         ] {
             while let Some(flow) = self.table.oldest(state) {
+                if left == 0 {
+                    return true;
+                }
+                left -= 1;
                 let reason = match self.table.at(flow).reason() {
                     EndReason::Idle => EndReason::End,
                     reason => reason,
@@ -309,6 +319,7 @@ impl FlowMeter {
             }
         }
         self.payload.finish(records);
+        false
     }
 
     /// Sets the time; after a step back of the clock all flows end, because their times mean nothing then.

@@ -219,7 +219,7 @@ impl Probe {
         }
         self.actions.act(&mut results, &mut records, &mut note);
         self.actions.add_losses(&mut records);
-        self.outlets.send(&mut records);
+        self.outlets.send_last(&mut records);
         for thread in self.threads {
             thread.join().map_err(|_| ProbeError::Worker)?;
         }
@@ -235,7 +235,7 @@ impl Probe {
             ledger.libraries = libraries.map(|one| one.of(captured)).collect();
         }
         if let Some(outlets) = Arc::into_inner(self.outlets) {
-            ledger.exporters = outlets.finish(self.end_limit, &mut note);
+            ledger.exporters = outlets.finish(&mut note);
         }
         Ok(ProbeOutcome {
             ledger,

@@ -440,7 +440,7 @@ impl ProbeWorker {
                 });
             }
         }
-        self.end(flows_left, meters_left);
+        self.end(flows_left, meters_left, ExportQueues::send);
     }
 
     /// A worker's share of the memory for flows.
@@ -452,16 +452,24 @@ impl ProbeWorker {
         }
     }
 
-    fn end(&mut self, flows: Vec<NamedFlows>, meters: Vec<IntervalMeter>) {
+    /// Ends analyses, and sends their records with `send`, a few at a time.
+    fn end(
+        &mut self,
+        flows: Vec<NamedFlows>,
+        meters: Vec<IntervalMeter>,
+        send: fn(&ExportQueues, &mut Vec<Record>),
+    ) {
         for mut old in flows {
-            old.meter.finish(&mut self.records);
+            while old.meter.finish_some(RECORDS_TOGETHER, &mut self.records) {
+                send(&self.setup.outlets, &mut self.records);
+            }
             self.ended_flows += old.meter.counters();
         }
         for old in meters {
             self.report(old);
         }
         *lock(&self.setup.counters.flows) = self.flow_counters();
-        self.setup.outlets.send(&mut self.records);
+        send(&self.setup.outlets, &mut self.records);
     }
 
     fn end_of_capture(&mut self) {
@@ -469,7 +477,7 @@ impl ProbeWorker {
             std::mem::take(&mut self.flows),
             std::mem::take(&mut self.meters),
         );
-        self.end(flows, meters);
+        self.end(flows, meters, ExportQueues::send_last);
         self.setup.counters.followed.store(u64::MAX, Relaxed);
     }
 }

@@ -4,7 +4,7 @@
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -38,10 +38,10 @@ pub enum WhenFull {
 }
 
 impl WhenFull {
-    /// Longest wait for each exporter at the end.
+    /// Longest time for all exporters together once the capture has ended.
     pub(crate) fn end_limit(self) -> Duration {
         Duration::from_secs(match self {
-            WhenFull::Drop => 10,
+            WhenFull::Drop => 30,
             WhenFull::Wait => 3600,
         })
     }
@@ -54,6 +54,8 @@ type Records = Arc<[Record]>;
 pub(crate) struct ExportQueues {
     queues: Vec<ExportQueue>,
     when_full: WhenFull,
+    /// When all must be written; set at the end of the capture.
+    end: OnceLock<Instant>,
 }
 
 /// An exporter's threads and their queue.
@@ -98,7 +100,11 @@ impl ExportQueues {
         let queues = exporters.into_iter();
         let queues = queues.map(|exporter| ExportQueue::start(exporter, MAX_WAITING));
         let queues = queues.collect::<Result<_, _>>()?;
-        Ok(ExportQueues { queues, when_full })
+        Ok(ExportQueues {
+            queues,
+            when_full,
+            end: OnceLock::new(),
+        })
     }
 
     /// Whether packets come by themselves, so that no worker may wait.
@@ -114,13 +120,33 @@ impl ExportQueues {
 
     /// Sends records to all exporters, and empties the list.
     pub(crate) fn send(&self, records: &mut Vec<Record>) {
+        let until = match self.when_full {
+            WhenFull::Drop => Some(Instant::now()),
+            WhenFull::Wait => None,
+        };
+        self.send_until(records, until);
+    }
+
+    /// The same when no packets come any more: waits for room also for a live capture.
+    pub(crate) fn send_last(&self, records: &mut Vec<Record>) {
+        self.send_until(records, Some(self.end()));
+    }
+
+    fn send_until(&self, records: &mut Vec<Record>, until: Option<Instant>) {
         if records.is_empty() {
             return;
         }
         let shared: Records = records.drain(..).collect();
         for queue in &self.queues {
-            queue.send(Records::clone(&shared), self.when_full);
+            queue.send(Records::clone(&shared), until);
         }
+    }
+
+    /// When all must be written; the first call is at the end of the capture.
+    fn end(&self) -> Instant {
+        *self
+            .end
+            .get_or_init(|| Instant::now() + self.when_full.end_limit())
     }
 
     /// Tells the user once of each exporter that has begun to lose records.
@@ -129,15 +155,12 @@ impl ExportQueues {
         accounts.filter_map(|one| one.warning()).for_each(note);
     }
 
-    /// Lets all exporters write what waits, at most for `limit` each; returns the final counters, and tells the
-    /// user of losses.
-    pub(crate) fn finish(
-        self,
-        limit: Duration,
-        note: &mut impl FnMut(String),
-    ) -> Vec<ExportCounters> {
+    /// Lets all exporters write what waits, at most until the end that [`ExportQueues::send_last`] keeps to;
+    /// returns the final counters, and tells the user of losses.
+    pub(crate) fn finish(self, note: &mut impl FnMut(String)) -> Vec<ExportCounters> {
+        let end = self.end();
         let queues = self.queues.into_iter();
-        queues.map(|queue| queue.finish(limit, note)).collect()
+        queues.map(|queue| queue.finish(end, note)).collect()
     }
 }
 
@@ -178,8 +201,9 @@ impl ExportQueue {
         self.threads.iter().all(JoinHandle::is_finished)
     }
 
-    /// Hands records to the exporter. With [`WhenFull::Drop`] it never waits.
-    fn send(&self, records: Records, when_full: WhenFull) {
+    /// Hands records to the exporter, or drops them when there is no room until then (`None`: waits as long as it
+    /// takes). A destination that fails is not waited for.
+    fn send(&self, records: Records, until: Option<Instant>) {
         let count = count_of(&records);
         let account = &self.account;
         let fits = |waiting: u64| {
@@ -191,7 +215,8 @@ impl ExportQueue {
             .fetch_update(Relaxed, Relaxed, fits)
             .is_err()
         {
-            if when_full == WhenFull::Drop || self.is_finished() {
+            let is_late = |until: Instant| Instant::now() >= until || account.failure().is_some();
+            if until.is_some_and(is_late) || self.is_finished() {
                 account.drop_records(&records);
                 return;
             }
@@ -205,15 +230,14 @@ impl ExportQueue {
         }
     }
 
-    /// Lets the exporter write what waits, at most for `limit`, and returns the final counters.
+    /// Lets the exporter write what waits, at most until then, and returns the final counters.
     ///
     /// Records that still wait then are lost with the thread, and stay in `waiting`.
-    fn finish(mut self, limit: Duration, note: &mut impl FnMut(String)) -> ExportCounters {
+    fn finish(mut self, until: Instant, note: &mut impl FnMut(String)) -> ExportCounters {
         // The threads see that nothing more comes.
         self.account.ended.store(true, Relaxed);
         drop(std::mem::replace(&mut self.sender, sync_channel(0).0));
-        let started = Instant::now();
-        while !self.is_finished() && started.elapsed() < limit {
+        while !self.is_finished() && Instant::now() < until {
             self.account.warning().into_iter().for_each(&mut *note);
             thread::sleep(PAUSE);
         }

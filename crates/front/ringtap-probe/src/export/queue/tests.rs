@@ -44,6 +44,15 @@ impl Exporter for Slow {
     }
 }
 
+/// No wait for room.
+fn now() -> Option<Instant> {
+    Some(Instant::now())
+}
+
+fn later() -> Instant {
+    Instant::now() + Duration::from_secs(300)
+}
+
 fn records(count: usize) -> Records {
     let one = Measurement {
         analysis: "test".into(),
@@ -61,7 +70,7 @@ fn a_stopped_exporter_delays_nobody_and_each_record_is_counted() {
     let (permits, gate) = sync_channel(1000);
     let queue = ExportQueue::start(Box::new(Gated(gate)), 100).expect("a thread");
     for _ in 0..50 {
-        queue.send(records(10), WhenFull::Drop);
+        queue.send(records(10), now());
     }
     let counters = queue.account.counters();
     assert_eq!(counters.dropped_queue_full, 400, "{counters:?}");
@@ -70,7 +79,7 @@ fn a_stopped_exporter_delays_nobody_and_each_record_is_counted() {
         .send(Err(ExportError("gone".into())))
         .expect("it runs");
     drop(permits);
-    let counters = queue.finish(Duration::from_secs(300), &mut drop);
+    let counters = queue.finish(later(), &mut drop);
     let want = ExportCounters {
         name: "gated".into(),
         written: 90,
@@ -87,8 +96,8 @@ fn a_stopped_exporter_delays_nobody_and_each_record_is_counted() {
 fn the_end_does_not_wait_for_a_stopped_exporter_for_ever() {
     let (_permits, gate) = sync_channel(1);
     let queue = ExportQueue::start(Box::new(Gated(gate)), 100).expect("a thread");
-    queue.send(records(7), WhenFull::Drop);
-    let counters = queue.finish(Duration::from_millis(50), &mut drop);
+    queue.send(records(7), now());
+    let counters = queue.finish(Instant::now() + Duration::from_millis(50), &mut drop);
     assert_eq!(counters.waiting, 7);
 }
 
@@ -98,11 +107,30 @@ fn helpers_write_each_record_once() {
     let queue = ExportQueue::start(Box::new(Slow(Arc::clone(&written))), 100_000);
     let queue = queue.expect("threads");
     for _ in 0..200 {
-        queue.send(records(500), WhenFull::Wait);
+        queue.send(records(500), None);
     }
-    let counters = queue.finish(Duration::from_secs(300), &mut drop);
+    let counters = queue.finish(later(), &mut drop);
     assert_eq!((counters.written, counters.waiting), (100_000, 0));
     assert_eq!(written.load(Relaxed), 100_000);
+}
+
+#[test]
+fn the_last_records_wait_for_room_but_not_for_a_destination_that_fails() {
+    let slow = ExportQueue::start(Box::new(Slow(Arc::default())), 100).expect("threads");
+    for _ in 0..50 {
+        slow.send(records(10), Some(later()));
+    }
+    let counters = slow.finish(later(), &mut drop);
+    assert_eq!((counters.written, counters.lost()), (500, 0));
+
+    let (permits, gate) = sync_channel(1000);
+    let failing = ExportQueue::start(Box::new(Gated(gate)), 100).expect("a thread");
+    failing.send(records(100), now());
+    failing.account.note(Err(ExportError("gone".into())));
+    failing.send(records(10), Some(later()));
+    assert_eq!(failing.account.counters().dropped_queue_full, 10);
+    drop(permits);
+    failing.finish(later(), &mut drop);
 }
 
 #[test]
@@ -111,7 +139,7 @@ fn the_user_hears_of_losses_when_they_begin_and_at_the_end() {
     let queue = ExportQueue::start(Box::new(Gated(gate)), 100).expect("a thread");
     assert_eq!(queue.account.warning(), None);
     for _ in 0..20 {
-        queue.send(records(10), WhenFull::Drop);
+        queue.send(records(10), now());
     }
     let warning = queue.account.warning().expect("losses");
     assert!(warning.contains("gated: records are being lost: the destination takes them slower"));
@@ -120,7 +148,7 @@ fn the_user_hears_of_losses_when_they_begin_and_at_the_end() {
     permits.send(gone).expect("it runs");
     drop(permits);
     let mut notes = Vec::new();
-    let counters = queue.finish(Duration::from_secs(300), &mut |note| notes.push(note));
+    let counters = queue.finish(later(), &mut |note| notes.push(note));
     assert_eq!((counters.lost(), counters.failed()), (110, 10));
     assert_eq!(
         notes,
@@ -156,7 +184,7 @@ impl Exporter for Broken {
 #[test]
 fn a_helper_with_nothing_to_do_ends_no_failure() {
     let queue = ExportQueue::start(Box::new(Broken), 100).expect("threads");
-    queue.send(records(1), WhenFull::Drop);
+    queue.send(records(1), now());
     while queue.account.counters().dropped_failed == 0 || queue.account.failure().is_none() {
         thread::sleep(PAUSE);
     }
@@ -165,6 +193,6 @@ fn a_helper_with_nothing_to_do_ends_no_failure() {
         thread::sleep(HELPER_LOOK);
         assert_eq!(queue.account.failure().as_deref(), Some("no room"));
     }
-    let counters = queue.finish(Duration::from_secs(300), &mut drop);
+    let counters = queue.finish(later(), &mut drop);
     assert_eq!(counters.failed(), 1);
 }
