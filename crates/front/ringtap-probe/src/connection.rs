@@ -25,11 +25,14 @@ pub enum TcpEnd {
     SynReset,
     /// It sent RST.
     Reset,
+    /// It sent FIN and then RST, before the other end closed.
+    ClosedReset,
 }
 
 impl TcpEnd {
-    fn is_reset(self) -> bool {
-        matches!(self, TcpEnd::Reset | TcpEnd::SynReset)
+    /// True if it sent RST before both ends closed.
+    pub(crate) fn is_reset(self) -> bool {
+        matches!(self, TcpEnd::Reset | TcpEnd::SynReset | TcpEnd::ClosedReset)
     }
 
     /// True if no handshake of this end was seen.
@@ -49,10 +52,19 @@ pub(crate) fn segment(ends: [&mut TcpEnd; 2], way: usize, flags: u8, has_payload
         (responder, originator)
     };
     *own = match *own {
-        // Later segments of a closed end change nothing, an RST neither.
-        end @ (TcpEnd::Closed | TcpEnd::Reset | TcpEnd::SynReset) => end,
+        end if end.is_reset() => end,
+        // Once both ends are closed, an RST changes nothing.
+        TcpEnd::Closed if flags & RST != 0 && *peer != TcpEnd::Closed => TcpEnd::ClosedReset,
+        TcpEnd::Closed => TcpEnd::Closed,
         TcpEnd::SynSent if flags & RST != 0 => TcpEnd::SynReset,
         _ if flags & RST != 0 => TcpEnd::Reset,
+        TcpEnd::Established | TcpEnd::Partial if flags & FIN != 0 => {
+            // Both ends sent FIN: the RST of the other one only hastened the end.
+            if *peer == TcpEnd::ClosedReset {
+                *peer = TcpEnd::Closed;
+            }
+            TcpEnd::Closed
+        }
         _ if flags & FIN != 0 => TcpEnd::Closed,
         TcpEnd::Inactive if flags & SYN != 0 && is_originator => TcpEnd::SynSent,
         TcpEnd::Inactive if flags & SYN != 0 => {
@@ -65,7 +77,7 @@ pub(crate) fn segment(ends: [&mut TcpEnd; 2], way: usize, flags: u8, has_payload
         TcpEnd::Inactive if *peer == TcpEnd::SynSent && !has_payload => TcpEnd::Inactive,
         TcpEnd::Inactive if *peer == TcpEnd::Established && flags & ACK != 0 => TcpEnd::Established,
         TcpEnd::Inactive => TcpEnd::Partial,
-        end @ (TcpEnd::SynSent | TcpEnd::Partial | TcpEnd::Established) => end,
+        end => end,
     };
 }
 
@@ -89,7 +101,7 @@ impl FlowRecord {
     pub fn conn_state(&self) -> &'static str {
         let (from, to) = (&self.forward, &self.backward);
         match self.key.protocol {
-            TCP => of_tcp(from, to),
+            TCP => of_tcp(from, to, self.part),
             UDP if to.packets > 0 && from.packets > 0 => "SF",
             UDP if from.packets > 0 => "S0",
             UDP => "SHR",
@@ -98,15 +110,16 @@ impl FlowRecord {
     }
 }
 
-fn of_tcp(from: &OneWay, to: &OneWay) -> &'static str {
-    let nothing_sent = from.stream_bytes == 0 && to.stream_bytes == 0;
+/// State of a TCP connection after the record with this number among those of its flow.
+fn of_tcp(from: &OneWay, to: &OneWay, part: u32) -> &'static str {
+    let nothing_sent = part == 0 && from.stream_bytes == 0 && to.stream_bytes == 0;
     match (from.tcp_end, to.tcp_end) {
         (TcpEnd::SynSent, to) if to.is_reset() => "REJ",
         (from, to) if to.is_reset() && from.is_reset() && nothing_sent => "REJ",
         (from, to) if to.is_reset() && from.is_unknown() => "RSTRH",
         (_, to) if to.is_reset() => "RSTR",
         (TcpEnd::SynReset, to) if to.is_unknown() => "RSTOS0",
-        (TcpEnd::Reset, to) if to.is_unknown() => "OTH",
+        (TcpEnd::Reset | TcpEnd::ClosedReset, to) if to.is_unknown() => "OTH",
         (from, _) if from.is_reset() => "RSTO",
         (TcpEnd::Closed, TcpEnd::Closed) => "SF",
         (TcpEnd::Closed, to) if to.is_unknown() => "SH",
@@ -148,7 +161,7 @@ mod tests {
                 has_payload,
             );
         }
-        of_tcp(&ways[0], &ways[1])
+        of_tcp(&ways[0], &ways[1], 0)
     }
 
     /// Zeek's documentation of `conn_state`, and its behaviour where that is silent.
@@ -168,6 +181,11 @@ mod tests {
             ("oS rSA oA oD oR", "RSTO"),
             ("oS rSA oA rD rR", "RSTR"),
             ("oS rSA oA oFA rR", "RSTR"),
+            ("oS rSA oA oFA rA oR", "RSTO"),
+            ("oS rSA oA rFA oA rR", "RSTR"),
+            ("oS rSA oA oFA oR rFA", "SF"),
+            ("oS rSA oA rFA rR oFA", "SF"),
+            ("oS rA oF oR", "OTH"),
             ("oS oR", "RSTOS0"),
             ("oS rSA rR", "RSTR"),
             ("rSA rR", "RSTRH"),
@@ -200,7 +218,7 @@ mod tests {
                 let [one, other] = &mut ways;
                 segments([&mut one.tcp_end, &mut other.tcp_end], way, flags, false);
             }
-            assert_eq!(of_tcp(&ways[0], &ways[1]), state, "{from:#x} {to:#x}");
+            assert_eq!(of_tcp(&ways[0], &ways[1], 0), state, "{from:#x} {to:#x}");
         }
     }
 }
