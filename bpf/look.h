@@ -40,6 +40,12 @@ static __always_inline __u32 rt_icmp_number(const struct rt_view *view, const st
 	return (__u32)head[0] << 24 | (__u32)head[1] << 16 | 1;
 }
 
+/* Whether the protocol's header has 8 bytes. */
+static __always_inline int rt_has_8_bytes(__u32 protocol)
+{
+	return protocol == RT_UDP || protocol == RT_ICMP || protocol == RT_ICMPV6;
+}
+
 /* Fills in lengths and TCP fields. */
 static __always_inline void rt_measure(const struct rt_view *view, const struct rt_found *found,
 				       struct rt_seen *seen)
@@ -48,7 +54,7 @@ static __always_inline void rt_measure(const struct rt_view *view, const struct 
 
 	seen->service = found->service;
 	seen->ip_bytes = found->total ? found->total : wire - found->header;
-	if (found->payload && found->last == RT_UDP) {
+	if (found->payload && rt_has_8_bytes(found->last)) {
 		end += 8;
 	} else if (found->payload && found->last == RT_TCP) {
 		struct {

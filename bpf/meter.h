@@ -61,7 +61,7 @@ struct rt_meter_flow {
 	__u64 last_ns; /* times are since boot (CLOCK_MONOTONIC); this one may be a tick early */
 	__u64 first_ns;
 	__u64 frame_bytes;
-	__u64 payload_bytes; /* of TCP and UDP */
+	__u64 payload_bytes; /* of TCP, UDP and ICMP */
 	__u64 first_payload_ns; /* 0: no payload */
 	__u64 first_ack_ns; /* first segment with ACK and without SYN and RST; 0: none */
 	__u32 expected;  /* sequence number after the latest segment */

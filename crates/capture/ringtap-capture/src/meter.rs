@@ -88,7 +88,7 @@ pub struct FlowCounts {
     /// From the IP header on.
     pub bytes: u64,
     pub frame_bytes: u64,
-    /// Of TCP and UDP.
+    /// Of TCP, UDP and ICMP.
     pub payload_bytes: u64,
     pub first_ns: u64,
     /// May be too early by a tick of the kernel's timer.

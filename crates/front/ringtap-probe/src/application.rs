@@ -22,7 +22,7 @@ use ringtap_pool::number::to_usize;
 use serde::Serialize;
 
 use crate::flows::FlowOptions;
-use crate::packet::{Dissected, UDP};
+use crate::packet::{Dissected, TCP, UDP};
 use crate::record::{Details, Record};
 use budget::WorkBudget;
 pub(crate) use dns::DnsName;
@@ -201,6 +201,7 @@ impl PayloadInspector {
     #[inline]
     pub(crate) fn wants(&self, packet: &Dissected<'_>, texts: &FlowTexts) -> bool {
         packet.payload_bytes > 0
+            && matches!(packet.key.protocol, TCP | UDP)
             && packet.fragment.is_none()
             && (self.payload_bytes > 0 && texts.wants_payload()
                 || self.ndpi.is_some() && !matches!(texts.ndpi, Inspection::Over))

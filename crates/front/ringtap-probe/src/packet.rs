@@ -20,6 +20,9 @@ pub(crate) const TCP: u8 = 6;
 pub(crate) const UDP: u8 = 17;
 pub(crate) const ICMPV6: u8 = 58;
 
+/// Length of the header that ICMP and ICMPv6 have before their payload, in bytes.
+const ICMP_HEADER: usize = 8;
+
 /// TCP flags.
 pub(crate) const FIN: u8 = 0x01;
 pub(crate) const SYN: u8 = 0x02;
@@ -37,7 +40,7 @@ pub(crate) struct Dissected<'a> {
     pub(crate) frame_bytes: u32,
     /// Length of the IP headers and all behind them.
     pub(crate) ip_bytes: u32,
-    /// Length of the payload of TCP or UDP; 0 for other protocols.
+    /// Length of the payload of TCP, UDP or ICMP; 0 for other protocols.
     pub(crate) payload_bytes: u32,
     pub(crate) tcp: Option<TcpHeader>,
     pub(crate) fragment: Option<Fragment>,
@@ -90,7 +93,14 @@ impl<'a> Dissected<'a> {
         };
         let (header_bytes, tcp) = transport(&ip);
         let headers_bytes = ip.header_length + header_bytes;
-        let carries = matches!(ip.protocol, TCP | UDP);
+        let without_payload = match ip.protocol {
+            TCP | UDP => headers_bytes,
+            ICMP | ICMPV6 if ip.fragment.is_none_or(|fragment| fragment.is_first) => {
+                ip.header_length + ICMP_HEADER
+            }
+            ICMP | ICMPV6 => ip.header_length,
+            _ => usize::MAX,
+        };
         let outside = PacketOutside::new(&ip);
         let key = PacketKey::new(&ip, secret.hash_outside(&outside));
         Some(Dissected {
@@ -99,11 +109,7 @@ impl<'a> Dissected<'a> {
             hash: secret.hash(&key),
             frame_bytes,
             ip_bytes,
-            payload_bytes: if carries {
-                ip_bytes.saturating_sub(to_u32(headers_bytes))
-            } else {
-                0
-            },
+            payload_bytes: ip_bytes.saturating_sub(to_u32(without_payload)),
             tcp,
             fragment: ip.fragment,
             marks: WayMarks {

@@ -130,7 +130,7 @@ fn each_packet_is_in_the_counts_of_its_flow() {
         ),
         ethernet(&[], 0x86dd, &[&inner_v6[..], &udp([7, 8], b"")].concat()),
         ethernet(&[], 0x0800, &ipv4(UDP, 1, 2, &udp([9, 4789], &vxlan))),
-        ethernet(&[], 0x0800, &ipv4(1, 1, 2, &[0, 0, 0, 0])),
+        ethernet(&[], 0x0800, &ipv4(1, 1, 2, &[0; 12])),
         ethernet(&[], 0x0800, &fragment),
         ethernet(&[], 0x8847, &labelled),
         ethernet(&[], 0x0806, &[0; 28]),
@@ -167,8 +167,8 @@ fn each_packet_is_in_the_counts_of_its_flow() {
         (v4(7), (5, 6), 33)
     );
     assert_eq!(
-        (echo.protocol, echo.ports),
-        (1, (0, 1)),
+        (echo.protocol, echo.ports, echo.payload_bytes),
+        (1, (0, 1), 4),
         "type and code of a reply, then 1"
     );
     assert_eq!((part.protocol, part.ports), (UDP, (0, 0)));
