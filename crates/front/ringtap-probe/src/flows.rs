@@ -8,6 +8,7 @@
 
 mod entry;
 mod fragments;
+mod sequence;
 mod table;
 #[cfg(test)]
 mod tests;
@@ -348,12 +349,16 @@ impl FlowMeter {
         let now_ns = first.time_ns;
         let (active_ns, idle_ns) = (self.active_ns, self.idle_ns);
         let entry = self.table.at(flow);
-        let begins_anew = entry.state == FlowState::Closed
-            && first.flags & (SYN | ACK) == SYN
-            && !first
-                .sequence
-                .is_some_and(|sequence| entry.repeats_syn(entry.way_of(key), sequence));
-        if begins_anew || now_ns.saturating_sub(entry.last_ns()) >= idle_ns {
+        let begins_anew = first.flags & (SYN | ACK) == SYN
+            && match first.sequence {
+                Some(sequence) => entry.begins_anew(entry.way_of(key), sequence),
+                None => entry.state == FlowState::Closed,
+            };
+        let lasts_ns = match entry.state {
+            FlowState::Closed => LINGER_NS.min(idle_ns),
+            FlowState::Tentative | FlowState::Established => idle_ns,
+        };
+        if begins_anew || now_ns.saturating_sub(entry.last_ns()) >= lasts_ns {
             let reason = entry.reason();
             self.end(flow, reason, records);
             return false;

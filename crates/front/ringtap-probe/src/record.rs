@@ -42,6 +42,8 @@ pub struct FlowRecord {
     pub handshake_ns: Option<u64>,
     /// Time of the first packet with payload, of either direction.
     pub first_payload_ns: Option<u64>,
+    /// Time of the packet after which both ends of a TCP connection had sent FIN or RST.
+    pub closed_ns: Option<u64>,
     /// Why the record ends.
     pub end: EndReason,
     /// Number of this record among those of its flow, from 0: a long flow has several.
@@ -80,9 +82,9 @@ pub struct OneWay {
     pub bytes: u64,
     /// Whole frames on the wire, in bytes, without the frame check sequence.
     pub frame_bytes: u64,
-    /// Payload of TCP and UDP, in bytes.
+    /// Payload of TCP, UDP and ICMP, in bytes.
     pub payload_bytes: u64,
-    /// Bytes of the TCP stream by its sequence numbers, without retransmitted ones; of UDP, `payload_bytes`.
+    /// Bytes of the TCP stream by its sequence numbers, without retransmitted ones; of UDP and ICMP, `payload_bytes`.
     pub stream_bytes: u64,
     /// Time of the earliest packet; 0 without packets.
     pub first_ns: u64,
@@ -259,6 +261,13 @@ impl FlowRecord {
     /// Time of the flow's last packet.
     pub fn last_ns(&self) -> u64 {
         self.forward.last_ns.max(self.backward.last_ns)
+    }
+
+    /// Time from the first packet to the last one, in nanoseconds; of TCP, to the one that closed the connection,
+    /// without later ACKs.
+    pub fn duration_ns(&self) -> u64 {
+        let end_ns = self.closed_ns.unwrap_or_else(|| self.last_ns());
+        end_ns.saturating_sub(self.first_ns())
     }
 
     /// Packets of both directions.

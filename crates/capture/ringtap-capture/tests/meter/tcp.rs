@@ -49,6 +49,25 @@ fn resets_count_and_keep_alives_are_no_retransmissions() {
 }
 
 #[test]
+fn a_reset_moves_no_stream_by_its_payload_or_a_wrong_number() {
+    require_root!();
+    require_tool!("ip");
+    let net = Namespace::with_veth("meter_rst");
+    let mut meter = attach(&net, Taking::Pass, &WANTS).unwrap();
+    net.inject(
+        "tx0",
+        &[
+            segment(11, ACK, 100),
+            segment(111, RST, 50),
+            segment(111 + (2 << 20), RST, 0),
+        ],
+    );
+    let all = take(&mut meter);
+    let [one] = &all[..] else { panic!("{all:#?}") };
+    assert_eq!((one.expected, one.retransmissions, one.resets), (111, 0, 2));
+}
+
+#[test]
 fn a_reset_is_not_the_first_acknowledgement() {
     require_root!();
     require_tool!("ip");

@@ -74,16 +74,15 @@ fn flow_object(flow: &FlowRecord) -> Value {
         ..
     } = flow;
     let (from, to) = ports(key);
-    let first_ns = flow.first_ns();
     let mut object = json!({
         "type": "flow",
-        "ts": seconds(first_ns),
+        "ts": seconds(flow.first_ns()),
         "id.orig_h": key.source,
         "id.orig_p": from,
         "id.resp_h": key.destination,
         "id.resp_p": to,
         "proto": protocol_word(key.protocol),
-        "duration": seconds(flow.last_ns().saturating_sub(first_ns)),
+        "duration": seconds(flow.duration_ns()),
         "orig_bytes": forward.stream_bytes,
         "resp_bytes": backward.stream_bytes,
         "orig_pkts": forward.packets,

@@ -4,6 +4,7 @@
 use ringtap_capture::meter::FlowCounts;
 
 use super::FlowPart;
+use super::sequence::Sequence;
 use crate::application::FlowTexts;
 use crate::connection::{segment, segments};
 use crate::outside::PacketOutside;
@@ -44,8 +45,7 @@ pub(super) struct FlowEntry {
     part: u16,
     /// From and to the originator; each is a cache line.
     pub(super) ways: [OneWay; 2],
-    /// Next expected sequence number of each direction.
-    expected: [u32; 2],
+    sequences: [Sequence; 2],
     handshake_ns: Option<std::num::NonZeroU64>,
     pub(super) first_payload_ns: u64,
     pub(super) texts: FlowTexts,
@@ -57,7 +57,11 @@ pub(super) struct FlowEntry {
     /// Of the kernel's counts: the processor of each direction's latest, and the originator's first ACK; 0: none.
     cpus: [u16; 2],
     first_ack_ns: u64,
+    /// Time of the packet after which both ends had sent FIN or RST; 0: none in this part.
+    closed_ns: u64,
 }
+
+const _: () = assert!(size_of::<FlowEntry>() == 5 * 64);
 
 impl FlowEntry {
     /// A flow without packets, whose first one has this key and these TCP flags.
@@ -78,7 +82,7 @@ impl FlowEntry {
             state: FlowState::Tentative,
             part: 0,
             ways: [OneWay::default(); 2],
-            expected: [0; 2],
+            sequences: [Sequence::default(); 2],
             handshake_ns: None,
             first_payload_ns: 0,
             texts: FlowTexts::default(),
@@ -87,6 +91,7 @@ impl FlowEntry {
             icmp_identifier: None,
             cpus: [0; 2],
             first_ack_ns: 0,
+            closed_ns: 0,
         }
     }
 
@@ -161,10 +166,7 @@ impl FlowEntry {
         counts.payload_bytes += more.payload_bytes;
         counts.stream_bytes += more.payload_bytes;
         counts.last_ns = counts.last_ns.max(more.last_ns);
-        let ahead = more.expected.wrapping_sub(self.expected[way]).cast_signed();
-        if counts.tcp_flags == 0 || ahead > 0 {
-            self.expected[way] = more.expected;
-        }
+        self.sequences[way].move_to(more.expected);
         counts.retransmissions.add(repeated);
         let resets = u16::try_from(more.resets).unwrap_or(u16::MAX);
         counts.resets = counts.resets.saturating_add(resets);
@@ -175,7 +177,9 @@ impl FlowEntry {
             self.first_payload_ns = first;
         }
         if self.key.protocol == TCP {
-            segments(self.ends(), way, more.tcp_flags, more.payload_bytes > 0);
+            self.change_state(more.last_ns, |ends| {
+                segments(ends, way, more.tcp_flags, more.payload_bytes > 0);
+            });
         }
         self.cpus[way] = more.cpu;
         if let Some(ack_ns) = more.first_ack_ns.filter(|_| way == 0) {
@@ -194,7 +198,8 @@ impl FlowEntry {
     /// its first segment.
     fn repeated_segments(&self, way: usize, more: &FlowCounts) -> Option<u32> {
         let counts = &self.ways[way];
-        if self.key.protocol != TCP || counts.tcp_flags == 0 {
+        let sequence = &self.sequences[way];
+        if self.key.protocol != TCP || sequence.first().is_none() {
             return Some(more.retransmissions);
         }
         let is_same_cpu = self.cpus[way] == more.cpu && more.first_ns >= counts.last_ns;
@@ -202,8 +207,7 @@ impl FlowEntry {
         if !is_same_cpu && !is_later {
             return None;
         }
-        let ahead = more.first_end.wrapping_sub(self.expected[way]);
-        match ahead.cast_signed() {
+        match sequence.distance(more.first_end) {
             1.. => Some(more.retransmissions),
             0 => Some(more.retransmissions + u32::from(more.first_may_repeat)),
             _ if more.packets == 1 => {
@@ -226,35 +230,42 @@ impl FlowEntry {
     fn count_tcp(&mut self, packet: &Dissected, way: usize) {
         let Some(tcp) = packet.tcp else { return };
         let counts = &mut self.ways[way];
-        let is_first = counts.tcp_flags == 0;
+        let has_fin = counts.tcp_flags & FIN != 0 || counts.tcp_end == TcpEnd::Closed;
         counts.tcp_flags |= tcp.flags;
         counts.resets = counts
             .resets
             .saturating_add(u16::from(tcp.flags & RST != 0));
-        let controls = u32::from(tcp.flags & SYN != 0) + u32::from(tcp.flags & FIN != 0);
-        let length = packet.payload_bytes.wrapping_add(controls);
-        let end = tcp.sequence.wrapping_add(length);
-        let ahead = end.wrapping_sub(self.expected[way]).cast_signed();
-        if is_first {
-            self.expected[way] = end;
-            counts.stream_bytes += u64::from(packet.payload_bytes);
-        } else if ahead > 0 {
-            self.expected[way] = end;
-            let new_bytes = ahead.cast_unsigned().saturating_sub(controls);
-            counts.stream_bytes += u64::from(new_bytes);
-        } else if length > 0 && !is_keep_alive(packet.payload_bytes, ahead) {
-            counts.retransmissions.add(Some(1));
-        }
-        segment(self.ends(), way, tcp.flags, packet.payload_bytes > 0);
+        let added = self.sequences[way].add(tcp, packet.payload_bytes, counts.tcp_end, has_fin);
+        counts.stream_bytes = counts.stream_bytes.saturating_add_signed(added.bytes);
+        counts
+            .retransmissions
+            .add(Some(u32::from(added.is_repeated)));
+        self.change_state(packet.time_ns, |ends| {
+            segment(ends, way, tcp.flags, packet.payload_bytes > 0);
+        });
         if tcp.flags & (SYN | ACK | RST) == ACK {
             self.acknowledged(way, packet.time_ns);
         }
     }
 
-    /// States of the originator and of the responder.
-    fn ends(&mut self) -> [&mut TcpEnd; 2] {
+    /// Changes the states of originator and responder after segments, the last of which came at `time_ns`.
+    fn change_state(&mut self, time_ns: u64, change: impl FnOnce([&mut TcpEnd; 2])) {
+        let was_over = self.is_over();
         let [from, to] = &mut self.ways;
-        [&mut from.tcp_end, &mut to.tcp_end]
+        change([&mut from.tcp_end, &mut to.tcp_end]);
+        if !was_over && self.is_over() {
+            self.closed_ns = time_ns;
+        }
+    }
+
+    /// True if both ends sent FIN or RST.
+    fn is_over(&self) -> bool {
+        let is_over = |end: TcpEnd| end == TcpEnd::Closed || end.is_reset();
+        self.ways.iter().all(|way| is_over(way.tcp_end))
+    }
+
+    fn is_reset(&self) -> bool {
+        self.ways.iter().any(|way| way.tcp_end.is_reset())
     }
 
     /// Whether both ends sent FIN.
@@ -262,17 +273,22 @@ impl FlowEntry {
         self.ways.iter().all(|way| way.tcp_end == TcpEnd::Closed)
     }
 
-    /// Whether a SYN repeats one that began this flow: its number is within the stream, not behind it.
-    pub(super) fn repeats_syn(&self, way: usize, sequence: u32) -> bool {
-        let behind = self.expected[way].wrapping_sub(sequence.wrapping_add(1));
-        // One more for FIN.
-        u64::from(behind) <= self.ways[way].payload_bytes + 1
+    /// True if a SYN without ACK, with this number, begins another connection: its number is not that of the first
+    /// SYN, or the connection was reset.
+    pub(super) fn begins_anew(&self, way: usize, sequence: u32) -> bool {
+        let peer = self.ways[1 - way].tcp_end;
+        match self.sequences[way].first() {
+            _ if self.is_reset() => true,
+            Some(first) => sequence != first,
+            // Both ends may open, and the first SYN may come after its answer.
+            None => !matches!(peer, TcpEnd::SynSent | TcpEnd::Established),
+        }
     }
 
     fn state_now(&self) -> FlowState {
         let [forward, backward] = &self.ways;
         let flags = (forward.tcp_flags, backward.tcp_flags);
-        if self.is_finished() || (flags.0 | flags.1) & RST != 0 {
+        if self.is_finished() || self.is_reset() {
             return FlowState::Closed;
         }
         if self.state != FlowState::Tentative {
@@ -319,6 +335,7 @@ impl FlowEntry {
             icmp_identifier: self.icmp_identifier,
             handshake_ns: self.handshake_ns.map(Into::into),
             first_payload_ns: Some(self.first_payload_ns).filter(|time| *time > 0),
+            closed_ns: Some(self.closed_ns).filter(|time| *time > 0),
             end,
             part: self.part.into(),
             sampling: 1,
@@ -333,7 +350,7 @@ impl FlowEntry {
             ..OneWay::default()
         });
         self.marks = [WayMarks::default(); 2];
-        (self.first_payload_ns, self.first_ack_ns) = (0, 0);
+        (self.first_payload_ns, self.first_ack_ns, self.closed_ns) = (0, 0, 0);
         self.part = self.part.saturating_add(1);
     }
 }
@@ -344,9 +361,4 @@ fn earliest(counts: &OneWay, time_ns: u64) -> u64 {
         0 => time_ns,
         _ => counts.first_ns.min(time_ns),
     }
-}
-
-/// Whether a segment repeats at most the last byte, to see whether the peer still answers.
-fn is_keep_alive(payload_bytes: u32, ahead: i32) -> bool {
-    payload_bytes <= 1 && ahead == 0
 }

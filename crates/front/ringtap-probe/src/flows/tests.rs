@@ -2,6 +2,7 @@
 //! Tests of flow metering, with packets made here.
 
 mod parts;
+mod states;
 mod tunnels;
 
 use std::collections::HashMap;

@@ -128,6 +128,7 @@ fn flow(number: u16) -> FlowRecord {
         icmp_identifier: None,
         handshake_ns: number.is_multiple_of(2).then_some(2_500_000),
         first_payload_ns: None,
+        closed_ns: None,
         end: EndReason::Idle,
         part: 0,
         sampling: 1,
