@@ -38,14 +38,18 @@ fn counted(segments: &[Segment]) -> FlowPart {
     };
     for (number, one) in segments.iter().enumerate() {
         let controls = u32::from(one.flags & SYN != 0) + u32::from(one.flags & FIN != 0);
-        let length = one.payload + controls;
+        let is_reset = one.flags & RST != 0;
+        let data = if is_reset { 0 } else { one.payload };
+        let length = data + controls;
         let end = one.sequence.wrapping_add(length);
         if number == 0 {
             (counts.first_end, counts.expected) = (end, end);
             counts.first_may_repeat = length > 1 || controls > 0;
         } else if end.wrapping_sub(counts.expected).cast_signed() > 0 {
-            counts.expected = end;
-        } else if length > 0 && (one.payload > 1 || end != counts.expected) {
+            if !is_reset || end.wrapping_sub(counts.expected) <= 1 << 20 {
+                counts.expected = end;
+            }
+        } else if length > 0 && (data > 1 || end != counts.expected) {
             counts.retransmissions += 1;
         }
         counts.packets += 1;
