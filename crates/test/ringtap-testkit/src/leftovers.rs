@@ -17,8 +17,7 @@ use crate::{LIMIT, needs::bpftool};
 const KINDS: [&str; 3] = ["prog", "map", "link"];
 
 /// Namespaces of tests whose process has ended.
-#[must_use]
-pub fn stale_namespaces() -> Vec<String> {
+pub(crate) fn stale_namespaces() -> Vec<String> {
     let Ok(folder) = fs::read_dir("/run/netns") else {
         return Vec::new();
     };

@@ -40,9 +40,7 @@ mod wire;
 
 pub use exit_folder::{folder_until_exit, stale_folders};
 pub use lanes::{LANE_PACKETS, LaneOrder, send_on};
-pub use leftovers::{
-    EbpfObject, assert_no_orphans, ebpf_objects_of, stale_namespaces, wait_until_gone,
-};
+pub use leftovers::{EbpfObject, assert_no_orphans, ebpf_objects_of, wait_until_gone};
 pub use libvirt::{DOMAIN, LibvirtDomain};
 pub use limit::LIMIT;
 pub use machine::{GUEST_LIMIT, GUEST_MODULES, GUEST_STARTED, VirtualMachine};

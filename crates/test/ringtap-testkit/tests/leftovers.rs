@@ -1,17 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Runs after all other tests: nothing of ours may have outlived its process.
+//! Runs after all other tests: nothing of ours may have outlived its process. `scripts/private` looks for network
+//! namespaces after each program of tests.
 
 use std::time::{Duration, Instant};
 
-use ringtap_testkit::{
-    LIMIT, assert_no_orphans, require_root, require_tool, stale_folders, stale_namespaces,
-};
-
-#[test]
-fn no_namespace_outlived_its_test() {
-    require_root!();
-    assert_eq!(stale_namespaces(), Vec::<String>::new());
-}
+use ringtap_testkit::{LIMIT, assert_no_orphans, require_root, require_tool, stale_folders};
 
 #[test]
 fn no_temporary_folder_outlived_its_process() {
