@@ -23,7 +23,6 @@ fn steps(mode: Mode, balance: Balance) -> u32 {
             filter: text::compile("udp port 53", LinkType(1), 65_535).expect("a filter"),
             balance,
             members: BucketMasks::new(|bucket| 1 << (bucket % 2)),
-            ..Rule::everything(0)
         };
         tap.classify(&Rules::from(vec![rule])).expect("rules");
         let links = tap.links.lock();
