@@ -70,6 +70,20 @@ fn software_devices_are_examined() {
     );
 }
 
+/// A network with many0, which has four receive queues and uses one.
+fn with_many_queues(name: &str) -> Namespace {
+    let net = Namespace::new(name);
+    add_many_queues(&net);
+    net
+}
+
+fn add_many_queues(net: &Namespace) {
+    let queues = ["numrxqueues", "4", "numtxqueues", "4"];
+    let link = [&["link", "add", "many0"], &queues[..], &["type", "veth"]];
+    net.ip(&link.concat());
+    let _one_queue = net.run("ethtool", &["-L", "many0", "rx", "1"]);
+}
+
 #[test]
 fn fixes_are_restored() {
     require_root!();
@@ -79,19 +93,7 @@ fn fixes_are_restored() {
         return;
     }
     let _turn = turn();
-    let net = Namespace::new("doctor-fix");
-    net.ip(&[
-        "link",
-        "add",
-        "many0",
-        "numrxqueues",
-        "4",
-        "numtxqueues",
-        "4",
-        "type",
-        "veth",
-    ]);
-    let _one_queue = net.run("ethtool", &["-L", "many0", "rx", "1"]);
+    let net = with_many_queues("doctor-fix");
     let queues = || net.run("ethtool", &["-l", "many0"]).stdout;
     let before = queues();
     let found = findings(&net, "many0");
@@ -115,6 +117,46 @@ fn fixes_are_restored() {
     assert_eq!(queues(), before);
     let again = ringtap(&net, &["doctor", "--restore"]).success();
     assert_eq!(again.stdout.trim(), "nothing to restore here");
+}
+
+#[test]
+fn a_restore_leaves_changes_of_other_namespaces_and_those_that_failed() {
+    require_root!();
+    require_tool!("ethtool");
+    if std::thread::available_parallelism().map_or(1, usize::from) < 2 {
+        ringtap_testkit::say_skipped("one CPU has no use for several queues");
+        return;
+    }
+    let _turn = turn();
+    let [one, other] = ["doctor-one", "doctor-other"].map(with_many_queues);
+    let queues = |net: &Namespace| net.run("ethtool", &["-l", "many0"]).stdout;
+    let restore = |net: &Namespace| ringtap(net, &["doctor", "--restore"]);
+    let before = queues(&one);
+    for net in [&one, &other] {
+        let _fixed = ringtap(net, &["doctor", "many0", "--fix"]).success();
+    }
+    let fixed = queues(&one);
+    assert_ne!(fixed, before);
+    let _restored = restore(&other).success();
+    assert_eq!(queues(&other), before);
+    assert_eq!(queues(&one), fixed, "the other namespace's restore");
+
+    one.ip(&["link", "delete", "many0"]);
+    let failed = restore(&one);
+    assert!(!failed.status.success(), "{}", failed.stdout);
+    assert!(
+        failed.stderr.contains("1 commands failed, and stay"),
+        "{}",
+        failed.stderr
+    );
+    add_many_queues(&one);
+    let _set = one.run("ethtool", &["-L", "many0", "rx", "2"]);
+    let _restored = restore(&one).success();
+    assert_eq!(queues(&one), before);
+    for net in [&one, &other] {
+        let again = restore(net).success();
+        assert_eq!(again.stdout.trim(), "nothing to restore here");
+    }
 }
 
 /// An ethtool that reads and changes the recorded answers of a driver in the file `answers` beside it.
