@@ -9,4 +9,6 @@ mod flows;
 mod kafka;
 #[cfg(feature = "report")]
 mod report;
+#[cfg(feature = "report")]
+mod selection;
 mod values;
