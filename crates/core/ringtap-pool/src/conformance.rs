@@ -107,6 +107,7 @@ struct SuiteReading {
     packets: u64,
     /// Bytes of these packets on the wire.
     bytes: u64,
+    bytes_of_lanes: BTreeMap<u32, u64>,
     /// Number of packets missing in gaps.
     missing: u64,
     next_sequence: BTreeMap<u32, u64>,
@@ -151,7 +152,9 @@ impl SuiteReading {
         );
         *time = packet.slot().time_ns;
         self.packets += 1;
-        self.bytes += u64::from(packet.slot().wire_length);
+        let bytes = u64::from(packet.slot().wire_length);
+        self.bytes += bytes;
+        *self.bytes_of_lanes.entry(lane).or_default() += bytes;
         if number(packet.data).is_some() {
             self.frames
                 .entry(lane)
@@ -259,12 +262,19 @@ impl Run {
     /// A packet is counted before a reader can see it.
     fn has_read_what_is_counted(&self, counts: &Counts) {
         for (_, found) in &self.readers {
+            let counted = |lane: &u32| counts.lanes.get(to_usize(u64::from(*lane)));
             for (lane, next) in &found.next_sequence {
-                let counted = counts.lanes.get(to_usize(u64::from(*lane)));
-                let captured = counted.map_or(0, |count| count.captured);
+                let captured = counted(lane).map_or(0, |count| count.captured);
                 assert!(
                     captured >= *next,
                     "lane {lane} has counted {captured} packets, of which {next} were read"
+                );
+            }
+            for (lane, read) in &found.bytes_of_lanes {
+                let bytes = counted(lane).map_or(0, |count| count.bytes);
+                assert!(
+                    bytes >= *read,
+                    "lane {lane} has counted {bytes} bytes, of which {read} were read"
                 );
             }
         }
