@@ -15,7 +15,10 @@ use ringtap_pool::{
     source::{Counts, Source, Status},
     wake::NoSignal,
 };
-use ringtap_testkit::{LIMIT, Namespace};
+use ringtap_testkit::Namespace;
+
+/// Longest wait for something that has happened and is only to be seen. A loaded machine needs milliseconds.
+const SOON: Duration = Duration::from_secs(30);
 
 /// One packet, copied out of the pool.
 #[derive(Debug, Clone)]
@@ -88,7 +91,7 @@ impl Capture {
         let started = Instant::now();
         while self.packets.len() < packets {
             let found = self.packets.len();
-            assert!(started.elapsed() < LIMIT, "{found} of {packets} packets");
+            assert!(started.elapsed() < SOON, "{found} of {packets} packets");
             if !self.read() {
                 std::thread::sleep(Duration::from_millis(1));
             }
@@ -99,7 +102,7 @@ impl Capture {
     pub(crate) fn read_until_it_fails(&mut self) -> String {
         let started = Instant::now();
         loop {
-            assert!(started.elapsed() < LIMIT, "the source does not end");
+            assert!(started.elapsed() < SOON, "the source does not end");
             self.source.clear_wake();
             if let Status::Removed(error) = self.source.status() {
                 while self.read() {}

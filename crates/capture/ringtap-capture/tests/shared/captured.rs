@@ -2,12 +2,16 @@
 //! Helpers of the source tests in private networks: reading all packets, and frames.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use ringtap_pool::distributor::{Distributor, ReaderOptions};
 use ringtap_pool::format::Slot;
 use ringtap_pool::reader::NextBatch;
 use ringtap_pool::source::{Counts, Source};
 use ringtap_pool::wake::NoSignal;
+
+/// Longest wait for something that has happened and is only to be seen. A loaded machine needs milliseconds.
+pub(crate) const SOON: Duration = Duration::from_secs(30);
 
 /// One captured packet.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -15,7 +15,7 @@ use ringtap_pool::wake::NoSignal;
 pub(crate) use ringtap_testkit::LIMIT;
 use ringtap_testkit::{Namespace, Running, require_root, require_tool};
 
-use crate::support::{attach, finish, frame, options, python, sending};
+use crate::support::{SOON, attach, finish, frame, options, python, sending};
 
 /// tcpdump, which ends after `count` of the tests' frames have reached the network stack.
 fn stack_receives(net: &Namespace, interface: &str, count: usize) -> Running {
@@ -67,7 +67,7 @@ fn without_a_free_chunk_packets_are_counted_and_pass() {
             };
             let dump = stack_receives(&net, "rx0", passing);
             net.inject("tx0", &frames);
-            let end = dump.wait(LIMIT);
+            let end = dump.wait(SOON);
             assert!(end.status.success(), "{mode:?} {taking:?}: {}", end.stderr);
             let (captured, counts) = finish(tap);
             let sum = |f: fn(&ringtap_pool::source::LaneCounts) -> u64| -> u64 {
@@ -186,7 +186,7 @@ fn an_exclusive_tap_takes_packets_from_the_host() {
         let (captured, _) = finish(tap);
         assert_eq!(captured.len(), 1, "{mode:?}");
         net.inject("tx0", &[ping()]);
-        let answered_by = Instant::now() + LIMIT;
+        let answered_by = Instant::now() + SOON;
         while net.counter("tx0", "rx_packets") == 0 {
             let waits = Instant::now() < answered_by;
             assert!(waits, "{mode:?}: without the tap the host answers");
@@ -222,8 +222,8 @@ fn wait_for(net: &Namespace, tap: &mut Tap, mut is_so: impl FnMut(&mut Tap) -> b
     net.enter(|| {
         let start = Instant::now();
         while !is_so(tap) {
-            assert!(start.elapsed() < LIMIT, "the tap reports nothing");
-            let _signal = sleep_until_readable(&[tap.wake_fd()], Some(LIMIT)).unwrap();
+            assert!(start.elapsed() < SOON, "the tap reports nothing");
+            let _signal = sleep_until_readable(&[tap.wake_fd()], Some(SOON)).unwrap();
             tap.clear_wake();
         }
     });
@@ -285,7 +285,7 @@ fn a_reader_that_sleeps_is_woken_and_one_that_does_not_is_left_alone() {
         distributor.arm(Returns::WhenDry);
         assert!(!distributor.step().unwrap(), "nothing came meanwhile");
         net.inject("tx0", &[frame(number, 60)]);
-        assert!(sleep_until_readable(&[tap.wake_fd().as_fd()], Some(LIMIT)).unwrap());
+        assert!(sleep_until_readable(&[tap.wake_fd().as_fd()], Some(SOON)).unwrap());
         tap.clear_wake();
         assert!(
             !sleep_until_readable(&[tap.wake_fd()], short).unwrap(),

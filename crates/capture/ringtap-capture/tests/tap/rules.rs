@@ -7,11 +7,11 @@ use ringtap_capture::tap::{Direction, Mode, Taking, Tap, TapOptions};
 use ringtap_filter::{Balance, LinkType, Place, Program, Rule, Rules, text};
 use ringtap_pool::ids::LaneId;
 use ringtap_pool::source::{LaneCounts, Pause, Source};
-use ringtap_testkit::{LIMIT, Namespace, require_root, require_tool};
+use ringtap_testkit::{Namespace, require_root, require_tool};
 
 use crate::limits::ping;
 use crate::packets::Maker;
-use crate::support::{Tagging, attach, finish, frame, options, own, whole};
+use crate::support::{SOON, Tagging, attach, finish, frame, options, own, whole};
 
 pub(crate) const HOOKS: [Mode; 3] = [Mode::Native, Mode::Generic, Mode::Tc];
 
@@ -289,7 +289,7 @@ fn what_nobody_wants_is_dropped_by_an_exclusive_tap_and_passes_another() {
             net.ip(&["addr", "add", "10.9.9.1/24", "dev", "rx0"]);
             net.inject("tx0", &[ping()]);
             let begun = Instant::now();
-            while net.counter("tx0", "rx_packets") < replies && begun.elapsed() < LIMIT {}
+            while net.counter("tx0", "rx_packets") < replies && begun.elapsed() < SOON {}
             assert_eq!(net.counter("tx0", "rx_packets"), replies, "{mode:?}");
             let (captured, counts) = finish(tap);
             assert_eq!((captured.len(), sum(&counts, |lane| lane.filtered)), (0, 1));

@@ -9,11 +9,11 @@ use std::time::Instant;
 use ringtap_capture::tap::{Direction, Mode, Tap, TapOptions};
 use ringtap_filter::{Balance, BucketMasks, MASKS, Place, Rule, Rules};
 use ringtap_pool::source::{LaneCounts, Source};
-use ringtap_testkit::{LIMIT, Namespace, require_root, require_tool, usable_cpus};
+use ringtap_testkit::{Namespace, require_root, require_tool, usable_cpus};
 use rustix::thread::{CpuSet, sched_setaffinity};
 
 use crate::rules::{HOOKS, classify};
-use crate::support::{attach, finish, frame, options};
+use crate::support::{SOON, attach, finish, frame, options};
 
 /// Balances by byte 14, with a function of its own and a counter in a map.
 const BY_BYTE: &str = r#"
@@ -261,7 +261,7 @@ fn a_packet_is_offered_before_it_is_captured() {
             let start = Instant::now();
             let is_ahead = |lane: &LaneCounts| lane.offered == lane.settled() + 1;
             let mut has_been_ahead = false;
-            while !has_been_ahead && start.elapsed() < LIMIT {
+            while !has_been_ahead && start.elapsed() < SOON {
                 has_been_ahead = tap.counts().lanes.iter().any(is_ahead);
             }
             is_over.store(true, Relaxed);

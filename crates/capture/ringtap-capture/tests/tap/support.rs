@@ -9,7 +9,7 @@ use ringtap_capture::tap::{Tap, TapOptions};
 use ringtap_net::interface::Interface;
 use ringtap_testkit::{Namespace, settle};
 
-pub(crate) use crate::captured::{Captured, finish, frame, own};
+pub(crate) use crate::captured::{Captured, SOON, finish, frame, own};
 
 /// Small enough for many tests at once.
 pub(crate) const SMALL_POOL: u64 = 8 << 20;

@@ -6,7 +6,7 @@ use ringtap_capture::source::ThreadedSource;
 use ringtap_capture::xdp::{self, XdpOptions};
 use ringtap_testkit::Namespace;
 
-pub(crate) use crate::captured::{Captured, finish, frame, own};
+pub(crate) use crate::captured::{Captured, SOON, finish, frame, own};
 
 /// Captures all arriving packets of `interface` into a small pool.
 pub(crate) fn options(interface: &str) -> XdpOptions {
