@@ -31,6 +31,10 @@ fn resets_count_and_keep_alives_are_no_retransmissions() {
     let [one] = &all[..] else { panic!("{all:#?}") };
     assert_eq!((one.retransmissions, one.resets), (0, 0), "{one:?}");
     assert_eq!(one.expected, 111);
+    assert!(
+        one.first_may_repeat,
+        "a SYN may be one that was sent before"
+    );
     net.inject(
         "tx0",
         &[
@@ -46,6 +50,28 @@ fn resets_count_and_keep_alives_are_no_retransmissions() {
     let [one] = &all[..] else { panic!("{all:#?}") };
     assert_eq!((one.retransmissions, one.resets), (2, 2), "{one:?}");
     assert_eq!(one.tcp_flags, ACK | RST);
+    assert!(one.first_may_repeat, "data may be sent before");
+    // A byte may be a keep-alive, and an ACK has nothing that could be sent again.
+    for payload in [1, 0] {
+        net.inject("tx0", &[segment(160, ACK, payload)]);
+        let all = take(&mut meter);
+        let [one] = &all[..] else { panic!("{all:#?}") };
+        assert!(!one.first_may_repeat, "{one:?}");
+    }
+}
+
+#[test]
+fn sequence_numbers_go_on_behind_the_largest() {
+    require_root!();
+    require_tool!("ip");
+    let net = Namespace::with_veth("meter_wrap");
+    let mut meter = attach(&net, Taking::Pass, &WANTS).unwrap();
+    let begin = u32::MAX - 149;
+    let sent = [0_u32, 100, 200, 100].map(|at| segment(begin.wrapping_add(at), ACK, 100));
+    net.inject("tx0", &sent);
+    let all = take(&mut meter);
+    let [one] = &all[..] else { panic!("{all:#?}") };
+    assert_eq!((one.retransmissions, one.expected), (1, 150), "{one:?}");
 }
 
 #[test]
