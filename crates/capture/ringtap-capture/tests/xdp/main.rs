@@ -18,3 +18,6 @@ mod rules;
 mod stamps;
 #[cfg(test)]
 mod support;
+#[cfg(test)]
+#[path = "../shared/tagging.rs"]
+mod tagging;

@@ -7,11 +7,13 @@ use std::time::{Duration, Instant};
 use ringtap_capture::xdp::XdpOptions;
 use ringtap_device::Mode;
 use ringtap_filter::{Balance, BucketMasks, Instruction, LinkType, Program, Rule, Rules, text};
+use ringtap_pool::format::flag;
 use ringtap_pool::ids::LaneId;
 use ringtap_pool::source::{Pause, Source};
 use ringtap_testkit::{LIMIT, Namespace, require_root, require_tool};
 
 use crate::support::{Captured, SOON, finish, frame, open, options, own};
+use crate::tagging::{Tagging, tagged};
 
 fn rule(filter: &str, bit: u32) -> Rule {
     Rule {
@@ -222,6 +224,30 @@ fn filters_change_on_another_thread_while_the_source_is_driven() {
     loader
         .classify(&Rules::from(vec![rule("ether[14] = 3", 0)]))
         .unwrap();
+}
+
+#[test]
+fn tags_that_were_stripped_are_put_back_and_filters_see_them() {
+    require_root!();
+    require_tool!("ip", "python3");
+    let net = Namespace::with_veth("xdp-tags");
+    let _tagging = Tagging::on(&net, "tx0");
+    let mut source = open(&net, &options("rx0"));
+    let frames = [60, 100, 200, 1514].map(|length| frame(3, length));
+    net.inject("tx0", &frames);
+    wait_for(4, || source.counts().lanes[0].settled());
+    let rules = vec![rule("vlan 5 and len = 104", 0), rule("len = 204", 1)];
+    source.classify(&Rules::from(rules)).unwrap();
+    net.inject("tx0", &frames);
+    let (captured, counts) = finish(source);
+    let [short, one, two, long] = frames.map(|frame| tagged(&frame, 5));
+    let expected = [&short, &one, &two, &long, &one, &two];
+    assert_eq!(own(&captured), expected.map(Clone::clone));
+    assert_eq!(counts.lanes[0].filtered, 2, "{counts:?}");
+    for packet in captured {
+        assert_eq!(packet.slot.flags, flag::VLAN_RESTORED);
+        assert_eq!(u64::from(packet.slot.wire_length), packet.data.len() as u64);
+    }
 }
 
 fn wait_for(least: u64, mut count: impl FnMut() -> u64) {
