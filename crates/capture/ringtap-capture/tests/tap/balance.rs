@@ -177,16 +177,20 @@ fn packets_are_given_out_in_turn_on_each_lane() {
     require_tool!("ip", "python3");
     let net = Namespace::with_veth("turn");
     let mut tap = attach(&net, &options("rx0"));
+    // Each rule counts its own turns.
     let [low, _] = telling(Balance::RoundRobin, 0);
-    classify(&mut tap, vec![low, Rule::everything(1 << 63)]);
+    let [other, _] = telling(Balance::RoundRobin, 1);
+    classify(&mut tap, vec![low, other, Rule::everything(1 << 63)]);
     net.inject("tx0", &vec![frame(1, 60); BUCKETS + 10]);
     let (captured, _) = finish(tap);
     assert_eq!(own(&captured).len(), BUCKETS + 10);
     let lanes = captured.iter().map(|packet| packet.lane).max().unwrap();
     for lane in 0..=lanes {
         let of_lane = captured.iter().filter(|packet| packet.lane == lane);
-        let found: Vec<_> = of_lane.map(|packet| told(packet, 0)).collect();
-        let expected: Vec<_> = (0..64).cycle().take(found.len()).collect();
+        let told_by = |packet| [0, 1].map(|place| told(packet, place));
+        let found: Vec<_> = of_lane.map(told_by).collect();
+        let turns = (0..64).map(|turn| [turn; 2]).cycle();
+        let expected: Vec<_> = turns.take(found.len()).collect();
         assert_eq!(found, expected, "lane {lane}");
     }
 }
@@ -214,7 +218,9 @@ fn each_packet_has_one_of_four_members_and_both_directions_the_same() {
     let (captured, _) = finish(tap);
     let mask_of = |sent: &Vec<u8>| {
         let found = captured.iter().find(|packet| packet.data == *sent);
-        found.expect("it was captured").slot.mask
+        let slot = found.expect("it was captured").slot;
+        assert_ne!(slot.flags & flag::HASHED, 0);
+        slot.mask
     };
     let mut share = [0; 4];
     for conversation in &conversations {

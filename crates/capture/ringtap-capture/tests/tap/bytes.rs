@@ -85,9 +85,16 @@ fn a_tag_that_was_stripped_is_put_back() {
             },
         );
         net.inject("tx0", &frames);
-        let (captured, _) = finish(tap);
+        let (captured, counts) = finish(tap);
         let expected: Vec<_> = frames.iter().map(|frame| tagged(frame, 5)).collect();
         assert_eq!(own(&captured), expected, "{mode:?}");
+        let wire = captured.iter().map(|it| u64::from(it.slot.wire_length));
+        let counted = counts.lanes.iter().map(|lane| lane.bytes);
+        assert_eq!(
+            counted.sum::<u64>(),
+            wire.sum::<u64>(),
+            "{mode:?}: {counts:?}"
+        );
         for packet in captured
             .iter()
             .filter(|packet| packet.data[12..14] == [0x81, 0])
@@ -257,4 +264,36 @@ fn only_the_chosen_receive_queues_are_captured() {
     assert!(captured.iter().all(|packet| packet.slot.queue == 1));
     let offered: u64 = counts.lanes.iter().map(|lane| lane.offered).sum();
     assert_eq!(offered, 30, "other queues are not offered to this tap");
+}
+
+/// Opens both queues of the tap device mq0, and lets frames arrive on them: 20 and 30.
+const ON_TWO_QUEUES: &str = "import fcntl, os, struct\n\
+    tap, no_header, many_queues = 0x2, 0x1000, 0x100\n\
+    queues = [os.open('/dev/net/tun', os.O_RDWR) for _ in range(2)]\n\
+    for queue in queues:\n\
+    \x20   name = struct.pack('16sH22x', b'mq0', tap | no_header | many_queues)\n\
+    \x20   fcntl.ioctl(queue, 0x400454ca, name)\n\
+    frame = bytes([2,0,0,0,0,2, 2,0,0,0,0,1, 0x88,0xb5]) + bytes(46)\n\
+    for queue, count in zip(queues, (20, 30)):\n\
+    \x20   for _ in range(count): os.write(queue, frame)\n";
+
+/// A veth tells traffic control no receive queue, other devices do.
+#[test]
+fn traffic_control_has_the_receive_queue_that_a_device_tells() {
+    require_root!();
+    require_tool!("ip", "python3", "taskset");
+    let net = Namespace::new("told_queues");
+    net.ip(&["tuntap", "add", "mq0", "mode", "tap", "multi_queue"]);
+    net.ip(&["link", "set", "mq0", "up", "arp", "off"]);
+    let tap = attach(
+        &net,
+        &TapOptions {
+            mode: Mode::Tc,
+            ..options("mq0")
+        },
+    );
+    python(&net, "0", ON_TWO_QUEUES);
+    let (captured, _) = finish(tap);
+    let on = |queue| captured.iter().filter(|it| it.slot.queue == queue).count();
+    assert_eq!((on(0), on(1)), (20, 30));
 }

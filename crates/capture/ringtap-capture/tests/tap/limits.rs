@@ -5,7 +5,7 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ringtap_capture::tap::{Mode, Taking, Tap, TapOptions};
+use ringtap_capture::tap::{Direction, Mode, Taking, Tap, TapOptions};
 use ringtap_device::ChunkOptions;
 use ringtap_ipc::event::sleep_until_readable;
 use ringtap_pool::distributor::{Distributor, ReaderOptions, Returns};
@@ -15,6 +15,8 @@ use ringtap_pool::wake::NoSignal;
 pub(crate) use ringtap_testkit::LIMIT;
 use ringtap_testkit::{Namespace, Running, require_root, require_tool};
 
+use crate::rules::{classify, rule};
+use crate::stack::{for_everyone, received};
 use crate::support::{SOON, attach, finish, frame, options, python, sending};
 
 /// tcpdump, which ends after `count` of the tests' frames have reached the network stack.
@@ -89,6 +91,55 @@ fn without_a_free_chunk_packets_are_counted_and_pass() {
 }
 
 #[test]
+fn an_exclusive_tap_drops_only_packets_that_it_has_captured() {
+    require_root!();
+    require_tool!("ip", "python3");
+    for mode in [Mode::Native, Mode::Generic, Mode::Tc] {
+        let net = Namespace::with_veth("dropped");
+        let tap = attach(
+            &net,
+            &TapOptions {
+                mode,
+                taking: Taking::Exclusive,
+                chunks: ChunkOptions {
+                    per_lane: Some(2),
+                    packets: Some(8),
+                },
+                ..options("rx0")
+            },
+        );
+        let before = received(&net);
+        net.inject("tx0", &vec![for_everyone(ping()); 50]);
+        let (captured, counts) = finish(tap);
+        assert_eq!(captured.len(), 16, "{mode:?}: {counts:?}");
+        assert_eq!(received(&net) - before, 34, "{mode:?}: {counts:?}");
+    }
+}
+
+#[test]
+fn an_exclusive_tap_drops_no_leaving_packet() {
+    require_root!();
+    require_tool!("ip", "python3");
+    for mode in [Mode::Native, Mode::Generic, Mode::Tc] {
+        let net = Namespace::with_veth("leaving");
+        let tap = attach(
+            &net,
+            &TapOptions {
+                mode,
+                taking: Taking::Exclusive,
+                direction: Direction::InOut,
+                ..options("rx0")
+            },
+        );
+        let before = net.counter("tx0", "rx_packets");
+        net.inject("rx0", &vec![frame(1, 60); 5]);
+        assert_eq!(finish(tap).0.len(), 5, "{mode:?}");
+        let arrived = net.counter("tx0", "rx_packets") - before;
+        assert_eq!(arrived, 5, "{mode:?}");
+    }
+}
+
+#[test]
 fn a_chunk_states_all_losses_of_its_lane_before_it() {
     require_root!();
     require_tool!("ip", "python3", "taskset");
@@ -110,8 +161,11 @@ fn a_chunk_states_all_losses_of_its_lane_before_it() {
         ..ReaderOptions::default()
     };
     let (_, mut reader) = distributor.add_reader(&all).unwrap();
+    // Filtered packets are no losses.
+    classify(&mut tap, vec![rule("ether[17] & 1 = 0", u64::MAX)]);
     let mut before = vec![0; tap.counts().lanes.len()];
-    for packets in [100, 200, 20] {
+    let mut next = before.clone();
+    for packets in [200, 400, 40] {
         python(&net, "0", &sending("tx0", packets));
         let mut read = 0;
         while distributor.step().unwrap() {}
@@ -120,6 +174,11 @@ fn a_chunk_states_all_losses_of_its_lane_before_it() {
             let lost = pool.chunk(batch.chunk()).unwrap().lost_before();
             assert_eq!(lost, before[batch.lane.index()], "{packets}");
             read += batch.len();
+            for packet in batch.packets() {
+                let next: &mut u64 = &mut next[batch.lane.index()];
+                assert_eq!(packet.unwrap().sequence, *next, "lost packets have none");
+                *next += 1;
+            }
         }
         assert!(read > 0);
         while distributor.step().unwrap() {}
@@ -258,6 +317,56 @@ fn an_interface_that_is_removed_ends_capture_with_a_reason_and_one_that_is_down_
     assert_eq!(finish(tap).0.len(), 1, "what came before is there");
 }
 
+/// Waits until the kernel reports no more changes of the interfaces, which it does for a second.
+fn wait_for_quiet(tap: &mut Tap) {
+    while sleep_until_readable(&[tap.wake_fd()], Some(Duration::from_millis(1500))).unwrap() {
+        tap.clear_wake();
+    }
+}
+
+/// While no reader sleeps, the driver of the distributor waits for whole chunks.
+#[test]
+fn without_a_sleeping_reader_the_first_packet_of_a_chunk_signals_and_no_other() {
+    require_root!();
+    require_tool!("ip", "python3");
+    for mode in [Mode::Native, Mode::Generic, Mode::Tc] {
+        let net = Namespace::with_veth("wake-chunk");
+        let mut tap = attach(
+            &net,
+            &TapOptions {
+                mode,
+                chunks: ChunkOptions {
+                    per_lane: Some(8),
+                    packets: Some(3),
+                },
+                ..options("rx0")
+            },
+        );
+        let mut distributor = Distributor::new(tap.pool(), tap.take_lanes(), Arc::new(NoSignal));
+        let (_, mut reader) = distributor.add_reader(&ReaderOptions::default()).unwrap();
+        wait_for_quiet(&mut tap);
+        net.inject("tx0", &[frame(1, 60)]);
+        for _ in 0..3 {
+            // Until the reader has returned its chunks.
+            while distributor.step().unwrap() {
+                while let NextBatch::Batch(_) = reader.try_next().unwrap() {}
+            }
+            distributor.arm(Returns::WhenDry);
+            assert!(!distributor.step().unwrap(), "nothing came meanwhile");
+            net.inject("tx0", &[frame(2, 60), frame(3, 60)]);
+            let is_woken = sleep_until_readable(&[tap.wake_fd()], Some(Duration::from_millis(50)));
+            assert!(
+                !is_woken.unwrap(),
+                "{mode:?}: these fit into the open chunk"
+            );
+            net.inject("tx0", &[frame(4, 60)]);
+            let is_woken = sleep_until_readable(&[tap.wake_fd()], Some(SOON));
+            assert!(is_woken.unwrap(), "{mode:?}: a chunk was opened");
+            tap.clear_wake();
+        }
+    }
+}
+
 #[test]
 fn a_reader_that_sleeps_is_woken_and_one_that_does_not_is_left_alone() {
     require_root!();
@@ -267,10 +376,7 @@ fn a_reader_that_sleeps_is_woken_and_one_that_does_not_is_left_alone() {
     let mut distributor = Distributor::new(tap.pool(), tap.take_lanes(), Arc::new(NoSignal));
     let (_, mut reader) = distributor.add_reader(&ReaderOptions::default()).unwrap();
     let short = Some(Duration::from_millis(50));
-    // Setting interfaces up makes the kernel report changes for a second.
-    while sleep_until_readable(&[tap.wake_fd()], Some(Duration::from_millis(1500))).unwrap() {
-        tap.clear_wake();
-    }
+    wait_for_quiet(&mut tap);
 
     net.inject("tx0", &[frame(1, 60)]);
     assert!(
@@ -291,6 +397,11 @@ fn a_reader_that_sleeps_is_woken_and_one_that_does_not_is_left_alone() {
             !sleep_until_readable(&[tap.wake_fd()], short).unwrap(),
             "cleared"
         );
+        net.inject("tx0", &[frame(number, 60)]);
+        assert!(
+            !sleep_until_readable(&[tap.wake_fd()], short).unwrap(),
+            "asked for one signal"
+        );
     }
     drop(reader);
     assert_eq!(
@@ -299,7 +410,7 @@ fn a_reader_that_sleeps_is_woken_and_one_that_does_not_is_left_alone() {
             .iter()
             .map(|lane| lane.captured)
             .sum::<u64>(),
-        4
+        7
     );
 }
 

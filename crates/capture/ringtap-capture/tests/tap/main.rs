@@ -13,6 +13,8 @@ mod captured;
 #[cfg(test)]
 mod changing;
 #[cfg(test)]
+mod chunks;
+#[cfg(test)]
 mod conformance;
 #[cfg(test)]
 mod forwarding;
@@ -20,6 +22,9 @@ mod forwarding;
 mod leaving;
 #[cfg(test)]
 mod limits;
+#[cfg(test)]
+#[path = "../shared/multicast.rs"]
+mod multicast;
 #[cfg(test)]
 mod packets;
 #[cfg(test)]
@@ -31,8 +36,14 @@ mod refusals;
 #[cfg(test)]
 mod rules;
 #[cfg(test)]
+#[path = "../shared/stack.rs"]
+mod stack;
+#[cfg(test)]
 mod stamps;
 #[cfg(test)]
 mod steering;
 #[cfg(test)]
 mod support;
+#[cfg(test)]
+#[path = "../shared/tagging.rs"]
+mod tagging;
