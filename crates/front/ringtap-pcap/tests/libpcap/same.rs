@@ -146,6 +146,7 @@ the_same! {
     a_parent_reads_after_its_child_waited: "handles", "child_waits_first", BOTH;
     a_third_process_reads_after_two_waited: "handles", "second_child", BOTH;
     a_break_in_one_process_ends_no_read_of_another: "handles", "break_beside_child", BOTH;
+    a_thread_of_a_child_breaks_its_loop: "handles", "break_within_child", BOTH;
     a_child_reads_on_where_its_parent_stopped: "handles", "child_reads_on", BOTH;
     a_child_polls_the_descriptor_of_its_parent: "handles", "child_polls", BOTH;
     ten_closed_handles_leave_no_descriptor: "handles", "ten", EACH;

@@ -104,6 +104,31 @@ static void break_beside_child(void) {
     pcap_close(p);
 }
 
+static void *break_soon(void *handle) {
+    usleep(150000);
+    pcap_breakloop(handle);
+    return NULL;
+}
+
+static void break_by_thread(pcap_t *p) {
+    struct seen seen = {p, 0, 0, 0};
+    /* A break that is lost ends the child. */
+    alarm(30);
+    for (int round = 0; round < 2; round++) {
+        pthread_t thread;
+        pthread_create(&thread, NULL, break_soon, p);
+        say("loop", pcap_loop(p, -1, each, (u_char *)&seen));
+        pthread_join(thread, NULL);
+    }
+}
+
+/* A child's reads have no time-out that would end a wait. */
+static void break_within_child(void) {
+    pcap_t *p = open_with(65535, 0, 1);
+    in_child(break_by_thread, p);
+    pcap_close(p);
+}
+
 static void take_half(pcap_t *p) {
     struct seen seen = {p, 0, 0, 0};
     take(p, &seen, SENT / 2);
@@ -123,7 +148,8 @@ static void poll_in_child(pcap_t *p) {
     struct pollfd one = {pcap_get_selectable_fd(p), POLLIN, 0};
     ready();
     while (seen.packets < SENT && poll(&one, 1, LONG_MS) > 0)
-        pcap_dispatch(p, -1, each, (u_char *)&seen);
+        if (pcap_dispatch(p, -1, each, (u_char *)&seen) < 0)
+            fail("pcap_dispatch", pcap_geterr(p));
     summary("polled", &seen);
 }
 
@@ -176,6 +202,7 @@ int main(int argc, char **argv) {
         {"child_waits_first", child_waits_first},
         {"second_child", second_child},
         {"break_beside_child", break_beside_child},
+        {"break_within_child", break_within_child},
         {"child_reads_on", child_reads_on},
         {"child_polls", child_polls},
         {"thousand", thousand},
