@@ -27,6 +27,7 @@ import flows
 import forward
 import hub
 import meter
+import opening
 import pacing
 import report
 import placement
@@ -82,6 +83,7 @@ SCENARIOS = [
     Scenario(
         "programs", [], libpcap_programs.seconds, libpcap_programs.run, ("ringtap", "library")
     ),
+    Scenario("opening", [], opening.seconds, opening.run, ("ringtap", "library")),
 ]
 
 
@@ -117,7 +119,8 @@ def programs(target: Path) -> contenders.Programs:
 
 def compile_readers(run: Run) -> None:
     """Builds the lab's own readers; without a compiler the comparison goes without them."""
-    for program in (run.programs.pcap_latency, run.programs.packet_reader):
+    own = sandbox.SCRATCH / "pcap_open"
+    for program in (run.programs.pcap_latency, run.programs.packet_reader, own):
         source = ROOT / "lab" / f"{program.name}.c"
         command = f"cc -O2 -Wall -Wextra -o {program} {source} -lpcap"
         try:

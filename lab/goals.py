@@ -20,6 +20,7 @@ import flows
 import forward
 import hub
 import meter
+import opening
 import programs
 import readers
 from crowd import HUB, PACKET
@@ -221,6 +222,9 @@ GOALS = [
          meter.mib, meter.evicted),
     Goal("hub: median from sending to a sleeping reader against libpcap's immediate mode",
          "most", 1, "x", hub.wake_ratio, hub.wake_exactly),
+    Goal("libpcap program: open, filter and close over a tap against libpcap",
+         "most", 3, "x", opening.ratio),
+    Goal("libpcap program: change of a filter over a tap", "most", 20, "ms", opening.change_ms),
 ]  # fmt: skip
 
 

@@ -29,6 +29,7 @@ class Settings:
     hub_rounds: int = 3
     hub_seconds: float = 5.0
     wake_rounds: int = 5
+    open_rounds: int = 3
 
     def is_full(self) -> bool:
         """Whether nothing is left out or shortened: only then do figures of goals count."""
@@ -48,6 +49,7 @@ QUICK = {
     "rounds": 2, "seconds": 0.7, "sizes": (64, 1500), "pool_rounds": 2, "record_rounds": 1,
     "record_seconds": 0.7, "idle_seconds": 3.0, "low_rate_rounds": 1, "low_rate_seconds": 2.0,
     "crowd_rounds": 1, "crowd_seconds": 0.7, "hub_rounds": 1, "hub_seconds": 2.0, "wake_rounds": 1,
+    "open_rounds": 1,
 }  # fmt: skip
 
 

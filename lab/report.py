@@ -74,6 +74,8 @@ SECTIONS = [
     ("wake", "1,000 packets a second: from each one's time stamp to a sleeping reader of another"
      " process", tables.low_rate),
     ("programs", "Real libpcap programs, over libpcap and over Ringtap", tables.programs),
+    ("opening", "What a libpcap program waits for before its first packet, and at its end",
+     tables.opening),
 ]  # fmt: skip
 
 

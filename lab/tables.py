@@ -153,6 +153,16 @@ def idle(found: dict) -> str:
     return table(head, rows)
 
 
+def opening(found: dict) -> str:
+    """Time of each step of an open."""
+    keys, rows = ("open_ns", "filter_ns", "change_ns", "close_ns", "all_ns"), []
+    for name, entry in found["contenders"].items():
+        cells = [figure(entry["summary"].get(key), 1, 1e-6) for key in keys]
+        rows.append([name, *cells])
+    heads = ["open ms", "filter ms", "change of filter ms", "close ms", "open, filter, close ms"]
+    return table(["", *heads], rows)
+
+
 def low_rate(found: dict) -> str:
     """Time from capture, and from sending, to the reader."""
     keys, rows = ("median_ns", "p99_ns", "max_ns", "sent_median_ns"), []
