@@ -37,8 +37,6 @@ pub struct Trials {
     known: HashMap<Filter, Result<FilterCost, String>>,
     /// Oldest first.
     order: VecDeque<Filter>,
-    /// Loaded for the first filter.
-    timing: Option<Timing>,
 }
 
 impl FilterCost {
@@ -107,7 +105,7 @@ impl Trials {
 impl Trials {
     /// Verifies one filter alone, within its budget, for each hook, and times it.
     fn try_alone(
-        &mut self,
+        &self,
         filter: &Filter,
         hooks: &[FilterHook],
         limits: VerifierLimits,
@@ -143,12 +141,9 @@ impl Trials {
             Some(program) => program,
             None => load_alone(filter, TIMED_HOOK)?.program.program,
         };
-        let timing = match &mut self.timing {
-            Some(timing) => timing,
-            none => none.insert(Timing::new()?),
-        };
         let estimate = filter.longest_time().unwrap_or_default();
-        let checked = timing.check(timed.as_fd(), estimate);
+        // Not kept: a filter is tried once, and the programs hold descriptors.
+        let checked = Timing::new()?.check(timed.as_fd(), estimate);
         checked.map_err(NotLoaded::Refused)?;
         Ok(cost)
     }
