@@ -235,7 +235,7 @@ impl Probe {
             ledger.libraries = libraries.map(|one| one.of(captured)).collect();
         }
         if let Some(outlets) = Arc::into_inner(self.outlets) {
-            ledger.exporters = outlets.finish(&mut note);
+            ledger.exporters = outlets.finish(self.end_limit, &mut note);
         }
         Ok(ProbeOutcome {
             ledger,

@@ -21,6 +21,8 @@ const TICK: Duration = Duration::from_secs(1);
 const PAUSE: Duration = Duration::from_millis(2);
 /// Time between two looks of a helper at the records that wait.
 const HELPER_LOOK: Duration = Duration::from_millis(20);
+/// Longest wait for room in the queues, once a live capture has ended.
+const LAST_ROOM: Duration = Duration::from_secs(20);
 /// Records that may wait for each exporter.
 const MAX_WAITING: u32 = 100_000;
 /// Records that wait before the helpers of an exporter write too.
@@ -38,10 +40,10 @@ pub enum WhenFull {
 }
 
 impl WhenFull {
-    /// Longest time for all exporters together once the capture has ended.
+    /// Longest wait at the end, once all records are in the queues.
     pub(crate) fn end_limit(self) -> Duration {
         Duration::from_secs(match self {
-            WhenFull::Drop => 30,
+            WhenFull::Drop => 10,
             WhenFull::Wait => 3600,
         })
     }
@@ -54,8 +56,8 @@ type Records = Arc<[Record]>;
 pub(crate) struct ExportQueues {
     queues: Vec<ExportQueue>,
     when_full: WhenFull,
-    /// When all must be written; set at the end of the capture.
-    end: OnceLock<Instant>,
+    /// Until when senders wait for room, once a live capture has ended.
+    room_until: OnceLock<Instant>,
 }
 
 /// An exporter's threads and their queue.
@@ -103,7 +105,7 @@ impl ExportQueues {
         Ok(ExportQueues {
             queues,
             when_full,
-            end: OnceLock::new(),
+            room_until: OnceLock::new(),
         })
     }
 
@@ -120,16 +122,13 @@ impl ExportQueues {
 
     /// Sends records to all exporters, and empties the list.
     pub(crate) fn send(&self, records: &mut Vec<Record>) {
-        let until = match self.when_full {
-            WhenFull::Drop => Some(Instant::now()),
-            WhenFull::Wait => None,
-        };
-        self.send_until(records, until);
+        self.send_until(records, None);
     }
 
-    /// The same when no packets come any more: waits for room also for a live capture.
+    /// The same once the capture has ended: waits for room also if it was live, as no packet waits any more.
     pub(crate) fn send_last(&self, records: &mut Vec<Record>) {
-        self.send_until(records, Some(self.end()));
+        let until = self.room_until.get_or_init(|| Instant::now() + LAST_ROOM);
+        self.send_until(records, Some(*until));
     }
 
     fn send_until(&self, records: &mut Vec<Record>, until: Option<Instant>) {
@@ -138,15 +137,8 @@ impl ExportQueues {
         }
         let shared: Records = records.drain(..).collect();
         for queue in &self.queues {
-            queue.send(Records::clone(&shared), until);
+            queue.send(Records::clone(&shared), self.when_full, until);
         }
-    }
-
-    /// When all must be written; the first call is at the end of the capture.
-    fn end(&self) -> Instant {
-        *self
-            .end
-            .get_or_init(|| Instant::now() + self.when_full.end_limit())
     }
 
     /// Tells the user once of each exporter that has begun to lose records.
@@ -155,12 +147,16 @@ impl ExportQueues {
         accounts.filter_map(|one| one.warning()).for_each(note);
     }
 
-    /// Lets all exporters write what waits, at most until the end that [`ExportQueues::send_last`] keeps to;
-    /// returns the final counters, and tells the user of losses.
-    pub(crate) fn finish(self, note: &mut impl FnMut(String)) -> Vec<ExportCounters> {
-        let end = self.end();
+    /// Lets all exporters write what waits, at most for `limit`; returns the final counters, and tells the user of
+    /// losses.
+    pub(crate) fn finish(
+        self,
+        limit: Duration,
+        note: &mut impl FnMut(String),
+    ) -> Vec<ExportCounters> {
+        let until = Instant::now() + limit;
         let queues = self.queues.into_iter();
-        queues.map(|queue| queue.finish(end, note)).collect()
+        queues.map(|queue| queue.finish(until, note)).collect()
     }
 }
 
@@ -201,11 +197,17 @@ impl ExportQueue {
         self.threads.iter().all(JoinHandle::is_finished)
     }
 
-    /// Hands records to the exporter, or drops them when there is no room until then (`None`: waits as long as it
-    /// takes). A destination that fails is not waited for.
-    fn send(&self, records: Records, until: Option<Instant>) {
+    /// Hands records to the exporter. With [`WhenFull::Drop`] it waits for room until then at most, if at all, and
+    /// not for a destination that fails.
+    fn send(&self, records: Records, when_full: WhenFull, until: Option<Instant>) {
         let count = count_of(&records);
         let account = &self.account;
+        let waits = || match when_full {
+            WhenFull::Wait => true,
+            WhenFull::Drop => {
+                until.is_some_and(|until| Instant::now() < until) && account.failure().is_none()
+            }
+        };
         let fits = |waiting: u64| {
             let more = waiting.saturating_add(count);
             (waiting == 0 || more <= account.max_waiting).then_some(more)
@@ -215,8 +217,7 @@ impl ExportQueue {
             .fetch_update(Relaxed, Relaxed, fits)
             .is_err()
         {
-            let is_late = |until: Instant| Instant::now() >= until || account.failure().is_some();
-            if until.is_some_and(is_late) || self.is_finished() {
+            if !waits() || self.is_finished() {
                 account.drop_records(&records);
                 return;
             }

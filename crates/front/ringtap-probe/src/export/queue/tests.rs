@@ -44,11 +44,6 @@ impl Exporter for Slow {
     }
 }
 
-/// No wait for room.
-fn now() -> Option<Instant> {
-    Some(Instant::now())
-}
-
 fn later() -> Instant {
     Instant::now() + Duration::from_secs(300)
 }
@@ -70,7 +65,7 @@ fn a_stopped_exporter_delays_nobody_and_each_record_is_counted() {
     let (permits, gate) = sync_channel(1000);
     let queue = ExportQueue::start(Box::new(Gated(gate)), 100).expect("a thread");
     for _ in 0..50 {
-        queue.send(records(10), now());
+        queue.send(records(10), WhenFull::Drop, None);
     }
     let counters = queue.account.counters();
     assert_eq!(counters.dropped_queue_full, 400, "{counters:?}");
@@ -96,7 +91,7 @@ fn a_stopped_exporter_delays_nobody_and_each_record_is_counted() {
 fn the_end_does_not_wait_for_a_stopped_exporter_for_ever() {
     let (_permits, gate) = sync_channel(1);
     let queue = ExportQueue::start(Box::new(Gated(gate)), 100).expect("a thread");
-    queue.send(records(7), now());
+    queue.send(records(7), WhenFull::Drop, None);
     let counters = queue.finish(Instant::now() + Duration::from_millis(50), &mut drop);
     assert_eq!(counters.waiting, 7);
 }
@@ -107,7 +102,7 @@ fn helpers_write_each_record_once() {
     let queue = ExportQueue::start(Box::new(Slow(Arc::clone(&written))), 100_000);
     let queue = queue.expect("threads");
     for _ in 0..200 {
-        queue.send(records(500), None);
+        queue.send(records(500), WhenFull::Wait, None);
     }
     let counters = queue.finish(later(), &mut drop);
     assert_eq!((counters.written, counters.waiting), (100_000, 0));
@@ -118,19 +113,40 @@ fn helpers_write_each_record_once() {
 fn the_last_records_wait_for_room_but_not_for_a_destination_that_fails() {
     let slow = ExportQueue::start(Box::new(Slow(Arc::default())), 100).expect("threads");
     for _ in 0..50 {
-        slow.send(records(10), Some(later()));
+        slow.send(records(10), WhenFull::Drop, Some(later()));
     }
     let counters = slow.finish(later(), &mut drop);
     assert_eq!((counters.written, counters.lost()), (500, 0));
 
     let (permits, gate) = sync_channel(1000);
     let failing = ExportQueue::start(Box::new(Gated(gate)), 100).expect("a thread");
-    failing.send(records(100), now());
+    failing.send(records(100), WhenFull::Drop, None);
     failing.account.note(Err(ExportError("gone".into())));
-    failing.send(records(10), Some(later()));
+    failing.send(records(10), WhenFull::Drop, Some(later()));
     assert_eq!(failing.account.counters().dropped_queue_full, 10);
     drop(permits);
     failing.finish(later(), &mut drop);
+}
+
+#[test]
+fn the_last_records_of_a_file_wait_also_for_a_destination_that_fails() {
+    let (permits, gate) = sync_channel(1000);
+    let queue = ExportQueue::start(Box::new(Gated(gate)), 100).expect("a thread");
+    queue.send(records(100), WhenFull::Wait, None);
+    queue.account.note(Err(ExportError("gone".into())));
+    let queues = ExportQueues {
+        queues: vec![queue],
+        when_full: WhenFull::Wait,
+        room_until: OnceLock::from(Instant::now()),
+    };
+    thread::scope(|scope| {
+        let sender = scope.spawn(|| queues.send_last(&mut records(10).to_vec()));
+        thread::sleep(10 * PAUSE);
+        assert!(!sender.is_finished());
+        drop(permits);
+    });
+    let counters = queues.finish(Duration::from_secs(300), &mut drop);
+    assert_eq!((counters[0].written, counters[0].lost()), (110, 0));
 }
 
 #[test]
@@ -139,7 +155,7 @@ fn the_user_hears_of_losses_when_they_begin_and_at_the_end() {
     let queue = ExportQueue::start(Box::new(Gated(gate)), 100).expect("a thread");
     assert_eq!(queue.account.warning(), None);
     for _ in 0..20 {
-        queue.send(records(10), now());
+        queue.send(records(10), WhenFull::Drop, None);
     }
     let warning = queue.account.warning().expect("losses");
     assert!(warning.contains("gated: records are being lost: the destination takes them slower"));
@@ -184,7 +200,7 @@ impl Exporter for Broken {
 #[test]
 fn a_helper_with_nothing_to_do_ends_no_failure() {
     let queue = ExportQueue::start(Box::new(Broken), 100).expect("threads");
-    queue.send(records(1), now());
+    queue.send(records(1), WhenFull::Drop, None);
     while queue.account.counters().dropped_failed == 0 || queue.account.failure().is_none() {
         thread::sleep(PAUSE);
     }
