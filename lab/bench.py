@@ -119,8 +119,8 @@ def programs(target: Path) -> contenders.Programs:
 
 def compile_readers(run: Run) -> None:
     """Builds the lab's own readers; without a compiler the comparison goes without them."""
-    own = sandbox.SCRATCH / "pcap_open"
-    for program in (run.programs.pcap_latency, run.programs.packet_reader, own):
+    opener = sandbox.SCRATCH / "pcap_open"
+    for program in (run.programs.pcap_latency, run.programs.packet_reader, opener):
         source = ROOT / "lab" / f"{program.name}.c"
         command = f"cc -O2 -Wall -Wextra -o {program} {source} -lpcap"
         try:

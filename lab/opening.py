@@ -7,8 +7,8 @@ import json
 import shlex
 import subprocess
 
-import figures
 import parse
+import quiet
 from contenders import Contender
 from run import Run
 
@@ -35,24 +35,15 @@ def seconds(run: Run) -> float:
 
 def run(run: Run) -> dict:
     """All rounds, by turns."""
-    rows: dict[str, list[dict]] = {one.name: [] for one in CONTENDERS}
-    for number in range(run.settings.open_rounds):
-        for one in CONTENDERS:
-            row = run.attempt(one, lambda one=one: _opened(run, one))
-            if row is None:
-                continue
-            rows[one.name].append({"round": number, **row})
-            steps = ", ".join(f"{key.removesuffix('_ns')} {row[key] / 1e6:.1f} ms" for key in KEYS)
-            run.say(f"opening  round {number + 1}/{run.settings.open_rounds}  {one.name:<20} {steps}")
-    found = {
-        one.name: {
-            **run.entry(one),
-            "rounds": rows[one.name],
-            "summary": figures.summary(rows[one.name], KEYS),
-        }
-        for one in CONTENDERS
-    }
+    found = run.by_turns(
+        run.settings.open_rounds, CONTENDERS, lambda one: _opened(run, one), _told, KEYS
+    )
     return {"contenders": found}
+
+
+def _told(name: str, row: dict) -> str:
+    steps = (f"{key.removesuffix('_ns')} {row[key] / 1e6:.1f} ms" for key in KEYS)
+    return f"opening  {name} {', '.join(steps)}"
 
 
 def _opened(run: Run, contender: Contender) -> dict:
@@ -67,8 +58,7 @@ def ratio(result: dict) -> float | None:
     """Open, filter and close over Ringtap, divided by libpcap's, round by round."""
     found = result.get("opening", {}).get("contenders", {})
     ours, theirs = (found.get(one.name, {}).get("rounds", []) for one in (TAP, LIBPCAP))
-    ratios = figures.ratios(ours, theirs, "all_ns")
-    return figures.spread(ratios)["median"] if ratios else None
+    return quiet.latency_ratio(ours, theirs, "all_ns")
 
 
 def change_ms(result: dict) -> float | None:

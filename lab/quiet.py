@@ -61,25 +61,15 @@ def low_rate_seconds(run: Run) -> float:
 
 def low_rate(run: Run) -> dict:
     """Time to a reader that sleeps, at 1,000 packets a second."""
-    chosen = run.chosen(contenders.LOW_RATE)
-    rows: dict[str, list[dict]] = {one.name: [] for one in chosen}
-    for number in range(run.settings.low_rate_rounds):
-        for one in chosen:
-            row = run.attempt(one, lambda one=one: low_rate_of(run, one))
-            if row is None:
-                continue
-            rows[one.name].append({"round": number, **row})
-            run.say(
-                f"low rate  round {number + 1}/{run.settings.low_rate_rounds}  {one.name:<24}"
-                f" median {row['median_ns'] / 1e3:.1f} us, p99 {row['p99_ns'] / 1e3:.1f} us"
-            )
-    found = {"rate_pps": LOW_RATE_PPS, "size": LOW_RATE_SIZE, "contenders": {}}
-    for one in chosen:
-        row = run.entry(one)
-        row["rounds"] = rows[one.name]
-        row["summary"] = figures.summary(rows[one.name], LATENCY_KEYS)
-        found["contenders"][one.name] = row
-    return found
+    found = run.by_turns(
+        run.settings.low_rate_rounds,
+        run.chosen(contenders.LOW_RATE),
+        lambda one: low_rate_of(run, one),
+        lambda name, row: f"low rate  {name} median {row['median_ns'] / 1e3:.1f} us,"
+        f" p99 {row['p99_ns'] / 1e3:.1f} us",
+        LATENCY_KEYS,
+    )
+    return {"rate_pps": LOW_RATE_PPS, "size": LOW_RATE_SIZE, "contenders": found}
 
 
 def low_rate_of(run: Run, contender: contenders.Contender) -> dict:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 import sandbox
 import contenders
+import figures
 from contenders import Contender, Programs
 from options import Settings
 from parse import ReportError
@@ -68,6 +69,35 @@ class Run:
         for one in row.get("problems", []):
             self.problem(f"{contender.name}: {one}; its output: {output.strip()[-400:]!r}")
         return row
+
+    def by_turns(
+        self,
+        rounds: int,
+        among: list[Contender],
+        work: Callable[[Contender], dict],
+        tell: Callable[[str, dict], str],
+        keys: tuple[str, ...],
+    ) -> dict[str, dict]:
+        """All rounds of all contenders: by name, what was measured and the spread of `keys`.
+
+        `tell` makes the user's line of a round's name and its figures.
+        """
+        rows: dict[str, list[dict]] = {one.name: [] for one in among}
+        for number in range(rounds):
+            for one in among:
+                row = self.attempt(one, lambda one=one: work(one))
+                if row is None:
+                    continue
+                rows[one.name].append({"round": number, **row})
+                self.say(tell(f"round {number + 1}/{rounds}  {one.name:<24}", row))
+        return {
+            one.name: {
+                **self.entry(one),
+                "rounds": rows[one.name],
+                "summary": figures.summary(rows[one.name], keys),
+            }
+            for one in among
+        }
 
     def problem(self, text: str) -> None:
         """Puts on record that an answer was wrong or is missing."""

@@ -155,23 +155,24 @@ def idle(found: dict) -> str:
 
 def opening(found: dict) -> str:
     """Time of each step of an open."""
-    keys, rows = ("open_ns", "filter_ns", "change_ns", "close_ns", "all_ns"), []
-    for name, entry in found["contenders"].items():
-        cells = [figure(entry["summary"].get(key), 1, 1e-6) for key in keys]
-        rows.append([name, *cells])
-    heads = ["open ms", "filter ms", "change of filter ms", "close ms", "open, filter, close ms"]
-    return table(["", *heads], rows)
+    heads = {"open_ns": "open", "filter_ns": "filter", "change_ns": "change of filter",
+             "close_ns": "close", "all_ns": "open, filter, close"}  # fmt: skip
+    return _times(found, {key: f"{head} ms" for key, head in heads.items()}, 1e-6)
 
 
 def low_rate(found: dict) -> str:
     """Time from capture, and from sending, to the reader."""
-    keys, rows = ("median_ns", "p99_ns", "max_ns", "sent_median_ns"), []
+    heads = {"median_ns": "median us", "p99_ns": "p99 us", "max_ns": "longest us",
+             "sent_median_ns": "median us from sending"}  # fmt: skip
+    return _times(found, heads, 1e-3)
+
+
+def _times(found: dict, heads: dict[str, str], scale: float) -> str:
+    """The spread of these times of each contender; `scale` makes their unit of nanoseconds."""
+    rows = []
     for name, entry in found["contenders"].items():
-        summary = entry["summary"]
-        cells = [figure(summary.get(key), 1, 1e-3) for key in keys]
-        rows.append([name, *cells])
-    heads = ["median us", "p99 us", "longest us", "median us from sending"]
-    return table(["", *heads], rows)
+        rows.append([name, *(figure(entry["summary"].get(key), 1, scale) for key in heads)])
+    return table(["", *heads.values()], rows)
 
 
 def latency(found: dict) -> str:
