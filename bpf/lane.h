@@ -8,7 +8,10 @@
 
 #include "tap.h"
 
-/* Maximum number of recycled chunks taken over for one packet. */
+/*
+ * Maximum number of recycled chunks taken over for one that is opened. The verifier follows each turn of the
+ * loop, for each path that leads to it.
+ */
 #define RT_DRAIN 2
 
 #if defined(__TARGET_ARCH_x86)

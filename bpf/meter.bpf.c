@@ -12,6 +12,10 @@
 
 #define RT_CHAIN 16 /* most flows of a bucket that are compared */
 
+/* A reset farther ahead of its stream has a wrong number: MAX_JUMP of
+ * crates/front/ringtap-probe/src/flows/sequence.rs. */
+#define RT_MAX_JUMP (1 << 20)
+
 #define RT_FIN 0x01
 #define RT_SYN 0x02
 #define RT_RST 0x04
@@ -120,8 +124,7 @@ static __always_inline void rt_count_tcp(struct rt_meter_flow *flow, const struc
 		flow->expected = end;
 		flow->retransmissions = length > 1 || controls ? 1U << 31 : 0;
 	} else if (ahead > 0) {
-		/* A reset far ahead has a wrong number, as in crates/front/ringtap-probe/src/flows/sequence.rs. */
-		if (!is_reset || ahead <= 1 << 20)
+		if (!is_reset || ahead <= RT_MAX_JUMP)
 			flow->expected = end;
 	} else if (length && (data > 1 || ahead)) { /* no keep-alive */
 		flow->retransmissions++;

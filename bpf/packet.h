@@ -61,7 +61,7 @@ static __always_inline long rt_copy_tagged(const struct rt_packet *packet, __u8 
 	*(__u32 *)(to + RT_MACS) = packet->tag;
 	if (length <= RT_MACS + RT_TAG)
 		return 0;
-	/* Never: but the verifier does not know the length. */
+	/* Never true: it tells the verifier that the rest fits. */
 	if (length > RT_SLACK)
 		return -1;
 	return rt_copy(packet, RT_MACS, to + RT_MACS + RT_TAG, length - RT_MACS - RT_TAG);

@@ -62,6 +62,7 @@ static __always_inline int rt_capture(struct rt_packet *packet, struct rt_lane *
 	struct rt_slot *slot;
 	long error;
 
+	/* Otherwise the verifier follows all that comes once for short packets and once for long ones. */
 	rt_forget(wire, packet->length);
 	rt_forget(readable, packet->length);
 	rt_forget(length, packet->length);

@@ -7,7 +7,9 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use ringtap_testkit::{Finished, LIMIT, Namespace, Running, require_root, require_tool};
+use ringtap_testkit::{
+    Finished, LIMIT, Namespace, Running, require_root, require_tool, say_skipped, usable_cpus,
+};
 use serde_json::Value;
 
 fn ringtap(net: &Namespace, args: &[&str]) -> Finished {
@@ -77,6 +79,15 @@ fn with_many_queues(name: &str) -> Namespace {
     net
 }
 
+/// False, and the test is skipped, with one processor.
+fn several_queues_are_of_use() -> bool {
+    let are_of_use = usable_cpus().len() > 1;
+    if !are_of_use {
+        say_skipped("one CPU has no use for several queues");
+    }
+    are_of_use
+}
+
 fn add_many_queues(net: &Namespace) {
     let queues = ["numrxqueues", "4", "numtxqueues", "4"];
     let link = [&["link", "add", "many0"], &queues[..], &["type", "veth"]];
@@ -88,8 +99,7 @@ fn add_many_queues(net: &Namespace) {
 fn fixes_are_restored() {
     require_root!();
     require_tool!("ethtool");
-    if std::thread::available_parallelism().map_or(1, usize::from) < 2 {
-        ringtap_testkit::say_skipped("one CPU has no use for several queues");
+    if !several_queues_are_of_use() {
         return;
     }
     let _turn = turn();
@@ -123,8 +133,7 @@ fn fixes_are_restored() {
 fn a_restore_leaves_changes_of_other_namespaces_and_those_that_failed() {
     require_root!();
     require_tool!("ethtool");
-    if std::thread::available_parallelism().map_or(1, usize::from) < 2 {
-        ringtap_testkit::say_skipped("one CPU has no use for several queues");
+    if !several_queues_are_of_use() {
         return;
     }
     let _turn = turn();
