@@ -152,17 +152,16 @@ impl SourceDriver for PacketDriver {
     fn counts(&mut self) -> Counts {
         let kernel = self.progress.kernel();
         let mut lane = self.totals.counts();
-        lane.kernel = kernel.lost;
+        lane.dropped.kernel = kernel.lost;
         // Until the thread has ended, packets in the kernel's ring do not count as offered.
         lane.offered = if kernel.is_final {
             kernel.offered
         } else {
-            lane.settled()
+            lane.accounted()
         };
         Counts {
             lanes: vec![lane],
-            nic: self.nic.known(),
-            kernel: 0,
+            dropped: self.nic.dropped(),
         }
     }
 

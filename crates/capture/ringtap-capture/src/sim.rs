@@ -23,6 +23,7 @@ use std::time::Instant;
 use ringtap_device::{Clock, Rate};
 use ringtap_filter::LinkType;
 use ringtap_ipc::time::now_ns;
+use ringtap_pool::counters::Dropped;
 use ringtap_pool::distributor::Policy;
 use ringtap_pool::ids::LaneId;
 use ringtap_pool::number::to_u32;
@@ -193,9 +194,11 @@ impl SourceDriver for SimDriver {
         let nic = self.queues.iter().map(|queue| queue.nic.load(Relaxed));
         let lanes = self.queues.iter().map(|queue| queue.totals.counts());
         Counts {
-            nic: nic.sum(),
             lanes: lanes.collect(),
-            ..Counts::default()
+            dropped: Dropped {
+                nic: nic.sum(),
+                ..Dropped::default()
+            },
         }
     }
 

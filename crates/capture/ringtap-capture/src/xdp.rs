@@ -74,8 +74,7 @@ pub fn queue_counts(lanes: &[QueueLane], nic: &SharedLosses) -> Counts {
     let lanes = lanes.iter();
     Counts {
         lanes: lanes.map(|lane| lane.statistics.counts()).collect(),
-        nic: nic.known(),
-        kernel: 0,
+        dropped: nic.dropped(),
     }
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use ringtap_ipc::time::now_ns;
-use ringtap_pool::counters::Counters;
+use ringtap_pool::counters::{Counters, TERMS};
 use ringtap_pool::ids::LaneId;
 use serde::Serialize;
 
@@ -170,58 +170,19 @@ pub(crate) fn wrapped(head: &str, text: &str, width: usize) -> String {
 
 /// All counters, one per line.
 pub(crate) fn counters(title: &str, offered_from: &str, counters: &Counters) -> String {
-    let dropped = counters.dropped;
-    let rows = [
-        ("offered", counters.offered, offered_from),
-        ("delivered", counters.delivered, ""),
-        ("filtered", counters.filtered, "did not pass the filter"),
-        (
-            "dropped.nic",
-            dropped.nic,
-            "lost by the interface or its driver",
-        ),
-        (
-            "dropped.kernel",
-            dropped.kernel,
-            "lost by the kernel before capture",
-        ),
-        ("dropped.pool_full", dropped.pool_full, "the pool was full"),
-        (
-            "dropped.overrun",
-            dropped.overrun,
-            "this reader was too slow",
-        ),
-    ];
-    // Losses that most captures cannot have are left out if 0.
-    let rare = [
-        (
-            "other_members",
-            counters.other_members,
-            "went to other members of the group",
-        ),
-        (
-            "dropped.not_written",
-            dropped.not_written,
-            "read, but not written to the file",
-        ),
-        (
-            "dropped.no_verdict",
-            dropped.no_verdict,
-            "the inline reader did not answer",
-        ),
-    ];
-    let rare = rare.into_iter().filter(|(_, number, _)| *number > 0);
-    let mut text = format!("{title}\n");
-    for (name, number, note) in rows.into_iter().chain(rare) {
-        let note = if number == 0 && name != "offered" {
-            ""
-        } else {
-            note
-        };
-        text.push_str(&counter(name, number, note));
-        text.push('\n');
+    let mut text = format!(
+        "{title}\n{}\n",
+        counter("offered", counters.offered, offered_from)
+    );
+    for term in &TERMS {
+        let number = term.count(counters);
+        if number > 0 || term.is_usual {
+            let note = if number == 0 { "" } else { term.meaning };
+            text.push_str(&counter(term.name, number, note));
+            text.push('\n');
+        }
     }
-    let equation = "offered = delivered + filtered + other_members + dropped.*";
+    let equation = "offered = delivered + filtered + shunted + other_members + dropped.*";
     let _infallible = write!(text, "  {}\n  ({equation})", balance(counters));
     text
 }
@@ -289,7 +250,7 @@ mod tests {
         let mut names: Vec<_> = value.as_object().unwrap().keys().cloned().collect();
         names.sort();
         let promised = "balanced bytes delivered device dropped filtered lane offered other_members reader \
-             time_ns type";
+             shunted time_ns type";
         assert_eq!(names.join(" "), promised);
         assert_eq!(value["balanced"], true);
         assert_eq!(value["dropped"]["overrun"], 4);

@@ -328,11 +328,13 @@ fn number(call: &Call) -> c_int {
 fn statistics(delivered: u64, sources: &[SourceSnapshot]) -> PcapStatistics {
     let (mut dropped, mut nic) = (0_u64, 0_u64);
     for source in sources {
-        nic = nic.saturating_add(source.nic);
-        dropped = dropped.saturating_add(source.kernel);
+        nic = nic.saturating_add(source.dropped.nic);
+        dropped = dropped.saturating_add(source.dropped.kernel);
         for lane in &source.lanes {
-            let lost = [lane.kernel, lane.pool_full, lane.missed_packets];
-            dropped = lost.into_iter().fold(dropped, u64::saturating_add);
+            let lost = lane.counters.dropped.total();
+            dropped = dropped
+                .saturating_add(lost)
+                .saturating_add(lane.missed_packets);
         }
     }
     let narrow = |number: u64| to_u32(number);
@@ -346,18 +348,28 @@ fn statistics(delivered: u64, sources: &[SourceSnapshot]) -> PcapStatistics {
 #[cfg(test)]
 mod tests {
     use ringtap_ipc::protocol::LaneSnapshot;
+    use ringtap_pool::counters::{Counters, Dropped};
 
     use super::*;
 
     fn source(nic: u64, kernel: u64, pool_full: u64, missed_packets: u64) -> SourceSnapshot {
         SourceSnapshot {
             lanes: vec![LaneSnapshot {
-                pool_full,
+                counters: Counters {
+                    dropped: Dropped {
+                        pool_full,
+                        ..Dropped::default()
+                    },
+                    ..Counters::default()
+                },
                 missed_packets,
                 ..LaneSnapshot::default()
             }],
-            nic,
-            kernel,
+            dropped: Dropped {
+                nic,
+                kernel,
+                ..Dropped::default()
+            },
             ..SourceSnapshot::default()
         }
     }

@@ -113,10 +113,10 @@ fn by_hub(status: &HubStatus, id: u64) -> (Numbers, u64) {
     let one = status.readers.iter().find(|one| one.reader == id);
     let one = one.expect("it has a subscription");
     let numbers = Numbers {
-        delivered: one.delivered,
-        filtered: one.filtered,
-        other_members: one.other_members,
-        overrun: one.overrun,
+        delivered: one.counters.delivered,
+        filtered: one.counters.filtered,
+        other_members: one.counters.other_members,
+        overrun: one.counters.dropped.overrun,
     };
     (numbers, one.unread)
 }
@@ -125,10 +125,10 @@ fn by_hub(status: &HubStatus, id: u64) -> (Numbers, u64) {
 fn of_departed(status: &HubStatus) -> (Numbers, u64) {
     let mut sum = (Numbers::default(), 0);
     for one in &status.departed {
-        sum.0.delivered += one.delivered;
-        sum.0.filtered += one.filtered;
-        sum.0.other_members += one.other_members;
-        sum.0.overrun += one.overrun;
+        sum.0.delivered += one.counters.delivered;
+        sum.0.filtered += one.counters.filtered;
+        sum.0.other_members += one.counters.other_members;
+        sum.0.overrun += one.counters.dropped.overrun;
         sum.1 += one.unread;
     }
     sum

@@ -10,13 +10,13 @@ use std::time::Duration;
 
 use ringtap_filter::{Place, Rules};
 use ringtap_ipc::time::now_ns;
+use ringtap_pool::counters::{Counters, Dropped};
 use ringtap_pool::distributor::{LaneEnds, Policy};
 use ringtap_pool::ids::LaneId;
 use ringtap_pool::memory::Words;
 use ringtap_pool::queue::{Consumer, Parts, Producer};
 use ringtap_pool::source::{
-    Counts, Facts, LaneCounts, LossUpdate, Pause, RuleLoader, Source, SourceError, Status,
-    Unclassified,
+    Counts, Facts, LossUpdate, Pause, RuleLoader, Source, SourceError, Status, Unclassified,
 };
 use ringtap_pool::view::Pool;
 use ringtap_pool::wake::WakeWord;
@@ -161,8 +161,10 @@ impl Source for Tap {
     fn counts(&mut self) -> Counts {
         Counts {
             lanes: self.lanes.iter().map(lane_counts).collect(),
-            nic: self.missed.nic.known(),
-            kernel: self.missed.unseen(),
+            dropped: Dropped {
+                kernel: self.missed.unseen(),
+                ..self.missed.nic.dropped()
+            },
         }
     }
 
@@ -326,10 +328,10 @@ fn ends(loaded: &Loaded, plan: &TapPlan, lane: u32) -> io::Result<LaneEnds> {
 }
 
 /// Reads a consistent set of a lane's counters; gives up consistency on a very busy CPU.
-pub(super) fn lane_counts(lane: &LaneWords) -> LaneCounts {
+pub(super) fn lane_counts(lane: &LaneWords) -> Counters {
     let mut counts = look(lane);
     for _ in 0..MAX_LOOKS {
-        if counts.offered == counts.settled() {
+        if counts.offered == counts.accounted() {
             break;
         }
         counts = look(lane);
@@ -337,7 +339,7 @@ pub(super) fn lane_counts(lane: &LaneWords) -> LaneCounts {
     counts
 }
 
-fn look(lane: &LaneWords) -> LaneCounts {
+fn look(lane: &LaneWords) -> Counters {
     // Later counters first, so that `offered` is never behind the others.
     let captured = lane.sequence.load(Acquire);
     let pool_full = lane.pool_full.load(Acquire);
@@ -346,13 +348,17 @@ fn look(lane: &LaneWords) -> LaneCounts {
     let other_queue = lane.other_queue.load(Acquire);
     let nested = lane.nested.load(Acquire);
     let offered = lane.offered.load(Acquire);
-    LaneCounts {
+    Counters {
         offered: (offered + nested).saturating_sub(other_queue),
-        captured,
+        delivered: captured,
         bytes: lane.bytes.load(Acquire),
         filtered,
-        pool_full,
-        kernel: failed + nested,
+        dropped: Dropped {
+            pool_full,
+            kernel: failed + nested,
+            ..Dropped::default()
+        },
+        ..Counters::default()
     }
 }
 
@@ -407,7 +413,7 @@ mod tests {
                     let counts = look(&lane);
                     looks += u32::from(counts.offered != last);
                     last = counts.offered;
-                    found = found.or((counts.offered < counts.settled()).then_some(counts));
+                    found = found.or((counts.offered < counts.accounted()).then_some(counts));
                 }
                 is_over.store(true, Release);
                 found
@@ -426,6 +432,6 @@ mod tests {
             packets
         });
         let counts = lane_counts(&lane);
-        assert_eq!((counts.offered, counts.settled()), (all, all));
+        assert_eq!((counts.offered, counts.accounted()), (all, all));
     }
 }

@@ -323,7 +323,7 @@ fn a_meter_counts_beside_a_tap_and_an_exclusive_one_alone() {
         net.inject("tx0", &frames);
         let all = take(&mut meter);
         assert_eq!(packets(&meter, &all), 100);
-        let captured: u64 = tap.counts().lanes.iter().map(|lane| lane.captured).sum();
+        let captured: u64 = tap.counts().lanes.iter().map(|lane| lane.delivered).sum();
         assert_eq!(captured, 100);
         let refused = attach(&net, Taking::Exclusive, &WANTS)
             .map(drop)

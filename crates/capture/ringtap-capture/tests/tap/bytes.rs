@@ -35,7 +35,7 @@ fn jumbo_frames_are_captured_whole_on_every_hook() {
         let (captured, counts) = finish(tap);
         assert_eq!(own(&captured), frames, "{mode:?}");
         assert!(
-            counts.lanes.iter().all(|lane| lane.kernel == 0),
+            counts.lanes.iter().all(|lane| lane.dropped.kernel == 0),
             "{mode:?}: {counts:?}"
         );
         let wire: Vec<_> = captured

@@ -56,7 +56,7 @@ fn change_many_times(tap: &mut Tap, changes: u64) -> Vec<Vec<u64>> {
     for number in 1..=changes {
         classify(tap, rules(number));
         let lanes = tap.counts().lanes;
-        marks.push(lanes.iter().map(|lane| lane.captured).collect());
+        marks.push(lanes.iter().map(|lane| lane.delivered).collect());
     }
     marks
 }
@@ -137,7 +137,7 @@ fn rules_that_change_under_traffic_lose_no_packet_and_mix_in_none() {
         );
         assert_eq!(sum(&counts, |lane| lane.filtered), 0, "{counts:?}");
         for lane in &counts.lanes {
-            assert_eq!(lane.offered, lane.captured, "{counts:?}");
+            assert_eq!(lane.offered, lane.delivered, "{counts:?}");
         }
         assert!(sent.sent > changes, "there was traffic");
         check(&captured, sent.sent, &marks);

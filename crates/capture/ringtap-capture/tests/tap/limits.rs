@@ -72,12 +72,12 @@ fn without_a_free_chunk_packets_are_counted_and_pass() {
             let end = dump.wait(SOON);
             assert!(end.status.success(), "{mode:?} {taking:?}: {}", end.stderr);
             let (captured, counts) = finish(tap);
-            let sum = |f: fn(&ringtap_pool::source::LaneCounts) -> u64| -> u64 {
+            let sum = |f: fn(&ringtap_pool::counters::Counters) -> u64| -> u64 {
                 counts.lanes.iter().map(f).sum()
             };
-            assert_eq!(sum(|lane| lane.captured), captured.len() as u64);
+            assert_eq!(sum(|lane| lane.delivered), captured.len() as u64);
             assert_eq!(
-                sum(|lane| lane.pool_full) + captured.len() as u64,
+                sum(|lane| lane.dropped.pool_full) + captured.len() as u64,
                 300,
                 "{counts:?}"
             );
@@ -183,7 +183,7 @@ fn a_chunk_states_all_losses_of_its_lane_before_it() {
         assert!(read > 0);
         while distributor.step().unwrap() {}
         let lanes = tap.counts().lanes;
-        before = lanes.iter().map(|lane| lane.pool_full).collect();
+        before = lanes.iter().map(|lane| lane.dropped.pool_full).collect();
     }
     assert!(before.iter().sum::<u64>() > 0, "the pool is too small");
 }
@@ -211,10 +211,10 @@ fn a_lane_holds_exactly_the_chunks_and_packets_that_were_asked_for() {
         let (captured, counts) = finish(tap);
         for lane in &counts.lanes {
             let expected = lane.offered.min(80);
-            assert_eq!(lane.captured, expected, "{mode:?}: {counts:?}");
+            assert_eq!(lane.delivered, expected, "{mode:?}: {counts:?}");
         }
         assert!(captured.iter().all(|packet| packet.data.len() <= 96));
-        let full = counts.lanes.iter().filter(|lane| lane.captured == 80);
+        let full = counts.lanes.iter().filter(|lane| lane.delivered == 80);
         assert!(full.count() > 0, "{mode:?}: {counts:?}");
     }
 }
@@ -408,7 +408,7 @@ fn a_reader_that_sleeps_is_woken_and_one_that_does_not_is_left_alone() {
         tap.counts()
             .lanes
             .iter()
-            .map(|lane| lane.captured)
+            .map(|lane| lane.delivered)
             .sum::<u64>(),
         7
     );

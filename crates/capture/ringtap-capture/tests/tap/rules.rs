@@ -5,8 +5,9 @@ use std::time::Instant;
 
 use ringtap_capture::tap::{Direction, Mode, Taking, Tap, TapOptions};
 use ringtap_filter::{Balance, LinkType, Place, Program, Rule, Rules, text};
+use ringtap_pool::counters::Counters;
 use ringtap_pool::ids::LaneId;
-use ringtap_pool::source::{LaneCounts, Pause, Source};
+use ringtap_pool::source::{Pause, Source};
 use ringtap_testkit::{Namespace, require_root, require_tool};
 
 use crate::limits::ping;
@@ -28,7 +29,7 @@ pub(crate) fn rule(expression: &str, members: u64) -> Rule {
     }
 }
 
-pub(crate) fn sum(counts: &ringtap_pool::source::Counts, of: fn(&LaneCounts) -> u64) -> u64 {
+pub(crate) fn sum(counts: &ringtap_pool::source::Counts, of: fn(&Counters) -> u64) -> u64 {
     counts.lanes.iter().map(of).sum()
 }
 
@@ -89,7 +90,7 @@ fn a_paused_lane_counts_packets_as_lost_for_want_of_a_chunk() {
         own.filter(|data| *data == frame(number, 60)).count()
     };
     assert_eq!([1, 2, 3].map(captured_of), [3, 0, 7]);
-    assert_eq!(sum(&counts, |lane| lane.pool_full), 5, "{counts:?}");
+    assert_eq!(sum(&counts, |lane| lane.dropped.pool_full), 5, "{counts:?}");
 }
 
 /// Filters of all kinds that libpcap's compiler generates.

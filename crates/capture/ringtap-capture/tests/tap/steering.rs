@@ -8,7 +8,8 @@ use std::time::Instant;
 
 use ringtap_capture::tap::{Direction, Mode, Tap, TapOptions};
 use ringtap_filter::{Balance, BucketMasks, MASKS, Place, Rule, Rules};
-use ringtap_pool::source::{LaneCounts, Source};
+use ringtap_pool::counters::Counters;
+use ringtap_pool::source::Source;
 use ringtap_testkit::{Namespace, require_root, require_tool, usable_cpus};
 use rustix::thread::{CpuSet, sched_setaffinity};
 
@@ -210,7 +211,7 @@ fn new_rules_wait_for_the_packet_that_is_on_its_way() {
                     std::thread::yield_now();
                 }
                 classify(&mut tap, vec![Rule::everything(2)]);
-                let captured = lanes(&mut tap).into_iter().map(|lane| lane.captured);
+                let captured = lanes(&mut tap).into_iter().map(|lane| lane.delivered);
                 changed.store(true, Relaxed);
                 captured.collect()
             };
@@ -259,7 +260,7 @@ fn a_packet_is_offered_before_it_is_captured() {
                 }
             });
             let start = Instant::now();
-            let is_ahead = |lane: &LaneCounts| lane.offered == lane.settled() + 1;
+            let is_ahead = |lane: &Counters| lane.offered == lane.accounted() + 1;
             let mut has_been_ahead = false;
             while !has_been_ahead && start.elapsed() < SOON {
                 has_been_ahead = tap.counts().lanes.iter().any(is_ahead);

@@ -91,7 +91,10 @@ fn a_lane_that_is_paused_lets_packets_pass_and_counts_them() {
     net.inject("tx0", &vec![frame(2, 100); 3]);
     let (captured, counts) = finish(source);
     assert_eq!(own(&captured), vec![frame(2, 100); 3]);
-    assert_eq!((counts.lanes[0].offered, counts.lanes[0].pool_full), (8, 5));
+    assert_eq!(
+        (counts.lanes[0].offered, counts.lanes[0].dropped.pool_full),
+        (8, 5)
+    );
 }
 
 /// An IPv4 frame of this protocol.
@@ -150,7 +153,7 @@ fn cells_whose_packets_nobody_wants_are_used_again() {
         left -= now;
         let settled = || {
             let lane = source.counts().lanes[0];
-            lane.filtered + lane.captured + lane.pool_full + lane.kernel
+            lane.filtered + lane.delivered + lane.dropped.pool_full + lane.dropped.kernel
         };
         wait_for(u64::try_from(3 * MANY - left).unwrap(), settled);
     }
@@ -159,7 +162,11 @@ fn cells_whose_packets_nobody_wants_are_used_again() {
     let lane = counts.lanes[0];
     let udp = |packet: &&Captured| packet.data == ip(17);
     assert_eq!(captured.iter().filter(udp).count(), 3, "{lane:?}");
-    assert_eq!((lane.pool_full, lane.kernel), (0, 0), "{lane:?}");
+    assert_eq!(
+        (lane.dropped.pool_full, lane.dropped.kernel),
+        (0, 0),
+        "{lane:?}"
+    );
 }
 
 #[test]

@@ -47,21 +47,23 @@ impl RelayCounters {
     /// Adds the reader's own counters.
     pub(crate) fn fill(&self, status: &mut ReaderStatus) {
         let reader = &self.reader;
-        status.delivered = reader.delivered;
-        status.filtered += reader.filtered;
+        status.counters.delivered = reader.counters.delivered;
+        status.counters.filtered += reader.counters.filtered;
         status.unread += reader.unread;
-        status.bytes = reader.bytes;
+        status.counters.bytes = reader.counters.bytes;
         status.lag_chunks += reader.lag_chunks.saturating_sub(1);
         status.corrupt |= reader.corrupt;
         status.impossible = reader.impossible;
-        status.overrun += self.lost();
+        status.counters.dropped.overrun += self.lost();
         status.last_loss_ns = status.last_loss_ns.max(reader.last_loss_ns);
+        status.counters.offered = status.counters.accounted();
     }
 }
 
 #[cfg(test)]
 mod tests {
     use ringtap_ipc::protocol::LaneSnapshot;
+    use ringtap_pool::counters::Counters;
 
     use super::*;
 
@@ -74,7 +76,10 @@ mod tests {
             copied: vec![0, 3],
             sources: vec![(0..1, true), (1..2, false)],
             reader: ReaderStatus {
-                delivered: 2,
+                counters: Counters {
+                    delivered: 2,
+                    ..Counters::default()
+                },
                 unread: 1,
                 lag_chunks: 3,
                 last_loss_ns: 7,
@@ -84,7 +89,11 @@ mod tests {
         let inner = SourceSnapshot {
             lanes: vec![LaneSnapshot {
                 position: 5,
-                offered: 5,
+                counters: Counters {
+                    offered: 5,
+                    delivered: 5,
+                    ..Counters::default()
+                },
                 ..LaneSnapshot::default()
             }],
             ended: true,
@@ -94,21 +103,28 @@ mod tests {
         assert!(!outer.ended, "the reader has not got all");
         let lane = outer.lanes[0];
         assert_eq!(
-            (lane.offered, lane.position, lane.missed_packets),
+            (lane.counters.offered, lane.position, lane.missed_packets),
             (5, 3, 2)
         );
         assert!(counters.as_private(0, inner.clone()).ended);
         // The relay has yet to read 10 packets, the reader 1 of 3 copies.
         let mut status = ReaderStatus {
-            delivered: 5,
-            filtered: 4,
+            counters: Counters {
+                delivered: 5,
+                filtered: 4,
+                ..Counters::default()
+            },
             unread: 10,
             ..ReaderStatus::default()
         };
         counters.fill(&mut status);
-        let read = (status.delivered, status.filtered, status.unread);
+        let read = (
+            status.counters.delivered,
+            status.counters.filtered,
+            status.unread,
+        );
         assert_eq!(read, (2, 4, 11));
-        let (lost, held) = (status.overrun, status.lag_chunks);
+        let (lost, held) = (status.counters.dropped.overrun, status.lag_chunks);
         assert_eq!((lost, status.last_loss_ns, held), (2, 7, 2));
         assert_eq!(
             counters.as_private(2, inner.clone()),

@@ -174,9 +174,9 @@ impl Worker {
             let (distributor, reader) = (&pool.private.distributor, pool.private.reader);
             if let Some(progress) = distributor.progress(reader) {
                 for (sum, counter) in [
-                    (&mut sum.delivered, &progress.delivered),
-                    (&mut sum.filtered, &progress.filtered),
-                    (&mut sum.bytes, &progress.bytes),
+                    (&mut sum.counters.delivered, &progress.delivered),
+                    (&mut sum.counters.filtered, &progress.filtered),
+                    (&mut sum.counters.bytes, &progress.bytes),
                 ] {
                     *sum = sum.saturating_add(counter.load(Relaxed));
                 }
@@ -190,8 +190,8 @@ impl Worker {
         // A reader may report any number; it has read at most what was copied.
         limit_packets(&mut sum, self.counters.copied.iter().sum());
         let bytes = self.counters.tally.bytes();
-        sum.impossible |= sum.bytes > bytes;
-        sum.bytes = sum.bytes.min(bytes);
+        sum.impossible |= sum.counters.bytes > bytes;
+        sum.counters.bytes = sum.counters.bytes.min(bytes);
         self.counters.reader = sum;
     }
 

@@ -12,7 +12,7 @@ use ringtap_ipc::protocol::{
 };
 use ringtap_pool::congestion::Congestion;
 use ringtap_pool::distributor::Policy;
-use ringtap_pool::source::LaneCounts;
+use ringtap_pool::source::Counters;
 
 use super::exposition::exposition;
 use super::*;
@@ -21,7 +21,7 @@ use super::*;
 fn hub() -> HubStatus {
     let lane = |lane| LaneStatus {
         lane,
-        counts: LaneCounts {
+        counts: Counters {
             offered: 100,
             captured: 80,
             bytes: 8000,

@@ -3,7 +3,7 @@
 
 use ratatui::text::Line;
 use ringtap_ipc::protocol::{BridgeStatus, LaneStatus, SourceState, SourceStatus};
-use ringtap_pool::source::LaneCounts;
+use ringtap_pool::source::Counters;
 
 use super::table::{
     Column, Emphasis, Palette, TableCell, bar, loss_emphasis, percent, plain, rate, short,
@@ -72,12 +72,12 @@ fn rows(change: StatusChange<'_>, at: usize, source: &SourceStatus) -> Vec<Vec<T
 /// A way of a bridge; packets that left by the other interface stand under CAPTURED.
 fn bridge_row(change: StatusChange<'_>, bridge: &BridgeStatus) -> Vec<TableCell> {
     let lane = |one: &BridgeStatus| LaneStatus {
-        counts: LaneCounts {
+        counts: Counters {
             offered: one.offered,
             captured: one.delivered,
             filtered: one.filtered,
             kernel: one.lost(),
-            ..LaneCounts::default()
+            ..Counters::default()
         },
         ..LaneStatus::default()
     };

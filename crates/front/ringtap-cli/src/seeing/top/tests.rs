@@ -9,7 +9,7 @@ use ratatui::style::Color;
 use ringtap_ipc::protocol::{
     BridgeStatus, GroupStatus, HubStatus, LaneStatus, ReaderStatus, SourceStatus,
 };
-use ringtap_pool::source::LaneCounts;
+use ringtap_pool::source::Counters;
 
 use super::table::{bar, rate, short};
 use super::*;
@@ -19,12 +19,12 @@ const SECOND: u64 = 1_000_000_000;
 fn hub(seconds: u64) -> HubStatus {
     let lane = |lane: u32| LaneStatus {
         lane,
-        counts: LaneCounts {
+        counts: Counters {
             offered: seconds * 1_000 * u64::from(lane),
             captured: seconds * 900 * u64::from(lane),
             bytes: seconds * 1_000_000 * u64::from(lane),
             filtered: seconds * 100 * u64::from(lane),
-            ..LaneCounts::default()
+            ..Counters::default()
         },
         chunks: 100,
         chunks_in_use: 20 * lane,

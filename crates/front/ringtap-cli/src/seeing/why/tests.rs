@@ -7,7 +7,7 @@ use ringtap_ipc::protocol::{
 };
 use ringtap_pool::congestion::Congestion;
 use ringtap_pool::distributor::Policy;
-use ringtap_pool::source::LaneCounts;
+use ringtap_pool::source::Counters;
 
 use super::*;
 
@@ -17,11 +17,11 @@ const SECOND: u64 = 1_000_000_000;
 fn well() -> HubStatus {
     let lane = |lane| LaneStatus {
         lane,
-        counts: LaneCounts {
+        counts: Counters {
             offered: 1_000,
             captured: 900,
             filtered: 100,
-            ..LaneCounts::default()
+            ..Counters::default()
         },
         chunks: 64,
         ..LaneStatus::default()
