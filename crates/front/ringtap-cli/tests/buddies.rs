@@ -14,6 +14,7 @@ use ringtap_hub::{Group, Handle, Hub, HubOptions};
 use ringtap_ipc::protocol::{Division, GroupStatus, Snapshot};
 use ringtap_ipc::subscription::{SubscriptionId, SubscriptionRequest, Wanted};
 use ringtap_pool::counters::Counters;
+use ringtap_pool::reader::Packet;
 
 const READERS: usize = 4;
 
@@ -49,16 +50,9 @@ fn read(mut receiver: Receiver, rest: Duration) -> MemberReading {
     loop {
         match receiver.next(None).expect("the hub is there") {
             Next::Batch(batch) => {
-                tally.begin(&batch);
-                let lane = batch.lane();
-                for received in batch.packets() {
-                    let received = received.expect("the pool is good");
-                    let packet = received.packet;
-                    tally.at(lane).count(&received);
-                    if received.is_ours() {
-                        packets.push((lane.0, packet.sequence));
-                    }
-                }
+                let lane = batch.lane().0;
+                let each = |packet: &Packet<'_>| packets.push((lane, packet.sequence));
+                tally.count_batch(&batch, each).expect("the pool is good");
                 thread::sleep(rest);
             }
             Next::Empty => {}

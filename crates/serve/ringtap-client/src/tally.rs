@@ -13,6 +13,7 @@ use ringtap_ipc::subscription::Recipient;
 use ringtap_pool::counters::{Counters, Dropped};
 use ringtap_pool::ids::LaneId;
 use ringtap_pool::number::to_u64;
+use ringtap_pool::reader::{Packet, RecvError};
 
 use crate::classified::{Batch, ReceivedPacket};
 
@@ -153,6 +154,42 @@ impl Tally {
     /// A tally of this many lanes, with all counts 0.
     pub fn new(lanes: u32) -> Self {
         Tally((0..lanes).map(|_| LaneTally::default()).collect())
+    }
+
+    /// Counts a whole batch, with the packets missing before it; `each` gets the packets for this reader.
+    ///
+    /// # Errors
+    ///
+    /// The batch has a damaged packet; those before it are counted.
+    #[inline]
+    pub fn count_batch(
+        &mut self,
+        batch: &Batch,
+        mut each: impl FnMut(&Packet<'_>),
+    ) -> Result<(), Box<RecvError>> {
+        self.count_while(batch, |packet| {
+            each(packet);
+            true
+        })
+    }
+
+    /// As [`Tally::count_batch`], up to the first packet for which `each` returns `false`.
+    #[inline]
+    pub(crate) fn count_while(
+        &mut self,
+        batch: &Batch,
+        mut each: impl FnMut(&Packet<'_>) -> bool,
+    ) -> Result<(), Box<RecvError>> {
+        self.begin(batch);
+        let lane = self.at(batch.lane());
+        for received in batch.packets() {
+            let received = received?;
+            if received.is_ours() && !each(&received.packet) {
+                break;
+            }
+            lane.count(&received);
+        }
+        Ok(())
     }
 
     /// Counts the packets missing before a batch, and the whole batch if it is for other readers.
