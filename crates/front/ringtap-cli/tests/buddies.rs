@@ -14,7 +14,6 @@ use ringtap_hub::{Group, Handle, Hub, HubOptions};
 use ringtap_ipc::protocol::{Division, GroupStatus, Snapshot};
 use ringtap_ipc::subscription::{SubscriptionId, SubscriptionRequest, Wanted};
 use ringtap_pool::counters::Counters;
-use ringtap_pool::reader::Packet;
 
 const READERS: usize = 4;
 
@@ -51,8 +50,11 @@ fn read(mut receiver: Receiver, rest: Duration) -> MemberReading {
         match receiver.next(None).expect("the hub is there") {
             Next::Batch(batch) => {
                 let lane = batch.lane().0;
-                let each = |packet: &Packet<'_>| packets.push((lane, packet.sequence));
-                tally.count_batch(&batch, each).expect("the pool is good");
+                let counted = tally.count_batch(&batch, |packet| {
+                    packets.push((lane, packet.sequence));
+                    true
+                });
+                counted.expect("the pool is good");
                 thread::sleep(rest);
             }
             Next::Empty => {}

@@ -7,14 +7,12 @@
 
 use std::time::Duration;
 
-use ringtap_pool::distributor::DistributeError;
 use ringtap_pool::ids::LaneId;
 use ringtap_pool::number::{to_u32, to_usize};
 use ringtap_pool::private::PrivatePool;
-use ringtap_pool::reader::RecvError;
 
 use crate::classified::Batch;
-use crate::receiver::Receiver;
+use crate::receiver::{ReceiveError, Receiver};
 use crate::tally::Tally;
 
 /// Pause between two looks for room.
@@ -39,21 +37,10 @@ pub struct CopyCounts {
 
 /// Copies batches into private pools.
 pub struct Copier {
-    pools: Vec<CopyPool>,
+    /// The pools.
+    pub pools: Vec<CopyPool>,
     /// Index of the pool, and its lane, per lane of all sources.
     places: Vec<(usize, LaneId)>,
-}
-
-/// Why a batch cannot be copied.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum CopyError {
-    /// The batch cannot be read.
-    #[error(transparent)]
-    Read(#[from] Box<RecvError>),
-    /// The pool cannot be written.
-    #[error(transparent)]
-    Write(#[from] DistributeError),
 }
 
 impl CopyCounts {
@@ -77,35 +64,16 @@ impl CopyCounts {
 }
 
 impl Copier {
-    /// Copies the packets of each source into a pool of its own, which has as many lanes.
-    pub fn per_source(receiver: &Receiver, pools: Vec<CopyPool>) -> Self {
-        let sources = (0..).zip(receiver.sources());
-        let places = sources.flat_map(|(pool, (_, lanes))| {
-            let count = to_u32(lanes.len());
-            (0..count).map(move |lane| (pool, LaneId(lane)))
-        });
-        Copier {
-            places: places.collect(),
-            pools,
+    /// Copies the packets of each source into the pool of its number, lane by lane. What has no pool or lane
+    /// of its number goes into the last one.
+    pub fn new(receiver: &Receiver, pools: Vec<CopyPool>) -> Self {
+        let mut places = Vec::new();
+        for (source, (_, lanes)) in receiver.sources().enumerate() {
+            let pool = source.min(pools.len() - 1);
+            let last = to_u32(pools[pool].private.writers.len() - 1);
+            places.extend((0..to_u32(lanes.len())).map(|lane| (pool, LaneId(lane.min(last)))));
         }
-    }
-
-    /// Copies the packets of all sources into the only lane of a pool.
-    pub fn into_one(receiver: &Receiver, pool: CopyPool) -> Self {
-        Copier {
-            pools: vec![pool],
-            places: vec![(0, LaneId(0)); to_usize(receiver.lanes())],
-        }
-    }
-
-    /// The pools, one per source or one.
-    pub fn pools(&self) -> &[CopyPool] {
-        &self.pools
-    }
-
-    /// As [`Copier::pools`], to take chunks back and to end.
-    pub fn pools_mut(&mut self) -> &mut [CopyPool] {
-        &mut self.pools
+        Copier { pools, places }
     }
 
     /// Counts a batch, copies its packets and hands them to the pool's distributor; [`Copier::wake`] then
@@ -114,13 +82,13 @@ impl Copier {
     ///
     /// # Errors
     ///
-    /// Every [`CopyError`].
+    /// [`ReceiveError::Corrupt`].
     pub fn copy(
         &mut self,
         batch: &Batch,
         counts: &mut CopyCounts,
         is_stopped: impl Fn() -> bool,
-    ) -> Result<(), CopyError> {
+    ) -> Result<(), ReceiveError> {
         let (pool, lane) = self.places[batch.lane().index()];
         let CopyPool { private, waits } = &mut self.pools[pool];
         if let Some(gap) = batch.capture_gap() {
@@ -131,7 +99,7 @@ impl Copier {
             private.distributor.charge(reader, lane, gap.packets);
         }
         let copied = &mut counts.copied[batch.lane().index()];
-        counts.tally.count_while(batch, |packet| {
+        counts.tally.count_batch(batch, |packet| {
             while *waits && !has_room(private, lane, packet.data.len()) {
                 if is_stopped() {
                     return false;
@@ -141,7 +109,7 @@ impl Copier {
             true
         })?;
         private.writers[lane.index()].publish();
-        private.distributor.step()?;
+        let _moved = private.distributor.step();
         Ok(())
     }
 

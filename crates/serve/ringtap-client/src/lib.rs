@@ -40,6 +40,7 @@
 //!     // The same chunk has packets for other readers, which are only counted.
 //!     tally.count_batch(&batch, |packet| {
 //!         println!("{} ns: {} bytes", packet.slot().time_ns, packet.data.len());
+//!         true
 //!     })?;
 //! }
 //! let counters = tally.total(&receiver.snapshot()?);
@@ -70,7 +71,7 @@ mod waiter;
 pub use classified::{Batch, Packets, ReceivedPacket};
 pub use connection::{ConnectError, Connection, HOST_FOLDER, default_socket, host_socket};
 pub use control::{Control, ControlError};
-pub use copier::{Copier, CopyCounts, CopyError, CopyPool};
+pub use copier::{Copier, CopyCounts, CopyPool};
 pub use cursor::{Cursor, CursorPacket, Deadline, Look, LookStep, OutsideWait};
 pub use merge::{ORDER_WINDOW, Order};
 pub use pending::AFTER_GAP;

@@ -13,9 +13,10 @@ use ringtap_ipc::subscription::Recipient;
 use ringtap_pool::counters::{Counters, Dropped};
 use ringtap_pool::ids::LaneId;
 use ringtap_pool::number::to_u64;
-use ringtap_pool::reader::{Packet, RecvError};
+use ringtap_pool::reader::Packet;
 
 use crate::classified::{Batch, ReceivedPacket};
+use crate::receive_error::ReceiveError;
 
 /// A reader's counts on one lane.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -156,34 +157,22 @@ impl Tally {
         Tally((0..lanes).map(|_| LaneTally::default()).collect())
     }
 
-    /// Counts a whole batch, with the packets missing before it; `each` gets the packets for this reader.
+    /// Counts the packets missing before a batch, and then its packets. `each` gets those for this reader;
+    /// the count ends before the first one for which it returns `false`.
     ///
     /// # Errors
     ///
-    /// The batch has a damaged packet; those before it are counted.
+    /// [`ReceiveError::Corrupt`]; the packets before the damaged one are counted.
     #[inline]
     pub fn count_batch(
         &mut self,
         batch: &Batch,
-        mut each: impl FnMut(&Packet<'_>),
-    ) -> Result<(), Box<RecvError>> {
-        self.count_while(batch, |packet| {
-            each(packet);
-            true
-        })
-    }
-
-    /// As [`Tally::count_batch`], up to the first packet for which `each` returns `false`.
-    #[inline]
-    pub(crate) fn count_while(
-        &mut self,
-        batch: &Batch,
         mut each: impl FnMut(&Packet<'_>) -> bool,
-    ) -> Result<(), Box<RecvError>> {
+    ) -> Result<(), ReceiveError> {
         self.begin(batch);
         let lane = self.at(batch.lane());
         for received in batch.packets() {
-            let received = received?;
+            let received = received.map_err(|error| *error)?;
             if received.is_ours() && !each(&received.packet) {
                 break;
             }

@@ -90,7 +90,7 @@ fn packets_for_other_members_are_not_filtered() {
     let mut fixture = one_reader();
     masks.iter().for_each(|mask| fixture.write(*mask));
     let (batch, mut counted) = (fixture.batch(), Tally::new(1));
-    counted.count_batch(&batch, |_| {}).unwrap();
+    counted.count_batch(&batch, |_| true).unwrap();
     let mut pending = Pending::new(1);
     let mut taken = Tally::new(1);
     pending.load(batch, 0, &mut taken).unwrap();

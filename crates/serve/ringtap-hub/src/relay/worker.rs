@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The relay's thread: receives in place, copies packets that pass the filter, wakes its reader.
 
-use std::error::Error;
 use std::io;
 use std::num::NonZeroU32;
 use std::os::fd::AsFd as _;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use ringtap_client::{Control, ControlError, Copier, CopyCounts, CopyPool, Next, Receiver};
+use ringtap_client::{
+    Control, ControlError, Copier, CopyCounts, CopyPool, Next, ReceiveError, Receiver,
+};
 use ringtap_filter::Program;
 use ringtap_ipc::doorbell::{DoorbellBudget, DoorbellWatch, HubDoorbell, ReaderDoorbell, doorbell};
 use ringtap_ipc::memfd::Reclaimable;
@@ -111,7 +112,7 @@ impl Worker {
         };
         let worker = Worker {
             sources: vec![FollowedSource::default(); pools.len()],
-            copier: Copier::per_source(&receiver, pools),
+            copier: Copier::new(&receiver, pools),
             receiver,
             counters,
             is_broken: false,
@@ -134,7 +135,7 @@ impl Worker {
                 self.doorbell_budget.found_work();
                 continue;
             }
-            for pool in self.copier.pools_mut() {
+            for pool in &mut self.copier.pools {
                 pool.private.distributor.arm(Returns::WhenDry);
             }
             self.doorbell_budget.sleeps();
@@ -143,7 +144,7 @@ impl Worker {
                 return;
             }
             self.take_signals();
-            for pool in self.copier.pools_mut() {
+            for pool in &mut self.copier.pools {
                 let _moved = pool.private.distributor.step();
             }
             self.wake_reader();
@@ -168,7 +169,7 @@ impl Worker {
             last_loss_ns: self.counters.reader.last_loss_ns,
             ..ReaderStatus::default()
         };
-        for pool in self.copier.pools() {
+        for pool in &self.copier.pools {
             let (distributor, reader) = (&pool.private.distributor, pool.private.reader);
             if let Some(progress) = distributor.progress(reader) {
                 for (sum, counter) in [
@@ -216,7 +217,7 @@ impl Worker {
         moved
     }
 
-    fn copy_next(&mut self, common: &Common) -> Result<bool, Box<dyn Error>> {
+    fn copy_next(&mut self, common: &Common) -> Result<bool, ReceiveError> {
         let Next::Batch(batch) = self.receiver.try_next()? else {
             return Ok(false);
         };
@@ -237,7 +238,7 @@ impl Worker {
 
     /// Gives the private readers the horizons and ends of their sources.
     fn follow_sources(&mut self) {
-        let pools = self.copier.pools_mut().iter_mut();
+        let pools = self.copier.pools.iter_mut();
         for (at, (pool, source)) in pools.zip(&mut self.sources).enumerate() {
             if pool.private.distributor.wants_horizon() {
                 self.receiver.follow_horizons();

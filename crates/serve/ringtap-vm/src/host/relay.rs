@@ -172,7 +172,7 @@ impl GuestRelay {
                     private,
                     waits: false,
                 };
-                GuestPool::Copied(Box::new(Copier::into_one(&receiver, pool)))
+                GuestPool::Copied(Box::new(Copier::new(&receiver, vec![pool])))
             }
             RelayPool::InPlace => {
                 let source = source.ok_or(io::ErrorKind::InvalidInput)?;
@@ -381,12 +381,11 @@ impl RelayThread {
         let copies = &mut counts.copies;
         let moved = match &mut self.pool {
             GuestPool::Copied(copier) => {
-                let copied = copier.copy(&batch, copies, || false);
-                copied.map_err(RelayEnd::because)
+                copier.copy(&batch, copies, || false)?;
+                Ok(())
             }
             GuestPool::InPlace(pool) => {
-                let counted = copies.tally.count_batch(&batch, |_| {});
-                counted.map_err(RelayEnd::because)?;
+                copies.tally.count_batch(&batch, |_| true)?;
                 if let Some(gap) = batch.gap() {
                     let reader = pool.reader;
                     pool.distributor.charge(reader, batch.lane(), gap.packets);
@@ -409,7 +408,7 @@ impl GuestPool {
     fn distributor(&self) -> (&Distributor, ReaderId) {
         match self {
             GuestPool::Copied(copier) => {
-                let pool = &copier.pools()[0].private;
+                let pool = &copier.pools[0].private;
                 (&pool.distributor, pool.reader)
             }
             GuestPool::InPlace(pool) => (&pool.distributor, pool.reader),
@@ -435,7 +434,7 @@ impl GuestPool {
     fn look(&mut self) -> Result<Option<Instant>, RelayEnd> {
         let (stepped, awaits_returns) = match self {
             GuestPool::Copied(copier) => {
-                let pool = &mut copier.pools_mut()[0].private;
+                let pool = &mut copier.pools[0].private;
                 let stepped = pool.distributor.step().map(drop);
                 (stepped, pool.distributor.holds_sealed(pool.reader))
             }
@@ -460,7 +459,7 @@ impl GuestPool {
 
     fn end(&mut self) {
         match self {
-            GuestPool::Copied(copier) => copier.pools_mut()[0].private.end(),
+            GuestPool::Copied(copier) => copier.pools[0].private.end(),
             GuestPool::InPlace(pool) => pool.end(),
         }
     }
