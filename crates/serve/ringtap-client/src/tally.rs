@@ -13,8 +13,10 @@ use ringtap_ipc::subscription::Recipient;
 use ringtap_pool::counters::{Counters, Dropped};
 use ringtap_pool::ids::LaneId;
 use ringtap_pool::number::to_u64;
+use ringtap_pool::reader::Packet;
 
 use crate::classified::{Batch, ReceivedPacket};
+use crate::receive_error::ReceiveError;
 
 /// A reader's counts on one lane.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -163,6 +165,30 @@ impl Tally {
     /// A tally of this many lanes, with all counts 0.
     pub fn new(lanes: u32) -> Self {
         Tally((0..lanes).map(|_| LaneTally::default()).collect())
+    }
+
+    /// Counts the packets missing before a batch, and then its packets. `each` gets those for this reader;
+    /// the count ends before the first one for which it returns `false`.
+    ///
+    /// # Errors
+    ///
+    /// [`ReceiveError::Corrupt`]; the packets before the damaged one are counted.
+    #[inline]
+    pub fn count_batch(
+        &mut self,
+        batch: &Batch,
+        mut each: impl FnMut(&Packet<'_>) -> bool,
+    ) -> Result<(), ReceiveError> {
+        self.begin(batch);
+        let lane = self.at(batch.lane());
+        for received in batch.packets() {
+            let received = received.map_err(|error| *error)?;
+            if received.is_ours() && !each(&received.packet) {
+                break;
+            }
+            lane.count(&received);
+        }
+        Ok(())
     }
 
     /// Counts the packets missing before a batch, and the whole batch if it is for other readers.

@@ -85,11 +85,8 @@ impl TestReader {
             let Next::Batch(batch) = self.receiver.try_next().expect("the hub is there") else {
                 break;
             };
-            self.tally.begin(&batch);
-            for received in batch.packets() {
-                let received = received.expect("the pool is good");
-                self.tally.at(batch.lane()).count(&received);
-            }
+            let counted = self.tally.count_batch(&batch, |_| true);
+            counted.expect("the pool is good");
             self.receiver.publish_progress(&self.tally);
         }
     }

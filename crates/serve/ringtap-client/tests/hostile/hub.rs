@@ -218,13 +218,10 @@ fn read(path: &Path) -> Result<u64, Box<dyn std::error::Error>> {
         let Next::Batch(batch) = receiver.next(Some(Duration::ZERO))? else {
             break;
         };
-        tally.begin(&batch);
-        for received in batch.packets() {
-            let received = received?;
-            let packet = received.packet;
+        tally.count_batch(&batch, |packet| {
             std::hint::black_box(packet.data.iter().fold(0, |sum, byte| sum ^ byte));
-            tally.at(batch.lane()).count(&received);
-        }
+            true
+        })?;
         receiver.publish_progress(&tally);
     }
     let _balance = tally.total(&receiver.snapshot()?).balance();
