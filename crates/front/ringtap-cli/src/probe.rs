@@ -18,6 +18,7 @@ use clap::Args;
 use ringtap::{CapabilitySet, Capture, Confinement, OpenOptions};
 use ringtap_capture::meter::KernelMeter;
 use ringtap_device::Kind;
+use ringtap_explain::text;
 use ringtap_probe::config::{ExportPlan, ProbeConfig};
 use ringtap_probe::ctl::CtlServer;
 use ringtap_probe::export::destination::Destination;
@@ -317,7 +318,7 @@ impl Write for ProbeOutput {
 
 /// What the probe analysed, skipped, recorded and exported.
 pub(crate) fn ledger_text(ledger: &ProbeLedger) -> String {
-    let number = report::grouped;
+    let number = text::grouped;
     let flows = &ledger.flows;
     let mut text = format!(
         "  analysed {} of {} packets; skipped {} not IP, {} not sampled\n  not captured: {} packets, because the \
