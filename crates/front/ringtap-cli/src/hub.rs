@@ -5,7 +5,6 @@ mod account;
 mod config;
 pub(crate) mod groups;
 pub(crate) mod log;
-mod losses;
 mod reload;
 mod service;
 pub(crate) mod vms;
@@ -25,6 +24,7 @@ use clap::{Args, Subcommand};
 use ringtap::Confinement;
 use ringtap_client::default_socket;
 use ringtap_device::{DeviceSpec, Kind};
+use ringtap_explain::losses::{LossLine, LossWatch};
 use ringtap_filter::hash::HashSeed;
 use ringtap_hub::server::{Server, ServerOptions};
 use ringtap_hub::{Group, Hub, HubOptions};
@@ -52,7 +52,6 @@ use crate::waiting;
 use account::{report, so_far};
 use config::{Config, Device};
 use groups::GroupText;
-use losses::{LossLine, LossWatch};
 use reload::Reloaded;
 
 /// Interval of the checks that the hub's thread runs, and of those for losses.
@@ -460,7 +459,9 @@ fn serve_metrics(config: &Config, hub: &Hub) -> Result<Option<metrics::MetricsSe
     };
     let handle = hub.handle().clone();
     let server = metrics::serve(address, reach, move || {
-        handle.status().map(|status| metrics::exposition(&status))
+        handle
+            .status()
+            .map(|status| ringtap_explain::exposition(&status))
     })?;
     print::note(format_args!(
         "ringtap: metrics at http://{}/metrics",
@@ -508,12 +509,19 @@ fn wait(
         each()?;
         let status = hub.handle().status();
         let status = status.context("the hub's thread has ended")?;
-        watch.look(&status).iter().for_each(LossLine::log);
+        watch.look(&status).iter().for_each(log_loss);
         if signals::wants_counters() {
             print::notes(so_far(&status));
         }
         // Only after the hub's thread has answered.
         service::tell(NotifyState::Watchdog);
+    }
+}
+
+fn log_loss(line: &LossLine) {
+    match line.uid {
+        Some(uid) => tracing::warn!(uid, "{}", line.text),
+        None => tracing::warn!("{}", line.text),
     }
 }
 

@@ -13,6 +13,7 @@ use ringtap_client::{
     default_socket,
 };
 use ringtap_device::{DeviceSpec, Kind, Options};
+use ringtap_explain::text;
 use ringtap_filter::Program;
 
 use crate::affinity::Steered;
@@ -137,7 +138,7 @@ pub(crate) fn run(args: &InlineArgs) -> Result<ExitCode> {
     })?;
     print::note(format_args!(
         "ringtap: dropped: {}",
-        report::packets(decider.dropped)
+        text::packets(decider.dropped)
     ));
     reading::require_balance(&counters)?;
     Ok(ExitCode::SUCCESS)

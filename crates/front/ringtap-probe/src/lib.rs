@@ -12,6 +12,7 @@ mod control;
 pub mod ctl;
 pub mod export;
 pub mod flows;
+mod folder;
 #[cfg(any(test, fuzzing))]
 pub mod fuzzing;
 mod interval;
@@ -23,6 +24,7 @@ mod packet;
 mod plan;
 mod probe;
 pub mod record;
+mod start;
 mod watcher;
 mod worker;
 
@@ -31,5 +33,6 @@ pub use control::{CommandError, PlanReader, ProbeCommand, ProbeControl};
 pub use ledger::ProbeLedger;
 pub use plan::ProbePlan;
 pub use probe::{Probe, ProbeError, ProbeOutcome, usual_workers};
+pub use start::{LibraryStart, LibraryStartError, ProbeEnd, ending, open_exporters, plan_reader};
 #[cfg(feature = "report")]
 pub mod report;

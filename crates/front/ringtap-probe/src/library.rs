@@ -33,8 +33,8 @@ use crate::interval::Interval;
 
 pub use host::serve;
 pub use process::run;
-pub use running::{LibraryError, LibraryHost, LibraryLedger, group};
-pub(crate) use running::{LibraryLedgers, RunningLibraries};
+pub use running::{LibraryError, LibraryHost, LibraryLedger};
+pub(crate) use running::{LibraryLedgers, RunningLibraries, group};
 
 /// A library as the user asked for it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

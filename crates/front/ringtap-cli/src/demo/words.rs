@@ -2,12 +2,12 @@
 //! The demo's text before and after the run.
 
 use anyhow::Result;
+use ringtap_explain::text::{as_f64, bits_per_second, grouped, rounded};
 use ringtap_net::private::Standing;
 
 use super::readers::DemoOutcome;
 use super::{FILTER, FLOWS, HALF, RX, SentCounters, TX};
 use crate::print::line as say;
-use crate::report::{as_f64, bits_per_second, grouped, rounded};
 
 pub(super) fn begin(standing: Standing, device: &str, seconds: u64, file: &str) -> Result<()> {
     let namespace = match standing {

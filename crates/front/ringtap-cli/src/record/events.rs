@@ -12,6 +12,7 @@ use anyhow::Result;
 use clap::Args;
 use ringtap::Capture;
 use ringtap_device::Size;
+use ringtap_explain::text::{self, as_f64};
 use ringtap_file::Format;
 use ringtap_file::write::FilePacket;
 use ringtap_filter::Program;
@@ -24,7 +25,6 @@ use super::output::{BUFFER_BYTES, PacketTotals};
 use super::writer::{FileNext, Writer, append};
 use crate::print;
 use crate::reading::{Extra, seconds};
-use crate::report::{self, as_f64};
 
 /// Which packets are recorded.
 #[derive(Args, Clone, Debug)]
@@ -215,8 +215,8 @@ impl Events {
         let PacketTotals { packets, .. } = self.left_out();
         let text = format!(
             "{}; not written, because outside of them: {}",
-            report::count(self.events, "event"),
-            report::packets(packets)
+            text::count(self.events, "event"),
+            text::packets(packets)
         );
         Extra::new(
             "events",

@@ -9,6 +9,7 @@ use std::slice;
 
 use anyhow::Result;
 use ringtap::{AllCounters, Batch, Capture, Counters, Packet as PoolPacket, flag};
+use ringtap_explain::text::{self, grouped};
 use ringtap_file::write::FilePacket;
 use ringtap_file::{PacketDirection, Statistics};
 use ringtap_ipc::time::now_ns;
@@ -20,7 +21,6 @@ use super::error::WriteError;
 use super::{ClosedFiles, Events, FileNext, Writer, WrittenFiles};
 use crate::print;
 use crate::reading::{self, Extra, Reading};
-use crate::report::{self, grouped};
 use crate::session::{BatchConsumer, Flow};
 use crate::signals;
 
@@ -109,7 +109,7 @@ impl Recorder<'_> {
             _ => {
                 let text = format!(
                     "lost in the write buffer: {}, counted as dropped.not_written",
-                    report::packets(lost)
+                    text::packets(lost)
                 );
                 vec![Extra::new("not_written", text, json!({ "packets": lost }))]
             }
@@ -299,7 +299,7 @@ fn summary(written: &WrittenFiles) -> String {
         packets,
         size_bytes,
     } = written;
-    let (packets, size) = (report::packets(*packets), report::size(*size_bytes));
+    let (packets, size) = (text::packets(*packets), text::size(*size_bytes));
     match files {
         1 => format!("{packets}, {size} in {file}"),
         _ => format!("{packets}, {size} in {files} files, the last is {file}"),

@@ -207,7 +207,7 @@ impl Drop for LibraryHost {
 }
 
 /// Name of the group of a library.
-pub fn group(library: usize) -> String {
+pub(crate) fn group(library: usize) -> String {
     format!("analysis-{library}")
 }
 
