@@ -19,10 +19,11 @@ use serde::Serialize;
 use crate::application::DnsName;
 use crate::flows::{FlowOptions, FlowPart};
 use crate::packet::{Dissected, PacketKey};
-use crate::record::Measurement;
+use crate::record::{Measurement, as_value};
 use cardinality::Distinct;
 pub use keys::{KeyPart, protocol_word};
-use sizes::SizeCounts;
+use sizes::FrameSizes;
+pub use times::GapScope;
 use times::{PacketGaps, RoundTrips, TimeHistogram};
 use top::TopKeys;
 
@@ -93,15 +94,6 @@ pub enum AnalysisKind {
     },
 }
 
-/// Packets between which a gap counts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum GapScope {
-    /// Those of one flow, in either direction.
-    Flow,
-    /// All of the capture, which needs a probe with one worker.
-    Capture,
-}
-
 impl AnalysisKind {
     /// The parts of the key by which the kernel counts packets for this analysis.
     pub(crate) fn key_parts(self) -> KeyParts {
@@ -166,7 +158,7 @@ const DNS_VALUES: [&str; 3] = ["questions", "failures", "error_questions"];
 pub(crate) enum Meter {
     Top(KeyPart, u32, TopKeys<PacketKey>),
     Dns(u32, TopKeys<String>),
-    Sizes(SizeCounts),
+    Sizes(FrameSizes),
     Cardinality(KeyPart, Distinct),
     RoundTrips(Box<RoundTrips>),
     Gaps(Box<PacketGaps>),
@@ -183,7 +175,7 @@ impl Meter {
             AnalysisKind::Flows(_) => return None,
             AnalysisKind::Top { by, count } => Meter::Top(by, count, TopKeys::new(count)),
             AnalysisKind::Dns { count } => Meter::Dns(count, TopKeys::new(count)),
-            AnalysisKind::Sizes => Meter::Sizes(SizeCounts::default()),
+            AnalysisKind::Sizes => Meter::Sizes(FrameSizes::default()),
             AnalysisKind::Cardinality { by } => Meter::Cardinality(by, Distinct::new()),
             AnalysisKind::RoundTrips => Meter::RoundTrips(Box::new(RoundTrips::new())),
             AnalysisKind::Gaps { by } => Meter::Gaps(Box::new(PacketGaps::new(by))),
@@ -196,7 +188,7 @@ impl Meter {
         let empty = match self {
             Meter::Top(by, count, _) => Meter::Top(*by, *count, TopKeys::new(*count)),
             Meter::Dns(count, _) => Meter::Dns(*count, TopKeys::new(*count)),
-            Meter::Sizes(_) => Meter::Sizes(SizeCounts::default()),
+            Meter::Sizes(_) => Meter::Sizes(FrameSizes::default()),
             Meter::Cardinality(by, _) => Meter::Cardinality(*by, Distinct::new()),
             Meter::RoundTrips(trips) => return Meter::RoundTrips(Box::new(trips.take())),
             Meter::Gaps(gaps) => return Meter::Gaps(Box::new(gaps.take())),
@@ -331,13 +323,4 @@ impl Meter {
             }
         }
     }
-}
-
-/// A count as a value of a record.
-#[expect(
-    clippy::cast_precision_loss,
-    reason = "counts stay below 2^53 in any interval"
-)]
-pub(crate) fn as_value(count: u64) -> f64 {
-    count as f64
 }

@@ -307,3 +307,12 @@ impl EndReason {
         }
     }
 }
+
+/// A count as a value of a record.
+#[expect(
+    clippy::cast_precision_loss,
+    reason = "counts stay below 2^53 in any interval"
+)]
+pub(crate) fn as_value(count: u64) -> f64 {
+    count as f64
+}

@@ -4,8 +4,8 @@
 //! Invariants
 //! - Memory is fixed: a flow has one of [`SLOTS`] slots, by a keyed hash, and replaces the flow that has it.
 
-use super::{GapScope, as_value};
 use crate::packet::{ACK, Dissected, SYN, Secret, low_half};
+use crate::record::as_value;
 
 /// Flows that are followed at one time.
 const SLOTS: usize = 1 << 15;
@@ -26,6 +26,15 @@ const ENDS_NS: [u64; 22] = {
 
 /// A range, `None` for all times, and its values.
 type RangeResult = (Option<String>, Vec<(&'static str, f64)>);
+
+/// Packets between which a gap counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GapScope {
+    /// Those of one flow, in either direction.
+    Flow,
+    /// All of the capture, which needs a probe with one worker.
+    Capture,
+}
 
 /// Number of times in each range.
 #[derive(Clone, Debug, Default)]

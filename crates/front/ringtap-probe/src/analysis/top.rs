@@ -10,7 +10,7 @@ use std::hash::Hash;
 
 use foldhash::fast::RandomState;
 
-use super::as_value;
+use crate::record::as_value;
 
 /// Least number of keys kept; more keys make the error smaller.
 const MIN_KEYS: u32 = 1024;

@@ -5,17 +5,29 @@
 
 use ringtap_pool::number::to_u32;
 
-use super::{DNS_PORT, http};
+use super::http;
 use crate::packet::{Dissected, SYN, TCP};
 
 /// Segments of each direction that are looked at: bounds the work for a sender of tiny ones.
 const MAX_SEGMENTS: u8 = 32;
+
+pub(super) const DNS_PORT: u16 = 53;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum StreamProtocol {
     Tls,
     Http,
     Dns,
+}
+
+/// What a parser says of the first bytes of a stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ParseStatus {
+    /// All is found.
+    Done,
+    /// Further bytes are needed.
+    More,
+    Malformed,
 }
 
 #[derive(Debug)]

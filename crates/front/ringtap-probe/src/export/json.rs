@@ -227,7 +227,7 @@ fn measurement_object(measurement: &Measurement) -> Value {
 
 /// Nanoseconds as seconds, exact to the microsecond, as Zeek writes times.
 fn seconds(nanoseconds: u64) -> Value {
-    number(crate::analysis::as_value(nanoseconds / 1000) / 1e6)
+    number(crate::record::as_value(nanoseconds / 1000) / 1e6)
 }
 
 /// A whole number without a fraction.

@@ -7,8 +7,8 @@ use std::net::IpAddr;
 
 use super::lines::LineOutput;
 use super::{ExportError, Exporter};
-use crate::analysis::{as_value, protocol_word};
-use crate::record::{DnsRecord, FlowRecord, Measurement, Record};
+use crate::analysis::protocol_word;
+use crate::record::{DnsRecord, FlowRecord, Measurement, Record, as_value};
 
 /// Writes records as text.
 pub struct TextLines<W> {

@@ -12,8 +12,9 @@ use super::entry::{FlowEntry, FlowState};
 use crate::application::FlowTexts;
 use crate::outside::PacketOutside;
 use crate::packet::PacketKey;
-use crate::worker::PACKETS_TOGETHER;
 
+/// Packets whose flows are brought into the cache together.
+pub(crate) const PACKETS_TOGETHER: usize = 16;
 /// No entry.
 const NOBODY: u32 = u32::MAX;
 /// Part of the table that tentative flows may always fill: 1 / 8.

@@ -18,7 +18,7 @@ use ringtap_ipc::peer::refuse_descriptors;
 use ringtap_ipc::socket::Socket;
 use ringtap_pool::number::to_usize;
 
-use super::{
+use super::messages::{
     LONGEST_PAUSE, ProcessMessage, ProcessSetup, SlotMessage, receive, receive_with, send,
     send_with,
 };

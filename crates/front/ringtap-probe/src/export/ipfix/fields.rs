@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Templates, and flow records in their form. Numbers of elements are those of IANA's registry.
 
-use super::FlowProtocol;
-use super::message::SystemStart;
-use super::outside::{TunnelTemplate, put_address, tunnels};
+use super::octets::{put, put_address};
+use super::outside::{TunnelTemplate, tunnels};
+use super::protocol::FlowProtocol;
+use super::start::SystemStart;
 use crate::packet::{ICMP, ICMPV6};
 use crate::record::{Details, EndReason, FlowKey, FlowRecord, OneWay, Tunnel, WayMarks};
 
@@ -328,10 +329,4 @@ fn end_reason(end: EndReason) -> u64 {
         EndReason::End => 4,
         EndReason::Evicted => 5,
     }
-}
-
-/// Appends the lowest `length` bytes of a number, most significant first.
-pub(super) fn put(out: &mut Vec<u8>, length: u16, value: u64) {
-    let bytes = value.to_be_bytes();
-    out.extend(bytes.iter().skip(8_usize.saturating_sub(length.into())));
 }

@@ -6,9 +6,7 @@
 //! Invariants
 //! - The addresses of a tunnel are of the flow's IP version: nfdump and nfacctd take others for those of the flow.
 
-use std::net::IpAddr;
-
-use super::fields::put;
+use super::octets::{put, put_address};
 use crate::record::{FlowRecord, Outside, Tunnel, TunnelKind};
 
 /// Elements of one tunnel.
@@ -94,14 +92,6 @@ impl TunnelTemplate {
         if self.identifier == IdentifierElement::Teid {
             put(out, 4, tunnel.identifiers[1].unwrap_or(0).into());
         }
-    }
-}
-
-/// Appends an address.
-pub(super) fn put_address(out: &mut Vec<u8>, address: IpAddr) {
-    match address {
-        IpAddr::V4(address) => out.extend(address.octets()),
-        IpAddr::V6(address) => out.extend(address.octets()),
     }
 }
 
