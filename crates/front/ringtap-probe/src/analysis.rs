@@ -17,7 +17,7 @@ use ringtap_capture::meter::{KeyParts, SIZE_RANGES};
 use serde::Serialize;
 
 use crate::application::DnsName;
-use crate::flows::{FlowOptions, FlowPart};
+use crate::flows::{FlowOptions, FlowUpdate};
 use crate::packet::{Dissected, PacketKey};
 use crate::record::{Measurement, as_value};
 use cardinality::Distinct;
@@ -202,14 +202,14 @@ impl Meter {
     #[inline]
     pub(crate) fn packet(&mut self, packet: &Dissected) {
         match self {
-            Meter::Top(by, _, keys) => keys.add(by.of(&packet.key), packet.ip_bytes.into(), 1),
-            Meter::Dns(_, names) => match DnsName::of(packet) {
+            Meter::Top(by, _, keys) => keys.add(by.select(&packet.key), packet.ip_bytes.into(), 1),
+            Meter::Dns(_, names) => match DnsName::from_packet(packet) {
                 Some(DnsName::Asked(name)) => names.add(name, 1, 0),
                 Some(DnsName::Failed(name)) => names.add(name, 0, 1),
                 None => {}
             },
             Meter::Sizes(sizes) => sizes.add(packet.frame_bytes),
-            Meter::Cardinality(by, distinct) => distinct.add(&by.of(&packet.key)),
+            Meter::Cardinality(by, distinct) => distinct.add(&by.select(&packet.key)),
             Meter::RoundTrips(trips) => trips.add(packet),
             Meter::Gaps(gaps) => gaps.add(packet),
             Meter::Load(loops, packets) => {
@@ -225,12 +225,12 @@ impl Meter {
     }
 
     /// Counts packets of one direction of a flow. [`Meter::sizes`] counts for sizes and load.
-    pub(crate) fn part(&mut self, part: &FlowPart) {
+    pub(crate) fn part(&mut self, part: &FlowUpdate) {
         match self {
             Meter::Top(by, _, keys) => {
-                keys.add(by.of(&part.key), part.counts.bytes, part.counts.packets);
+                keys.add(by.select(&part.key), part.counts.bytes, part.counts.packets);
             }
-            Meter::Cardinality(by, distinct) => distinct.add(&by.of(&part.key)),
+            Meter::Cardinality(by, distinct) => distinct.add(&by.select(&part.key)),
             // The kernel has no other kinds.
             _ => {}
         }
@@ -277,10 +277,12 @@ impl Meter {
             to_ns,
             values,
         };
-        let histogram = |name: &str, times: &TimeHistogram| {
-            let results = times.results().into_iter();
-            let results = results.map(|(range, values)| measurement(name, range, values));
-            results.collect::<Vec<_>>()
+        let histogram = |name: &str, times: &TimeHistogram| -> Vec<_> {
+            times
+                .results()
+                .into_iter()
+                .map(|(range, values)| measurement(name, range, values))
+                .collect()
         };
         match self {
             Meter::RoundTrips(trips) => {

@@ -109,7 +109,10 @@ impl FlowTexts {
         let details = self.details.as_ref().map_or(0, |details| details.memory());
         let streams = match &self.inspection {
             Inspection::Running(streams) => {
-                let bytes = streams.ways.iter().map(|way| way.bytes.capacity());
+                let bytes = streams
+                    .directions
+                    .iter()
+                    .map(|direction| direction.bytes.capacity());
                 size_of::<TcpStreams>() + bytes.sum::<usize>()
             }
             _ => 0,
@@ -178,18 +181,18 @@ impl PayloadInspector {
                 || self.ndpi.is_some() && !matches!(texts.ndpi, Inspection::Over))
     }
 
-    /// Looks at a packet with payload in direction `way` of its flow; appends answered DNS questions.
+    /// Looks at a packet with payload in direction `direction` of its flow; appends answered DNS questions.
     #[inline(never)]
     pub(crate) fn packet(
         &mut self,
         texts: &mut FlowTexts,
-        way: usize,
+        direction: usize,
         packet: &Dissected<'_>,
         records: &mut Vec<Record>,
     ) {
         let before = texts.memory();
         if self.payload_bytes > 0 {
-            self.inspect(texts, way, packet, records);
+            self.inspect(texts, direction, packet, records);
         }
         if let Some(module) = &mut self.ndpi {
             texts.ask_ndpi(module, packet);
@@ -225,7 +228,7 @@ impl PayloadInspector {
     fn inspect(
         &mut self,
         texts: &mut FlowTexts,
-        way: usize,
+        direction: usize,
         packet: &Dissected<'_>,
         records: &mut Vec<Record>,
     ) {
@@ -249,8 +252,8 @@ impl PayloadInspector {
                 return;
             }
             let protocol = match searched {
-                0 => StreamProtocol::of(packet),
-                _ => StreamProtocol::later(packet),
+                0 => StreamProtocol::from_first_segment(packet),
+                _ => StreamProtocol::from_later_segment(packet),
             };
             match protocol {
                 Some(protocol) => *inspection = Inspection::Running(TcpStreams::new(protocol)),
@@ -265,7 +268,7 @@ impl PayloadInspector {
             return;
         };
         let protocol = streams.protocol;
-        let Some(stream) = streams.ways.get_mut(way) else {
+        let Some(stream) = streams.directions.get_mut(direction) else {
             return;
         };
         if stream.is_over {
@@ -289,7 +292,7 @@ impl PayloadInspector {
             *inspection = Inspection::Searching(1);
             return;
         }
-        if is_over || streams.ways.iter().all(|way| way.is_over) {
+        if is_over || streams.directions.iter().all(|direction| direction.is_over) {
             texts.end();
         }
     }
@@ -308,7 +311,7 @@ impl PayloadInspector {
             StreamProtocol::Tls => tls::read(stream, details.get_or_insert_default(), budget),
             StreamProtocol::Http => http::read(stream, details.get_or_insert_default(), budget),
             StreamProtocol::Dns => {
-                let Some(bytes) = dns::of_stream(&stream.bytes) else {
+                let Some(bytes) = dns::first_message(&stream.bytes) else {
                     return ParseStatus::More;
                 };
                 let questions = &mut self.questions;

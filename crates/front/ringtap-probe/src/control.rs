@@ -223,7 +223,7 @@ impl ProbeControl {
             analysis: analysis.map(|one| one.name),
         };
         self.board.change(|posted| posted.snapshot = Some(request));
-        Ok("the results so far are on their way".into())
+        Ok("the results so far are on their direction".into())
     }
 
     fn reload(&self) -> Result<String, CommandError> {
@@ -285,10 +285,13 @@ impl ProbeControl {
 
 /// What the kernel counts.
 fn in_kernel(plan: &ProbePlan) -> (u32, Vec<(&str, AnalysisKind)>) {
-    let analyses = plan.analyses.iter();
-    let analyses = analyses.filter(|one| one.place == AnalysisPlace::Kernel);
-    let kinds = analyses.map(|one| (one.name.as_str(), one.kind));
-    (plan.kernel_flows, kinds.collect())
+    let analyses = plan
+        .analyses
+        .iter()
+        .filter(|one| one.place == AnalysisPlace::Kernel)
+        .map(|one| (one.name.as_str(), one.kind))
+        .collect();
+    (plan.kernel_flows, analyses)
 }
 
 fn find(plan: &ProbePlan, name: &str) -> Result<AnalysisPlan, CommandError> {

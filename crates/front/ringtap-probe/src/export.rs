@@ -84,7 +84,7 @@ pub struct FlowSum {
 }
 
 impl FlowSum {
-    pub(crate) fn of_flow(flow: &FlowRecord) -> Self {
+    pub(crate) fn from_flow(flow: &FlowRecord) -> Self {
         FlowSum {
             flows: 1,
             packets: flow.packets(),
@@ -93,11 +93,11 @@ impl FlowSum {
     }
 
     /// The sum over all records of flows.
-    pub(crate) fn of(records: &[Record]) -> Self {
+    pub(crate) fn from_records(records: &[Record]) -> Self {
         let mut sum = FlowSum::default();
         for record in records {
             if let Record::Flow(flow) = record {
-                sum += FlowSum::of_flow(flow);
+                sum += FlowSum::from_flow(flow);
             }
         }
         sum

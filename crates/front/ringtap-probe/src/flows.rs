@@ -42,7 +42,7 @@ const TICKS_OF_IDLE: u64 = 16;
 
 /// Counts of one direction of a flow, for a time that is short against the time-outs.
 #[derive(Clone, Debug)]
-pub(crate) struct FlowPart {
+pub(crate) struct FlowUpdate {
     pub(crate) key: PacketKey,
     pub(crate) counts: FlowCounts,
 }
@@ -58,10 +58,10 @@ struct FirstPacket<'a> {
     outside: PacketOutside<'a>,
 }
 
-impl FlowPart {
+impl FlowUpdate {
     /// What is around the packets.
     pub(crate) fn outside(&self) -> PacketOutside<'_> {
-        PacketOutside::of_counts(self.counts.outside.as_ref())
+        PacketOutside::from_counts(self.counts.outside.as_ref())
     }
 }
 
@@ -157,8 +157,9 @@ impl FlowMeter {
             entry.see_outside(&packet.key, &packet.outside);
             let state = entry.count(packet);
             if self.payload.wants(packet, &entry.texts) {
-                let way = entry.way_of(&packet.key);
-                self.payload.packet(&mut entry.texts, way, packet, records);
+                let direction = entry.direction_of(&packet.key);
+                self.payload
+                    .packet(&mut entry.texts, direction, packet, records);
             }
             self.table.touch(flow, state);
             self.expire(ENDS_OF_PACKET, records);
@@ -166,7 +167,7 @@ impl FlowMeter {
     }
 
     /// Adds counts of one direction each, in the order of their first packets.
-    pub(crate) fn parts(&mut self, parts: &[FlowPart], records: &mut Vec<Record>) {
+    pub(crate) fn parts(&mut self, parts: &[FlowUpdate], records: &mut Vec<Record>) {
         for together in parts.chunks(PACKETS_TOGETHER) {
             let mut hashes = [0; PACKETS_TOGETHER];
             for (hash, part) in hashes.iter_mut().zip(together) {
@@ -293,7 +294,7 @@ impl FlowMeter {
         let entry = self.table.at(flow);
         let begins_anew = first.flags & (SYN | ACK) == SYN
             && match first.sequence {
-                Some(sequence) => entry.begins_anew(entry.way_of(key), sequence),
+                Some(sequence) => entry.begins_anew(entry.direction_of(key), sequence),
                 None => entry.state == FlowState::Closed,
             };
         let lasts_ns = match entry.state {

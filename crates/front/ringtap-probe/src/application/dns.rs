@@ -189,7 +189,7 @@ pub(crate) enum DnsName {
 
 impl DnsName {
     /// The name in a packet; `None` if it is no DNS datagram, has no name, or answers without an error.
-    pub(crate) fn of(packet: &Dissected<'_>) -> Option<Self> {
+    pub(crate) fn from_packet(packet: &Dissected<'_>) -> Option<Self> {
         if !is_datagram(packet) || packet.fragment.is_some() {
             return None;
         }
@@ -220,7 +220,7 @@ impl DnsMessage {
 }
 
 /// The first message of a TCP stream, behind its length; `None` if it is not complete.
-pub(super) fn of_stream(bytes: &[u8]) -> Option<&[u8]> {
+pub(super) fn first_message(bytes: &[u8]) -> Option<&[u8]> {
     let (length, rest) = bytes.split_first_chunk()?;
     rest.get(..usize::from(u16::from_be_bytes(*length)))
 }

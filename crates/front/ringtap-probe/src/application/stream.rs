@@ -33,7 +33,7 @@ pub(super) enum ParseStatus {
 #[derive(Debug)]
 pub(super) struct TcpStreams {
     pub(super) protocol: StreamProtocol,
-    pub(super) ways: [StreamStart; 2],
+    pub(super) directions: [StreamStart; 2],
 }
 
 /// First bytes of one direction.
@@ -53,7 +53,7 @@ pub(super) struct StreamStart {
 
 impl StreamProtocol {
     /// The protocol of a TCP flow by its first segment with payload.
-    pub(super) fn of(packet: &Dissected<'_>) -> Option<Self> {
+    pub(super) fn from_first_segment(packet: &Dissected<'_>) -> Option<Self> {
         let (from, to) = packet.key.ports;
         if packet.key.protocol != TCP || packet.tcp?.flags & SYN != 0 {
             return None;
@@ -68,7 +68,7 @@ impl StreamProtocol {
     }
 
     /// The protocol that begins with a later segment: a record of TLS with a hello.
-    pub(super) fn later(packet: &Dissected<'_>) -> Option<Self> {
+    pub(super) fn from_later_segment(packet: &Dissected<'_>) -> Option<Self> {
         match packet.payload() {
             [22, 3, _, _, _, 1 | 2, ..] => Some(StreamProtocol::Tls),
             _ => None,
@@ -78,8 +78,11 @@ impl StreamProtocol {
 
 impl TcpStreams {
     pub(super) fn new(protocol: StreamProtocol) -> Box<Self> {
-        let ways = Default::default();
-        Box::new(TcpStreams { protocol, ways })
+        let directions = Default::default();
+        Box::new(TcpStreams {
+            protocol,
+            directions,
+        })
     }
 }
 

@@ -160,7 +160,7 @@ impl Exporter for FlowExporter {
 
     fn write(&mut self, records: &[Record]) -> Result<(), ExportError> {
         if let Err(error) = self.connect() {
-            self.refused += FlowSum::of(records);
+            self.refused += FlowSum::from_records(records);
             return Err(error);
         }
         let mut message = None;

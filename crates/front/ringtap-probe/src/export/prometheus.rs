@@ -99,9 +99,9 @@ impl ProbeMetrics {
 impl MetricsNow {
     fn add(&mut self, flow: &FlowRecord) {
         *self.flows.entry(flow.end.word()).or_default() += 1;
-        for (at, way) in [flow.forward, flow.backward].into_iter().enumerate() {
-            self.packets[at] += way.packets;
-            self.bytes[at] += way.bytes;
+        for (at, direction) in [flow.forward, flow.backward].into_iter().enumerate() {
+            self.packets[at] += direction.packets;
+            self.bytes[at] += direction.bytes;
         }
     }
 
@@ -136,9 +136,11 @@ impl Collector for MetricsNow {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let ledger = &self.ledger;
         let by = |label, (value, count)| (vec![(label, value)], count);
-        let ways = |[forward, backward]: [u64; 2]| -> Samples<'_> {
-            let ways = [("forward", forward), ("backward", backward)];
-            ways.map(|way| by("direction", way)).into()
+        let directions = |[forward, backward]: [u64; 2]| -> Samples<'_> {
+            let directions = [("forward", forward), ("backward", backward)];
+            directions
+                .map(|direction| by("direction", direction))
+                .into()
         };
         let flows = self.flows.iter();
         let dns = self.dns.iter();
@@ -191,13 +193,13 @@ impl Collector for MetricsNow {
                 "ringtap_probe_flow",
                 "packets",
                 "Packets of flow records, from and to the originator.",
-                ways(self.packets),
+                directions(self.packets),
             ),
             (
                 "ringtap_probe_flow",
                 "bytes",
                 "IP bytes of flow records, from and to the originator.",
-                ways(self.bytes),
+                directions(self.bytes),
             ),
             (
                 "ringtap_probe_left_out",

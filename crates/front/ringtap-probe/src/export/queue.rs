@@ -392,7 +392,7 @@ impl ExportStatus {
     fn drop_records(&self, records: &Records) {
         let mut past = self.past();
         past.counters.dropped_queue_full += count_of(records);
-        past.not_queued += FlowSum::of(records);
+        past.not_queued += FlowSum::from_records(records);
     }
 
     /// Counts records from the queue.

@@ -95,10 +95,10 @@ pub fn flow_line(flow: &FlowRecord) -> String {
             as_value(handshake_ns / 1000) / 1000.0
         );
     }
-    let ways = [flow.forward, flow.backward];
-    let again: u32 = ways
+    let directions = [flow.forward, flow.backward];
+    let again: u32 = directions
         .iter()
-        .filter_map(|way| way.retransmissions.count())
+        .filter_map(|direction| direction.retransmissions.count())
         .sum();
     if again > 0 {
         let _infallible = write!(line, ", {again} retransmitted");

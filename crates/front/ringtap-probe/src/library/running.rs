@@ -70,14 +70,16 @@ impl LibraryHost {
         words: &[String],
         plans: Vec<LibraryPlan>,
     ) -> Result<Self, LibraryError> {
-        let copies = plans.iter().map(|plan| {
-            copy(&plan.library).map_err(|cause| LibraryError::Unreadable {
-                name: plan.name.clone(),
-                library: plan.library.clone(),
-                cause,
+        let copies = plans
+            .iter()
+            .map(|plan| {
+                copy(&plan.library).map_err(|cause| LibraryError::Unreadable {
+                    name: plan.name.clone(),
+                    library: plan.library.clone(),
+                    cause,
+                })
             })
-        });
-        let copies = copies.collect::<Result<_, _>>()?;
+            .collect::<Result<_, _>>()?;
         let (near, far) = Socket::pair()?;
         let child = Command::new(program)
             .args(words)
@@ -124,8 +126,8 @@ impl LibraryHost {
         let mut buffer = Vec::new();
         let mut ready = 0;
         while ready < self.slots.len() {
-            let message = receive::<SlotMessage>(&self.socket, &mut buffer)?;
-            let message = message.ok_or_else(|| io::Error::from(io::ErrorKind::BrokenPipe))?;
+            let message = receive::<SlotMessage>(&self.socket, &mut buffer)?
+                .ok_or_else(|| io::Error::from(io::ErrorKind::BrokenPipe))?;
             let name = self.name(message.slot);
             match message.message {
                 ProcessMessage::Refused(why) | ProcessMessage::Down { why, .. } => {
@@ -208,8 +210,9 @@ impl RunningLibraries {
         let pass_on = move || {
             let mut buffer = Vec::new();
             loop {
-                let message = early.next();
-                let message = message.or_else(|| receive(&socket, &mut buffer).ok().flatten());
+                let message = early
+                    .next()
+                    .or_else(|| receive(&socket, &mut buffer).ok().flatten());
                 let is_last = message.is_none();
                 if !report(message) || is_last {
                     return;

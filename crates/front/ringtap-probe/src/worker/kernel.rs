@@ -14,7 +14,7 @@ use ringtap_ipc::time::{nanoseconds, now_ns};
 
 use super::{ProbeWorker, WorkerReport};
 use crate::analysis::AnalysisKind;
-use crate::flows::FlowPart;
+use crate::flows::FlowUpdate;
 use crate::ledger::{KernelLedger, SkippedPackets};
 use crate::outside::PacketOutside;
 use crate::packet::{ICMP, ICMPV6, PacketKey, Secret, icmp_ports};
@@ -48,7 +48,7 @@ impl ProbeWorker {
         &mut self,
         meter: &mut KernelMeter,
         reported: &mut MeterCounters,
-        parts: &mut Vec<FlowPart>,
+        parts: &mut Vec<FlowUpdate>,
     ) -> Result<(), CaptureError> {
         parts.clear();
         let secret = self.setup.secret;
@@ -135,7 +135,7 @@ fn wait_for_counts(meter: &KernelMeter, stop: &AtomicBool) {
     }
 }
 
-fn part(counts: FlowCounts, secret: &Secret) -> FlowPart {
+fn part(counts: FlowCounts, secret: &Secret) -> FlowUpdate {
     let words = |[a, b, c, d]: [u32; 4]| {
         if counts.is_ipv6 {
             [join(a, b), join(c, d)]
@@ -147,7 +147,7 @@ fn part(counts: FlowCounts, secret: &Secret) -> FlowPart {
         ICMP | ICMPV6 if counts.ports.1 != 0 => icmp_ports(counts.protocol, counts.ports.0),
         _ => counts.ports,
     };
-    FlowPart {
+    FlowUpdate {
         key: PacketKey {
             source: words(counts.source),
             destination: words(counts.destination),
@@ -155,7 +155,7 @@ fn part(counts: FlowCounts, secret: &Secret) -> FlowPart {
             vlan: counts.vlan,
             protocol: counts.protocol,
             is_ipv6: counts.is_ipv6,
-            outside: secret.hash_outside(&PacketOutside::of_counts(counts.outside.as_ref())),
+            outside: secret.hash_outside(&PacketOutside::from_counts(counts.outside.as_ref())),
         },
         counts,
     }

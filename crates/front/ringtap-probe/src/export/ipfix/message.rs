@@ -136,7 +136,7 @@ impl FlowMessage {
             self.bytes.extend(record);
             self.flow_records += 1;
         }
-        self.flows += FlowSum::of_flow(flow);
+        self.flows += FlowSum::from_flow(flow);
     }
 
     /// Appends a record of options, after its template if that is due.
