@@ -22,7 +22,8 @@ use ringtap_ipc::thread::join;
 use ringtap_ipc::transport::{MAX_BYTES, Transport as _};
 use ringtap_pool::wake::Signal as _;
 
-use crate::control::{CommandError, ProbeCommand, ProbeControl};
+use crate::action::ProbeCommand;
+use crate::control::{CommandError, ProbeControl};
 use crate::folder::folder_of;
 
 /// Name of the socket of root's probe.

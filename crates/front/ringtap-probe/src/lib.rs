@@ -5,6 +5,7 @@
 pub mod action;
 pub mod analysis;
 pub mod application;
+mod board;
 mod condition;
 pub mod config;
 mod connection;
@@ -28,8 +29,9 @@ mod start;
 mod watcher;
 mod worker;
 
+pub use action::ProbeCommand;
 pub use condition::{Condition, ConditionError};
-pub use control::{CommandError, PlanReader, ProbeCommand, ProbeControl};
+pub use control::{CommandError, PlanReader, ProbeControl};
 pub use ledger::ProbeLedger;
 pub use plan::ProbePlan;
 pub use probe::{Probe, ProbeError, ProbeOutcome, usual_workers};
