@@ -15,16 +15,17 @@ mod worker;
 
 use std::sync::Arc;
 
-use ringtap_device::StampClock;
+use ringtap_device::{DeviceSpec, StampClock};
 use ringtap_filter::LinkType;
 use ringtap_net::interface::{Interface, Promiscuous};
 use ringtap_pool::distributor::Policy;
-use ringtap_pool::source::{Counts, Facts, LossUpdate};
+use ringtap_pool::source::{Counts, Facts, LossUpdate, Source};
 
 use crate::CaptureError;
 use crate::monitor::{Attachment, InterfaceMonitor};
 use crate::nic::SharedLosses;
 use crate::nic_stamps;
+use crate::pcap::FileStart;
 use crate::source::{LaneTotals, SourceDriver, SourceSetup, ThreadedSource};
 
 pub use options::PacketOptions;
@@ -72,6 +73,17 @@ pub fn open(options: &PacketOptions) -> Result<ThreadedSource, CaptureError> {
         Box::new(driver),
         vec![("packet".into(), Box::new(work))],
     )
+}
+
+/// Opens a device of this kind.
+pub(crate) fn open_device(
+    device: &DeviceSpec,
+    _start: FileStart,
+    notes: Vec<String>,
+) -> Result<Box<dyn Source>, CaptureError> {
+    let options = PacketOptions::from_device(device)?;
+    nic_stamps::enable(device)?;
+    Ok(Box::new(open(&PacketOptions { notes, ..options })?))
 }
 
 /// Opens a socket that receives nothing yet, and its ring, which is smaller if memory is short.

@@ -36,16 +36,18 @@ use std::sync::Arc;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
+use ringtap_device::DeviceSpec;
 use ringtap_filter::LinkType;
 use ringtap_net::interface::{Interface, Promiscuous};
 use ringtap_pool::distributor::Policy;
 use ringtap_pool::ids::LaneId;
-use ringtap_pool::source::{Counts, Facts, LossUpdate, Pause};
+use ringtap_pool::source::{Counts, Facts, LossUpdate, Pause, Source};
 
 use crate::CaptureError;
 use crate::monitor::{AtRemoval, InterfaceMonitor};
 use crate::nic::SharedLosses;
 use crate::nic_stamps;
+use crate::pcap::FileStart;
 use crate::source::{RulesHook, SourceDriver, ThreadedSource};
 use filters::QueueFilters;
 use layout::state;
@@ -109,6 +111,16 @@ pub fn open(options: &XdpOptions) -> Result<ThreadedSource, CaptureError> {
     };
     let shell = setup.shell;
     shell.start(setup.facts, Box::new(driver), setup.workers)
+}
+
+/// Opens a device of this kind.
+pub(crate) fn open_device(
+    device: &DeviceSpec,
+    _start: FileStart,
+    _notes: Vec<String>,
+) -> Result<Box<dyn Source>, CaptureError> {
+    nic_stamps::enable(device)?;
+    Ok(Box::new(open(&XdpOptions::from_device(device))?))
 }
 
 struct XdpDriver {

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
 use std::time::Duration;
 
+use ringtap_device::DeviceSpec;
 use ringtap_filter::{Place, Rules};
 use ringtap_ipc::time::now_ns;
 use ringtap_pool::distributor::{LaneEnds, Policy};
@@ -34,6 +35,7 @@ use crate::CaptureError;
 use crate::monitor::{InterfaceMonitor, Repairs};
 use crate::nic::SharedLosses;
 use crate::nic_stamps;
+use crate::pcap::FileStart;
 use crate::source::any_of;
 use ringtap_bpf::map::Mapping;
 use ringtap_bpf::{self as bpf, link};
@@ -135,6 +137,19 @@ impl Tap {
     pub fn forwarded(&self) -> Forwarded {
         Forwarded(self.loaded.forwarded.clone())
     }
+}
+
+/// Opens a device of this kind.
+pub(crate) fn open_device(
+    device: &DeviceSpec,
+    _start: FileStart,
+    _notes: Vec<String>,
+) -> Result<Box<dyn Source>, CaptureError> {
+    let interface = Interface::find(&device.name)?;
+    interface.require_up()?;
+    let options = TapOptions::from_device(device, &interface)?;
+    nic_stamps::enable(device)?;
+    Ok(Box::new(Tap::attach(&options)?))
 }
 
 impl Source for Tap {

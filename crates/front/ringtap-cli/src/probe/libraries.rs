@@ -74,7 +74,7 @@ impl Libraries {
     /// Starts the host if the plan has libraries; `live` is the kind of a live capture.
     pub(super) fn spawn(
         plan: &ProbePlan,
-        live: Option<Kind>,
+        live: Option<&'static Kind>,
         user: &UserArgs,
     ) -> Result<Option<Self>> {
         if plan.libraries.is_empty() {
