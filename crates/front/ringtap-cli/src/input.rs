@@ -262,7 +262,7 @@ impl InputArgs {
         }
         self.when_there(requests, || {
             let interface = Interface::find(&device.name).map_err(CaptureError::from)?;
-            let options = TapOptions::from_device(&device, &interface)?;
+            let options = TapOptions::from_device(&device, &interface);
             Ok(KernelMeter::attach(&options, wants)?)
         })
     }
