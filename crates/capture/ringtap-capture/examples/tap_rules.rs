@@ -35,7 +35,7 @@ fn run() -> Result<(), SourceError> {
     let usage = "usage: tap_rules INTERFACE SECONDS|- [exclusive] [generic] [FILTER]...";
     let mut arguments = env::args().skip(1).peekable();
     let mut options = TapOptions::new(arguments.next().ok_or(usage)?);
-    options.direction = Direction::In;
+    options.on.direction = Direction::In;
     let seconds: Option<f64> = match arguments.next().ok_or(usage)?.as_str() {
         "-" => None,
         number => Some(number.parse().map_err(|_| usage)?),
@@ -44,7 +44,7 @@ fn run() -> Result<(), SourceError> {
         options.taking = Taking::Exclusive;
     }
     if arguments.next_if(|word| word == "generic").is_some() {
-        options.mode = Mode::Generic;
+        options.on.mode = Mode::Generic;
     }
     let filters: Vec<_> = arguments.collect();
     let mut tap = Tap::attach(&options)?;

@@ -15,7 +15,7 @@ use ringtap_bridge::{
 };
 use ringtap_capture::tap::DEFAULT_POOL_BYTES;
 use ringtap_client::{Verdict, default_socket};
-use ringtap_device::{Kind, Mode, Size};
+use ringtap_device::{Mode, Size, kinds};
 use ringtap_explain::text;
 use ringtap_filter::MAX_SNAP_LENGTH;
 use ringtap_pool::counters::Counters;
@@ -223,7 +223,7 @@ pub(crate) fn ethernet() -> Facts {
 pub(crate) fn run(args: &BridgeArgs) -> Result<ExitCode> {
     args.cpu.require_no_reader()?;
     let options = args.options()?;
-    let keeps = UserArgs::default().keeping([Kind::Tap], &args.cpu)?;
+    let keeps = UserArgs::default().keeping([&kinds::TAP], &args.cpu)?;
     let (ended, end) = mpsc::channel();
     let interrupted = move || {
         let _over = ended.send(());

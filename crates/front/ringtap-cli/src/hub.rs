@@ -23,7 +23,7 @@ use anyhow::{Context, Result, bail, ensure};
 use clap::{Args, Subcommand};
 use ringtap::Confinement;
 use ringtap_client::default_socket;
-use ringtap_device::{DeviceSpec, Kind};
+use ringtap_device::DeviceSpec;
 use ringtap_explain::losses::{LossLine, LossWatch};
 use ringtap_filter::hash::HashSeed;
 use ringtap_hub::server::{Server, ServerOptions};
@@ -31,7 +31,7 @@ use ringtap_hub::{Group, Hub, HubOptions};
 use ringtap_ipc::protocol::{ConfigurationStatus, HubStatus, SourceState};
 use ringtap_ipc::socket::Listener;
 use ringtap_net::interface::Interface;
-use ringtap_net::rights::{Purpose, Rights};
+use ringtap_net::rights::Rights;
 use ringtap_pool::congestion::Congestion;
 use ringtap_pool::distributor::Policy;
 use ringtap_pool::source::{Facts, Source};
@@ -336,14 +336,7 @@ pub(crate) fn raise_descriptor_limit() {
 fn require_rights(devices: &[Device]) -> Result<()> {
     let rights = Rights::of_this_process();
     for Device { spec, .. } in devices {
-        let checked = match spec.kind {
-            Kind::Tap => rights.require(Purpose::Tap),
-            Kind::Xdp => rights.require(Purpose::Xdp),
-            Kind::Packet => rights.require(Purpose::Packet),
-            // A packet socket may replace the tap.
-            Kind::Auto if rights.require(Purpose::Packet).is_err() => rights.require(Purpose::Tap),
-            _ => Ok(()),
-        };
+        let checked = spec.kind.require_rights(&rights);
         checked.with_context(|| spec.name.clone())?;
     }
     Ok(())
@@ -399,7 +392,7 @@ fn start(config: &Config, awaits: &[String], keeps: &Confinement) -> Result<(Hub
     };
     for (source, Device { spec, .. }) in sources.iter().zip(&config.devices) {
         print::notes(&source.facts().notes);
-        if spec.kind == Kind::Pcap {
+        if spec.kind.names_a_file() {
             print::note(format_args!(
                 "ringtap: reading {spec} starts now: readers that attach later miss the packets before"
             ));

@@ -12,7 +12,7 @@ use ringtap_client::{
     Connection, PacketVerdict, Receiver, SubscriptionRequest, Verdict, VerdictSender,
     default_socket,
 };
-use ringtap_device::{DeviceSpec, Kind, Options};
+use ringtap_device::{DeviceSpec, Options};
 use ringtap_explain::text;
 use ringtap_filter::Program;
 
@@ -73,7 +73,7 @@ struct Decider {
 pub(crate) fn run(args: &InlineArgs) -> Result<ExitCode> {
     let device = &args.device;
     ensure!(
-        device.kind == Kind::Hub,
+        device.kind.names_a_group() && !device.kind.is_of_host,
         UsageError(format!(
             "{device} is no group of a bridge: expected hub:NAME"
         ))

@@ -117,7 +117,7 @@ pub(crate) fn run(args: &ProbeArgs) -> Result<ExitCode> {
         return ctl::run(verb);
     }
     let kind = args.input.kind();
-    let is_live = kind.is_some_and(|kind| !matches!(kind, Kind::Pcap | Kind::Sim));
+    let is_live = kind.is_some_and(Kind::is_live);
     let workers = match (args.workers, kind) {
         (Some(workers), _) => workers,
         (None, Some(kind)) if kind.names_a_group() => NonZeroU32::MIN,

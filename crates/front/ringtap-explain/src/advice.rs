@@ -109,20 +109,15 @@ fn nic(source: &SourceStatus) -> Vec<String> {
 
 /// For losses of the kernel, before or during capture.
 fn kernel(source: &SourceStatus) -> Vec<String> {
-    match interface(source) {
-        Some((Kind::Packet, name)) => vec![
-            format!("Capture with the tap, which has no ring that can overflow: tap:{name}."),
-            "Keep the CPU of the hub's packet thread free of other work.".to_owned(),
-        ],
-        Some((_, name)) => vec![
-            format!(
-                "The tap's program could not read these packets, or interrupted itself: look for \
-                 other XDP or tc programs on {name} (`bpftool net`)."
-            ),
-            REPORT.replace("This is", "If there are none, this is"),
-        ],
-        None => vec![REPORT.to_owned()],
+    let Some((kind, name)) = interface(source) else {
+        return vec![REPORT.to_owned()];
+    };
+    let advice = kind.kernel_losses.iter();
+    let mut advice: Vec<_> = advice.map(|one| one.replace("{name}", &name)).collect();
+    if !kind.hooks.is_empty() {
+        advice.push(REPORT.replace("This is", "If there are none, this is"));
     }
+    advice
 }
 
 /// For losses because readers hold all chunks.
@@ -256,7 +251,7 @@ fn more_members(group: &GroupStatus) -> String {
 }
 
 /// The interface of a source, if it has one.
-fn interface(source: &SourceStatus) -> Option<(Kind, String)> {
+fn interface(source: &SourceStatus) -> Option<(&'static Kind, String)> {
     let device: DeviceSpec = source.device.parse().ok()?;
     let found = device.kind.names_an_interface();
     found.then_some((device.kind, device.name))

@@ -13,6 +13,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use ringtap_client::{Connection, Control as _, Deadline, Look, LookStep, OutsideWait, Receiver};
+use ringtap_device::{DeviceSpec, Kind};
 use ringtap_filter::program::MAX_INSTRUCTIONS;
 use ringtap_filter::{Instruction, Program};
 use ringtap_ipc::mutex::lock;
@@ -109,7 +110,9 @@ impl PcapCapture {
             snap_bytes: c_int::try_from(settings.snap_length()).unwrap_or(c_int::MAX),
             nanoseconds: settings.nanoseconds(),
             timeout: settings.timeout(),
-            is_file: devices.iter().all(|device| device.starts_with("pcap:")),
+            is_file: devices
+                .iter()
+                .all(|device| DeviceSpec::kind_of(device).is_some_and(Kind::names_a_file)),
             nonblock: AtomicBool::new(settings.nonblock != 0),
             direction: AtomicI32::new(DIRECTION_INOUT),
             new_filter: Mutex::new(None),

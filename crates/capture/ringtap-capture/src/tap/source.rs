@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
 use std::time::Duration;
 
+use ringtap_device::DeviceSpec;
 use ringtap_filter::{Place, Rules};
 use ringtap_ipc::time::now_ns;
 use ringtap_pool::counters::{Counters, Dropped};
@@ -34,6 +35,7 @@ use crate::CaptureError;
 use crate::monitor::{InterfaceMonitor, Repairs};
 use crate::nic::SharedLosses;
 use crate::nic_stamps;
+use crate::pcap::FileStart;
 use crate::source::any_of;
 use ringtap_bpf::map::Mapping;
 use ringtap_bpf::{self as bpf, link};
@@ -55,7 +57,7 @@ impl Tap {
     ///
     /// Every [`CaptureError`]; nothing is attached then.
     pub fn attach(options: &TapOptions) -> Result<Self, CaptureError> {
-        let interface = Interface::find(&options.interface)?;
+        let interface = Interface::find(&options.on.interface)?;
         interface.require_up()?;
         if !interface.link_type.is_ethernet() {
             return Err(CaptureError::NotEthernet {
@@ -65,7 +67,7 @@ impl Tap {
             });
         }
         let missed = UnseenPackets::new(SharedLosses::of(&interface)?);
-        let plan = plan(options, interface.largest_frame_bytes())?;
+        let plan = plan(options, &interface)?;
         let attached = attach(options, &interface, &plan)?;
         Tap::assemble(options, &interface, &plan, attached, missed)
     }
@@ -89,7 +91,7 @@ impl Tap {
         let rules = TapRules::new(interface, &loaded, &links, &lanes, forward).map_err(system)?;
         // The loopback and outgoing captures do not need promiscuous mode.
         let is_promiscuous =
-            options.promiscuous && options.direction.arriving() && !interface.is_loopback;
+            options.on.promiscuous && options.on.direction.arriving() && !interface.is_loopback;
         let promiscuous = is_promiscuous.then(|| Promiscuous::enable(interface.index));
         let mut attachment = TapAttachment {
             links: links.clone(),
@@ -101,10 +103,11 @@ impl Tap {
             reading: None,
             repairs: Repairs::default(),
         };
-        if options.queues.is_empty() {
+        if plan.queues.is_empty() {
             attachment.begin();
         }
-        let monitor = InterfaceMonitor::start(interface, options.at_removal, Box::new(attachment))?;
+        let monitor =
+            InterfaceMonitor::start(interface, options.on.at_removal, Box::new(attachment))?;
         let wakeups = [loaded.wakeups.as_fd(), monitor.as_fd()];
         Ok(Tap {
             events: any_of(wakeups).map_err(system)?,
@@ -135,6 +138,19 @@ impl Tap {
     pub fn forwarded(&self) -> Forwarded {
         Forwarded(self.loaded.forwarded.clone())
     }
+}
+
+/// Opens a device of this kind.
+pub(crate) fn open_device(
+    device: &DeviceSpec,
+    _start: FileStart,
+    _notes: Vec<String>,
+) -> Result<Box<dyn Source>, CaptureError> {
+    let interface = Interface::find(&device.name)?;
+    interface.require_up()?;
+    let options = TapOptions::from_device(device, &interface);
+    nic_stamps::enable(device)?;
+    Ok(Box::new(Tap::attach(&options)?))
 }
 
 impl Source for Tap {
@@ -273,8 +289,8 @@ impl Drop for Tap {
 
 fn facts(options: &TapOptions, plan: &TapPlan, attached: &AttachedTap) -> Facts {
     Facts {
-        device: format!("tap:{}", options.interface),
-        interface: Some(options.interface.clone()),
+        device: format!("tap:{}", options.on.interface),
+        interface: Some(options.on.interface.clone()),
         link_type: LINKTYPE_ETHERNET,
         snap_length: plan.geometry.snap_length,
         policy: Policy::DropNewest,
@@ -283,12 +299,12 @@ fn facts(options: &TapOptions, plan: &TapPlan, attached: &AttachedTap) -> Facts 
             "the packets that the program saw ({}) and the interface's missed packets",
             attached.hook
         ),
-        sent_from: options.direction.leaving().then(|| {
+        sent_from: options.on.direction.leaving().then(|| {
             "sent packets are captured before queueing and segmentation: some may be sent later, in \
              several packets, or not at all"
                 .to_owned()
         }),
-        time_from: nic_stamps::time_from(options.stamps),
+        time_from: nic_stamps::time_from(options.on.stamps),
     }
 }
 

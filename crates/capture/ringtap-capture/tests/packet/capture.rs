@@ -6,8 +6,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-use ringtap_capture::packet::{self, PacketOptions};
 use ringtap_capture::source::ThreadedSource;
+use ringtap_capture::{InterfaceOptions, packet};
 use ringtap_pool::{
     distributor::{Distributor, ReaderOptions},
     format::Slot,
@@ -42,7 +42,7 @@ pub(crate) struct Capture {
 }
 
 impl Capture {
-    pub(crate) fn start(net: &Namespace, options: &PacketOptions) -> Self {
+    pub(crate) fn start(net: &Namespace, options: &InterfaceOptions) -> Self {
         Self::of(
             net.enter(|| packet::open(options))
                 .expect("the source opens"),
