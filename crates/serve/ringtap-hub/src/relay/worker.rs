@@ -29,18 +29,11 @@ use crate::group::Group;
 /// Most percent of a processor's time for wake-ups of no use by the reader.
 const WAKE_PERCENT: NonZeroU32 = NonZeroU32::new(5).unwrap();
 
-/// What the private reader knows of a source.
-#[derive(Clone, Default)]
-struct FollowedSource {
-    /// The source's horizon at the last look.
-    horizon_ns: u64,
-    ended: bool,
-}
-
 pub(super) struct Worker {
     receiver: Receiver,
     copier: Copier,
-    sources: Vec<FollowedSource>,
+    /// Each source's horizon at the last look.
+    horizons_ns: Vec<u64>,
     pub(super) counters: RelayCounters,
     /// A source cannot be read.
     is_broken: bool,
@@ -111,7 +104,7 @@ impl Worker {
             reader: ReaderStatus::default(),
         };
         let worker = Worker {
-            sources: vec![FollowedSource::default(); pools.len()],
+            horizons_ns: vec![0; pools.len()],
             copier: Copier::new(&receiver, pools),
             receiver,
             counters,
@@ -147,7 +140,10 @@ impl Worker {
             for pool in &mut self.copier.pools {
                 let _moved = pool.private.distributor.step();
             }
-            self.wake_reader();
+            self.copier.wake(|| self.reader.signal());
+            if self.counters.sources.iter().any(|(_, ended)| *ended) {
+                self.reader.signal();
+            }
         }
         // A reader that stopped within a batch published its counters when it left.
         self.publish(common);
@@ -228,44 +224,31 @@ impl Worker {
         Ok(true)
     }
 
-    /// Wakes the reader if it sleeps, and packets or the end wait for it.
-    fn wake_reader(&mut self) {
-        self.copier.wake(|| self.reader.signal());
-        if self.sources.iter().any(|source| source.ended) {
-            self.reader.signal();
-        }
-    }
-
     /// Gives the private readers the horizons and ends of their sources.
     fn follow_sources(&mut self) {
-        let pools = self.copier.pools.iter_mut();
-        for (at, (pool, source)) in pools.zip(&mut self.sources).enumerate() {
-            if pool.private.distributor.wants_horizon() {
+        let pools = self.copier.pools.iter_mut().zip(&mut self.horizons_ns);
+        for (at, (pool, last_ns)) in pools.enumerate() {
+            let private = &mut pool.private;
+            if private.distributor.wants_horizon() {
                 self.receiver.follow_horizons();
             }
+            // Everything up to it has been copied.
             if let Some(horizon_ns) = self.receiver.take_horizon_ns(at) {
-                source.pass_horizon(pool, horizon_ns, &self.hub);
+                if private.distributor.step().is_ok() {
+                    private.distributor.set_horizon(horizon_ns);
+                }
+                // The hub sleeps, and the private reader may wait for a later one.
+                if horizon_ns > 0 && horizon_ns == *last_ns {
+                    self.hub.signal();
+                }
+                *last_ns = horizon_ns;
             }
-            if !source.ended && (self.is_broken || self.receiver.has_ended(at)) {
-                source.ended = true;
-                self.counters.sources[at].1 = true;
-                pool.private.end();
+            let ended = &mut self.counters.sources[at].1;
+            if !*ended && (self.is_broken || self.receiver.has_ended(at)) {
+                *ended = true;
+                private.end();
                 self.reader.signal();
             }
         }
-    }
-}
-
-impl FollowedSource {
-    /// Gives the private reader the source's horizon: everything up to it has been copied.
-    fn pass_horizon(&mut self, pool: &mut CopyPool, horizon_ns: u64, hub: &ReaderDoorbell) {
-        if pool.private.distributor.step().is_ok() {
-            pool.private.distributor.set_horizon(horizon_ns);
-        }
-        // The hub sleeps, and the private reader may wait for a later one.
-        if horizon_ns > 0 && horizon_ns == self.horizon_ns {
-            hub.signal();
-        }
-        self.horizon_ns = horizon_ns;
     }
 }
