@@ -188,10 +188,11 @@ impl Term {
         ptr::from_ref((self.field)(&mut counters)).addr() - start
     }
 
-    /// The losses that can happen here.
-    pub fn losses_of(scope: Scope) -> impl Iterator<Item = &'static Term> {
-        let is_loss = move |term: &&Term| term.reason().is_some() && term.scopes.contains(&scope);
-        TERMS.iter().filter(is_loss)
+    /// The losses that can happen in one of these.
+    pub fn losses_of(scopes: &[Scope]) -> impl Iterator<Item = &'static Term> {
+        let is_here = |term: &&Term| term.scopes.iter().any(|scope| scopes.contains(scope));
+        let losses = TERMS.iter().filter(|term| term.reason().is_some());
+        losses.filter(is_here)
     }
 }
 

@@ -56,6 +56,22 @@ pub struct Counts {
     pub dropped: Dropped,
 }
 
+impl Counts {
+    /// The account of the whole source.
+    #[must_use]
+    pub fn total(&self) -> Counters {
+        let mut total = Counters {
+            offered: self.dropped.total(),
+            dropped: self.dropped,
+            ..Counters::default()
+        };
+        for lane in &self.lanes {
+            total += *lane;
+        }
+        total
+    }
+}
+
 /// Whether a lane captures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pause {

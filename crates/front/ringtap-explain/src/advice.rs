@@ -5,7 +5,7 @@ use ringtap_device::{DeviceSpec, Kind};
 use ringtap_filter::Balance;
 use ringtap_ipc::protocol::{Delivery, Division, GroupStatus, ReaderStatus, SourceStatus};
 
-use crate::change::total;
+use crate::change::account;
 use crate::finding::{Finding, name_of};
 use crate::sentences::pauses;
 use crate::text::{bytes, grouped, percent, share};
@@ -155,8 +155,12 @@ fn pool_full(source: &SourceStatus, furthest_behind: Option<(&ReaderStatus, bool
             marks.unwrap_or_default()
         ));
     }
-    let lost = total(source).counts.pool_full;
-    let most = source.lanes.iter().map(|lane| lane.counts.pool_full).max();
+    let lost = account(source).dropped.pool_full;
+    let most = source
+        .lanes
+        .iter()
+        .map(|lane| lane.counters.dropped.pool_full)
+        .max();
     if source.lanes.len() > 1 && most.is_some_and(|most| share(most, lost) > 0.8) {
         advice.push(
             "One lane, which has only its own chunks, lost nearly all of them: spread packets \
@@ -207,8 +211,11 @@ fn overrun(reader: &ReaderStatus, group: Option<&GroupStatus>, is_stopped: bool)
         },
     });
     let filtered = share(
-        reader.filtered,
-        reader.delivered.saturating_add(reader.filtered),
+        reader.counters.filtered,
+        reader
+            .counters
+            .delivered
+            .saturating_add(reader.counters.filtered),
     );
     advice.push(match reader.not_in_source {
         Some(_) if filtered > 0.5 => format!(

@@ -10,6 +10,8 @@ use ringtap_ipc::protocol::{
     BridgeStatus, DepartedStatus, GroupStatus, HubStatus, LaneStatus, ReaderStatus, SourceStatus,
 };
 
+use ringtap_pool::counters::{Counters, Scope, Term};
+
 use crate::text::as_f64;
 
 /// Two snapshots of one hub; the first may be missing.
@@ -75,7 +77,7 @@ impl<'a> StatusChange<'a> {
             (one.uid, &one.group, &one.name) == (now.uid, &now.group, &now.name)
         };
         let found = self.before?.departed.iter().find(same);
-        Some(found.map_or(0, |one| one.overrun))
+        Some(found.map_or(0, |one| one.counters.dropped.overrun))
     }
 
     /// Growth of a counter per second; `None` if the first snapshot does not have it.
@@ -84,47 +86,23 @@ impl<'a> StatusChange<'a> {
     }
 }
 
-/// Reads a loss counter.
-pub type LossCounter<T> = fn(&T) -> u64;
-
-/// The losses of a source, by reason.
-pub const SOURCE_LOSSES: [(&str, LossCounter<SourceStatus>); 3] = [
-    ("nic", |source| source.nic),
-    ("kernel", |source| {
-        let of_lanes = total(source).counts.kernel;
-        source.kernel.saturating_add(of_lanes)
-    }),
-    ("pool_full", |source| total(source).counts.pool_full),
-];
-
-/// The losses of one way of a bridge, by reason.
-pub const BRIDGE_LOSSES: [(&str, LossCounter<BridgeStatus>); 3] = [
-    ("nic", |bridge| bridge.nic),
-    ("kernel", |bridge| bridge.kernel),
-    ("no_verdict", |bridge| bridge.no_verdict),
-];
-
-/// All losses of a source.
-pub fn lost(source: &SourceStatus) -> u64 {
-    let losses = SOURCE_LOSSES.iter();
-    sum(losses.map(|(_, counter)| counter(source)))
+/// The account of a source: its lanes', and what was lost before them.
+pub fn account(source: &SourceStatus) -> Counters {
+    source.counts().total()
 }
 
-/// The sums of the counters of a source's lanes.
-pub fn total(source: &SourceStatus) -> LaneStatus {
-    let mut total = LaneStatus::default();
+/// The losses that a source can have.
+pub fn source_losses() -> impl Iterator<Item = &'static Term> {
+    Term::losses_of(&[Scope::Source, Scope::Lane])
+}
+
+/// A source as one lane, with its [account](account()).
+pub fn whole(source: &SourceStatus) -> LaneStatus {
+    let mut total = LaneStatus {
+        counters: account(source),
+        ..LaneStatus::default()
+    };
     for lane in &source.lanes {
-        let (all, one) = (&mut total.counts, &lane.counts);
-        for (all, one) in [
-            (&mut all.offered, one.offered),
-            (&mut all.captured, one.captured),
-            (&mut all.bytes, one.bytes),
-            (&mut all.filtered, one.filtered),
-            (&mut all.pool_full, one.pool_full),
-            (&mut all.kernel, one.kernel),
-        ] {
-            *all = all.saturating_add(one);
-        }
         total.chunks = total.chunks.saturating_add(lane.chunks);
         total.chunks_in_use = total.chunks_in_use.saturating_add(lane.chunks_in_use);
     }
@@ -146,7 +124,10 @@ mod tests {
             time_ns: seconds * 1_000_000_000,
             readers: vec![ReaderStatus {
                 reader: 7,
-                delivered: taken,
+                counters: Counters {
+                    delivered: taken,
+                    ..Counters::default()
+                },
                 ..ReaderStatus::default()
             }],
             ..HubStatus::default()
@@ -157,7 +138,7 @@ mod tests {
     fn a_rate_is_growth_over_the_time_between_the_snapshots() {
         let (before, now) = (hub(1, 10, 100), hub(1, 14, 500));
         let change = StatusChange::between(Some(&before), &now);
-        let then = change.reader(7).map(|reader| reader.delivered);
+        let then = change.reader(7).map(|reader| reader.counters.delivered);
         assert_eq!(change.per_second(then, 500), Some(100.0));
         assert_eq!(change.per_second(None, 500), None);
     }

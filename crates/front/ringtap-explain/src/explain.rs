@@ -11,7 +11,9 @@ use ringtap_ipc::protocol::{
     BridgeStatus, GroupStatus, HubStatus, ReaderStatus, SourceState, SourceStatus,
 };
 
-use crate::change::{BRIDGE_LOSSES, LossCounter, SOURCE_LOSSES, StatusChange, sum, total};
+use ringtap_pool::counters::{Counters, Scope, Term};
+
+use crate::change::{StatusChange, account, sum};
 use crate::finding::{Finding, Loss};
 
 /// Finds losses and faults of a hub, the worst first. Without an earlier status there are no present rates.
@@ -39,6 +41,14 @@ pub fn explain(
     findings
 }
 
+/// Packets that a reader was to get.
+fn taken(reader: &Counters) -> u64 {
+    sum([reader.delivered, reader.filtered, reader.dropped.overrun])
+}
+
+/// Reads a loss counter.
+type LossCounter = fn(&SourceStatus) -> u64;
+
 struct Case<'a> {
     change: StatusChange<'a>,
     is_stopped: &'a dyn Fn(i32) -> bool,
@@ -47,15 +57,20 @@ struct Case<'a> {
 impl Case<'_> {
     fn source(&self, at: usize, status: &SourceStatus) -> Vec<Finding> {
         let before = self.change.source(at);
-        let offered = total(status).counts.offered;
+        // On the lanes.
+        let offered = account(status)
+            .offered
+            .saturating_sub(status.dropped.total());
         let source = Box::new(status.clone());
         let started = self.change.now.started_ns;
-        let loss = |counter: LossCounter<SourceStatus>, of| {
+        let loss = |counter: LossCounter, of| {
             self.loss((before.map(counter), counter(status)), of, started)
         };
-        let [(_, nic), (_, kernel), (_, pool_full)] = SOURCE_LOSSES;
+        let nic: LossCounter = |source| account(source).dropped.nic;
+        let kernel: LossCounter = |source| account(source).dropped.kernel;
+        let pool_full: LossCounter = |source| account(source).dropped.pool_full;
         let mut findings = Vec::new();
-        if let Some(loss) = loss(nic, offered.saturating_add(status.nic)) {
+        if let Some(loss) = loss(nic, offered.saturating_add(status.dropped.nic)) {
             let source = source.clone();
             findings.push(Finding::Nic { source, loss });
         }
@@ -99,9 +114,11 @@ impl Case<'_> {
     fn bridge(&self, bridge: &BridgeStatus) -> Vec<Finding> {
         let before = self.change.bridge(&bridge.way);
         let started = self.change.now.started_ns;
-        let losses = BRIDGE_LOSSES.into_iter().filter_map(|(reason, counter)| {
+        let losses = Term::losses_of(&[Scope::Bridge]).filter_map(|term| {
+            let counter = |bridge: &BridgeStatus| term.count(&bridge.counters);
             let counters = (before.map(counter), counter(bridge));
-            let loss = self.loss(counters, bridge.offered, started)?;
+            let loss = self.loss(counters, bridge.counters.offered, started)?;
+            let reason = term.reason()?;
             let bridge = Box::new(bridge.clone());
             Some(Finding::Bridge {
                 bridge,
@@ -130,8 +147,11 @@ impl Case<'_> {
 
     fn slow(&self, reader: &ReaderStatus) -> Option<Finding> {
         let before = self.change.reader(reader.reader);
-        let counters = (before.map(|before| before.overrun), reader.overrun);
-        let whole = sum([reader.delivered, reader.filtered, reader.overrun]);
+        let counters = (
+            before.map(|before| before.counters.dropped.overrun),
+            reader.counters.dropped.overrun,
+        );
+        let whole = taken(&reader.counters);
         let loss = self.loss(counters, whole, reader.attached_ns)?;
         // The hub checks for losses when a client asks, so the first client's time is meaningless.
         let last = reader.last_loss_ns;
@@ -140,7 +160,8 @@ impl Case<'_> {
         let mut groups = self.change.now.groups.iter();
         let group = groups.find(|group| group.name == reader.group);
         let is_stopped = (self.is_stopped)(reader.pid);
-        let is_hub_late = !is_stopped && reader.overrun_in_bursts > reader.overrun / 2;
+        let is_hub_late =
+            !is_stopped && reader.overrun_in_bursts > reader.counters.dropped.overrun / 2;
         let waits = self.change.now.sources.iter();
         let longest = waits.map(|source| source.longest_wait_ms).max();
         Some(Finding::Overrun {
@@ -159,14 +180,17 @@ impl Case<'_> {
     fn departed(&self) -> Vec<Finding> {
         let started = self.change.now.started_ns;
         let named = self.change.now.departed.iter().filter_map(|one| {
-            let counters = (self.change.departed_reader(one), one.overrun);
-            let whole = sum([one.delivered, one.filtered, one.overrun]);
+            let counters = (
+                self.change.departed_reader(one),
+                one.counters.dropped.overrun,
+            );
+            let whole = taken(&one.counters);
             let loss = self.loss(counters, whole, started)?;
             let readers = Some(Box::new(one.clone()));
             Some(Finding::Departed { readers, loss })
         });
         let forgotten = |hub: &HubStatus| {
-            let named = hub.departed.iter().map(|one| one.overrun);
+            let named = hub.departed.iter().map(|one| one.counters.dropped.overrun);
             hub.departed_overrun.saturating_sub(sum(named))
         };
         let counters = (

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The answer of `ringtap why`: a verdict, all findings, and the equations that were checked.
 
+use ringtap_pool::counters::{Dropped, Scope, TERMS};
+use ringtap_pool::source::Counts;
 use std::fs;
 use std::thread;
 use std::time::Duration;
@@ -10,7 +12,6 @@ use ringtap_ipc::protocol::{HubStatus, SourceStatus};
 use rustix::net::sockopt::socket_peercred;
 use serde::Serialize;
 
-use crate::change::total;
 use crate::explain::explain;
 use crate::finding::Finding;
 use crate::text::{ago, grouped};
@@ -136,26 +137,29 @@ fn equation(source: &SourceStatus) -> String {
         1 => "one lane".to_owned(),
         lanes => format!("each of {lanes} lanes"),
     };
-    let sum = total(source).counts;
-    let numbers = [
-        sum.offered,
-        sum.captured,
-        sum.filtered,
-        sum.pool_full,
-        sum.kernel,
-    ];
-    let [offered, captured, filtered, pool_full, kernel] = numbers.map(grouped);
+    let lanes_alone = Counts {
+        dropped: Dropped::default(),
+        ..source.counts()
+    };
+    let sum = lanes_alone.total();
+    let terms = TERMS
+        .iter()
+        .filter(|term| term.scopes.contains(&Scope::Lane));
+    let terms = terms.map(|term| (term.name, grouped(term.count(&sum))));
+    let (names, numbers): (Vec<_>, Vec<_>) = terms.unzip();
     let holds = if source.balanced {
         "holds"
     } else {
         "DOES NOT HOLD"
     };
     format!(
-        "Checked for {}, on {lanes}: offered = captured + filtered + pool_full + kernel {holds}: \
-         {offered} = {captured} + {filtered} + {pool_full} + {kernel}; before that the card lost {}{}.",
+        "Checked for {}, on {lanes}: offered = {} {holds}: {} = {}; before that the card lost {}{}.",
         source.device,
-        grouped(source.nic),
-        match source.kernel {
+        names.join(" + "),
+        grouped(sum.offered),
+        numbers.join(" + "),
+        grouped(source.dropped.nic),
+        match source.dropped.kernel {
             0 => String::new(),
             kernel => format!(" and the kernel {}", grouped(kernel)),
         }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A hub's counters in OpenMetrics' text format; `docs/counters.md` promises the names.
 
+use ringtap_pool::counters::{Scope, Term};
 use std::collections::HashMap;
 use std::fmt;
 
@@ -22,18 +23,17 @@ type Labels = Vec<(&'static str, String)>;
 /// unit, further label, description. Successive lines with one name are one metric.
 const METRICS: &str = "\
 lane   counter offered            ringtap_offered               packets - Packets that reached a lane.
-lane   counter captured           ringtap_captured              packets - Packets put into the pool.
-lane   counter bytes              ringtap_captured_wire         bytes   - Bytes at L2 of captured packets, without checksum.
+lane   counter delivered          ringtap_delivered             packets - Packets put into the pool.
+lane   counter bytes              ringtap_delivered_wire        bytes   - Bytes at L2 of these packets, without checksum.
 lane   counter filtered           ringtap_filtered              packets - Packets that no reader wanted.
+lane   counter shunted            ringtap_shunted               packets - Packets that flow rules withheld from every reader.
 lane   gauge   chunks             ringtap_chunks                -       - Chunks of a lane.
 lane   gauge   chunks_in_use      ringtap_chunks_in_use         -       - Chunks of a lane that are not free.
 lane   gauge   paused             ringtap_paused                -       - Whether capture of a lane waits for readers.
-source gauge   balanced           ringtap_source_balanced       -       - Whether offered = captured + filtered + lost on every lane.
+source gauge   balanced           ringtap_source_balanced       -       - Whether every lane's account balances.
 source gauge   pool_bytes         ringtap_pool                  bytes   - Memory of a source's pool.
-lane   counter pool_full          ringtap_lost                  packets reason=pool_full Packets lost before any reader, by reason; without a lane where none is known.
-lane   counter kernel             ringtap_lost                  packets reason=kernel
-source counter kernel             ringtap_lost                  packets reason=kernel
-source counter nic                ringtap_lost                  packets reason=nic
+lane   losses  dropped            ringtap_lost                  packets reason Packets lost before any reader, by reason; without a lane where none is known.
+source losses  dropped            ringtap_lost                  packets reason
 source gauge   up                 ringtap_source_up             -       - Whether a source still captures.
 source gauge   congestion/low_percent  ringtap_source_congestion_percent - mark=low Free chunks of a lane below which capture pauses, and from which it goes on.
 source gauge   congestion/high_percent ringtap_source_congestion_percent - mark=high
@@ -45,14 +45,13 @@ group  counter disordered_packets ringtap_group_disordered      packets - Packet
 bridge counter offered            ringtap_bridge_offered        packets - Packets that arrived at one interface of a bridge.
 bridge counter delivered          ringtap_bridge_delivered      packets - Packets that left by its other interface.
 bridge counter filtered           ringtap_bridge_filtered       packets - Packets that its filter or inline reader stopped.
-bridge counter nic                ringtap_bridge_lost           packets reason=nic Packets that a way of a bridge lost, by reason.
-bridge counter kernel             ringtap_bridge_lost           packets reason=kernel
-bridge counter no_verdict         ringtap_bridge_lost           packets reason=no_verdict
+bridge losses  dropped            ringtap_bridge_lost           packets reason Packets that a way of a bridge lost, by reason.
 reader counter delivered          ringtap_reader_delivered      packets - Packets that a reader took.
 reader counter filtered           ringtap_reader_filtered       packets - Packets that did not pass a reader's filter.
+reader counter shunted            ringtap_reader_shunted        packets - Packets that a flow rule of a reader withheld.
 reader counter other_members      ringtap_reader_other_members  packets - Packets for other members of a reader's group.
 reader counter bytes              ringtap_reader_delivered_wire bytes   - Bytes at L2 of the packets that a reader took, without checksum.
-reader counter overrun            ringtap_reader_lost           packets reason=overrun Packets that a reader lost, by reason.
+reader losses  dropped            ringtap_reader_lost           packets reason Packets that a reader lost, by reason; not those that its sources lost.
 reader gauge   unread             ringtap_reader_unread         packets - Packets in the pool that a reader has yet to read.
 reader counter helped_chunks      ringtap_reader_helped         chunks  - Chunks that a reader took for other members.
 reader gauge   lag_chunks         ringtap_reader_lag_chunks     -       - Chunks that a reader holds.
@@ -64,7 +63,7 @@ reader gauge   corrupt            ringtap_reader_corrupt        -       - Whethe
 reader gauge   impossible         ringtap_reader_impossible     -       - Whether a reader reported more packets than its sources captured.
 hub    counter departed_overrun   ringtap_departed_readers_lost packets reason=overrun Packets lost by readers that have left.
 name   counter delivered          ringtap_departed_reader_delivered packets - Packets that readers of this name took before they left.
-name   counter overrun            ringtap_departed_reader_lost  packets - Packets that readers of this name lost before they left.
+name   losses  dropped            ringtap_departed_reader_lost  packets reason Packets that readers of this name lost before they left.
 name   counter unread             ringtap_departed_reader_unread packets - Packets in the pool that readers of this name had not read when they left.";
 /// No unit, or no further label.
 const NONE: &str = "-";
@@ -117,7 +116,7 @@ impl Collector for HubMetrics {
             info.encode_family(&family)?.encode_info(&labels)?;
         }
         let parts = parts(&self.0);
-        let rows: Vec<_> = METRICS.lines().map(MetricRow::parse).collect();
+        let rows: Vec<_> = METRICS.lines().flat_map(MetricRow::parse).collect();
         let same = |a: &MetricRow<'_>, b: &MetricRow<'_>| (a.name, a.unit) == (b.name, b.unit);
         let mut metrics = rows.chunk_by(same);
         metrics.try_for_each(|metric| encode(&mut encoder, metric, &parts))
@@ -137,19 +136,33 @@ struct MetricRow<'a> {
 }
 
 impl<'a> MetricRow<'a> {
-    fn parse(line: &'a str) -> Self {
+    /// The row of a line; of a line of losses, one row for each reason that its part can count.
+    fn parse(line: &'a str) -> Vec<Self> {
         let mut words = line.split_whitespace();
         let [part, kind, field, name, unit, label] =
             std::array::from_fn(|_| words.next().unwrap_or_default());
-        MetricRow {
+        let help = words.collect::<Vec<_>>().join(" ");
+        let row = |field, label| MetricRow {
             part,
-            is_counter: kind == "counter",
-            field: format!("/{field}"),
+            is_counter: kind != "gauge",
+            field,
             name,
             unit,
-            label: label.split_once('='),
-            help: words.collect::<Vec<_>>().join(" "),
+            label,
+            help: help.clone(),
+        };
+        if kind != "losses" {
+            return vec![row(format!("/{field}"), label.split_once('='))];
         }
+        let scopes = match part {
+            "source" => [Scope::Source],
+            "lane" => [Scope::Lane],
+            "bridge" => [Scope::Bridge],
+            _ => [Scope::Reader],
+        };
+        let reasons = Term::losses_of(&scopes).filter_map(Term::reason);
+        let of_reason = |reason| row(format!("/{field}/{reason}"), Some((label, reason)));
+        reasons.map(of_reason).collect()
     }
 }
 

@@ -8,7 +8,7 @@ use std::collections::HashMap;
 
 use ringtap_ipc::protocol::HubStatus;
 
-use crate::change::lost;
+use crate::change::account;
 use crate::text::{as_f64, grouped};
 
 /// Time without a loss after which losing has stopped.
@@ -61,7 +61,12 @@ impl LossWatch {
         let mut lines = Vec::new();
         let sources = hub.sources.iter().enumerate().map(|(at, source)| {
             let name = source.device.clone();
-            (LossPlace::Source(at), None, name, lost(source))
+            (
+                LossPlace::Source(at),
+                None,
+                name,
+                account(source).dropped.total(),
+            )
         });
         let readers = hub.readers.iter().map(|reader| {
             let name = format!(
@@ -69,7 +74,12 @@ impl LossWatch {
                 reader.reader, reader.name, reader.group, reader.pid
             );
             let place = LossPlace::Reader(reader.reader);
-            (place, Some(reader.uid), name, reader.overrun)
+            (
+                place,
+                Some(reader.uid),
+                name,
+                reader.counters.dropped.overrun,
+            )
         });
         for (place, uid, name, packets) in sources.chain(readers) {
             let (now, text) = self.compare(place, packets, hub.time_ns, &name);
@@ -128,17 +138,11 @@ mod tests {
         HubStatus {
             time_ns: second * 1_000_000_000,
             sources: vec![SourceStatus {
-                device: "tap:eth0".into(),
-                nic,
-                ..SourceStatus::default()
-            }],
-            readers: vec![ReaderStatus {
+                device: "tap:eth0".into(),dropped: Dropped { nic: nic, ..Dropped::default() }, ..SourceStatus::default() }],
+            readers: vec![ReaderStatus {counters: Counters { dropped: Dropped { overrun: overrun, ..Dropped::default() }, ..Counters::default() },
                 reader: 3,
                 name: "ids".into(),
-                uid: 1000,
-                overrun,
-                ..ReaderStatus::default()
-            }],
+                uid: 1000, ..ReaderStatus::default() }],
             ..HubStatus::default()
         }
     }

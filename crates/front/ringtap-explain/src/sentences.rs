@@ -92,8 +92,8 @@ impl fmt::Display for Finding {
                  numbers are reduced to what is possible."
             ),
             Finding::NotInSource { reader, reason } => {
-                let all = sum([reader.delivered, reader.filtered]);
-                let part = percent(share(reader.filtered, all));
+                let all = sum([reader.counters.delivered, reader.counters.filtered]);
+                let part = percent(share(reader.counters.filtered, all));
                 write!(
                     f,
                     "{place} runs its filter itself, because the source cannot: {reason}. {part} of the packets \
@@ -147,8 +147,13 @@ fn lost(f: &mut fmt::Formatter<'_>, begin: &str, loss: &Loss, event: &str) -> fm
 
 /// Subject of a sentence about a full pool; names the lanes if only some had no free chunk.
 fn where_full(source: &SourceStatus) -> String {
-    let full = source.lanes.iter().filter(|lane| lane.counts.pool_full > 0);
-    let worst = full.clone().max_by_key(|lane| lane.counts.pool_full);
+    let full = source
+        .lanes
+        .iter()
+        .filter(|lane| lane.counters.dropped.pool_full > 0);
+    let worst = full
+        .clone()
+        .max_by_key(|lane| lane.counters.dropped.pool_full);
     match (source.lanes.len(), full.count(), worst) {
         (lanes, 1, Some(lane)) if lanes > 1 => {
             format!("lane {} had no free chunk and", lane.lane)

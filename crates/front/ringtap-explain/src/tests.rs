@@ -6,8 +6,8 @@ use ringtap_ipc::protocol::{
     ReaderStatus, SourceState, SourceStatus,
 };
 use ringtap_pool::congestion::Congestion;
+use ringtap_pool::counters::{Counters, Dropped};
 use ringtap_pool::distributor::Policy;
-use ringtap_pool::source::Counters;
 
 use crate::{Explanation, Finding};
 
@@ -17,9 +17,9 @@ const SECOND: u64 = 1_000_000_000;
 fn well() -> HubStatus {
     let lane = |lane| LaneStatus {
         lane,
-        counts: Counters {
+        counters: Counters {
             offered: 1_000,
-            captured: 900,
+            delivered: 900,
             filtered: 100,
             ..Counters::default()
         },
@@ -27,13 +27,16 @@ fn well() -> HubStatus {
         ..LaneStatus::default()
     };
     let reader = |reader, name: &str, group: &str| ReaderStatus {
+        counters: Counters {
+            delivered: 1_500,
+            filtered: 300,
+            ..Counters::default()
+        },
         reader,
         name: name.into(),
         group: group.into(),
         pid: 4_000 + i32::try_from(reader).unwrap(),
         attached_ns: 20 * SECOND,
-        delivered: 1_500,
-        filtered: 300,
         credit_chunks: 56,
         ..ReaderStatus::default()
     };
@@ -96,7 +99,7 @@ fn nothing_lost_is_said_with_the_equation_that_was_checked() {
         &answer,
         &[
             "Nothing was lost since the hub started 62 s ago (1970-01-01T00:00:10Z).",
-            "tap:eth0, on each of 2 lanes: offered = captured + filtered + pool_full + kernel holds",
+            "tap:eth0, on each of 2 lanes: offered = delivered + filtered + shunted + dropped.kernel + dropped.pool_full holds",
             "2,000 = 1,800 + 200 + 0 + 0",
         ],
     );
@@ -107,7 +110,7 @@ fn a_late_hub_is_named_and_not_the_reader() {
     let late = |overrun_in_bursts| {
         after(move |hub| {
             hub.sources[0].longest_wait_ms = 1_250;
-            hub.readers[0].overrun = 1_000;
+            hub.readers[0].counters.dropped.overrun = 1_000;
             hub.readers[0].overrun_in_bursts = overrun_in_bursts;
         })
     };
@@ -123,7 +126,7 @@ fn a_late_hub_is_named_and_not_the_reader() {
     says(&late(500), &["(group ids, process 4001) could not keep up"]);
     let full = after(|hub| {
         hub.sources[0].longest_wait_ms = 1_250;
-        hub.sources[0].lanes[0].counts.pool_full = 10;
+        hub.sources[0].lanes[0].counters.dropped.pool_full = 10;
     });
     says(
         &full,
@@ -133,7 +136,7 @@ fn a_late_hub_is_named_and_not_the_reader() {
 
 #[test]
 fn losses_of_the_card_name_the_interface_and_its_ring() {
-    let answer = after(|hub| hub.sources[0].nic = 500);
+    let answer = after(|hub| hub.sources[0].dropped.nic = 500);
     assert!(answer.is_bad);
     assert_eq!(answer.findings[0].loss().unwrap().share(), 0.2);
     says(
@@ -151,19 +154,19 @@ fn losses_of_the_card_name_the_interface_and_its_ring() {
 fn losses_of_the_kernel_are_those_of_lanes_and_of_none() {
     let answer = after(|hub| {
         hub.sources[0].device = "packet:eth0".into();
-        hub.sources[0].kernel = 5;
-        hub.sources[0].lanes[1].counts.kernel = 15;
+        hub.sources[0].dropped.kernel = 5;
+        hub.sources[0].lanes[1].counters.dropped.kernel = 15;
     });
     assert_eq!(answer.findings[0].lost_packets(), 20);
     says(&answer, &["the kernel lost 20 packets", "tap:eth0"]);
-    let tap = after(|hub| hub.sources[0].lanes[0].counts.kernel = 1);
+    let tap = after(|hub| hub.sources[0].lanes[0].counters.dropped.kernel = 1);
     says(&tap, &["the kernel lost 1 packet,", "bpftool net"]);
 }
 
 #[test]
 fn a_full_pool_names_its_size_and_who_is_furthest_behind() {
     let answer = after(|hub| {
-        hub.sources[0].lanes[1].counts.pool_full = 1_000;
+        hub.sources[0].lanes[1].counters.dropped.pool_full = 1_000;
         hub.sources[0].lanes[1].paused = true;
         hub.readers[1].lag_chunks = 40;
     });
@@ -185,7 +188,7 @@ fn a_pool_with_congestion_marks_names_them() {
         after(|hub| {
             hub.sources[0].congestion = congestion;
             hub.sources[0].lanes.iter_mut().for_each(|lane| {
-                lane.counts.pool_full = 500;
+                lane.counters.dropped.pool_full = 500;
                 lane.paused = true;
             });
         })
@@ -228,7 +231,7 @@ fn a_overrun_is_named_with_the_policy_of_its_group_and_its_credit() {
     for (policy, words) in cases {
         let answer = after(|hub| {
             hub.groups[0].policy = Policy::from_word(policy).unwrap();
-            hub.readers[0].overrun = 200;
+            hub.readers[0].counters.dropped.overrun = 200;
         });
         says(&answer, &[words]);
     }
@@ -268,7 +271,7 @@ fn a_group_that_offloads_says_how_much_went_to_which_member() {
 
 #[test]
 fn a_overrun_is_named_with_its_group_its_process_and_its_share() {
-    let answer = after(|hub| hub.readers[0].overrun = 200);
+    let answer = after(|hub| hub.readers[0].counters.dropped.overrun = 200);
     says(
         &answer,
         &[
@@ -285,11 +288,11 @@ fn a_overrun_is_named_with_its_group_its_process_and_its_share() {
 
 #[test]
 fn a_group_that_does_not_divide_packets_is_not_told_to_have_more_members() {
-    let answer = after(|hub| hub.readers[1].overrun = 200);
+    let answer = after(|hub| hub.readers[1].counters.dropped.overrun = 200);
     says(&answer, &["Group rec gives every packet to each member"]);
     let full = after(|hub| {
         hub.groups[0].members = 4;
-        hub.readers[0].overrun = 1;
+        hub.readers[0].counters.dropped.overrun = 1;
     });
     says(&full, &["Allow more `members` in group ids"]);
 }
@@ -298,7 +301,7 @@ fn a_group_that_does_not_divide_packets_is_not_told_to_have_more_members() {
 fn a_stopped_reader_is_recognised() {
     let mut now = well();
     now.time_ns += SECOND;
-    now.readers[1].overrun = 9;
+    now.readers[1].counters.dropped.overrun = 9;
     let answer = Explanation::new(Some(&well()), &now, &|pid| pid == 4_002);
     says(
         &answer,
@@ -312,7 +315,7 @@ fn a_stopped_reader_is_recognised() {
 fn a_reader_with_a_pool_of_its_own_is_told_of_that_pool() {
     let answer = after(|hub| {
         hub.readers[0].delivery = Delivery::Private;
-        hub.readers[0].overrun = 200;
+        hub.readers[0].counters.dropped.overrun = 200;
     });
     says(
         &answer,
@@ -325,7 +328,7 @@ fn a_reader_with_a_pool_of_its_own_is_told_of_that_pool() {
 
 #[test]
 fn what_is_over_is_told_from_what_goes_on() {
-    let answer = always(|hub| hub.readers[0].overrun = 200);
+    let answer = always(|hub| hub.readers[0].counters.dropped.overrun = 200);
     assert!(answer.is_bad);
     says(&answer, &["No loss in the last 2 s."]);
     assert_eq!(answer.findings[0].loss().unwrap().per_second, Some(0.0));
@@ -335,7 +338,7 @@ fn what_is_over_is_told_from_what_goes_on() {
 fn the_last_loss_has_its_time_if_somebody_looked_then() {
     let with = |last_loss_ns| {
         let lost = always(|hub| {
-            hub.readers[0].overrun = 200;
+            hub.readers[0].counters.dropped.overrun = 200;
             hub.readers[0].last_loss_ns = last_loss_ns;
         });
         lost.sentences().join("\n")
@@ -355,7 +358,7 @@ fn a_reader_that_came_between_the_snapshots_has_no_rate() {
     before.readers.pop();
     let mut now = well();
     now.time_ns += SECOND;
-    now.readers[1].overrun = 7;
+    now.readers[1].counters.dropped.overrun = 7;
     let answer = Explanation::new(Some(&before), &now, &|_| false);
     assert_eq!(answer.findings[0].loss().unwrap().per_second, None);
     says(&answer, &["process 4002) could not keep up"]);
@@ -366,11 +369,17 @@ fn losses_of_readers_that_left_are_not_forgotten() {
     let answer = always(|hub| {
         hub.departed_overrun = 1_234;
         hub.departed.push(DepartedStatus {
+            counters: Counters {
+                delivered: 800,
+                dropped: Dropped {
+                    overrun: 200,
+                    ..Dropped::default()
+                },
+                ..Counters::default()
+            },
             name: "recorder".into(),
             group: "rec".into(),
             readers: 2,
-            delivered: 800,
-            overrun: 200,
             left_ns: hub.time_ns - 9_000_000_000,
             ..DepartedStatus::default()
         });
@@ -390,10 +399,16 @@ fn losses_of_readers_that_left_are_not_forgotten() {
 fn losses_of_a_bridge_are_losses() {
     let answer = after(|hub| {
         hub.bridges.push(BridgeStatus {
+            counters: Counters {
+                offered: 1_000,
+                delivered: 899,
+                dropped: Dropped {
+                    kernel: 101,
+                    ..Dropped::default()
+                },
+                ..Counters::default()
+            },
             way: "eth0>eth1".into(),
-            offered: 1_000,
-            delivered: 899,
-            kernel: 101,
             ..BridgeStatus::default()
         });
     });
@@ -455,9 +470,9 @@ fn counters_that_do_not_add_up_are_to_be_reported() {
 #[test]
 fn the_worst_loss_comes_first() {
     let answer = after(|hub| {
-        hub.sources[0].nic = 5;
-        hub.readers[0].overrun = 50;
-        hub.readers[1].overrun = 500;
+        hub.sources[0].dropped.nic = 5;
+        hub.readers[0].counters.dropped.overrun = 50;
+        hub.readers[1].counters.dropped.overrun = 500;
     });
     let lost: Vec<_> = answer
         .findings
@@ -476,21 +491,27 @@ fn a_hub_with_any_numbers_is_explained_without_a_wrong_sum() {
     let answer = always(|hub| {
         hub.readers[0].impossible = true;
         for lane in &mut hub.sources[0].lanes {
-            lane.counts.offered = u64::MAX;
-            lane.counts.kernel = u64::MAX;
+            lane.counters.offered = u64::MAX;
+            lane.counters.dropped.kernel = u64::MAX;
             lane.chunks = u32::MAX;
         }
-        hub.sources[0].nic = u64::MAX;
-        hub.sources[0].kernel = u64::MAX;
+        hub.sources[0].dropped.nic = u64::MAX;
+        hub.sources[0].dropped.kernel = u64::MAX;
         for reader in &mut hub.readers {
-            reader.delivered = u64::MAX;
-            reader.filtered = u64::MAX;
-            reader.overrun = u64::MAX;
+            reader.counters.delivered = u64::MAX;
+            reader.counters.filtered = u64::MAX;
+            reader.counters.dropped.overrun = u64::MAX;
             reader.not_in_source = Some("it loops".into());
         }
         let departed = DepartedStatus {
-            delivered: u64::MAX,
-            overrun: u64::MAX,
+            counters: Counters {
+                delivered: u64::MAX,
+                dropped: Dropped {
+                    overrun: u64::MAX,
+                    ..Dropped::default()
+                },
+                ..Counters::default()
+            },
             readers: 1,
             ..DepartedStatus::default()
         };
@@ -526,7 +547,7 @@ fn a_partial_status_says_so() {
 
 #[test]
 fn json_has_the_promised_names() {
-    let answer = after(|hub| hub.sources[0].nic = 500);
+    let answer = after(|hub| hub.sources[0].dropped.nic = 500);
     let json = serde_json::to_value(&answer).unwrap();
     let names = |value: &serde_json::Value| {
         let names: Vec<_> = value.as_object().unwrap().keys().cloned().collect();

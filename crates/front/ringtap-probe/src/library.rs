@@ -23,5 +23,5 @@ pub use host::serve;
 pub(crate) use messages::SlotMessage;
 pub use messages::{LONGEST_PAUSE, LibraryPlan, ProcessSetup};
 pub use process::run;
-pub use running::{LibraryError, LibraryHost, group};
+pub use running::{LibraryError, LibraryHost};
 pub(crate) use running::{LibraryLedgers, RunningLibraries, group};

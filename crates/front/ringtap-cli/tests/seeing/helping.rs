@@ -96,7 +96,7 @@ fn help_between_members_is_told_by_status_why_and_the_metrics() {
             group(&status, "chunks").offloaded_packets,
         ),
         (
-            r#"ringtap_captured_wire_bytes_total{source="sim:20kpps?chunks=64&packets=16&flows=200&queues=2",lane="1"}"#,
+            r#"ringtap_delivered_wire_bytes_total{source="sim:20kpps?chunks=64&packets=16&flows=200&queues=2",lane="1"}"#,
             status.sources[0].lanes[1].counts.bytes,
         ),
     ];

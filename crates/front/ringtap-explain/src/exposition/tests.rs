@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The metrics of a hub with every kind of part.
 
+use ringtap_pool::counters::{Counters, Dropped};
 use std::collections::HashSet;
 
 use ringtap_ipc::protocol::{
@@ -8,7 +9,6 @@ use ringtap_ipc::protocol::{
 };
 use ringtap_pool::congestion::Congestion;
 use ringtap_pool::distributor::Policy;
-use ringtap_pool::source::LaneCounts;
 
 use super::*;
 
@@ -16,13 +16,17 @@ use super::*;
 fn hub() -> HubStatus {
     let lane = |lane| LaneStatus {
         lane,
-        counts: LaneCounts {
+        counters: Counters {
             offered: 100,
-            captured: 80,
+            delivered: 80,
             bytes: 8000,
             filtered: 10,
-            pool_full: 7,
-            kernel: 3,
+            dropped: Dropped {
+                pool_full: 7,
+                kernel: 3,
+                ..Dropped::default()
+            },
+            ..Counters::default()
         },
         chunks: 64,
         chunks_in_use: 5,
@@ -32,25 +36,34 @@ fn hub() -> HubStatus {
         device: "tap:eth0".into(),
         state: SourceState::Paused,
         pool_bytes: 4096,
-        nic: 11,
-        kernel: 2,
         lanes: vec![lane(0), lane(1)],
         balanced: true,
         congestion: Some(Congestion {
             low_percent: 10,
             high_percent: 30,
         }),
+        dropped: Dropped {
+            nic: 11,
+            kernel: 2,
+            ..Dropped::default()
+        },
         ..SourceStatus::default()
     };
     let reader = |reader| ReaderStatus {
+        counters: Counters {
+            delivered: 60,
+            filtered: 4,
+            other_members: 5,
+            bytes: 6000,
+            dropped: Dropped {
+                overrun: 9,
+                ..Dropped::default()
+            },
+            ..Counters::default()
+        },
         reader,
         name: "a \"b\"\\c\nd".into(),
         group: "ids".into(),
-        delivered: 60,
-        filtered: 4,
-        other_members: 5,
-        bytes: 6000,
-        overrun: 9,
         lag_chunks: 3,
         lag_ms: 1500,
         credit_chunks: 56,
@@ -78,11 +91,17 @@ fn hub() -> HubStatus {
         readers: vec![reader(1), reader(2)],
         departed_overrun: 13,
         departed: vec![DepartedStatus {
+            counters: Counters {
+                delivered: 40,
+                dropped: Dropped {
+                    overrun: 13,
+                    ..Dropped::default()
+                },
+                ..Counters::default()
+            },
             name: "old".into(),
             group: "ids".into(),
             uid: 7,
-            delivered: 40,
-            overrun: 13,
             unread: 6,
             ..DepartedStatus::default()
         }],
@@ -107,12 +126,15 @@ fn every_metric_of_the_table_has_its_field() {
     };
     let parts = parts(&hub);
     for line in METRICS.lines() {
-        let row = MetricRow::parse(line);
-        let part = parts.iter().find(|part| part.name == row.part);
-        let field = part.and_then(|part| part.fields.pointer(&row.field));
-        assert!(field.is_some(), "{line}");
+        let rows = MetricRow::parse(line);
+        assert!(!rows.is_empty(), "{line}");
+        for row in rows {
+            let part = parts.iter().find(|part| part.name == row.part);
+            let field = part.and_then(|part| part.fields.pointer(&row.field));
+            assert!(field.is_some(), "{line}");
+        }
         let kind = line.split_whitespace().nth(1);
-        assert!(matches!(kind, Some("counter" | "gauge")), "{line}");
+        assert!(matches!(kind, Some("counter" | "losses" | "gauge")), "{line}");
     }
 }
 
@@ -124,7 +146,7 @@ fn every_counter_has_its_line() {
         r#"ringtap_hub_info{version="0.2.0",pid="7"} 1"#.to_owned(),
         "ringtap_start_time_seconds 1.5".to_owned(),
         r#"ringtap_offered_packets_total{source="tap:eth0",lane="1"} 100"#.to_owned(),
-        r#"ringtap_captured_packets_total{source="tap:eth0",lane="0"} 80"#.to_owned(),
+        r#"ringtap_delivered_packets_total{source="tap:eth0",lane="0"} 80"#.to_owned(),
         r#"ringtap_filtered_packets_total{source="tap:eth0",lane="0"} 10"#.to_owned(),
         r#"ringtap_lost_packets_total{source="tap:eth0",lane="0",reason="pool_full"} 7"#.to_owned(),
         r#"ringtap_lost_packets_total{source="tap:eth0",lane="0",reason="kernel"} 3"#.to_owned(),
@@ -137,7 +159,7 @@ fn every_counter_has_its_line() {
         r#"ringtap_source_balanced{source="tap:eth0"} 1"#.to_owned(),
         r#"ringtap_pool_bytes{source="tap:eth0"} 4096"#.to_owned(),
         r#"ringtap_group_members{group="ids"} 2"#.to_owned(),
-        r#"ringtap_captured_wire_bytes_total{source="tap:eth0",lane="1"} 8000"#.to_owned(),
+        r#"ringtap_delivered_wire_bytes_total{source="tap:eth0",lane="1"} 8000"#.to_owned(),
         r#"ringtap_source_congestion_percent{source="tap:eth0",mark="low"} 10"#.to_owned(),
         r#"ringtap_source_congestion_percent{source="tap:eth0#2",mark="high"} 30"#.to_owned(),
         r#"ringtap_group_info{balance="lanes",delivery="shared",policy="sample:10",group="ids"} 1"#
@@ -161,7 +183,7 @@ fn every_counter_has_its_line() {
             r#"ringtap_reader_lost_packets_total{{group="ids",reader="2",{name},reason="overrun"}} 9"#
         ),
         r#"ringtap_departed_readers_lost_packets_total{reason="overrun"} 13"#.to_owned(),
-        r#"ringtap_departed_reader_lost_packets_total{group="ids",name="old",uid="7"} 13"#
+        r#"ringtap_departed_reader_lost_packets_total{group="ids",name="old",uid="7",reason="overrun"} 13"#
             .to_owned(),
         format!(r#"ringtap_reader_lag_chunks{{group="ids",reader="1",{name}}} 3"#),
         format!(r#"ringtap_reader_credit_chunks{{group="ids",reader="1",{name}}} 56"#),

@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The table of losses by reason, and the faults below it.
 
+use ringtap_ipc::protocol::{BridgeStatus, ReaderStatus, SourceStatus};
+use ringtap_pool::counters::{Scope, Term};
+
 use super::cells::{Column, StatusTable, TableCell, loss_emphasis, plain, rate};
-use crate::change::{BRIDGE_LOSSES, SOURCE_LOSSES, StatusChange};
+use crate::change::{StatusChange, account, source_losses};
 use crate::text::grouped;
 
 const COLUMNS: [Column; 3] = [
@@ -32,25 +35,27 @@ impl LossRow {
 
 /// The losses other than 0, the fastest-growing first.
 pub fn losses(change: StatusChange<'_>) -> StatusTable {
-    let loss = |place: &str, reason, before, packets| LossRow {
+    let loss = |place: &str, term: &Term, before, packets| LossRow {
         place: place.to_owned(),
-        reason,
+        reason: term.reason().unwrap_or_default(),
         packets,
         rate: change.per_second(before, packets),
     };
     let mut losses = Vec::new();
     for (at, source) in change.now.sources.iter().enumerate() {
-        for (reason, counter) in SOURCE_LOSSES {
+        for term in source_losses() {
+            let counter = |source: &SourceStatus| term.count(&account(source));
             let before = change.source(at).map(counter);
-            losses.push(loss(&source.device, reason, before, counter(source)));
+            losses.push(loss(&source.device, term, before, counter(source)));
         }
     }
     for bridge in &change.now.bridges {
         let before = change.bridge(&bridge.way);
-        for (reason, counter) in BRIDGE_LOSSES {
+        for term in Term::losses_of(&[Scope::Bridge]) {
+            let counter = |bridge: &BridgeStatus| term.count(&bridge.counters);
             losses.push(loss(
                 &bridge.way,
-                reason,
+                term,
                 before.map(counter),
                 counter(bridge),
             ));
@@ -59,12 +64,17 @@ pub fn losses(change: StatusChange<'_>) -> StatusTable {
     for reader in &change.now.readers {
         let place = format!("reader {} {}", reader.reader, reader.name);
         let before = change.reader(reader.reader);
-        let before = before.map(|before| before.overrun);
-        losses.push(loss(&place, "overrun", before, reader.overrun));
+        // A reader's other losses are those of its sources.
+        for term in Term::losses_of(&[Scope::Reader]) {
+            let counter = |reader: &ReaderStatus| term.count(&reader.counters);
+            losses.push(loss(&place, term, before.map(counter), counter(reader)));
+        }
     }
     let before = change.before.map(|before| before.departed_overrun);
     let now = change.now.departed_overrun;
-    losses.push(loss("readers that left", "overrun", before, now));
+    let departed =
+        Term::losses_of(&[Scope::Reader]).map(|term| loss("readers that left", term, before, now));
+    losses.extend(departed);
     losses.retain(|loss| loss.packets > 0);
     losses.sort_by(|a, b| {
         let rates = b.rate.unwrap_or(0.0).total_cmp(&a.rate.unwrap_or(0.0));

@@ -93,10 +93,10 @@ fn compare(
     let rate = |reader: &_, counter| per_second(change, reader, counter).unwrap_or(0.0);
     let key = |reader: &ReaderStatus| match order {
         ReaderOrder::Loss => (
-            rate(reader, |reader| reader.overrun),
-            as_f64(reader.overrun),
+            rate(reader, |reader| reader.counters.dropped.overrun),
+            as_f64(reader.counters.dropped.overrun),
         ),
-        ReaderOrder::Rate => (rate(reader, |reader| reader.delivered), 0.0),
+        ReaderOrder::Rate => (rate(reader, |reader| reader.counters.delivered), 0.0),
         ReaderOrder::Lag => (reader.lag_chunks.into(), as_f64(reader.lag_ms)),
         ReaderOrder::Name => (0.0, 0.0),
     };
@@ -115,9 +115,9 @@ fn compare(
 
 fn row(change: StatusChange<'_>, reader: &ReaderStatus, lanes: u64) -> Vec<TableCell> {
     let per_second = |counter| per_second(change, reader, counter);
-    let lost_rate = per_second(|reader| reader.overrun);
-    let lost = loss_emphasis(reader.overrun, lost_rate);
-    let bits = per_second(|reader| reader.bytes).map(|bytes| bytes * 8.0);
+    let lost_rate = per_second(|reader| reader.counters.dropped.overrun);
+    let lost = loss_emphasis(reader.counters.dropped.overrun, lost_rate);
+    let bits = per_second(|reader| reader.counters.bytes).map(|bytes| bytes * 8.0);
     let held = u64::from(reader.lag_chunks);
     let credit = u64::from(reader.credit_chunks).saturating_mul(lanes);
     let late = if held > 0 && held * 100 >= credit.saturating_mul(NEARLY_LATE) {
@@ -133,13 +133,13 @@ fn row(change: StatusChange<'_>, reader: &ReaderStatus, lanes: u64) -> Vec<Table
     vec![
         (reader.name.clone(), broken),
         (rate(lost_rate), lost),
-        (short(reader.overrun), lost),
-        plain(rate(per_second(|reader| reader.delivered))),
+        (short(reader.counters.dropped.overrun), lost),
+        plain(rate(per_second(|reader| reader.counters.delivered))),
         (format!("{held}/{credit}"), late),
         (short(reader.lag_ms), late),
         plain(rate(bits)),
         plain(&reader.group),
         plain(reader.pid.to_string()),
-        plain(rate(per_second(|reader| reader.filtered))),
+        plain(rate(per_second(|reader| reader.counters.filtered))),
     ]
 }

@@ -2,12 +2,11 @@
 //! The table of sources and their lanes.
 
 use ringtap_ipc::protocol::{BridgeStatus, LaneStatus, SourceState, SourceStatus};
-use ringtap_pool::source::Counters;
 
 use super::cells::{
     Column, Emphasis, StatusTable, TableCell, bar, loss_emphasis, percent, plain, rate, short,
 };
-use crate::change::{StatusChange, sum, total};
+use crate::change::{StatusChange, whole};
 
 const COLUMNS: [Column; 7] = [
     Column::right("LOST/s", 8),
@@ -49,13 +48,13 @@ fn rows(change: StatusChange<'_>, at: usize, source: &SourceStatus) -> Vec<Vec<T
         let rate = |lane: &LaneStatus| {
             let before = change
                 .lane(at, lane.lane)
-                .map(|before| before.counts.offered);
+                .map(|before| before.counters.offered);
             change
-                .per_second(before, lane.counts.offered)
+                .per_second(before, lane.counters.offered)
                 .unwrap_or(0.0)
         };
         let used = |lane: &&LaneStatus| {
-            lane.counts.offered > 0 || lane.chunks_in_use > 0 || lost(lane) > 0
+            lane.counters.offered > 0 || lane.chunks_in_use > 0 || lost(lane) > 0
         };
         let mut lanes: Vec<_> = source.lanes.iter().filter(used).collect();
         lanes.sort_by(|a, b| rate(b).total_cmp(&rate(a)));
@@ -71,13 +70,7 @@ fn rows(change: StatusChange<'_>, at: usize, source: &SourceStatus) -> Vec<Vec<T
 /// A way of a bridge; packets that left by the other interface stand under CAPTURED.
 fn bridge_row(change: StatusChange<'_>, bridge: &BridgeStatus) -> Vec<TableCell> {
     let lane = |one: &BridgeStatus| LaneStatus {
-        counts: Counters {
-            offered: one.offered,
-            captured: one.delivered,
-            filtered: one.filtered,
-            kernel: one.lost(),
-            ..Counters::default()
-        },
+        counters: one.counters,
         ..LaneStatus::default()
     };
     let before = change.bridge(&bridge.way).map(lane);
@@ -95,15 +88,8 @@ fn bridge_row(change: StatusChange<'_>, bridge: &BridgeStatus) -> Vec<TableCell>
     row
 }
 
-/// A source's counters in the form of a lane's; losses outside the lanes count as `kernel`.
-fn whole(source: &SourceStatus) -> LaneStatus {
-    let mut whole = total(source);
-    whole.counts.kernel = sum([whole.counts.kernel, source.nic, source.kernel]);
-    whole
-}
-
 fn lost(lane: &LaneStatus) -> u64 {
-    sum([lane.counts.pool_full, lane.counts.kernel])
+    lane.counters.dropped.total()
 }
 
 fn state(source: &SourceStatus) -> Option<&'static str> {
@@ -127,7 +113,7 @@ fn row(
         let before = before.map(counter);
         change.per_second(before, counter(now))
     };
-    let bits = per_second(|lane| lane.counts.bytes).map(|bytes| bytes * 8.0);
+    let bits = per_second(|lane| lane.counters.bytes).map(|bytes| bytes * 8.0);
     let (used, all) = (now.chunks_in_use, now.chunks);
     let percent = percent(used, all);
     let pool = match state {
@@ -142,9 +128,9 @@ fn row(
         plain(name),
         (rate(lost_rate), emphasis),
         (short(lost(now)), emphasis),
-        plain(rate(per_second(|lane| lane.counts.offered))),
-        plain(rate(per_second(|lane| lane.counts.captured))),
-        plain(rate(per_second(|lane| lane.counts.filtered))),
+        plain(rate(per_second(|lane| lane.counters.offered))),
+        plain(rate(per_second(|lane| lane.counters.delivered))),
+        plain(rate(per_second(|lane| lane.counters.filtered))),
         plain(rate(bits)),
         pool,
     ]
