@@ -126,7 +126,7 @@ pub(super) fn reader(
     exports: Vec<ExportPlan>,
 ) -> PlanReader {
     Box::new(move || {
-        let config = ProbeConfig::read(&path, every).map_err(|error| error.to_string())?;
+        let config = ProbeConfig::read(&path, every)?;
         let mut notes = Vec::new();
         if config.exports != exports {
             notes.push("export: unchanged: it changes with a restart of the probe".to_owned());
