@@ -248,10 +248,7 @@ fn place(table: &mut KeyTable<'_>, kind: &AnalysisKind) -> Result<AnalysisPlace,
                 "flows in the kernel need idle of at least 2s: their counts are taken each second";
             Err(table.error("where", why))
         }
-        (
-            Some("kernel"),
-            AnalysisKind::Dns { .. } | AnalysisKind::RoundTrips | AnalysisKind::Gaps { .. },
-        ) => {
+        (Some("kernel"), kind) if !kind.fits_kernel() => {
             let why = "the kernel has flows, top, sizes, cardinality and load: leave where out, or for round \
                        trips use flows with their handshake_rtt";
             Err(table.error("where", why))
