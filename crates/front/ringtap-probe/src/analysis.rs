@@ -129,9 +129,13 @@ impl AnalysisKind {
 
     /// Whether the kernel can count packets for the analysis.
     pub(crate) fn fits_kernel(self) -> bool {
-        !matches!(
+        matches!(
             self,
-            AnalysisKind::Dns { .. } | AnalysisKind::RoundTrips | AnalysisKind::Gaps { .. }
+            AnalysisKind::Flows(_)
+                | AnalysisKind::Top { .. }
+                | AnalysisKind::Sizes
+                | AnalysisKind::Cardinality { .. }
+                | AnalysisKind::Load { .. }
         )
     }
 
