@@ -128,7 +128,7 @@ fn the_server_name_of_quic_is_that_of_tshark_where_ndpi_is_installed() {
     require_root!();
     require_tool!("gtlsclient", "tcpdump", "tshark", "python3", "unshare");
     if let Err(why) = ringtap_probe::application::require_ndpi() {
-        return say_skipped(&why);
+        return say_skipped(&why.to_string());
     }
     let folder = tempfile::tempdir().expect("a folder");
     let path = |name: &str| format!("{}/{name}", folder.path().display());
@@ -191,7 +191,7 @@ fn ndpi_agrees(file: &str, config: &str) {
             "{}",
             refused.stderr
         );
-        return say_skipped(&why);
+        return say_skipped(&why.to_string());
     }
     let (printed, lines) = probe(&["-r", file, "--config", config]);
     for (service, name) in [("tls", "TLS"), ("http", "HTTP"), ("dns", "DNS")] {

@@ -127,6 +127,23 @@ impl AnalysisKind {
         }
     }
 
+    /// Whether the kernel can count packets for the analysis.
+    pub(crate) fn fits_kernel(self) -> bool {
+        matches!(
+            self,
+            AnalysisKind::Flows(_)
+                | AnalysisKind::Top { .. }
+                | AnalysisKind::Sizes
+                | AnalysisKind::Cardinality { .. }
+                | AnalysisKind::Load { .. }
+        )
+    }
+
+    /// Whether the kernel counts a packet also if it has no room for its flow.
+    pub(crate) fn counts_without_room(self) -> bool {
+        matches!(self, AnalysisKind::Sizes | AnalysisKind::Load { .. })
+    }
+
     /// Loops for each packet.
     pub(crate) fn loops(self) -> u32 {
         match self {

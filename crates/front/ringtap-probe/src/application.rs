@@ -27,6 +27,7 @@ use crate::record::{Details, Record};
 use budget::WorkBudget;
 pub(crate) use dns::DnsName;
 use dns::DnsTransactions;
+pub use ndpi::NdpiError;
 use ndpi::{NdpiFlow, NdpiModule, NdpiVerdict};
 use stream::{ParseStatus, StreamProtocol, StreamStart, TcpStreams};
 
@@ -181,7 +182,7 @@ impl PayloadInspector {
                 || self.ndpi.is_some() && !matches!(texts.ndpi, Inspection::Over))
     }
 
-    /// Looks at a packet with payload in direction `direction` of its flow; appends answered DNS questions.
+    /// Looks at a packet with payload in a direction of its flow; appends answered DNS questions.
     #[inline(never)]
     pub(crate) fn packet(
         &mut self,
@@ -329,7 +330,7 @@ impl PayloadInspector {
 ///
 /// # Errors
 ///
-/// The library is not installed.
-pub fn require_ndpi() -> Result<(), String> {
+/// Every [`NdpiError`].
+pub fn require_ndpi() -> Result<(), NdpiError> {
     NdpiModule::new().map(|_| ())
 }

@@ -63,6 +63,11 @@ pub enum ExportPlan {
 #[error("{0}")]
 pub struct ConfigError(String);
 
+/// A text is no time.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[error("expected {}", keys::TIME)]
+pub struct TimeError;
+
 impl ProbeConfig {
     /// Reads and checks a file. Analyses without `every` have results after `every`; `None`: at the end.
     ///
@@ -129,16 +134,16 @@ impl ProbeConfig {
 ///
 /// # Errors
 ///
-/// What a time looks like.
-pub fn time(text: &str) -> Result<Duration, String> {
-    keys::duration(text).ok_or_else(|| format!("expected {}", keys::TIME))
+/// [`TimeError`].
+pub fn time(text: &str) -> Result<Duration, TimeError> {
+    keys::duration(text).ok_or(TimeError)
 }
 
 fn export(to: &str) -> Result<ExportPlan, String> {
     match to {
         "text" => Ok(ExportPlan::Text),
         "json" => Ok(ExportPlan::Json),
-        place => match place.parse() {
+        _ => match to.parse() {
             Ok(destination) => Ok(ExportPlan::To(destination)),
             Err(error) => Err(format!("{error}, or text, or json")),
         },
@@ -243,10 +248,7 @@ fn place(table: &mut KeyTable<'_>, kind: &AnalysisKind) -> Result<AnalysisPlace,
                 "flows in the kernel need idle of at least 2s: their counts are taken each second";
             Err(table.error("where", why))
         }
-        (
-            Some("kernel"),
-            AnalysisKind::Dns { .. } | AnalysisKind::RoundTrips | AnalysisKind::Gaps { .. },
-        ) => {
+        (Some("kernel"), kind) if !kind.fits_kernel() => {
             let why = "the kernel has flows, top, sizes, cardinality and load: leave where out, or for round \
                        trips use flows with their handshake_rtt";
             Err(table.error("where", why))

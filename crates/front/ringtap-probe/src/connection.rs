@@ -41,8 +41,8 @@ impl TcpEnd {
     }
 }
 
-/// Changes the states of originator and responder after a segment with these flags. `direction` names its sender: 0 is the
-/// originator, 1 the responder.
+/// Changes the states of originator and responder after a segment with these flags. `direction` names its sender: 0 is
+/// the originator, 1 the responder.
 pub(crate) fn segment(ends: [&mut TcpEnd; 2], direction: usize, flags: u8, has_payload: bool) {
     let [originator, responder] = ends;
     let is_originator = direction == 0;

@@ -13,10 +13,11 @@ use serde_json::Value;
 use crate::action::ProbeCommand;
 use crate::analysis::{AnalysisKind, AnalysisPlace, AnalysisPlan};
 use crate::board::{PlanBoard, SnapshotRequest};
+use crate::config::ConfigError;
 use crate::export::ExportStatus;
 use crate::ledger::ProbeLedger;
 use crate::library::LibraryLedgers;
-use crate::plan::ProbePlan;
+use crate::plan::{PlanError, ProbePlan};
 use crate::worker::WorkerStatus;
 
 /// Longest wait for workers to follow a command; that of the kernel looks each second.
@@ -24,13 +25,54 @@ const FOLLOWING: Duration = Duration::from_secs(5);
 /// Time between two looks at the workers.
 const FOLLOWING_LOOK: Duration = Duration::from_millis(5);
 
-/// Why a probe did not carry out a command; the message says what to do.
+/// Why a probe did not carry out a command.
 #[derive(Debug, thiserror::Error)]
-#[error("{0}")]
-pub struct CommandError(pub(crate) String);
+#[non_exhaustive]
+pub enum CommandError {
+    /// The plan has no such analysis.
+    #[error(transparent)]
+    Plan(#[from] PlanError),
+    /// The analysis of this name has no results at intervals.
+    #[error(
+        "\"{0}\" gives flow records, which have no period: change its idle and active time-outs"
+    )]
+    NoPeriod(String),
+    /// The capture is a file.
+    #[error("only a live capture has snapshots")]
+    NoSnapshots,
+    /// The probe has no configuration.
+    #[error("the probe was started without --config: there is nothing to read again")]
+    NoConfiguration,
+    /// The new configuration cannot come into force.
+    #[error("the old configuration stays in force: {0}")]
+    Reload(#[from] ReloadError),
+    /// A probe in another process refused the command, or did not answer.
+    #[error("{0}")]
+    Refused(String),
+}
+
+/// Why a new configuration cannot come into force.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ReloadError {
+    /// It is not valid.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// It needs another number of workers.
+    #[error(transparent)]
+    Plan(#[from] PlanError),
+    /// The kernel would count something else.
+    #[error("what the kernel counts changes with a restart of the probe")]
+    Kernel,
+    /// The capture reads no payload.
+    #[error(
+        "analyses of payload need a restart of the probe, which reads only headers of its file"
+    )]
+    Payload,
+}
 
 /// Reads the configuration again; returns notes about what does not change while the probe runs.
-pub type PlanReader = Box<dyn Fn() -> Result<(ProbePlan, Vec<String>), String> + Send>;
+pub type PlanReader = Box<dyn Fn() -> Result<(ProbePlan, Vec<String>), ConfigError> + Send>;
 
 /// Changes and observes a running probe, from any thread.
 pub struct ProbeControl {
@@ -124,9 +166,7 @@ impl ProbeControl {
             }
             ProbeCommand::Period(name, every) => {
                 if matches!(self.find(name)?.kind, AnalysisKind::Flows(_)) {
-                    return Err(CommandError(format!(
-                        "\"{name}\" gives flow records, which have no period: change its idle and active time-outs"
-                    )));
+                    return Err(CommandError::NoPeriod(name.clone()));
                 }
                 self.change(name, |one| one.every = Some(*every))?;
                 Ok(format!("{name}: every {every:?}"))
@@ -184,7 +224,7 @@ impl ProbeControl {
             ProbeCommand::Enable(name) => self.carry_out(&ProbeCommand::Disable(name.clone())),
             ProbeCommand::Disable(name) => self.carry_out(&ProbeCommand::Enable(name.clone())),
             ProbeCommand::Period(name, _) => {
-                let configured = find(&lock(&self.configured).0, name)?.every;
+                let configured = lock(&self.configured).0.analysis(name)?.every;
                 self.change(name, |one| one.every = configured)?;
                 Ok(format!("{name}: every {configured:?}"))
             }
@@ -195,7 +235,7 @@ impl ProbeControl {
     }
 
     fn find(&self, name: &str) -> Result<AnalysisPlan, CommandError> {
-        find(&self.plan(), name)
+        Ok(self.plan().analysis(name)?.clone())
     }
 
     fn change(
@@ -215,7 +255,7 @@ impl ProbeControl {
 
     fn snapshot(&self, analysis: Option<&str>) -> Result<String, CommandError> {
         if !self.is_live {
-            return Err(CommandError("only a live capture has snapshots".into()));
+            return Err(CommandError::NoSnapshots);
         }
         let analysis = analysis.map(|name| self.find(name)).transpose()?;
         let request = SnapshotRequest {
@@ -223,27 +263,21 @@ impl ProbeControl {
             analysis: analysis.map(|one| one.name),
         };
         self.board.change(|posted| posted.snapshot = Some(request));
-        Ok("the results so far are on their direction".into())
+        Ok("the results so far are on their way".into())
     }
 
     fn reload(&self) -> Result<String, CommandError> {
-        let refused =
-            |why: &str| CommandError(format!("the old configuration stays in force: {why}"));
         let mut configured = lock(&self.configured);
-        let reader = configured.1.as_ref().ok_or_else(|| {
-            let why = "the probe was started without --config: there is nothing to read again";
-            CommandError(why.to_owned())
-        })?;
-        let (mut plan, mut notes) = reader().map_err(|why| refused(&why))?;
-        plan.check(self.workers).map_err(|why| refused(&why))?;
+        let reader = configured.1.as_ref();
+        let (mut plan, mut notes) =
+            reader.ok_or(CommandError::NoConfiguration)?().map_err(ReloadError::from)?;
+        plan.check(self.workers).map_err(ReloadError::from)?;
         let is_new_place = plan.needs_packets() && self.workers == 0;
         if is_new_place || in_kernel(&plan) != in_kernel(&configured.0) {
-            let why = "what the kernel counts changes with a restart of the probe";
-            return Err(refused(why));
+            return Err(ReloadError::Kernel.into());
         }
         if !self.is_live && plan.needs_payload() && !configured.0.needs_payload() {
-            let why = "analyses of payload need a restart of the probe, which reads only headers of its file";
-            return Err(refused(why));
+            return Err(ReloadError::Payload.into());
         }
         if plan.congestion != configured.0.congestion {
             notes.push("congestion: unchanged: it changes with a restart of the probe".into());
@@ -292,10 +326,6 @@ fn in_kernel(plan: &ProbePlan) -> (u32, Vec<(&str, AnalysisKind)>) {
         .map(|one| (one.name.as_str(), one.kind))
         .collect();
     (plan.kernel_flows, analyses)
-}
-
-fn find(plan: &ProbePlan, name: &str) -> Result<AnalysisPlan, CommandError> {
-    plan.analysis(name).cloned().map_err(CommandError)
 }
 
 #[cfg(test)]

@@ -143,7 +143,7 @@ pub fn send(path: &Path, command: &ProbeCommand) -> Result<String, CommandError>
             path.display()
         ))
     });
-    answer.map_err(CommandError)
+    answer.map_err(CommandError::Refused)
 }
 
 /// The socket of a probe whose user named none: `/run/ringtap-root/probe.sock` for root, else in the user's own

@@ -31,9 +31,9 @@ mod worker;
 
 pub use action::ProbeCommand;
 pub use condition::{Condition, ConditionError};
-pub use control::{CommandError, PlanReader, ProbeControl};
+pub use control::{CommandError, PlanReader, ProbeControl, ReloadError};
 pub use ledger::ProbeLedger;
-pub use plan::ProbePlan;
+pub use plan::{PlanError, ProbePlan};
 pub use probe::{Probe, ProbeError, ProbeOutcome, usual_workers};
 pub use start::{LibraryStart, LibraryStartError, ProbeEnd, ending, open_exporters, plan_reader};
 #[cfg(feature = "report")]

@@ -37,6 +37,26 @@ pub struct ProbePlan {
     pub actions: Vec<ActionPlan>,
 }
 
+/// Why a plan is not possible, or has no such analysis.
+#[derive(Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "messages show what each field means")]
+#[non_exhaustive]
+pub enum PlanError {
+    /// No analysis has this name.
+    #[error("there is no analysis \"{name}\"; the analyses are: {known}")]
+    NoAnalysis { name: String, known: String },
+    /// The analysis of this name is a library.
+    #[error(
+        "\"{0}\" is a library, which runs in processes of its own: change it in the file, and start the probe again"
+    )]
+    IsLibrary(String),
+    /// Several workers cannot measure the analysis of this name.
+    #[error(
+        "{0}: gaps by = \"capture\" need all packets in one worker: use --workers 1, or by = \"flow\""
+    )]
+    NeedsOneWorker(String),
+}
+
 impl ProbePlan {
     /// The plan of a probe without configuration, with the names that the same analyses have in a file: flows, and every `every` the largest sources,
     /// destinations, ports and flows, frame sizes, and the number of sources.
@@ -90,18 +110,19 @@ impl ProbePlan {
     ///
     /// # Errors
     ///
-    /// The names that there are.
-    pub(crate) fn analysis(&self, name: &str) -> Result<&AnalysisPlan, String> {
+    /// [`PlanError::NoAnalysis`], [`PlanError::IsLibrary`].
+    pub(crate) fn analysis(&self, name: &str) -> Result<&AnalysisPlan, PlanError> {
         let found = self.analyses.iter().find(|one| one.name == name);
         found.ok_or_else(|| {
+            let (name, known) = (name.to_owned(), &self.analyses);
             if self.libraries.iter().any(|one| one.name == name) {
-                return format!(
-                    "\"{name}\" is a library, which runs in processes of its own: change it in the file, and start the probe again"
-                );
+                return PlanError::IsLibrary(name);
             }
-            let known: Vec<_> = self.analyses.iter().map(|one| one.name.as_str()).collect();
-            let known = known.join(", ");
-            format!("there is no analysis \"{name}\"; the analyses are: {known}")
+            let known: Vec<_> = known.iter().map(|one| one.name.as_str()).collect();
+            PlanError::NoAnalysis {
+                name,
+                known: known.join(", "),
+            }
         })
     }
 
@@ -109,17 +130,12 @@ impl ProbePlan {
     ///
     /// # Errors
     ///
-    /// What to change.
-    pub(crate) fn check(&self, workers: usize) -> Result<(), String> {
-        let is_whole = |one: &&AnalysisPlan| {
-            let by = GapScope::Capture;
-            one.kind == AnalysisKind::Gaps { by }
-        };
-        match self.analyses.iter().find(is_whole) {
-            Some(one) if workers > 1 => Err(format!(
-                "{}: gaps by = \"capture\" need all packets in one worker: use --workers 1, or by = \"flow\"",
-                one.name
-            )),
+    /// [`PlanError::NeedsOneWorker`].
+    pub(crate) fn check(&self, workers: usize) -> Result<(), PlanError> {
+        let by = GapScope::Capture;
+        let mut analyses = self.analyses.iter();
+        match analyses.find(|one| one.kind == AnalysisKind::Gaps { by }) {
+            Some(one) if workers > 1 => Err(PlanError::NeedsOneWorker(one.name.clone())),
             _ => Ok(()),
         }
     }

@@ -24,7 +24,7 @@ use crate::ledger::ProbeLedger;
 use crate::library::{LibraryError, LibraryHost, RunningLibraries};
 use crate::merge::Merger;
 use crate::packet::Secret;
-use crate::plan::ProbePlan;
+use crate::plan::{PlanError, ProbePlan};
 use crate::record::Record;
 use crate::watcher::ActionRunner;
 use crate::worker::{ProbeWorker, WorkerReport, WorkerSetup, WorkerStatus};
@@ -45,8 +45,8 @@ pub enum ProbeError {
     )]
     LinkType(u16),
     /// The plan does not fit to the number of workers.
-    #[error("{0}")]
-    Plan(String),
+    #[error(transparent)]
+    Plan(#[from] PlanError),
     /// An exporter cannot start.
     #[error(transparent)]
     Export(#[from] ExportError),
@@ -91,7 +91,7 @@ impl Probe {
         when_full: WhenFull,
         host: Option<LibraryHost>,
     ) -> Result<Self, ProbeError> {
-        plan.check(captures.len()).map_err(ProbeError::Plan)?;
+        plan.check(captures.len())?;
         let links: Result<Vec<_>, _> = captures.iter().map(link_of).collect();
         let interface = match &meter {
             Some(meter) => Some(meter.interface_index()),

@@ -20,7 +20,7 @@ use ringtap_ipc::folder::link_flags;
 
 use crate::analysis::protocol_word;
 use read::{ReportRow, ReportTableKind};
-pub use selection::{ReportSelection, ReportTerms, report_time};
+pub use selection::{ReportSelection, ReportTerms, SelectionError, report_time};
 
 /// Most keys of each table; further ones are added to the key `other`.
 const MAX_KEYS: usize = 200_000;

@@ -75,7 +75,7 @@ pub fn open_exporters(
 /// Reads the file of a configuration again for a running probe, whose destinations stay as they are.
 pub fn plan_reader(path: PathBuf, every: Option<Duration>, exports: Vec<ExportPlan>) -> PlanReader {
     Box::new(move || {
-        let config = ProbeConfig::read(&path, every).map_err(|error| error.to_string())?;
+        let config = ProbeConfig::read(&path, every)?;
         let mut notes = Vec::new();
         if config.exports != exports {
             notes.push("export: unchanged: it changes with a restart of the probe".to_owned());

@@ -95,20 +95,29 @@ pub(super) struct NdpiVerdict {
     pub(super) server_name: Option<String>,
 }
 
+/// Why nDPI cannot name applications.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum NdpiError {
+    /// The library is not installed, or of another version.
+    #[error("ndpi needs {LIBRARY} (apt install libndpi4.2): {0}")]
+    Missing(#[from] libloading::Error),
+    /// The library refuses.
+    #[error("nDPI cannot start: no memory")]
+    NoMemory,
+}
+
 impl NdpiModule {
     /// Loads the library and all its protocols.
-    pub(super) fn new() -> Result<Self, String> {
-        let missing = |error: libloading::Error| {
-            format!("ndpi needs {LIBRARY} (apt install libndpi4.2): {error}")
-        };
+    pub(super) fn new() -> Result<Self, NdpiError> {
         // SAFETY: the library's initialisers have no conditions.
-        let library = unsafe { Library::new(LIBRARY) }.map_err(missing)?;
-        let functions = NdpiFunctions::find(&library).map_err(missing)?;
+        let library = unsafe { Library::new(LIBRARY) }?;
+        let functions = NdpiFunctions::find(&library)?;
         let _alone = FIRST.lock().unwrap_or_else(PoisonError::into_inner);
         // SAFETY: 0 is "no preferences".
         let module = unsafe { (functions.init_detection_module)(0) };
         if module.is_null() {
-            return Err("nDPI cannot start: no memory".into());
+            return Err(NdpiError::NoMemory);
         }
         // SAFETY: the module was just made; the mask has 512 bits.
         unsafe { (functions.set_protocol_detection_bitmask2)(module, ALL_PROTOCOLS.as_ptr()) };

@@ -25,7 +25,7 @@ pub(super) fn action(
             Err("flow records have no period: change idle and active of this analysis".to_owned())
         }
         Ok(_) => Ok(name),
-        Err(why) => Err(why),
+        Err(why) => Err(why.to_string()),
     })?;
     let period = table.time("period")?;
     if period.is_some() && word != "period" {
@@ -90,7 +90,8 @@ fn check(subject: &Subject, plan: &ProbePlan) -> Result<(), String> {
     let names = if plan.libraries.iter().any(|one| one.name == *analysis) {
         &["value"][..]
     } else {
-        plan.analysis(analysis)?.kind.value_names()
+        let found = plan.analysis(analysis).map_err(|why| why.to_string())?;
+        found.kind.value_names()
     };
     let is_rate = |source: &str| names.contains(&source);
     let is_known = match value.as_str() {

@@ -27,7 +27,8 @@ fn an_analysis_has_the_same_name_without_a_file_and_in_one() {
 #[test]
 fn a_time_is_the_same_in_a_file_and_for_ctl() {
     assert_eq!(time("2s"), Ok(Duration::from_secs(2)));
-    assert!(time("2").expect_err("no unit").contains("like 500ms"));
+    assert_eq!(time("2"), Err(TimeError));
+    assert!(TimeError.to_string().contains("like 500ms"));
 }
 
 #[test]

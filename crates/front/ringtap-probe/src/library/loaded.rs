@@ -76,32 +76,46 @@ impl<'a> PacketView<'a> {
     }
 }
 
+/// Why a library cannot start.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum LoadError {
+    #[error("cannot be loaded: {0}")]
+    NotLoaded(libloading::Error),
+    #[error("defines no ringtap_analysis: {0}")]
+    NoTable(libloading::Error),
+    #[error("has version {0} of the interface; expected {VERSION}")]
+    Version(u32),
+    #[error("lacks init, packets or results")]
+    NoFunction,
+    #[error("settings have a zero byte")]
+    Settings,
+    #[error("refuses to start: {0}")]
+    Refused(String),
+}
+
 impl LoadedAnalysis {
     /// Loads and starts a library, which may do anything: in a process of its own only.
     pub(super) fn start(
         path: &Path,
         settings: &str,
         (worker, starts, link_type): (u32, u32, u16),
-    ) -> Result<Self, String> {
+    ) -> Result<Self, LoadError> {
         // SAFETY: the user wants the library's initialisers to run in this process.
-        let library = unsafe { Library::new(path) };
-        let library = library.map_err(|error| format!("cannot be loaded: {error}"))?;
+        let library = unsafe { Library::new(path) }.map_err(LoadError::NotLoaded)?;
         // SAFETY: the header says that the symbol is a table.
-        let table = unsafe { library.get::<*const LibraryTable>(b"ringtap_analysis") };
-        let table = table.map_err(|error| format!("defines no ringtap_analysis: {error}"))?;
+        let table = unsafe { library.get::<*const LibraryTable>(b"ringtap_analysis") }
+            .map_err(LoadError::NoTable)?;
         // SAFETY: each version of the table begins with its version.
         let version = unsafe { (*table).cast::<u32>().read() };
         if version != VERSION {
-            return Err(format!(
-                "has version {version} of the interface; expected {VERSION}"
-            ));
+            return Err(LoadError::Version(version));
         }
         // SAFETY: the table of this version has this type.
         let table = unsafe { (*table).read() };
         let (Some(init), Some(_), Some(_)) = (table.init, table.packets, table.results) else {
-            return Err("lacks init, packets or results".into());
+            return Err(LoadError::NoFunction);
         };
-        let settings = CString::new(settings).map_err(|_| "settings have a zero byte")?;
+        let settings = CString::new(settings).map_err(|_| LoadError::Settings)?;
         let mut start = AnalysisStart {
             settings: settings.as_ptr(),
             worker,
@@ -114,9 +128,8 @@ impl LoadedAnalysis {
         if state.is_null() {
             let why = start.why.iter().take_while(|byte| **byte != 0);
             let why: Vec<u8> = why.map(|byte| byte.to_ne_bytes()[0]).collect();
-            return Err(format!(
-                "refuses to start: {}",
-                String::from_utf8_lossy(&why)
+            return Err(LoadError::Refused(
+                String::from_utf8_lossy(&why).into_owned(),
             ));
         }
         Ok(LoadedAnalysis {

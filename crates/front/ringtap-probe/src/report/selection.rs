@@ -58,12 +58,24 @@ impl ReportSelection {
     }
 }
 
-impl FromStr for ReportTerms {
-    type Err = String;
+/// Why a text selects no results.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum SelectionError {
+    /// A word is no term.
+    #[error("\"{0}\": expected {TERMS}")]
+    Term(String),
+    /// The text is no time.
+    #[error("expected a time in UTC, like \"2026-01-31 14:00\"")]
+    Time,
+}
 
-    fn from_str(text: &str) -> Result<Self, String> {
+impl FromStr for ReportTerms {
+    type Err = SelectionError;
+
+    fn from_str(text: &str) -> Result<Self, SelectionError> {
         let terms = text.split_whitespace().map(|word| {
-            let wrong = || format!("\"{word}\": expected {TERMS}");
+            let wrong = || SelectionError::Term(word.to_owned());
             let (name, value) = word.split_once('=').ok_or_else(wrong)?;
             let network = || value.parse().map_err(|()| wrong());
             let own = || value.to_ascii_lowercase();
@@ -149,16 +161,15 @@ fn is_name_in(name: &str, domain: &str) -> bool {
 ///
 /// # Errors
 ///
-/// What a time looks like.
-pub fn report_time(text: &str) -> Result<i64, String> {
-    let stamp = text.parse::<jiff::Timestamp>();
-    let stamp = stamp.or_else(|_| {
-        let civil = text.parse::<jiff::civil::DateTime>()?;
-        jiff::tz::TimeZone::UTC.to_timestamp(civil)
-    });
-    stamp
+/// [`SelectionError::Time`].
+pub fn report_time(text: &str) -> Result<i64, SelectionError> {
+    text.parse()
+        .or_else(|_| {
+            let civil = text.parse::<jiff::civil::DateTime>()?;
+            jiff::tz::TimeZone::UTC.to_timestamp(civil)
+        })
         .map(jiff::Timestamp::as_microsecond)
-        .map_err(|_| "expected a time in UTC, like \"2026-01-31 14:00\"".to_owned())
+        .map_err(|_| SelectionError::Time)
 }
 
 #[cfg(test)]
@@ -174,7 +185,7 @@ mod tests {
             "port=70000",
             "colour=red",
         ] {
-            let why = text.parse::<ReportTerms>().expect_err(text);
+            let why = text.parse::<ReportTerms>().expect_err(text).to_string();
             assert!(why.contains(text) && why.contains("application"), "{why}");
         }
         let two = "host=10.0.0.0/8 port=443".parse::<ReportTerms>();

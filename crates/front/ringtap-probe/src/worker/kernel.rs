@@ -13,7 +13,6 @@ use ringtap_capture::meter::{FlowCounts, KernelMeter, MeterCounters};
 use ringtap_ipc::time::{nanoseconds, now_ns};
 
 use super::{ProbeWorker, WorkerReport};
-use crate::analysis::AnalysisKind;
 use crate::flows::FlowUpdate;
 use crate::ledger::{KernelLedger, SkippedPackets};
 use crate::outside::PacketOutside;
@@ -95,12 +94,11 @@ impl ProbeWorker {
             analyses[flows.account].skipped.full += full;
         }
         for meter in &self.meters {
-            match meter.plan.kind {
-                // These count a packet before there is room for its flow or not.
-                AnalysisKind::Sizes | AnalysisKind::Load { .. } => {
-                    analyses[meter.account].analysed += full;
-                }
-                _ => analyses[meter.account].skipped.full += full,
+            let own = &mut analyses[meter.account];
+            if meter.plan.kind.counts_without_room() {
+                own.analysed += full;
+            } else {
+                own.skipped.full += full;
             }
         }
         self.ledger.kernel = Some(KernelLedger {
