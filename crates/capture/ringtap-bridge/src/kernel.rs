@@ -33,7 +33,7 @@ pub(crate) fn open(
     options: &BridgeOptions,
     mode: Mode,
     interfaces: &[Interface; 2],
-) -> Result<(Vec<Box<dyn Source>>, KernelCounters), BridgeError> {
+) -> Result<(Vec<Source>, KernelCounters), BridgeError> {
     kernel::require(Feature::Tcx).map_err(|reason| BpfError::TooOld {
         interface: "bridge".into(),
         reason,
@@ -55,17 +55,17 @@ pub(crate) fn open(
     let mut sides = [attach(0)?, attach(1)?];
     for tap in &mut sides {
         // Forwarding begins with the first rules, which select no packet.
-        let wants_nothing = tap.classify(&Rules::default());
+        let wants_nothing = tap.rules.classify(&Rules::default());
         wants_nothing.map_err(|reason| BridgeError::Rules {
             reason: reason.to_string(),
         })?;
     }
     let counters = KernelCounters {
-        forwarded: [sides[0].forwarded(), sides[1].forwarded()],
+        forwarded: [sides[0].forwarded.clone(), sides[1].forwarded.clone()],
         redirected,
         nics,
     };
-    let sources = sides.map(|tap| Box::new(tap) as Box<dyn Source>);
+    let sources = sides.map(|tap| tap.source);
     Ok((sources.into(), counters))
 }
 

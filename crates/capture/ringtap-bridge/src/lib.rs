@@ -39,7 +39,7 @@ enum BridgeKind {
 pub struct Bridge {
     interfaces: [String; 2],
     /// Sources that no hub has yet.
-    sources: Vec<Box<dyn Source>>,
+    sources: Vec<Source>,
     kind: BridgeKind,
 }
 
@@ -89,7 +89,7 @@ impl Bridge {
 
     /// Sources of the packets that arrive at each side, for a hub. Stopping a source of a kernel bridge
     /// ends the forwarding. Empty for a user-space bridge without readers.
-    pub fn take_sources(&mut self) -> Vec<Box<dyn Source>> {
+    pub fn take_sources(&mut self) -> Vec<Source> {
         std::mem::take(&mut self.sources)
     }
 

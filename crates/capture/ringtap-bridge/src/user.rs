@@ -64,7 +64,7 @@ impl UserBridge {
     pub(crate) fn open(
         options: &BridgeOptions,
         interfaces: &[Interface; 2],
-    ) -> Result<(Vec<Box<dyn Source>>, Self), CaptureError> {
+    ) -> Result<(Vec<Source>, Self), CaptureError> {
         attach::require_rights(&interfaces[0].name, Purpose::Xdp)?;
         let both = format!("{} and {}", interfaces[0].name, interfaces[1].name);
         let shared = Arc::new(BridgeState::new().map_err(system(&both, "making an event"))?);

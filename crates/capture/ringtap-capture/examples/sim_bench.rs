@@ -14,7 +14,6 @@ use ringtap_device::DeviceSpec;
 use ringtap_pool::distributor::{Distributor, Policy, ReaderOptions};
 use ringtap_pool::ids::LaneId;
 use ringtap_pool::reader::{NextBatch, Packet, Reader};
-use ringtap_pool::source::Source;
 use ringtap_pool::wake::NoSignal;
 use rustix::thread::{CpuSet, sched_setaffinity};
 
@@ -103,8 +102,8 @@ fn round(chunks: u32, packets: u32) -> Result<(f64, u32)> {
     let mut source = sim::open(&SimOptions::from_device(&device)?)?;
     let begun = Instant::now();
     pin(READER_CPU)?;
-    let lanes = source.take_lanes();
-    let mut distributor = Distributor::new(source.pool(), lanes, Arc::new(NoSignal));
+    let lanes = std::mem::take(&mut source.lanes);
+    let mut distributor = Distributor::new(source.pool.clone(), lanes, Arc::new(NoSignal));
     let (_, mut reader) = distributor.add_reader(&ReaderOptions {
         policy: Policy::Block,
         ..ReaderOptions::default()

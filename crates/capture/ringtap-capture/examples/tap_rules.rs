@@ -18,7 +18,7 @@ use ringtap_filter::{LinkType, Place, Rule, Rules, text};
 use ringtap_pool::counters::Counters;
 use ringtap_pool::distributor::{Distributor, ReaderOptions};
 use ringtap_pool::reader::{NextBatch, Reader};
-use ringtap_pool::source::{Source, SourceError};
+use ringtap_pool::source::SourceError;
 use ringtap_pool::wake::NoSignal;
 
 fn main() -> ExitCode {
@@ -50,14 +50,20 @@ fn run() -> Result<(), SourceError> {
     let mut tap = Tap::attach(&options)?;
     if !filters.is_empty() {
         let rules = (0..).zip(&filters).map(|(number, it)| rule(it, number));
-        let places = tap.classify(&Rules::from(rules.collect::<Result<Vec<_>, _>>()?))?;
+        let places = tap
+            .rules
+            .classify(&Rules::from(rules.collect::<Result<Vec<_>, _>>()?))?;
         for (filter, place) in filters.iter().zip(places) {
             if let Place::Reader(reason) = place {
                 eprintln!("note: \"{filter}\" does not run in the kernel: {reason}");
             }
         }
     }
-    let mut distributor = Distributor::new(tap.pool(), tap.take_lanes(), Arc::new(NoSignal));
+    let mut distributor = Distributor::new(
+        tap.pool.clone(),
+        std::mem::take(&mut tap.lanes),
+        Arc::new(NoSignal),
+    );
     let (_, mut reader) = distributor.add_reader(&ReaderOptions::default())?;
     eprintln!("ready");
     let end = end_after(seconds)?;

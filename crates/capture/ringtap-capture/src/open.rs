@@ -8,8 +8,8 @@ use ringtap_pool::source::Source;
 use crate::pcap::FileStart;
 use crate::{CaptureError, packet, pcap, sim, tap, xdp};
 
-/// Opens a device of one kind of source; the source's notes begin with these.
-type OpenDevice = fn(&DeviceSpec, FileStart, Vec<String>) -> Result<Box<dyn Source>, CaptureError>;
+/// Opens a device of one kind of source.
+type OpenDevice = fn(&DeviceSpec, FileStart) -> Result<Source, CaptureError>;
 
 /// The driver of each kind of source.
 static OPENERS: [(&Kind, OpenDevice); 5] = [
@@ -24,40 +24,39 @@ static OPENERS: [(&Kind, OpenDevice); 5] = [
 ///
 /// An interface without a kind is opened as a tap. A packet socket replaces a tap that cannot
 /// start, unless an option needs a tap; a note in the source's facts says so.
-pub fn open(device: &DeviceSpec) -> Result<Box<dyn Source>, CaptureError> {
+pub fn open(device: &DeviceSpec) -> Result<Source, CaptureError> {
     open_at(device, FileStart::AtOnce)
 }
 
 /// As [`open`], for a reader whose filter must see whole packets although the snap length cuts them:
 /// a file waits for the source's rules before it writes its first packet.
-pub fn open_for_rules(device: &DeviceSpec) -> Result<Box<dyn Source>, CaptureError> {
+pub fn open_for_rules(device: &DeviceSpec) -> Result<Source, CaptureError> {
     open_at(device, FileStart::WithRules)
 }
 
-fn open_at(device: &DeviceSpec, start: FileStart) -> Result<Box<dyn Source>, CaptureError> {
+fn open_at(device: &DeviceSpec, start: FileStart) -> Result<Source, CaptureError> {
     if let Some(pool) = device.options.pool {
         require_memory(device, pool.0)?;
     }
     match device.kind.tries {
         [first, second] => open_best(device, first, second),
-        _ => open_as(device.kind, device, start, Vec::new()),
+        _ => open_as(device.kind, device, start),
     }
 }
 
-/// Opens a device as one kind of source, whose notes begin with `notes`.
+/// Opens a device as one kind of source.
 fn open_as(
     kind: &'static Kind,
     device: &DeviceSpec,
     start: FileStart,
-    notes: Vec<String>,
-) -> Result<Box<dyn Source>, CaptureError> {
+) -> Result<Source, CaptureError> {
     let open = OPENERS.iter().find(|(of, _)| *of == kind);
     let (_, open) = open.ok_or_else(|| CaptureError::Group(device.to_string()))?;
     let device = DeviceSpec {
         kind,
         ..device.clone()
     };
-    open(&device, start, notes)
+    open(&device, start)
 }
 
 /// Refuses a pool larger than the machine's memory, before the kernel kills a process for it.
@@ -79,8 +78,8 @@ fn open_best(
     device: &DeviceSpec,
     first: &'static Kind,
     second: &'static Kind,
-) -> Result<Box<dyn Source>, CaptureError> {
-    let reason = match open_as(first, device, FileStart::AtOnce, Vec::new()) {
+) -> Result<Source, CaptureError> {
+    let reason = match open_as(first, device, FileStart::AtOnce) {
         Ok(source) => return Ok(source),
         Err(error) => error,
     };
@@ -99,9 +98,12 @@ fn open_best(
         "no {first} on {0}, capturing with {second}:{0}: {reason}",
         device.name
     );
-    open_as(second, device, FileStart::AtOnce, vec![note]).map_err(|packet| CaptureError::Neither {
+    let opened = open_as(second, device, FileStart::AtOnce);
+    let mut source = opened.map_err(|packet| CaptureError::Neither {
         interface: device.name.clone(),
         tap: Box::new(reason),
         packet: Box::new(packet),
-    })
+    })?;
+    source.facts.notes.insert(0, note);
+    Ok(source)
 }

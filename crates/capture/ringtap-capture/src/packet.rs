@@ -25,7 +25,7 @@ use crate::monitor::{Attachment, InterfaceMonitor};
 use crate::nic::SharedLosses;
 use crate::nic_stamps;
 use crate::pcap::FileStart;
-use crate::source::{LaneTotals, SourceDriver, SourceSetup, ThreadedSource};
+use crate::source::{LaneTotals, SourceSetup, ThreadedDriver};
 use crate::{CaptureError, InterfaceOptions};
 
 use options::PacketPlan;
@@ -39,7 +39,7 @@ use worker::{PacketProgress, PacketWorker};
 /// # Errors
 ///
 /// Those of [`CaptureError`] that concern packet sockets.
-pub fn open(options: &InterfaceOptions) -> Result<ThreadedSource, CaptureError> {
+pub fn open(options: &InterfaceOptions) -> Result<Source, CaptureError> {
     let interface = Interface::find(&options.interface)?;
     let plan = PacketPlan::new(options, &interface)?;
     let mut setup = SourceSetup::new(&options.interface, plan.geometry)?;
@@ -76,14 +76,10 @@ pub fn open(options: &InterfaceOptions) -> Result<ThreadedSource, CaptureError> 
 }
 
 /// Opens a device of this kind.
-pub(crate) fn open_device(
-    device: &DeviceSpec,
-    _start: FileStart,
-    notes: Vec<String>,
-) -> Result<Box<dyn Source>, CaptureError> {
+pub(crate) fn open_device(device: &DeviceSpec, _start: FileStart) -> Result<Source, CaptureError> {
     let options = options::from_device(device)?;
     nic_stamps::enable(device)?;
-    Ok(Box::new(open(&InterfaceOptions { notes, ..options })?))
+    open(&options)
 }
 
 /// Opens a socket that receives nothing yet, and its ring, which is smaller if memory is short.
@@ -160,7 +156,7 @@ struct PacketDriver {
     nic: SharedLosses,
 }
 
-impl SourceDriver for PacketDriver {
+impl ThreadedDriver for PacketDriver {
     fn counts(&mut self) -> Counts {
         let kernel = self.progress.kernel();
         let mut lane = self.totals.counts();

@@ -21,7 +21,7 @@ use ringtap_pool::source::{Counts, Facts, Source};
 
 use crate::CaptureError;
 use crate::shape::{PoolAsked, ShapeError};
-use crate::source::{LaneTotals, SourceDriver, SourceSetup, ThreadedSource};
+use crate::source::{LaneTotals, SourceSetup, ThreadedDriver};
 use writer::FileWriter;
 
 /// Bytes of the pool unless the user says otherwise.
@@ -79,7 +79,7 @@ impl PcapOptions {
 /// Opens a file and begins to read it into the pool.
 ///
 /// Waits for the first packet, which determines the link type.
-pub fn open(options: &PcapOptions) -> Result<ThreadedSource, CaptureError> {
+pub fn open(options: &PcapOptions) -> Result<Source, CaptureError> {
     let stop = Arc::new(AtomicBool::new(false));
     let reader = FileReader::open(&options.file)?.stop_when(Arc::clone(&stop));
     let pace = Pace::new(options.speed, Arc::clone(&stop));
@@ -105,13 +105,9 @@ pub fn open(options: &PcapOptions) -> Result<ThreadedSource, CaptureError> {
 }
 
 /// Opens a device of this kind.
-pub(crate) fn open_device(
-    device: &DeviceSpec,
-    start: FileStart,
-    _notes: Vec<String>,
-) -> Result<Box<dyn Source>, CaptureError> {
+pub(crate) fn open_device(device: &DeviceSpec, start: FileStart) -> Result<Source, CaptureError> {
     let options = PcapOptions::from_device(device);
-    Ok(Box::new(open(&PcapOptions { start, ..options })?))
+    open(&PcapOptions { start, ..options })
 }
 
 fn geometry(options: &PcapOptions) -> Result<Geometry, CaptureError> {
@@ -151,7 +147,7 @@ struct FileDriver {
     stop: Arc<AtomicBool>,
 }
 
-impl SourceDriver for FileDriver {
+impl ThreadedDriver for FileDriver {
     fn counts(&mut self) -> Counts {
         // Before the other counters: they are final once this one is set.
         let offered = self.offered.get().copied();

@@ -33,7 +33,7 @@ use rustix::fs::{FallocateFlags, fallocate};
 use crate::CaptureError;
 use crate::pcap::FileStart;
 use crate::shape::PoolShape;
-use crate::source::{SourceDriver, SourceSetup, SourceThread, ThreadedSource};
+use crate::source::{SourceSetup, SourceThread, ThreadedDriver};
 use frames::Frames;
 use lane::{QueueState, SimQueue};
 use spread::Spread;
@@ -123,7 +123,7 @@ impl SimLink {
 /// # Errors
 ///
 /// Those of [`CaptureError`] that concern simulated NICs, but for runs in virtual time.
-pub fn open(options: &SimOptions) -> Result<ThreadedSource, CaptureError> {
+pub fn open(options: &SimOptions) -> Result<Source, CaptureError> {
     let link = Arc::new(SimLink::new(options)?);
     let shape = link.shape(options)?;
     let mut setup = SourceSetup::new(&options.device, shape.geometry)?;
@@ -168,12 +168,8 @@ pub fn open(options: &SimOptions) -> Result<ThreadedSource, CaptureError> {
 }
 
 /// Opens a device of this kind.
-pub(crate) fn open_device(
-    device: &DeviceSpec,
-    _start: FileStart,
-    _notes: Vec<String>,
-) -> Result<Box<dyn Source>, CaptureError> {
-    Ok(Box::new(open(&SimOptions::from_device(device)?)?))
+pub(crate) fn open_device(device: &DeviceSpec, _start: FileStart) -> Result<Source, CaptureError> {
+    open(&SimOptions::from_device(device)?)
 }
 
 fn facts(options: &SimOptions, times: Times, snap_length: u32) -> Facts {
@@ -199,7 +195,7 @@ struct SimDriver {
     waits: bool,
 }
 
-impl SourceDriver for SimDriver {
+impl ThreadedDriver for SimDriver {
     fn counts(&mut self) -> Counts {
         let nic = self.queues.iter().map(|queue| queue.nic.load(Relaxed));
         let lanes = self.queues.iter().map(|queue| queue.totals.counts());

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Common part of sources whose lanes are written by threads of this process: pool, lanes, threads,
-//! rules, status and stop. A [`SourceDriver`] adds what differs.
+//! rules, status and stop. A [`ThreadedDriver`] adds what differs.
 //!
 //! Invariants
 //! - No other process can map the pool writable: it is a sealed memfd.
@@ -25,7 +25,7 @@ use ringtap_pool::distributor::LaneEnds;
 use ringtap_pool::format::Geometry;
 use ringtap_pool::ids::LaneId;
 use ringtap_pool::source::{
-    self, Counts, Facts, LossUpdate, Pause, RuleLoader, Source, SourceError, Status,
+    self, Counts, Facts, LossUpdate, Pause, RuleLoader, Source, SourceDriver, SourceError, Status,
 };
 use ringtap_pool::view::Pool;
 use ringtap_pool::wake::Signal;
@@ -37,11 +37,11 @@ use crate::classifier::{LaneClassifier, LaneRules};
 use crate::monitor::InterfaceMonitor;
 
 /// The part that differs between sources.
-pub trait SourceDriver: Send {
-    /// As [`Source::counts`].
+pub trait ThreadedDriver: Send {
+    /// As [`SourceDriver::counts`].
     fn counts(&mut self) -> Counts;
 
-    /// As [`Source::loss_update`].
+    /// As [`Source::update_losses`].
     fn loss_update(&self) -> Option<LossUpdate> {
         None
     }
@@ -73,7 +73,7 @@ pub trait SourceDriver: Send {
         self.monitor().is_some_and(InterfaceMonitor::is_waiting)
     }
 
-    /// As [`Source::take_notes`].
+    /// As [`SourceDriver::take_notes`].
     fn take_notes(&mut self) -> Vec<String> {
         let monitor = self.monitor();
         monitor.map_or_else(Vec::new, InterfaceMonitor::take_notes)
@@ -234,63 +234,90 @@ impl SourceSetup {
     pub fn start(
         self,
         facts: Facts,
-        driver: Box<dyn SourceDriver>,
+        driver: Box<dyn ThreadedDriver>,
         workers: Vec<SourceThread>,
-    ) -> Result<ThreadedSource, CaptureError> {
+    ) -> Result<Source, CaptureError> {
         // Threads of files and simulations need no rights.
         let keeps = match facts.interface {
             Some(_) => WHILE_CAPTURING,
             None => CapabilitySet::empty(),
         };
-        let (mut source, outcome) = self.without_threads(facts, driver)?;
-        for (name, work) in workers {
-            let (outcome, event) = (outcome.clone(), source.event.clone());
-            let thread = std::thread::Builder::new().name(name).spawn(move || {
-                limit_source_thread(keeps);
-                if let Err(error) = work() {
-                    let _nobody_asks = outcome.send(error);
-                }
-                drop(outcome);
-                event.signal();
-            });
-            let action = "starting a thread";
-            let thread = thread.map_err(CaptureError::system(&source.facts.device, action))?;
-            source.threads.push(thread);
-        }
-        Ok(source)
+        let device = facts.device.clone();
+        let (sender, outcome) = mpsc::channel();
+        self.assemble(facts, driver, outcome, |source| {
+            for (name, work) in workers {
+                let (sender, event) = (sender.clone(), source.event.clone());
+                let thread = std::thread::Builder::new().name(name).spawn(move || {
+                    limit_source_thread(keeps);
+                    if let Err(error) = work() {
+                        let _nobody_asks = sender.send(error);
+                    }
+                    drop(sender);
+                    event.signal();
+                });
+                let thread = thread.map_err(CaptureError::system(&device, "starting a thread"))?;
+                source.threads.push(thread);
+            }
+            drop(sender);
+            Ok(())
+        })
     }
 
     /// A source written by other threads; it ends when the sender is dropped.
     pub fn without_threads(
         self,
         facts: Facts,
-        driver: Box<dyn SourceDriver>,
-    ) -> Result<(ThreadedSource, Sender<CaptureError>), CaptureError> {
-        let monitor = driver.monitor();
-        let events = monitor.map(|monitor| any_of([self.event.as_fd(), monitor.as_fd()]));
-        let events = events.transpose();
-        let events = events.map_err(CaptureError::system(&self.device, "making an epoll set"))?;
+        driver: Box<dyn ThreadedDriver>,
+    ) -> Result<(Source, Sender<CaptureError>), CaptureError> {
         let (sender, outcome) = mpsc::channel();
-        let source = ThreadedSource {
-            rules: SourceRules {
-                device: facts.device.clone(),
-                link_type: LinkType(facts.link_type),
-                lanes: self.rules,
-                hook: driver.rules_hook(),
-            },
-            facts,
-            pool: self.pool.readable,
-            file: self.pool.file,
-            ends: self.ends,
+        let source = self.assemble(facts, driver, outcome, |_| Ok(()))?;
+        Ok((source, sender))
+    }
+
+    /// The source, once `start` has started its threads.
+    fn assemble(
+        self,
+        facts: Facts,
+        driver: Box<dyn ThreadedDriver>,
+        outcome: Receiver<CaptureError>,
+        start: impl FnOnce(&mut ThreadedSource) -> Result<(), CaptureError>,
+    ) -> Result<Source, CaptureError> {
+        let wake = match driver.monitor() {
+            Some(monitor) => any_of([self.event.as_fd(), monitor.as_fd()]),
+            None => self.event.as_fd().try_clone_to_owned(),
+        };
+        let wake = wake.map_err(CaptureError::system(&self.device, "making an epoll set"))?;
+        let pool_file = self.pool.file.try_clone();
+        let pool_file =
+            pool_file.map_err(CaptureError::system(&self.device, "sharing the pool"))?;
+        let rules = SourceRules {
+            device: facts.device.clone(),
+            link_type: LinkType(facts.link_type),
+            lanes: self.rules,
+            hook: driver.rules_hook(),
+        };
+        let update_losses = driver.loss_update();
+        let mut threaded = ThreadedSource {
             event: self.event,
-            events,
             threads: Vec::new(),
             outcome,
             failure: None,
             has_ended: false,
             driver,
         };
-        Ok((source, sender))
+        start(&mut threaded)?;
+        Ok(Source {
+            driver: Box::new(threaded),
+            facts,
+            pool: self.pool.readable,
+            pool_file: Some(pool_file),
+            pool_is_map: false,
+            lanes: self.ends,
+            rules: Box::new(rules),
+            update_losses,
+            wake,
+            readers_wake: None,
+        })
     }
 
     /// Signals the hub and the readers of the source.
@@ -310,24 +337,16 @@ pub(crate) fn any_of(fds: [BorrowedFd<'_>; 2]) -> io::Result<OwnedFd> {
     Ok(events)
 }
 
-/// A source whose lanes are written by threads of this process.
-pub struct ThreadedSource {
-    facts: Facts,
-    pool: Pool,
-    file: Arc<OwnedFd>,
-    /// Present until the distributor takes them.
-    ends: Vec<LaneEnds>,
-    rules: SourceRules,
+/// The driver of a source whose lanes are written by threads of this process.
+struct ThreadedSource {
     event: Event,
-    /// The event and the monitor's descriptor, if there is one.
-    events: Option<OwnedFd>,
     threads: Vec<JoinHandle<()>>,
     /// Failures of threads; disconnected when the last thread has ended.
     outcome: Receiver<CaptureError>,
     /// The monitor's failure, until it is reported.
     failure: Option<CaptureError>,
     has_ended: bool,
-    driver: Box<dyn SourceDriver>,
+    driver: Box<dyn ThreadedDriver>,
 }
 
 /// The rules of all lanes, and the driver's hook for changes.
@@ -351,42 +370,9 @@ impl RuleLoader for SourceRules {
     }
 }
 
-impl Source for ThreadedSource {
-    fn facts(&self) -> &Facts {
-        &self.facts
-    }
-
-    fn pool(&self) -> Pool {
-        self.pool.clone()
-    }
-
-    fn pool_file(&self) -> Option<BorrowedFd<'_>> {
-        Some(self.file.as_fd())
-    }
-
-    fn take_lanes(&mut self) -> Vec<LaneEnds> {
-        std::mem::take(&mut self.ends)
-    }
-
+impl SourceDriver for ThreadedSource {
     fn counts(&mut self) -> Counts {
         self.driver.counts()
-    }
-
-    fn classify(&mut self, rules: &Rules) -> Result<Vec<Place>, SourceError> {
-        self.rules.classify(rules)
-    }
-
-    fn take_rule_loader(&mut self) -> Box<dyn RuleLoader> {
-        Box::new(SourceRules {
-            device: self.rules.device.clone(),
-            link_type: self.rules.link_type,
-            lanes: self.rules.lanes.clone(),
-            hook: self.rules.hook.take(),
-        })
-    }
-
-    fn loss_update(&self) -> Option<LossUpdate> {
-        self.driver.loss_update()
     }
 
     fn pause(&mut self, lane: LaneId, pause: Pause) {
@@ -416,13 +402,6 @@ impl Source for ThreadedSource {
 
     fn take_notes(&mut self) -> Vec<String> {
         self.driver.take_notes()
-    }
-
-    fn wake_fd(&self) -> BorrowedFd<'_> {
-        match &self.events {
-            Some(events) => events.as_fd(),
-            None => self.event.as_fd(),
-        }
     }
 
     fn clear_wake(&mut self) {

@@ -48,7 +48,7 @@ use crate::monitor::{AtRemoval, InterfaceMonitor};
 use crate::nic::SharedLosses;
 use crate::nic_stamps;
 use crate::pcap::FileStart;
-use crate::source::{RulesHook, SourceDriver, ThreadedSource};
+use crate::source::{RulesHook, ThreadedDriver};
 use filters::QueueFilters;
 use layout::state;
 pub use options::{DEFAULT_POOL_BYTES, XdpOptions};
@@ -85,7 +85,7 @@ pub fn queue_counts(lanes: &[QueueLane], nic: &SharedLosses) -> Counts {
 /// # Errors
 ///
 /// Those of [`CaptureError`] that concern AF_XDP; nothing is attached then.
-pub fn open(options: &XdpOptions) -> Result<ThreadedSource, CaptureError> {
+pub fn open(options: &XdpOptions) -> Result<Source, CaptureError> {
     let interface = Interface::find(&options.on.interface)?;
     interface.require_up()?;
     if !interface.link_type.is_ethernet() {
@@ -113,13 +113,9 @@ pub fn open(options: &XdpOptions) -> Result<ThreadedSource, CaptureError> {
 }
 
 /// Opens a device of this kind.
-pub(crate) fn open_device(
-    device: &DeviceSpec,
-    _start: FileStart,
-    _notes: Vec<String>,
-) -> Result<Box<dyn Source>, CaptureError> {
+pub(crate) fn open_device(device: &DeviceSpec, _start: FileStart) -> Result<Source, CaptureError> {
     nic_stamps::enable(device)?;
-    Ok(Box::new(open(&XdpOptions::from_device(device))?))
+    open(&XdpOptions::from_device(device))
 }
 
 struct XdpDriver {
@@ -131,7 +127,7 @@ struct XdpDriver {
     _promiscuous: Option<Promiscuous>,
 }
 
-impl SourceDriver for XdpDriver {
+impl ThreadedDriver for XdpDriver {
     fn counts(&mut self) -> Counts {
         queue_counts(&self.lanes, &self.nic)
     }

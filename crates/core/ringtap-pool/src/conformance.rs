@@ -45,13 +45,13 @@ const LONG: Duration = Duration::from_secs(30);
 const SHORT: Duration = Duration::from_millis(300);
 
 /// A check that runs under traffic; the flag is set once all frames were offered.
-pub type UnderTraffic<'a> = &'a mut dyn FnMut(Box<dyn Source>, &AtomicBool);
+pub type UnderTraffic<'a> = &'a mut dyn FnMut(Source, &AtomicBool);
 
 /// Creates a source and traffic for it.
 pub trait Harness {
     /// Opens the source, offers these frames to it in order, and returns when the source has them or
     /// lost them. A file source may write the file first.
-    fn capture(&mut self, frames: &[Vec<u8>], size: PoolSize) -> Box<dyn Source>;
+    fn capture(&mut self, frames: &[Vec<u8>], size: PoolSize) -> Source;
 
     /// Opens the source and runs `suite` on it while another thread offers these frames; the flag is
     /// set once all were offered. A source that has its packets from the start needs no thread.
@@ -178,17 +178,16 @@ enum ReadProgress {
 
 /// A source with its distributor and readers, all driven by one thread.
 struct Run {
-    source: Box<dyn Source>,
+    source: Source,
     distributor: Distributor,
     readers: Vec<(Reader, SuiteReading)>,
 }
 
 impl Run {
-    fn new(mut source: Box<dyn Source>, readers: &[ReaderOptions]) -> Self {
-        let lanes = source.take_lanes();
+    fn new(mut source: Source, readers: &[ReaderOptions]) -> Self {
+        let lanes = std::mem::take(&mut source.lanes);
         assert!(!lanes.is_empty(), "a source has lanes");
-        assert!(source.take_lanes().is_empty(), "lanes are given away once");
-        let mut distributor = Distributor::new(source.pool(), lanes, Arc::new(NoSignal));
+        let mut distributor = Distributor::new(source.pool.clone(), lanes, Arc::new(NoSignal));
         let reader = |options| {
             let (_, reader) = distributor.add_reader(options).expect("there is a place");
             (reader, SuiteReading::default())
@@ -282,7 +281,7 @@ impl Run {
     }
 
     fn slow(&self, reader: u32) -> u64 {
-        let lanes = self.source.pool().geometry().lane_count;
+        let lanes = self.source.pool.geometry().lane_count;
         let id = crate::ids::ReaderId(reader);
         (0..lanes)
             .map(|lane| self.distributor.missed(id, LaneId(lane)).packets)
@@ -362,7 +361,7 @@ fn every_packet_comes_once_in_order_and_whole(harness: &mut dyn Harness) {
 fn an_exhausted_pool_is_counted(harness: &mut dyn Harness) {
     let offered = frames(FLOOD);
     let source = harness.capture(&offered, PoolSize::Tiny);
-    let policy = source.facts().policy;
+    let policy = source.facts.policy;
     let mut run = Run::new(
         source,
         &[ReaderOptions {

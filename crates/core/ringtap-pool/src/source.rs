@@ -2,7 +2,8 @@
 //! Interface of all sources: pool, lanes, counters, wake-ups and end.
 
 use std::error::Error;
-use std::os::fd::BorrowedFd;
+use std::ops::{Deref, DerefMut};
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use ringtap_filter::{Balance, Place, Rules};
@@ -96,67 +97,55 @@ pub enum Status {
     Removed(SourceError),
 }
 
-/// A writer of packets into a pool.
+/// A writer of packets into a pool, in its parts.
 ///
 /// A source captures from its creation on: before the first read, only packets that exceed the pool
 /// are lost.
-pub trait Source: Send {
-    /// Description of this source.
-    fn facts(&self) -> &Facts;
-
+pub struct Source {
+    /// Counters, state and end; dropped first, because it stops the writers.
+    pub driver: Box<dyn SourceDriver>,
+    /// Description of the source.
+    pub facts: Facts,
     /// The pool, for readers to map.
-    fn pool(&self) -> Pool;
-
+    pub pool: Pool,
     /// Descriptor that other processes map to read the pool; no process can map it writable. `None` if
     /// the pool lies in this process only.
-    fn pool_file(&self) -> Option<BorrowedFd<'_>> {
-        None
-    }
-
+    pub pool_file: Option<OwnedFd>,
     /// Whether [`Source::pool_file`] is a BPF map: a process that has the descriptor and may load BPF
     /// programs can write the pool.
-    fn pool_is_map(&self) -> bool {
-        false
+    pub pool_is_map: bool,
+    /// The distributor's ends of the lanes.
+    pub lanes: Vec<LaneEnds>,
+    /// Sets the rules; the hub uses it on a thread of its own.
+    pub rules: Box<dyn RuleLoader>,
+    /// Asks the interface for its losses; `None` if the source knows its losses itself.
+    pub update_losses: Option<LossUpdate>,
+    /// Readable when a lane signals or the status changes.
+    pub wake: OwnedFd,
+    /// Readable when a lane signals, for readers, which cannot change or clear it; `None` if only the
+    /// driver can wake them.
+    pub readers_wake: Option<Arc<OwnedFd>>,
+}
+
+impl Deref for Source {
+    type Target = dyn SourceDriver;
+
+    fn deref(&self) -> &Self::Target {
+        &*self.driver
     }
+}
 
-    /// The distributor's ends of the lanes; returns none on later calls.
-    fn take_lanes(&mut self) -> Vec<LaneEnds>;
+impl DerefMut for Source {
+    fn deref_mut(&mut self) -> &mut Self::Target {
+        &mut *self.driver
+    }
+}
 
+/// What a source does while it captures; dropping it stops the source.
+pub trait SourceDriver: Send {
     /// All counters now, without waiting. `offered` may be one ahead of the rest while a packet is being
     /// captured.
     fn counts(&mut self) -> Counts;
-
-    /// Classifies packets by these rules from now on; returns where the filter of each rule runs.
-    ///
-    /// A source that cannot classify sets every mask bit and leaves every filter to the readers. It
-    /// refuses rules that divide packets between readers.
-    ///
-    /// # Errors
-    ///
-    /// The old rules stay in force.
-    fn classify(&mut self, rules: &Rules) -> Result<Vec<Place>, SourceError> {
-        Unclassified.classify(rules)
-    }
-
-    /// The part of the source that sets rules, which can take long (a tap loads programs). The caller
-    /// runs it on a thread of its own and does not call [`Source::classify`] any more.
-    fn take_rule_loader(&mut self) -> Box<dyn RuleLoader> {
-        Box::new(Unclassified)
-    }
-
-    /// Asks the interface for its losses, from any thread: [`Source::counts`] has those of the last
-    /// call. It may wait. `None` if the source knows its losses itself.
-    fn loss_update(&self) -> Option<LossUpdate> {
-        None
-    }
-
-    /// Whether the source has no rules yet and sets every mask bit. Rules that give every packet to all
-    /// readers then change nothing, and the hub need not set them.
-    ///
-    /// `false` is always correct.
-    fn gives_everything(&self) -> bool {
-        false
-    }
 
     /// Pauses or resumes capture on a lane. Packets that arrive during a pause count as `pool_full`.
     /// Sources that cannot drop packets ignore the call.
@@ -185,16 +174,7 @@ pub trait Source: Send {
         Vec::new()
     }
 
-    /// Descriptor that becomes readable when a lane signals or the status changes.
-    fn wake_fd(&self) -> BorrowedFd<'_>;
-
-    /// Descriptor that becomes readable when a lane signals, for readers, which cannot change or clear
-    /// it; `None` if only the driver can wake them.
-    fn readers_wake_fd(&self) -> Option<BorrowedFd<'_>> {
-        None
-    }
-
-    /// Clears the readable state of `wake_fd`.
+    /// Clears the readable state of [`Source::wake`].
     fn clear_wake(&mut self);
 
     /// Stops capture and detaches; afterwards nothing is written and the counters are final.
@@ -203,15 +183,28 @@ pub trait Source: Send {
 
 /// Sets a source's rules while another thread drives the source.
 pub trait RuleLoader: Send {
-    /// Like [`Source::classify`]; may take seconds.
+    /// Classifies packets by these rules from now on; returns where the filter of each rule runs. May
+    /// take seconds: a tap loads programs.
+    ///
+    /// A source that cannot classify sets every mask bit and leaves every filter to the readers. It
+    /// refuses rules that divide packets between readers.
     ///
     /// # Errors
     ///
     /// The old rules stay in force.
     fn classify(&mut self, rules: &Rules) -> Result<Vec<Place>, SourceError>;
+
+    /// Whether the source has no rules yet and sets every mask bit. Rules that give every packet to all
+    /// readers then change nothing, and the hub need not set them.
+    ///
+    /// `false` is always correct.
+    fn gives_everything(&self) -> bool {
+        false
+    }
 }
 
-/// Asks an interface for its losses; see [`Source::loss_update`].
+/// Asks an interface for its losses, from any thread: [`SourceDriver::counts`] has those of the last call. It
+/// may wait.
 pub type LossUpdate = Box<dyn FnMut() + Send>;
 
 /// The rules of a source that cannot classify.

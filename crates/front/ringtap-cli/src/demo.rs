@@ -119,10 +119,10 @@ pub(crate) fn run(args: &DemoArgs) -> Result<ExitCode> {
 
 /// Starts a hub with four groups (all packets, one flow, half of the flows for two members, all
 /// packets for the probe) and subscribes the five readers.
-fn start_hub(source: Box<dyn Source>) -> Result<(Hub, Vec<Capture>)> {
+fn start_hub(source: Source) -> Result<(Hub, Vec<Capture>)> {
     let group = |name: &str, filter: &str| -> Result<Group> {
         Ok(Group {
-            filter: GroupFilter::new(filter, ringtap::compile(filter, source.facts())?),
+            filter: GroupFilter::new(filter, ringtap::compile(filter, &source.facts)?),
             ..Group::new(name)
         })
     };
@@ -196,7 +196,7 @@ fn send(
 }
 
 /// Opens the tap if the process has the rights, else the packet source.
-fn open_source(standing: Standing) -> Result<Box<dyn Source>> {
+fn open_source(standing: Standing) -> Result<Source> {
     if standing == Standing::AsBefore {
         // Exclusive: the host stack, slower than the capture, does not need these packets.
         match ringtap_capture::open(&format!("tap:{RX}?exclusive&direction=in").parse()?) {

@@ -365,7 +365,7 @@ fn require_different_interfaces(devices: &[Device]) -> Result<()> {
 }
 
 /// Starts to capture from a device.
-fn open(Device { spec, place }: &Device) -> Result<Box<dyn Source>> {
+fn open(Device { spec, place }: &Device) -> Result<Source> {
     let source = ringtap_capture::open(spec);
     Ok(match place {
         Some(place) => source.with_context(|| place.clone())?,
@@ -385,13 +385,13 @@ fn start(config: &Config, awaits: &[String], keeps: &Confinement) -> Result<(Hub
     };
     let sources = present.iter().map(open);
     let sources = sources.collect::<Result<Vec<_>>>()?;
-    let facts: Vec<_> = sources.iter().map(|one| one.facts().clone()).collect();
+    let facts: Vec<_> = sources.iter().map(|one| one.facts.clone()).collect();
     let groups = match awaits {
         [] => compiled(&config.groups, &facts)?,
         _ => Vec::new(),
     };
     for (source, Device { spec, .. }) in sources.iter().zip(&config.devices) {
-        print::notes(&source.facts().notes);
+        print::notes(&source.facts.notes);
         if spec.kind.names_a_file() {
             print::note(format_args!(
                 "ringtap: reading {spec} starts now: readers that attach later miss the packets before"

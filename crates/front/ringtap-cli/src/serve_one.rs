@@ -72,7 +72,7 @@ fn start(device: &DeviceSpec, socket: &Socket) -> Result<Hub> {
         bail!("{device} is a group of a hub already");
     }
     let source = ringtap_capture::open(device)?;
-    print::notes(&source.facts().notes);
+    print::notes(&source.facts.notes);
     Confinement::keeping(WHILE_CAPTURING).enter()?;
     let uids = vec![Peer::of(socket)?.uid];
     let group = Group {

@@ -85,7 +85,7 @@ fn run_with(
     };
     let requests = (0..READERS).map(request).collect();
     let (hub, taken) = Hub::start(
-        vec![Box::new(source)],
+        vec![source],
         vec![group.clone()],
         HubOptions {
             hash_seed: Some(seed),

@@ -138,11 +138,26 @@ mod tests {
         HubStatus {
             time_ns: second * 1_000_000_000,
             sources: vec![SourceStatus {
-                device: "tap:eth0".into(),dropped: Dropped { nic: nic, ..Dropped::default() }, ..SourceStatus::default() }],
-            readers: vec![ReaderStatus {counters: Counters { dropped: Dropped { overrun: overrun, ..Dropped::default() }, ..Counters::default() },
+                device: "tap:eth0".into(),
+                dropped: Dropped {
+                    nic,
+                    ..Dropped::default()
+                },
+                ..SourceStatus::default()
+            }],
+            readers: vec![ReaderStatus {
+                counters: Counters {
+                    dropped: Dropped {
+                        overrun,
+                        ..Dropped::default()
+                    },
+                    ..Counters::default()
+                },
                 reader: 3,
                 name: "ids".into(),
-                uid: 1000, ..ReaderStatus::default() }],
+                uid: 1000,
+                ..ReaderStatus::default()
+            }],
             ..HubStatus::default()
         }
     }

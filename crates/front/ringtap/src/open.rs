@@ -354,7 +354,7 @@ impl OpenOptions {
         let served = self.served.as_ref();
         let listener = served.map(|served| Listener::bind(&served.socket));
         let listener = listener.transpose()?;
-        let compile = || compile(&self.filter, source.facts());
+        let compile = || compile(&self.filter, &source.facts);
         // Names of hosts need sockets. Their answers come from outside, so rights go first if they can.
         let only_reads = self.confinement.as_ref().is_some_and(|one| one.only_reads);
         let early = only_reads.then(compile).transpose()?;
@@ -364,7 +364,7 @@ impl OpenOptions {
             from_the_first: !needs_rules || device.kind.waits_for_rules,
             ..self.request(ONLY_GROUP, &device.options)
         };
-        let waits = source.facts().policy == Policy::Block;
+        let waits = source.facts.policy == Policy::Block;
         let congestion = self.congestion.filter(|_| !waits);
         let mut group = Group {
             division: balance.into(),

@@ -5,7 +5,7 @@
 //! - A stopped source is drained before its readers receive the end.
 
 use std::collections::VecDeque;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -17,7 +17,7 @@ use ringtap_pool::distributor::{
 };
 use ringtap_pool::ids::{LaneId, ReaderId};
 use ringtap_pool::memory::Region;
-use ringtap_pool::source::{Counts, Facts, Pause, Source, SourceError, Status};
+use ringtap_pool::source::{Counts, Facts, Pause, Source, SourceDriver, SourceError, Status};
 use ringtap_pool::view::Pool;
 use ringtap_pool::wake::Signal;
 
@@ -48,7 +48,8 @@ pub(crate) enum Stage {
 
 /// A source, its pool and its distributor.
 pub(crate) struct SourceCapture {
-    source: Box<dyn Source>,
+    driver: Box<dyn SourceDriver>,
+    wake: OwnedFd,
     pub(crate) facts: Facts,
     pub(crate) pool: Pool,
     /// Readers also sleep on the source's own signal.
@@ -85,17 +86,12 @@ pub(crate) struct Beginning {
 }
 
 impl SourceCapture {
-    pub(crate) fn new(
-        mut source: Box<dyn Source>,
-        options: &HubOptions,
-        signal: Arc<dyn Signal>,
-    ) -> Self {
+    pub(crate) fn new(source: Source, options: &HubOptions, signal: Arc<dyn Signal>) -> Self {
         let guaranteed_readers = options.limits.guaranteed_readers.get();
-        let pool = source.pool();
-        let lanes = source.take_lanes();
+        let (pool, lanes) = (source.pool, source.lanes);
         let buddies = Arc::new(BuddyGroups::default());
         SourceCapture {
-            facts: source.facts().clone(),
+            facts: source.facts,
             paused: vec![false; lanes.len()],
             longest_wait: Duration::ZERO,
             stepped: Instant::now(),
@@ -103,9 +99,10 @@ impl SourceCapture {
                 .with_guaranteed_readers(guaranteed_readers)
                 .with_scheduler(Arc::clone(&buddies) as Arc<dyn Scheduler>),
             buddies,
-            wakes_readers: source.readers_wake_fd().is_some(),
+            wakes_readers: source.readers_wake.is_some(),
             pool,
-            source,
+            driver: source.driver,
+            wake: source.wake,
             stage: Stage::Running,
             failure: None,
             is_removed: false,
@@ -120,7 +117,7 @@ impl SourceCapture {
     }
 
     pub(crate) fn wake_fd(&self) -> Option<BorrowedFd<'_>> {
-        (self.stage == Stage::Running).then(|| self.source.wake_fd())
+        (self.stage == Stage::Running).then(|| self.wake.as_fd())
     }
 
     /// Moves chunks between queues; returns whether any chunk moved.
@@ -130,7 +127,7 @@ impl SourceCapture {
         }
         self.measure_wait();
         let merges = self.stage == Stage::Running && self.distributor.wants_horizon();
-        let horizon = merges.then(|| self.source.horizon_ns()).flatten();
+        let horizon = merges.then(|| self.driver.horizon_ns()).flatten();
         let moved = self.distributor.step();
         if !self.distributor.is_behind() {
             self.stepped = Instant::now();
@@ -177,11 +174,11 @@ impl SourceCapture {
         if self.stage != Stage::Running {
             return;
         }
-        self.source.clear_wake();
-        for note in self.source.take_notes() {
+        self.driver.clear_wake();
+        for note in self.driver.take_notes() {
             self.note(note);
         }
-        let status = self.source.status();
+        let status = self.driver.status();
         self.is_waiting = matches!(status, Status::Waiting);
         match status {
             Status::Running | Status::Waiting => {}
@@ -205,7 +202,7 @@ impl SourceCapture {
 
     /// Number of times that another program detached the source's program.
     pub(crate) fn detached_count(&self) -> u64 {
-        self.source.detached_count()
+        self.driver.detached_count()
     }
 
     /// Messages of the source for the user: those from its start, and the latest since.
@@ -221,7 +218,7 @@ impl SourceCapture {
     /// Stops the source, which then writes no more packets.
     pub(crate) fn stop(&mut self) {
         if self.stage == Stage::Running {
-            self.source.stop();
+            self.driver.stop();
             self.stage = Stage::Draining;
         }
     }
@@ -265,9 +262,9 @@ impl SourceCapture {
 
     /// The source's counters, read without a packet in between if possible.
     pub(crate) fn counts(&mut self) -> Counts {
-        let mut counts = self.source.counts();
+        let mut counts = self.driver.counts();
         for _ in 0..STEADY_TRIES {
-            let again = self.source.counts();
+            let again = self.driver.counts();
             if again == counts {
                 break;
             }
@@ -287,7 +284,7 @@ impl SourceCapture {
         control: &Region,
         from_the_first: bool,
     ) -> Result<(ReaderId, Beginning), AddReaderError> {
-        let mut counts = self.source.counts();
+        let mut counts = self.driver.counts();
         let classified: Vec<_> = counts.lanes.iter().map(|lane| lane.delivered).collect();
         for lane in &mut counts.lanes {
             if from_the_first {
@@ -339,7 +336,7 @@ impl SourceCapture {
                 } else {
                     Pause::Capturing
                 };
-                self.source.pause(lane, how);
+                self.driver.pause(lane, how);
             }
         }
     }

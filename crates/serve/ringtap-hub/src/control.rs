@@ -67,7 +67,7 @@ pub(crate) struct HubControl {
     options: HubOptions,
     engine_event: Event,
     /// Sources to be added when no rules are being loaded.
-    pub(crate) new_sources: Vec<(Box<dyn Source>, Responder<()>)>,
+    pub(crate) new_sources: Vec<(Source, Responder<()>)>,
     inbox: Receiver<ControlWork>,
     /// The hub ends.
     pub(crate) is_ending: bool,
@@ -80,7 +80,7 @@ pub(crate) struct HubControl {
 
 impl HubControl {
     pub(crate) fn new(
-        sources: Vec<Box<dyn Source>>,
+        sources: Vec<Source>,
         groups: Vec<Group>,
         options: HubOptions,
         inbox: Receiver<ControlWork>,
@@ -127,8 +127,8 @@ impl HubControl {
         Ok(control)
     }
 
-    fn add_source(&mut self, mut source: Box<dyn Source>) -> Result<(), Refused> {
-        let handle = SourceHandle::new(&mut *source, Arc::new(self.event.clone()))?;
+    fn add_source(&mut self, mut source: Source) -> Result<(), Refused> {
+        let handle = SourceHandle::new(&mut source, Arc::new(self.event.clone()))?;
         let signal: Arc<dyn Signal> = Arc::new(self.engine_event.clone());
         let capture = SourceCapture::new(source, &self.options, signal);
         self.engine.call(move |engine| engine.add(capture))?;

@@ -99,16 +99,16 @@ impl Hub {
     ///
     /// Every [`HubError`]; a [`Refused`] for each refused request.
     pub fn start(
-        sources: Vec<Box<dyn Source>>,
+        sources: Vec<Source>,
         groups: Vec<Group>,
         options: HubOptions,
         requests: Vec<SubscriptionRequest>,
     ) -> Result<(Self, Vec<Result<Subscription, Refused>>), HubError> {
         check_names(&groups)?;
         check_filters(&groups, &options.limits)?;
-        let has_map = sources.iter().any(|source| source.pool_is_map());
+        let has_map = sources.iter().any(|source| source.pool_is_map);
         let event = Event::new()?;
-        let link_types = sources.iter().map(|source| source.facts().link_type);
+        let link_types = sources.iter().map(|source| source.facts.link_type);
         let facts = HubFacts {
             limits: options.limits,
             has_map,
@@ -236,8 +236,8 @@ impl Handle {
     /// # Errors
     ///
     /// The system's, or the hub is ending; the hub has no further source then.
-    pub fn add_source(&self, source: Box<dyn Source>) -> Result<(), Refused> {
-        let (link_type, is_map) = (source.facts().link_type, source.pool_is_map());
+    pub fn add_source(&self, source: Source) -> Result<(), Refused> {
+        let (link_type, is_map) = (source.facts.link_type, source.pool_is_map);
         // Before any reader can get the pool.
         self.set_facts(|facts| facts.has_map |= is_map);
         self.ask(move |control, responder| control.new_sources.push((source, responder)))?;

@@ -9,7 +9,7 @@ use std::thread::JoinHandle;
 
 use ringtap_filter::{Place, Rule, Rules};
 use ringtap_ipc::thread::join;
-use ringtap_pool::source::{Facts, LossUpdate, RuleLoader, Source, SourceError};
+use ringtap_pool::source::{Facts, LossUpdate, RuleLoader, Source, SourceError, Unclassified};
 use ringtap_pool::view::Pool;
 use ringtap_pool::wake::Signal;
 
@@ -38,19 +38,16 @@ impl SourceHandle {
     /// # Errors
     ///
     /// The system's, when no thread can start.
-    pub(crate) fn new(source: &mut dyn Source, done: Arc<dyn Signal>) -> io::Result<Self> {
-        let gives_everything = source.gives_everything();
-        let readers_wake = source.readers_wake_fd();
-        let readers_wake = readers_wake.and_then(|fd| fd.try_clone_to_owned().ok());
-        let pool_file = source.pool_file();
+    pub(crate) fn new(source: &mut Source, done: Arc<dyn Signal>) -> io::Result<Self> {
+        let rules = std::mem::replace(&mut source.rules, Box::new(Unclassified));
         Ok(SourceHandle {
-            facts: source.facts().clone(),
-            pool: source.pool(),
-            pool_file: pool_file.and_then(|fd| fd.try_clone_to_owned().ok()),
-            readers_wake: readers_wake.map(Arc::new),
-            update_losses: source.loss_update(),
-            loader: LoaderThread::start(source.take_rule_loader(), done)?,
-            gives_everything,
+            facts: source.facts.clone(),
+            pool: source.pool.clone(),
+            pool_file: source.pool_file.take(),
+            readers_wake: source.readers_wake.clone(),
+            update_losses: source.update_losses.take(),
+            gives_everything: rules.gives_everything(),
+            loader: LoaderThread::start(rules, done)?,
             outcome: None,
             is_scarce: false,
         })

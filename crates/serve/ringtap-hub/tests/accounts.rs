@@ -151,7 +151,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 fn start(group: Group) -> (Hub, Feed) {
     let (source, feed) = FedSource::new(CHUNKS);
     let options = HubOptions::default();
-    let started = Hub::start(vec![Box::new(source)], vec![group], options, Vec::new());
+    let started = Hub::start(vec![source.into()], vec![group], options, Vec::new());
     (started.expect("a hub starts").0, feed)
 }
 

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use ringtap_bpf::link::Hook;
 use ringtap_capture::nic::SharedLosses;
-use ringtap_capture::source::{RulesHook, SourceDriver};
+use ringtap_capture::source::{RulesHook, ThreadedDriver};
 use ringtap_capture::xdp::{QueueLane, queue_counts, wait_for_received};
 use ringtap_filter::LinkType;
 use ringtap_pool::distributor::Policy;
@@ -31,7 +31,7 @@ pub(super) struct MirrorDriver {
     pub(super) shared: Arc<BridgeState>,
 }
 
-impl SourceDriver for MirrorDriver {
+impl ThreadedDriver for MirrorDriver {
     fn counts(&mut self) -> Counts {
         queue_counts(&self.lanes, &self.nic)
     }

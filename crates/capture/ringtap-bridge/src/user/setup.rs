@@ -50,7 +50,7 @@ impl BridgeWorker {
         sides: &mut [Side],
         shared: &Arc<BridgeState>,
         notes: &mut Vec<String>,
-    ) -> Result<(Self, Vec<Box<dyn Source>>), CaptureError> {
+    ) -> Result<(Self, Vec<Source>), CaptureError> {
         let (cell_size, _) = cell_for(largest(sides));
         let plans = plans(options.mirror_bytes, sides, notes)?;
         let count = sides.iter().map(|side| side.queues.len()).sum();
@@ -85,7 +85,7 @@ impl BridgeWorker {
         pool: SealedPool,
         plan: &MirrorPlan,
         base: u64,
-    ) -> Result<Box<dyn Source>, CaptureError> {
+    ) -> Result<Source, CaptureError> {
         let mut setup = SourceSetup::with_pool(&side.interface.name, pool)?;
         let mut lanes = Vec::new();
         let ports = self.ports.iter_mut().filter(|port| port.side == at);
@@ -120,10 +120,13 @@ impl BridgeWorker {
         let event = setup.event();
         let (mut source, outcome) = setup.without_threads(facts, Box::new(driver))?;
         // Select no packet until readers subscribe.
-        let set = source.classify(&Rules::default()).map_err(io::Error::other);
+        let set = source
+            .rules
+            .classify(&Rules::default())
+            .map_err(io::Error::other);
         set.map_err(system(&side.interface.name, "setting the mirror's rules"))?;
         self.mirrors[at & 1] = Some(MirrorWriter { outcome, event });
-        Ok(Box::new(source))
+        Ok(source)
     }
 }
 

@@ -68,12 +68,16 @@ fn follows(
 }
 
 /// A leap second, and one that is taken back, while a source runs.
-fn leaps<S: Source + Send>(name: &str, open: impl FnOnce() -> S + Send) {
+fn leaps(name: &str, open: impl FnOnce() -> Source + Send) {
     let _turn = ONE_AT_A_TIME.lock();
     let net = Namespace::with_veth(name);
     INJECTED_NS.store(BEGIN_NS, Relaxed);
     let mut source = net.enter(open);
-    let mut distributor = Distributor::new(source.pool(), source.take_lanes(), Arc::new(NoSignal));
+    let mut distributor = Distributor::new(
+        source.pool.clone(),
+        std::mem::take(&mut source.lanes),
+        Arc::new(NoSignal),
+    );
     let (_, mut reader) = distributor.add_reader(&ReaderOptions::default()).unwrap();
     for injected_ns in [BEGIN_NS, BEGIN_NS + SECOND_NS, BEGIN_NS] {
         INJECTED_NS.store(injected_ns, Relaxed);
@@ -90,7 +94,7 @@ fn the_taps_time_stamps_follow_a_leap_second() {
     let options = with(TapOptions::new("rx0"), |it| {
         it.on.pool.bytes = Some(8 << 20)
     });
-    leaps("leap-tap", || Tap::attach(&options).unwrap());
+    leaps("leap-tap", || Tap::attach(&options).unwrap().source);
 }
 
 #[test]

@@ -47,12 +47,12 @@ fn write(folder: &TempDir, bytes: &[u8]) -> PcapOptions {
 struct Files(TempDir);
 
 impl Harness for Files {
-    fn capture(&mut self, frames: &[Vec<u8>], size: PoolSize) -> Box<dyn Source> {
+    fn capture(&mut self, frames: &[Vec<u8>], size: PoolSize) -> Source {
         let mut options = write(&self.0, &pcap_file(frames));
         if size == PoolSize::Tiny {
             options.pool.bytes = Some(0);
         }
-        Box::new(super::open(&options).unwrap())
+        super::open(&options).unwrap()
     }
 }
 
@@ -62,9 +62,9 @@ fn the_pcap_source_conforms() {
 }
 
 /// Packets read until the source ended, and why it ended.
-fn read_all(mut source: ThreadedSource) -> (u64, Option<String>) {
-    let lanes = source.take_lanes();
-    let mut distributor = Distributor::new(source.pool(), lanes, Arc::new(NoSignal));
+fn read_all(mut source: Source) -> (u64, Option<String>) {
+    let lanes = std::mem::take(&mut source.lanes);
+    let mut distributor = Distributor::new(source.pool.clone(), lanes, Arc::new(NoSignal));
     let options = ReaderOptions {
         policy: Policy::Block,
         credit: None,
@@ -120,9 +120,9 @@ fn a_lane_holds_exactly_the_chunks_and_packets_that_were_asked_for() {
     for m in [1, 16, 40] {
         let options = asked(&folder, 300, &format!("chunks=5&packets={m}&snap=96"));
         let mut source = super::open(&options).unwrap();
-        let lanes = source.take_lanes();
+        let lanes = std::mem::take(&mut source.lanes);
         assert_eq!(lanes[0].chunks, 5);
-        let pool = source.pool();
+        let pool = source.pool.clone();
         let mut distributor = Distributor::new(pool.clone(), lanes, Arc::new(NoSignal));
         let options = ReaderOptions {
             policy: Policy::Block,
@@ -156,7 +156,7 @@ fn a_lane_holds_exactly_the_chunks_and_packets_that_were_asked_for() {
 fn a_chunks_size_is_the_one_that_was_asked_for() {
     let folder = TempDir::new().unwrap();
     let source = super::open(&asked(&folder, 3, "chunk=64KiB&pool=1MiB")).unwrap();
-    let geometry = *source.pool().geometry();
+    let geometry = *source.pool.geometry();
     assert_eq!((geometry.chunk_size, geometry.chunk_count), (65_536, 17));
     assert_eq!(geometry.snap_length, geometry.max_payload());
 }
@@ -179,7 +179,7 @@ fn packets_of_which_so_many_do_not_fit_are_refused_with_what_to_do() {
 fn a_file_without_packets_ends_at_once() {
     let folder = TempDir::new().unwrap();
     let source = super::open(&write(&folder, &pcap_file(&[]))).unwrap();
-    assert_eq!(source.facts().link_type, 1);
+    assert_eq!(source.facts.link_type, 1);
     assert_eq!(read_all(source), (0, None));
 }
 
@@ -214,7 +214,7 @@ fn what_no_rule_wants_is_counted_and_not_captured() {
     }
     let mut rule = Rule::everything(2);
     rule.filter = text::compile("len = 61", LinkType::ETHERNET, 65535).unwrap();
-    source.classify(&Rules::from(vec![rule])).unwrap();
+    source.rules.classify(&Rules::from(vec![rule])).unwrap();
     to.write_all(&all[first.len()..]).unwrap();
     drop(to);
     while !matches!(source.status(), Status::Ended) {

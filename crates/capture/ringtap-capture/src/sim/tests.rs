@@ -16,7 +16,7 @@ struct Simulated {
 }
 
 impl Harness for Simulated {
-    fn capture(&mut self, frames: &[Vec<u8>], size: PoolSize) -> Box<dyn Source> {
+    fn capture(&mut self, frames: &[Vec<u8>], size: PoolSize) -> Source {
         let (chunks, ring) = match size {
             // The pool and the ring hold all packets, even on a busy machine.
             PoolSize::Ample => (None, 1 << 20),
@@ -48,12 +48,12 @@ impl Harness for Simulated {
         while arrived(&mut source) + waiting < all && begun.elapsed() < limit {
             std::thread::sleep(Duration::from_millis(1));
         }
-        Box::new(source)
+        source
     }
 }
 
 /// Packets that arrived and left the ring.
-fn arrived(source: &mut ThreadedSource) -> u64 {
+fn arrived(source: &mut Source) -> u64 {
     let counts = source.counts();
     counts.dropped.nic + counts.lanes.iter().map(|lane| lane.offered).sum::<u64>()
 }
@@ -70,7 +70,7 @@ fn the_source_conforms_in_virtual_time() {
     conformance::check(&mut Simulated { clock });
 }
 
-fn opened(device: &str) -> Result<ThreadedSource, CaptureError> {
+fn opened(device: &str) -> Result<Source, CaptureError> {
     let device: DeviceSpec = device.parse().unwrap();
     super::open(&SimOptions::from_device(&device).unwrap())
 }

@@ -106,11 +106,6 @@ impl TapRules {
         })
     }
 
-    /// Whether rules were set at least once.
-    pub(super) fn exist(&self) -> bool {
-        self.in_force.programs.is_some()
-    }
-
     /// Locks the links; fails if the tap is stopped.
     fn links_in_use(&self) -> Result<MutexGuard<'_, LinkSet>, SourceError> {
         let links = self.links.lock();
@@ -193,6 +188,10 @@ impl TapRules {
 }
 
 impl RuleLoader for TapRules {
+    fn gives_everything(&self) -> bool {
+        self.in_force.programs.is_none()
+    }
+
     fn classify(&mut self, rules: &Rules) -> Result<Vec<Place>, SourceError> {
         drop(self.links_in_use()?);
         if rules.each.len() > MAX_RULES {

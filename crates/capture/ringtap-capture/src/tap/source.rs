@@ -3,22 +3,21 @@
 
 use std::io;
 use std::mem::offset_of;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::ops::{Deref, DerefMut};
+use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
 use std::time::Duration;
 
+use libbpf_rs::RingBuffer;
 use ringtap_device::DeviceSpec;
-use ringtap_filter::{Place, Rules};
 use ringtap_ipc::time::now_ns;
 use ringtap_pool::counters::{Counters, Dropped};
 use ringtap_pool::distributor::{LaneEnds, Policy};
 use ringtap_pool::ids::LaneId;
 use ringtap_pool::memory::Words;
 use ringtap_pool::queue::{Consumer, Parts, Producer};
-use ringtap_pool::source::{
-    Counts, Facts, LossUpdate, Pause, RuleLoader, Source, SourceError, Status, Unclassified,
-};
+use ringtap_pool::source::{Counts, Facts, Pause, Source, SourceDriver, Status};
 use ringtap_pool::view::Pool;
 use ringtap_pool::wake::WakeWord;
 
@@ -27,10 +26,10 @@ use super::attachment::{TapAttachment, UnseenPackets};
 use super::forward::Forwarded;
 use super::layout::{ControlWords, LaneWords};
 use super::object::Loaded;
+use super::options::TapOptions;
 use super::plan::TapPlan;
 use super::programs::{LinkSet, Links};
 use super::rules::TapRules;
-use super::{Tap, TapOptions};
 use crate::CaptureError;
 use crate::monitor::{InterfaceMonitor, Repairs};
 use crate::nic::SharedLosses;
@@ -49,6 +48,52 @@ const BUSY_VISIBLE_NS: u64 = 10_000;
 const MAX_BUSY_LOOKS: u32 = 64;
 /// Maximum number of attempts to read consistent counters of a lane that is being written.
 const MAX_LOOKS: u32 = 1000;
+
+/// A tap on one interface.
+pub struct Tap {
+    /// The tap as a source.
+    pub source: Source,
+    /// The forwarding counters.
+    pub forwarded: Forwarded,
+    words: Words<LaneWords>,
+    #[cfg(test)]
+    pub(super) links: Links,
+}
+
+impl Deref for Tap {
+    type Target = Source;
+
+    fn deref(&self) -> &Source {
+        &self.source
+    }
+}
+
+impl DerefMut for Tap {
+    fn deref_mut(&mut self) -> &mut Source {
+        &mut self.source
+    }
+}
+
+impl From<Tap> for Source {
+    fn from(tap: Tap) -> Source {
+        tap.source
+    }
+}
+
+/// The tap's driver.
+struct TapDriver {
+    /// Stopped first: it attaches programs.
+    monitor: InterfaceMonitor,
+    links: Links,
+    missed: UnseenPackets,
+    lanes: Words<LaneWords>,
+    signals: RingBuffer<'static>,
+    /// Packets have time stamps of the NIC, of whose clock nothing is known.
+    has_nic_time: bool,
+    /// Set when capture has ended; holds the reason until it is reported.
+    ended: Option<Option<CaptureError>>,
+    loaded: Loaded,
+}
 
 impl Tap {
     /// Attaches a tap; packets are captured when the function returns.
@@ -109,71 +154,65 @@ impl Tap {
         let monitor =
             InterfaceMonitor::start(interface, options.on.at_removal, Box::new(attachment))?;
         let wakeups = [loaded.wakeups.as_fd(), monitor.as_fd()];
-        Ok(Tap {
-            events: any_of(wakeups).map_err(system)?,
+        let pool = Pool::new(loaded.pool.region(), plan.geometry);
+        let pool = pool.map_err(|error| system(io::Error::other(error)))?;
+        let pool_file = loaded.pool_map.as_fd().try_clone_to_owned();
+        let readers_wake = loaded.readers_wakeups.as_ref();
+        let readers_wake = readers_wake.map(|fd| fd.as_fd().try_clone_to_owned());
+        let wake = any_of(wakeups).map_err(system)?;
+        let forwarded = Forwarded(loaded.forwarded.clone());
+        let update_losses = missed.nic.update();
+        #[cfg(test)]
+        let for_tests = links.clone();
+        let driver = TapDriver {
             monitor,
             links,
-            rules: Some(rules),
-            facts,
-            pool: Pool::new(loaded.pool.region(), plan.geometry)
-                .map_err(|error| system(io::Error::other(error)))?,
-            ends,
-            lanes,
-            signals: loaded.signals().map_err(system)?,
-            ended: None,
             missed,
+            lanes: lanes.clone(),
+            signals: loaded.signals().map_err(system)?,
+            has_nic_time: facts.time_from.is_some(),
+            ended: None,
             loaded,
+        };
+        let source = Source {
+            driver: Box::new(driver),
+            facts,
+            pool,
+            pool_file: Some(pool_file.map_err(system)?),
+            pool_is_map: true,
+            lanes: ends,
+            rules: Box::new(rules),
+            update_losses: Some(update_losses),
+            wake,
+            readers_wake: readers_wake.transpose().map_err(system)?.map(Arc::new),
+        };
+        Ok(Tap {
+            source,
+            forwarded,
+            words: lanes,
+            #[cfg(test)]
+            links: for_tests,
         })
     }
 
     /// Number of impossible chunk numbers recycled, which only a corrupt distributor sends.
     #[must_use]
     pub fn refused(&self) -> u64 {
-        let lanes = self.lanes.iter();
+        let lanes = self.words.iter();
         lanes.map(|lane| lane.refused.load(Relaxed)).sum()
-    }
-
-    /// Handle to the forwarding counters.
-    #[must_use]
-    pub fn forwarded(&self) -> Forwarded {
-        Forwarded(self.loaded.forwarded.clone())
     }
 }
 
 /// Opens a device of this kind.
-pub(crate) fn open_device(
-    device: &DeviceSpec,
-    _start: FileStart,
-    _notes: Vec<String>,
-) -> Result<Box<dyn Source>, CaptureError> {
+pub(crate) fn open_device(device: &DeviceSpec, _start: FileStart) -> Result<Source, CaptureError> {
     let interface = Interface::find(&device.name)?;
     interface.require_up()?;
     let options = TapOptions::from_device(device, &interface);
     nic_stamps::enable(device)?;
-    Ok(Box::new(Tap::attach(&options)?))
+    Ok(Tap::attach(&options)?.source)
 }
 
-impl Source for Tap {
-    fn facts(&self) -> &Facts {
-        &self.facts
-    }
-
-    fn pool(&self) -> Pool {
-        self.pool.clone()
-    }
-
-    fn pool_file(&self) -> Option<BorrowedFd<'_>> {
-        Some(self.loaded.pool_map.as_fd())
-    }
-
-    fn pool_is_map(&self) -> bool {
-        true
-    }
-
-    fn take_lanes(&mut self) -> Vec<LaneEnds> {
-        std::mem::take(&mut self.ends)
-    }
-
+impl SourceDriver for TapDriver {
     fn counts(&mut self) -> Counts {
         Counts {
             lanes: self.lanes.iter().map(lane_counts).collect(),
@@ -184,27 +223,6 @@ impl Source for Tap {
         }
     }
 
-    fn classify(&mut self, rules: &Rules) -> Result<Vec<Place>, SourceError> {
-        let own = self.rules.as_mut();
-        own.ok_or("another thread puts this tap's rules in force")?
-            .classify(rules)
-    }
-
-    fn take_rule_loader(&mut self) -> Box<dyn RuleLoader> {
-        match self.rules.take() {
-            Some(rules) => Box::new(rules),
-            None => Box::new(Unclassified),
-        }
-    }
-
-    fn loss_update(&self) -> Option<LossUpdate> {
-        Some(self.missed.nic.update())
-    }
-
-    fn gives_everything(&self) -> bool {
-        self.rules.as_ref().is_some_and(|rules| !rules.exist())
-    }
-
     fn pause(&mut self, lane: LaneId, pause: Pause) {
         let is_paused = pause == Pause::Paused;
         if let Ok(lane) = usize::try_from(lane.0) {
@@ -213,8 +231,7 @@ impl Source for Tap {
     }
 
     fn horizon_ns(&mut self) -> Option<u64> {
-        // Nothing is known of the NIC's clock.
-        if self.facts.time_from.is_some() {
+        if self.has_nic_time {
             return None;
         }
         // Before the lanes: a program that marks its lane later also takes a later time stamp.
@@ -238,14 +255,6 @@ impl Source for Tap {
 
     fn take_notes(&mut self) -> Vec<String> {
         self.monitor.take_notes()
-    }
-
-    fn wake_fd(&self) -> BorrowedFd<'_> {
-        self.events.as_fd()
-    }
-
-    fn readers_wake_fd(&self) -> Option<BorrowedFd<'_>> {
-        self.loaded.readers_wakeups.as_ref().map(AsFd::as_fd)
     }
 
     fn clear_wake(&mut self) {
@@ -281,7 +290,7 @@ impl Source for Tap {
     }
 }
 
-impl Drop for Tap {
+impl Drop for TapDriver {
     fn drop(&mut self) {
         self.stop();
     }

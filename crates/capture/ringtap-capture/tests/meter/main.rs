@@ -14,7 +14,6 @@ use ringtap_capture::CaptureError;
 use ringtap_capture::meter::{FlowCounts, KernelMeter, KeyParts, MAX_LOOPS, MeterWants};
 use ringtap_capture::tap::{Direction, Mode, Taking, Tap, TapOptions};
 use ringtap_filter::Headers;
-use ringtap_pool::source::Source as _;
 use ringtap_testkit::{Namespace, require_root, require_tool, settle_everywhere, with};
 
 const TCP: u8 = 6;

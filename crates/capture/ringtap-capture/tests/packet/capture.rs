@@ -6,13 +6,13 @@ use std::{
     time::{Duration, Instant},
 };
 
-use ringtap_capture::source::ThreadedSource;
 use ringtap_capture::{InterfaceOptions, packet};
+use ringtap_pool::source::Source;
 use ringtap_pool::{
     distributor::{Distributor, ReaderOptions},
     format::Slot,
     reader::{NextBatch, Reader},
-    source::{Counts, Source, Status},
+    source::{Counts, Status},
     wake::NoSignal,
 };
 use ringtap_testkit::Namespace;
@@ -35,7 +35,7 @@ impl Captured {
 
 /// A running capture.
 pub(crate) struct Capture {
-    source: ThreadedSource,
+    source: Source,
     distributor: Distributor,
     reader: Reader,
     pub(crate) packets: Vec<Captured>,
@@ -49,9 +49,9 @@ impl Capture {
         )
     }
 
-    pub(crate) fn of(mut source: ThreadedSource) -> Self {
-        let lanes = source.take_lanes();
-        let mut distributor = Distributor::new(source.pool(), lanes, Arc::new(NoSignal));
+    pub(crate) fn of(mut source: Source) -> Self {
+        let lanes = std::mem::take(&mut source.lanes);
+        let mut distributor = Distributor::new(source.pool.clone(), lanes, Arc::new(NoSignal));
         let (_, reader) = distributor
             .add_reader(&ReaderOptions {
                 credit: Some(u32::MAX),
@@ -66,7 +66,7 @@ impl Capture {
         }
     }
 
-    pub(crate) fn source(&mut self) -> &mut ThreadedSource {
+    pub(crate) fn source(&mut self) -> &mut Source {
         &mut self.source
     }
 

@@ -48,12 +48,12 @@ fn bytes(packets: &[Captured]) -> Vec<Vec<u8>> {
 struct Veth(Option<Namespace>);
 
 impl Harness for Veth {
-    fn capture(&mut self, frames: &[Vec<u8>], size: PoolSize) -> Box<dyn Source> {
+    fn capture(&mut self, frames: &[Vec<u8>], size: PoolSize) -> Source {
         let net = self.0.insert(Namespace::with_veth("packet_conforms"));
         let pool_bytes = (size == PoolSize::Tiny).then_some(0);
         let source = net.enter(|| packet::open(&with(options(), |it| it.pool.bytes = pool_bytes)));
         net.inject("tx0", frames);
-        Box::new(source.expect("the source opens"))
+        source.expect("the source opens")
     }
 
     fn capture_under_traffic(&mut self, frames: &[Vec<u8>], suite: UnderTraffic<'_>) {
@@ -67,7 +67,7 @@ impl Harness for Veth {
                 net.inject("tx0", frames);
                 all_offered.store(true, Relaxed);
             });
-            suite(Box::new(source), &all_offered);
+            suite(source, &all_offered);
         });
     }
 }
@@ -137,7 +137,7 @@ fn the_snap_length_cuts_the_bytes_and_not_the_length() {
     let net = Namespace::with_veth("packet_snap");
     let asked = with(options(), |it| it.snap_length = Some(40));
     let mut capture = Capture::start(&net, &asked);
-    assert_eq!(capture.source().facts().snap_length, 40);
+    assert_eq!(capture.source().facts.snap_length, 40);
     let sent = [frame(&[], 1000), frame(&[(0x8100, 7)], 1000)];
     net.inject("tx0", &sent);
     capture.read_until(2);

@@ -9,7 +9,7 @@ use std::{
 
 use ringtap_filter::hash::{HashKeys, HashSeed, Link};
 use ringtap_filter::{Balance, Headers, LinkType, Place, Rule, Rules, text};
-use ringtap_pool::{format::flag, source::Source};
+use ringtap_pool::format::flag;
 use ringtap_testkit::{Namespace, require_root, with};
 
 use crate::{capture::Capture, frame, options};
@@ -33,7 +33,7 @@ fn rules_see_packets_with_their_tags_and_the_rest_is_counted() {
         rule("vlan 7", Balance::Flow(Headers::Outer), 1),
         rule("greater 100", Balance::Everyone, 2),
     ]);
-    let places = capture.source().classify(&rules).unwrap();
+    let places = capture.source().rules.classify(&rules).unwrap();
     assert_eq!(places, [Place::Source, Place::Source]);
     let sent = [
         frame(&[], 60),
@@ -73,7 +73,7 @@ fn rules_change_under_traffic_without_loss() {
         while !is_sent.load(Relaxed) {
             changes += 1;
             let rules = Rules::from(vec![rule("less 1000", Balance::Everyone, changes)]);
-            capture.source().classify(&rules).unwrap();
+            capture.source().rules.classify(&rules).unwrap();
             thread::sleep(Duration::from_micros(200));
         }
     });
@@ -105,7 +105,7 @@ fn filters_see_the_whole_packet_and_the_snap_length_cuts_afterwards() {
             Balance::Everyone,
             1,
         )]);
-        capture.source().classify(&rules).unwrap();
+        capture.source().rules.classify(&rules).unwrap();
         let long = |last: u8| {
             let mut bytes = frame(tags, 120);
             bytes[99] = last;

@@ -22,9 +22,14 @@ pub(crate) struct Captured {
 }
 
 /// Stops the source; returns all captured packets, lane by lane, and the final counters.
-pub(crate) fn finish(mut source: impl Source) -> (Vec<Captured>, Counts) {
+pub(crate) fn finish(source: impl Into<Source>) -> (Vec<Captured>, Counts) {
+    let mut source = source.into();
     source.stop();
-    let mut distributor = Distributor::new(source.pool(), source.take_lanes(), Arc::new(NoSignal));
+    let mut distributor = Distributor::new(
+        source.pool.clone(),
+        std::mem::take(&mut source.lanes),
+        Arc::new(NoSignal),
+    );
     let all = ReaderOptions {
         credit: Some(u32::MAX),
         ..ReaderOptions::default()

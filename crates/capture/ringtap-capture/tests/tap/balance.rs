@@ -5,7 +5,6 @@ use ringtap_capture::tap::{Direction, Mode, Tap};
 use ringtap_filter::hash::{HashKeys, HashSeed, Link, Tunnels};
 use ringtap_filter::{BUCKETS, Balance, BucketMasks, Headers, Rule, Rules, hash};
 use ringtap_pool::format::flag;
-use ringtap_pool::source::Source;
 use ringtap_testkit::{Namespace, require_root, require_tool, with};
 
 use crate::packets::Maker;
@@ -35,7 +34,7 @@ fn set(tap: &mut Tap, each: Vec<Rule>) {
         seed: SEED,
         ..Rules::from(each)
     };
-    tap.classify(&rules).unwrap();
+    tap.rules.classify(&rules).unwrap();
 }
 
 /// All hashes and the VLAN, in places 0 to 4, and a bit that all packets have.

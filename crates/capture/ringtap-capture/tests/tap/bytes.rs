@@ -6,7 +6,6 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use ringtap_capture::tap::Mode;
 use ringtap_device::Queues;
 use ringtap_pool::format::flag;
-use ringtap_pool::source::Source;
 use ringtap_testkit::{Namespace, require_root, require_tool, with};
 
 use crate::support::{Tagging, attach, finish, frame, options, own, python, sending, tagged};
@@ -102,7 +101,7 @@ fn a_hook_that_cannot_see_stripped_tags_says_so() {
         .run("ethtool", &["-K", "rx0", "rxvlan", "off"])
         .success();
     let tap = attach(&net, &with(options("rx0"), |it| it.on.mode = Mode::Generic));
-    let notes = &tap.facts().notes;
+    let notes = &tap.facts.notes;
     assert!(
         notes
             .iter()

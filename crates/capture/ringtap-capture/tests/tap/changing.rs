@@ -8,7 +8,6 @@ use ringtap_capture::tap::{Direction, Mode, Tap};
 use ringtap_device::Rate;
 use ringtap_filter::{Balance, Headers, Rule};
 use ringtap_packet::{Traffic, stamp};
-use ringtap_pool::source::Source;
 use ringtap_send::{Load, Method, Sender, SenderOptions};
 use ringtap_testkit::{Namespace, require_root, require_tool, settle_everywhere, with};
 

@@ -4,7 +4,6 @@
 use ringtap_capture::tap::Mode;
 use ringtap_device::ChunkOptions;
 use ringtap_pool::ids::ChunkId;
-use ringtap_pool::source::Source;
 use ringtap_testkit::{Namespace, require_root, require_tool, with};
 
 use crate::rules::{classify, rule};
@@ -31,8 +30,8 @@ fn a_chunk_states_its_numbers_and_the_members_of_all_its_packets() {
         );
         let member = |bit: u8| rule(&format!("ether[14] = {bit}"), 1 << bit);
         classify(&mut tap, (0..3).map(member).collect());
-        let mut lanes = tap.take_lanes();
-        let pool = tap.pool();
+        let mut lanes = std::mem::take(&mut tap.lanes);
+        let pool = tap.pool.clone();
         let mut last = None;
         for round in 0..ROUNDS {
             // The members of two packets, of the first, and of no packet that a chunk had before.

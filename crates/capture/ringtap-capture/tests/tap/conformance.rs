@@ -17,7 +17,7 @@ struct Taps {
 }
 
 impl Harness for Taps {
-    fn capture(&mut self, frames: &[Vec<u8>], size: PoolSize) -> Box<dyn Source> {
+    fn capture(&mut self, frames: &[Vec<u8>], size: PoolSize) -> Source {
         let net = Namespace::with_veth(self.test);
         let tiny = with(options("rx0"), |it| {
             it.on.pool.bytes = Some(1);
@@ -33,7 +33,7 @@ impl Harness for Taps {
         let tap = attach(&net, &options);
         net.inject("tx0", frames);
         self.nets.push(net);
-        Box::new(tap)
+        tap.into()
     }
 
     fn capture_under_traffic(&mut self, frames: &[Vec<u8>], suite: UnderTraffic<'_>) {
@@ -45,7 +45,7 @@ impl Harness for Taps {
                 net.inject("tx0", frames);
                 all_offered.store(true, Relaxed);
             });
-            suite(Box::new(source), &all_offered);
+            suite(source.into(), &all_offered);
         });
     }
 

@@ -4,7 +4,6 @@
 use ringtap_capture::tap::{Checksums, Forward, Mode, Passing, Tap};
 use ringtap_filter::Rules;
 use ringtap_net::interface::Interface;
-use ringtap_pool::source::Source;
 use ringtap_testkit::{Namespace, require_root, require_tool, with};
 
 use crate::support::{Tagging, attach, finish, frame, options, own, tagged};
@@ -35,7 +34,7 @@ fn bridge(net: &Namespace, mode: Mode) -> [Tap; 2] {
         });
         let mut tap = attach(net, &options);
         // Forwarding begins with the first rules.
-        tap.classify(&Rules::default()).unwrap();
+        tap.rules.classify(&Rules::default()).unwrap();
         tap
     };
     [open("rx0", "rx1"), open("rx1", "rx0")]
@@ -54,8 +53,8 @@ fn a_tag_that_lies_beside_the_packet_is_forwarded_with_it() {
         let tagging = Tagging::on(&net, "tx0");
         net.inject("tx0", std::slice::from_ref(&plain));
         drop(tagging);
-        bridge.iter_mut().for_each(Source::stop);
-        let counts = bridge[0].forwarded().counts();
+        bridge.iter_mut().for_each(|tap| tap.stop());
+        let counts = bridge[0].forwarded.counts();
         let (captured, _) = finish(receiver);
         assert_eq!(
             own(&captured),
@@ -109,9 +108,9 @@ fn only_packets_that_may_lack_a_checksum_take_the_longer_way() {
         (1, 0, 0),
         (47, 0, 1),
     ] {
-        let before = bridge[0].forwarded().counts();
+        let before = bridge[0].forwarded.counts();
         net.inject("tx0", &[segment(protocol, more)]);
-        let after = bridge[0].forwarded().counts();
+        let after = bridge[0].forwarded.counts();
         let (offered, left) = (
             after.offered - before.offered,
             after.to_stack - before.to_stack,
@@ -122,8 +121,8 @@ fn only_packets_that_may_lack_a_checksum_take_the_longer_way() {
             "protocol {protocol}, {more} more"
         );
     }
-    bridge.iter_mut().for_each(Source::stop);
-    let counts = bridge[0].forwarded().counts();
+    bridge.iter_mut().for_each(|tap| tap.stop());
+    let counts = bridge[0].forwarded.counts();
     let left = counts.redirected + counts.from_stack;
     assert_eq!((counts.offered, left), (6, 6), "{counts:?}");
 }

@@ -3,7 +3,6 @@
 
 use ringtap_capture::tap::{Direction, Mode, TapOptions};
 use ringtap_pool::format::flag;
-use ringtap_pool::source::Source;
 use ringtap_testkit::{Namespace, require_root, require_tool, with};
 
 use crate::multicast;
@@ -80,7 +79,7 @@ fn a_looped_packet_is_captured_once() {
         (Direction::Out, true),
     ] {
         let tap = attach(&net, &with(options("lo"), |it| it.on.direction = direction));
-        let notes = tap.facts().notes.clone();
+        let notes = tap.facts.notes.clone();
         assert!(
             notes.iter().any(|note| note.contains("no native XDP")) || out,
             "{notes:?}"

@@ -10,7 +10,7 @@ use ringtap_device::ChunkOptions;
 use ringtap_ipc::event::sleep_until_readable;
 use ringtap_pool::distributor::{Distributor, ReaderOptions, Returns};
 use ringtap_pool::reader::NextBatch;
-use ringtap_pool::source::{Source, Status};
+use ringtap_pool::source::Status;
 use ringtap_pool::wake::NoSignal;
 pub(crate) use ringtap_testkit::LIMIT;
 use ringtap_testkit::{Namespace, Running, require_root, require_tool, with};
@@ -150,8 +150,12 @@ fn a_chunk_states_all_losses_of_its_lane_before_it() {
             }
         }),
     );
-    let pool = tap.pool();
-    let mut distributor = Distributor::new(pool.clone(), tap.take_lanes(), Arc::new(NoSignal));
+    let pool = tap.pool.clone();
+    let mut distributor = Distributor::new(
+        pool.clone(),
+        std::mem::take(&mut tap.lanes),
+        Arc::new(NoSignal),
+    );
     let all = ReaderOptions {
         credit: Some(u32::MAX),
         ..ReaderOptions::default()
@@ -276,7 +280,7 @@ fn wait_for(net: &Namespace, tap: &mut Tap, mut is_so: impl FnMut(&mut Tap) -> b
         let start = Instant::now();
         while !is_so(tap) {
             assert!(start.elapsed() < SOON, "the tap reports nothing");
-            let _signal = sleep_until_readable(&[tap.wake_fd()], Some(SOON)).unwrap();
+            let _signal = sleep_until_readable(&[tap.wake.as_fd()], Some(SOON)).unwrap();
             tap.clear_wake();
         }
     });
@@ -313,7 +317,7 @@ fn an_interface_that_is_removed_ends_capture_with_a_reason_and_one_that_is_down_
 
 /// Waits until the kernel reports no more changes of the interfaces, which it does for a second.
 fn wait_for_quiet(tap: &mut Tap) {
-    while sleep_until_readable(&[tap.wake_fd()], Some(Duration::from_millis(1500))).unwrap() {
+    while sleep_until_readable(&[tap.wake.as_fd()], Some(Duration::from_millis(1500))).unwrap() {
         tap.clear_wake();
     }
 }
@@ -335,7 +339,11 @@ fn without_a_sleeping_reader_the_first_packet_of_a_chunk_signals_and_no_other() 
                 };
             }),
         );
-        let mut distributor = Distributor::new(tap.pool(), tap.take_lanes(), Arc::new(NoSignal));
+        let mut distributor = Distributor::new(
+            tap.pool.clone(),
+            std::mem::take(&mut tap.lanes),
+            Arc::new(NoSignal),
+        );
         let (_, mut reader) = distributor.add_reader(&ReaderOptions::default()).unwrap();
         wait_for_quiet(&mut tap);
         net.inject("tx0", &[frame(1, 60)]);
@@ -347,13 +355,14 @@ fn without_a_sleeping_reader_the_first_packet_of_a_chunk_signals_and_no_other() 
             distributor.arm(Returns::WhenDry);
             assert!(!distributor.step().unwrap(), "nothing came meanwhile");
             net.inject("tx0", &[frame(2, 60), frame(3, 60)]);
-            let is_woken = sleep_until_readable(&[tap.wake_fd()], Some(Duration::from_millis(50)));
+            let is_woken =
+                sleep_until_readable(&[tap.wake.as_fd()], Some(Duration::from_millis(50)));
             assert!(
                 !is_woken.unwrap(),
                 "{mode:?}: these fit into the open chunk"
             );
             net.inject("tx0", &[frame(4, 60)]);
-            let is_woken = sleep_until_readable(&[tap.wake_fd()], Some(SOON));
+            let is_woken = sleep_until_readable(&[tap.wake.as_fd()], Some(SOON));
             assert!(is_woken.unwrap(), "{mode:?}: a chunk was opened");
             tap.clear_wake();
         }
@@ -366,14 +375,18 @@ fn a_reader_that_sleeps_is_woken_and_one_that_does_not_is_left_alone() {
     require_tool!("ip", "python3");
     let net = Namespace::with_veth("wake");
     let mut tap = attach(&net, &options("rx0"));
-    let mut distributor = Distributor::new(tap.pool(), tap.take_lanes(), Arc::new(NoSignal));
+    let mut distributor = Distributor::new(
+        tap.pool.clone(),
+        std::mem::take(&mut tap.lanes),
+        Arc::new(NoSignal),
+    );
     let (_, mut reader) = distributor.add_reader(&ReaderOptions::default()).unwrap();
     let short = Some(Duration::from_millis(50));
     wait_for_quiet(&mut tap);
 
     net.inject("tx0", &[frame(1, 60)]);
     assert!(
-        !sleep_until_readable(&[tap.wake_fd()], short).unwrap(),
+        !sleep_until_readable(&[tap.wake.as_fd()], short).unwrap(),
         "nobody asked"
     );
 
@@ -384,15 +397,15 @@ fn a_reader_that_sleeps_is_woken_and_one_that_does_not_is_left_alone() {
         distributor.arm(Returns::WhenDry);
         assert!(!distributor.step().unwrap(), "nothing came meanwhile");
         net.inject("tx0", &[frame(number, 60)]);
-        assert!(sleep_until_readable(&[tap.wake_fd().as_fd()], Some(SOON)).unwrap());
+        assert!(sleep_until_readable(&[tap.wake.as_fd()], Some(SOON)).unwrap());
         tap.clear_wake();
         assert!(
-            !sleep_until_readable(&[tap.wake_fd()], short).unwrap(),
+            !sleep_until_readable(&[tap.wake.as_fd()], short).unwrap(),
             "cleared"
         );
         net.inject("tx0", &[frame(number, 60)]);
         assert!(
-            !sleep_until_readable(&[tap.wake_fd()], short).unwrap(),
+            !sleep_until_readable(&[tap.wake.as_fd()], short).unwrap(),
             "asked for one signal"
         );
     }
@@ -417,7 +430,11 @@ fn chunks_go_round_many_times() {
         it.on.pool.bytes = Some(16 * 4096);
     });
     let mut tap = attach(&net, &small);
-    let mut distributor = Distributor::new(tap.pool(), tap.take_lanes(), Arc::new(NoSignal));
+    let mut distributor = Distributor::new(
+        tap.pool.clone(),
+        std::mem::take(&mut tap.lanes),
+        Arc::new(NoSignal),
+    );
     let (_, mut reader) = distributor.add_reader(&ReaderOptions::default()).unwrap();
     let mut read = 0;
     for round in 0..20_u8 {

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Only the program writes the pool, and nothing remains after the end.
 
-use ringtap_pool::source::Source as _;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 use std::process::Command;
@@ -27,7 +26,7 @@ fn the_pool_can_be_read_and_not_written() {
     require_tool!("ip");
     let net = Namespace::with_veth("frozen");
     let tap = attach(&net, &options("rx0"));
-    let map = tap.pool_file().unwrap();
+    let map = tap.pool_file.as_ref().unwrap();
     let all = ProtFlags::READ | ProtFlags::WRITE;
     // SAFETY: the kernel chooses the place; a mapping that should be refused is not used.
     let writable = unsafe { mmap(ptr::null_mut(), PAGE, all, MapFlags::SHARED, map, 0) };
@@ -73,7 +72,8 @@ fn who_sleeps_on_the_signals_can_neither_take_nor_change_them() {
     require_tool!("ip");
     let net = Namespace::with_veth("signals");
     let tap = attach(&net, &options("rx0"));
-    let signals = tap.readers_wake_fd().expect("this kernel gives it");
+    let signals = tap.readers_wake.as_ref().expect("this kernel gives it");
+    let signals = signals.as_fd();
     // The page with the ring's consumer position, then that with the producer position.
     for at in [0, 4096] {
         let map = |access| {

@@ -5,7 +5,6 @@ use std::collections::BTreeSet;
 
 use ringtap_device::ChunkOptions;
 use ringtap_pool::distributor::LaneEnds;
-use ringtap_pool::source::Source;
 use ringtap_testkit::{Namespace, require_root, require_tool, with};
 
 use crate::support::{attach, options, python, sending};
@@ -34,11 +33,11 @@ fn a_chunk_comes_back_once_and_to_its_own_lane() {
             it.on.snap_length = Some(100);
         }),
     );
-    let mut lanes = tap.take_lanes();
+    let mut lanes = std::mem::take(&mut tap.lanes);
     let is_alone = std::thread::available_parallelism().unwrap().get() < 2;
     python(&net, "0", &sending("tx0", 4));
     let first = opened(&mut lanes[0]);
-    let mut wrong = vec![0, u64::MAX, u64::from(tap.pool().geometry().chunk_count)];
+    let mut wrong = vec![0, u64::MAX, u64::from(tap.pool.geometry().chunk_count)];
     if !is_alone {
         python(&net, "1", &sending("tx0", 2));
         wrong.push(opened(&mut lanes[1])[0]);

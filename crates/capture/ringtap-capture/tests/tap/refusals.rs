@@ -6,7 +6,6 @@ use ringtap_bpf::BpfError;
 use ringtap_capture::CaptureError;
 use ringtap_capture::tap::{Mode, TapOptions};
 use ringtap_device::Queues;
-use ringtap_pool::source::Source;
 use ringtap_testkit::{Namespace, require_root, require_tool, with};
 use std::os::fd::AsFd;
 
@@ -17,7 +16,7 @@ const OTHER: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/floor.bpf.o"));
 
 fn message(net: &Namespace, options: &TapOptions) -> String {
     match try_attach(net, options) {
-        Ok(tap) => panic!("attached: {:?}", tap.facts()),
+        Ok(tap) => panic!("attached: {:?}", tap.facts),
         Err(error) => error.to_string(),
     }
 }
@@ -91,7 +90,7 @@ fn a_fall_back_is_told_with_its_reason() {
     require_tool!("ip");
     let net = Namespace::new("fall_back");
     let tap = attach(&net, &options("lo"));
-    let facts = tap.facts();
+    let facts = &tap.facts;
     assert!(
         facts
             .notes

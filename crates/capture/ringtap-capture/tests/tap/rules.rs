@@ -7,7 +7,7 @@ use ringtap_capture::tap::{Direction, Mode, Taking, Tap, TapOptions};
 use ringtap_filter::{Balance, LinkType, Place, Program, Rule, Rules, text};
 use ringtap_pool::counters::Counters;
 use ringtap_pool::ids::LaneId;
-use ringtap_pool::source::{Pause, Source};
+use ringtap_pool::source::Pause;
 use ringtap_testkit::{Namespace, require_root, require_tool, with};
 
 use crate::limits::ping;
@@ -35,7 +35,7 @@ pub(crate) fn sum(counts: &ringtap_pool::source::Counts, of: fn(&Counters) -> u6
 
 /// Sets rules from outside the namespace of the interface.
 pub(crate) fn classify(tap: &mut Tap, rules: Vec<Rule>) -> Vec<Place> {
-    let places = tap.classify(&Rules::from(rules));
+    let places = tap.rules.classify(&Rules::from(rules));
     places.unwrap_or_else(|error| panic!("{error}"))
 }
 
@@ -69,7 +69,7 @@ fn a_paused_lane_counts_packets_as_lost_for_want_of_a_chunk() {
     require_tool!("ip", "python3");
     let net = Namespace::with_veth("paused");
     let mut tap = attach(&net, &options("rx0"));
-    let lanes = tap.pool().geometry().lane_count;
+    let lanes = tap.pool.geometry().lane_count;
     let pause = |tap: &mut Tap, how| {
         (0..lanes).for_each(|lane| tap.pause(LaneId(lane), how));
     };
@@ -321,7 +321,7 @@ fn wrong_rules_leave_those_before_in_force() {
     let mut tap = attach(&net, &options("rx0"));
     classify(&mut tap, vec![Rule::everything(4)]);
     let mut refused = |rules| {
-        let error = tap.classify(&Rules::from(rules));
+        let error = tap.rules.classify(&Rules::from(rules));
         error.expect_err("they are wrong").to_string()
     };
     let text = refused(vec![Rule::everything(1); 65]);

@@ -7,7 +7,6 @@ use ringtap_device::StampClock;
 use ringtap_filter::Place;
 use ringtap_ipc::time::now_ns;
 use ringtap_pool::format::flag;
-use ringtap_pool::source::Source;
 use ringtap_testkit::{Namespace, require_root, require_tool, with};
 
 use crate::rules::{classify, rule};
@@ -24,7 +23,7 @@ fn a_packet_that_the_nic_did_not_stamp_has_the_hosts_time_and_is_not_marked() {
     let net = Namespace::with_veth("nic_time");
     let _tagging = Tagging::on(&net, "tx0");
     let mut tap = attach(&net, &by_nic());
-    assert!(tap.facts().time_from.is_some());
+    assert!(tap.facts.time_from.is_some());
     assert_eq!(
         tap.horizon_ns(),
         None,
@@ -59,7 +58,7 @@ fn only_native_xdp_reads_stamps_of_a_nic() {
     require_tool!("ip");
     let net = Namespace::with_veth("nic_hook");
     let tap = attach(&net, &by_nic());
-    assert!(tap.facts().offered_from.contains("native XDP"));
+    assert!(tap.facts.offered_from.contains("native XDP"));
     drop(tap);
     // Without a driver's hook there is no fall-back.
     net.ip(&["link", "set", "lo", "up"]);

@@ -8,8 +8,7 @@ use std::time::Instant;
 
 use ringtap_capture::tap::{Direction, Mode, Tap};
 use ringtap_filter::{Balance, BucketMasks, MASKS, Place, Rule, Rules};
-use ringtap_pool::counters::Counters;
-use ringtap_pool::source::{Source};
+
 use ringtap_testkit::{Namespace, require_root, require_tool, usable_cpus, with};
 use rustix::thread::{CpuSet, sched_setaffinity};
 
@@ -282,6 +281,7 @@ fn several_users_programs_balance_beside_each_other() {
     classify(&mut tap, all(&objects[..4]));
     net.inject("tx0", &[frame(10, 60)]);
     let error = tap
+        .rules
         .classify(&Rules::from(all(&objects)))
         .unwrap_err()
         .to_string();
@@ -339,7 +339,7 @@ fn a_refused_object_leaves_the_rules_before_in_force() {
             classify(&mut tap, vec![Rule::everything(6)]),
             [Place::Source]
         );
-        let refused = tap.classify(&Rules::from(by(&object)));
+        let refused = tap.rules.classify(&Rules::from(by(&object)));
         let text = refused
             .map(|_| object.clone())
             .expect_err("it is of no use")

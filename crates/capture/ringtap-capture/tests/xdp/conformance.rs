@@ -17,7 +17,7 @@ struct Sockets {
 }
 
 impl Harness for Sockets {
-    fn capture(&mut self, frames: &[Vec<u8>], size: PoolSize) -> Box<dyn Source> {
+    fn capture(&mut self, frames: &[Vec<u8>], size: PoolSize) -> Source {
         let net = Namespace::with_veth(self.test);
         let options = match size {
             PoolSize::Ample => with(options("rx0"), |it| it.on.pool.bytes = Some(32 << 20)),
@@ -29,7 +29,7 @@ impl Harness for Sockets {
         let source = open(&net, &with(options, |it| it.on.mode = self.mode));
         net.inject("tx0", frames);
         self.nets.push(net);
-        Box::new(source)
+        source
     }
 
     fn capture_under_traffic(&mut self, frames: &[Vec<u8>], suite: UnderTraffic<'_>) {
@@ -47,7 +47,7 @@ impl Harness for Sockets {
                 net.inject("tx0", frames);
                 all_offered.store(true, Relaxed);
             });
-            suite(Box::new(source), &all_offered);
+            suite(source, &all_offered);
         });
     }
 

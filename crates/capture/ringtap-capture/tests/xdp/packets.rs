@@ -9,7 +9,6 @@ use std::ptr::null_mut;
 use ringtap_capture::xdp::XdpOptions;
 use ringtap_device::Mode;
 use ringtap_ipc::mapping::{Access, Mapping};
-use ringtap_pool::source::Source;
 use ringtap_testkit::{Namespace, require_root, require_tool, with};
 use rustix::fs::{FallocateFlags, fallocate, ftruncate};
 use rustix::io::{Errno, pwrite};
@@ -58,7 +57,7 @@ fn every_fall_back_is_said() {
     let net = Namespace::with_veth("aloud");
     let says = |options: &XdpOptions, words: &[&str]| {
         let source = open(&net, options);
-        let notes = source.facts().notes.join("\n");
+        let notes = source.facts.notes.join("\n");
         assert!(words.iter().all(|word| notes.contains(word)), "{notes}");
         assert_eq!(notes.is_empty(), words.is_empty(), "{notes}");
     };
@@ -80,7 +79,11 @@ fn nobody_can_map_the_pool_writable() {
     require_tool!("ip");
     let net = Namespace::with_veth("sealed");
     let source = open(&net, &options("rx0"));
-    let file = source.pool_file().expect("other processes can read it");
+    let file = source
+        .pool_file
+        .as_ref()
+        .expect("other processes can read it")
+        .as_fd();
     let length = rustix::fs::fstat(file).unwrap().st_size.cast_unsigned();
     // With its own descriptor, opened for writing.
     let path = format!("/proc/self/fd/{}", file.as_raw_fd());

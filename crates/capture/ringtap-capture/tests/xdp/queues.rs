@@ -8,7 +8,7 @@ use ringtap_bpf::BpfError;
 use ringtap_capture::CaptureError;
 use ringtap_capture::xdp::XdpOptions;
 use ringtap_device::DeviceSpec;
-use ringtap_pool::source::{Source, Status};
+use ringtap_pool::source::Status;
 use ringtap_testkit::{LIMIT, Namespace, require_root, require_tool, settle, with};
 use rustix::process::Signal;
 
@@ -57,7 +57,7 @@ fn every_queue_is_a_lane_and_others_go_their_way() {
     require_tool!("ip", "python3", "taskset");
     let net = with_queues("two_queues", "2");
     let source = open(&net, &on("xdp:rx0"));
-    assert_eq!(source.pool().geometry().lane_count, 2);
+    assert_eq!(source.pool.geometry().lane_count, 2);
     send_from(&net, "0", 30);
     send_from(&net, "1", 40);
     let (captured, counts) = finish(source);
@@ -68,7 +68,7 @@ fn every_queue_is_a_lane_and_others_go_their_way() {
         assert_eq!(u64::try_from(of_lane.count()).unwrap(), *offered);
     }
     let one = open(&net, &on("xdp:rx0@1"));
-    assert_eq!(one.facts().device, "xdp:rx0@1");
+    assert_eq!(one.facts.device, "xdp:rx0@1");
     send_from(&net, "0", 30);
     send_from(&net, "1", 40);
     let (captured, counts) = finish(one);
@@ -95,7 +95,7 @@ fn some_queues_are_captured_and_the_one_between_them_is_not() {
     let offered: Vec<_> = counts.lanes.iter().map(|lane| lane.offered).collect();
     assert_eq!(offered.iter().sum::<u64>(), 70, "{offered:?}");
     let some = open(&net, &on("xdp:rx0@0,2"));
-    assert_eq!(some.pool().geometry().lane_count, 2);
+    assert_eq!(some.pool.geometry().lane_count, 2);
     send();
     let (captured, counts) = finish(some);
     let lanes: Vec<_> = counts.lanes.iter().map(|lane| lane.offered).collect();

@@ -8,7 +8,7 @@ use ringtap_device::Mode;
 use ringtap_filter::{Balance, BucketMasks, Instruction, LinkType, Program, Rule, Rules, text};
 use ringtap_pool::format::flag;
 use ringtap_pool::ids::LaneId;
-use ringtap_pool::source::{Pause, Source};
+use ringtap_pool::source::{Pause, Unclassified};
 use ringtap_testkit::{LIMIT, Namespace, require_root, require_tool, with};
 
 use crate::support::{Captured, SOON, finish, frame, open, options, own};
@@ -30,7 +30,7 @@ fn what_no_rule_wants_goes_to_the_host_and_is_counted() {
         let net = Namespace::with_veth("filtered");
         let mut source = open(&net, &with(options("rx0"), |it| it.on.mode = mode));
         let rules = Rules::from(vec![rule("len > 500", 0), rule("ether[14] = 7", 1)]);
-        source.classify(&rules).unwrap();
+        source.rules.classify(&rules).unwrap();
         let dump = net.spawn(
             "tcpdump",
             &[
@@ -132,7 +132,7 @@ fn cells_whose_packets_nobody_wants_are_used_again() {
         filter: too_long_for_the_kernel(),
         ..rule("", 0)
     }]);
-    let mut loader = source.take_rule_loader();
+    let mut loader = std::mem::replace(&mut source.rules, Box::new(Unclassified));
     // Refused and remembered.
     loader.classify(&rules).unwrap();
     loader.classify(&rules).unwrap();
@@ -180,7 +180,7 @@ fn filters_see_the_whole_packet_and_the_snap_length_cuts_afterwards() {
         (vec![in_kernel.clone()], 3),
         (vec![in_kernel, by_thread], 6),
     ] {
-        source.classify(&Rules::from(rules)).unwrap();
+        source.rules.classify(&Rules::from(rules)).unwrap();
         net.inject("tx0", &[marked(1), marked(2), marked(1)]);
         wait_for(count, || source.counts().lanes[0].settled());
     }
@@ -196,7 +196,7 @@ fn filters_change_on_another_thread_while_the_source_is_driven() {
     require_tool!("ip", "python3");
     let net = Namespace::with_veth("filtered-thread");
     let mut source = open(&net, &options("rx0"));
-    let mut loader = source.take_rule_loader();
+    let mut loader = std::mem::replace(&mut source.rules, Box::new(Unclassified));
     for wanted in [1, 2] {
         let rules = Rules::from(vec![rule(&format!("ether[14] = {wanted}"), 0)]);
         std::thread::scope(|scope| {
@@ -231,7 +231,7 @@ fn tags_that_were_stripped_are_put_back_and_filters_see_them() {
     net.inject("tx0", &frames);
     wait_for(4, || source.counts().lanes[0].settled());
     let rules = vec![rule("vlan 5 and len = 104", 0), rule("len = 204", 1)];
-    source.classify(&Rules::from(rules)).unwrap();
+    source.rules.classify(&Rules::from(rules)).unwrap();
     net.inject("tx0", &frames);
     let (captured, counts) = finish(source);
     let [short, one, two, long] = frames.map(|frame| tagged(&frame, 5));

@@ -6,7 +6,6 @@ use ringtap_capture::xdp::XdpOptions;
 use ringtap_device::StampClock;
 use ringtap_ipc::time::now_ns;
 use ringtap_pool::format::flag;
-use ringtap_pool::source::Source;
 use ringtap_testkit::{Namespace, require_root, require_tool, with};
 
 use crate::support::{finish, frame, open, options, own, try_open};
@@ -21,7 +20,7 @@ fn a_packet_that_the_nic_did_not_stamp_has_the_hosts_time_and_is_not_marked() {
     require_tool!("ip", "python3");
     let net = Namespace::with_veth("xdp_nic_time");
     let source = open(&net, &by_nic("rx0"));
-    assert!(source.facts().time_from.is_some());
+    assert!(source.facts.time_from.is_some());
     let frames = [60, 64, 1514].map(|size| frame(3, size));
     let before = now_ns();
     net.inject("tx0", &frames);

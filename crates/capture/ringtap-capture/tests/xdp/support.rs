@@ -2,8 +2,8 @@
 //! Helpers of the AF_XDP tests: opening inside a namespace.
 
 use ringtap_capture::CaptureError;
-use ringtap_capture::source::ThreadedSource;
 use ringtap_capture::xdp::{self, XdpOptions};
+use ringtap_pool::source::Source;
 use ringtap_testkit::{Namespace, with};
 
 pub(crate) use crate::captured::{Captured, SOON, finish, frame, own};
@@ -16,14 +16,11 @@ pub(crate) fn options(interface: &str) -> XdpOptions {
 }
 
 /// Opens inside `net`.
-pub(crate) fn try_open(
-    net: &Namespace,
-    options: &XdpOptions,
-) -> Result<ThreadedSource, CaptureError> {
+pub(crate) fn try_open(net: &Namespace, options: &XdpOptions) -> Result<Source, CaptureError> {
     net.enter(|| xdp::open(options))
 }
 
 /// Opens inside `net`, or fails the test.
-pub(crate) fn open(net: &Namespace, options: &XdpOptions) -> ThreadedSource {
+pub(crate) fn open(net: &Namespace, options: &XdpOptions) -> Source {
     try_open(net, options).unwrap_or_else(|error| panic!("{error}"))
 }

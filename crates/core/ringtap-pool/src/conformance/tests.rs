@@ -1,13 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Runs the suite on a minimal source, and on sources that break its rules.
 
-use std::os::fd::BorrowedFd;
-
 use super::*;
 use crate::counters::{Counters, Dropped};
-use crate::distributor::LaneEnds;
 use crate::format::Geometry;
-use crate::source::{self, Facts};
+use crate::source::{self, Facts, SourceDriver, Unclassified};
 use crate::view::Pool;
 use crate::writer::{LaneWriter, PacketMeta};
 
@@ -27,15 +24,12 @@ enum Fault {
 
 /// A source that has all its packets from its creation.
 struct Memory {
-    facts: Facts,
-    pool: Pool,
-    lanes: Vec<LaneEnds>,
     writer: Option<LaneWriter>,
     counts: Counters,
 }
 
 impl Memory {
-    fn new(frames: &[Vec<u8>], chunks: u32, fault: Fault) -> Self {
+    fn source(frames: &[Vec<u8>], chunks: u32, fault: Fault) -> Source {
         let geometry = Geometry::contiguous(CHUNK, chunks + 1, 1, 65_535).unwrap();
         let pool = Pool::on_heap(geometry);
         let chunks = source::share(&geometry, LaneId(0));
@@ -74,26 +68,27 @@ impl Memory {
             device: "memory".into(),
             ..Facts::default()
         };
-        Memory {
-            facts,
-            pool,
-            lanes: vec![ends],
+        let driver = Memory {
             writer: Some(writer),
             counts,
+        };
+        Source {
+            driver: Box::new(driver),
+            facts,
+            pool,
+            pool_file: None,
+            pool_is_map: false,
+            lanes: vec![ends],
+            rules: Box::new(Unclassified),
+            update_losses: None,
+            // The suite does not sleep.
+            wake: std::fs::File::open("/dev/null").unwrap().into(),
+            readers_wake: None,
         }
     }
 }
 
-impl Source for Memory {
-    fn facts(&self) -> &Facts {
-        &self.facts
-    }
-    fn pool(&self) -> Pool {
-        self.pool.clone()
-    }
-    fn take_lanes(&mut self) -> Vec<LaneEnds> {
-        std::mem::take(&mut self.lanes)
-    }
+impl SourceDriver for Memory {
     fn counts(&mut self) -> Counts {
         Counts {
             lanes: vec![self.counts],
@@ -103,9 +98,6 @@ impl Source for Memory {
     fn status(&mut self) -> Status {
         // All packets were written at creation.
         Status::Ended
-    }
-    fn wake_fd(&self) -> BorrowedFd<'_> {
-        unreachable!("the suite does not sleep")
     }
     fn clear_wake(&mut self) {}
     fn stop(&mut self) {
@@ -118,9 +110,9 @@ impl Source for Memory {
 struct InMemory(Fault);
 
 impl Harness for InMemory {
-    fn capture(&mut self, frames: &[Vec<u8>], size: PoolSize) -> Box<dyn Source> {
+    fn capture(&mut self, frames: &[Vec<u8>], size: PoolSize) -> Source {
         let chunks = if size == PoolSize::Ample { AMPLE } else { 4 };
-        Box::new(Memory::new(frames, chunks, self.0))
+        Memory::source(frames, chunks, self.0)
     }
 }
 

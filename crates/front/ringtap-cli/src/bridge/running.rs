@@ -56,7 +56,7 @@ impl RunningBridge {
             return Ok(running);
         }
         for source in &sources {
-            print::notes(&source.facts().notes);
+            print::notes(&source.facts.notes);
         }
         let (hub, _) = Hub::start(sources, compiled, HubOptions::default(), Vec::new())?;
         if let Some(listener) = listener {

@@ -2,8 +2,8 @@
 //! The demo's text before and after the run.
 
 use anyhow::Result;
-use ringtap_explain::text::{as_f64, bits_per_second, grouped, rounded};
 use ringtap_device::DeviceSpec;
+use ringtap_explain::text::{as_f64, bits_per_second, grouped, rounded};
 use ringtap_net::private::Standing;
 
 use super::readers::DemoOutcome;

@@ -232,14 +232,14 @@ impl Reloaded<'_> {
         let opened = come.iter().map(|device| open(device));
         let opened = opened.collect::<Result<Vec<_>>>()?;
         let facts = stays.iter().map(|at| self.sources[*at].1.clone());
-        let facts = facts.chain(opened.iter().map(|source| source.facts().clone()));
+        let facts = facts.chain(opened.iter().map(|source| source.facts.clone()));
         let groups = compiled(&new.groups, &facts.collect::<Vec<_>>())?;
         let hub = self.hub.handle();
         hub.check_groups(&groups)?;
         let mut notes = Vec::new();
         // Before the groups: a reader of a new group reads all sources.
         for (source, Device { spec, .. }) in opened.into_iter().zip(come) {
-            let facts = source.facts().clone();
+            let facts = source.facts.clone();
             notes.extend(facts.notes.iter().cloned());
             hub.add_source(source)?;
             notes.push(format!(

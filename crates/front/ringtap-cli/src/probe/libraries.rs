@@ -64,7 +64,10 @@ pub(crate) fn run(args: &LibrariesArgs) -> Result<ExitCode> {
 /// # Errors
 ///
 /// [`UsageError`].
-pub(super) fn require_interface(plan: &ProbePlan, live: Option<&'static Kind>) -> Result<(), UsageError> {
+pub(super) fn require_interface(
+    plan: &ProbePlan,
+    live: Option<&'static Kind>,
+) -> Result<(), UsageError> {
     if plan.libraries.is_empty() || live.is_some_and(|kind| !kind.names_a_group()) {
         return Ok(());
     }

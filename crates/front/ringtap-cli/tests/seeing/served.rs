@@ -41,12 +41,7 @@ impl ServedFile {
         });
         let source = source.expect("a capture file");
         let groups = vec![Group::new("all")];
-        let hub = Hub::start(
-            vec![Box::new(source)],
-            groups,
-            HubOptions::default(),
-            Vec::new(),
-        );
+        let hub = Hub::start(vec![source], groups, HubOptions::default(), Vec::new());
         let (hub, _) = hub.expect("a hub");
         let listener = Listener::bind(&folder.path().join("hub.sock")).expect("a socket");
         let server = Server::open(listener, &hub, ServerOptions::default()).expect("a server");

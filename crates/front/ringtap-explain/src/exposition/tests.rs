@@ -134,7 +134,10 @@ fn every_metric_of_the_table_has_its_field() {
             assert!(field.is_some(), "{line}");
         }
         let kind = line.split_whitespace().nth(1);
-        assert!(matches!(kind, Some("counter" | "losses" | "gauge")), "{line}");
+        assert!(
+            matches!(kind, Some("counter" | "losses" | "gauge")),
+            "{line}"
+        );
     }
 }
 

@@ -39,7 +39,7 @@ struct HubFixture {
 }
 
 impl HubFixture {
-    fn new(sources: Vec<Box<dyn Source>>) -> Self {
+    fn new(sources: Vec<Source>) -> Self {
         let folder = folder_until_exit();
         let socket = folder.join("hub.sock");
         let started = Hub::start(
@@ -63,7 +63,7 @@ fn hub_of_a_simulated_nic() -> &'static str {
     let fixture = FIXTURE.get_or_init(|| {
         let device: DeviceSpec = "sim:20kpps?pool=4MiB".parse().expect("a device");
         let options = SimOptions::from_device(&device).expect("it can be simulated");
-        HubFixture::new(vec![Box::new(sim::open(&options).expect("it starts"))])
+        HubFixture::new(vec![sim::open(&options).expect("it starts")])
     });
     &fixture.device
 }

@@ -18,7 +18,7 @@ fn capture(source: FedSource, congestion: Option<Congestion>) -> SourceCapture {
         congestion,
         ..HubOptions::default()
     };
-    SourceCapture::new(Box::new(source), &options, Arc::new(NoSignal))
+    SourceCapture::new(source.into(), &options, Arc::new(NoSignal))
 }
 
 /// A capture with ten chunks that pauses below 30 % and resumes at 60 %, and a reader of the policy

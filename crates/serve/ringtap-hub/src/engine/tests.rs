@@ -16,7 +16,7 @@ fn fed<const SOURCES: usize>(chunks: u32) -> (Engine, [Feed; SOURCES]) {
     let feeds = [(); SOURCES].map(|()| {
         let (source, feed) = FedSource::new(chunks);
         let options = HubOptions::default();
-        let capture = SourceCapture::new(Box::new(source), &options, Arc::new(NoSignal));
+        let capture = SourceCapture::new(source.into(), &options, Arc::new(NoSignal));
         engine.add(capture);
         feed
     });

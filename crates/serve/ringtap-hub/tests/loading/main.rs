@@ -48,7 +48,7 @@ impl Setup {
         let (source, gate) = gated();
         let groups = vec![group];
         let started = Hub::start(
-            vec![Box::new(source)],
+            vec![source.into()],
             groups,
             HubOptions::default(),
             Vec::new(),

@@ -2,7 +2,7 @@
 //! A source in memory whose packets the test captures; other processes may map its pool.
 #![allow(dead_code, reason = "several test programs use parts of this file")]
 
-use std::os::fd::{AsFd as _, BorrowedFd};
+use std::os::fd::AsFd as _;
 use std::sync::atomic::{AtomicU64, Ordering::*};
 use std::sync::{Arc, Mutex};
 
@@ -12,8 +12,9 @@ use ringtap_pool::counters::Counters;
 use ringtap_pool::distributor::LaneEnds;
 use ringtap_pool::format::Geometry;
 use ringtap_pool::ids::LaneId;
-use ringtap_pool::source::{self, Counts, Facts, Pause, RuleLoader, Source, Status, Unclassified};
-use ringtap_pool::view::Pool;
+use ringtap_pool::source::{
+    self, Counts, Facts, Pause, RuleLoader, Source, SourceDriver, Status, Unclassified,
+};
 use ringtap_pool::writer::{LaneWriter, PacketMeta};
 
 const PACKET_BYTES: usize = 60;
@@ -84,8 +85,8 @@ impl FedSource {
     }
 
     /// A source without packets.
-    pub(crate) fn quiet() -> Box<dyn Source> {
-        Box::new(FedSource::new(5).0)
+    pub(crate) fn quiet() -> Source {
+        FedSource::new(5).0.into()
     }
 }
 
@@ -117,23 +118,30 @@ impl Feed {
     }
 }
 
-impl Source for FedSource {
-    fn facts(&self) -> &Facts {
-        &self.facts
+impl From<FedSource> for Source {
+    fn from(mut fed: FedSource) -> Source {
+        let event = || {
+            fed.event
+                .as_fd()
+                .try_clone_to_owned()
+                .expect("a descriptor")
+        };
+        Source {
+            facts: fed.facts.clone(),
+            pool: fed.pool.readable.clone(),
+            pool_file: fed.pool.file.try_clone().ok(),
+            pool_is_map: false,
+            wake: event(),
+            readers_wake: fed.wakes_readers.then(|| Arc::new(event())),
+            lanes: std::mem::take(&mut fed.lanes),
+            rules: fed.loader.take().unwrap_or(Box::new(Unclassified)),
+            update_losses: None,
+            driver: Box::new(fed),
+        }
     }
+}
 
-    fn pool(&self) -> Pool {
-        self.pool.readable.clone()
-    }
-
-    fn pool_file(&self) -> Option<BorrowedFd<'_>> {
-        Some(self.pool.file.as_fd())
-    }
-
-    fn take_lanes(&mut self) -> Vec<LaneEnds> {
-        std::mem::take(&mut self.lanes)
-    }
-
+impl SourceDriver for FedSource {
     fn counts(&mut self) -> Counts {
         let captured = self.counts.captured.load(Acquire);
         let lane = Counters {
@@ -147,10 +155,6 @@ impl Source for FedSource {
         }
     }
 
-    fn take_rule_loader(&mut self) -> Box<dyn RuleLoader> {
-        self.loader.take().unwrap_or(Box::new(Unclassified))
-    }
-
     fn pause(&mut self, _lane: LaneId, pause: Pause) {
         self.pauses.lock().expect("no panic").push(pause);
     }
@@ -161,14 +165,6 @@ impl Source for FedSource {
         } else {
             Status::Running
         }
-    }
-
-    fn wake_fd(&self) -> BorrowedFd<'_> {
-        self.event.as_fd()
-    }
-
-    fn readers_wake_fd(&self) -> Option<BorrowedFd<'_>> {
-        self.wakes_readers.then(|| self.event.as_fd())
     }
 
     fn clear_wake(&mut self) {

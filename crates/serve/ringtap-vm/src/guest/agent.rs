@@ -343,7 +343,7 @@ impl Agent {
             ..HubOptions::default()
         };
         // Checks the name.
-        let (hub, _) = Hub::start(vec![Box::new(source)], vec![hub_group], options, Vec::new())?;
+        let (hub, _) = Hub::start(vec![source], vec![hub_group], options, Vec::new())?;
         let listener = Listener::bind(&self.options.folder.join(format!("{name}.sock")))?;
         let server = Server::open(listener, &hub, ServerOptions::default())?;
         Ok(ServedGroup {

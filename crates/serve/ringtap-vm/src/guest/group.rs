@@ -15,7 +15,7 @@ use std::sync::mpsc::Sender;
 use std::time::Instant;
 
 use ringtap_capture::CaptureError;
-use ringtap_capture::source::{NewLane, SourceSetup, ThreadedSource};
+use ringtap_capture::source::{NewLane, SourceSetup};
 use ringtap_filter::Program;
 use ringtap_ipc::event::Event;
 use ringtap_ipc::time::nanoseconds;
@@ -24,7 +24,7 @@ use ringtap_pool::format::Geometry;
 use ringtap_pool::memory::Region;
 use ringtap_pool::number::to_u32;
 use ringtap_pool::reader::{ChunkBatch, NextBatch, Reader};
-use ringtap_pool::source::Facts;
+use ringtap_pool::source::{Facts, Source};
 use ringtap_pool::view::Pool;
 use ringtap_pool::wake::NoSignal;
 use ringtap_pool::writer::PacketMeta;
@@ -88,7 +88,7 @@ impl HostGroup {
         granted: GrantedGroup,
         pool_bytes: u64,
         agent: Event,
-    ) -> Result<(Self, ThreadedSource), CaptureError> {
+    ) -> Result<(Self, Source), CaptureError> {
         let device = format!("host:{}", granted.name);
         let system = |reason| CaptureError::System {
             device: device.clone(),

@@ -7,7 +7,7 @@
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::Duration;
 
-use ringtap_capture::source::{LaneTotals, RulesHook, SourceDriver};
+use ringtap_capture::source::{LaneTotals, RulesHook, ThreadedDriver};
 use ringtap_filter::{Program, Rules};
 use ringtap_ipc::event::Event;
 use ringtap_ipc::mutex::lock;
@@ -136,7 +136,7 @@ pub(super) struct HostSource {
     pub(super) snap_length: u32,
 }
 
-impl SourceDriver for HostSource {
+impl ThreadedDriver for HostSource {
     fn counts(&mut self) -> Counts {
         let state = self.shared.lock();
         let mut losses = state.ended;

@@ -116,7 +116,7 @@ fn both() -> (Hub, GroupAndHost) {
     let (mut group, source) = HostGroup::new(granted(), 8 << 20, agent.clone()).unwrap();
     group.begin(granted());
     let (hub, _) = Hub::start(
-        vec![Box::new(source)],
+        vec![source],
         vec![Group::new("ids")],
         HubOptions::default(),
         Vec::new(),

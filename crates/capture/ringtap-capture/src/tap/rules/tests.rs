@@ -4,7 +4,6 @@
 use ringtap_bpf::link;
 use ringtap_device::Mode;
 use ringtap_filter::{Balance, BucketMasks, Headers, LinkType, Rule, Rules, text};
-use ringtap_pool::source::Source as _;
 use ringtap_testkit::{Namespace, require_root, require_tool, with};
 
 use crate::tap::{Tap, TapOptions};
@@ -23,7 +22,7 @@ fn steps(mode: Mode, balance: Balance) -> u32 {
             balance,
             members: BucketMasks::new(|bucket| 1 << (bucket % 2)),
         };
-        tap.classify(&Rules::from(vec![rule])).expect("rules");
+        tap.rules.classify(&Rules::from(vec![rule])).expect("rules");
         let links = tap.links.lock();
         let program = links.capturing[0].copy.loaded().expect("it is attached");
         link::verifier_steps(program).expect("its information")

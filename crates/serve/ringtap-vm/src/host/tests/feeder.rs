@@ -62,7 +62,7 @@ impl Feeder {
         // With the chunk of the header, a power of two of bytes.
         let (source, feed) = FedSource::new(256);
         let options = HubOptions::default();
-        let (hub, _) = Hub::start(vec![Box::new(source)], groups, options, Vec::new()).unwrap();
+        let (hub, _) = Hub::start(vec![source.into()], groups, options, Vec::new()).unwrap();
         let listener = Listener::bind(&folder.path().join("hub.sock")).unwrap();
         Feeder {
             feed,
