@@ -147,11 +147,14 @@ fn counters(status: &HubStatus) -> String {
     let (mut packets, mut lost) = (0_u64, 0_u64);
     for source in &status.sources {
         for lane in &source.lanes {
-            packets = packets.saturating_add(lane.counts.settled());
+            packets = packets.saturating_add(lane.counters.accounted());
         }
-        lost = lost.saturating_add(source.nic.saturating_add(source.kernel));
+        lost = lost.saturating_add(source.dropped.total());
     }
-    let slow = status.readers.iter().map(|one| one.overrun);
+    let slow = status
+        .readers
+        .iter()
+        .map(|one| one.counters.dropped.overrun);
     let slow = slow.fold(status.departed_overrun, u64::saturating_add);
     format!(
         "{}, {} from the host, {lost} lost there, {slow} lost by slow readers here",

@@ -154,7 +154,7 @@ fn a_hub_that_became_another_user_loads_new_filters_and_ends_in_good_order() {
     let filtered = status.sources[0]
         .lanes
         .iter()
-        .map(|lane| lane.counts.filtered);
+        .map(|lane| lane.counters.filtered);
     assert!(filtered.sum::<u64>() >= 1000, "{status:?}");
     drop(receiver);
     hub.signal(Signal::TERM);

@@ -9,8 +9,8 @@
 use ringtap_ipc::protocol::{
     BridgeStatus, DepartedStatus, GroupStatus, HubStatus, LaneStatus, ReaderStatus, SourceStatus,
 };
-
-use ringtap_pool::counters::{Counters, Scope, Term};
+use ringtap_pool::counters::{Counters, Dropped, Scope, Term};
+use ringtap_pool::source::Counts;
 
 use crate::text::as_f64;
 
@@ -89,6 +89,15 @@ impl<'a> StatusChange<'a> {
 /// The account of a source: its lanes', and what was lost before them.
 pub fn account(source: &SourceStatus) -> Counters {
     source.counts().total()
+}
+
+/// The account of a source's lanes together.
+pub fn lanes_of(source: &SourceStatus) -> Counters {
+    let lanes = Counts {
+        dropped: Dropped::default(),
+        ..source.counts()
+    };
+    lanes.total()
 }
 
 /// The losses that a source can have.

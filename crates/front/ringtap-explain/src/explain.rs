@@ -13,7 +13,7 @@ use ringtap_ipc::protocol::{
 
 use ringtap_pool::counters::{Counters, Scope, Term};
 
-use crate::change::{StatusChange, account, sum};
+use crate::change::{StatusChange, account, lanes_of, sum};
 use crate::finding::{Finding, Loss};
 
 /// Finds losses and faults of a hub, the worst first. Without an earlier status there are no present rates.
@@ -57,10 +57,7 @@ struct Case<'a> {
 impl Case<'_> {
     fn source(&self, at: usize, status: &SourceStatus) -> Vec<Finding> {
         let before = self.change.source(at);
-        // On the lanes.
-        let offered = account(status)
-            .offered
-            .saturating_sub(status.dropped.total());
+        let offered = lanes_of(status).offered;
         let source = Box::new(status.clone());
         let started = self.change.now.started_ns;
         let loss = |counter: LossCounter, of| {

@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The answer of `ringtap why`: a verdict, all findings, and the equations that were checked.
 
-use ringtap_pool::counters::{Dropped, Scope, TERMS};
-use ringtap_pool::source::Counts;
 use std::fs;
 use std::thread;
 use std::time::Duration;
 
 use ringtap_client::{Connection, Control as _, ControlError};
 use ringtap_ipc::protocol::{HubStatus, SourceStatus};
+use ringtap_pool::counters::{Scope, TERMS};
 use rustix::net::sockopt::socket_peercred;
 use serde::Serialize;
 
+use crate::change::lanes_of;
 use crate::explain::explain;
 use crate::finding::Finding;
 use crate::text::{ago, grouped};
@@ -137,11 +137,7 @@ fn equation(source: &SourceStatus) -> String {
         1 => "one lane".to_owned(),
         lanes => format!("each of {lanes} lanes"),
     };
-    let lanes_alone = Counts {
-        dropped: Dropped::default(),
-        ..source.counts()
-    };
-    let sum = lanes_alone.total();
+    let sum = lanes_of(source);
     let terms = TERMS
         .iter()
         .filter(|term| term.scopes.contains(&Scope::Lane));

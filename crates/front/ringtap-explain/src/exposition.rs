@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A hub's counters in OpenMetrics' text format; `docs/counters.md` promises the names.
 
-use ringtap_pool::counters::{Scope, Term};
 use std::collections::HashMap;
 use std::fmt;
 
@@ -12,6 +11,7 @@ use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::{Registry, Unit};
 use ringtap_ipc::protocol::{HubStatus, SourceState, SourceStatus};
+use ringtap_pool::counters::{Scope, Term};
 use serde::Serialize;
 use serde_json::{Value, json};
 

@@ -132,6 +132,8 @@ impl LossWatch {
 mod tests {
     use ringtap_ipc::protocol::{ReaderStatus, SourceStatus};
 
+    use ringtap_pool::counters::{Counters, Dropped};
+
     use super::*;
 
     fn hub(second: u64, nic: u64, overrun: u64) -> HubStatus {

@@ -126,15 +126,23 @@ impl ProbeControl {
                 for lane in &source.lanes {
                     losses += Dropped {
                         overrun: lane.missed_packets,
-                        pool_full: if is_first { lane.pool_full } else { 0 },
-                        kernel: if is_first { lane.kernel } else { 0 },
+                        pool_full: if is_first {
+                            lane.counters.dropped.pool_full
+                        } else {
+                            0
+                        },
+                        kernel: if is_first {
+                            lane.counters.dropped.kernel
+                        } else {
+                            0
+                        },
                         ..Dropped::default()
                     };
                 }
                 if is_first {
                     losses += Dropped {
-                        nic: source.nic,
-                        kernel: source.kernel,
+                        nic: source.dropped.nic,
+                        kernel: source.dropped.kernel,
                         ..Dropped::default()
                     };
                 }

@@ -80,17 +80,9 @@ impl RunningBridge {
         let Some(hub) = &self.hub else {
             return;
         };
-        let ways = [0, 1].map(|from| {
-            let counters = self.bridge.counters(from, Moment::Running);
-            BridgeStatus {
-                way: self.bridge.way(from),
-                offered: counters.offered,
-                delivered: counters.delivered,
-                filtered: counters.filtered,
-                nic: counters.dropped.nic,
-                kernel: counters.dropped.kernel,
-                no_verdict: counters.dropped.no_verdict,
-            }
+        let ways = [0, 1].map(|from| BridgeStatus {
+            way: self.bridge.way(from),
+            counters: self.bridge.counters(from, Moment::Running),
         });
         hub.handle().set_bridges(ways.into());
     }

@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use ringtap_explain::change;
+use ringtap_explain::change::account;
 use ringtap_explain::text::{as_f64, grouped, rounded};
 use ringtap_hub::Handle;
 use ringtap_ipc::protocol::HubStatus;
@@ -50,7 +50,7 @@ impl<'a> Table<'a> {
         let status = self.hub.status().context("the hub ended")?;
         let group = |name: &str| {
             let readers = status.readers.iter().filter(|one| one.group == name);
-            readers.map(|one| one.delivered).sum::<u64>()
+            readers.map(|one| one.counters.delivered).sum::<u64>()
         };
         let figures = [
             sender.sent,
@@ -96,6 +96,16 @@ fn print(cells: [String; 7]) -> Result<()> {
 
 /// Packets lost so far, before the readers and by the readers.
 fn lost(status: &HubStatus) -> u64 {
-    let readers = status.readers.iter().map(|reader| reader.overrun);
-    readers.chain(status.sources.iter().map(change::lost)).sum()
+    let readers = status
+        .readers
+        .iter()
+        .map(|reader| reader.counters.dropped.overrun);
+    readers
+        .chain(
+            status
+                .sources
+                .iter()
+                .map(|one| account(one).dropped.total()),
+        )
+        .sum()
 }

@@ -4,32 +4,34 @@
 use std::process::ExitCode;
 
 use anyhow::Result;
-use ringtap_explain::change::total;
+use ringtap_explain::change::lanes_of;
 use ringtap_explain::text::{grouped, packets};
 use ringtap_ipc::protocol::{HubStatus, SourceStatus};
+use ringtap_pool::counters::{Scope, TERMS};
 
 use crate::{print, statuses};
 
 /// The counters of a source on one line.
 fn source_line(source: &SourceStatus) -> String {
-    let sum = total(source).counts;
+    let sum = lanes_of(source);
     let is_balanced = if source.balanced {
         "balanced"
     } else {
         "NOT balanced"
     };
+    let terms = TERMS
+        .iter()
+        .filter(|term| term.scopes.contains(&Scope::Lane));
+    let terms = terms.map(|term| format!("{} {}", grouped(term.count(&sum)), term.name));
     let mut line = format!(
-        "{}: {} offered = {} captured + {} filtered + {} without a free chunk + {} lost by the kernel: {is_balanced}",
+        "{}: {} offered = {}: {is_balanced}",
         source.device,
         packets(sum.offered),
-        grouped(sum.captured),
-        grouped(sum.filtered),
-        grouped(sum.pool_full),
-        grouped(sum.kernel),
+        terms.collect::<Vec<_>>().join(" + "),
     );
     for (lost, place) in [
-        (source.nic, "by the NIC"),
-        (source.kernel, "while detached"),
+        (source.dropped.nic, "by the NIC"),
+        (source.dropped.kernel, "while detached"),
     ] {
         if lost > 0 {
             line.push_str(&format!("; before that lost {place}: {}", grouped(lost)));
@@ -45,8 +47,8 @@ pub(super) fn so_far(status: &HubStatus) -> impl Iterator<Item = String> {
             "{} of group {}: {} delivered, {} lost: past its credit",
             reader.name,
             reader.group,
-            packets(reader.delivered),
-            grouped(reader.overrun)
+            packets(reader.counters.delivered),
+            grouped(reader.counters.dropped.overrun)
         )
     });
     status.sources.iter().map(source_line).chain(readers)

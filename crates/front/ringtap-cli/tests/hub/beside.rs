@@ -34,7 +34,10 @@ fn a_plain_interface_is_read_through_the_hub_that_captures_it() {
     hub.wait_until("both read the group", |status| status.readers.len() == 2);
     let sent = hub.send(5_000, 1_000);
     hub.wait_until("both have all packets", |status| {
-        status.readers.iter().all(|one| one.delivered >= sent)
+        status
+            .readers
+            .iter()
+            .all(|one| one.counters.delivered >= sent)
     });
     for reader in readers {
         reader.wait_for_stderr("rx0 is read through hub:all, which captures it", LIMIT);

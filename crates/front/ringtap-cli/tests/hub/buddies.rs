@@ -38,7 +38,10 @@ fn buddies_help_on(test: &str, device: &str) {
     let sent = EACH * u64::try_from(sending.len()).expect("two");
     // A member that leaves earlier leaves packets that the hub has yet to deliver.
     hub.wait_until("the members have every packet", |status| {
-        let taken = status.readers.iter().map(|one| one.delivered + one.overrun);
+        let taken = status
+            .readers
+            .iter()
+            .map(|one| one.counters.delivered + one.counters.dropped.overrun);
         taken.sum::<u64>() >= sent
     });
     let accounts = members.map(|member| Account::of(member).0);

@@ -28,7 +28,7 @@ fn shared_and_private_readers_get_the_same_packets() {
     // The copying threads may be behind the source.
     hub.wait_until("private readers have read everything", |status| {
         let mut private = status.readers.iter().filter(|one| one.group == "own");
-        private.all(|one| one.delivered + one.filtered >= sent)
+        private.all(|one| one.counters.delivered + one.counters.filtered >= sent)
     });
     let accounts = readers.map(Account::of);
     for (account, end) in &accounts[..2] {
@@ -136,7 +136,7 @@ fn a_recorder_that_asks_for_it_gets_all_lanes_in_the_order_of_time() {
     let filled = status.sources[0]
         .lanes
         .iter()
-        .filter(|lane| lane.counts.captured > 10_000);
+        .filter(|lane| lane.counters.delivered > 10_000);
     assert_eq!(filled.count(), 2, "{status:?}");
     let mut command = Command::new("capinfos");
     command.args(["-M", "-c", "-o"]).arg(&file);
@@ -156,7 +156,7 @@ fn a_recording_of_two_sources_has_two_interfaces() {
     let sent = 2_000;
     hub.net.inject("tx0", &vec![vec![0xff; 64]; 2_000]);
     hub.wait_until("both sources' packets are read", |status| {
-        status.readers[0].delivered >= 2 * sent
+        status.readers[0].counters.delivered >= 2 * sent
     });
     recorder.interrupt();
     let _told = recorder.wait(LIMIT).success();

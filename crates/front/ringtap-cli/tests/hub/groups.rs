@@ -20,12 +20,14 @@ fn members_share_by_flow_and_a_killed_one_hands_its_share_over() {
     let first = hub.send(100_000, 80_000);
     let delivered = |status: &HubStatus| {
         let of_group = status.readers.iter().filter(|reader| reader.group == "ids");
-        of_group.map(|reader| reader.delivered).collect::<Vec<_>>()
+        of_group
+            .map(|reader| reader.counters.delivered)
+            .collect::<Vec<_>>()
     };
     let all = hub.wait_until("members and recorder took each packet", |status| {
         let mut readers = status.readers.iter();
         let recorder = readers.find(|reader| reader.group == "rec");
-        let recorded = recorder.is_some_and(|recorder| recorder.delivered >= first);
+        let recorded = recorder.is_some_and(|recorder| recorder.counters.delivered >= first);
         recorded && delivered(status).iter().sum::<u64>() >= first
     });
     let shares = delivered(&all);
@@ -169,7 +171,7 @@ fn a_users_own_program_shares_a_group_out() {
     hub.net.inject("tx0", &ports.map(frame));
     hub.wait_until("all are captured", |status| {
         let lanes = status.sources[0].lanes.iter();
-        lanes.map(|lane| lane.counts.captured).sum::<u64>() == 8
+        lanes.map(|lane| lane.counters.delivered).sum::<u64>() == 8
     });
     let shares = members.map(|member| Account::of(member).0.number("delivered"));
     assert_eq!(shares, [5, 3]);

@@ -145,16 +145,16 @@ fn numbers_of_a_reader_never_exceed_those_of_its_sources() {
     let until = Instant::now() + Duration::from_secs(2);
     while Instant::now() < until {
         let status = hub.status();
-        let captured = status.sources[0].lanes.iter().map(|lane| lane.counts);
+        let captured = status.sources[0].lanes.iter().map(|lane| lane.counters);
         let (packets, bytes) = captured.fold((0, 0), |(packets, bytes), lane| {
-            (packets + lane.captured, bytes + lane.bytes)
+            (packets + lane.delivered, bytes + lane.bytes)
         });
         for reader in &status.readers {
             let counted = [
-                reader.delivered,
-                reader.filtered,
-                reader.other_members,
-                reader.overrun,
+                reader.counters.delivered,
+                reader.counters.filtered,
+                reader.counters.other_members,
+                reader.counters.dropped.overrun,
             ];
             let all = counted
                 .iter()
@@ -162,7 +162,7 @@ fn numbers_of_a_reader_never_exceed_those_of_its_sources() {
             // Some packets more may be captured between two counters of one reading.
             assert!(all <= packets + 1000, "{packets} packets: {reader:?}");
             assert!(
-                reader.bytes <= bytes + 1_000_000,
+                reader.counters.bytes <= bytes + 1_000_000,
                 "{bytes} bytes: {reader:?}"
             );
             assert_eq!(reader.impossible, reader.name == "liar", "{reader:?}");
@@ -180,8 +180,11 @@ fn numbers_of_a_reader_never_exceed_those_of_its_sources() {
     drop(liars);
     let status = hub.wait_until("the liars have left", |status| status.departed.len() == 2);
     for one in &status.departed {
-        let all = one.delivered.saturating_add(one.filtered);
-        assert!(all.saturating_add(one.other_members) <= 40_000, "{one:?}");
+        let all = one.counters.delivered.saturating_add(one.counters.filtered);
+        assert!(
+            all.saturating_add(one.counters.other_members) <= 40_000,
+            "{one:?}"
+        );
     }
     for reader in honest {
         let (account, _) = Account::of(reader);

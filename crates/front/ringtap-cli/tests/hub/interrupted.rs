@@ -32,11 +32,15 @@ const ENDINGS: [(Ending, &str); 4] = [
 
 fn captured(status: &HubStatus) -> u64 {
     let lanes = status.sources.iter().flat_map(|source| &source.lanes);
-    lanes.map(|lane| lane.counts.captured).sum()
+    lanes.map(|lane| lane.counters.delivered).sum()
 }
 
 fn sum(one: &DepartedStatus) -> u64 {
-    one.delivered + one.filtered + one.other_members + one.overrun + one.unread
+    one.counters.delivered
+        + one.counters.filtered
+        + one.counters.other_members
+        + one.counters.dropped.overrun
+        + one.unread
 }
 
 /// Ends a stopped reader; its account, unless it was killed.
@@ -71,12 +75,13 @@ fn each_ending_is_accounted_for(test: &str, group: &str) {
     assert_eq!(hub.send(20_000, PACKETS), PACKETS);
     let stopped = hub.wait_until("packets wait for readers", |status| {
         let mut readers = status.readers.iter();
-        let are_left = readers.any(|reader| reader.overrun > 0 || reader.unread > 0);
+        let are_left =
+            readers.any(|reader| reader.counters.dropped.overrun > 0 || reader.unread > 0);
         captured(status) >= attached + PACKETS && are_left
     });
     for (reader, (ending, name)) in readers.into_iter().zip(ENDINGS) {
         let known = stopped.readers.iter().find(|one| one.name == name);
-        let known = known.expect("it is stopped").overrun;
+        let known = known.expect("it is stopped").counters.dropped.overrun;
         let least = captured(&hub.status());
         let account = end(reader, ending);
         let after = hub.wait_until("it has left", |status| {
@@ -90,11 +95,14 @@ fn each_ending_is_accounted_for(test: &str, group: &str) {
             possible.contains(&sum(departed)),
             "{possible:?}: {departed:?}"
         );
-        assert!(departed.overrun >= known, "{known}: {departed:?}");
+        assert!(
+            departed.counters.dropped.overrun >= known,
+            "{known}: {departed:?}"
+        );
         let Some(account) = account else { continue };
         assert_eq!(
             account.number("delivered"),
-            departed.delivered,
+            departed.counters.delivered,
             "{ending:?}"
         );
         let lost = account.number("dropped.overrun");

@@ -25,7 +25,10 @@ fn a_hundred_killed_readers_cost_the_others_nothing() {
     let first = hub.count("all", &[]);
     let sent = hub.send(10_000, 100);
     hub.wait_until("the first reader reads", |status| {
-        status.readers.iter().all(|reader| reader.delivered == sent)
+        status
+            .readers
+            .iter()
+            .all(|reader| reader.counters.delivered == sent)
     });
     let _first = Account::of(first);
     hub.wait_until("the first reader left", |status| status.readers.is_empty());
@@ -68,7 +71,9 @@ fn send_what_it_can_hold(hub: &RunningHub, sent: &mut u64) {
     let is_done_with = |status: &HubStatus, packets: u64| {
         let mut readers = status.readers.iter();
         let small = readers.find(|reader| reader.group == "small");
-        small.is_some_and(|reader| reader.delivered + reader.overrun >= packets)
+        small.is_some_and(|reader| {
+            reader.counters.delivered + reader.counters.dropped.overrun >= packets
+        })
     };
     for _ in 0..BURSTS {
         hub.wait_until("it caught up", |status| is_done_with(status, *sent));
@@ -146,7 +151,9 @@ fn the_losses_that_a_files_packets_state_add_up_to_the_recorders_loss() {
     let is_settled = |status: &HubStatus| status.readers.iter().all(|one| one.unread == 0);
     recorder.signal(Signal::STOP);
     send("64", "8000");
-    hub.wait_until("it loses packets", |status| status.readers[0].overrun > 0);
+    hub.wait_until("it loses packets", |status| {
+        status.readers[0].counters.dropped.overrun > 0
+    });
     recorder.signal(Signal::CONT);
     // The first chunks after the loss have no packet for the recorder.
     send("1000", "100");
@@ -170,7 +177,7 @@ fn a_killed_hub_is_told_at_once_and_leaves_a_clean_interface() {
     let sent = hub.send(100_000, 10_000);
     hub.wait_until("all readers have all packets", |status| {
         let mut readers = status.readers.iter();
-        readers.all(|reader| reader.delivered == sent)
+        readers.all(|reader| reader.counters.delivered == sent)
     });
     hub.hub.signal(Signal::KILL);
     for reader in readers.into_iter().chain([recorder]) {

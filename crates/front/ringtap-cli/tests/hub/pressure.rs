@@ -22,7 +22,7 @@ fn congestion_pauses_capture_until_readers_have_caught_up() {
         status.sources[0]
             .lanes
             .iter()
-            .map(|lane| lane.counts.pool_full)
+            .map(|lane| lane.counters.dropped.pool_full)
             .sum()
     };
     assert!(

@@ -72,7 +72,7 @@ fn groups_come_and_go_without_a_lost_packet() {
     let _sent = sender.wait(LIMIT).success();
     hub.wait_until("the reader has all packets", |status| {
         let reader = status.readers.iter().find(|one| one.group == "a");
-        reader.is_some_and(|one| one.delivered >= PACKETS)
+        reader.is_some_and(|one| one.counters.delivered >= PACKETS)
     });
     lost_nothing(honest);
     let _end = hub.finish();
@@ -133,8 +133,13 @@ fn sources_come_and_go_without_a_lost_packet() {
         let [one, other] = &status.sources[..] else {
             panic!("two sources")
         };
-        let captured =
-            |source: &SourceStatus| source.lanes.iter().map(|lane| lane.counts.captured).sum();
+        let captured = |source: &SourceStatus| {
+            source
+                .lanes
+                .iter()
+                .map(|lane| lane.counters.delivered)
+                .sum()
+        };
         let (one, other): (u64, u64) = (captured(one), captured(other));
         one == PACKETS && other == 100
     });
@@ -149,7 +154,12 @@ fn sources_come_and_go_without_a_lost_packet() {
     hub.net.inject("tx1", &vec![frame.clone(); 100]);
     hub.net.inject("tx0", &vec![frame; 100]);
     hub.wait_until("the readers have all packets", |status| {
-        let of = |at: usize| status.readers.get(at).map_or(0, |one| one.delivered);
+        let of = |at: usize| {
+            status
+                .readers
+                .get(at)
+                .map_or(0, |one| one.counters.delivered)
+        };
         of(0) == PACKETS + 100 && of(1) >= 200
     });
     let (late, _) = Account::of(late);

@@ -103,7 +103,7 @@ fn beside_stopped_readers(readers: u32, stopped: u32) {
             readers
                 .iter()
                 .find(is_this)
-                .is_some_and(|one| one.overrun > 0)
+                .is_some_and(|one| one.counters.dropped.overrun > 0)
         };
         let found = (0..MAX_BURSTS).find(holds_all);
         assert!(
@@ -115,7 +115,7 @@ fn beside_stopped_readers(readers: u32, stopped: u32) {
     (0..3).for_each(|_| burst(&mut others));
     let status = hub.status();
     let lanes = status.sources.iter().flat_map(|source| &source.lanes);
-    let pool_full: u64 = lanes.map(|lane| lane.counts.pool_full).sum();
+    let pool_full: u64 = lanes.map(|lane| lane.counters.dropped.pool_full).sum();
     assert_eq!(pool_full, 0, "a chunk is always free: {status:#?}");
     drop(others);
     for process in processes {

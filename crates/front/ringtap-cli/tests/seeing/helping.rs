@@ -79,7 +79,10 @@ fn help_between_members_is_told_by_status_why_and_the_metrics() {
     }
     let status = status_when(&socket, |status| {
         group(status, "chunks").offloaded_packets > 0
-            && status.readers.iter().any(|one| one.overrun > 0)
+            && status
+                .readers
+                .iter()
+                .any(|one| one.counters.dropped.overrun > 0)
     });
     assert_eq!(group(&status, "chunks").policy, Policy::DropNewest);
     let marks = status.sources[0].congestion.expect("marks were given");
@@ -97,7 +100,7 @@ fn help_between_members_is_told_by_status_why_and_the_metrics() {
         ),
         (
             r#"ringtap_delivered_wire_bytes_total{source="sim:20kpps?chunks=64&packets=16&flows=200&queues=2",lane="1"}"#,
-            status.sources[0].lanes[1].counts.bytes,
+            status.sources[0].lanes[1].counters.bytes,
         ),
     ];
     for (sample, then) in at_least {

@@ -87,7 +87,7 @@ fn a_stopped_reader_is_named_by_why_and_by_the_metrics() {
     // The reader without a loss read its last packet after the other reader's last loss.
     let status = status_when(&socket, |status| {
         let mut readers = status.readers.iter();
-        readers.any(|one| one.group == "fast" && one.delivered == 100_000)
+        readers.any(|one| one.group == "fast" && one.counters.delivered == 100_000)
     });
     let of = |group: &str| {
         status
@@ -96,8 +96,11 @@ fn a_stopped_reader_is_named_by_why_and_by_the_metrics() {
             .find(|one| one.group == group)
             .expect("it reads")
     };
-    let lost = of("slow").overrun;
-    assert!(lost > 0 && of("fast").overrun == 0, "{status:?}");
+    let lost = of("slow").counters.dropped.overrun;
+    assert!(
+        lost > 0 && of("fast").counters.dropped.overrun == 0,
+        "{status:?}"
+    );
 
     let why = seen(&socket, &["why", "--interval", "0.2"]);
     assert_eq!(why.status.code(), Some(4), "{}", why.stdout);
@@ -155,7 +158,9 @@ fn a_hub_that_was_stopped_is_named_by_why_and_not_its_reader() {
     );
     drop(sent.success());
     hub.signal(Signal::CONT);
-    let status = status_when(&socket, |status| status.readers[0].overrun > 0);
+    let status = status_when(&socket, |status| {
+        status.readers[0].counters.dropped.overrun > 0
+    });
     assert!(status.sources[0].longest_wait_ms >= 100, "{status:?}");
     let why = seen(&socket, &["why", "--interval", "0.2"]);
     for words in ["was not slow", "the hub's thread came late (by up to "] {

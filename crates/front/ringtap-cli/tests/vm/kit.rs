@@ -259,7 +259,7 @@ impl GuestAndHub {
         let status = self.status();
         let guests = status.departed.iter();
         let guests = guests.filter(|one| one.name.ends_with("/guest"));
-        guests.map(|one| one.delivered).sum()
+        guests.map(|one| one.counters.delivered).sum()
     }
 
     /// Runs `ringtap vm` with these words.
@@ -439,8 +439,11 @@ impl GuestAndHub {
     pub(crate) fn wanted(&self) -> u64 {
         self.until("the hub classifies all packets", |status| {
             let lanes = &status.sources[0].lanes;
-            let wanted = lanes.iter().map(|lane| lane.counts.captured).sum::<u64>();
-            let filtered = lanes.iter().map(|lane| lane.counts.filtered).sum::<u64>();
+            let wanted = lanes
+                .iter()
+                .map(|lane| lane.counters.delivered)
+                .sum::<u64>();
+            let filtered = lanes.iter().map(|lane| lane.counters.filtered).sum::<u64>();
             (wanted + filtered == self.sent.get()).then_some(wanted)
         })
     }

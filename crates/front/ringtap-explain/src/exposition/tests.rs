@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The metrics of a hub with every kind of part.
 
-use ringtap_pool::counters::{Counters, Dropped};
 use std::collections::HashSet;
 
 use ringtap_ipc::protocol::{
     BridgeStatus, DepartedStatus, Division, GroupStatus, LaneStatus, ReaderStatus,
 };
 use ringtap_pool::congestion::Congestion;
+use ringtap_pool::counters::{Counters, Dropped};
 use ringtap_pool::distributor::Policy;
 
 use super::*;

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Counters of subscriptions, from start to end.
 
-use ringtap_pool::counters::Counters;
 use std::sync::mpsc;
 use std::time::Instant;
 
@@ -10,6 +9,7 @@ use ringtap_hub::Group;
 use ringtap_ipc::protocol::{Delivery, LaneSnapshot, Reply, SourceSnapshot, SourceState};
 use ringtap_ipc::subscription::{Subscription, SubscriptionId, SubscriptionRequest, Watermark};
 use ringtap_ipc::time::now_ns;
+use ringtap_pool::counters::Counters;
 use ringtap_testkit::LIMIT;
 
 use crate::{ATTACH, Connection, Setup, read, reader_of};

@@ -9,7 +9,7 @@ use ratatui::style::Color;
 use ringtap_ipc::protocol::{
     BridgeStatus, GroupStatus, HubStatus, LaneStatus, ReaderStatus, SourceStatus,
 };
-use ringtap_pool::source::Counters;
+use ringtap_pool::counters::{Counters, Dropped};
 
 use super::*;
 
@@ -18,9 +18,9 @@ const SECOND: u64 = 1_000_000_000;
 fn hub(seconds: u64) -> HubStatus {
     let lane = |lane: u32| LaneStatus {
         lane,
-        counts: Counters {
+        counters: Counters {
             offered: seconds * 1_000 * u64::from(lane),
-            captured: seconds * 900 * u64::from(lane),
+            delivered: seconds * 900 * u64::from(lane),
             bytes: seconds * 1_000_000 * u64::from(lane),
             filtered: seconds * 100 * u64::from(lane),
             ..Counters::default()
@@ -30,13 +30,19 @@ fn hub(seconds: u64) -> HubStatus {
         ..LaneStatus::default()
     };
     let reader = |reader: u64, name: &str, lost: u64| ReaderStatus {
+        counters: Counters {
+            delivered: seconds * 2_000 * reader,
+            bytes: seconds * 1_000_000,
+            dropped: Dropped {
+                overrun: lost,
+                ..Dropped::default()
+            },
+            ..Counters::default()
+        },
         reader,
         name: name.into(),
         group: "ids".into(),
         pid: 1_234_560 + i32::try_from(reader).unwrap(),
-        delivered: seconds * 2_000 * reader,
-        bytes: seconds * 1_000_000,
-        overrun: lost,
         lag_chunks: 50,
         lag_ms: 1_500,
         credit_chunks: 56,
@@ -49,8 +55,11 @@ fn hub(seconds: u64) -> HubStatus {
         sources: vec![SourceStatus {
             device: "tap:eth0".into(),
             lanes: (0..4).map(lane).collect(),
-            nic: 12,
             balanced: true,
+            dropped: Dropped {
+                nic: 12,
+                ..Dropped::default()
+            },
             ..SourceStatus::default()
         }],
         readers: vec![reader(1, "fine", 0), reader(2, "late", seconds * 500)],
@@ -220,10 +229,16 @@ fn colours_mean_something_and_can_be_refused() {
 fn a_bridge_has_its_rates_and_losses() {
     let with = |seconds, lost| HubStatus {
         bridges: vec![BridgeStatus {
+            counters: Counters {
+                offered: seconds * 100,
+                delivered: seconds * 90,
+                dropped: Dropped {
+                    no_verdict: lost,
+                    ..Dropped::default()
+                },
+                ..Counters::default()
+            },
             way: "eth0>eth1".into(),
-            offered: seconds * 100,
-            delivered: seconds * 90,
-            no_verdict: lost,
             ..BridgeStatus::default()
         }],
         ..hub(seconds)
