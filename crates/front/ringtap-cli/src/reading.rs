@@ -230,7 +230,7 @@ impl<'a> Reading<'a> {
     fn keep_gap(&mut self, gap: CaptureGap) {
         let (kept, number) = &mut self.gaps;
         *number += 1;
-        let text = format!("gap {number}: {}", gap);
+        let text = format!("gap {number}: {gap}");
         if !self.args.quiet {
             print::note(&text);
         }

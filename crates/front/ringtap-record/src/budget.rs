@@ -44,7 +44,7 @@ impl fmt::Display for FreeSpace {
     }
 }
 
-/// What a recorder does when its files have used up their space.
+/// Action of a recorder whose files have used up their space.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum AtLimit {
     /// Delete the oldest files of the series.

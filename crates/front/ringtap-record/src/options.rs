@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a recording writes, when a new file begins, and when the recording stops.
+//! Options of a recording: the files to write, when a new one begins, and when the recording stops.
 
 use std::io::{self, IsTerminal as _};
 use std::time::Duration;
@@ -53,7 +53,7 @@ pub struct RecordOptions {
     pub max_total: Option<u64>,
     /// Space to leave free on the disk (`--min-free`).
     pub min_free: Option<FreeSpace>,
-    /// What to do at these limits (`--at-limit`).
+    /// Action at these limits (`--at-limit`).
     pub at_limit: AtLimit,
     /// Write packets as soon as no other packet waits, not once a second (`-U`).
     pub packet_buffered: bool,

@@ -77,7 +77,7 @@ struct Unstated {
     gap: Option<String>,
 }
 
-/// What a recording wrote.
+/// The result of a recording.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Recorded {
