@@ -77,7 +77,7 @@ def start_ringtap(one: Guest, readers: int, text: str = "", device: str = DEVICE
     for number in range(readers):
         one.run(f"{READER} '{device}' {text} >/r{number} & p{number}=$!")
     one.run(
-        f"until case \"$(ringtap guest --status 2>&1)\" in *': {readers} readers'*) true ;; *) false ;;"
+        f"until case \"$(ringtap guest --status 2>&1)\" in *': {readers} reader'*) true ;; *) false ;;"
         " esac; do sleep 0.1; done"
     )
 

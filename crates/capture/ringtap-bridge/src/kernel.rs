@@ -9,7 +9,7 @@ use ringtap_bpf::BpfError;
 use ringtap_bpf::attach::require_rights;
 use ringtap_capture::nic::NicLosses;
 use ringtap_capture::tap::{Checksums, Forward, Tap, TapOptions};
-use ringtap_device::{Direction, Mode};
+use ringtap_device::Mode;
 use ringtap_filter::Rules;
 use ringtap_net::interface::Interface;
 use ringtap_net::kernel::{self, Feature};
@@ -72,9 +72,6 @@ pub(crate) fn open(
 /// Options for the tap of one side.
 fn side(options: &BridgeOptions, mode: Mode, from: &Interface, to: &Interface) -> TapOptions {
     let mut side = TapOptions {
-        direction: Direction::In,
-        mode,
-        pool_bytes: options.mirror_bytes.unwrap_or_else(min_pool_bytes),
         forward: Some(Forward {
             interface: to.index,
             largest_frame: to.mtu_bytes.saturating_add(HEADER_AND_TAG),
@@ -87,11 +84,13 @@ fn side(options: &BridgeOptions, mode: Mode, from: &Interface, to: &Interface) -
         }),
         ..TapOptions::new(&from.name)
     };
+    side.on.mode = mode;
+    side.on.pool.bytes = Some(options.mirror_bytes.unwrap_or_else(min_pool_bytes));
     if mode == Mode::Auto
         && let Some(why) = why_not_xdp(to)
     {
-        side.mode = Mode::Tc;
-        side.notes.push(format!(
+        side.on.mode = Mode::Tc;
+        side.on.notes.push(format!(
             "{} {why}; falling back to traffic control (tcx): packets from {} go through the \
              host's buffers, which is slower",
             to.name, from.name

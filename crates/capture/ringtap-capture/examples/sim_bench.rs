@@ -113,7 +113,7 @@ fn round(chunks: u32, packets: u32) -> Result<(f64, u32)> {
     let seconds = begun.elapsed().as_secs_f64();
     source.stop();
     let counts = source.counts();
-    let lost = counts.nic + counts.lanes[0].pool_full;
+    let lost = counts.dropped.nic + counts.lanes[0].dropped.pool_full;
     if found != first.times(PACKETS) || lost != 0 || counts.lanes[0].offered != PACKETS {
         return Err(format!("packets were lost or changed: {found:?} {counts:?}").into());
     }

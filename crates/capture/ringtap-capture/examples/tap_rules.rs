@@ -15,9 +15,10 @@ use std::time::{Duration, Instant};
 
 use ringtap_capture::tap::{Direction, Mode, Taking, Tap, TapOptions};
 use ringtap_filter::{LinkType, Place, Rule, Rules, text};
+use ringtap_pool::counters::Counters;
 use ringtap_pool::distributor::{Distributor, ReaderOptions};
 use ringtap_pool::reader::{NextBatch, Reader};
-use ringtap_pool::source::{LaneCounts, Source, SourceError};
+use ringtap_pool::source::{Source, SourceError};
 use ringtap_pool::wake::NoSignal;
 
 fn main() -> ExitCode {
@@ -34,7 +35,7 @@ fn run() -> Result<(), SourceError> {
     let usage = "usage: tap_rules INTERFACE SECONDS|- [exclusive] [generic] [FILTER]...";
     let mut arguments = env::args().skip(1).peekable();
     let mut options = TapOptions::new(arguments.next().ok_or(usage)?);
-    options.direction = Direction::In;
+    options.on.direction = Direction::In;
     let seconds: Option<f64> = match arguments.next().ok_or(usage)?.as_str() {
         "-" => None,
         number => Some(number.parse().map_err(|_| usage)?),
@@ -43,7 +44,7 @@ fn run() -> Result<(), SourceError> {
         options.taking = Taking::Exclusive;
     }
     if arguments.next_if(|word| word == "generic").is_some() {
-        options.mode = Mode::Generic;
+        options.on.mode = Mode::Generic;
     }
     let filters: Vec<_> = arguments.collect();
     let mut tap = Tap::attach(&options)?;
@@ -69,13 +70,13 @@ fn run() -> Result<(), SourceError> {
     tap.stop();
     while distributor.step()? | read(&mut reader, &mut wanted)? {}
     let lanes = tap.counts().lanes;
-    let sum = |of: fn(&LaneCounts) -> u64| lanes.iter().map(of).sum::<u64>();
+    let sum = |of: fn(&Counters) -> u64| lanes.iter().map(of).sum::<u64>();
     println!(
         "{{\"offered\":{},\"captured\":{},\"filtered\":{},\"pool_full\":{},\"wanted\":{wanted:?}}}",
         sum(|lane| lane.offered),
-        sum(|lane| lane.captured),
+        sum(|lane| lane.delivered),
         sum(|lane| lane.filtered),
-        sum(|lane| lane.pool_full),
+        sum(|lane| lane.dropped.pool_full),
     );
     Ok(())
 }

@@ -7,6 +7,7 @@ pub mod classifier;
 mod clock;
 mod error;
 mod fallback;
+mod interface;
 pub mod meter;
 #[doc(hidden)]
 pub mod monitor;
@@ -24,5 +25,6 @@ pub mod tap;
 pub mod xdp;
 
 pub use error::CaptureError;
+pub use interface::InterfaceOptions;
 pub use open::{open, open_for_rules};
 pub use shape::{PoolAsked, ShapeError};

@@ -22,7 +22,7 @@ use libbpf_rs::{Object, RingBuffer};
 use ringtap_bpf::attach::{self, Binding, Variants};
 use ringtap_bpf::conflict::{self, Effect};
 use ringtap_bpf::link::{self, Hook};
-use ringtap_device::{Direction, Mode};
+use ringtap_device::{Direction, Mode, Queues};
 use ringtap_filter::Headers;
 use ringtap_filter::hash::TunnelKind;
 use ringtap_net::interface::{Interface, Promiscuous};
@@ -200,7 +200,7 @@ impl KernelMeter {
     ///
     /// Every [`CaptureError`]; nothing is attached then.
     pub fn attach(options: &TapOptions, wants: &MeterWants) -> Result<Self, CaptureError> {
-        let interface = Interface::find(&options.interface)?;
+        let interface = Interface::find(&options.on.interface)?;
         interface.require_up()?;
         if !interface.link_type.is_ethernet() {
             return Err(CaptureError::NotEthernet {
@@ -209,7 +209,7 @@ impl KernelMeter {
                 interface: interface.name,
             });
         }
-        if !options.queues.is_empty() {
+        if options.on.queues != Queues::All {
             return Err(CaptureError::MeterQueues {
                 interface: interface.name,
             });
@@ -223,21 +223,21 @@ impl KernelMeter {
         }
         let shape = MeterShape::new(wants.max_flows)
             .map_err(CaptureError::system(&interface.name, "counting CPUs"))?;
-        let (mode, effect) = match (options.mode, options.taking) {
+        let (mode, effect) = match (options.on.mode, options.taking) {
             (Mode::Auto, Taking::Pass) => (Mode::Tc, Effect::Looks),
             (mode, Taking::Pass) => (mode, Effect::Looks),
             (mode, Taking::Exclusive) => (mode, Effect::Takes),
         };
-        let mut notes = options.notes.clone();
+        let mut notes = options.on.notes.clone();
         let (variants, free) = (Variants::XdpAndTc, Binding::Free);
-        let hooks = match options.direction {
+        let hooks = match options.on.direction {
             Direction::Out => vec![Hook::Tc],
             _ => attach::hooks(mode, variants, free, &interface, &mut notes),
         };
         conflict::refuse_another_ringtap(&interface, effect, &[])?;
         let config = shape.config(effect, wants);
         let (mut meter, programs) = first_accepted(&hooks, &mut notes, |hook, _| {
-            KernelMeter::at(hook, options.direction, &interface, shape, &config)
+            KernelMeter::at(hook, options.on.direction, &interface, shape, &config)
         })?;
         // Again, for another one that attached meanwhile; both may be refused then.
         let ids = programs
@@ -247,7 +247,7 @@ impl KernelMeter {
         let action = "asking for the programs' ids";
         let ids = ids.map_err(CaptureError::system(&interface.name, action))?;
         conflict::refuse_another_ringtap(&interface, effect, &ids)?;
-        let wants_all = options.promiscuous && options.direction.arriving();
+        let wants_all = options.on.promiscuous && options.on.direction.arriving();
         if wants_all && !interface.is_loopback {
             meter._promiscuous = Some(Promiscuous::enable(interface.index)?);
         }

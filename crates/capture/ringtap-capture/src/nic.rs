@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ringtap_net::interface::Interface;
 use ringtap_net::netlink::Losses;
+use ringtap_pool::counters::Dropped;
 use ringtap_pool::source::LossUpdate;
 
 use crate::CaptureError;
@@ -121,6 +122,15 @@ impl SharedLosses {
     #[must_use]
     pub fn known(&self) -> u64 {
         self.known.load(Relaxed)
+    }
+
+    /// The losses at the last update, as a source counts them. Never waits.
+    #[must_use]
+    pub fn dropped(&self) -> Dropped {
+        Dropped {
+            nic: self.known(),
+            ..Dropped::default()
+        }
     }
 
     /// Asks the interface for the packets lost on arrival.

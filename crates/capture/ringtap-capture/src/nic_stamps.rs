@@ -4,7 +4,7 @@
 //! Invariants
 //! - A device that cannot stamp every received packet is refused; no other clock takes its place.
 
-use ringtap_device::{DeviceSpec, Direction, Kind, Mode, StampClock};
+use ringtap_device::{DeviceSpec, Direction, Mode, StampClock};
 use ringtap_net::interface::{Interface, NicStamps};
 use ringtap_net::netlink::{XdpFeatures, xdp_features};
 
@@ -46,7 +46,7 @@ fn refusal(
     xdp: Option<XdpFeatures>,
 ) -> Option<&'static str> {
     let options = &device.options;
-    let is_xdp = device.kind != Kind::Packet;
+    let is_xdp = !device.kind.hooks.is_empty();
     Some(match stamps {
         NicStamps::None => {
             "the NIC stamps no packets: use stamps=host (`ringtap devices` lists what can stamp)"

@@ -2,50 +2,62 @@
 //! Opens the source that a device names.
 
 use ringtap_bpf::BpfError;
-use ringtap_device::{DeviceSpec, Kind, Queues};
-use ringtap_net::interface::Interface;
+use ringtap_device::{DeviceSpec, Kind, kinds};
 use ringtap_pool::source::Source;
 
-use crate::CaptureError;
-use crate::nic_stamps;
-use crate::packet::{self, PacketOptions};
-use crate::pcap::{self, FileStart, PcapOptions};
-use crate::sim::{self, SimOptions};
-use crate::tap::{Tap, TapOptions};
-use crate::xdp::{self, XdpOptions};
+use crate::pcap::FileStart;
+use crate::{CaptureError, packet, pcap, sim, tap, xdp};
+
+/// Opens a device of one kind of source; the source's notes begin with these.
+type OpenDevice = fn(&DeviceSpec, FileStart, Vec<String>) -> Result<Box<dyn Source>, CaptureError>;
+
+/// The driver of each kind of source.
+static OPENERS: [(&Kind, OpenDevice); 5] = [
+    (&kinds::TAP, tap::open_device),
+    (&kinds::XDP, xdp::open_device),
+    (&kinds::PACKET, packet::open_device),
+    (&kinds::PCAP, pcap::open_device),
+    (&kinds::SIM, sim::open_device),
+];
 
 /// Opens a device; packets are captured when the function returns.
 ///
 /// An interface without a kind is opened as a tap. A packet socket replaces a tap that cannot
 /// start, unless an option needs a tap; a note in the source's facts says so.
 pub fn open(device: &DeviceSpec) -> Result<Box<dyn Source>, CaptureError> {
-    if let Some(pool) = device.options.pool {
-        require_memory(device, pool.0)?;
-    }
-    Ok(match device.kind {
-        Kind::Pcap => Box::new(pcap::open(&PcapOptions::from_device(device))?),
-        Kind::Packet => open_packet(device, Vec::new())?,
-        Kind::Tap => open_tap(device)?,
-        Kind::Xdp => {
-            nic_stamps::enable(device)?;
-            Box::new(xdp::open(&XdpOptions::from_device(device))?)
-        }
-        Kind::Sim => Box::new(sim::open(&SimOptions::from_device(device)?)?),
-        Kind::Hub | Kind::Host => return Err(CaptureError::Group(device.to_string())),
-        Kind::Auto => open_best(device)?,
-    })
+    open_at(device, FileStart::AtOnce)
 }
 
 /// As [`open`], for a reader whose filter must see whole packets although the snap length cuts them:
 /// a file waits for the source's rules before it writes its first packet.
 pub fn open_for_rules(device: &DeviceSpec) -> Result<Box<dyn Source>, CaptureError> {
-    if device.kind != Kind::Pcap {
-        return open(device);
+    open_at(device, FileStart::WithRules)
+}
+
+fn open_at(device: &DeviceSpec, start: FileStart) -> Result<Box<dyn Source>, CaptureError> {
+    if let Some(pool) = device.options.pool {
+        require_memory(device, pool.0)?;
     }
-    Ok(Box::new(pcap::open(&PcapOptions {
-        start: FileStart::WithRules,
-        ..PcapOptions::from_device(device)
-    })?))
+    match device.kind.tries {
+        [first, second] => open_best(device, first, second),
+        _ => open_as(device.kind, device, start, Vec::new()),
+    }
+}
+
+/// Opens a device as one kind of source, whose notes begin with `notes`.
+fn open_as(
+    kind: &'static Kind,
+    device: &DeviceSpec,
+    start: FileStart,
+    notes: Vec<String>,
+) -> Result<Box<dyn Source>, CaptureError> {
+    let open = OPENERS.iter().find(|(of, _)| *of == kind);
+    let (_, open) = open.ok_or_else(|| CaptureError::Group(device.to_string()))?;
+    let device = DeviceSpec {
+        kind,
+        ..device.clone()
+    };
+    open(&device, start, notes)
 }
 
 /// Refuses a pool larger than the machine's memory, before the kernel kills a process for it.
@@ -63,13 +75,15 @@ fn require_memory(device: &DeviceSpec, pool_bytes: u64) -> Result<(), CaptureErr
 }
 
 /// Opens a tap, or a packet socket where the tap cannot start.
-fn open_best(device: &DeviceSpec) -> Result<Box<dyn Source>, CaptureError> {
-    let reason = match open_tap(device) {
+fn open_best(
+    device: &DeviceSpec,
+    first: &'static Kind,
+    second: &'static Kind,
+) -> Result<Box<dyn Source>, CaptureError> {
+    let reason = match open_as(first, device, FileStart::AtOnce, Vec::new()) {
         Ok(source) => return Ok(source),
         Err(error) => error,
     };
-    let options = &device.options;
-    let needs_tap = options.exclusive || options.mode.is_some() || device.queues != Queues::All;
     // No other source helps against a missing interface, too small sizes, or a capture that takes the
     // packets.
     let is_final = matches!(
@@ -78,34 +92,16 @@ fn open_best(device: &DeviceSpec) -> Result<Box<dyn Source>, CaptureError> {
             | CaptureError::Sizes { .. }
             | CaptureError::Bpf(BpfError::AnotherRingtap { .. })
     );
-    if needs_tap || is_final {
+    if is_final || !device.suits(second) {
         return Err(reason);
     }
     let note = format!(
-        "no tap on {0}, capturing with packet:{0}: {reason}",
+        "no {first} on {0}, capturing with {second}:{0}: {reason}",
         device.name
     );
-    let device = DeviceSpec {
-        kind: Kind::Packet,
-        ..device.clone()
-    };
-    open_packet(&device, vec![note]).map_err(|packet| CaptureError::Neither {
+    open_as(second, device, FileStart::AtOnce, vec![note]).map_err(|packet| CaptureError::Neither {
         interface: device.name.clone(),
         tap: Box::new(reason),
         packet: Box::new(packet),
     })
-}
-
-fn open_packet(device: &DeviceSpec, notes: Vec<String>) -> Result<Box<dyn Source>, CaptureError> {
-    let options = PacketOptions::from_device(device)?;
-    nic_stamps::enable(device)?;
-    Ok(Box::new(packet::open(&PacketOptions { notes, ..options })?))
-}
-
-fn open_tap(device: &DeviceSpec) -> Result<Box<dyn Source>, CaptureError> {
-    let interface = Interface::find(&device.name)?;
-    interface.require_up()?;
-    let options = TapOptions::from_device(device, &interface)?;
-    nic_stamps::enable(device)?;
-    Ok(Box::new(Tap::attach(&options)?))
 }

@@ -15,20 +15,21 @@ mod worker;
 
 use std::sync::Arc;
 
-use ringtap_device::StampClock;
+use ringtap_device::{DeviceSpec, StampClock};
 use ringtap_filter::LinkType;
 use ringtap_net::interface::{Interface, Promiscuous};
 use ringtap_pool::distributor::Policy;
-use ringtap_pool::source::{Counts, Facts, LossUpdate};
+use ringtap_pool::source::{Counts, Facts, LossUpdate, Source};
 
-use crate::CaptureError;
 use crate::monitor::{Attachment, InterfaceMonitor};
 use crate::nic::SharedLosses;
 use crate::nic_stamps;
+use crate::pcap::FileStart;
 use crate::source::{LaneTotals, SourceDriver, SourceSetup, ThreadedSource};
+use crate::{CaptureError, InterfaceOptions};
 
-pub use options::PacketOptions;
 use options::PacketPlan;
+pub use options::options;
 use ring::Ring;
 use socket::{PacketSocket, system};
 use worker::{PacketProgress, PacketWorker};
@@ -38,11 +39,11 @@ use worker::{PacketProgress, PacketWorker};
 /// # Errors
 ///
 /// Those of [`CaptureError`] that concern packet sockets.
-pub fn open(options: &PacketOptions) -> Result<ThreadedSource, CaptureError> {
+pub fn open(options: &InterfaceOptions) -> Result<ThreadedSource, CaptureError> {
     let interface = Interface::find(&options.interface)?;
     let plan = PacketPlan::new(options, &interface)?;
     let mut setup = SourceSetup::new(&options.interface, plan.geometry)?;
-    let lane = setup.lane(options.chunks.packets)?;
+    let lane = setup.lane(options.pool.chunks.packets)?;
     let promiscuous = plan.promiscuous;
     let promiscuous = promiscuous.then(|| Promiscuous::enable(interface.index));
     let (socket, ring, mut notes) = open_ring(&plan, options.stamps)?;
@@ -72,6 +73,17 @@ pub fn open(options: &PacketOptions) -> Result<ThreadedSource, CaptureError> {
         Box::new(driver),
         vec![("packet".into(), Box::new(work))],
     )
+}
+
+/// Opens a device of this kind.
+pub(crate) fn open_device(
+    device: &DeviceSpec,
+    _start: FileStart,
+    notes: Vec<String>,
+) -> Result<Box<dyn Source>, CaptureError> {
+    let options = options::from_device(device)?;
+    nic_stamps::enable(device)?;
+    Ok(Box::new(open(&InterfaceOptions { notes, ..options })?))
 }
 
 /// Opens a socket that receives nothing yet, and its ring, which is smaller if memory is short.
@@ -111,7 +123,7 @@ fn open_ring(
 
 fn facts(
     plan: &PacketPlan,
-    options: &PacketOptions,
+    options: &InterfaceOptions,
     interface: &Interface,
     mut notes: Vec<String>,
 ) -> Facts {
@@ -152,17 +164,16 @@ impl SourceDriver for PacketDriver {
     fn counts(&mut self) -> Counts {
         let kernel = self.progress.kernel();
         let mut lane = self.totals.counts();
-        lane.kernel = kernel.lost;
+        lane.dropped.kernel = kernel.lost;
         // Until the thread has ended, packets in the kernel's ring do not count as offered.
         lane.offered = if kernel.is_final {
             kernel.offered
         } else {
-            lane.settled()
+            lane.accounted()
         };
         Counts {
             lanes: vec![lane],
-            nic: self.nic.known(),
-            kernel: 0,
+            dropped: self.nic.dropped(),
         }
     }
 

@@ -17,7 +17,7 @@ use ringtap_file::{FileReader, Pace};
 use ringtap_filter::MAX_SNAP_LENGTH;
 use ringtap_pool::distributor::Policy;
 use ringtap_pool::format::{Geometry, MAX_CHUNK_SIZE};
-use ringtap_pool::source::{Counts, Facts};
+use ringtap_pool::source::{Counts, Facts, Source};
 
 use crate::CaptureError;
 use crate::shape::{PoolAsked, ShapeError};
@@ -102,6 +102,16 @@ pub fn open(options: &PcapOptions) -> Result<ThreadedSource, CaptureError> {
         Box::new(driver),
         vec![("pcap".into(), Box::new(work))],
     )
+}
+
+/// Opens a device of this kind.
+pub(crate) fn open_device(
+    device: &DeviceSpec,
+    start: FileStart,
+    _notes: Vec<String>,
+) -> Result<Box<dyn Source>, CaptureError> {
+    let options = PcapOptions::from_device(device);
+    Ok(Box::new(open(&PcapOptions { start, ..options })?))
 }
 
 fn geometry(options: &PcapOptions) -> Result<Geometry, CaptureError> {

@@ -35,3 +35,23 @@ pub fn selected(queues: &Queues, interface: &Interface) -> Result<Vec<u16>, Capt
     let queues = (0..=queue).filter(|queue| queues.contains(*queue));
     Ok(queues.collect())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_queue_that_the_interface_or_the_programs_do_not_have_is_refused() {
+        let interface = Interface::find("lo").expect("every namespace has a loopback");
+        let of = |queues: &[u16]| {
+            let queues = queues.iter().map(|queue| *queue..=*queue);
+            selected(&Queues::chosen(queues), &interface)
+        };
+        let refused = of(&[0, 1]).unwrap_err();
+        let said = "lo has no receive queue 1: it has 1, numbered from 0";
+        assert_eq!(refused.to_string(), said);
+        assert_eq!(of(&[0]).unwrap(), [0]);
+        let unknown = of(&[256]).unwrap_err();
+        assert!(matches!(unknown, CaptureError::Queue { queue: 256, .. }));
+    }
+}

@@ -20,16 +20,18 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
-use ringtap_device::{Clock, Rate};
+use ringtap_device::{Clock, DeviceSpec, Rate};
 use ringtap_filter::LinkType;
 use ringtap_ipc::time::now_ns;
+use ringtap_pool::counters::Dropped;
 use ringtap_pool::distributor::Policy;
 use ringtap_pool::ids::LaneId;
 use ringtap_pool::number::to_u32;
-use ringtap_pool::source::{Counts, Facts, Pause};
+use ringtap_pool::source::{Counts, Facts, Pause, Source};
 use rustix::fs::{FallocateFlags, fallocate};
 
 use crate::CaptureError;
+use crate::pcap::FileStart;
 use crate::shape::PoolShape;
 use crate::source::{SourceDriver, SourceSetup, SourceThread, ThreadedSource};
 use frames::Frames;
@@ -165,6 +167,15 @@ pub fn open(options: &SimOptions) -> Result<ThreadedSource, CaptureError> {
     Ok(source)
 }
 
+/// Opens a device of this kind.
+pub(crate) fn open_device(
+    device: &DeviceSpec,
+    _start: FileStart,
+    _notes: Vec<String>,
+) -> Result<Box<dyn Source>, CaptureError> {
+    Ok(Box::new(open(&SimOptions::from_device(device)?)?))
+}
+
 fn facts(options: &SimOptions, times: Times, snap_length: u32) -> Facts {
     Facts {
         device: options.device.clone(),
@@ -193,9 +204,11 @@ impl SourceDriver for SimDriver {
         let nic = self.queues.iter().map(|queue| queue.nic.load(Relaxed));
         let lanes = self.queues.iter().map(|queue| queue.totals.counts());
         Counts {
-            nic: nic.sum(),
             lanes: lanes.collect(),
-            ..Counts::default()
+            dropped: Dropped {
+                nic: nic.sum(),
+                ..Dropped::default()
+            },
         }
     }
 

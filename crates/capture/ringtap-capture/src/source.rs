@@ -20,11 +20,12 @@ use ringtap_ipc::memfd::SealedPool;
 use ringtap_ipc::thread::join;
 use ringtap_net::confine::limit_source_thread;
 use ringtap_net::rights::{CapabilitySet, WHILE_CAPTURING};
+use ringtap_pool::counters::{Counters, Dropped};
 use ringtap_pool::distributor::LaneEnds;
 use ringtap_pool::format::Geometry;
 use ringtap_pool::ids::LaneId;
 use ringtap_pool::source::{
-    self, Counts, Facts, LaneCounts, LossUpdate, Pause, RuleLoader, Source, SourceError, Status,
+    self, Counts, Facts, LossUpdate, Pause, RuleLoader, Source, SourceError, Status,
 };
 use ringtap_pool::view::Pool;
 use ringtap_pool::wake::Signal;
@@ -106,16 +107,18 @@ pub struct LaneTotals {
 impl LaneTotals {
     /// Reads the counters; a packet counts as offered once its outcome is known.
     #[must_use]
-    pub fn counts(&self) -> LaneCounts {
-        let mut counts = LaneCounts {
-            offered: 0,
-            captured: self.counters.captured(),
+    pub fn counts(&self) -> Counters {
+        let mut counts = Counters {
+            delivered: self.counters.captured(),
             bytes: self.counters.bytes(),
             filtered: self.rules.filtered(),
-            pool_full: self.counters.pool_full(),
-            kernel: 0,
+            dropped: Dropped {
+                pool_full: self.counters.pool_full(),
+                ..Dropped::default()
+            },
+            ..Counters::default()
         };
-        counts.offered = counts.settled();
+        counts.offered = counts.accounted();
         counts
     }
 }

@@ -33,6 +33,7 @@ use object::Loaded;
 pub use options::{DEFAULT_CHUNK_SIZE, DEFAULT_POOL_BYTES, Taking, TapOptions};
 use programs::Links;
 use rules::TapRules;
+pub(crate) use source::open_device;
 
 use crate::CaptureError;
 use crate::monitor::InterfaceMonitor;

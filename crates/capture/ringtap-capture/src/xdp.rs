@@ -36,16 +36,18 @@ use std::sync::Arc;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
+use ringtap_device::DeviceSpec;
 use ringtap_filter::LinkType;
 use ringtap_net::interface::{Interface, Promiscuous};
 use ringtap_pool::distributor::Policy;
 use ringtap_pool::ids::LaneId;
-use ringtap_pool::source::{Counts, Facts, LossUpdate, Pause};
+use ringtap_pool::source::{Counts, Facts, LossUpdate, Pause, Source};
 
 use crate::CaptureError;
 use crate::monitor::{AtRemoval, InterfaceMonitor};
 use crate::nic::SharedLosses;
 use crate::nic_stamps;
+use crate::pcap::FileStart;
 use crate::source::{RulesHook, SourceDriver, ThreadedSource};
 use filters::QueueFilters;
 use layout::state;
@@ -74,8 +76,7 @@ pub fn queue_counts(lanes: &[QueueLane], nic: &SharedLosses) -> Counts {
     let lanes = lanes.iter();
     Counts {
         lanes: lanes.map(|lane| lane.statistics.counts()).collect(),
-        nic: nic.known(),
-        kernel: 0,
+        dropped: nic.dropped(),
     }
 }
 
@@ -85,7 +86,7 @@ pub fn queue_counts(lanes: &[QueueLane], nic: &SharedLosses) -> Counts {
 ///
 /// Those of [`CaptureError`] that concern AF_XDP; nothing is attached then.
 pub fn open(options: &XdpOptions) -> Result<ThreadedSource, CaptureError> {
-    let interface = Interface::find(&options.interface)?;
+    let interface = Interface::find(&options.on.interface)?;
     interface.require_up()?;
     if !interface.link_type.is_ethernet() {
         return Err(CaptureError::NotEthernet {
@@ -95,7 +96,7 @@ pub fn open(options: &XdpOptions) -> Result<ThreadedSource, CaptureError> {
         });
     }
     let nic = SharedLosses::of(&interface)?;
-    let wanted = options.promiscuous && !interface.is_loopback;
+    let wanted = options.on.promiscuous && !interface.is_loopback;
     let setup = XdpSetup::new(options, &interface)?;
     let promiscuous = wanted.then(|| Promiscuous::enable(interface.index));
     let program = Arc::new(setup.program);
@@ -109,6 +110,16 @@ pub fn open(options: &XdpOptions) -> Result<ThreadedSource, CaptureError> {
     };
     let shell = setup.shell;
     shell.start(setup.facts, Box::new(driver), setup.workers)
+}
+
+/// Opens a device of this kind.
+pub(crate) fn open_device(
+    device: &DeviceSpec,
+    _start: FileStart,
+    _notes: Vec<String>,
+) -> Result<Box<dyn Source>, CaptureError> {
+    nic_stamps::enable(device)?;
+    Ok(Box::new(open(&XdpOptions::from_device(device))?))
 }
 
 struct XdpDriver {
@@ -185,13 +196,13 @@ pub fn wait_for_received(lanes: &[QueueLane]) {
 /// Description of the source for users and file headers.
 fn facts(options: &XdpOptions, snap_length: u32, hook: &str, notes: Vec<String>) -> Facts {
     Facts {
-        device: format!("xdp:{}{}", options.interface, options.queues),
-        interface: Some(options.interface.clone()),
+        device: format!("xdp:{}{}", options.on.interface, options.on.queues),
+        interface: Some(options.on.interface.clone()),
         link_type: LinkType::ETHERNET.0,
         snap_length,
         policy: Policy::DropNewest,
         notes,
-        time_from: nic_stamps::time_from(options.stamps),
+        time_from: nic_stamps::time_from(options.on.stamps),
         offered_from: format!(
             "the packets that the program in front of the sockets saw ({hook}) and the \
              interface's missed packets"

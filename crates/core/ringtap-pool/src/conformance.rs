@@ -10,11 +10,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
+use crate::counters::Counters;
 use crate::distributor::{Distributor, Policy, ReaderOptions};
 use crate::ids::LaneId;
 use crate::number::to_usize;
 use crate::reader::{NextBatch, Packet, Reader};
-use crate::source::{Counts, LaneCounts, Source, Status};
+use crate::source::{Counts, Source, Status};
 use crate::wake::NoSignal;
 
 /// Size of the pool.
@@ -264,7 +265,7 @@ impl Run {
         for (_, found) in &self.readers {
             let counted = |lane: &u32| counts.lanes.get(to_usize(u64::from(*lane)));
             for (lane, next) in &found.next_sequence {
-                let captured = counted(lane).map_or(0, |count| count.captured);
+                let captured = counted(lane).map_or(0, |count| count.delivered);
                 assert!(
                     captured >= *next,
                     "lane {lane} has counted {captured} packets, of which {next} were read"
@@ -292,7 +293,7 @@ impl Run {
 /// Every packet of a source has one outcome in the source's counters.
 fn source_balances(counts: &Counts) {
     for (lane, count) in counts.lanes.iter().enumerate() {
-        let accounted = count.settled();
+        let accounted = count.accounted();
         assert_eq!(
             count.offered, accounted,
             "lane {lane} accounts for what it saw: {count:?}"
@@ -303,7 +304,7 @@ fn source_balances(counts: &Counts) {
 /// Like [`source_balances`] during capture: one packet per lane may be in transit.
 fn moment_balances(counts: &Counts) {
     for (lane, count) in counts.lanes.iter().enumerate() {
-        let accounted = count.settled();
+        let accounted = count.accounted();
         let on_its_way = count.offered.checked_sub(accounted);
         assert!(
             on_its_way.is_some_and(|packets| packets <= 1),
@@ -314,12 +315,12 @@ fn moment_balances(counts: &Counts) {
 
 /// Number of packets with a known outcome.
 fn accounted(counts: &Counts) -> usize {
-    let settled: u64 = counts.lanes.iter().map(LaneCounts::settled).sum();
-    to_usize(settled + counts.nic + counts.kernel)
+    let settled: u64 = counts.lanes.iter().map(Counters::accounted).sum();
+    to_usize(settled + counts.dropped.total())
 }
 
 fn captured(counts: &Counts) -> u64 {
-    counts.lanes.iter().map(|lane| lane.captured).sum()
+    counts.lanes.iter().map(|lane| lane.delivered).sum()
 }
 
 fn every_packet_comes_once_in_order_and_whole(harness: &mut dyn Harness) {
@@ -375,7 +376,7 @@ fn an_exhausted_pool_is_counted(harness: &mut dyn Harness) {
     let lost: u64 = counts
         .lanes
         .iter()
-        .map(|lane| lane.pool_full + lane.kernel)
+        .map(|lane| lane.dropped.pool_full + lane.dropped.kernel)
         .sum();
     let found = &run.readers[0].1;
     assert_eq!(found.packets + run.slow(0), captured(&counts));

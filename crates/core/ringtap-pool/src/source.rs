@@ -8,6 +8,7 @@ use std::sync::Arc;
 use ringtap_filter::{Balance, Place, Rules};
 use serde::{Deserialize, Serialize};
 
+use crate::counters::{Counters, Dropped};
 use crate::distributor::{LaneEnds, Policy};
 use crate::format::Geometry;
 use crate::ids::{ChunkId, LaneId};
@@ -46,41 +47,13 @@ pub struct Facts {
     pub time_from: Option<String>,
 }
 
-/// Counters of one lane.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct LaneCounts {
-    /// Packets that reached the source on this lane, by a counter of its own.
-    pub offered: u64,
-    /// Packets in the pool.
-    pub captured: u64,
-    /// Bytes of these packets on the wire.
-    #[serde(default)]
-    pub bytes: u64,
-    /// Packets that no rule wanted, and that were not captured.
-    pub filtered: u64,
-    /// Packets lost because no chunk was free.
-    pub pool_full: u64,
-    /// Packets lost by the kernel on this lane (copy failed, nested run).
-    pub kernel: u64,
-}
-
-impl LaneCounts {
-    /// Packets of which it is known what became of them: all that were offered, at the end.
-    #[must_use]
-    pub fn settled(&self) -> u64 {
-        self.captured + self.filtered + self.pool_full + self.kernel
-    }
-}
-
 /// Counters of a source.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Per lane.
-    pub lanes: Vec<LaneCounts>,
-    /// Packets lost by the NIC or its driver before they reached a lane.
-    pub nic: u64,
-    /// Packets lost by the kernel before they reached a lane.
-    pub kernel: u64,
+    /// Per lane; `offered` is a counter of the lane's own.
+    pub lanes: Vec<Counters>,
+    /// Packets lost before they reached a lane.
+    pub dropped: Dropped,
 }
 
 /// Whether a lane captures.

@@ -34,8 +34,8 @@ static void print_counters(ringtap_handle *handle)
         return;
     }
     printf("offered %" PRIu64 " = delivered %" PRIu64 " + filtered %" PRIu64
-           " + other_members %" PRIu64 " + dropped (nic %" PRIu64 " + kernel %" PRIu64 " + pool_full %" PRIu64 " + overrun %" PRIu64 "), %s\n",
-           counters.offered, counters.delivered, counters.filtered, counters.other_members,
+           " + shunted %" PRIu64 " + other_members %" PRIu64 " + dropped (nic %" PRIu64 " + kernel %" PRIu64 " + pool_full %" PRIu64 " + overrun %" PRIu64 "), %s\n",
+           counters.offered, counters.delivered, counters.filtered, counters.shunted, counters.other_members,
            counters.dropped_nic, counters.dropped_kernel, counters.dropped_pool_full, counters.dropped_overrun,
            counters.balanced ? "balanced" : "NOT balanced");
 }

@@ -125,14 +125,16 @@ struct ringtap_source {
 /*
  * Counters since ringtap_open(), which account for every packet. Set `size` before the call.
  *
- *     offered = delivered + filtered + other_members + dropped_nic + dropped_kernel
- *             + dropped_pool_full + dropped_overrun + dropped_not_written + dropped_no_verdict
+ *     offered = delivered + filtered + shunted + other_members + dropped_nic
+ *             + dropped_kernel + dropped_pool_full + dropped_overrun + dropped_not_written
+ *             + dropped_no_verdict
  */
 struct ringtap_statistics {
     size_t size;                  /* sizeof(struct ringtap_statistics) */
     uint64_t offered;             /* packets that reached the source */
     uint64_t delivered;           /* packets that calls on this handle returned */
     uint64_t filtered;            /* packets that do not pass the filter */
+    uint64_t shunted;             /* packets that a flow rule of this reader withheld */
     uint64_t other_members;       /* packets for other members of a balanced group */
     uint64_t bytes;               /* bytes on the wire of the delivered packets */
     uint64_t dropped_nic;         /* lost by the NIC or its driver */

@@ -265,18 +265,8 @@ pub unsafe extern "C" fn ringtap_statistics(
         let (counters, ended) = session.counters()?;
         let filled = CStatistics {
             size,
-            offered: counters.offered,
-            delivered: counters.delivered,
-            filtered: counters.filtered,
-            other_members: counters.other_members,
-            bytes: counters.bytes,
-            dropped_nic: counters.dropped.nic,
-            dropped_kernel: counters.dropped.kernel,
-            dropped_pool_full: counters.dropped.pool_full,
-            dropped_overrun: counters.dropped.overrun,
-            dropped_not_written: counters.dropped.not_written,
-            dropped_no_verdict: counters.dropped.no_verdict,
             balanced: counters.balance().holds().into(),
+            counters,
             ended: ended.into(),
         };
         // SAFETY: not null and large enough, just checked.

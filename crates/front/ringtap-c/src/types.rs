@@ -9,6 +9,7 @@
 use std::ffi::{c_char, c_int};
 
 pub use ringtap_client::CursorPacket;
+use ringtap_pool::counters::Counters;
 
 pub const OK: c_int = 0;
 pub const END: c_int = -1;
@@ -73,17 +74,7 @@ pub struct CLastGap {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct CStatistics {
     pub size: usize,
-    pub offered: u64,
-    pub delivered: u64,
-    pub filtered: u64,
-    pub other_members: u64,
-    pub bytes: u64,
-    pub dropped_nic: u64,
-    pub dropped_kernel: u64,
-    pub dropped_pool_full: u64,
-    pub dropped_overrun: u64,
-    pub dropped_not_written: u64,
-    pub dropped_no_verdict: u64,
+    pub counters: Counters,
     pub balanced: u32,
     pub ended: u32,
 }

@@ -2,7 +2,7 @@
 //! Captures beside a hub that captures the same interface: its groups instead of a second capture.
 
 use ringtap_client::{Connection, ControlError, default_socket};
-use ringtap_device::{DeviceSpec, Kind, Options, Queues};
+use ringtap_device::{DeviceSpec, Options};
 use ringtap_ipc::protocol::{GroupStatus, HubStatus, SourceState};
 
 /// Groups of the machine's hub that this user may join, if the hub captures the interface.
@@ -67,9 +67,7 @@ impl HubBeside {
 
 /// Whether a device names an interface and nothing else, so that a group can take its place.
 pub(crate) fn is_plain(device: &DeviceSpec, flags: &Options) -> bool {
-    let none = Options::default();
-    let is_whole = device.kind == Kind::Auto && device.queues == Queues::All;
-    is_whole && device.options == none && *flags == none
+    *device == DeviceSpec::interface(&device.name) && *flags == Options::default()
 }
 
 #[cfg(test)]

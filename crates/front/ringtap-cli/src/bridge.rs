@@ -15,7 +15,8 @@ use ringtap_bridge::{
 };
 use ringtap_capture::tap::DEFAULT_POOL_BYTES;
 use ringtap_client::{Verdict, default_socket};
-use ringtap_device::{Kind, Mode, Size};
+use ringtap_device::{Mode, Size, kinds};
+use ringtap_explain::text;
 use ringtap_filter::MAX_SNAP_LENGTH;
 use ringtap_pool::counters::Counters;
 use ringtap_pool::source::Facts;
@@ -222,7 +223,7 @@ pub(crate) fn ethernet() -> Facts {
 pub(crate) fn run(args: &BridgeArgs) -> Result<ExitCode> {
     args.cpu.require_no_reader()?;
     let options = args.options()?;
-    let keeps = UserArgs::default().keeping([Kind::Tap], &args.cpu)?;
+    let keeps = UserArgs::default().keeping([&kinds::TAP], &args.cpu)?;
     let (ended, end) = mpsc::channel();
     let interrupted = move || {
         let _over = ended.send(());
@@ -330,7 +331,7 @@ fn say_inline(args: &BridgeArgs, running: &RunningBridge, before: &mut Option<(I
         InlineState::Deciding => {
             format!(
                 "the inline reader decides (it was late {})",
-                report::count(late_count, "time")
+                text::count(late_count, "time")
             )
         }
         InlineState::Late => format!(
@@ -370,7 +371,7 @@ fn say_last(
         running.bridge.counters(from, Moment::Final),
     );
     if let Some(inline) = running.bridge.inline() {
-        let passed = report::packets(inline.passed[from & 1]);
+        let passed = text::packets(inline.passed[from & 1]);
         print::note(format_args!(
             "ringtap: {way}: {passed} passed without a verdict"
         ));

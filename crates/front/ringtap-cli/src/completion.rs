@@ -8,20 +8,17 @@ use std::ffi::OsStr;
 
 use clap_complete::engine::{ArgValueCandidates, ArgValueCompleter, CompletionCandidate};
 use ringtap_client::{Connection, default_socket};
+use ringtap_device::DeviceSpec;
 use ringtap_net::interface::Interface;
-
-/// Kinds of devices whose name is that of an interface.
-const OF_INTERFACES: [&str; 3] = ["tap:", "xdp:", "packet:"];
 
 /// Interfaces, also behind a kind (`tap:eth0`), and groups of the machine's hub (`hub:all`).
 pub(crate) fn devices() -> ArgValueCompleter {
     ArgValueCompleter::new(|typed: &OsStr| {
         let typed = typed.to_string_lossy();
         let interfaces = interface_names();
-        let kind = OF_INTERFACES.iter().find(|kind| typed.starts_with(**kind));
-        let names = match kind {
-            Some(kind) => prefixed(kind, interfaces),
-            None => interfaces.into_iter().chain(group_devices()).collect(),
+        let names = match DeviceSpec::kind_of(&typed) {
+            Some(kind) if kind.names_an_interface() => prefixed(&format!("{kind}:"), interfaces),
+            _ => interfaces.into_iter().chain(group_devices()).collect(),
         };
         candidates(names, &typed)
     })

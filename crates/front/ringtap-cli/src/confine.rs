@@ -39,7 +39,7 @@ impl UserArgs {
     /// Only root can restore what the placement changes.
     pub(crate) fn keeping(
         &self,
-        devices: impl IntoIterator<Item = Kind>,
+        devices: impl IntoIterator<Item = &'static Kind>,
         cpu: &Placement,
     ) -> Result<Confinement> {
         ensure!(
@@ -71,7 +71,7 @@ impl UserArgs {
     /// What a recorder keeps, which creates `file`, and others with names like it.
     pub(crate) fn recording(
         &self,
-        device: Option<Kind>,
+        device: Option<&'static Kind>,
         cpu: &Placement,
         file: &str,
     ) -> Result<Confinement> {

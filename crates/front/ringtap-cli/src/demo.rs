@@ -20,7 +20,7 @@ use anyhow::{Context, Result, bail};
 use clap::Args;
 use ringtap::Capture;
 use ringtap_client::SubscriptionRequest;
-use ringtap_device::Rate;
+use ringtap_device::{DeviceSpec, Rate};
 use ringtap_filter::hash::HashSeed;
 use ringtap_filter::{Balance, Headers};
 use ringtap_hub::{Group, GroupFilter, Handle, Hub, HubOptions};
@@ -223,7 +223,7 @@ fn sender_options(device: &str, seconds: u64, cpu: Option<usize>) -> SenderOptio
     options.duration = Some(Duration::from_secs(seconds));
     options.cpu = cpu;
     // A veth accepts XDP frames only if its peer runs an XDP program.
-    if device.starts_with("packet:") {
+    if DeviceSpec::kind_of(device).is_some_and(|kind| kind.hooks.is_empty()) {
         options.method = Some(Method::Packet);
     }
     options

@@ -16,7 +16,7 @@ use std::process::{Command, ExitCode};
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
-use ringtap_device::DeviceSpec;
+use ringtap_device::{DeviceSpec, kinds};
 use ringtap_ipc::environment;
 
 use crate::seeing::HubSocketArgs;
@@ -76,12 +76,12 @@ program. A program that is statically linked, or that has file capabilities or a
 ignores it; `exec` says so and what to do (docs/libpcap.md).";
 
 fn via(text: &str) -> Result<String> {
-    const WORDS: [&str; 5] = ["tap", "packet", "xdp", "auto", "libpcap"];
-    if WORDS.contains(&text) {
+    let mut words = kinds::of_interfaces().map(|kind| kind.word);
+    if ["auto", "libpcap"].contains(&text) || words.any(|word| word == text) {
         return Ok(text.to_owned());
     }
     if !text.contains(':') {
-        bail!("expected hub:GROUP, host:GROUP, tap, packet, xdp, auto or libpcap");
+        bail!("expected {}, auto or libpcap", kinds::ways());
     }
     let device: DeviceSpec = text.parse()?;
     Ok(device.to_string())

@@ -10,6 +10,7 @@ use clap::Args;
 use ringtap::{CapabilitySet, Confinement};
 use ringtap_client::{Connection, HOST_FOLDER};
 use ringtap_device::Size;
+use ringtap_explain::text;
 use ringtap_hub::AccessList;
 use ringtap_hub::Limits;
 use ringtap_ipc::folder::Folder;
@@ -19,7 +20,7 @@ use tracing_subscriber::filter::LevelFilter;
 
 use crate::hub::groups::{group_of_users, user};
 use crate::hub::{log, raise_descriptor_limit};
-use crate::{interrupt, print, report, signals};
+use crate::{interrupt, print, signals};
 
 /// Bytes of the pool of a group.
 const POOL_BYTES: u64 = 32 << 20;
@@ -154,7 +155,7 @@ fn counters(status: &HubStatus) -> String {
     let slow = slow.fold(status.departed_overrun, u64::saturating_add);
     format!(
         "{}, {} from the host, {lost} lost there, {slow} lost by slow readers here",
-        report::count(status.readers.len(), "reader"),
-        report::packets(packets),
+        text::count(status.readers.len(), "reader"),
+        text::packets(packets),
     )
 }

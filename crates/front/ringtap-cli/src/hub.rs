@@ -5,7 +5,6 @@ mod account;
 mod config;
 pub(crate) mod groups;
 pub(crate) mod log;
-mod losses;
 mod reload;
 mod service;
 pub(crate) mod vms;
@@ -24,14 +23,15 @@ use anyhow::{Context, Result, bail, ensure};
 use clap::{Args, Subcommand};
 use ringtap::Confinement;
 use ringtap_client::default_socket;
-use ringtap_device::{DeviceSpec, Kind};
+use ringtap_device::DeviceSpec;
+use ringtap_explain::losses::{LossLine, LossWatch};
 use ringtap_filter::hash::HashSeed;
 use ringtap_hub::server::{Server, ServerOptions};
 use ringtap_hub::{Group, Hub, HubOptions};
 use ringtap_ipc::protocol::{ConfigurationStatus, HubStatus, SourceState};
 use ringtap_ipc::socket::Listener;
 use ringtap_net::interface::Interface;
-use ringtap_net::rights::{Purpose, Rights};
+use ringtap_net::rights::Rights;
 use ringtap_pool::congestion::Congestion;
 use ringtap_pool::distributor::Policy;
 use ringtap_pool::source::{Facts, Source};
@@ -52,7 +52,6 @@ use crate::waiting;
 use account::{report, so_far};
 use config::{Config, Device};
 use groups::GroupText;
-use losses::{LossLine, LossWatch};
 use reload::Reloaded;
 
 /// Interval of the checks that the hub's thread runs, and of those for losses.
@@ -337,14 +336,7 @@ pub(crate) fn raise_descriptor_limit() {
 fn require_rights(devices: &[Device]) -> Result<()> {
     let rights = Rights::of_this_process();
     for Device { spec, .. } in devices {
-        let checked = match spec.kind {
-            Kind::Tap => rights.require(Purpose::Tap),
-            Kind::Xdp => rights.require(Purpose::Xdp),
-            Kind::Packet => rights.require(Purpose::Packet),
-            // A packet socket may replace the tap.
-            Kind::Auto if rights.require(Purpose::Packet).is_err() => rights.require(Purpose::Tap),
-            _ => Ok(()),
-        };
+        let checked = spec.kind.require_rights(&rights);
         checked.with_context(|| spec.name.clone())?;
     }
     Ok(())
@@ -400,7 +392,7 @@ fn start(config: &Config, awaits: &[String], keeps: &Confinement) -> Result<(Hub
     };
     for (source, Device { spec, .. }) in sources.iter().zip(&config.devices) {
         print::notes(&source.facts().notes);
-        if spec.kind == Kind::Pcap {
+        if spec.kind.names_a_file() {
             print::note(format_args!(
                 "ringtap: reading {spec} starts now: readers that attach later miss the packets before"
             ));
@@ -460,7 +452,9 @@ fn serve_metrics(config: &Config, hub: &Hub) -> Result<Option<metrics::MetricsSe
     };
     let handle = hub.handle().clone();
     let server = metrics::serve(address, reach, move || {
-        handle.status().map(|status| metrics::exposition(&status))
+        handle
+            .status()
+            .map(|status| ringtap_explain::exposition(&status))
     })?;
     print::note(format_args!(
         "ringtap: metrics at http://{}/metrics",
@@ -508,12 +502,19 @@ fn wait(
         each()?;
         let status = hub.handle().status();
         let status = status.context("the hub's thread has ended")?;
-        watch.look(&status).iter().for_each(LossLine::log);
+        watch.look(&status).iter().for_each(log_loss);
         if signals::wants_counters() {
             print::notes(so_far(&status));
         }
         // Only after the hub's thread has answered.
         service::tell(NotifyState::Watchdog);
+    }
+}
+
+fn log_loss(line: &LossLine) {
+    match line.uid {
+        Some(uid) => tracing::warn!(uid, "{}", line.text),
+        None => tracing::warn!("{}", line.text),
     }
 }
 

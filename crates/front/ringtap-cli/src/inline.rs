@@ -12,7 +12,8 @@ use ringtap_client::{
     Connection, PacketVerdict, Receiver, SubscriptionRequest, Verdict, VerdictSender,
     default_socket,
 };
-use ringtap_device::{DeviceSpec, Kind, Options};
+use ringtap_device::{DeviceSpec, Options};
+use ringtap_explain::text;
 use ringtap_filter::Program;
 
 use crate::affinity::Steered;
@@ -72,7 +73,7 @@ struct Decider {
 pub(crate) fn run(args: &InlineArgs) -> Result<ExitCode> {
     let device = &args.device;
     ensure!(
-        device.kind == Kind::Hub,
+        device.kind.names_a_group() && !device.kind.is_of_host,
         UsageError(format!(
             "{device} is no group of a bridge: expected hub:NAME"
         ))
@@ -137,7 +138,7 @@ pub(crate) fn run(args: &InlineArgs) -> Result<ExitCode> {
     })?;
     print::note(format_args!(
         "ringtap: dropped: {}",
-        report::packets(decider.dropped)
+        text::packets(decider.dropped)
     ));
     reading::require_balance(&counters)?;
     Ok(ExitCode::SUCCESS)

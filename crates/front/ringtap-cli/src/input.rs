@@ -16,7 +16,7 @@ use ringtap_capture::CaptureError;
 use ringtap_capture::meter::{KernelMeter, MeterWants};
 use ringtap_capture::tap::TapOptions;
 use ringtap_device::{
-    ChunkOptions, DeviceSpec, Direction, Kind, Mode, Options, Size, Speed, StampClock,
+    ChunkOptions, DeviceSpec, Direction, Kind, Mode, Options, Size, Speed, StampClock, kinds,
 };
 use ringtap_net::interface::Interface;
 use ringtap_probe::ProbePlan;
@@ -157,7 +157,8 @@ impl InputArgs {
         let device = self.named_or_group()?;
         let opened = self.when_there(requests, || Ok(options.open_device(&device)?));
         let is_replaced = |capture: &Capture| {
-            device.kind == Kind::Auto && capture.facts().device.starts_with("packet:")
+            let best = device.kind.tries.first().copied();
+            best.is_some() && DeviceSpec::kind_of(&capture.facts().device) != best
         };
         if opened.as_ref().map_or(true, is_replaced) {
             self.advise_beside_a_hub();
@@ -180,7 +181,7 @@ impl InputArgs {
             "ringtap: {0} is read through hub:{group}, which captures it (tap:{0} captures it again)",
             device.name
         ));
-        Ok(DeviceSpec::new(Kind::Hub, group))
+        Ok(DeviceSpec::new(&kinds::HUB, group))
     }
 
     /// Names the groups of a hub that captures the interface, for a user whose own capture failed.
@@ -221,7 +222,7 @@ impl InputArgs {
     ) -> Result<Vec<Capture>> {
         let balance = Balance::Flow(plan.headers);
         let mut device = self.named()?.with_flags(&self.flags())?;
-        if device.kind == Kind::Pcap {
+        if device.kind.names_a_file() {
             let own = &mut device.options;
             if !plan.needs_payload() {
                 own.snap_length.get_or_insert(HEADER_BYTES);
@@ -244,16 +245,16 @@ impl InputArgs {
         requests: &EndRequests,
     ) -> Result<KernelMeter> {
         let device = self.named()?.with_flags(&self.flags())?;
-        let refused = match device.kind {
-            Kind::Auto | Kind::Tap if !self.filter_text().trim().is_empty() => "and no filter",
-            Kind::Auto | Kind::Tap if has_workers && device.options.exclusive => {
-                "and, of an exclusive interface, no analyses in workers"
-            }
-            Kind::Auto | Kind::Tap if device.options.stamps == Some(StampClock::Nic) => {
-                "and the host's time stamps"
-            }
-            Kind::Auto | Kind::Tap => "",
-            _ => "that Ringtap may tap",
+        let refused = if !device.kind.meters {
+            "that Ringtap may tap"
+        } else if !self.filter_text().trim().is_empty() {
+            "and no filter"
+        } else if has_workers && device.options.exclusive {
+            "and, of an exclusive interface, no analyses in workers"
+        } else if device.options.stamps == Some(StampClock::Nic) {
+            "and the host's time stamps"
+        } else {
+            ""
         };
         if !refused.is_empty() {
             let text = format!("analyses in the kernel need an interface (-i eth0) {refused}");
@@ -261,7 +262,7 @@ impl InputArgs {
         }
         self.when_there(requests, || {
             let interface = Interface::find(&device.name).map_err(CaptureError::from)?;
-            let options = TapOptions::from_device(&device, &interface)?;
+            let options = TapOptions::from_device(&device, &interface);
             Ok(KernelMeter::attach(&options, wants)?)
         })
     }
@@ -275,7 +276,7 @@ impl InputArgs {
                 return Err(UsageError(text.to_owned()).into());
             }
         };
-        if named.kind == Kind::Auto && (named.name == "any" || named.name.contains(',')) {
+        if named.kind.is_default() && (named.name == "any" || named.name.contains(',')) {
             let text = format!(
                 "{}: a capture has one device; a hub captures several: `ringtap hub -i eth0,eth1`, then \
                  `-i hub:all`",
@@ -287,16 +288,14 @@ impl InputArgs {
     }
 
     /// The kind of the device, if the user named one.
-    pub(crate) fn kind(&self) -> Option<Kind> {
+    pub(crate) fn kind(&self) -> Option<&'static Kind> {
         self.device.as_ref().map(|device| device.kind)
     }
 
     /// The capture file, if the user named one.
     pub(crate) fn file(&self) -> Option<&str> {
-        let named = self
-            .device
-            .as_ref()
-            .filter(|device| device.kind == Kind::Pcap);
+        let named = self.device.as_ref();
+        let named = named.filter(|device| device.kind.names_a_file());
         named
             .map(|device| device.name.as_str())
             .or(self.read.as_deref())
@@ -318,11 +317,9 @@ impl InputArgs {
     /// Device options from flags.
     fn flags(&self) -> Options {
         // A reader of a group waits only before it attaches.
-        let is_interface = self
-            .kind()
-            .is_some_and(|kind| matches!(kind, Kind::Auto | Kind::Tap | Kind::Packet));
+        let can_wait = self.kind().is_some_and(|kind| kind.has_key("wait"));
         Options {
-            wait: self.wait && is_interface,
+            wait: self.wait && can_wait,
             exclusive: self.exclusive,
             mode: self.mode,
             direction: self.direction,

@@ -7,25 +7,27 @@ mod libraries;
 use std::io::{self, ErrorKind, Write};
 use std::net::SocketAddr;
 use std::num::NonZeroU32;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use clap::Args;
 use ringtap::{CapabilitySet, Capture, Confinement, OpenOptions};
 use ringtap_capture::meter::KernelMeter;
 use ringtap_device::Kind;
-use ringtap_probe::config::{ExportPlan, ProbeConfig};
-use ringtap_probe::ctl::CtlServer;
+use ringtap_explain::text;
+use ringtap_ipc::socket::Listener;
+use ringtap_probe::config::ProbeConfig;
+use ringtap_probe::ctl::{self as commands, CtlServer};
+use ringtap_probe::export::WhenFull;
 use ringtap_probe::export::destination::Destination;
-use ringtap_probe::export::json::JsonLines;
 use ringtap_probe::export::prometheus::ProbeMetrics;
-use ringtap_probe::export::text::TextLines;
-use ringtap_probe::export::{Exporter, WhenFull};
-use ringtap_probe::{Probe, ProbeLedger, ProbePlan, usual_workers};
+use ringtap_probe::{
+    LibraryStart, Probe, ProbeCommand, ProbeControl, ProbeEnd, ProbeLedger, ProbePlan, ending,
+    open_exporters, plan_reader, usual_workers,
+};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
@@ -35,7 +37,6 @@ use crate::input::InputArgs;
 use crate::interrupt::EndRequests;
 use crate::seeing::metrics::{self, Reach};
 use crate::{print, reading, report, signals};
-use libraries::Libraries;
 
 /// Time between results of a live capture.
 const USUAL_INTERVAL: Duration = Duration::from_secs(5);
@@ -116,7 +117,7 @@ pub(crate) fn run(args: &ProbeArgs) -> Result<ExitCode> {
         return ctl::run(verb);
     }
     let kind = args.input.kind();
-    let is_live = kind.is_some_and(|kind| !matches!(kind, Kind::Pcap | Kind::Sim));
+    let is_live = kind.is_some_and(Kind::is_live);
     let workers = match (args.workers, kind) {
         (Some(workers), _) => workers,
         (None, Some(kind)) if kind.names_a_group() => NonZeroU32::MIN,
@@ -130,7 +131,9 @@ pub(crate) fn run(args: &ProbeArgs) -> Result<ExitCode> {
             exports: Vec::new(),
         },
     };
-    let mut libraries = Libraries::spawn(&plan, kind.filter(|_| is_live), &args.user)?;
+    let becomes = args.user.user().map(|user| user.uid);
+    libraries::require_interface(&plan, kind.filter(|_| is_live))?;
+    let mut libraries = LibraryStart::spawn(&plan, libraries::VERB, becomes)?;
     let keeps = if args.only_prints() {
         args.user.reading(&args.input, &Placement::default())?
     } else {
@@ -147,7 +150,7 @@ pub(crate) fn run(args: &ProbeArgs) -> Result<ExitCode> {
     // From now on, SIGHUP does not end a probe that has a file to read again.
     let hangups = args.config.as_ref().map(|_| Signals::new([SIGHUP]));
     let hangups = hangups.transpose()?;
-    let listener = ctl::listener(args.control.as_deref(), is_live, &args.user)?;
+    let listener = listener(args.control.as_deref(), is_live, becomes)?;
     let wants = plan.kernel_wants();
     let open_meter = |wants| {
         args.input
@@ -170,7 +173,7 @@ pub(crate) fn run(args: &ProbeArgs) -> Result<ExitCode> {
         Vec::new()
     };
     let first = captures.first();
-    let stop = stop_of(first, meter.as_ref());
+    let stop = ending(first, meter.as_ref());
     let stopper = Arc::clone(&stop);
     requests.call(args.duration, move || stopper())?;
     print::notes(meter.iter().flat_map(KernelMeter::notes));
@@ -190,14 +193,29 @@ pub(crate) fn run(args: &ProbeArgs) -> Result<ExitCode> {
     } else {
         WhenFull::Wait
     };
-    let (is_json, mut exporters) =
-        none.start_early(|| open_exporters(args, &exports, ProbeOutput(stop), when_full))?;
+    let (is_json, mut exporters) = none.start_early(|| {
+        open_exporters(
+            &exports,
+            &args.export,
+            args.json,
+            ProbeOutput(stop),
+            when_full,
+        )
+    })?;
     let totals = ProbeMetrics::default();
     if args.metrics.is_some() {
         exporters.push(Box::new(totals.clone()));
     }
     let libraries = libraries.map(|own| own.start(&args.input.filter_text()));
     let libraries = libraries.transpose()?;
+    if libraries
+        .as_ref()
+        .is_some_and(|host| !host.has_listed_files())
+    {
+        print::note(
+            "ringtap: this kernel has no Landlock: libraries can read all files that their user may read",
+        );
+    }
     let probe = Probe::start(captures, meter, plan, exporters, when_full, libraries)?;
     let control = probe.control();
     let _metrics = match args.metrics {
@@ -214,8 +232,8 @@ pub(crate) fn run(args: &ProbeArgs) -> Result<ExitCode> {
         }
     };
     if let (Some(path), Some(hangups)) = (&args.config, hangups) {
-        control.reload_by(ctl::reader(path.clone(), every, exports));
-        ctl::reload_at(hangups, Arc::clone(control))?;
+        control.reload_by(plan_reader(path.clone(), every, exports));
+        reload_at(hangups, Arc::clone(control))?;
     }
     let (ledger, is_one_line) = (Arc::clone(control), is_json);
     signals::on_counters(move || {
@@ -251,52 +269,39 @@ pub(crate) fn run(args: &ProbeArgs) -> Result<ExitCode> {
     })
 }
 
-type EndProbe = Arc<dyn Fn() + Send + Sync>;
-
-/// Ends what the probe reads: the workers' capture, the programs in the kernel, or both.
-fn stop_of(capture: Option<&Capture>, meter: Option<&KernelMeter>) -> EndProbe {
-    let control = capture.map(|capture| Arc::clone(capture.control()));
-    let ending = meter.map(KernelMeter::ending);
-    Arc::new(move || {
-        if let Some(ending) = &ending {
-            ending.store(true, Relaxed);
+/// The socket that the user named, or for a live capture the usual one if it is free.
+fn listener(named: Option<&Path>, is_live: bool, becomes: Option<u32>) -> Result<Option<Listener>> {
+    if named.is_none() && !is_live {
+        return Ok(None);
+    }
+    match (commands::listen(named, becomes), named) {
+        (Err(error), None) => {
+            print::note(format_args!(
+                "ringtap: no `probe ctl` without a --control of its own: {error}"
+            ));
+            Ok(None)
         }
-        if let Some(control) = &control {
-            control.stop();
-        }
-    })
+        (listener, _) => Ok(listener?),
+    }
 }
 
-/// The exporters of the configuration and the arguments, and whether the standard output is JSON.
-fn open_exporters(
-    args: &ProbeArgs,
-    exports: &[ExportPlan],
-    output: ProbeOutput,
-    when_full: WhenFull,
-) -> Result<(bool, Vec<Box<dyn Exporter>>)> {
-    let mut to_stdout = exports.is_empty().then_some(args.json);
-    let mut destinations = Vec::new();
-    for export in exports {
-        match export {
-            ExportPlan::Text => to_stdout = Some(args.json),
-            ExportPlan::Json => to_stdout = Some(true),
-            ExportPlan::To(destination) => destinations.push(destination),
+/// Reads the configuration again at each of these signals, on a thread of its own.
+fn reload_at(mut signals: Signals, control: Arc<ProbeControl>) -> Result<()> {
+    let reload = move || {
+        for _ in signals.forever() {
+            match control.apply(&ProbeCommand::Reload) {
+                Ok(done) => print::note(format_args!("ringtap: {done}")),
+                Err(error) => print::error(error),
+            }
         }
-    }
-    let mut exporters: Vec<Box<dyn Exporter>> = Vec::new();
-    match to_stdout {
-        Some(true) => exporters.push(Box::new(JsonLines::new(output, "standard output"))),
-        Some(false) => exporters.push(Box::new(TextLines::new(output))),
-        None => {}
-    }
-    for destination in destinations.into_iter().chain(&args.export) {
-        exporters.push(destination.clone().open(when_full)?);
-    }
-    Ok((to_stdout.unwrap_or(args.json), exporters))
+    };
+    let builder = std::thread::Builder::new().name("reload".into());
+    builder.spawn(reload).context("cannot start a thread")?;
+    Ok(())
 }
 
 /// Standard output; ends the capture once nobody reads it.
-struct ProbeOutput(EndProbe);
+struct ProbeOutput(ProbeEnd);
 
 impl Write for ProbeOutput {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
@@ -317,7 +322,7 @@ impl Write for ProbeOutput {
 
 /// What the probe analysed, skipped, recorded and exported.
 pub(crate) fn ledger_text(ledger: &ProbeLedger) -> String {
-    let number = report::grouped;
+    let number = text::grouped;
     let flows = &ledger.flows;
     let mut text = format!(
         "  analysed {} of {} packets; skipped {} not IP, {} not sampled\n  not captured: {} packets, because the \

@@ -8,6 +8,7 @@ use clap::Args;
 use ringtap::{
     AllCounters, Batch, Capture, CaptureGap, Counted, Counters, OpenOptions, Order, Packet,
 };
+use ringtap_explain::text;
 use ringtap_pool::ids::LaneId;
 use serde_json::{Value, json};
 
@@ -133,11 +134,11 @@ impl Extra {
 
 /// How well time-stamp order was kept.
 pub(crate) fn order_kept(order: Order) -> Extra {
-    let share = report::as_f64(order.late) / report::as_f64(order.packets.max(1));
+    let share = text::as_f64(order.late) / text::as_f64(order.packets.max(1));
     let text = format!(
         "in time order: {}, {} later than the window allows ({:.4} %)",
-        report::packets(order.packets),
-        report::grouped(order.late),
+        text::packets(order.packets),
+        text::grouped(order.late),
         share * 100.0
     );
     let figures = json!({"packets": order.packets, "late": order.late});

@@ -8,13 +8,14 @@ use anyhow::{Result, ensure};
 use clap::Args;
 use ringtap_capture::sim::run::{CHUNK_SHARE, Experiment, LaneOutcome, SimOutcome};
 use ringtap_capture::sim::{PS_PER_SECOND, SimOptions};
-use ringtap_device::{DeviceSpec, Kind, Rate};
+use ringtap_device::{DeviceSpec, NameOf, Rate};
+use ringtap_explain::text::grouped;
 use ringtap_hub::buddies::{BuddyCounts, BuddyGroups};
 use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::print;
-use crate::report::{self, CounterFields, grouped};
+use crate::report::{self, CounterFields};
 
 /// Simulates a NIC, the capture and one reader for each queue in virtual time.
 ///
@@ -79,7 +80,7 @@ struct SimLine<'a> {
 
 pub(crate) fn run(args: &SimArgs) -> Result<ExitCode> {
     ensure!(
-        args.device.kind == Kind::Sim,
+        args.device.kind.name_of == NameOf::Link,
         "{} is no simulated NIC: sim:10Gbps?burst=100000",
         args.device
     );

@@ -12,6 +12,7 @@ use anyhow::{Result, anyhow, bail, ensure};
 use clap::{Args, Subcommand};
 use ringtap_client::default_socket;
 use ringtap_device::Size;
+use ringtap_explain::text;
 use ringtap_pool::wake::Signal as _;
 use ringtap_vm::host::{
     AttachedVms, DeviceReport, GroupOptions, GroupReport, HostError, HostGroups, StatusServer,
@@ -21,7 +22,7 @@ use ringtap_vm::messages::APPLICATION_NAME;
 use ringtap_vnplug::host::{GuestLimits, GuestVm, Monitor, QmpError, VmError, migrate, serve};
 
 use crate::hub::vms;
-use crate::{interrupt, print, report, signals};
+use crate::{interrupt, print, signals};
 
 /// Longest wait for a guest that is detached to let its devices go.
 const DETACH_LIMIT: Duration = Duration::from_secs(60);
@@ -434,7 +435,7 @@ fn group_counters(group: &GroupReport) -> String {
     format!(
         "{} copied, {} read in place, {} filtered, {before} lost before the hub, {} lost at the hub, {} lost \
          because the guest returned no memory, {} copied but not read by the guest",
-        report::packets(counters.copied),
+        text::packets(counters.copied),
         counters.in_place,
         counters.filtered,
         counters.overrun,

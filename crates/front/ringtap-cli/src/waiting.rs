@@ -9,7 +9,7 @@ use std::time::Duration;
 use anyhow::{Error, Result};
 use ringtap_capture::CaptureError;
 use ringtap_client::{ConnectError, ControlError};
-use ringtap_device::{DeviceSpec, Kind};
+use ringtap_device::DeviceSpec;
 use ringtap_ipc::protocol::Refusal;
 use ringtap_net::interface::{Interface, InterfaceError};
 
@@ -32,10 +32,12 @@ pub(crate) fn absent<'a>(devices: impl IntoIterator<Item = &'a DeviceSpec>) -> V
 
 fn absence(device: &DeviceSpec) -> Option<String> {
     let found = Interface::find(&device.name);
-    let ready = found.and_then(|interface| match device.kind {
-        // A packet socket waits itself for an interface that is down.
-        Kind::Packet => Ok(()),
-        _ => interface.require_up(),
+    let ready = found.and_then(|interface| {
+        if device.kind.opens_when_down {
+            Ok(())
+        } else {
+            interface.require_up()
+        }
     });
     let error = ready.err().filter(is_absence)?;
     Some(error.to_string())

@@ -49,16 +49,12 @@ fn read(mut receiver: Receiver, rest: Duration) -> MemberReading {
     loop {
         match receiver.next(None).expect("the hub is there") {
             Next::Batch(batch) => {
-                tally.begin(&batch);
-                let lane = batch.lane();
-                for received in batch.packets() {
-                    let received = received.expect("the pool is good");
-                    let packet = received.packet;
-                    tally.at(lane).count(&received);
-                    if received.is_ours() {
-                        packets.push((lane.0, packet.sequence));
-                    }
-                }
+                let lane = batch.lane().0;
+                let counted = tally.count_batch(&batch, |packet| {
+                    packets.push((lane, packet.sequence));
+                    true
+                });
+                counted.expect("the pool is good");
                 thread::sleep(rest);
             }
             Next::Empty => {}

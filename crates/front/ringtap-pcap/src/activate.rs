@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ringtap_client::{Connection, SubscriptionRequest, Watermark, default_socket, host_socket};
-use ringtap_device::{DeviceSpec, Kind, Options, Size, StampClock};
+use ringtap_device::{DeviceSpec, Options, Size, StampClock, kinds};
 use ringtap_filter::LinkType;
 use ringtap_net::interface::Interface;
 
@@ -82,7 +82,7 @@ fn interface(name: &str, settings: &PcapSettings) -> Result<Capturing, Option<St
         Ok(None) => {}
         Err(error) => messages::once(&format!("{name}: not through the hub: {error}")),
     }
-    let device = DeviceSpec::new(Kind::Auto, name);
+    let device = DeviceSpec::interface(name);
     let capture = by_process(&device, settings).map_err(|error| Some(error.text))?;
     messages::once(&format!("{name} is captured by {}", capture.0.sources));
     Ok(capture)
@@ -93,7 +93,7 @@ fn through_hub(name: &str, settings: &PcapSettings) -> Result<Option<Capturing>,
     let Some(group) = route::group_for(name)? else {
         return Ok(None);
     };
-    let capture = at_hub(&DeviceSpec::new(Kind::Hub, &group), settings)?;
+    let capture = at_hub(&DeviceSpec::new(&kinds::HUB, &group), settings)?;
     if capture.0.interface.as_deref() != Some(name) {
         return Ok(None);
     }
@@ -109,7 +109,7 @@ fn ringtap_device(device: &DeviceSpec, settings: &PcapSettings) -> Result<Captur
     if device.kind.names_a_group() {
         return at_hub(device, settings);
     }
-    if device.kind == Kind::Pcap {
+    if device.kind.names_a_file() {
         let text =
             format!("{device}: a program reads files through libpcap: give it the file's name");
         return Err(LibpcapError::general(text));
@@ -142,9 +142,12 @@ fn at_hub(device: &DeviceSpec, settings: &PcapSettings) -> Result<Capturing, Lib
         watermark: Watermark::or_default(options.watermark, options.limit_ms, options.distance_us),
         ..SubscriptionRequest::new(&device.name, program_name())
     };
-    let socket = socket.unwrap_or_else(|| match device.kind {
-        Kind::Host => host_socket(&device.name),
-        _ => default_socket(),
+    let socket = socket.unwrap_or_else(|| {
+        if device.kind.is_of_host {
+            host_socket(&device.name)
+        } else {
+            default_socket()
+        }
     });
     let attached = Connection::attach(&socket, &request)?;
     let name = format!("{}:{}", device.kind, device.name);

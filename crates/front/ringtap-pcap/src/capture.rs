@@ -13,6 +13,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use ringtap_client::{Connection, Control as _, Deadline, Look, LookStep, OutsideWait, Receiver};
+use ringtap_device::{DeviceSpec, Kind};
 use ringtap_filter::program::MAX_INSTRUCTIONS;
 use ringtap_filter::{Instruction, Program};
 use ringtap_ipc::mutex::lock;
@@ -109,7 +110,9 @@ impl PcapCapture {
             snap_bytes: c_int::try_from(settings.snap_length()).unwrap_or(c_int::MAX),
             nanoseconds: settings.nanoseconds(),
             timeout: settings.timeout(),
-            is_file: devices.iter().all(|device| device.starts_with("pcap:")),
+            is_file: devices
+                .iter()
+                .all(|device| DeviceSpec::kind_of(device).is_some_and(Kind::names_a_file)),
             nonblock: AtomicBool::new(settings.nonblock != 0),
             direction: AtomicI32::new(DIRECTION_INOUT),
             new_filter: Mutex::new(None),
@@ -328,11 +331,13 @@ fn number(call: &Call) -> c_int {
 fn statistics(delivered: u64, sources: &[SourceSnapshot]) -> PcapStatistics {
     let (mut dropped, mut nic) = (0_u64, 0_u64);
     for source in sources {
-        nic = nic.saturating_add(source.nic);
-        dropped = dropped.saturating_add(source.kernel);
+        nic = nic.saturating_add(source.dropped.nic);
+        dropped = dropped.saturating_add(source.dropped.kernel);
         for lane in &source.lanes {
-            let lost = [lane.kernel, lane.pool_full, lane.missed_packets];
-            dropped = lost.into_iter().fold(dropped, u64::saturating_add);
+            let lost = lane.counters.dropped.total();
+            dropped = dropped
+                .saturating_add(lost)
+                .saturating_add(lane.missed_packets);
         }
     }
     let narrow = |number: u64| to_u32(number);
@@ -346,18 +351,28 @@ fn statistics(delivered: u64, sources: &[SourceSnapshot]) -> PcapStatistics {
 #[cfg(test)]
 mod tests {
     use ringtap_ipc::protocol::LaneSnapshot;
+    use ringtap_pool::counters::{Counters, Dropped};
 
     use super::*;
 
     fn source(nic: u64, kernel: u64, pool_full: u64, missed_packets: u64) -> SourceSnapshot {
         SourceSnapshot {
             lanes: vec![LaneSnapshot {
-                pool_full,
+                counters: Counters {
+                    dropped: Dropped {
+                        pool_full,
+                        ..Dropped::default()
+                    },
+                    ..Counters::default()
+                },
                 missed_packets,
                 ..LaneSnapshot::default()
             }],
-            nic,
-            kernel,
+            dropped: Dropped {
+                nic,
+                kernel,
+                ..Dropped::default()
+            },
             ..SourceSnapshot::default()
         }
     }

@@ -4,8 +4,7 @@
 use std::path::Path;
 
 use ringtap_client::{ConnectError, Connection, HOST_FOLDER, default_socket};
-use ringtap_device::{DeviceSpec, Direction, Kind, Queues};
-use ringtap_filter::MAX_SNAP_LENGTH;
+use ringtap_device::{DeviceSpec, Kind, kinds};
 use ringtap_ipc::environment;
 use ringtap_ipc::protocol::{HubStatus, SourceState};
 
@@ -42,13 +41,14 @@ impl Route {
             "libpcap" => return Ok(Route::Libpcap),
             device if has_prefix(device) => return ringtap(device),
             "" | "auto" => None,
-            "tap" => Some(Kind::Tap),
-            "packet" => Some(Kind::Packet),
-            "xdp" => Some(Kind::Xdp),
-            other => {
-                return Err(LibpcapError::general(format!(
-                    "RINGTAP_VIA={other}: expected hub:GROUP, host:GROUP, tap, packet, xdp, auto or libpcap"
-                )));
+            word => {
+                let found = kinds::of_interfaces().find(|kind| kind.word == word);
+                Some(found.ok_or_else(|| {
+                    let ways = kinds::ways();
+                    LibpcapError::general(format!(
+                        "RINGTAP_VIA={word}: expected {ways}, auto or libpcap"
+                    ))
+                })?)
             }
         };
         Ok(match (interface, kind) {
@@ -77,8 +77,7 @@ pub(crate) fn say_if_around(name: Option<&str>, via: Option<&str>) {
 
 /// Whether this is the name of a Ringtap device.
 pub(crate) fn has_prefix(name: &str) -> bool {
-    let word = name.split_once(':').map(|(word, _)| word);
-    word.is_some_and(|word| Kind::PREFIXED.iter().any(|kind| kind.prefix() == word))
+    DeviceSpec::kind_of(name).is_some()
 }
 
 fn is_interface(name: &str) -> bool {
@@ -105,13 +104,8 @@ fn group_in(status: &HubStatus, interface: &str) -> Option<String> {
         return None;
     };
     let device: DeviceSpec = source.device.parse().ok()?;
-    let whole = device.kind.names_an_interface()
-        && device.name == interface
-        && device.queues == Queues::All
-        && matches!(device.options.direction, None | Some(Direction::InOut))
-        && device.options.promiscuous != Some(false)
-        && matches!(device.options.snap_length, None | Some(MAX_SNAP_LENGTH));
-    if !whole || source.state == SourceState::Ended {
+    let is_it = device.is_whole() && device.name == interface;
+    if !is_it || source.state == SourceState::Ended {
         return None;
     }
     let mut groups = status.groups.iter();
@@ -123,14 +117,14 @@ fn group_in(status: &HubStatus, interface: &str) -> Option<String> {
 /// no hub, or if the hub refuses this user.
 pub(crate) fn groups() -> Vec<(String, String)> {
     let sockets = std::fs::read_dir(HOST_FOLDER).into_iter().flatten();
-    let of_host = sockets.filter_map(|socket| Some((Kind::Host, socket.ok()?.path())));
-    let sockets = [(Kind::Hub, default_socket())].into_iter().chain(of_host);
+    let of_host = sockets.filter_map(|socket| Some((&kinds::HOST, socket.ok()?.path())));
+    let sockets = [(&kinds::HUB, default_socket())].into_iter().chain(of_host);
     sockets
         .flat_map(|(kind, socket)| groups_at(kind, &socket))
         .collect()
 }
 
-fn groups_at(kind: Kind, socket: &Path) -> Vec<(String, String)> {
+fn groups_at(kind: &Kind, socket: &Path) -> Vec<(String, String)> {
     let hub = Connection::open(socket, "libpcap").ok();
     let Some(status) = hub.and_then(|hub| hub.status().ok()) else {
         return Vec::new();

@@ -7,8 +7,27 @@
 
 use std::time::{Duration, Instant};
 
+use serde::{Deserialize, Serialize};
+
 use crate::condition::Condition;
-use crate::control::ProbeCommand;
+
+/// A command to a running probe: of an action, or of `ringtap probe ctl`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ProbeCommand {
+    /// Switch the analysis of this name on.
+    Enable(String),
+    /// Switch the analysis of this name off; its results so far appear.
+    Disable(String),
+    /// Change the time between the results of this analysis.
+    Period(String, Duration),
+    /// Give the results of this analysis now, or of all, without those of flows.
+    Snapshot(Option<String>),
+    /// Read the configuration again.
+    Reload,
+    /// Give the ledger and the analyses as JSON.
+    Status,
+}
 
 /// An action as the user asked for it.
 #[derive(Clone, Debug, PartialEq)]

@@ -17,12 +17,13 @@ use ringtap_capture::meter::{KeyParts, SIZE_RANGES};
 use serde::Serialize;
 
 use crate::application::DnsName;
-use crate::flows::{FlowOptions, FlowPart};
+use crate::flows::{FlowOptions, FlowUpdate};
 use crate::packet::{Dissected, PacketKey};
-use crate::record::Measurement;
+use crate::record::{Measurement, as_value};
 use cardinality::Distinct;
 pub use keys::{KeyPart, protocol_word};
-use sizes::SizeCounts;
+use sizes::FrameSizes;
+pub use times::GapScope;
 use times::{PacketGaps, RoundTrips, TimeHistogram};
 use top::TopKeys;
 
@@ -93,15 +94,6 @@ pub enum AnalysisKind {
     },
 }
 
-/// Packets between which a gap counts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum GapScope {
-    /// Those of one flow, in either direction.
-    Flow,
-    /// All of the capture, which needs a probe with one worker.
-    Capture,
-}
-
 impl AnalysisKind {
     /// The parts of the key by which the kernel counts packets for this analysis.
     pub(crate) fn key_parts(self) -> KeyParts {
@@ -166,7 +158,7 @@ const DNS_VALUES: [&str; 3] = ["questions", "failures", "error_questions"];
 pub(crate) enum Meter {
     Top(KeyPart, u32, TopKeys<PacketKey>),
     Dns(u32, TopKeys<String>),
-    Sizes(SizeCounts),
+    Sizes(FrameSizes),
     Cardinality(KeyPart, Distinct),
     RoundTrips(Box<RoundTrips>),
     Gaps(Box<PacketGaps>),
@@ -183,7 +175,7 @@ impl Meter {
             AnalysisKind::Flows(_) => return None,
             AnalysisKind::Top { by, count } => Meter::Top(by, count, TopKeys::new(count)),
             AnalysisKind::Dns { count } => Meter::Dns(count, TopKeys::new(count)),
-            AnalysisKind::Sizes => Meter::Sizes(SizeCounts::default()),
+            AnalysisKind::Sizes => Meter::Sizes(FrameSizes::default()),
             AnalysisKind::Cardinality { by } => Meter::Cardinality(by, Distinct::new()),
             AnalysisKind::RoundTrips => Meter::RoundTrips(Box::new(RoundTrips::new())),
             AnalysisKind::Gaps { by } => Meter::Gaps(Box::new(PacketGaps::new(by))),
@@ -196,7 +188,7 @@ impl Meter {
         let empty = match self {
             Meter::Top(by, count, _) => Meter::Top(*by, *count, TopKeys::new(*count)),
             Meter::Dns(count, _) => Meter::Dns(*count, TopKeys::new(*count)),
-            Meter::Sizes(_) => Meter::Sizes(SizeCounts::default()),
+            Meter::Sizes(_) => Meter::Sizes(FrameSizes::default()),
             Meter::Cardinality(by, _) => Meter::Cardinality(*by, Distinct::new()),
             Meter::RoundTrips(trips) => return Meter::RoundTrips(Box::new(trips.take())),
             Meter::Gaps(gaps) => return Meter::Gaps(Box::new(gaps.take())),
@@ -210,14 +202,14 @@ impl Meter {
     #[inline]
     pub(crate) fn packet(&mut self, packet: &Dissected) {
         match self {
-            Meter::Top(by, _, keys) => keys.add(by.of(&packet.key), packet.ip_bytes.into(), 1),
-            Meter::Dns(_, names) => match DnsName::of(packet) {
+            Meter::Top(by, _, keys) => keys.add(by.select(&packet.key), packet.ip_bytes.into(), 1),
+            Meter::Dns(_, names) => match DnsName::from_packet(packet) {
                 Some(DnsName::Asked(name)) => names.add(name, 1, 0),
                 Some(DnsName::Failed(name)) => names.add(name, 0, 1),
                 None => {}
             },
             Meter::Sizes(sizes) => sizes.add(packet.frame_bytes),
-            Meter::Cardinality(by, distinct) => distinct.add(&by.of(&packet.key)),
+            Meter::Cardinality(by, distinct) => distinct.add(&by.select(&packet.key)),
             Meter::RoundTrips(trips) => trips.add(packet),
             Meter::Gaps(gaps) => gaps.add(packet),
             Meter::Load(loops, packets) => {
@@ -233,12 +225,12 @@ impl Meter {
     }
 
     /// Counts packets of one direction of a flow. [`Meter::sizes`] counts for sizes and load.
-    pub(crate) fn part(&mut self, part: &FlowPart) {
+    pub(crate) fn part(&mut self, part: &FlowUpdate) {
         match self {
             Meter::Top(by, _, keys) => {
-                keys.add(by.of(&part.key), part.counts.bytes, part.counts.packets);
+                keys.add(by.select(&part.key), part.counts.bytes, part.counts.packets);
             }
-            Meter::Cardinality(by, distinct) => distinct.add(&by.of(&part.key)),
+            Meter::Cardinality(by, distinct) => distinct.add(&by.select(&part.key)),
             // The kernel has no other kinds.
             _ => {}
         }
@@ -285,10 +277,12 @@ impl Meter {
             to_ns,
             values,
         };
-        let histogram = |name: &str, times: &TimeHistogram| {
-            let results = times.results().into_iter();
-            let results = results.map(|(range, values)| measurement(name, range, values));
-            results.collect::<Vec<_>>()
+        let histogram = |name: &str, times: &TimeHistogram| -> Vec<_> {
+            times
+                .results()
+                .into_iter()
+                .map(|(range, values)| measurement(name, range, values))
+                .collect()
         };
         match self {
             Meter::RoundTrips(trips) => {
@@ -331,13 +325,4 @@ impl Meter {
             }
         }
     }
-}
-
-/// A count as a value of a record.
-#[expect(
-    clippy::cast_precision_loss,
-    reason = "counts stay below 2^53 in any interval"
-)]
-pub(crate) fn as_value(count: u64) -> f64 {
-    count as f64
 }

@@ -13,48 +13,27 @@ mod http;
 #[expect(unsafe_code, reason = "functions of the C library nDPI")]
 mod ndpi;
 mod stream;
+mod text;
 mod tls;
 
 #[cfg(test)]
 mod tests;
 
 use ringtap_pool::number::to_usize;
-use serde::Serialize;
 
-use crate::flows::FlowOptions;
+use crate::flows::{FlowCounters, FlowOptions};
 use crate::packet::{Dissected, TCP, UDP};
 use crate::record::{Details, Record};
 use budget::WorkBudget;
 pub(crate) use dns::DnsName;
 use dns::DnsTransactions;
 use ndpi::{NdpiFlow, NdpiModule, NdpiVerdict};
-use stream::{StreamProtocol, StreamStart, TcpStreams};
+use stream::{ParseStatus, StreamProtocol, StreamStart, TcpStreams};
 
 /// Segments of a connection in which TLS may begin after another protocol.
 const MAX_SEARCHED: u8 = 32;
-/// Longest text that is taken from a packet, in bytes.
-const LONGEST_TEXT: usize = 255;
 /// Share of the memory for questions without an answer: 1 / 4.
 const QUESTIONS_PART: usize = 4;
-const DNS_PORT: u16 = 53;
-
-/// What payload inspection could not do.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct PayloadCounters {
-    /// Flows and DNS questions for which `payload_memory` had no room.
-    #[serde(rename = "payload_no_room")]
-    pub no_room: u64,
-    /// Flows and DNS messages that could not be read: segments missing or cut, too long, malformed, too much work.
-    #[serde(rename = "payload_unread")]
-    pub unread: u64,
-}
-
-impl std::ops::AddAssign for PayloadCounters {
-    fn add_assign(&mut self, other: Self) {
-        self.no_room += other.no_room;
-        self.unread += other.unread;
-    }
-}
 
 /// Inspects the payload of one worker's flows.
 pub(crate) struct PayloadInspector {
@@ -64,7 +43,9 @@ pub(crate) struct PayloadInspector {
     memory: usize,
     questions: DnsTransactions,
     ndpi: Option<NdpiModule>,
-    counters: PayloadCounters,
+    /// Flows and DNS messages that could not be read, and flows for which the memory had no room.
+    unread: u64,
+    no_room: u64,
 }
 
 /// Texts of a flow, and the payload from which further ones may come.
@@ -86,16 +67,6 @@ enum Inspection<T> {
     Searching(u8),
     Running(Box<T>),
     Over,
-}
-
-/// What a parser says of the first bytes of a stream.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum ParseProgress {
-    /// All is found.
-    Done,
-    /// Further bytes are needed.
-    More,
-    Malformed,
 }
 
 impl FlowTexts {
@@ -138,7 +109,10 @@ impl FlowTexts {
         let details = self.details.as_ref().map_or(0, |details| details.memory());
         let streams = match &self.inspection {
             Inspection::Running(streams) => {
-                let bytes = streams.ways.iter().map(|way| way.bytes.capacity());
+                let bytes = streams
+                    .directions
+                    .iter()
+                    .map(|direction| direction.bytes.capacity());
                 size_of::<TcpStreams>() + bytes.sum::<usize>()
             }
             _ => 0,
@@ -164,7 +138,8 @@ impl PayloadInspector {
             memory: 0,
             questions: DnsTransactions::default(),
             ndpi: None,
-            counters: PayloadCounters::default(),
+            unread: 0,
+            no_room: 0,
         };
         inspector.change(options);
         inspector
@@ -184,11 +159,10 @@ impl PayloadInspector {
         }
     }
 
-    pub(crate) fn counters(&self) -> PayloadCounters {
-        PayloadCounters {
-            no_room: self.counters.no_room + self.questions.early(),
-            ..self.counters
-        }
+    /// Adds what the inspection could not do.
+    pub(crate) fn add_to(&self, counters: &mut FlowCounters) {
+        counters.payload_unread += self.unread;
+        counters.payload_no_room += self.no_room + self.questions.early();
     }
 
     /// Memory in bytes.
@@ -207,18 +181,18 @@ impl PayloadInspector {
                 || self.ndpi.is_some() && !matches!(texts.ndpi, Inspection::Over))
     }
 
-    /// Looks at a packet with payload in direction `way` of its flow; appends answered DNS questions.
+    /// Looks at a packet with payload in direction `direction` of its flow; appends answered DNS questions.
     #[inline(never)]
     pub(crate) fn packet(
         &mut self,
         texts: &mut FlowTexts,
-        way: usize,
+        direction: usize,
         packet: &Dissected<'_>,
         records: &mut Vec<Record>,
     ) {
         let before = texts.memory();
         if self.payload_bytes > 0 {
-            self.inspect(texts, way, packet, records);
+            self.inspect(texts, direction, packet, records);
         }
         if let Some(module) = &mut self.ndpi {
             texts.ask_ndpi(module, packet);
@@ -226,7 +200,7 @@ impl PayloadInspector {
         let after = texts.memory();
         self.memory = (self.memory + after).saturating_sub(before);
         if after > before && self.memory > self.max_memory {
-            self.counters.no_room += 1;
+            self.no_room += 1;
             *texts = FlowTexts {
                 inspection: Inspection::Over,
                 ndpi: Inspection::Over,
@@ -254,7 +228,7 @@ impl PayloadInspector {
     fn inspect(
         &mut self,
         texts: &mut FlowTexts,
-        way: usize,
+        direction: usize,
         packet: &Dissected<'_>,
         records: &mut Vec<Record>,
     ) {
@@ -269,17 +243,17 @@ impl PayloadInspector {
             Inspection::Running(_) | Inspection::Over => None,
         };
         if let Some(searched) = searched {
-            if is_dns_datagram(packet) {
+            if dns::is_datagram(packet) {
                 let (bytes, budget) = (packet.payload(), &mut WorkBudget::for_packet());
                 let questions = &mut self.questions;
                 if !questions.message(packet, bytes, details, budget, records) {
-                    self.counters.unread += 1;
+                    self.unread += 1;
                 }
                 return;
             }
             let protocol = match searched {
-                0 => StreamProtocol::of(packet),
-                _ => StreamProtocol::later(packet),
+                0 => StreamProtocol::from_first_segment(packet),
+                _ => StreamProtocol::from_later_segment(packet),
             };
             match protocol {
                 Some(protocol) => *inspection = Inspection::Running(TcpStreams::new(protocol)),
@@ -294,31 +268,31 @@ impl PayloadInspector {
             return;
         };
         let protocol = streams.protocol;
-        let Some(stream) = streams.ways.get_mut(way) else {
+        let Some(stream) = streams.directions.get_mut(direction) else {
             return;
         };
         if stream.is_over {
             return;
         }
         let grew = stream.add(tcp.sequence, packet.payload(), self.payload_bytes);
-        let progress = if grew {
+        let status = if grew {
             self.parse_stream(protocol, stream, packet, details, records)
         } else {
-            ParseProgress::Malformed
+            ParseStatus::Malformed
         };
         let is_full = stream.is_full(self.payload_bytes);
-        if progress == ParseProgress::Malformed || progress == ParseProgress::More && is_full {
-            self.counters.unread += 1;
+        if status == ParseStatus::Malformed || status == ParseStatus::More && is_full {
+            self.unread += 1;
             return texts.end();
         }
-        stream.is_over = progress == ParseProgress::Done;
+        stream.is_over = status == ParseStatus::Done;
         // An HTTP request has the host; its answer tells nothing more.
         let is_over = protocol == StreamProtocol::Http && stream.is_over;
         if is_over && http::asks_for_tunnel(&stream.bytes) {
             *inspection = Inspection::Searching(1);
             return;
         }
-        if is_over || streams.ways.iter().all(|way| way.is_over) {
+        if is_over || streams.directions.iter().all(|direction| direction.is_over) {
             texts.end();
         }
     }
@@ -331,29 +305,24 @@ impl PayloadInspector {
         packet: &Dissected<'_>,
         details: &mut Option<Box<Details>>,
         records: &mut Vec<Record>,
-    ) -> ParseProgress {
+    ) -> ParseStatus {
         let budget = &mut WorkBudget::for_packet();
         match protocol {
             StreamProtocol::Tls => tls::read(stream, details.get_or_insert_default(), budget),
             StreamProtocol::Http => http::read(stream, details.get_or_insert_default(), budget),
             StreamProtocol::Dns => {
-                let Some(bytes) = dns::of_stream(&stream.bytes) else {
-                    return ParseProgress::More;
+                let Some(bytes) = dns::first_message(&stream.bytes) else {
+                    return ParseStatus::More;
                 };
                 let questions = &mut self.questions;
                 if questions.message(packet, bytes, details, budget, records) {
-                    ParseProgress::Done
+                    ParseStatus::Done
                 } else {
-                    ParseProgress::Malformed
+                    ParseStatus::Malformed
                 }
             }
         }
     }
-}
-
-fn is_dns_datagram(packet: &Dissected<'_>) -> bool {
-    let (from, to) = packet.key.ports;
-    packet.key.protocol == UDP && (from == DNS_PORT || to == DNS_PORT)
 }
 
 /// Loads nDPI, to see whether it is there.
@@ -363,18 +332,4 @@ fn is_dns_datagram(packet: &Dissected<'_>) -> bool {
 /// The library is not installed.
 pub fn require_ndpi() -> Result<(), String> {
     NdpiModule::new().map(|_| ())
-}
-
-/// Bytes of a packet as a text of bounded length.
-fn text(bytes: &[u8]) -> String {
-    let bytes = bytes.get(..LONGEST_TEXT).unwrap_or(bytes);
-    cut(String::from_utf8_lossy(bytes).into_owned())
-}
-
-fn cut(mut text: String) -> String {
-    let end = (0..=LONGEST_TEXT.min(text.len()))
-        .rev()
-        .find(|at| text.is_char_boundary(*at));
-    text.truncate(end.unwrap_or(0));
-    text
 }

@@ -3,8 +3,7 @@
 
 use std::str::FromStr;
 
-use crate::analysis::as_value;
-use crate::record::Measurement;
+use crate::record::{Measurement, as_value};
 
 /// A comparison of one value with a limit.
 #[derive(Clone, Debug, PartialEq)]

@@ -268,7 +268,7 @@ fn key_part<'a>(table: &mut KeyTable<'a>) -> Result<(KeyPart, &'a str), ConfigEr
     let words = KeyPart::WORDS.map(KeyPart::word).join(", ");
     let words = format!("one of {words}, or a network like source/24 or destination/16");
     let wrong = format!("expected {words}");
-    let part = table.parsed("by", |by| match KeyPart::of_text(by) {
+    let part = table.parsed("by", |by| match KeyPart::from_text(by) {
         Some(part) => Ok((part, by)),
         None => Err(wrong),
     })?;

@@ -5,7 +5,7 @@
 //! - The state stays with the flow when a further part of it begins.
 
 use crate::packet::{ACK, FIN, RST, SYN, TCP, UDP};
-use crate::record::{FlowRecord, OneWay};
+use crate::record::{DirectionCounts, FlowRecord};
 
 /// State of one end of a TCP connection, by the segments that both ends sent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -41,11 +41,11 @@ impl TcpEnd {
     }
 }
 
-/// Changes the states of originator and responder after a segment with these flags. `way` names its sender: 0 is the
+/// Changes the states of originator and responder after a segment with these flags. `direction` names its sender: 0 is the
 /// originator, 1 the responder.
-pub(crate) fn segment(ends: [&mut TcpEnd; 2], way: usize, flags: u8, has_payload: bool) {
+pub(crate) fn segment(ends: [&mut TcpEnd; 2], direction: usize, flags: u8, has_payload: bool) {
     let [originator, responder] = ends;
-    let is_originator = way == 0;
+    let is_originator = direction == 0;
     let (own, peer) = if is_originator {
         (originator, responder)
     } else {
@@ -84,12 +84,12 @@ pub(crate) fn segment(ends: [&mut TcpEnd; 2], way: usize, flags: u8, has_payload
 /// As [`segment`], for several segments of one sender whose flags are known only together.
 ///
 /// The flags count in the order SYN, ACK, FIN, RST.
-pub(crate) fn segments(ends: [&mut TcpEnd; 2], way: usize, flags: u8, has_payload: bool) {
+pub(crate) fn segments(ends: [&mut TcpEnd; 2], direction: usize, flags: u8, has_payload: bool) {
     let [originator, responder] = ends;
     for flag in [SYN, ACK, FIN, RST] {
         if flags & flag != 0 {
             let has_payload = has_payload && flag == ACK;
-            segment([originator, responder], way, flag, has_payload);
+            segment([originator, responder], direction, flag, has_payload);
         }
     }
 }
@@ -101,7 +101,7 @@ impl FlowRecord {
     pub fn conn_state(&self) -> &'static str {
         let (from, to) = (&self.forward, &self.backward);
         match self.key.protocol {
-            TCP => of_tcp(from, to, self.part),
+            TCP => tcp_state(from, to, self.part),
             UDP if to.packets > 0 && from.packets > 0 => "SF",
             UDP if from.packets > 0 => "S0",
             UDP => "SHR",
@@ -111,7 +111,7 @@ impl FlowRecord {
 }
 
 /// State of a TCP connection after the record with this number among those of its flow.
-fn of_tcp(from: &OneWay, to: &OneWay, part: u32) -> &'static str {
+fn tcp_state(from: &DirectionCounts, to: &DirectionCounts, part: u32) -> &'static str {
     let nothing_sent = part == 0 && from.stream_bytes == 0 && to.stream_bytes == 0;
     match (from.tcp_end, to.tcp_end) {
         (TcpEnd::SynSent, to) if to.is_reset() => "REJ",
@@ -139,9 +139,9 @@ mod tests {
     /// The state after these segments. `o` or `r` names the sender; the flags are `S`, `A`, `F`, `R`, and `D` for
     /// an ACK with payload.
     fn state_after(segments: &str) -> &'static str {
-        let mut ways = [OneWay::default(); 2];
+        let mut directions = [DirectionCounts::default(); 2];
         for one in segments.split_whitespace() {
-            let way = usize::from(one.starts_with('r'));
+            let direction = usize::from(one.starts_with('r'));
             let mut flags = 0;
             for letter in one.chars().skip(1) {
                 flags |= match letter {
@@ -152,16 +152,16 @@ mod tests {
                 };
             }
             let has_payload = one.contains('D');
-            ways[way].stream_bytes += u64::from(has_payload);
-            let [from, to] = &mut ways;
+            directions[direction].stream_bytes += u64::from(has_payload);
+            let [from, to] = &mut directions;
             segment(
                 [&mut from.tcp_end, &mut to.tcp_end],
-                way,
+                direction,
                 flags,
                 has_payload,
             );
         }
-        of_tcp(&ways[0], &ways[1], 0)
+        tcp_state(&directions[0], &directions[1], 0)
     }
 
     /// Zeek's documentation of `conn_state`, and its behaviour where that is silent.
@@ -213,12 +213,21 @@ mod tests {
             (SYN | ACK, SYN | ACK | RST, "RSTR"),
             (SYN, 0, "S0"),
         ] {
-            let mut ways = [OneWay::default(); 2];
-            for (way, flags) in [from, to].into_iter().enumerate() {
-                let [one, other] = &mut ways;
-                segments([&mut one.tcp_end, &mut other.tcp_end], way, flags, false);
+            let mut directions = [DirectionCounts::default(); 2];
+            for (direction, flags) in [from, to].into_iter().enumerate() {
+                let [one, other] = &mut directions;
+                segments(
+                    [&mut one.tcp_end, &mut other.tcp_end],
+                    direction,
+                    flags,
+                    false,
+                );
             }
-            assert_eq!(of_tcp(&ways[0], &ways[1], 0), state, "{from:#x} {to:#x}");
+            assert_eq!(
+                tcp_state(&directions[0], &directions[1], 0),
+                state,
+                "{from:#x} {to:#x}"
+            );
         }
     }
 }

@@ -1,51 +1,28 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Changes and observes a running probe, from any thread.
-//!
-//! Invariants
-//! - A worker takes the lock of the plan only after a change, between two batches; nobody holds it for long.
 
-use std::collections::BTreeMap;
-use std::sync::atomic::{
-    AtomicBool, AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release,
-};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use ringtap::Control;
+use ringtap::{Control, Dropped};
 use ringtap_ipc::mutex::lock;
 use ringtap_ipc::time::now_ns;
-use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::action::ProbeCommand;
 use crate::analysis::{AnalysisKind, AnalysisPlace, AnalysisPlan};
-use crate::export::ExportAccount;
-use crate::ledger::{AnalysisLedger, ProbeLedger};
+use crate::board::{PlanBoard, SnapshotRequest};
+use crate::export::ExportStatus;
+use crate::ledger::ProbeLedger;
 use crate::library::LibraryLedgers;
 use crate::plan::ProbePlan;
-use crate::worker::WorkerCounters;
+use crate::worker::WorkerStatus;
 
 /// Longest wait for workers to follow a command; that of the kernel looks each second.
 const FOLLOWING: Duration = Duration::from_secs(5);
 /// Time between two looks at the workers.
 const FOLLOWING_LOOK: Duration = Duration::from_millis(5);
-
-/// A command to a running probe: of an action, or of `ringtap probe ctl`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum ProbeCommand {
-    /// Switch the analysis of this name on.
-    Enable(String),
-    /// Switch the analysis of this name off; its results so far appear.
-    Disable(String),
-    /// Change the time between the results of this analysis.
-    Period(String, Duration),
-    /// Give the results of this analysis now, or of all, without those of flows.
-    Snapshot(Option<String>),
-    /// Read the configuration again.
-    Reload,
-    /// Give the ledger and the analyses as JSON.
-    Status,
-}
 
 /// Why a probe did not carry out a command; the message says what to do.
 #[derive(Debug, thiserror::Error)]
@@ -59,69 +36,17 @@ pub type PlanReader = Box<dyn Fn() -> Result<(ProbePlan, Vec<String>), String> +
 pub struct ProbeControl {
     pub(crate) board: Arc<PlanBoard>,
     /// Of the workers of captures; the worker after them has the meter.
-    pub(crate) counters: Vec<Arc<WorkerCounters>>,
+    pub(crate) status: Vec<Arc<WorkerStatus>>,
     /// Number of captures.
     pub(crate) workers: usize,
     pub(crate) stop_meter: Option<Arc<AtomicBool>>,
-    pub(crate) exports: Vec<Arc<ExportAccount>>,
+    pub(crate) exports: Vec<Arc<ExportStatus>>,
     pub(crate) libraries: LibraryLedgers,
     pub(crate) is_live: bool,
     /// The captures of all workers.
     pub(crate) captures: Vec<Arc<dyn Control>>,
     /// The plan of the configuration, to which actions return, and its reader.
     pub(crate) configured: Mutex<(ProbePlan, Option<PlanReader>)>,
-}
-
-/// The plan in force, for all workers.
-pub(crate) struct PlanBoard {
-    generation: AtomicU64,
-    posted: Mutex<PostedPlan>,
-}
-
-/// A plan, and the last request for results.
-#[derive(Clone)]
-pub(crate) struct PostedPlan {
-    pub(crate) plan: Arc<ProbePlan>,
-    pub(crate) snapshot: Option<SnapshotRequest>,
-}
-
-/// A request for the results of one analysis or all; requests differ in their times.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct SnapshotRequest {
-    pub(crate) time_ns: u64,
-    pub(crate) analysis: Option<String>,
-}
-
-impl PlanBoard {
-    pub(crate) fn new(plan: ProbePlan) -> Self {
-        let posted = PostedPlan {
-            plan: Arc::new(plan),
-            snapshot: None,
-        };
-        PlanBoard {
-            generation: AtomicU64::new(0),
-            posted: Mutex::new(posted),
-        }
-    }
-
-    /// Number of changes so far.
-    #[inline]
-    pub(crate) fn generation(&self) -> u64 {
-        // Pairs with the release in `change`: a worker that sees the number finds the change.
-        self.generation.load(Acquire)
-    }
-
-    pub(crate) fn posted(&self) -> PostedPlan {
-        lock(&self.posted).clone()
-    }
-
-    fn change<R>(&self, change: impl FnOnce(&mut PostedPlan) -> R) -> R {
-        let mut posted = lock(&self.posted);
-        let result = change(&mut posted);
-        // Pairs with the acquire in `generation`.
-        self.generation.fetch_add(1, Release);
-        result
-    }
 }
 
 impl ProbeControl {
@@ -139,63 +64,37 @@ impl ProbeControl {
 
     /// The ledger now.
     pub fn ledger(&self) -> ProbeLedger {
-        let mut ledger = ProbeLedger::default();
-        let (workers, meters) = self.counters.split_at(self.workers);
-        for worker in workers {
-            worker.add_packets_to(&mut ledger);
+        let mut ledger = ProbeLedger::new(&self.plan().analyses);
+        for worker in &self.status {
+            ledger.add(&lock(&worker.ledger));
         }
-        for worker in &self.counters {
-            worker.add_flows_to(&mut ledger);
-        }
-        ledger.kernel = meters.first().map(|meter| meter.in_kernel());
-        let exports = self.exports.iter();
-        ledger.exporters = exports.map(|export| export.counters()).collect();
-        let libraries = lock(&self.libraries).clone().into_iter();
-        ledger.libraries = libraries.map(|one| one.of(ledger.captured)).collect();
-        ledger.skipped.not_captured = self.losses().not_captured;
-        ledger.analyses = self.analyses(&ledger);
+        ledger.exporters = self.exports.iter().map(|one| one.counters()).collect();
+        ledger.libraries.clone_from(&lock(&self.libraries));
+        ledger.skipped.not_captured = self.losses().pool_full;
+        ledger.complete();
         ledger
     }
 
-    /// The accounts of the plan's analyses, then of those that it had before.
-    fn analyses(&self, ledger: &ProbeLedger) -> Vec<AnalysisLedger> {
-        let mut sums = BTreeMap::new();
-        for (at, counters) in self.counters.iter().enumerate() {
-            let place = if at < self.workers {
-                AnalysisPlace::Workers
-            } else {
-                AnalysisPlace::Kernel
-            };
-            counters.add_analyses_to(place, &mut sums);
-        }
-        let plan = self.plan();
-        let planned = plan
-            .analyses
-            .iter()
-            .map(|one| (one.place, one.name.clone()));
-        let planned = planned.map(|key| (sums.remove(&key).unwrap_or_default(), key));
-        let mut all: Vec<_> = planned.collect();
-        all.extend(sums.into_iter().map(|(key, sums)| (sums, key)));
-        let all = all.into_iter();
-        all.map(|(sums, (place, name))| AnalysisLedger::new(name, place, sums, ledger))
-            .collect()
-    }
-
     /// Packets that the captures lost so far. Those before all workers are in each worker's counters.
-    pub(crate) fn losses(&self) -> CaptureLosses {
-        let mut losses = CaptureLosses::default();
-        let add = |sum: &mut u64, more: u64| *sum = sum.saturating_add(more);
+    pub(crate) fn losses(&self) -> Dropped {
+        let mut losses = Dropped::default();
         for (worker, capture) in self.captures.iter().enumerate() {
             for source in capture.snapshot().unwrap_or_default().sources {
+                let is_first = worker == 0;
                 for lane in &source.lanes {
-                    add(&mut losses.others, lane.missed_packets);
-                    if worker == 0 {
-                        add(&mut losses.not_captured, lane.pool_full);
-                        add(&mut losses.others, lane.kernel);
-                    }
+                    losses += Dropped {
+                        overrun: lane.missed_packets,
+                        pool_full: if is_first { lane.pool_full } else { 0 },
+                        kernel: if is_first { lane.kernel } else { 0 },
+                        ..Dropped::default()
+                    };
                 }
-                if worker == 0 {
-                    add(&mut losses.others, source.nic.saturating_add(source.kernel));
+                if is_first {
+                    losses += Dropped {
+                        nic: source.nic,
+                        kernel: source.kernel,
+                        ..Dropped::default()
+                    };
                 }
             }
         }
@@ -261,16 +160,17 @@ impl ProbeControl {
     fn late_workers(&self, limit: Duration) -> Vec<String> {
         let (wanted, begun) = (self.board.generation(), Instant::now());
         loop {
-            let counters = self.counters.iter().enumerate();
-            let late = counters.filter(|(_, one)| one.followed.load(Relaxed) < wanted);
-            let late = late.map(|(at, _)| {
-                if at < self.workers {
-                    at.to_string()
-                } else {
-                    "kernel".to_owned()
-                }
-            });
-            let late: Vec<_> = late.collect();
+            let workers = self.status.iter().enumerate();
+            let late: Vec<_> = workers
+                .filter(|(_, one)| one.followed.load(Relaxed) < wanted)
+                .map(|(at, _)| {
+                    if at < self.workers {
+                        at.to_string()
+                    } else {
+                        "kernel".to_owned()
+                    }
+                })
+                .collect();
             if late.is_empty() || begun.elapsed() >= limit {
                 return late;
             }
@@ -323,7 +223,7 @@ impl ProbeControl {
             analysis: analysis.map(|one| one.name),
         };
         self.board.change(|posted| posted.snapshot = Some(request));
-        Ok("the results so far are on their way".into())
+        Ok("the results so far are on their direction".into())
     }
 
     fn reload(&self) -> Result<String, CommandError> {
@@ -383,20 +283,15 @@ impl ProbeControl {
     }
 }
 
-/// Packets that captures lost.
-#[derive(Clone, Copy, Default)]
-pub(crate) struct CaptureLosses {
-    /// Those that the capture skipped: workers were behind, or the pool was full.
-    pub(crate) not_captured: u64,
-    pub(crate) others: u64,
-}
-
 /// What the kernel counts.
 fn in_kernel(plan: &ProbePlan) -> (u32, Vec<(&str, AnalysisKind)>) {
-    let analyses = plan.analyses.iter();
-    let analyses = analyses.filter(|one| one.place == AnalysisPlace::Kernel);
-    let kinds = analyses.map(|one| (one.name.as_str(), one.kind));
-    (plan.kernel_flows, kinds.collect())
+    let analyses = plan
+        .analyses
+        .iter()
+        .filter(|one| one.place == AnalysisPlace::Kernel)
+        .map(|one| (one.name.as_str(), one.kind))
+        .collect();
+    (plan.kernel_flows, analyses)
 }
 
 fn find(plan: &ProbePlan, name: &str) -> Result<AnalysisPlan, CommandError> {
@@ -409,10 +304,10 @@ mod tests {
 
     #[test]
     fn a_worker_that_does_not_follow_a_change_is_named() {
-        let counters = [0, 1].map(|_| Arc::new(WorkerCounters::default()));
+        let status = [0, 1].map(|_| Arc::new(WorkerStatus::default()));
         let control = ProbeControl {
             board: Arc::new(PlanBoard::new(ProbePlan::standard(None))),
-            counters: counters.to_vec(),
+            status: status.to_vec(),
             workers: 2,
             stop_meter: None,
             exports: Vec::new(),
@@ -423,9 +318,9 @@ mod tests {
         };
         let off = ProbeCommand::Disable("flows".into());
         control.carry_out(&off).expect("it is there");
-        counters[0].followed.store(1, Relaxed);
+        status[0].followed.store(1, Relaxed);
         assert_eq!(control.late_workers(Duration::ZERO), ["1"]);
-        counters[1].followed.store(u64::MAX, Relaxed);
+        status[1].followed.store(u64::MAX, Relaxed);
         assert!(control.late_workers(Duration::MAX).is_empty());
     }
 }

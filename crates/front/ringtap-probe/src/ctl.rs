@@ -14,24 +14,38 @@ use std::time::Duration;
 
 use ringtap_ipc::environment;
 use ringtap_ipc::event::{Event, readable_among, sleep_until_readable};
-use ringtap_ipc::folder::ROOT_FOLDER;
+use ringtap_ipc::folder::{FolderError, ROOT_FOLDER};
 use ringtap_ipc::peer::Peer;
-use ringtap_ipc::socket::{Listener, Socket};
+use ringtap_ipc::socket::{ListenError, Listener, Socket};
 use ringtap_ipc::text::{MAX_TEXT_BYTES, from_json};
 use ringtap_ipc::thread::join;
 use ringtap_ipc::transport::{MAX_BYTES, Transport as _};
 use ringtap_pool::wake::Signal as _;
 
-use crate::control::{CommandError, ProbeCommand, ProbeControl};
+use crate::action::ProbeCommand;
+use crate::control::{CommandError, ProbeControl};
+use crate::folder::folder_of;
 
 /// Name of the socket of root's probe.
-pub const SOCKET: &str = "probe.sock";
+const SOCKET: &str = "probe.sock";
 /// Longest wait for a command on an open connection.
 const TIMEOUT: Duration = Duration::from_secs(2);
 /// Longest wait for an answer: the probe reads its configuration for `reload`.
 const ANSWER: Duration = Duration::from_secs(60);
 /// Pause after a failed accept, for example when no descriptor is free.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// Why a probe has no socket for commands.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum CtlError {
+    /// The folder of root's sockets cannot be used.
+    #[error(transparent)]
+    Folder(#[from] FolderError),
+    /// The socket cannot be bound.
+    #[error(transparent)]
+    Listen(#[from] ListenError),
+}
 
 /// A probe's answer: a text for the user, or why the command was not carried out.
 type CtlAnswer = Result<String, String>;
@@ -139,4 +153,22 @@ pub fn default_path() -> Option<PathBuf> {
         0 => Some(Path::new(ROOT_FOLDER).join(SOCKET)),
         _ => environment::runtime_folder().map(|own| own.join("ringtap-probe.sock")),
     }
+}
+
+/// Listens at `path`, or at the usual socket if it is `None`, for the user that the probe becomes, if any. `None`:
+/// there is no usual socket, because the user has no runtime folder.
+///
+/// # Errors
+///
+/// Every [`CtlError`].
+pub fn listen(path: Option<&Path>, becomes: Option<u32>) -> Result<Option<Listener>, CtlError> {
+    let path = match path {
+        Some(path) => Some(path.to_owned()),
+        None => folder_of(becomes)?
+            .map(|folder| folder.join(SOCKET))
+            .or_else(default_path),
+    };
+    let uid = becomes.unwrap_or_else(|| Peer::this_process().uid);
+    let bind = |path: PathBuf| Listener::bind_for(&path, uid);
+    Ok(path.map(bind).transpose()?)
 }

@@ -17,11 +17,9 @@ pub mod prometheus;
 mod queue;
 pub mod text;
 
-use serde::Serialize;
-
 use crate::record::{FlowRecord, Record};
 pub use queue::WhenFull;
-pub(crate) use queue::{ExportAccount, ExportQueues};
+pub(crate) use queue::{ExportQueues, ExportStatus};
 
 /// Writes records to one destination: a file, a collector, a broker.
 ///
@@ -86,7 +84,7 @@ pub struct FlowSum {
 }
 
 impl FlowSum {
-    pub(crate) fn of_flow(flow: &FlowRecord) -> Self {
+    pub(crate) fn from_flow(flow: &FlowRecord) -> Self {
         FlowSum {
             flows: 1,
             packets: flow.packets(),
@@ -95,11 +93,11 @@ impl FlowSum {
     }
 
     /// The sum over all records of flows.
-    pub(crate) fn of(records: &[Record]) -> Self {
+    pub(crate) fn from_records(records: &[Record]) -> Self {
         let mut sum = FlowSum::default();
         for record in records {
             if let Record::Flow(flow) = record {
-                sum += FlowSum::of_flow(flow);
+                sum += FlowSum::from_flow(flow);
             }
         }
         sum
@@ -138,41 +136,5 @@ impl From<std::io::Error> for ExportError {
 impl From<::parquet::errors::ParquetError> for ExportError {
     fn from(error: ::parquet::errors::ParquetError) -> Self {
         ExportError(error.to_string())
-    }
-}
-
-/// Account of one exporter: `sent = written + dropped + waiting`.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct ExportCounters {
-    /// Name of the exporter.
-    pub name: String,
-    /// Records that the exporter wrote or holds in its own buffers.
-    pub written: u64,
-    /// Records that found the queue full, because the destination is slow.
-    pub dropped_queue_full: u64,
-    /// Records that could not be written, because the destination is gone or refuses them.
-    pub dropped_failed: u64,
-    /// Records in the queue.
-    pub waiting: u64,
-    /// Times that a destination which had failed for a second or longer was back.
-    pub reconnects: u64,
-    /// Whether the reading program ended first.
-    #[serde(skip)]
-    pub unread: bool,
-}
-
-impl ExportCounters {
-    /// Records that were lost, because the queue was full or writing failed.
-    pub fn lost(&self) -> u64 {
-        self.dropped_queue_full + self.dropped_failed
-    }
-
-    /// Records that the destination refused or did not take to the end, unless nobody reads them any more.
-    pub fn failed(&self) -> u64 {
-        if self.unread {
-            0
-        } else {
-            self.dropped_failed + self.waiting
-        }
     }
 }

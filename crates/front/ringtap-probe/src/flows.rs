@@ -6,8 +6,10 @@
 //! - Time is that of packets; [`FlowMeter::tick`] moves it on while none come.
 //! - Work per packet is bounded: at most [`ENDS_OF_PACKET`] other flows end with it.
 
+mod counters;
 mod entry;
 mod fragments;
+mod options;
 mod sequence;
 mod table;
 #[cfg(test)]
@@ -17,15 +19,16 @@ use std::time::Duration;
 
 use ringtap_capture::meter::FlowCounts;
 use ringtap_ipc::time::nanoseconds;
-use serde::Serialize;
 
-use crate::application::{PayloadCounters, PayloadInspector};
+use crate::application::PayloadInspector;
 use crate::outside::PacketOutside;
 use crate::packet::{ACK, Dissected, PacketKey, SYN, Secret, low_half};
 use crate::record::{EndReason, FlowRecord, Record};
-use crate::worker::PACKETS_TOGETHER;
+pub use counters::FlowCounters;
 use entry::FlowState;
 use fragments::FragmentPorts;
+pub use options::FlowOptions;
+pub(crate) use table::PACKETS_TOGETHER;
 use table::{FlowIndex, FlowTable};
 
 /// Flows that may end by their time-outs with each packet.
@@ -37,71 +40,9 @@ const MAX_TICK_BITS: u32 = 29;
 /// Least number of ticks in the idle time-out.
 const TICKS_OF_IDLE: u64 = 16;
 
-/// Settings of flow metering.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct FlowOptions {
-    /// Most flows at one time. Beyond it, flows are evicted: closed ones first, then those with few
-    /// packets, then those whose last packet is the oldest.
-    pub max_flows: u32,
-    /// A flow that lasts longer is reported in parts of this length.
-    pub active: Duration,
-    /// A flow without packets for this long has ended.
-    pub idle: Duration,
-    /// Meter one flow in this many, chosen by its hash; 1: all.
-    pub sampling: u32,
-    /// First bytes of each direction in which TLS, DNS and HTTP are looked for; 0: none.
-    pub payload_bytes: u32,
-    /// Most memory for payload, texts of flows and unanswered DNS questions, in bytes.
-    pub payload_memory: u64,
-    /// Whether nDPI names the application of each flow.
-    pub ndpi: bool,
-}
-
-impl Default for FlowOptions {
-    fn default() -> Self {
-        FlowOptions {
-            max_flows: 1_000_000,
-            active: Duration::from_secs(300),
-            idle: Duration::from_secs(60),
-            sampling: 1,
-            // A hello in one record of TLS, the longest of which have 2^14 + 256 bytes after a header.
-            payload_bytes: (1 << 14) + 256 + 5,
-            payload_memory: 64 << 20,
-            ndpi: false,
-        }
-    }
-}
-
-/// What flow metering did so far.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct FlowCounters {
-    /// Flows now.
-    #[serde(rename = "now")]
-    pub flows: u64,
-    /// Records of all kinds.
-    pub records: u64,
-    /// Records of flows that were evicted because the table was full.
-    pub evicted: u64,
-    /// Packets of flows that sampling left out.
-    pub not_sampled: u64,
-    /// Payload inspection.
-    #[serde(flatten)]
-    pub payload: PayloadCounters,
-}
-
-impl std::ops::AddAssign for FlowCounters {
-    fn add_assign(&mut self, other: Self) {
-        self.flows += other.flows;
-        self.records += other.records;
-        self.evicted += other.evicted;
-        self.not_sampled += other.not_sampled;
-        self.payload += other.payload;
-    }
-}
-
 /// Counts of one direction of a flow, for a time that is short against the time-outs.
 #[derive(Clone, Debug)]
-pub(crate) struct FlowPart {
+pub(crate) struct FlowUpdate {
     pub(crate) key: PacketKey,
     pub(crate) counts: FlowCounts,
 }
@@ -117,10 +58,10 @@ struct FirstPacket<'a> {
     outside: PacketOutside<'a>,
 }
 
-impl FlowPart {
+impl FlowUpdate {
     /// What is around the packets.
     pub(crate) fn outside(&self) -> PacketOutside<'_> {
-        PacketOutside::of_counts(self.counts.outside.as_ref())
+        PacketOutside::from_counts(self.counts.outside.as_ref())
     }
 }
 
@@ -166,11 +107,12 @@ impl FlowMeter {
 
     /// The counters now.
     pub(crate) fn counters(&self) -> FlowCounters {
-        FlowCounters {
+        let mut counters = FlowCounters {
             flows: self.table.len().into(),
-            payload: self.payload.counters(),
             ..self.counters
-        }
+        };
+        self.payload.add_to(&mut counters);
+        counters
     }
 
     /// Memory of payload inspection in bytes.
@@ -215,8 +157,9 @@ impl FlowMeter {
             entry.see_outside(&packet.key, &packet.outside);
             let state = entry.count(packet);
             if self.payload.wants(packet, &entry.texts) {
-                let way = entry.way_of(&packet.key);
-                self.payload.packet(&mut entry.texts, way, packet, records);
+                let direction = entry.direction_of(&packet.key);
+                self.payload
+                    .packet(&mut entry.texts, direction, packet, records);
             }
             self.table.touch(flow, state);
             self.expire(ENDS_OF_PACKET, records);
@@ -224,7 +167,7 @@ impl FlowMeter {
     }
 
     /// Adds counts of one direction each, in the order of their first packets.
-    pub(crate) fn parts(&mut self, parts: &[FlowPart], records: &mut Vec<Record>) {
+    pub(crate) fn parts(&mut self, parts: &[FlowUpdate], records: &mut Vec<Record>) {
         for together in parts.chunks(PACKETS_TOGETHER) {
             let mut hashes = [0; PACKETS_TOGETHER];
             for (hash, part) in hashes.iter_mut().zip(together) {
@@ -351,7 +294,7 @@ impl FlowMeter {
         let entry = self.table.at(flow);
         let begins_anew = first.flags & (SYN | ACK) == SYN
             && match first.sequence {
-                Some(sequence) => entry.begins_anew(entry.way_of(key), sequence),
+                Some(sequence) => entry.begins_anew(entry.direction_of(key), sequence),
                 None => entry.state == FlowState::Closed,
             };
         let lasts_ns = match entry.state {

@@ -5,10 +5,8 @@ use ringtap::{Counters, Dropped};
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use crate::analysis::AnalysisPlace;
-use crate::export::ExportCounters;
+use crate::analysis::{AnalysisPlace, AnalysisPlan};
 use crate::flows::FlowCounters;
-use crate::library::LibraryLedger;
 
 /// Account of a probe: `captured = analysed + not_ip + disabled`; serialises as the object of `--json`.
 #[derive(Clone, Debug, Default, Serialize)]
@@ -78,6 +76,44 @@ pub struct KernelLedger {
     pub skipped: SkippedPackets,
 }
 
+/// Account of a library.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct LibraryLedger {
+    /// Name of the analysis.
+    pub name: String,
+    /// Packets whose results have arrived.
+    pub analysed: u64,
+    /// Processes that ended by themselves.
+    pub crashes: u64,
+    /// Processes that were killed because they did not answer.
+    pub hangs: u64,
+    /// Values that exceeded the limit of one interval.
+    #[serde(rename = "values_left_out")]
+    pub left_out: u64,
+    /// Packets without results: lost by processes that ended, or still to come.
+    pub not_analysed: u64,
+}
+
+/// Account of one exporter: `sent = written + dropped + waiting`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct ExportCounters {
+    /// Name of the exporter.
+    pub name: String,
+    /// Records that the exporter wrote or holds in its own buffers.
+    pub written: u64,
+    /// Records that found the queue full, because the destination is slow.
+    pub dropped_queue_full: u64,
+    /// Records that could not be written, because the destination is gone or refuses them.
+    pub dropped_failed: u64,
+    /// Records in the queue.
+    pub waiting: u64,
+    /// Times that a destination which had failed for a second or longer was back.
+    pub reconnects: u64,
+    /// Whether the reading program ended first.
+    #[serde(skip)]
+    pub unread: bool,
+}
+
 impl KernelLedger {
     /// The account as that of a capture.
     pub(crate) fn counters(&self) -> Counters {
@@ -97,36 +133,104 @@ impl KernelLedger {
 }
 
 impl AnalysisLedger {
-    /// The account of an analysis that counted `analysed` packets, and found no room for `full`.
-    pub(crate) fn new(
-        name: String,
-        place: AnalysisPlace,
-        (analysed, full): (u64, u64),
-        ledger: &ProbeLedger,
-    ) -> Self {
-        let (captured, skipped) = match place {
-            AnalysisPlace::Workers => (ledger.captured, ledger.skipped),
-            AnalysisPlace::Kernel => {
-                let kernel = ledger.kernel.unwrap_or_default();
-                (kernel.seen, kernel.skipped)
-            }
-        };
-        let others = skipped.not_ip + full + skipped.nested;
+    fn new(plan: &AnalysisPlan) -> Self {
         AnalysisLedger {
-            name,
-            place,
-            captured,
-            analysed,
-            skipped: SkippedPackets {
-                disabled: captured.saturating_sub(analysed + others),
-                full,
-                ..skipped
-            },
+            name: plan.name.clone(),
+            place: plan.place,
+            captured: 0,
+            analysed: 0,
+            skipped: SkippedPackets::default(),
         }
     }
 }
 
 impl ProbeLedger {
+    /// A ledger without packets, for these analyses.
+    pub(crate) fn new(plans: &[AnalysisPlan]) -> Self {
+        ProbeLedger {
+            analyses: plans.iter().map(AnalysisLedger::new).collect(),
+            ..ProbeLedger::default()
+        }
+    }
+
+    /// Adds the counts of a worker.
+    pub(crate) fn add(&mut self, worker: &ProbeLedger) {
+        if worker.kernel.is_some() {
+            self.kernel = worker.kernel;
+        } else {
+            self.captured += worker.captured;
+            self.analysed += worker.analysed;
+            self.skipped.not_ip += worker.skipped.not_ip;
+            self.skipped.disabled += worker.skipped.disabled;
+        }
+        self.flows += worker.flows;
+        self.parts_dropped += worker.parts_dropped;
+        for one in &worker.analyses {
+            let mut own = self.analyses.iter_mut();
+            match own.find(|own| own.name == one.name && own.place == one.place) {
+                Some(own) => {
+                    own.analysed += one.analysed;
+                    own.skipped.full += one.skipped.full;
+                }
+                None => self.analyses.push(one.clone()),
+            }
+        }
+    }
+
+    /// Takes the counts of the worker whose earlier counts these are. Its analyses only become more.
+    pub(crate) fn update(&mut self, worker: &ProbeLedger) {
+        self.captured = worker.captured;
+        self.analysed = worker.analysed;
+        self.skipped = worker.skipped;
+        self.flows = worker.flows;
+        self.parts_dropped = worker.parts_dropped;
+        self.kernel = worker.kernel;
+        let known = self.analyses.len();
+        for (own, one) in self.analyses.iter_mut().zip(&worker.analyses) {
+            own.analysed = one.analysed;
+            own.skipped = one.skipped;
+        }
+        self.analyses.extend_from_slice(&worker.analyses[known..]);
+    }
+
+    /// Position of the account of an analysis of a worker.
+    pub(crate) fn position(&mut self, plan: &AnalysisPlan) -> usize {
+        let found = self.analyses.iter().position(|one| one.name == plan.name);
+        found.unwrap_or_else(|| {
+            self.analyses.push(AnalysisLedger::new(plan));
+            self.analyses.len() - 1
+        })
+    }
+
+    /// Counts what the analyses and the libraries did not see.
+    pub(crate) fn complete(&mut self) {
+        let kernel = self.kernel.unwrap_or_default();
+        for one in &mut self.analyses {
+            let (captured, skipped) = match one.place {
+                AnalysisPlace::Workers => (self.captured, self.skipped),
+                AnalysisPlace::Kernel => (kernel.seen, kernel.skipped),
+            };
+            let full = one.skipped.full;
+            let others = skipped.not_ip + full + skipped.nested;
+            one.captured = captured;
+            one.skipped = SkippedPackets {
+                disabled: captured.saturating_sub(one.analysed + others),
+                full,
+                ..skipped
+            };
+        }
+        self.complete_libraries(self.captured);
+    }
+
+    /// Counts packets without results of libraries, of all that were captured. A library may report any number:
+    /// more packets than were captured are shown as that many.
+    pub(crate) fn complete_libraries(&mut self, captured: u64) {
+        for one in &mut self.libraries {
+            one.analysed = one.analysed.min(captured);
+            one.not_analysed = captured - one.analysed;
+        }
+    }
+
     /// The ledger as a JSON object.
     pub fn json(&self) -> Value {
         json!(self)
@@ -140,5 +244,21 @@ impl ProbeLedger {
     /// Records that a destination refused or did not take to the end.
     pub fn records_failed(&self) -> u64 {
         self.exporters.iter().map(ExportCounters::failed).sum()
+    }
+}
+
+impl ExportCounters {
+    /// Records that were lost, because the queue was full or writing failed.
+    pub fn lost(&self) -> u64 {
+        self.dropped_queue_full + self.dropped_failed
+    }
+
+    /// Records that the destination refused or did not take to the end, unless nobody reads them any more.
+    pub fn failed(&self) -> u64 {
+        if self.unread {
+            0
+        } else {
+            self.dropped_failed + self.waiting
+        }
     }
 }

@@ -5,6 +5,7 @@
 pub mod action;
 pub mod analysis;
 pub mod application;
+mod board;
 mod condition;
 pub mod config;
 mod connection;
@@ -12,6 +13,7 @@ mod control;
 pub mod ctl;
 pub mod export;
 pub mod flows;
+mod folder;
 #[cfg(any(test, fuzzing))]
 pub mod fuzzing;
 mod interval;
@@ -23,13 +25,16 @@ mod packet;
 mod plan;
 mod probe;
 pub mod record;
+mod start;
 mod watcher;
 mod worker;
 
+pub use action::ProbeCommand;
 pub use condition::{Condition, ConditionError};
-pub use control::{CommandError, PlanReader, ProbeCommand, ProbeControl};
+pub use control::{CommandError, PlanReader, ProbeControl};
 pub use ledger::ProbeLedger;
 pub use plan::ProbePlan;
 pub use probe::{Probe, ProbeError, ProbeOutcome, usual_workers};
+pub use start::{LibraryStart, LibraryStartError, ProbeEnd, ending, open_exporters, plan_reader};
 #[cfg(feature = "report")]
 pub mod report;

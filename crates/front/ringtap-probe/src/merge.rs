@@ -11,10 +11,19 @@ use std::collections::{BTreeMap, HashMap};
 use crate::analysis::Meter;
 use crate::interval::Interval;
 use crate::record::Measurement;
-use crate::worker::IntervalPart;
 
 /// Intervals of all analyses that may wait for a worker.
 const MAX_WAITING: usize = 256;
+
+/// What one worker measured in one interval of one analysis.
+pub(crate) struct IntervalPart {
+    pub(crate) worker: usize,
+    pub(crate) analysis: String,
+    pub(crate) interval: Interval,
+    /// Times of the first and the last packet.
+    pub(crate) seen: Interval,
+    pub(crate) meter: Meter,
+}
 
 /// The results of one interval of an analysis; none if no packet came.
 pub(crate) struct IntervalResult {

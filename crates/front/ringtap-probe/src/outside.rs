@@ -29,7 +29,7 @@ impl<'a> PacketOutside<'a> {
     }
 
     /// Of the kernel's counts.
-    pub(crate) fn of_counts(counts: Option<&'a OutsideCounts>) -> Self {
+    pub(crate) fn from_counts(counts: Option<&'a OutsideCounts>) -> Self {
         let header = |own: &'a TunnelCounts| {
             let length = if own.is_ipv6 { 16 } else { 4 };
             TunnelHeader {
@@ -52,11 +52,15 @@ impl<'a> PacketOutside<'a> {
         self.inner_vlans == [0; 2] && self.tunnels[0].is_none()
     }
 
-    /// As a flow keeps it whose originator (way 0) or responder (way 1) sent the packet.
-    pub(crate) fn of_flow(&self, way: usize) -> Outside {
+    /// As a flow keeps it whose originator (direction 0) or responder (direction 1) sent the packet.
+    pub(crate) fn for_flow(&self, direction: usize) -> Outside {
         let tunnel = |header: TunnelHeader<'_>| {
             let ends = [header.source, header.destination].map(ip_address);
-            let [source, destination] = if way == 0 { ends } else { [ends[1], ends[0]] };
+            let [source, destination] = if direction == 0 {
+                ends
+            } else {
+                [ends[1], ends[0]]
+            };
             Tunnel {
                 kind: header.kind,
                 identifiers: if header.kind.has_identifier_of_receiver() {
@@ -109,27 +113,27 @@ pub struct Tunnel {
 
 impl Outside {
     /// Whether the packet of this direction may be one of the flow, whose key it has.
-    pub(crate) fn fits(&self, way: usize, packet: &PacketOutside<'_>) -> bool {
+    pub(crate) fn fits(&self, direction: usize, packet: &PacketOutside<'_>) -> bool {
         let mut levels = self
             .tunnels
             .iter()
             .flatten()
             .zip(packet.tunnels.iter().flatten());
         levels.all(|(own, header)| {
-            let own = own.identifiers[way];
+            let own = own.identifiers[direction];
             own.is_none() || own == header.identifier
         })
     }
 
     /// Takes the identifiers of the first packet of a direction.
-    pub(crate) fn learn(&mut self, way: usize, packet: &PacketOutside<'_>) {
+    pub(crate) fn learn(&mut self, direction: usize, packet: &PacketOutside<'_>) {
         let levels = self
             .tunnels
             .iter_mut()
             .flatten()
             .zip(packet.tunnels.iter().flatten());
         for (own, header) in levels {
-            own.identifiers[way] = own.identifiers[way].or(header.identifier);
+            own.identifiers[direction] = own.identifiers[direction].or(header.identifier);
         }
     }
 }

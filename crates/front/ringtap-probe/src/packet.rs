@@ -12,7 +12,7 @@ use ringtap_filter::hash::{self, Fragment, Ip, Link};
 use ringtap_pool::number::to_u32;
 
 use crate::outside::PacketOutside;
-use crate::record::{FlowKey, WayMarks};
+use crate::record::{DirectionMarks, FlowKey};
 
 /// IP protocol numbers.
 pub(crate) const ICMP: u8 = 1;
@@ -44,7 +44,7 @@ pub(crate) struct Dissected<'a> {
     pub(crate) payload_bytes: u32,
     pub(crate) tcp: Option<TcpHeader>,
     pub(crate) fragment: Option<Fragment>,
-    pub(crate) marks: WayMarks,
+    pub(crate) marks: DirectionMarks,
     pub(crate) outside: PacketOutside<'a>,
     /// Captured bytes from the IP header on, without the frame's padding.
     pub(crate) packet: &'a [u8],
@@ -112,7 +112,7 @@ impl<'a> Dissected<'a> {
             payload_bytes: ip_bytes.saturating_sub(to_u32(without_payload)),
             tcp,
             fragment: ip.fragment,
-            marks: WayMarks {
+            marks: DirectionMarks {
                 traffic_class: ip.traffic_class,
                 is_sent: false,
             },

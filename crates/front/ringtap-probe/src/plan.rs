@@ -132,27 +132,28 @@ impl ProbePlan {
 
     /// Whether workers or libraries have an analysis of payload, also one that is switched off.
     pub fn needs_payload(&self) -> bool {
-        let mut analyses = self.analyses.iter();
-        let in_workers = |one: &AnalysisPlan| one.place == AnalysisPlace::Workers;
-        !self.libraries.is_empty()
-            || analyses.any(|one| in_workers(one) && one.kind.needs_payload())
+        let needs_it =
+            |one: &AnalysisPlan| one.place == AnalysisPlace::Workers && one.kind.needs_payload();
+        !self.libraries.is_empty() || self.analyses.iter().any(needs_it)
     }
 
     /// What the kernel has to count for its analyses, also for those that are switched off; `None` if it has
     /// none.
     pub fn kernel_wants(&self) -> Option<MeterWants> {
-        let analyses = self.analyses.iter();
-        let in_kernel = analyses.filter(|one| one.place == AnalysisPlace::Kernel);
-        let wants = in_kernel.map(|one| (one.kind.key_parts(), one.kind.loops()));
-        let (parts, loops) = wants.reduce(|(one, loops), (other, more)| {
-            let parts = KeyParts {
-                source: one.source | other.source,
-                destination: one.destination | other.destination,
-                ports: one.ports | other.ports,
-                vlan: one.vlan | other.vlan,
-            };
-            (parts, loops.saturating_add(more))
-        })?;
+        let (parts, loops) = self
+            .analyses
+            .iter()
+            .filter(|one| one.place == AnalysisPlace::Kernel)
+            .map(|one| (one.kind.key_parts(), one.kind.loops()))
+            .reduce(|(one, loops), (other, more)| {
+                let parts = KeyParts {
+                    source: one.source | other.source,
+                    destination: one.destination | other.destination,
+                    ports: one.ports | other.ports,
+                    vlan: one.vlan | other.vlan,
+                };
+                (parts, loops.saturating_add(more))
+            })?;
         Some(MeterWants {
             parts,
             headers: self.headers,

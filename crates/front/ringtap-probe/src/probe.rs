@@ -17,7 +17,8 @@ use rustix::net::netdevice::name_to_index;
 use rustix::net::{AddressFamily, SocketType};
 
 use crate::analysis::AnalysisPlace;
-use crate::control::{PlanBoard, ProbeControl};
+use crate::board::PlanBoard;
+use crate::control::ProbeControl;
 use crate::export::{ExportError, ExportQueues, Exporter, WhenFull};
 use crate::ledger::ProbeLedger;
 use crate::library::{LibraryError, LibraryHost, RunningLibraries};
@@ -26,7 +27,7 @@ use crate::packet::Secret;
 use crate::plan::ProbePlan;
 use crate::record::Record;
 use crate::watcher::ActionRunner;
-use crate::worker::{ProbeWorker, WorkerCounters, WorkerReport, WorkerSetup};
+use crate::worker::{ProbeWorker, WorkerReport, WorkerSetup, WorkerStatus};
 
 /// Parts of intervals that may wait for the probe's own thread.
 const REPORTS: usize = 1024;
@@ -104,10 +105,10 @@ impl Probe {
         let board = Arc::new(PlanBoard::new(plan));
         let controls = captures.iter().map(|one| Arc::clone(one.control()));
         let controls: Vec<_> = controls.collect();
-        let (mut threads, mut counters) = (Vec::new(), Vec::new());
+        let (mut threads, mut status) = (Vec::new(), Vec::new());
         let mut setup = |number, place, link| {
-            let own = Arc::new(WorkerCounters::default());
-            counters.push(Arc::clone(&own));
+            let own = Arc::new(WorkerStatus::default());
+            status.push(Arc::clone(&own));
             let setup = WorkerSetup {
                 number,
                 place,
@@ -121,7 +122,7 @@ impl Probe {
                 outlets: Arc::clone(&outlets),
                 reports: sender.clone(),
                 board: Arc::clone(&board),
-                counters: own,
+                status: own,
             };
             ProbeWorker::new(setup)
         };
@@ -136,14 +137,16 @@ impl Probe {
             let builder = thread::Builder::new().name("kernel's counts".to_owned());
             threads.push(builder.spawn(move || worker.run_meter(meter))?);
         }
-        let libraries = host.map(|host| RunningLibraries::new(host, sender));
-        let libraries = libraries.transpose()?;
+        let report = move |message| sender.send(WorkerReport::Library(message)).is_ok();
+        let libraries = host
+            .map(|host| RunningLibraries::new(host, report))
+            .transpose()?;
         let ledgers = libraries.as_ref().map(RunningLibraries::ledgers);
         let control = Arc::new(ProbeControl {
-            counters,
+            status,
             workers,
             stop_meter,
-            exports: outlets.accounts(),
+            exports: outlets.status(),
             libraries: ledgers.unwrap_or_default(),
             is_live: outlets.is_live(),
             captures: controls,
@@ -231,8 +234,7 @@ impl Probe {
         };
         if let Ok(counters) = &counters {
             let captured = counters.delivered + counters.dropped.overrun;
-            let libraries = ledger.libraries.into_iter();
-            ledger.libraries = libraries.map(|one| one.of(captured)).collect();
+            ledger.complete_libraries(captured);
         }
         if let Some(outlets) = Arc::into_inner(self.outlets) {
             ledger.exporters = outlets.finish(self.end_limit, &mut note);

@@ -29,11 +29,11 @@ pub struct FlowRecord {
     /// Further VLANs and tunnels that they have in common; absent without.
     pub outside: Option<Box<Outside>>,
     /// Packets from the originator.
-    pub forward: OneWay,
+    pub forward: DirectionCounts,
     /// Packets to the originator.
-    pub backward: OneWay,
+    pub backward: DirectionCounts,
     /// Marks of the first packet from the originator, and of the first packet to it.
-    pub marks: [WayMarks; 2],
+    pub marks: [DirectionMarks; 2],
     /// Index of the interface that was captured; absent for files.
     pub interface: Option<u32>,
     /// Identifier of the first ICMP query or reply (RFC 792, 4443), for messages that have one.
@@ -75,7 +75,7 @@ pub struct FlowKey {
 
 /// Packets of one direction of a flow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct OneWay {
+pub struct DirectionCounts {
     /// Number of packets.
     pub packets: u64,
     /// IP headers and payload, in bytes.
@@ -126,7 +126,7 @@ impl Retransmissions {
 
 /// What the first packet of one direction of a flow carries beside its key.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct WayMarks {
+pub struct DirectionMarks {
     /// The octet "type of service" of IPv4, or "traffic class" of IPv6: DSCP in the upper six bits, ECN below.
     pub traffic_class: u8,
     /// True if the host of the interface sent the packet, false if it received the packet.
@@ -241,9 +241,9 @@ impl Details {
     }
 }
 
-impl OneWay {
+impl DirectionCounts {
     /// Time of the first packet of both directions.
-    pub(crate) fn first_of_both(&self, other: &OneWay) -> u64 {
+    pub(crate) fn first_of_both(&self, other: &DirectionCounts) -> u64 {
         match (self.packets, other.packets) {
             (_, 0) => self.first_ns,
             (0, _) => other.first_ns,
@@ -285,9 +285,9 @@ impl FlowRecord {
     /// `ingress` or `egress` for the packets from the originator and to it, at the captured interface; absent without
     /// packets, and for files.
     pub(crate) fn directions(&self) -> [Option<&'static str>; 2] {
-        let word = |(way, marks): (&OneWay, WayMarks)| {
+        let word = |(direction, marks): (&DirectionCounts, DirectionMarks)| {
             let word = if marks.is_sent { "egress" } else { "ingress" };
-            (way.packets > 0 && self.interface.is_some()).then_some(word)
+            (direction.packets > 0 && self.interface.is_some()).then_some(word)
         };
         let [forward, backward] = self.marks;
         [(&self.forward, forward), (&self.backward, backward)].map(word)
@@ -306,4 +306,13 @@ impl EndReason {
             EndReason::End => "end",
         }
     }
+}
+
+/// A count as a value of a record.
+#[expect(
+    clippy::cast_precision_loss,
+    reason = "counts stay below 2^53 in any interval"
+)]
+pub(crate) fn as_value(count: u64) -> f64 {
+    count as f64
 }

@@ -156,7 +156,7 @@ impl FlowReport {
         };
         let [protocols, ..] = &mut report.tables;
         for word in PROTOCOLS {
-            protocols.of(word.to_owned());
+            protocols.entry(word.to_owned());
         }
         read::rows(path, &mut |kind, row| {
             if report.is_selected(kind, row) {
@@ -183,8 +183,9 @@ impl FlowReport {
 
     fn add(&mut self, flow: &ReportRow) {
         let both = |name: &str| {
-            let way = |way: &str| flow.number(&format!("{way}_{name}")).unwrap_or(0);
-            as_f64(way("forward").saturating_add(way("backward")))
+            let direction =
+                |direction: &str| flow.number(&format!("{direction}_{name}")).unwrap_or(0);
+            as_f64(direction("forward").saturating_add(direction("backward")))
         };
         let sum = TrafficSum {
             flows: 1.0,
@@ -202,7 +203,7 @@ impl FlowReport {
         self.spread(time("first_time"), time("last_time"), sum);
         for ((_, key), table) in TABLES.iter().zip(&mut self.tables) {
             if let Some(key) = key(flow) {
-                table.of(key).add(sum, 1.0);
+                table.entry(key).add(sum, 1.0);
             }
         }
     }
@@ -211,7 +212,7 @@ impl FlowReport {
         let (response, latency_ns) = (row.text("response"), row.number("latency_ns"));
         let one_if = |holds: bool| f64::from(u8::from(holds));
         for ((_, column), table) in DNS_TABLES.iter().zip(&mut self.dns) {
-            let sum = table.of(row.text(column).unwrap_or("none").to_owned());
+            let sum = table.entry(row.text(column).unwrap_or("none").to_owned());
             sum.questions += 1.0;
             sum.unanswered += one_if(response.is_none());
             sum.errors += one_if(response.is_some_and(|code| code != "NOERROR"));
@@ -327,7 +328,7 @@ impl FlowReport {
 
 impl<S: Copy + Default> KeySums<S> {
     /// The sum of a key.
-    fn of(&mut self, mut key: String) -> &mut S {
+    fn entry(&mut self, mut key: String) -> &mut S {
         if self.0.len() >= MAX_KEYS && !self.0.contains_key(&key) {
             key = "other".into();
         }
@@ -336,8 +337,11 @@ impl<S: Copy + Default> KeySums<S> {
 
     /// The keys with most weight, the heaviest first.
     fn largest(&self, count: usize, weight: fn(&S) -> f64) -> Vec<(&str, S)> {
-        let rows = self.0.iter().map(|(key, sum)| (key.as_str(), *sum));
-        let mut rows: Vec<_> = rows.collect();
+        let mut rows: Vec<_> = self
+            .0
+            .iter()
+            .map(|(key, sum)| (key.as_str(), *sum))
+            .collect();
         rows.sort_by(|(key, sum), (other_key, other)| {
             let heavier = weight(other).total_cmp(&weight(sum));
             heavier.then(key.cmp(other_key))

@@ -8,12 +8,11 @@ use ringtap_ipc::rate::LineLimit;
 use ringtap_ipc::time::now_ns;
 
 use crate::action::{ActionEvent, ActionManager};
-use crate::analysis::as_value;
 use crate::condition::{Condition, ProbeCounter};
 use crate::control::ProbeControl;
 use crate::ledger::ProbeLedger;
 use crate::merge::IntervalResult;
-use crate::record::{Measurement, Record};
+use crate::record::{Measurement, Record, as_value};
 
 /// Time between two looks at the counters.
 const SECOND: Duration = Duration::from_secs(1);
@@ -96,8 +95,7 @@ impl ActionRunner {
 
     /// Adds the losses since the last look to the records, and returns their number.
     pub(crate) fn add_losses(&mut self, records: &mut Vec<Record>) -> u64 {
-        let (losses, now_ns) = (self.control.losses(), now_ns());
-        let dropped = losses.not_captured.saturating_add(losses.others);
+        let (dropped, now_ns) = (self.control.losses().total(), now_ns());
         let lost = dropped.saturating_sub(self.dropped);
         if lost > 0 {
             records.push(loss_record(lost, self.looked_ns, now_ns));

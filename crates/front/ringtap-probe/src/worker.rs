@@ -7,7 +7,6 @@
 
 mod kernel;
 
-use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, Mutex};
@@ -20,12 +19,13 @@ use ringtap_ipc::time::now_ns;
 use ringtap_pool::format::flag;
 
 use crate::analysis::{AnalysisKind, AnalysisPlace, AnalysisPlan, Meter};
-use crate::control::{PlanBoard, SnapshotRequest};
+use crate::board::{PlanBoard, SnapshotRequest};
 use crate::export::ExportQueues;
-use crate::flows::{FlowCounters, FlowMeter, FlowOptions};
+use crate::flows::{FlowCounters, FlowMeter, FlowOptions, PACKETS_TOGETHER};
 use crate::interval::Interval;
-use crate::ledger::{KernelLedger, ProbeLedger, SkippedPackets};
+use crate::ledger::{KernelLedger, ProbeLedger};
 use crate::library::SlotMessage;
+use crate::merge::IntervalPart;
 use crate::packet::{Dissected, Secret};
 use crate::plan::ProbePlan;
 use crate::record::Record;
@@ -34,8 +34,6 @@ use crate::record::Record;
 const TICK: Duration = Duration::from_millis(50);
 /// Flows that one look at the clock may end before packets have their turn again.
 const ENDS_OF_TICK: usize = 4096;
-/// Packets whose flows are brought into the cache together.
-pub(crate) const PACKETS_TOGETHER: usize = 16;
 /// Records that are sent together.
 const RECORDS_TOGETHER: usize = 512;
 
@@ -49,94 +47,13 @@ pub(crate) enum WorkerReport {
     Ended(usize, Option<Box<Capture>>, Result<(), ringtap::Error>),
 }
 
-/// What one worker measured in one interval of one analysis.
-pub(crate) struct IntervalPart {
-    pub(crate) worker: usize,
-    pub(crate) analysis: String,
-    pub(crate) interval: Interval,
-    /// Times of the first and the last packet.
-    pub(crate) seen: Interval,
-    pub(crate) meter: Meter,
-}
-
-/// Counters of a worker, which other threads may read at any time.
+/// What other threads may know of a worker at any time.
 #[derive(Debug, Default)]
-pub(crate) struct WorkerCounters {
-    pub(crate) captured: AtomicU64,
-    pub(crate) analysed: AtomicU64,
-    pub(crate) not_ip: AtomicU64,
-    pub(crate) disabled: AtomicU64,
-    /// Set between two batches. A worker that finds it locked sets it after the next batch.
-    flows: Mutex<FlowCounters>,
-    /// Of the kernel's analyses: bytes, packets of flows without room, packets that met a running program.
-    pub(crate) kernel_bytes: AtomicU64,
-    pub(crate) kernel_full: AtomicU64,
-    pub(crate) kernel_nested: AtomicU64,
-    /// Parts of intervals that found the probe busy.
-    pub(crate) parts_dropped: AtomicU64,
+pub(crate) struct WorkerStatus {
+    /// The worker's counts, set between two batches. A worker that finds it locked sets it after the next batch.
+    pub(crate) ledger: Mutex<ProbeLedger>,
     /// Changes of the plan that the worker has followed; all once it has ended.
     pub(crate) followed: AtomicU64,
-    /// Of each analysis, also of those that the plan had before. Workers take the lock only for a new plan.
-    analyses: Mutex<BTreeMap<String, Arc<AnalysisCounters>>>,
-}
-
-/// Counters of one analysis of a worker.
-#[derive(Debug, Default)]
-pub(crate) struct AnalysisCounters {
-    pub(crate) analysed: AtomicU64,
-    /// Packets for which the kernel had no room.
-    pub(crate) full: AtomicU64,
-}
-
-impl WorkerCounters {
-    fn analysis(&self, name: &str) -> Arc<AnalysisCounters> {
-        let mut all = lock(&self.analyses);
-        Arc::clone(all.entry(name.to_owned()).or_default())
-    }
-
-    /// Adds analysed packets, and those without room, of each analysis.
-    pub(crate) fn add_analyses_to(
-        &self,
-        place: AnalysisPlace,
-        sums: &mut BTreeMap<(AnalysisPlace, String), (u64, u64)>,
-    ) {
-        let all = lock(&self.analyses);
-        for (name, counters) in &*all {
-            let sum = sums.entry((place, name.clone())).or_default();
-            sum.0 += counters.analysed.load(Relaxed);
-            sum.1 += counters.full.load(Relaxed);
-        }
-    }
-
-    /// Adds the packets of a worker to the account.
-    pub(crate) fn add_packets_to(&self, ledger: &mut ProbeLedger) {
-        ledger.captured += self.captured.load(Relaxed);
-        ledger.analysed += self.analysed.load(Relaxed);
-        ledger.skipped.not_ip += self.not_ip.load(Relaxed);
-        ledger.skipped.disabled += self.disabled.load(Relaxed);
-    }
-
-    /// The packets of the worker that has the analyses in the kernel.
-    pub(crate) fn in_kernel(&self) -> KernelLedger {
-        KernelLedger {
-            seen: self.captured.load(Relaxed),
-            bytes: self.kernel_bytes.load(Relaxed),
-            analysed: self.analysed.load(Relaxed),
-            skipped: SkippedPackets {
-                not_captured: 0,
-                not_ip: self.not_ip.load(Relaxed),
-                disabled: self.disabled.load(Relaxed),
-                full: self.kernel_full.load(Relaxed),
-                nested: self.kernel_nested.load(Relaxed),
-            },
-        }
-    }
-
-    /// Adds the flows of a worker to the account.
-    pub(crate) fn add_flows_to(&self, ledger: &mut ProbeLedger) {
-        ledger.parts_dropped += self.parts_dropped.load(Relaxed);
-        ledger.flows += *lock(&self.flows);
-    }
 }
 
 /// What a worker starts with.
@@ -153,7 +70,7 @@ pub(crate) struct WorkerSetup {
     pub(crate) outlets: Arc<ExportQueues>,
     pub(crate) reports: SyncSender<WorkerReport>,
     pub(crate) board: Arc<PlanBoard>,
-    pub(crate) counters: Arc<WorkerCounters>,
+    pub(crate) status: Arc<WorkerStatus>,
 }
 
 /// A worker.
@@ -163,6 +80,8 @@ pub(crate) struct ProbeWorker {
     flows: Vec<NamedFlows>,
     meters: Vec<IntervalMeter>,
     records: Vec<Record>,
+    /// The worker's own counts.
+    ledger: ProbeLedger,
     /// Counts of flow meters that ended before.
     ended_flows: FlowCounters,
     /// Changes of the plan, and requests for results, that the worker has followed.
@@ -173,12 +92,14 @@ pub(crate) struct ProbeWorker {
 struct NamedFlows {
     name: String,
     meter: FlowMeter,
-    counters: Arc<AnalysisCounters>,
+    /// Position of the account of the analysis.
+    account: usize,
 }
 
 struct IntervalMeter {
     plan: AnalysisPlan,
-    counters: Arc<AnalysisCounters>,
+    /// Position of the account of the analysis.
+    account: usize,
     meter: Meter,
     interval: Interval,
     seen: Interval,
@@ -188,11 +109,16 @@ impl ProbeWorker {
     pub(crate) fn new(setup: WorkerSetup) -> Self {
         let generation = setup.board.generation();
         let plan = setup.board.posted().plan;
+        let is_in_kernel = setup.place == AnalysisPlace::Kernel;
         let mut worker = ProbeWorker {
             headers: plan.headers,
             flows: Vec::new(),
             meters: Vec::new(),
             records: Vec::new(),
+            ledger: ProbeLedger {
+                kernel: is_in_kernel.then(KernelLedger::default),
+                ..ProbeLedger::default()
+            },
             ended_flows: FlowCounters::default(),
             generation,
             snapshot: None,
@@ -246,9 +172,8 @@ impl ProbeWorker {
         }
         self.packets(&mut together);
         self.count_analysed(captured - not_ip);
-        let counters = &self.setup.counters;
-        counters.not_ip.fetch_add(not_ip, Relaxed);
-        counters.captured.fetch_add(captured, Relaxed);
+        self.ledger.skipped.not_ip += not_ip;
+        self.ledger.captured += captured;
         Ok(())
     }
 
@@ -261,23 +186,16 @@ impl ProbeWorker {
     }
 
     /// Counts packets that all analyses saw.
-    fn count_analysed(&self, packets: u64) {
-        let counters = &self.setup.counters;
-        let counter = if self.flows.is_empty() && self.meters.is_empty() {
-            &counters.disabled
+    fn count_analysed(&mut self, packets: u64) {
+        if self.flows.is_empty() && self.meters.is_empty() {
+            self.ledger.skipped.disabled += packets;
         } else {
-            &counters.analysed
-        };
-        counter.fetch_add(packets, Relaxed);
-        for counters in self.analyses() {
-            counters.analysed.fetch_add(packets, Relaxed);
+            self.ledger.analysed += packets;
         }
-    }
-
-    /// The counters of all analyses that run.
-    fn analyses(&self) -> impl Iterator<Item = &AnalysisCounters> {
-        let flows = self.flows.iter().map(|one| &*one.counters);
-        flows.chain(self.meters.iter().map(|one| &*one.counters))
+        let flows = self.flows.iter().map(|one| one.account);
+        for account in flows.chain(self.meters.iter().map(|one| one.account)) {
+            self.ledger.analyses[account].analysed += packets;
+        }
     }
 
     #[inline]
@@ -312,8 +230,9 @@ impl ProbeWorker {
                 }
             }
         }
-        if let Ok(mut flows) = self.setup.counters.flows.try_lock() {
-            *flows = self.flow_counters();
+        self.ledger.flows = self.flow_counters();
+        if let Ok(mut ledger) = self.setup.status.ledger.try_lock() {
+            ledger.update(&self.ledger);
         }
         self.setup.outlets.send(&mut self.records);
         if self.setup.board.generation() != self.generation {
@@ -330,7 +249,7 @@ impl ProbeWorker {
             self.take_snapshot();
         }
         self.follow(&posted.plan);
-        self.setup.counters.followed.store(self.generation, Relaxed);
+        self.setup.status.followed.store(self.generation, Relaxed);
     }
 
     /// Divides the present intervals at the time of the request, which is the same for all workers.
@@ -368,7 +287,7 @@ impl ProbeWorker {
     fn change_interval(&mut self, at: usize, next: Interval) {
         let IntervalMeter {
             plan,
-            counters,
+            account,
             meter,
             interval,
             seen,
@@ -376,7 +295,7 @@ impl ProbeWorker {
         let over = std::mem::replace(interval, next);
         let old = IntervalMeter {
             plan: plan.clone(),
-            counters: Arc::clone(counters),
+            account: *account,
             meter: meter.take(),
             interval: over,
             seen: std::mem::replace(seen, Interval::NONE),
@@ -384,7 +303,7 @@ impl ProbeWorker {
         self.report(old);
     }
 
-    fn report(&self, old: IntervalMeter) {
+    fn report(&mut self, old: IntervalMeter) {
         if old.interval == Interval::NONE {
             return;
         }
@@ -401,7 +320,7 @@ impl ProbeWorker {
             self.setup.reports.send(part).is_err()
         };
         if is_lost {
-            self.setup.counters.parts_dropped.fetch_add(1, Relaxed);
+            self.ledger.parts_dropped += 1;
         }
     }
 
@@ -410,9 +329,8 @@ impl ProbeWorker {
         self.headers = plan.headers;
         let is_own = |one: &&AnalysisPlan| one.enabled && one.place == self.setup.place;
         let wanted: Vec<_> = plan.analyses.iter().filter(is_own).collect();
-        let old_flows = std::mem::take(&mut self.flows);
-        let old_meters = std::mem::take(&mut self.meters);
-        let (mut flows_left, mut meters_left) = (old_flows, old_meters);
+        let mut flows_left = std::mem::take(&mut self.flows);
+        let mut meters_left = std::mem::take(&mut self.meters);
         for &one in &wanted {
             if let AnalysisKind::Flows(options) = one.kind {
                 let options = self.share_of(options);
@@ -423,7 +341,7 @@ impl ProbeWorker {
                     None => NamedFlows {
                         name: one.name.clone(),
                         meter: FlowMeter::new(options, self.setup.secret, self.setup.interface),
-                        counters: self.setup.counters.analysis(&one.name),
+                        account: self.ledger.position(one),
                     },
                 });
             } else if let Some(meter) = Meter::new(one.kind) {
@@ -432,7 +350,7 @@ impl ProbeWorker {
                     Some(at) => meters_left.swap_remove(at),
                     None => IntervalMeter {
                         plan: one.clone(),
-                        counters: self.setup.counters.analysis(&one.name),
+                        account: self.ledger.position(one),
                         meter,
                         interval: Interval::NONE,
                         seen: Interval::NONE,
@@ -468,16 +386,15 @@ impl ProbeWorker {
         for old in meters {
             self.report(old);
         }
-        *lock(&self.setup.counters.flows) = self.flow_counters();
+        self.ledger.flows = self.flow_counters();
+        lock(&self.setup.status.ledger).update(&self.ledger);
         send(&self.setup.outlets, &mut self.records);
     }
 
     fn end_of_capture(&mut self) {
-        let (flows, meters) = (
-            std::mem::take(&mut self.flows),
-            std::mem::take(&mut self.meters),
-        );
+        let flows = std::mem::take(&mut self.flows);
+        let meters = std::mem::take(&mut self.meters);
         self.end(flows, meters, ExportQueues::send_last);
-        self.setup.counters.followed.store(u64::MAX, Relaxed);
+        self.setup.status.followed.store(u64::MAX, Relaxed);
     }
 }

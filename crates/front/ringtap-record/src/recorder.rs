@@ -13,6 +13,7 @@ use ringtap_file::write::FilePacket;
 use ringtap_file::{FileInterface, PacketDirection, Statistics};
 use ringtap_filter::LinkType;
 use ringtap_ipc::time::now_ns;
+use ringtap_pool::counters::TERMS;
 use ringtap_pool::number::to_usize;
 
 use crate::closed::ClosedFiles;
@@ -342,21 +343,14 @@ pub(crate) fn statistics(start_ns: u64, time_ns: u64, counters: &Counters) -> St
     let dropped = &counters.dropped;
     // Losses after the NIC, which other tools all attribute to the operating system.
     let after_nic = dropped.total() - dropped.nic;
+    let terms = TERMS
+        .iter()
+        .map(|term| format!("{}={}", term.name, term.count(counters)));
     let comment = format!(
-        "counters: offered={} delivered={} filtered={} other_members={} bytes={} dropped.nic={} \
-         dropped.kernel={} dropped.pool_full={} dropped.overrun={} dropped.not_written={} \
-         dropped.no_verdict={}; {}",
+        "counters: offered={} {} bytes={}; {}",
         counters.offered,
-        counters.delivered,
-        counters.filtered,
-        counters.other_members,
+        terms.collect::<Vec<_>>().join(" "),
         counters.bytes,
-        dropped.nic,
-        dropped.kernel,
-        dropped.pool_full,
-        dropped.overrun,
-        dropped.not_written,
-        dropped.no_verdict,
         counters.balance(),
     );
     Statistics {

@@ -283,13 +283,12 @@ impl OpenOptions {
     /// As for [`open()`].
     pub fn open_device(&self, device: &DeviceSpec) -> Result<Capture, Error> {
         let device = device.with_flags(&self.device)?;
-        let capture = match device.kind {
-            kind if kind.names_a_group() => self.subscribe(&device)?,
-            _ => {
-                let mut one = self.start(&device, NonZeroU32::MIN, Balance::Everyone)?;
-                one.pop()
-                    .ok_or_else(|| Refused::new(Refusal::Failed, "the hub is ending"))?
-            }
+        let capture = if device.kind.names_a_group() {
+            self.subscribe(&device)?
+        } else {
+            let mut one = self.start(&device, NonZeroU32::MIN, Balance::Everyone)?;
+            one.pop()
+                .ok_or_else(|| Refused::new(Refusal::Failed, "the hub is ending"))?
         };
         Ok(match self.in_order {
             Some(window) => capture.in_order(window),
@@ -362,7 +361,7 @@ impl OpenOptions {
         self.confine()?;
         let request = SubscriptionRequest {
             filter: early.map_or_else(compile, Ok)?,
-            from_the_first: !needs_rules || device.kind == Kind::Pcap,
+            from_the_first: !needs_rules || device.kind.waits_for_rules,
             ..self.request(ONLY_GROUP, &device.options)
         };
         let waits = source.facts().policy == Policy::Block;
@@ -398,7 +397,7 @@ impl OpenOptions {
         let mut captures = Vec::with_capacity(subscriptions.len());
         for subscription in subscriptions {
             let mut subscription = subscription?;
-            if needs_rules && device.kind == Kind::Pcap {
+            if needs_rules && device.kind.waits_for_rules {
                 // The file waited for the rules, and may have written packets since.
                 let endpoints = subscription.endpoints.iter_mut();
                 endpoints.for_each(|endpoint| endpoint.wanted.from.fill(0));
@@ -414,9 +413,12 @@ impl OpenOptions {
     fn subscribe(&self, device: &DeviceSpec) -> Result<Capture, Error> {
         let own = device.options.socket.as_ref().map(PathBuf::from);
         let socket = self.socket.clone().or(own);
-        let socket = socket.unwrap_or_else(|| match device.kind {
-            Kind::Host => host_socket(&device.name),
-            _ => default_socket(),
+        let socket = socket.unwrap_or_else(|| {
+            if device.kind.is_of_host {
+                host_socket(&device.name)
+            } else {
+                default_socket()
+            }
         });
         let request = self.request(&device.name, &device.options);
         let compile = |link_type| -> Result<_, Error> {
@@ -462,10 +464,10 @@ pub fn compile(filter: &str, facts: &Facts) -> Result<Program, Error> {
 /// The netmask for `ip broadcast`: none for files and for interfaces without an IPv4 address, as
 /// tcpdump has it; all ones, with which libpcap refuses the filter, if the interface is not known here.
 fn netmask(facts: &Facts) -> Ipv4Addr {
-    let is = |kind: Kind| facts.device.starts_with(&format!("{kind}:"));
+    let kind = DeviceSpec::kind_of(&facts.device);
     match &facts.interface {
-        _ if is(Kind::Pcap) => Ipv4Addr::UNSPECIFIED,
-        Some(interface) if !is(Kind::Hub) => {
+        _ if kind.is_some_and(Kind::names_a_file) => Ipv4Addr::UNSPECIFIED,
+        Some(interface) if !kind.is_some_and(Kind::names_a_group) => {
             ringtap_net::interface::netmask(interface).unwrap_or(Ipv4Addr::UNSPECIFIED)
         }
         _ => Ipv4Addr::BROADCAST,

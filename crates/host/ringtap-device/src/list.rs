@@ -7,7 +7,11 @@
 
 use std::ops::Range;
 
-use super::{DeviceError, DeviceSpec, parse};
+use super::{
+    kind::Kind,
+    parse,
+    spec::{DeviceError, DeviceSpec},
+};
 
 /// The devices of a comma-separated list; at least one.
 ///
@@ -35,7 +39,7 @@ fn split(text: &str) -> Vec<Range<usize>> {
 
 /// Whether a device's text ends inside its choice of queues.
 fn chooses_queues(device: &str) -> bool {
-    let has_queues = parse::kind(device).is_none_or(|(kind, _)| kind.has_queues());
+    let has_queues = DeviceSpec::kind_of(device).is_none_or(Kind::names_an_interface);
     has_queues && device.contains('@') && !device.contains('?')
 }
 

@@ -1,18 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Options after the question mark: their names, sources and types.
-//!
-//! Invariants
-//! - [`KEYS`] is the only list: parsing, printing and merging with flags use it.
-
-use std::fmt;
-
-use ringtap_net::meant;
+//! Types of the options after the question mark.
 
 use super::{
-    DeviceError, DeviceSpec, Kind, Size, Speed,
-    keys::{KEYS, OptionKey},
-    parse::TextPlace,
+    rate::Speed,
     shaping::{ChunkOptions, SimAsked},
+    size::Size,
 };
 
 /// Hook at which the kernel runs the program for received packets.
@@ -105,127 +97,4 @@ pub struct Options {
     pub chunks: ChunkOptions,
     /// The simulated NIC.
     pub sim: SimAsked,
-}
-
-/// The options of a device of this kind.
-pub(super) fn parse(kind: Kind, place: TextPlace<'_>) -> Result<Options, DeviceError> {
-    let mut options = Options::default();
-    for part in place.split('&') {
-        let (name, value) = match part.str().split_once('=') {
-            Some((name, value)) => (name, Some(value)),
-            None => (part.str(), None),
-        };
-        let key = find(kind, name).map_err(|message| part.error(message))?;
-        if key.get(&options).is_some() {
-            return Err(part.error(format!("{name} is given twice")));
-        }
-        let outcome = match (key.value, value) {
-            ("", Some(_)) => Err(format!("{name} takes no value")),
-            ("", None) => key.set(&mut options, ""),
-            (expected, None) => Err(format!("{name} needs a value: {name}={expected}")),
-            (_, Some(value)) => key
-                .set(&mut options, value)
-                .map_err(|message| format!("{name}: {message}")),
-        };
-        outcome.map_err(|message| part.error(message))?;
-    }
-    Ok(options)
-}
-
-fn find(kind: Kind, name: &str) -> Result<&'static OptionKey, String> {
-    let known = || KEYS.iter().filter(|key| key.kinds.contains(&kind));
-    if let Some(key) = known().find(|key| key.name == name) {
-        return Ok(key);
-    }
-    let list: Vec<_> = known().map(written).collect();
-    let list = format!("options of {kind}: {}", list.join(", "));
-    Err(match KEYS.iter().find(|key| key.name == name) {
-        Some(key) => {
-            let why = why_not(kind, name);
-            format!("{name} is for {} only{why} ({list})", kinds(key))
-        }
-        None if name.is_empty() => format!("expected an option ({list})"),
-        None if name.contains('@') => "queues come before options: eth0@0?exclusive".to_owned(),
-        None => {
-            let meant = meant(name, known().map(|key| key.name));
-            format!("no option \"{name}\"{meant} ({list})")
-        }
-    })
-}
-
-/// The reason why xdp lacks an option that its users may expect.
-fn why_not(kind: Kind, name: &str) -> &'static str {
-    match (kind, name) {
-        (Kind::Xdp, "chunks" | "packets") => {
-            ": a chunk of xdp has as many packets as it has cells: chunk=SIZE and the largest \
-             packet determine that number; pool=SIZE determines the number of chunks"
-        }
-        _ => "",
-    }
-}
-
-fn written(key: &OptionKey) -> String {
-    match key.value {
-        "" => key.name.to_owned(),
-        value => format!("{}={value}", key.name),
-    }
-}
-
-fn kinds(key: &OptionKey) -> String {
-    let prefixes = key.kinds.iter().map(|kind| kind.prefix());
-    let prefixes: Vec<_> = prefixes.filter(|prefix| !prefix.is_empty()).collect();
-    prefixes.join(", ")
-}
-
-/// The device's options with those that flags add.
-pub(super) fn merge(device: &DeviceSpec, flags: &Options) -> Result<Options, DeviceError> {
-    let mut merged = device.options.clone();
-    for key in &KEYS {
-        let Some(by_flag) = key.get(flags) else {
-            continue;
-        };
-        let flag = match key.name {
-            "promisc" => "-p".to_owned(),
-            "stamps" => format!("-j {by_flag}"),
-            name => format!("--{name} {by_flag}").trim_end().to_owned(),
-        };
-        if !key.kinds.contains(&device.kind) {
-            return Err(DeviceError::Pointless {
-                device: device.to_string(),
-                flag,
-                kinds: kinds(key),
-            });
-        }
-        match key.get(&device.options) {
-            Some(own) if own != by_flag => {
-                return Err(DeviceError::Conflict {
-                    device: device.to_string(),
-                    option: format!("{}={own}", key.name),
-                    flag,
-                });
-            }
-            _ => key
-                .set(&mut merged, &by_flag)
-                .map_err(|message| DeviceError::BadFlag { flag, message })?,
-        }
-    }
-    Ok(merged)
-}
-
-impl fmt::Display for Options {
-    /// With the question mark before the first one; nothing if none is set.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut sign = '?';
-        for key in &KEYS {
-            let Some(value) = key.get(self) else {
-                continue;
-            };
-            match key.value {
-                "" => write!(f, "{sign}{}", key.name)?,
-                _ => write!(f, "{sign}{}={value}", key.name)?,
-            }
-            sign = '&';
-        }
-        Ok(())
-    }
 }

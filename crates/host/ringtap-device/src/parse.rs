@@ -1,25 +1,34 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The parser: `[KIND:]NAME[@QUEUES][?OPTION[&OPTION...]]`.
 
-use std::ops::Range;
+use std::{ops::Range, str::FromStr};
 
 use ringtap_net::meant;
 
-use super::{DeviceError, DeviceSpec, Kind, Options, Queues, Rate, escape, options};
+use super::{
+    escape,
+    keys::OptionKey,
+    kind::{Kind, NameOf},
+    kinds,
+    options::Options,
+    queues::Queues,
+    rate::Rate,
+    spec::{DeviceError, DeviceSpec},
+};
 
 /// Linux keeps 16 bytes for the name of an interface, the last one a NUL.
 const INTERFACE_NAME_BYTES: usize = 15;
 
 /// Position of a device in a text, for errors.
 #[derive(Clone, Copy)]
-pub(super) struct TextPlace<'a> {
+struct TextPlace<'a> {
     text: &'a str,
     start: usize,
     end: usize,
 }
 
 impl<'a> TextPlace<'a> {
-    pub(super) fn str(self) -> &'a str {
+    fn str(self) -> &'a str {
         &self.text[self.start..self.end]
     }
 
@@ -36,7 +45,7 @@ impl<'a> TextPlace<'a> {
     }
 
     /// The parts that `sign` separates; one empty part for an empty text.
-    pub(super) fn split(self, sign: char) -> impl Iterator<Item = Self> {
+    fn split(self, sign: char) -> impl Iterator<Item = Self> {
         let mut rest = Some(self);
         std::iter::from_fn(move || {
             let (part, after) = rest?.split_at(sign);
@@ -45,12 +54,20 @@ impl<'a> TextPlace<'a> {
         })
     }
 
-    pub(super) fn error(self, message: impl Into<String>) -> DeviceError {
+    fn error(self, message: impl Into<String>) -> DeviceError {
         DeviceError::Syntax {
             text: self.text.to_owned(),
             message: message.into(),
             place: self.start..self.end,
         }
+    }
+}
+
+impl FromStr for DeviceSpec {
+    type Err = DeviceError;
+
+    fn from_str(text: &str) -> Result<Self, DeviceError> {
+        device(text, 0..text.len())
     }
 }
 
@@ -63,7 +80,7 @@ pub(super) fn device(text: &str, place: Range<usize>) -> Result<DeviceSpec, Devi
     };
     let (target, options) = whole.split_at('?');
     let (kind, target) = split_kind(target)?;
-    let (name, queues) = if kind.has_queues() {
+    let (name, queues) = if kind.names_an_interface() {
         target.split_at('@')
     } else {
         (target, None)
@@ -77,35 +94,23 @@ pub(super) fn device(text: &str, place: Range<usize>) -> Result<DeviceSpec, Devi
         name: parse_name(kind, name)?,
         queues,
         options: match options {
-            Some(given) => options::parse(kind, given)?,
+            Some(given) => parse_options(kind, given)?,
             None => Options::default(),
         },
     })
 }
 
-/// The kind that a text begins with, and the offset of the name.
-pub(super) fn kind(text: &str) -> Option<(Kind, usize)> {
-    let (prefix, _) = text.split_once(':')?;
-    let kind = Kind::PREFIXED
-        .into_iter()
-        .find(|kind| kind.prefix() == prefix)?;
-    Some((kind, prefix.len() + 1))
-}
-
-fn split_kind(target: TextPlace<'_>) -> Result<(Kind, TextPlace<'_>), DeviceError> {
-    if let Some((kind, skip)) = kind(target.str()) {
-        let start = target.start + skip;
-        return Ok((kind, TextPlace { start, ..target }));
-    }
+fn split_kind(target: TextPlace<'_>) -> Result<(&'static Kind, TextPlace<'_>), DeviceError> {
     let (prefix, rest) = target.split_at(':');
-    match rest {
-        None => Ok((Kind::Auto, target)),
-        Some(_) => Err(unknown_kind(prefix)),
+    match (rest, DeviceSpec::kind_of(target.str())) {
+        (Some(rest), Some(kind)) => Ok((kind, rest)),
+        (None, _) => Ok((&kinds::AUTO, target)),
+        (Some(_), None) => Err(unknown_kind(prefix)),
     }
 }
 
 fn unknown_kind(prefix: TextPlace<'_>) -> DeviceError {
-    let known: Vec<_> = Kind::PREFIXED.iter().map(|kind| kind.prefix()).collect();
+    let known: Vec<_> = kinds::prefixed().map(|kind| kind.word).collect();
     let meant = meant(prefix.str(), known.iter().copied());
     let known = known.join(", ");
     prefix.error(format!(
@@ -114,27 +119,25 @@ fn unknown_kind(prefix: TextPlace<'_>) -> DeviceError {
     ))
 }
 
-fn parse_name(kind: Kind, place: TextPlace<'_>) -> Result<String, DeviceError> {
+fn parse_name(kind: &Kind, place: TextPlace<'_>) -> Result<String, DeviceError> {
     let Some(name) = escape::unescape(place.str()) else {
         return Err(place.error("the name is not UTF-8 once its %XX are replaced"));
     };
-    if let (true, Err(message)) = (kind.names_an_interface(), check_interface(&name)) {
-        return Err(place.error(message));
-    }
-    match kind {
-        Kind::Pcap if name.is_empty() => {
-            Err(place.error("expected the name of a file, or - for standard input"))
+    let checked = match kind.name_of {
+        NameOf::Interface => check_interface(&name),
+        NameOf::File if name.is_empty() => {
+            Err("expected the name of a file, or - for standard input".to_owned())
         }
-        Kind::Pcap if name.contains('\0') => Err(place.error("a file's name has no NUL byte")),
-        Kind::Hub | Kind::Host if name.is_empty() => {
-            Err(place.error("expected the name of a group"))
-        }
-        Kind::Sim => match name.parse::<Rate>() {
-            Ok(_) => Ok(name),
-            Err(error) => Err(place.error(format!("the simulated link: {error}"))),
+        NameOf::File if name.contains('\0') => Err("a file's name has no NUL byte".to_owned()),
+        NameOf::Group if name.is_empty() => Err("expected the name of a group".to_owned()),
+        NameOf::Link => match name.parse::<Rate>() {
+            Ok(_) => Ok(()),
+            Err(error) => Err(format!("the simulated link: {error}")),
         },
-        _ => Ok(name),
-    }
+        NameOf::File | NameOf::Group => Ok(()),
+    };
+    checked.map_err(|message| place.error(message))?;
+    Ok(name)
 }
 
 /// Checks the name of an interface by the rules of Linux.
@@ -198,4 +201,51 @@ fn parse_queue(place: TextPlace<'_>) -> Result<u16, DeviceError> {
             u16::MAX
         ))),
     }
+}
+
+/// The options of a device of this kind.
+fn parse_options(kind: &Kind, place: TextPlace<'_>) -> Result<Options, DeviceError> {
+    let mut options = Options::default();
+    for part in place.split('&') {
+        let (name, value) = match part.str().split_once('=') {
+            Some((name, value)) => (name, Some(value)),
+            None => (part.str(), None),
+        };
+        let key = find(kind, name).map_err(|message| part.error(message))?;
+        if key.get(&options).is_some() {
+            return Err(part.error(format!("{name} is given twice")));
+        }
+        let outcome = match (key.value, value) {
+            ("", Some(_)) => Err(format!("{name} takes no value")),
+            ("", None) => key.set(&mut options, ""),
+            (expected, None) => Err(format!("{name} needs a value: {name}={expected}")),
+            (_, Some(value)) => key
+                .set(&mut options, value)
+                .map_err(|message| format!("{name}: {message}")),
+        };
+        outcome.map_err(|message| part.error(message))?;
+    }
+    Ok(options)
+}
+
+fn find(kind: &Kind, name: &str) -> Result<&'static OptionKey, String> {
+    let mut known = kind.keys.iter().copied();
+    if let Some(key) = known.find(|key| key.name == name) {
+        return Ok(key);
+    }
+    let list: Vec<_> = kind.keys.iter().map(|key| key.written()).collect();
+    let list = format!("options of {kind}: {}", list.join(", "));
+    Err(match kinds::with_key(name) {
+        only if !only.is_empty() => {
+            let why = kind.lacks.iter().find(|(lacking, _)| *lacking == name);
+            let why = why.map_or_else(String::new, |(_, why)| format!(": {why}"));
+            format!("{name} is for {only} only{why} ({list})")
+        }
+        _ if name.is_empty() => format!("expected an option ({list})"),
+        _ if name.contains('@') => "queues come before options: eth0@0?exclusive".to_owned(),
+        _ => {
+            let meant = meant(name, kind.keys.iter().map(|key| key.name));
+            format!("no option \"{name}\"{meant} ({list})")
+        }
+    })
 }

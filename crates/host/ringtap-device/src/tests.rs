@@ -4,7 +4,6 @@
 use proptest::prelude::*;
 
 use super::*;
-use ringtap_packet::Sizes;
 
 fn parsed(text: &str) -> DeviceSpec {
     text.parse().unwrap()
@@ -67,7 +66,7 @@ fn every_kind_parses_and_prints_its_canonical_text() {
 #[test]
 fn parts_have_their_types() {
     let device = parsed("tap:eth0@1-3,5?exclusive&mode=native&pool=1GiB&snap=96");
-    assert_eq!((device.kind, device.name.as_str()), (Kind::Tap, "eth0"));
+    assert_eq!((device.kind, device.name.as_str()), (&kinds::TAP, "eth0"));
     assert!(device.queues.contains(5) && !device.queues.contains(4));
     assert_eq!(device.queues.highest(), Some(5));
     assert!(device.options.exclusive);
@@ -215,125 +214,84 @@ fn flags_that_mean_nothing_or_are_out_of_range_are_refused() {
 }
 
 #[test]
+fn the_page_on_devices_has_every_kind_and_every_option() {
+    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../docs/devices.md");
+    let page = std::fs::read_to_string(page).unwrap();
+    let kinds = kinds::KINDS.map(|kind| format!("| `{}` | {} |", kind.example, kind.meaning));
+    let keys = kinds::keys().into_iter().map(|key| {
+        let written = key.written().replace('|', "\\|");
+        let of = kinds::with_key(key.name);
+        format!("| `{written}` | {of} | {} | {} |", key.meaning, key.default)
+    });
+    for row in kinds.into_iter().chain(keys) {
+        assert!(
+            page.contains(&format!("\n{row}\n")),
+            "docs/devices.md lacks\n{row}"
+        );
+    }
+}
+
+#[test]
 fn a_file_by_its_path_needs_no_escaping() {
     let device = DeviceSpec::file("a,b?c@1%2C.pcap");
     assert_eq!(parsed(&device.to_string()), device);
 }
 
-fn any_options(kind: Kind) -> impl Strategy<Value = Options> {
-    let live = kind.names_an_interface();
-    let xdp = kind == Kind::Xdp;
-    let taps = matches!(kind, Kind::Auto | Kind::Tap);
-    let at_hub = kind.names_a_group();
-    let reads = !kind.names_a_group();
-    let directions = prop::sample::select(vec![Direction::In, Direction::Out, Direction::InOut]);
-    let modes = prop::sample::select(vec![Mode::Auto, Mode::Native, Mode::Generic, Mode::Tc]);
-    let clocks = prop::sample::select(vec![StampClock::Host, StampClock::Nic]);
-    let speeds = prop_oneof![
-        Just(Speed::TOP),
-        (0.001_f64..1e9).prop_map(|factor| Speed::Recorded { factor }),
-        (1_u64..1 << 40).prop_map(|rate| Speed::Rate(Rate::PacketsPerSecond(rate))),
-    ];
-    (
-        (any::<bool>(), prop::option::of(modes)),
-        (prop::option::of(directions), any::<Option<bool>>()),
-        (prop::option::of(1_u32..=262_144), any::<Option<u64>>()),
-        (prop::option::of(12_u32..=19), prop::option::of(speeds)),
-        (prop::option::of(".{1,20}"), any::<bool>()),
-        (
-            any::<Option<u32>>(),
-            any::<Option<u32>>(),
-            any::<Option<u32>>(),
-        ),
-        (prop::option::of(clocks), any::<bool>()),
-    )
-        .prop_map(
-            move |(tap, interface, sizes, rest, hub, wake, live_only)| Options {
-                exclusive: taps && tap.0,
-                mode: tap.1.filter(|_| taps || xdp),
-                zero_copy: interface.1.filter(|_| xdp),
-                busy_poll: xdp && tap.0,
-                direction: interface.0.filter(|_| live && !xdp),
-                promiscuous: interface.1.filter(|_| live),
-                snap_length: sizes.0.filter(|_| reads),
-                pool: sizes.1.map(Size).filter(|_| reads),
-                chunk: rest.0.map(|power| Size(1 << power)).filter(|_| reads),
-                speed: rest.1.filter(|_| kind == Kind::Pcap),
-                socket: hub.0.filter(|_| at_hub),
-                private: at_hub && hub.1,
-                watermark: wake.0.filter(|number| at_hub && *number > 0),
-                limit_ms: wake.1.filter(|number| at_hub && *number > 0),
-                distance_us: wake.2.filter(|number| at_hub && *number > 0),
-                stamps: live_only.0.filter(|_| live),
-                wait: (taps || kind == Kind::Packet) && live_only.1,
-                // Only the simulated NIC has them: `any_sim`.
-                chunks: ChunkOptions::default(),
-                sim: SimAsked::default(),
-            },
-        )
-}
-
-/// What may be asked of a simulated NIC.
-fn any_sim() -> impl Strategy<Value = (ChunkOptions, SimAsked)> {
-    let some = || prop::option::of(1_u32..=u32::MAX);
-    let sizes = prop_oneof![Just(Sizes::Imix), (0_u32..9999).prop_map(Sizes::Fixed)];
-    let skew = prop_oneof![
-        (1_u32..100).prop_map(Skew::Elephant),
-        prop::collection::vec(1_u32..1000, 1..9).prop_map(Skew::Weights),
-    ];
-    let clock = prop_oneof![Just(Clock::Real), Just(Clock::Virtual)];
-    (
-        (some(), some(), some(), some(), some()),
-        prop::option::of(1_u64..=u64::MAX),
-        prop::option::of(sizes),
-        prop::option::of(skew),
-        prop::option::of(clock),
-    )
-        .prop_map(|(a, burst, sizes, skew, clock)| {
-            let chunks = ChunkOptions {
-                per_lane: a.0,
-                packets: a.1,
-            };
-            let asked = SimAsked {
-                sizes,
-                skew,
-                clock,
-                flows: a.2,
-                queues: a.3,
-                ring: a.4,
-                burst,
-            };
-            (chunks, asked)
-        })
-}
-
-fn any_nic() -> impl Strategy<Value = DeviceSpec> {
-    let rates = prop::sample::select(vec!["max", "10Gbps", "1.488Mpps", "2.5 Gbit/s"]);
-    (rates, any_options(Kind::Sim), any_sim()).prop_map(|(rate, options, (chunks, sim))| {
-        DeviceSpec {
-            options: Options {
-                chunks,
-                sim,
-                ..options
-            },
-            ..DeviceSpec::new(Kind::Sim, rate)
+/// A text that an option accepts.
+fn any_value(key: &OptionKey) -> BoxedStrategy<String> {
+    let text = |number: u64| number.to_string();
+    match key.value {
+        "" => Just(String::new()).boxed(),
+        "PATH" => ".{1,20}".prop_map(|path| path.replace('%', "%25")).boxed(),
+        "SIZE" => (12_u32..=19)
+            .prop_map(|power| (1_u64 << power).to_string())
+            .boxed(),
+        "BYTES" => (1_u64..=262_144).prop_map(text).boxed(),
+        "BYTES|imix" => prop_oneof![Just("imix".to_owned()), (0_u64..9999).prop_map(text)].boxed(),
+        "top|FACTORx|RATEpps" => prop_oneof![
+            Just("top".to_owned()),
+            (0.001_f64..1e9).prop_map(|factor| format!("{factor}x")),
+            (1_u64..1 << 40).prop_map(|rate| format!("{rate}pps")),
+        ]
+        .boxed(),
+        "WEIGHT:WEIGHT...|elephant:PERCENT" => prop_oneof![
+            (1_u32..100).prop_map(|percent| format!("elephant:{percent}")),
+            prop::collection::vec(1_u32..1000, 1..9).prop_map(|all| Skew::Weights(all).to_string()),
+        ]
+        .boxed(),
+        words if words.starts_with(char::is_lowercase) => {
+            prop::sample::select(words.split('|').map(str::to_owned).collect::<Vec<_>>()).boxed()
         }
+        _number => (1_u64..=u32::MAX.into()).prop_map(text).boxed(),
+    }
+}
+
+/// Any options of one kind of source.
+fn any_options(kind: &'static Kind) -> impl Strategy<Value = Options> {
+    let values: Vec<_> = kind
+        .keys
+        .iter()
+        .map(|key| prop::option::of(any_value(key)))
+        .collect();
+    values.prop_map(|values| {
+        let mut options = Options::default();
+        for (key, value) in kind.keys.iter().zip(values) {
+            if let Some(value) = value {
+                key.set(&mut options, &value).unwrap();
+            }
+        }
+        options
     })
 }
 
 fn any_device() -> impl Strategy<Value = DeviceSpec> {
-    prop_oneof![1 => any_nic(), 7 => any_other_device()]
-}
-
-fn any_other_device() -> impl Strategy<Value = DeviceSpec> {
-    let mut kinds = Kind::PREFIXED.to_vec();
-    kinds.retain(|kind| *kind != Kind::Sim);
-    kinds.push(Kind::Auto);
-    prop::sample::select(kinds).prop_flat_map(|kind| {
-        let name = if kind.names_an_interface() {
-            "[a-z0-9.,?@%_-]{3,15}"
-        } else {
-            ".{1,40}"
+    prop::sample::select(kinds::KINDS.to_vec()).prop_flat_map(|kind| {
+        let name = match kind.name_of {
+            NameOf::Interface => "[a-z0-9.,?@%_-]{3,15}".boxed(),
+            NameOf::Link => prop::sample::select(vec!["max", "10Gbps", "1.488Mpps", "2.5 Gbit/s"])
+                .prop_map(str::to_owned)
+                .boxed(),
+            NameOf::File | NameOf::Group => ".{1,40}".boxed(),
         };
         let ranges = prop::collection::vec((any::<u16>(), any::<u16>()), 0..5);
         (name, ranges, any_options(kind))
@@ -341,7 +299,7 @@ fn any_other_device() -> impl Strategy<Value = DeviceSpec> {
             .prop_map(move |(name, ranges, options)| DeviceSpec {
                 kind,
                 name: if name == "..." { "x".into() } else { name },
-                queues: if kind.has_queues() {
+                queues: if kind.names_an_interface() {
                     Queues::chosen(ranges.into_iter().map(|(a, b)| a.min(b)..=a.max(b)))
                 } else {
                     Queues::All

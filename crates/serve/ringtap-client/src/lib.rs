@@ -37,17 +37,11 @@
 //!         Next::Empty => continue, // no packet came for a second
 //!         Next::Ended => break,
 //!     };
-//!     tally.begin(&batch);
-//!     let lane = tally.at(batch.lane());
-//!     for received in batch.packets() {
-//!         let received = received?;
-//!         lane.count(&received);
-//!         // The same chunk has packets for other readers.
-//!         if received.is_ours() {
-//!             let packet = received.packet;
-//!             println!("{} ns: {} bytes", packet.slot().time_ns, packet.data.len());
-//!         }
-//!     }
+//!     // The same chunk has packets for other readers, which are only counted.
+//!     tally.count_batch(&batch, |packet| {
+//!         println!("{} ns: {} bytes", packet.slot().time_ns, packet.data.len());
+//!         true
+//!     })?;
 //! }
 //! let counters = tally.total(&receiver.snapshot()?);
 //! println!("{}", counters.balance());
@@ -61,6 +55,7 @@
 mod classified;
 mod connection;
 mod control;
+mod copier;
 mod cursor;
 mod descriptor;
 mod distance;
@@ -76,6 +71,7 @@ mod waiter;
 pub use classified::{Batch, Packets, ReceivedPacket};
 pub use connection::{ConnectError, Connection, HOST_FOLDER, default_socket, host_socket};
 pub use control::{Control, ControlError};
+pub use copier::{Copier, CopyCounts, CopyPool};
 pub use cursor::{Cursor, CursorPacket, Deadline, Look, LookStep, OutsideWait};
 pub use merge::{ORDER_WINDOW, Order};
 pub use pending::AFTER_GAP;

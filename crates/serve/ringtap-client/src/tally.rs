@@ -13,8 +13,10 @@ use ringtap_ipc::subscription::Recipient;
 use ringtap_pool::counters::{Counters, Dropped};
 use ringtap_pool::ids::LaneId;
 use ringtap_pool::number::to_u64;
+use ringtap_pool::reader::Packet;
 
 use crate::classified::{Batch, ReceivedPacket};
+use crate::receive_error::ReceiveError;
 
 /// A reader's counts on one lane.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -41,6 +43,20 @@ struct Unreported {
     lost: u64,
     filtered: u64,
     other_members: u64,
+}
+
+impl Unreported {
+    fn outcome(&self) -> Counters {
+        Counters {
+            filtered: self.filtered,
+            other_members: self.other_members,
+            dropped: Dropped {
+                overrun: self.lost,
+                ..Dropped::default()
+            },
+            ..Counters::default()
+        }
+    }
 }
 
 /// A reader's counts on each lane, counted over all sources.
@@ -81,6 +97,21 @@ impl LaneTally {
         self.position = sequences.end;
     }
 
+    /// What the reader itself has counted; of `offered`, nothing.
+    fn own(&self) -> Counters {
+        Counters {
+            delivered: self.delivered,
+            filtered: self.filtered,
+            other_members: self.other_members,
+            bytes: self.bytes,
+            dropped: Dropped {
+                overrun: self.missed,
+                ..Dropped::default()
+            },
+            ..Counters::default()
+        }
+    }
+
     /// Packets that the hub did not deliver to this reader, after those that a gap reported.
     fn unreported(&self, counts: &LaneSnapshot) -> Unreported {
         let sequences = counts.missed_sequences.saturating_sub(self.left_out);
@@ -107,25 +138,14 @@ impl LaneTally {
     /// The counters of this lane; `ended`: its source writes no more packets.
     fn counters(&self, counts: &LaneSnapshot, ended: bool) -> Counters {
         let mut counters = Counters {
-            offered: counts.offered,
-            delivered: self.delivered,
-            filtered: self.filtered.saturating_add(counts.filtered),
-            other_members: self.other_members.saturating_add(counts.other_members),
-            bytes: self.bytes,
-            dropped: Dropped {
-                nic: 0,
-                kernel: counts.kernel,
-                pool_full: counts.pool_full,
-                overrun: self.missed,
-                ..Dropped::default()
-            },
+            delivered: 0,
+            bytes: 0,
+            ..counts.counters
         };
-        let rest = self.unreported(counts);
-        counters.dropped.overrun = counters.dropped.overrun.saturating_add(rest.lost);
-        counters.filtered = counters.filtered.saturating_add(rest.filtered);
-        counters.other_members = counters.other_members.saturating_add(rest.other_members);
+        counters += self.own();
+        counters += self.unreported(counts).outcome();
         // The packet being written, which the source has counted but not published.
-        let in_flight = !ended && counts.offered.checked_sub(1) == Some(settled(counts));
+        let in_flight = !ended && counts.counters.offered.checked_sub(1) == Some(settled(counts));
         let later = self.unread(counts).saturating_add(in_flight.into());
         counters.offered = counters.offered.saturating_sub(later);
         counters
@@ -138,21 +158,37 @@ fn settled(counts: &LaneSnapshot) -> u64 {
     let not_copied = counts
         .missed_packets
         .saturating_sub(counts.missed_sequences);
-    let others = [
-        counts.filtered,
-        counts.other_members,
-        counts.pool_full,
-        counts.kernel,
-        not_copied,
-    ];
-    let captured = counts.position.saturating_sub(counts.start);
-    others.into_iter().fold(captured, u64::saturating_add)
+    counts.counters.accounted().saturating_add(not_copied)
 }
 
 impl Tally {
     /// A tally of this many lanes, with all counts 0.
     pub fn new(lanes: u32) -> Self {
         Tally((0..lanes).map(|_| LaneTally::default()).collect())
+    }
+
+    /// Counts the packets missing before a batch, and then its packets. `each` gets those for this reader;
+    /// the count ends before the first one for which it returns `false`.
+    ///
+    /// # Errors
+    ///
+    /// [`ReceiveError::Corrupt`]; the packets before the damaged one are counted.
+    #[inline]
+    pub fn count_batch(
+        &mut self,
+        batch: &Batch,
+        mut each: impl FnMut(&Packet<'_>) -> bool,
+    ) -> Result<(), ReceiveError> {
+        self.begin(batch);
+        let lane = self.at(batch.lane());
+        for received in batch.packets() {
+            let received = received.map_err(|error| *error)?;
+            if received.is_ours() && !each(&received.packet) {
+                break;
+            }
+            lane.count(&received);
+        }
+        Ok(())
     }
 
     /// Counts the packets missing before a batch, and the whole batch if it is for other readers.
@@ -243,18 +279,19 @@ impl Tally {
         let tally = self.0.get(lane.index()).copied().unwrap_or_default();
         let rest = tally.unreported(counts);
         let lost = tally.missed.saturating_add(rest.lost);
+        let filtered = tally.filtered.saturating_add(rest.filtered);
+        let source = &counts.counters;
         LaneSnapshot {
             start: 0,
             position: copied,
-            // Packets that were not read yet were not offered to that reader yet.
-            offered: counts.offered.saturating_sub(tally.unread(counts)),
-            filtered: counts
-                .filtered
-                .saturating_add(tally.filtered)
-                .saturating_add(rest.filtered),
-            other_members: tally.other_members.saturating_add(rest.other_members),
-            pool_full: counts.pool_full,
-            kernel: counts.kernel,
+            counters: Counters {
+                // Packets that were not read yet were not offered to that reader yet.
+                offered: source.offered.saturating_sub(tally.unread(counts)),
+                delivered: copied,
+                filtered: source.filtered.saturating_add(filtered),
+                other_members: tally.other_members.saturating_add(rest.other_members),
+                ..*source
+            },
             missed_sequences: 0,
             missed_packets: lost.saturating_add(tally.delivered.saturating_sub(copied)),
             missed_other_members: 0,
@@ -266,24 +303,9 @@ impl Tally {
     pub fn alone(&self) -> Counters {
         let mut total = Counters::default();
         for lane in &self.0 {
-            let known = [
-                lane.delivered,
-                lane.filtered,
-                lane.other_members,
-                lane.missed,
-            ];
-            total += Counters {
-                offered: known.into_iter().fold(0, u64::saturating_add),
-                delivered: lane.delivered,
-                filtered: lane.filtered,
-                other_members: lane.other_members,
-                bytes: lane.bytes,
-                dropped: Dropped {
-                    overrun: lane.missed,
-                    ..Dropped::default()
-                },
-            };
+            total += lane.own();
         }
+        total.offered = total.accounted();
         total
     }
 
@@ -300,14 +322,9 @@ impl Tally {
     pub fn sources(&self, snapshot: &Snapshot) -> Vec<Counters> {
         let mut lanes = self.lanes(snapshot).into_iter();
         let source = |source: &SourceSnapshot| {
-            let (nic, kernel) = (source.nic, source.kernel);
             let mut total = Counters {
-                offered: nic.saturating_add(kernel),
-                dropped: Dropped {
-                    nic,
-                    kernel,
-                    ..Dropped::default()
-                },
+                offered: source.dropped.total(),
+                dropped: source.dropped,
                 ..Counters::default()
             };
             for (_, counters) in lanes.by_ref().take(source.lanes.len()) {
@@ -323,11 +340,30 @@ impl Tally {
 mod tests {
     use super::*;
 
+    fn source(
+        offered: u64,
+        delivered: u64,
+        filtered: u64,
+        pool_full: u64,
+        kernel: u64,
+    ) -> Counters {
+        Counters {
+            offered,
+            delivered,
+            filtered,
+            dropped: Dropped {
+                pool_full,
+                kernel,
+                ..Dropped::default()
+            },
+            ..Counters::default()
+        }
+    }
+
     fn snapshot(offered: u64, captured: u64, pool_full: u64, slow: u64, ended: bool) -> Snapshot {
         let lane = LaneSnapshot {
             position: captured,
-            offered,
-            pool_full,
+            counters: source(offered, captured, 0, pool_full, 0),
             missed_sequences: slow,
             missed_packets: slow,
             ..LaneSnapshot::default()
@@ -362,29 +398,28 @@ mod tests {
         let inner = LaneSnapshot {
             start: 100,
             position: 150,
-            offered: 54,
-            filtered: 1,
-            pool_full: 2,
-            kernel: 1,
+            counters: source(54, 50, 1, 2, 1),
             missed_sequences: 9,
             missed_packets: 9,
             ..LaneSnapshot::default()
         };
         let lane = tally.of_copies(LaneId(0), &inner, 20);
         assert_eq!((lane.start, lane.position), (0, 20));
-        assert_eq!(lane.offered, 52, "two packets are still to be looked at");
-        assert_eq!((lane.filtered, lane.other_members), (13, 5));
+        assert_eq!(
+            lane.counters.offered, 52,
+            "two packets are still to be looked at"
+        );
+        assert_eq!(
+            (lane.counters.filtered, lane.counters.other_members),
+            (13, 5)
+        );
         let missed = (lane.missed_sequences, lane.missed_packets);
         assert_eq!(
             missed,
             (0, 11),
             "lost at the relay: 1 reported, 8 not yet, 2 not copied"
         );
-        let settled = lane.position + lane.filtered + lane.other_members;
-        assert_eq!(
-            lane.offered,
-            settled + lane.missed_packets + lane.pool_full + lane.kernel
-        );
+        assert_eq!(lane.counters.offered, settled(&lane));
     }
 
     #[test]

@@ -90,10 +90,7 @@ fn packets_for_other_members_are_not_filtered() {
     let mut fixture = one_reader();
     masks.iter().for_each(|mask| fixture.write(*mask));
     let (batch, mut counted) = (fixture.batch(), Tally::new(1));
-    counted.begin(&batch);
-    for received in batch.packets() {
-        counted.at(LaneId(0)).count(&received.unwrap());
-    }
+    counted.count_batch(&batch, |_| true).unwrap();
     let mut pending = Pending::new(1);
     let mut taken = Tally::new(1);
     pending.load(batch, 0, &mut taken).unwrap();

@@ -11,12 +11,13 @@ use std::time::{Duration, Instant};
 
 use ringtap_ipc::time::now_ns;
 use ringtap_pool::congestion::Congestion;
+use ringtap_pool::counters::{Counters, Dropped};
 use ringtap_pool::distributor::{
     AddReaderError, Distributor, Policy, ReaderOptions, Returns, Scheduler,
 };
 use ringtap_pool::ids::{LaneId, ReaderId};
 use ringtap_pool::memory::Region;
-use ringtap_pool::source::{Counts, Facts, LaneCounts, Pause, Source, SourceError, Status};
+use ringtap_pool::source::{Counts, Facts, Pause, Source, SourceError, Status};
 use ringtap_pool::view::Pool;
 use ringtap_pool::wake::Signal;
 
@@ -81,13 +82,6 @@ pub(crate) struct Beginning {
     pub(crate) classified: Vec<u64>,
     /// A lane on which the reader's guarantee is less than a full one, with both.
     pub(crate) scarce: Option<[u32; 2]>,
-}
-
-impl Beginning {
-    /// Sequence of the subscription's first packet, per lane.
-    pub(crate) fn starts(&self) -> impl Iterator<Item = u64> {
-        self.counts.lanes.iter().map(|lane| lane.captured)
-    }
 }
 
 impl SourceCapture {
@@ -294,19 +288,19 @@ impl SourceCapture {
         from_the_first: bool,
     ) -> Result<(ReaderId, Beginning), AddReaderError> {
         let mut counts = self.source.counts();
-        let classified: Vec<_> = counts.lanes.iter().map(|lane| lane.captured).collect();
+        let classified: Vec<_> = counts.lanes.iter().map(|lane| lane.delivered).collect();
         for lane in &mut counts.lanes {
             if from_the_first {
-                *lane = LaneCounts::default();
+                *lane = Counters::default();
             } else {
                 // A packet that is being captured now belongs to the subscription.
-                lane.offered = lane.settled();
+                lane.offered = lane.accounted();
             }
         }
         if from_the_first {
-            (counts.nic, counts.kernel) = (0, 0);
+            counts.dropped = Dropped::default();
         }
-        let starts: Vec<_> = counts.lanes.iter().map(|lane| lane.captured).collect();
+        let starts: Vec<_> = counts.lanes.iter().map(|lane| lane.delivered).collect();
         let id = self.distributor.add_reader_at(options, control, &starts)?;
         let beginning = Beginning {
             counts,

@@ -165,7 +165,7 @@ impl Engine {
     pub(crate) fn positions(&mut self) -> Vec<Vec<u64>> {
         let position = |capture: &mut SourceCapture| {
             let lanes = capture.counts().lanes;
-            lanes.iter().map(|lane| lane.captured).collect()
+            lanes.iter().map(|lane| lane.delivered).collect()
         };
         self.captures.iter_mut().map(position).collect()
     }

@@ -61,7 +61,7 @@ impl HubControl {
         let is_whole = *view == StatusView::Whole;
         if !is_whole {
             departed.retain(|one| view.shows(&one.group));
-            let lost = departed.iter().map(|one| one.overrun);
+            let lost = departed.iter().map(|one| one.counters.dropped.overrun);
             departed_overrun = lost.fold(0, u64::saturating_add);
         }
         HubStatus {
@@ -140,17 +140,13 @@ impl HubControl {
 fn of_endpoint(before: &Counts, missed: &[Missing], source: &SourceFigures) -> SourceSnapshot {
     let now = &source.status;
     let lane = |(at, lane): (usize, &LaneStatus)| {
-        let now = lane.counts;
+        let now = lane.counters;
         let then = before.lanes.get(at).copied().unwrap_or_default();
         let missed = missed.get(at).copied().unwrap_or_default();
         LaneSnapshot {
-            start: then.captured,
-            position: now.captured,
-            offered: now.offered - then.offered,
-            filtered: now.filtered - then.filtered,
-            other_members: 0,
-            pool_full: now.pool_full - then.pool_full,
-            kernel: now.kernel - then.kernel,
+            start: then.delivered,
+            position: now.delivered,
+            counters: now.since(&then),
             missed_sequences: missed.sequences,
             missed_packets: missed.packets,
             missed_other_members: missed.other_members,
@@ -158,8 +154,7 @@ fn of_endpoint(before: &Counts, missed: &[Missing], source: &SourceFigures) -> S
     };
     SourceSnapshot {
         lanes: now.lanes.iter().enumerate().map(lane).collect(),
-        nic: now.nic.saturating_sub(before.nic),
-        kernel: now.kernel.saturating_sub(before.kernel),
+        dropped: now.dropped.since(before.dropped),
         ended: source.ended,
         failure: now.failure.clone(),
         is_removed: now.is_removed,

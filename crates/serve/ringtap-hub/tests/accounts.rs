@@ -85,11 +85,8 @@ impl TestReader {
             let Next::Batch(batch) = self.receiver.try_next().expect("the hub is there") else {
                 break;
             };
-            self.tally.begin(&batch);
-            for received in batch.packets() {
-                let received = received.expect("the pool is good");
-                self.tally.at(batch.lane()).count(&received);
-            }
+            let counted = self.tally.count_batch(&batch, |_| true);
+            counted.expect("the pool is good");
             self.receiver.publish_progress(&self.tally);
         }
     }
@@ -113,10 +110,10 @@ fn by_hub(status: &HubStatus, id: u64) -> (Numbers, u64) {
     let one = status.readers.iter().find(|one| one.reader == id);
     let one = one.expect("it has a subscription");
     let numbers = Numbers {
-        delivered: one.delivered,
-        filtered: one.filtered,
-        other_members: one.other_members,
-        overrun: one.overrun,
+        delivered: one.counters.delivered,
+        filtered: one.counters.filtered,
+        other_members: one.counters.other_members,
+        overrun: one.counters.dropped.overrun,
     };
     (numbers, one.unread)
 }
@@ -125,10 +122,10 @@ fn by_hub(status: &HubStatus, id: u64) -> (Numbers, u64) {
 fn of_departed(status: &HubStatus) -> (Numbers, u64) {
     let mut sum = (Numbers::default(), 0);
     for one in &status.departed {
-        sum.0.delivered += one.delivered;
-        sum.0.filtered += one.filtered;
-        sum.0.other_members += one.other_members;
-        sum.0.overrun += one.overrun;
+        sum.0.delivered += one.counters.delivered;
+        sum.0.filtered += one.counters.filtered;
+        sum.0.other_members += one.counters.other_members;
+        sum.0.overrun += one.counters.dropped.overrun;
         sum.1 += one.unread;
     }
     sum

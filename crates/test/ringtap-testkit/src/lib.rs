@@ -37,6 +37,7 @@ mod script;
 mod settle;
 mod talk;
 mod wire;
+mod with;
 
 pub use exit_folder::{folder_until_exit, stale_folders};
 pub use lanes::{LANE_PACKETS, LaneOrder, send_on};
@@ -52,3 +53,4 @@ pub use script::Script;
 pub use settle::{sending_cpu, settle, settle_everywhere, usable_cpus};
 pub use talk::LoCapture;
 pub use wire::{Ends, Wire};
+pub use with::with;

@@ -8,7 +8,7 @@ use ringtap_pool::distributor::{Distributor, ReaderOptions};
 use ringtap_pool::reader::{NextBatch, Reader};
 use ringtap_pool::source::Source;
 use ringtap_pool::wake::NoSignal;
-use ringtap_testkit::{Namespace, require_root, require_tool};
+use ringtap_testkit::{Namespace, require_root, require_tool, with};
 
 use super::*;
 use crate::tap::{Tap, TapOptions};
@@ -87,10 +87,9 @@ fn leaps<S: Source + Send>(name: &str, open: impl FnOnce() -> S + Send) {
 fn the_taps_time_stamps_follow_a_leap_second() {
     require_root!();
     require_tool!("ip", "python3");
-    let options = TapOptions {
-        pool_bytes: 8 << 20,
-        ..TapOptions::new("rx0")
-    };
+    let options = with(TapOptions::new("rx0"), |it| {
+        it.on.pool.bytes = Some(8 << 20)
+    });
     leaps("leap-tap", || Tap::attach(&options).unwrap());
 }
 
@@ -98,9 +97,8 @@ fn the_taps_time_stamps_follow_a_leap_second() {
 fn time_stamps_of_af_xdp_follow_a_leap_second() {
     require_root!();
     require_tool!("ip", "python3");
-    let options = XdpOptions {
-        pool_bytes: 8 << 20,
-        ..XdpOptions::new("rx0")
-    };
+    let options = with(XdpOptions::new("rx0"), |it| {
+        it.on.pool.bytes = Some(8 << 20)
+    });
     leaps("leap-xdp", || xdp::open(&options).unwrap());
 }

@@ -4,15 +4,14 @@
 use ringtap_pool::format::{Geometry, MAX_CHUNK_SIZE};
 use ringtap_pool::number::to_u32;
 
-use crate::shape::{PoolAsked, ShapeError};
-use ringtap_device::{ChunkOptions, DeviceSpec, Direction, StampClock};
+use crate::shape::ShapeError;
+use ringtap_device::{ChunkOptions, DeviceSpec, Direction};
 use ringtap_filter::Instruction;
 use ringtap_filter::LinkType;
 use ringtap_net::interface::Interface;
 use ringtap_net::rights::{Purpose, Rights};
 
-use crate::CaptureError;
-use crate::monitor::AtRemoval;
+use crate::{CaptureError, InterfaceOptions};
 
 /// Default pool size, in bytes.
 const POOL_BYTES: u64 = 64 << 20;
@@ -29,81 +28,27 @@ const HEADERS: u32 = 1024;
 /// Largest link header before an IP packet, in bytes.
 const LINK_HEADER: u32 = 64;
 
-/// Options of a packet socket.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct PacketOptions {
-    /// Name of the interface.
-    pub interface: String,
-    /// Captured directions; both by default.
-    pub direction: Direction,
-    /// Whether to receive packets for other hosts too.
-    pub promiscuous: bool,
-    /// Maximum number of bytes captured of a packet; unlimited by default.
-    pub snap_length: Option<u32>,
-    /// Pool size in bytes.
-    pub pool_bytes: Option<u64>,
-    /// Chunk size in bytes.
-    pub chunk_bytes: Option<u32>,
-    /// Chunks per lane and packets per chunk.
-    pub chunks: ChunkOptions,
-    /// Clock of the time stamps; those of the NIC are for received packets only.
-    pub stamps: StampClock,
-    /// What happens when the interface is removed.
-    pub at_removal: AtRemoval,
-    /// First notes of the source's facts: why a packet socket was chosen.
-    pub notes: Vec<String>,
+/// Captures both directions of an interface, with default sizes.
+#[must_use]
+pub fn options(interface: impl Into<String>) -> InterfaceOptions {
+    InterfaceOptions::new(interface, Direction::InOut)
 }
 
-impl PacketOptions {
-    /// Captures both directions of an interface.
-    #[must_use]
-    pub fn new(interface: impl Into<String>) -> Self {
-        Self {
-            interface: interface.into(),
-            direction: Direction::InOut,
-            promiscuous: true,
-            snap_length: None,
-            pool_bytes: None,
-            chunk_bytes: None,
-            chunks: ChunkOptions::default(),
-            stamps: StampClock::Host,
-            at_removal: AtRemoval::End,
-            notes: Vec::new(),
-        }
+/// The options in a device's text.
+///
+/// # Errors
+///
+/// - [`CaptureError::QueuesOfPacketSocket`]: a packet socket cannot choose receive queues.
+pub(super) fn from_device(device: &DeviceSpec) -> Result<InterfaceOptions, CaptureError> {
+    let queues = device.queues.to_string();
+    if !queues.is_empty() {
+        return Err(CaptureError::QueuesOfPacketSocket {
+            device: device.to_string(),
+            interface: device.name.clone(),
+            queues,
+        });
     }
-
-    /// The options in a device's text.
-    ///
-    /// # Errors
-    ///
-    /// - [`CaptureError::QueuesOfPacketSocket`]: a packet socket cannot choose receive queues.
-    pub fn from_device(device: &DeviceSpec) -> Result<Self, CaptureError> {
-        let queues = device.queues.to_string();
-        if !queues.is_empty() {
-            return Err(CaptureError::QueuesOfPacketSocket {
-                device: device.to_string(),
-                interface: device.name.clone(),
-                queues,
-            });
-        }
-        let asked = &device.options;
-        let chunk = asked.chunk.map(|size| to_u32(size.0));
-        let stamps = asked.stamps.unwrap_or_default();
-        Ok(Self {
-            direction: asked.direction.unwrap_or(match stamps {
-                StampClock::Host => Direction::InOut,
-                StampClock::Nic => Direction::In,
-            }),
-            stamps,
-            promiscuous: asked.promiscuous.unwrap_or(true),
-            snap_length: asked.snap_length,
-            pool_bytes: asked.pool.map(|size| size.0),
-            chunk_bytes: chunk,
-            chunks: asked.chunks,
-            at_removal: AtRemoval::of(asked),
-            ..Self::new(&device.name)
-        })
-    }
+    Ok(InterfaceOptions::from_device(device, || Direction::InOut))
 }
 
 /// Sizes of the kernel's ring.
@@ -153,7 +98,7 @@ pub(super) struct PacketPlan {
 
 impl PacketPlan {
     pub(super) fn new(
-        options: &PacketOptions,
+        options: &InterfaceOptions,
         interface: &Interface,
     ) -> Result<Self, CaptureError> {
         interface.require_up()?;
@@ -178,13 +123,9 @@ impl PacketPlan {
     }
 }
 
-fn geometry(options: &PacketOptions, largest: u32) -> Result<Geometry, CaptureError> {
-    if options.chunks != ChunkOptions::default() {
-        let asked = PoolAsked {
-            bytes: options.pool_bytes,
-            chunk_bytes: options.chunk_bytes,
-            chunks: options.chunks,
-        };
+fn geometry(options: &InterfaceOptions, largest: u32) -> Result<Geometry, CaptureError> {
+    let asked = &options.pool;
+    if asked.chunks != ChunkOptions::default() {
         let kept = options
             .snap_length
             .map_or(largest, |snap| snap.min(largest));
@@ -192,8 +133,8 @@ fn geometry(options: &PacketOptions, largest: u32) -> Result<Geometry, CaptureEr
     }
     let fitting = largest.saturating_add(HEADERS).next_power_of_two();
     let usual = CHUNK_BYTES.max(fitting).min(MAX_CHUNK_SIZE);
-    let chunk = options.chunk_bytes.unwrap_or(usual);
-    let pool = options.pool_bytes.unwrap_or(POOL_BYTES);
+    let chunk = asked.chunk_bytes.unwrap_or(usual);
+    let pool = asked.bytes.unwrap_or(POOL_BYTES);
     let chunks = pool / u64::from(chunk.max(1));
     // One more for the region header; a lane needs at least two.
     let chunks = to_u32(chunks).max(2);
@@ -254,10 +195,11 @@ fn instruction(code: u16, k: u32) -> Instruction {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::PoolAsked;
 
     #[test]
     fn a_block_and_a_chunk_hold_the_largest_merged_packet() {
-        let options = PacketOptions::new("eth0");
+        let options = options("eth0");
         for largest in [1_500, 65_535 + 64, 185_000] {
             let geometry = geometry(&options, largest).unwrap();
             let ring = RingLayout::new(largest);
@@ -270,7 +212,7 @@ mod tests {
     #[test]
     fn queues_are_refused_with_the_reason() {
         let device: DeviceSpec = "packet:eth0@1-3".parse().unwrap();
-        let error = PacketOptions::from_device(&device).unwrap_err().to_string();
+        let error = from_device(&device).unwrap_err().to_string();
         assert!(
             error.starts_with("packet:eth0@1-3: a packet socket"),
             "{error}"
@@ -282,22 +224,20 @@ mod tests {
     fn a_devices_options_are_taken_over() {
         let text = "packet:eth0?direction=in&promisc=off&snap=96&pool=8MiB&chunk=64KiB&packets=256";
         let device: DeviceSpec = text.parse().unwrap();
-        let expected = PacketOptions {
-            interface: "eth0".into(),
-            direction: Direction::In,
+        let expected = InterfaceOptions {
             promiscuous: false,
             snap_length: Some(96),
-            pool_bytes: Some(8 << 20),
-            chunk_bytes: Some(64 << 10),
-            chunks: ChunkOptions {
-                per_lane: None,
-                packets: Some(256),
+            pool: PoolAsked {
+                bytes: Some(8 << 20),
+                chunk_bytes: Some(64 << 10),
+                chunks: ChunkOptions {
+                    per_lane: None,
+                    packets: Some(256),
+                },
             },
-            stamps: StampClock::Host,
-            at_removal: AtRemoval::End,
-            notes: Vec::new(),
+            ..InterfaceOptions::new("eth0", Direction::In)
         };
-        assert_eq!(PacketOptions::from_device(&device).unwrap(), expected);
+        assert_eq!(from_device(&device).unwrap(), expected);
     }
 
     #[test]

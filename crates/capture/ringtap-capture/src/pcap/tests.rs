@@ -209,7 +209,7 @@ fn what_no_rule_wants_is_counted_and_not_captured() {
     to.write_all(&first).unwrap();
     let path = format!("/dev/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&from));
     let mut source = super::open(&PcapOptions::new(path)).unwrap();
-    while source.counts().lanes[0].captured < 100 {
+    while source.counts().lanes[0].delivered < 100 {
         std::thread::sleep(std::time::Duration::from_millis(1));
     }
     let mut rule = Rule::everything(2);
@@ -221,7 +221,7 @@ fn what_no_rule_wants_is_counted_and_not_captured() {
         std::thread::sleep(std::time::Duration::from_millis(1));
     }
     let lane = source.counts().lanes[0];
-    assert_eq!((lane.offered, lane.pool_full), (200, 0));
+    assert_eq!((lane.offered, lane.dropped.pool_full), (200, 0));
     // Half of the packets after the rules were set.
-    assert_eq!((lane.captured, lane.filtered), (150, 50), "{lane:?}");
+    assert_eq!((lane.delivered, lane.filtered), (150, 50), "{lane:?}");
 }

@@ -10,7 +10,7 @@ use std::io;
 use ringtap_pool::format::MIN_CHUNK_SIZE;
 
 use super::object::Loaded;
-use super::options::{Taking, TapOptions};
+use super::options::{DEFAULT_POOL_BYTES, Taking, TapOptions};
 use super::plan::TapPlan;
 use super::programs::{AttachedProgram, LinkSet, TapProgram};
 use crate::fallback::first_accepted;
@@ -19,7 +19,7 @@ use ringtap_bpf::BpfError;
 use ringtap_bpf::attach::{self, Binding, Variants};
 use ringtap_bpf::conflict::{self, Effect};
 use ringtap_bpf::link::Hook;
-use ringtap_device::{Direction, StampClock};
+use ringtap_device::{Direction, Queues, StampClock};
 use ringtap_net::interface::Interface;
 
 /// Limit for the chunks of a pool; no machine has the memory for more.
@@ -36,31 +36,32 @@ pub(super) struct AttachedTap {
 }
 
 /// Computes the sizes of the maps for `options` on this machine.
-pub(super) fn plan(options: &TapOptions, largest_frame: u32) -> Result<TapPlan, CaptureError> {
-    let name = &options.interface;
-    if let Some(queue) = options.queues.iter().find(|queue| **queue >= queues::MOST) {
-        return Err(CaptureError::Queue {
-            interface: name.clone(),
-            queue: *queue,
-        });
-    }
-    if options.pool_bytes / u64::from(options.chunk_size.max(MIN_CHUNK_SIZE)) > MAX_CHUNKS {
-        let (interface, pool_bytes) = (name.clone(), options.pool_bytes);
+pub(super) fn plan(options: &TapOptions, interface: &Interface) -> Result<TapPlan, CaptureError> {
+    let (name, asked) = (&interface.name, &options.on.pool);
+    let pool_bytes = asked.bytes.unwrap_or(DEFAULT_POOL_BYTES);
+    let least = asked.chunk_bytes.unwrap_or(0).max(MIN_CHUNK_SIZE);
+    if pool_bytes / u64::from(least) > MAX_CHUNKS {
+        let interface = name.clone();
         return Err(BpfError::NoMemory {
             interface,
             pool_bytes,
         }
         .into());
     }
+    let queues = match &options.on.queues {
+        Queues::All => Vec::new(),
+        chosen => queues::selected(chosen, interface)?,
+    };
     let possible = libbpf_rs::num_possible_cpus().map_err(io::Error::other);
     let possible = possible.and_then(|cpus| u32::try_from(cpus).map_err(io::Error::other));
     let possible = possible.map_err(CaptureError::system(name, "counting CPUs"))?;
     let lanes = online_cpus().unwrap_or(possible).min(possible);
-    let plan = TapPlan::new(options, largest_frame, lanes, possible);
-    plan.map_err(|reason| CaptureError::Sizes {
+    let plan = TapPlan::new(options, interface.largest_frame_bytes(), lanes, possible);
+    let plan = plan.map_err(|reason| CaptureError::Sizes {
         device: name.clone(),
         reason,
-    })
+    })?;
+    Ok(TapPlan { queues, ..plan })
 }
 
 /// Number of the highest online CPU, plus one.
@@ -76,7 +77,7 @@ pub(super) fn attach(
     interface: &Interface,
     plan: &TapPlan,
 ) -> Result<AttachedTap, CaptureError> {
-    let mut notes = options.notes.clone();
+    let mut notes = options.on.notes.clone();
     let direction = direction(options, interface, &mut notes);
     if !direction.arriving() {
         let loaded = Loaded::new(options, plan, interface.index, &[TapProgram::TcTx])?;
@@ -91,12 +92,12 @@ pub(super) fn attach(
             notes,
         });
     }
-    let binding = match options.stamps {
+    let binding = match options.on.stamps {
         StampClock::Nic => Binding::Required,
         StampClock::Host => Binding::ToInterface,
     };
     let variants = Variants::XdpAndTc;
-    let mut hooks = attach::hooks(options.mode, variants, binding, interface, &mut notes);
+    let mut hooks = attach::hooks(options.on.mode, variants, binding, interface, &mut notes);
     if options.forward.is_some() {
         // The kernel does not count the packets that generic XDP redirects.
         hooks.retain(|hook| *hook != Hook::Generic);
@@ -159,14 +160,14 @@ fn attach_at(
 
 /// A loopback interface receives all that it sends: capturing both directions would duplicate packets.
 fn direction(options: &TapOptions, interface: &Interface, notes: &mut Vec<String>) -> Direction {
-    if interface.is_loopback && options.direction == Direction::InOut {
+    if interface.is_loopback && options.on.direction == Direction::InOut {
         notes.push(format!(
             "{}: every sent packet arrives again: only received packets are captured",
             interface.name
         ));
         return Direction::In;
     }
-    options.direction
+    options.on.direction
 }
 
 /// Attaches one of the loaded programs.

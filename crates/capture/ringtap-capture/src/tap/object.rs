@@ -67,7 +67,7 @@ impl Loaded {
     ) -> Result<Self, CaptureError> {
         let names: Vec<_> = programs.iter().map(|program| program.name()).collect();
         let bound = (TapProgram::RxBound.name(), interface);
-        let name = &options.interface;
+        let name = &options.on.interface;
         let object = bpf::load(OBJECT, |open| {
             bpf::choose_programs(open, &names, Some(bound));
             bpf::set_constants(open, ".rodata.config", &plan.config(options).to_bytes())?;

@@ -13,7 +13,7 @@ use ringtap_pool::source;
 
 use super::forward::Checksums;
 use super::layout::TapConfig;
-use super::options::{DEFAULT_CHUNK_SIZE, Taking, TapOptions};
+use super::options::{DEFAULT_CHUNK_SIZE, DEFAULT_POOL_BYTES, Taking, TapOptions};
 
 const MAX_SEGMENT: u64 = 256 << 20;
 /// Bytes of a one-packet chunk besides the packet: header, slot and alignment.
@@ -30,6 +30,8 @@ pub(super) struct TapPlan {
     pub(super) lanes: u32,
     /// Number of lanes in the maps: all possible CPUs.
     pub(super) possible: u32,
+    /// The receive queues to capture; all if empty.
+    pub(super) queues: Vec<u16>,
 }
 
 impl TapPlan {
@@ -40,18 +42,17 @@ impl TapPlan {
         lanes: u32,
         possible: u32,
     ) -> Result<Self, GeometryError> {
-        let kept = match options.snap_length {
-            0 => largest_frame,
-            asked => asked.min(largest_frame),
+        let (snap_length, asked) = (options.on.snap_length, &options.on.pool);
+        let kept = snap_length.map_or(largest_frame, |snap| snap.min(largest_frame));
+        let chunk = match (asked.chunk_bytes, asked.chunks.packets) {
+            (None, None) => suitable_chunk(largest_frame),
+            (None, Some(packets)) => chunk_of(packets, kept),
+            (Some(chosen), _) => chosen,
         };
-        let chunk = match (options.chunk_size, options.chunks.packets) {
-            (0, None) => suitable_chunk(largest_frame),
-            (0, Some(packets)) => chunk_of(packets, kept),
-            (chosen, _) => chosen,
-        };
-        let exact = options.chunks.per_lane;
+        let exact = asked.chunks.per_lane;
         let exact = exact.map(|chunks| u64::from(chunks) * u64::from(lanes) + 1);
-        let asked = exact.map_or(options.pool_bytes, |chunks| chunks * u64::from(chunk));
+        let pool_bytes = asked.bytes.unwrap_or(DEFAULT_POOL_BYTES);
+        let asked = exact.map_or(pool_bytes, |chunks| chunks * u64::from(chunk));
         let segment = segment_size(asked.max(u64::from(chunk)));
         let total = asked.max(1).next_multiple_of(segment);
         let fitting = total.checked_div(u64::from(chunk)).unwrap_or(0);
@@ -60,22 +61,20 @@ impl TapPlan {
             chunk_size: chunk,
             chunk_count: to_u32(chunks),
             lane_count: lanes,
-            snap_length: options.snap_length,
+            snap_length: snap_length.unwrap_or(0),
             segment_size: segment,
             segment_stride: segment + u64::from(MAX_CHUNK_SIZE),
         }
         .checked()?;
         let most = geometry.max_payload();
-        geometry.snap_length = match options.snap_length {
-            0 => most,
-            asked => asked.min(most),
-        };
+        geometry.snap_length = snap_length.map_or(most, |snap| snap.min(most));
         let ring_entries = geometry.chunk_count.next_power_of_two();
         Ok(TapPlan {
             geometry,
             ring_entries,
             lanes,
             possible: possible.max(lanes),
+            queues: Vec::new(),
         })
     }
 
@@ -111,7 +110,7 @@ impl TapPlan {
     /// Settings of the programs.
     pub(super) fn config(&self, options: &TapOptions) -> TapConfig {
         let mut queues = [0_u64; 4];
-        for queue in &options.queues {
+        for queue in &self.queues {
             if let Some(word) = queues.get_mut(usize::from(queue / 64)) {
                 *word |= 1 << (queue % 64);
             }
@@ -120,15 +119,15 @@ impl TapPlan {
         TapConfig {
             segment_mask: self.geometry.segment_size - 1,
             queues,
-            all_queues: u32::from(options.queues.is_empty()),
+            all_queues: u32::from(self.queues.is_empty()),
             exclusive: u32::from(options.taking == Taking::Exclusive),
             snap_length: self.geometry.snap_length,
             chunk_size: self.geometry.chunk_size,
             chunk_shift: self.geometry.chunk_size.ilog2(),
             segment_shift: per_segment.ilog2(),
             chunk_count: self.geometry.chunk_count,
-            chunk_packets: options.chunks.packets.unwrap_or(0),
-            nic_time: u32::from(options.stamps == StampClock::Nic),
+            chunk_packets: options.on.pool.chunks.packets.unwrap_or(0),
+            nic_time: u32::from(options.on.stamps == StampClock::Nic),
             ring_shift: self.ring_entries.ilog2(),
             forward_to: options.forward.as_ref().map_or(0, |to| to.interface),
             largest_frame: options.forward.as_ref().map_or(0, |to| to.largest_frame),
@@ -178,12 +177,12 @@ fn segment_size(pool_bytes: u64) -> u64 {
 mod tests {
     use super::*;
     use ringtap_device::ChunkOptions;
+    use ringtap_testkit::with;
 
     fn plan(pool_bytes: u64) -> TapPlan {
-        let options = TapOptions {
-            pool_bytes,
-            ..TapOptions::new("x")
-        };
+        let options = with(TapOptions::new("x"), |it| {
+            it.on.pool.bytes = Some(pool_bytes)
+        });
         TapPlan::new(&options, 1522, 2, 4).unwrap()
     }
 
@@ -231,18 +230,14 @@ mod tests {
             per_lane: Some(100),
             packets: Some(256),
         };
-        let options = TapOptions {
-            chunks,
-            snap_length: 96,
-            ..TapOptions::new("x")
-        };
+        let options = with(TapOptions::new("x"), |it| {
+            it.on.pool.chunks = chunks;
+            it.on.snap_length = Some(96);
+        });
         let plan = TapPlan::new(&options, 1522, 2, 4).unwrap();
         assert_eq!((plan.share(), plan.geometry.chunk_size), (100, 65_536));
         assert_eq!(plan.config(&options).chunk_packets, 256);
-        let whole = TapOptions {
-            snap_length: 0,
-            ..options
-        };
+        let whole = with(options, |it| it.on.snap_length = None);
         assert!(
             TapPlan::new(&whole, 9_014, 2, 4).is_err(),
             "256 of them do not fit"
@@ -251,10 +246,7 @@ mod tests {
 
     #[test]
     fn a_pool_without_two_chunks_a_lane_is_refused() {
-        let options = TapOptions {
-            pool_bytes: 4 << 16,
-            ..TapOptions::new("x")
-        };
+        let options = with(TapOptions::new("x"), |it| it.on.pool.bytes = Some(4 << 16));
         assert!(matches!(
             TapPlan::new(&options, 1522, 2, 2),
             Err(GeometryError::ChunkCount { .. })

@@ -8,15 +8,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
 use std::time::Duration;
 
+use ringtap_device::DeviceSpec;
 use ringtap_filter::{Place, Rules};
 use ringtap_ipc::time::now_ns;
+use ringtap_pool::counters::{Counters, Dropped};
 use ringtap_pool::distributor::{LaneEnds, Policy};
 use ringtap_pool::ids::LaneId;
 use ringtap_pool::memory::Words;
 use ringtap_pool::queue::{Consumer, Parts, Producer};
 use ringtap_pool::source::{
-    Counts, Facts, LaneCounts, LossUpdate, Pause, RuleLoader, Source, SourceError, Status,
-    Unclassified,
+    Counts, Facts, LossUpdate, Pause, RuleLoader, Source, SourceError, Status, Unclassified,
 };
 use ringtap_pool::view::Pool;
 use ringtap_pool::wake::WakeWord;
@@ -34,6 +35,7 @@ use crate::CaptureError;
 use crate::monitor::{InterfaceMonitor, Repairs};
 use crate::nic::SharedLosses;
 use crate::nic_stamps;
+use crate::pcap::FileStart;
 use crate::source::any_of;
 use ringtap_bpf::map::Mapping;
 use ringtap_bpf::{self as bpf, link};
@@ -55,7 +57,7 @@ impl Tap {
     ///
     /// Every [`CaptureError`]; nothing is attached then.
     pub fn attach(options: &TapOptions) -> Result<Self, CaptureError> {
-        let interface = Interface::find(&options.interface)?;
+        let interface = Interface::find(&options.on.interface)?;
         interface.require_up()?;
         if !interface.link_type.is_ethernet() {
             return Err(CaptureError::NotEthernet {
@@ -65,7 +67,7 @@ impl Tap {
             });
         }
         let missed = UnseenPackets::new(SharedLosses::of(&interface)?);
-        let plan = plan(options, interface.largest_frame_bytes())?;
+        let plan = plan(options, &interface)?;
         let attached = attach(options, &interface, &plan)?;
         Tap::assemble(options, &interface, &plan, attached, missed)
     }
@@ -89,7 +91,7 @@ impl Tap {
         let rules = TapRules::new(interface, &loaded, &links, &lanes, forward).map_err(system)?;
         // The loopback and outgoing captures do not need promiscuous mode.
         let is_promiscuous =
-            options.promiscuous && options.direction.arriving() && !interface.is_loopback;
+            options.on.promiscuous && options.on.direction.arriving() && !interface.is_loopback;
         let promiscuous = is_promiscuous.then(|| Promiscuous::enable(interface.index));
         let mut attachment = TapAttachment {
             links: links.clone(),
@@ -101,10 +103,11 @@ impl Tap {
             reading: None,
             repairs: Repairs::default(),
         };
-        if options.queues.is_empty() {
+        if plan.queues.is_empty() {
             attachment.begin();
         }
-        let monitor = InterfaceMonitor::start(interface, options.at_removal, Box::new(attachment))?;
+        let monitor =
+            InterfaceMonitor::start(interface, options.on.at_removal, Box::new(attachment))?;
         let wakeups = [loaded.wakeups.as_fd(), monitor.as_fd()];
         Ok(Tap {
             events: any_of(wakeups).map_err(system)?,
@@ -137,6 +140,19 @@ impl Tap {
     }
 }
 
+/// Opens a device of this kind.
+pub(crate) fn open_device(
+    device: &DeviceSpec,
+    _start: FileStart,
+    _notes: Vec<String>,
+) -> Result<Box<dyn Source>, CaptureError> {
+    let interface = Interface::find(&device.name)?;
+    interface.require_up()?;
+    let options = TapOptions::from_device(device, &interface);
+    nic_stamps::enable(device)?;
+    Ok(Box::new(Tap::attach(&options)?))
+}
+
 impl Source for Tap {
     fn facts(&self) -> &Facts {
         &self.facts
@@ -161,8 +177,10 @@ impl Source for Tap {
     fn counts(&mut self) -> Counts {
         Counts {
             lanes: self.lanes.iter().map(lane_counts).collect(),
-            nic: self.missed.nic.known(),
-            kernel: self.missed.unseen(),
+            dropped: Dropped {
+                kernel: self.missed.unseen(),
+                ..self.missed.nic.dropped()
+            },
         }
     }
 
@@ -271,8 +289,8 @@ impl Drop for Tap {
 
 fn facts(options: &TapOptions, plan: &TapPlan, attached: &AttachedTap) -> Facts {
     Facts {
-        device: format!("tap:{}", options.interface),
-        interface: Some(options.interface.clone()),
+        device: format!("tap:{}", options.on.interface),
+        interface: Some(options.on.interface.clone()),
         link_type: LINKTYPE_ETHERNET,
         snap_length: plan.geometry.snap_length,
         policy: Policy::DropNewest,
@@ -281,12 +299,12 @@ fn facts(options: &TapOptions, plan: &TapPlan, attached: &AttachedTap) -> Facts 
             "the packets that the program saw ({}) and the interface's missed packets",
             attached.hook
         ),
-        sent_from: options.direction.leaving().then(|| {
+        sent_from: options.on.direction.leaving().then(|| {
             "sent packets are captured before queueing and segmentation: some may be sent later, in \
              several packets, or not at all"
                 .to_owned()
         }),
-        time_from: nic_stamps::time_from(options.stamps),
+        time_from: nic_stamps::time_from(options.on.stamps),
     }
 }
 
@@ -326,10 +344,10 @@ fn ends(loaded: &Loaded, plan: &TapPlan, lane: u32) -> io::Result<LaneEnds> {
 }
 
 /// Reads a consistent set of a lane's counters; gives up consistency on a very busy CPU.
-pub(super) fn lane_counts(lane: &LaneWords) -> LaneCounts {
+pub(super) fn lane_counts(lane: &LaneWords) -> Counters {
     let mut counts = look(lane);
     for _ in 0..MAX_LOOKS {
-        if counts.offered == counts.settled() {
+        if counts.offered == counts.accounted() {
             break;
         }
         counts = look(lane);
@@ -337,7 +355,7 @@ pub(super) fn lane_counts(lane: &LaneWords) -> LaneCounts {
     counts
 }
 
-fn look(lane: &LaneWords) -> LaneCounts {
+fn look(lane: &LaneWords) -> Counters {
     // Later counters first, so that `offered` is never behind the others.
     let captured = lane.sequence.load(Acquire);
     let pool_full = lane.pool_full.load(Acquire);
@@ -346,13 +364,17 @@ fn look(lane: &LaneWords) -> LaneCounts {
     let other_queue = lane.other_queue.load(Acquire);
     let nested = lane.nested.load(Acquire);
     let offered = lane.offered.load(Acquire);
-    LaneCounts {
+    Counters {
         offered: (offered + nested).saturating_sub(other_queue),
-        captured,
+        delivered: captured,
         bytes: lane.bytes.load(Acquire),
         filtered,
-        pool_full,
-        kernel: failed + nested,
+        dropped: Dropped {
+            pool_full,
+            kernel: failed + nested,
+            ..Dropped::default()
+        },
+        ..Counters::default()
     }
 }
 
@@ -407,7 +429,7 @@ mod tests {
                     let counts = look(&lane);
                     looks += u32::from(counts.offered != last);
                     last = counts.offered;
-                    found = found.or((counts.offered < counts.settled()).then_some(counts));
+                    found = found.or((counts.offered < counts.accounted()).then_some(counts));
                 }
                 is_over.store(true, Release);
                 found
@@ -426,6 +448,6 @@ mod tests {
             packets
         });
         let counts = lane_counts(&lane);
-        assert_eq!((counts.offered, counts.settled()), (all, all));
+        assert_eq!((counts.offered, counts.accounted()), (all, all));
     }
 }

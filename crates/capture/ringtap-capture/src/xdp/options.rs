@@ -8,8 +8,8 @@ use ringtap_pool::format::{Geometry, MAX_CHUNK_SIZE};
 use ringtap_pool::number::to_u32;
 use ringtap_pool::writer::{Cell, CellLayout};
 
-use crate::CaptureError;
-use ringtap_device::{DeviceSpec, Mode, Queues, StampClock};
+use crate::{CaptureError, InterfaceOptions};
+use ringtap_device::{DeviceSpec, Direction};
 use ringtap_net::interface::Interface;
 
 /// Default pool size, in bytes.
@@ -25,26 +25,12 @@ const CELLS: [u32; 2] = [2048, 4096];
 /// Options of an AF_XDP source.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct XdpOptions {
-    /// Name of the network interface.
-    pub interface: String,
-    /// Receive queues to capture.
-    pub queues: Queues,
-    /// Where the kernel runs the program.
-    pub mode: Mode,
+    /// The interface and what of it to capture.
+    pub on: InterfaceOptions,
     /// Whether to try zero-copy.
     pub zero_copy: bool,
     /// Whether the capturing thread polls the driver continuously.
     pub busy_poll: bool,
-    /// Clock of the time stamps.
-    pub stamps: StampClock,
-    /// Whether to receive packets for other hosts too.
-    pub promiscuous: bool,
-    /// Maximum number of bytes captured of a packet; 0 for as many as a chunk holds.
-    pub snap_length: u32,
-    /// Memory for chunks, in bytes.
-    pub pool_bytes: u64,
-    /// Chunk size in bytes; 0 for a size that suits the interface.
-    pub chunk_size: u32,
 }
 
 impl XdpOptions {
@@ -52,35 +38,19 @@ impl XdpOptions {
     #[must_use]
     pub fn new(interface: impl Into<String>) -> Self {
         XdpOptions {
-            interface: interface.into(),
-            queues: Queues::All,
-            mode: Mode::Auto,
+            on: InterfaceOptions::new(interface, Direction::In),
             zero_copy: true,
             busy_poll: false,
-            stamps: StampClock::Host,
-            promiscuous: true,
-            snap_length: 0,
-            pool_bytes: DEFAULT_POOL_BYTES,
-            chunk_size: 0,
         }
     }
 
     /// The options in a device's text.
     #[must_use]
     pub fn from_device(device: &DeviceSpec) -> Self {
-        let asked = &device.options;
-        let usual = Self::new(&device.name);
         XdpOptions {
-            queues: device.queues.clone(),
-            mode: asked.mode.unwrap_or(usual.mode),
-            zero_copy: asked.zero_copy.unwrap_or(usual.zero_copy),
-            busy_poll: asked.busy_poll,
-            stamps: asked.stamps.unwrap_or_default(),
-            promiscuous: asked.promiscuous.unwrap_or(usual.promiscuous),
-            snap_length: asked.snap_length.unwrap_or(usual.snap_length),
-            pool_bytes: asked.pool.map_or(usual.pool_bytes, |size| size.0),
-            chunk_size: asked.chunk.map_or(0, |size| to_u32(size.0)),
-            ..usual
+            on: InterfaceOptions::from_device(device, || Direction::In),
+            zero_copy: device.options.zero_copy.unwrap_or(true),
+            busy_poll: device.options.busy_poll,
         }
     }
 }
@@ -113,10 +83,8 @@ impl XdpPlan {
         lanes: u32,
     ) -> Result<Self, CaptureError> {
         let (cell, needs_several) = cell_for(interface.largest_frame_bytes());
-        let chunk = match options.chunk_size {
-            0 => MAX_CHUNK_SIZE,
-            asked => asked,
-        };
+        let (snap_length, asked) = (options.on.snap_length, &options.on.pool);
+        let chunk = asked.chunk_bytes.unwrap_or(MAX_CHUNK_SIZE);
         let layout = |cell: Cell| {
             layout(chunk, cell, needs_several).ok_or_else(|| CaptureError::Cells {
                 interface: interface.name.clone(),
@@ -128,8 +96,8 @@ impl XdpPlan {
         let staggered = layout(Cell::staggered(cell))?;
         // With the chunk of the header: a power of two stays one, as the memory of a guest's device must be.
         let least = 2 * u64::from(lanes) + 1;
-        let chunks = (options.pool_bytes / u64::from(chunk)).max(least);
-        let geometry = Geometry::contiguous(chunk, to_u32(chunks), lanes, options.snap_length);
+        let chunks = (asked.bytes.unwrap_or(DEFAULT_POOL_BYTES) / u64::from(chunk)).max(least);
+        let geometry = Geometry::contiguous(chunk, to_u32(chunks), lanes, snap_length.unwrap_or(0));
         let mut geometry = geometry.map_err(|reason| CaptureError::Sizes {
             device: interface.name.clone(),
             reason,
@@ -139,10 +107,7 @@ impl XdpPlan {
         } else {
             cell - HEADROOM
         };
-        geometry.snap_length = match options.snap_length {
-            0 => most,
-            asked => asked.min(most),
-        };
+        geometry.snap_length = snap_length.map_or(most, |snap| snap.min(most));
         Ok(XdpPlan {
             geometry,
             aligned,

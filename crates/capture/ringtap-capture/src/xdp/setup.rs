@@ -64,21 +64,27 @@ impl XdpSetup {
     pub(super) fn new(options: &XdpOptions, interface: &Interface) -> Result<Self, CaptureError> {
         let name = || interface.name.clone();
         attach::require_rights(&interface.name, Purpose::Xdp)?;
-        if options.mode == Mode::Tc {
+        if options.on.mode == Mode::Tc {
             return Err(CaptureError::NoTc { interface: name() });
         }
-        let queues = queues::selected(&options.queues, interface)?;
+        let queues = queues::selected(&options.on.queues, interface)?;
         let plan = XdpPlan::new(options, interface, to_u32(queues.len()))?;
         conflict::refuse_another_ringtap(interface, Effect::Takes, &[])?;
         conflict::wait_for_another(interface, |_| true)?;
         let mut notes = Vec::new();
-        let binding = match options.stamps {
+        let binding = match options.on.stamps {
             StampClock::Host => Binding::ToInterface,
             StampClock::Nic => Binding::Required,
         };
-        let hooks = attach::hooks(options.mode, Variants::Xdp, binding, interface, &mut notes);
+        let hooks = attach::hooks(
+            options.on.mode,
+            Variants::Xdp,
+            binding,
+            interface,
+            &mut notes,
+        );
         first_accepted(&hooks, &mut notes, |hook, notes| {
-            let program = QueueProgram::load(hook, interface, options.stamps)?;
+            let program = QueueProgram::load(hook, interface, options.on.stamps)?;
             let setup = XdpSetup::behind(program, options, interface, &plan, &queues, notes)?;
             // Last: every packet that the program sees finds its socket ready.
             setup.program.attach(interface)?;
@@ -198,7 +204,7 @@ fn sockets(
                 interface.name
             )),
         }
-    } else if options.mode == Mode::Auto && options.zero_copy {
+    } else if options.on.mode == Mode::Auto && options.zero_copy {
         notes.push(format!(
             "{}: no zero-copy without native XDP: the kernel copies each packet once, into the pool",
             interface.name

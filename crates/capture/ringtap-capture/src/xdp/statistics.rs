@@ -10,8 +10,8 @@ use std::sync::atomic::{AtomicBool, Ordering::Acquire, Ordering::Release};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ringtap_ipc::event::Event;
+use ringtap_pool::counters::{Counters, Dropped};
 use ringtap_pool::memory::Words;
-use ringtap_pool::source::LaneCounts;
 
 use super::layout::QueueWords;
 use super::socket::XskSocket;
@@ -48,7 +48,7 @@ struct LaneState {
     /// Whether no chunk is free; the socket's losses then count as `pool_full`.
     is_starved: bool,
     /// The counters returned last.
-    told: LaneCounts,
+    told: Counters,
     is_closed: bool,
 }
 
@@ -113,7 +113,7 @@ impl LaneStatistics {
     }
 
     /// A consistent snapshot of the lane's counters.
-    pub fn counts(&self) -> LaneCounts {
+    pub fn counts(&self) -> Counters {
         let mut state = self.state();
         if state.is_closed {
             return state.told;
@@ -185,7 +185,7 @@ impl LaneState {
 
     /// The program's current counters if every counted packet is accounted for, else those of the last
     /// packet. No counter ever decreases.
-    fn balance(&mut self, program: &ProgramCounts) -> LaneCounts {
+    fn balance(&mut self, program: &ProgramCounts) -> Counters {
         let Settled {
             filtered_here,
             captured,
@@ -196,13 +196,17 @@ impl LaneState {
         let kernel = program.failed + self.lost.kernel;
         let missed = program.paused + self.lost.pool_full;
         if self.settles(program) {
-            self.told = LaneCounts {
+            self.told = Counters {
                 offered: program.offered,
-                captured,
+                delivered: captured,
                 bytes,
                 filtered: program.filtered + filtered_here,
-                pool_full: pool_full + missed,
-                kernel,
+                dropped: Dropped {
+                    pool_full: pool_full + missed,
+                    kernel,
+                    ..Dropped::default()
+                },
+                ..Counters::default()
             };
             return self.told;
         }
@@ -210,7 +214,8 @@ impl LaneState {
         // the program saw and the thread does not have are lost.
         let before = self.told;
         let filtered = self.settled.filtered + filtered_here;
-        let least = captured + filtered + before.kernel + before.pool_full.max(pool_full);
+        let least =
+            captured + filtered + before.dropped.kernel + before.dropped.pool_full.max(pool_full);
         let Some(mut rest) = self.settled.offered.checked_sub(least) else {
             return before;
         };
@@ -219,13 +224,17 @@ impl LaneState {
             rest -= part;
             told + part
         };
-        let now = LaneCounts {
+        let now = Counters {
             offered: self.settled.offered,
-            captured,
+            delivered: captured,
             bytes,
             filtered,
-            pool_full: more(before.pool_full.max(pool_full), pool_full + missed),
-            kernel: more(before.kernel, kernel),
+            dropped: Dropped {
+                pool_full: more(before.dropped.pool_full.max(pool_full), pool_full + missed),
+                kernel: more(before.dropped.kernel, kernel),
+                ..Dropped::default()
+            },
+            ..Counters::default()
         };
         if now.offered >= before.offered && now.filtered >= before.filtered {
             self.told = now;
@@ -269,8 +278,11 @@ mod tests {
     #[test]
     fn what_the_program_counted_is_told_when_all_of_it_is_settled() {
         let counts = state().balance(&program(130, 20, 15, 5));
-        assert_eq!((counts.offered, counts.settled()), (130, 130));
-        assert_eq!((counts.pool_full, counts.kernel), (1 + 8 + 15, 6 + 5));
+        assert_eq!((counts.offered, counts.accounted()), (130, 130));
+        assert_eq!(
+            (counts.dropped.pool_full, counts.dropped.kernel),
+            (1 + 8 + 15, 6 + 5)
+        );
     }
 
     #[test]
@@ -308,7 +320,7 @@ mod tests {
     #[test]
     fn packets_on_their_way_are_left_out() {
         let counts = state().balance(&program(1000, 30, 0, 0));
-        assert_eq!((counts.offered, counts.settled()), (100, 100));
+        assert_eq!((counts.offered, counts.accounted()), (100, 100));
         assert_eq!(counts.filtered, 15);
     }
 
@@ -322,8 +334,11 @@ mod tests {
         state.settled.filtered = 40;
         state.settled.captured += 1;
         let counts = state.balance(&program(160, 45, 15, 5));
-        assert_eq!((counts.offered, counts.settled()), (151, 151));
-        assert!(counts.pool_full >= first.pool_full && counts.kernel >= first.kernel);
+        assert_eq!((counts.offered, counts.accounted()), (151, 151));
+        assert!(
+            counts.dropped.pool_full >= first.dropped.pool_full
+                && counts.dropped.kernel >= first.dropped.kernel
+        );
     }
 
     #[test]
@@ -331,6 +346,6 @@ mod tests {
         let mut state = state();
         state.lost = Lost::default();
         let counts = state.balance(&program(1000, 10, 0, 0));
-        assert_ne!(counts.offered, counts.settled());
+        assert_ne!(counts.offered, counts.accounted());
     }
 }

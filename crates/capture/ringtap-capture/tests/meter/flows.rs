@@ -3,6 +3,7 @@
 
 use super::*;
 use crate::stack::{for_everyone, received};
+use ringtap_testkit::with;
 
 /// The meter has half as many buckets as flows: most flows share theirs.
 #[test]
@@ -25,10 +26,9 @@ fn a_flow_has_the_service_and_the_direction_of_its_first_packet() {
     require_root!();
     require_tool!("ip");
     let net = Namespace::with_veth("meter_marks");
-    let both = TapOptions {
-        direction: Direction::InOut,
-        ..options(Taking::Pass)
-    };
+    let both = with(options(Taking::Pass), |it| {
+        it.on.direction = Direction::InOut
+    });
     let mut meter = net.enter(|| KernelMeter::attach(&both, &WANTS)).unwrap();
     let frame = |from, to, service: u8| {
         let mut packet = ipv4(UDP, from, to, &udp([5, 6], b""));
@@ -53,10 +53,7 @@ fn an_exclusive_meter_takes_packets_from_the_host_and_another_does_not() {
     for mode in [Mode::Native, Mode::Generic, Mode::Tc] {
         for (taking, expected) in [(Taking::Exclusive, 0), (Taking::Pass, 10)] {
             let net = Namespace::with_veth("meter_takes");
-            let options = TapOptions {
-                mode,
-                ..options(taking)
-            };
+            let options = with(options(taking), |it| it.on.mode = mode);
             let mut meter = net.enter(|| KernelMeter::attach(&options, &WANTS)).unwrap();
             let before = received(&net);
             net.inject("tx0", &vec![frame.clone(); 10]);

@@ -15,7 +15,7 @@ use ringtap_capture::meter::{FlowCounts, KernelMeter, KeyParts, MAX_LOOPS, Meter
 use ringtap_capture::tap::{Direction, Mode, Taking, Tap, TapOptions};
 use ringtap_filter::Headers;
 use ringtap_pool::source::Source as _;
-use ringtap_testkit::{Namespace, require_root, require_tool, settle_everywhere};
+use ringtap_testkit::{Namespace, require_root, require_tool, settle_everywhere, with};
 
 const TCP: u8 = 6;
 const UDP: u8 = 17;
@@ -67,11 +67,10 @@ fn tcp(ports: [u16; 2], sequence: u32, flags: u8, payload: u8) -> Vec<u8> {
 }
 
 fn options(taking: Taking) -> TapOptions {
-    TapOptions {
-        taking,
-        pool_bytes: 8 << 20,
-        ..TapOptions::new("rx0")
-    }
+    with(TapOptions::new("rx0"), |it| {
+        it.taking = taking;
+        it.on.pool.bytes = Some(8 << 20);
+    })
 }
 
 fn attach(
@@ -241,12 +240,11 @@ fn a_looped_multicast_packet_is_counted_once() {
     require_root!();
     require_tool!("ip", "python3");
     let net = Namespace::with_veth("meter_multicast");
-    let options = TapOptions {
-        pool_bytes: 8 << 20,
-        mode: Mode::Tc,
-        direction: Direction::InOut,
-        ..TapOptions::new("tx0")
-    };
+    let options = with(TapOptions::new("tx0"), |it| {
+        it.on.pool.bytes = Some(8 << 20);
+        it.on.mode = Mode::Tc;
+        it.on.direction = Direction::InOut;
+    });
     let mut meter = net.enter(|| KernelMeter::attach(&options, &WANTS)).unwrap();
     multicast::send_to_own_group(&net, 9999);
     let all = take(&mut meter);
@@ -323,7 +321,7 @@ fn a_meter_counts_beside_a_tap_and_an_exclusive_one_alone() {
         net.inject("tx0", &frames);
         let all = take(&mut meter);
         assert_eq!(packets(&meter, &all), 100);
-        let captured: u64 = tap.counts().lanes.iter().map(|lane| lane.captured).sum();
+        let captured: u64 = tap.counts().lanes.iter().map(|lane| lane.delivered).sum();
         assert_eq!(captured, 100);
         let refused = attach(&net, Taking::Exclusive, &WANTS)
             .map(drop)
@@ -333,11 +331,10 @@ fn a_meter_counts_beside_a_tap_and_an_exclusive_one_alone() {
             "{refused}"
         );
     }
-    let exclusive = TapOptions {
-        mode: Mode::Native,
-        direction: Direction::In,
-        ..options(Taking::Exclusive)
-    };
+    let exclusive = with(options(Taking::Exclusive), |it| {
+        it.on.mode = Mode::Native;
+        it.on.direction = Direction::In;
+    });
     let mut meter = net
         .enter(|| KernelMeter::attach(&exclusive, &WANTS))
         .unwrap();

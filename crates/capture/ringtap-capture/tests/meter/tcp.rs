@@ -2,6 +2,7 @@
 //! The meter on TCP: resets, keep-alives, and segments that the kernel merged.
 
 use super::*;
+use ringtap_testkit::with;
 
 const RST: u8 = 4;
 
@@ -125,10 +126,7 @@ fn each_segment_of_a_buffer_without_room_is_counted() {
         max_flows: 16,
         ..WANTS
     };
-    let options = TapOptions {
-        pool_bytes: 8 << 20,
-        ..TapOptions::new("lo")
-    };
+    let options = with(TapOptions::new("lo"), |it| it.on.pool.bytes = Some(8 << 20));
     let mut meter = net.enter(|| KernelMeter::attach(&options, &wants)).unwrap();
     let end = net.run("taskset", &["-c", "0", "python3", "-c", FILL_AND_SEND]);
     assert!(end.status.success(), "{}", end.stderr);
@@ -149,10 +147,7 @@ fn a_merged_buffer_has_the_headers_of_each_of_its_segments() {
     require_root!();
     require_tool!("ip", "python3", "taskset");
     let net = Namespace::new("meter_segments");
-    let options = TapOptions {
-        pool_bytes: 8 << 20,
-        ..TapOptions::new("lo")
-    };
+    let options = with(TapOptions::new("lo"), |it| it.on.pool.bytes = Some(8 << 20));
     let mut meter = net.enter(|| KernelMeter::attach(&options, &WANTS)).unwrap();
     let end = net.run("taskset", &["-c", "0", "python3", "-c", FILL_AND_SEND]);
     assert!(end.status.success(), "{}", end.stderr);

@@ -6,8 +6,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-use ringtap_capture::packet::{self, PacketOptions};
 use ringtap_capture::source::ThreadedSource;
+use ringtap_capture::{InterfaceOptions, packet};
 use ringtap_pool::{
     distributor::{Distributor, ReaderOptions},
     format::Slot,
@@ -42,7 +42,7 @@ pub(crate) struct Capture {
 }
 
 impl Capture {
-    pub(crate) fn start(net: &Namespace, options: &PacketOptions) -> Self {
+    pub(crate) fn start(net: &Namespace, options: &InterfaceOptions) -> Self {
         Self::of(
             net.enter(|| packet::open(options))
                 .expect("the source opens"),
@@ -122,9 +122,10 @@ impl Capture {
         let [lane] = counts.lanes.as_slice() else {
             panic!("one lane: {counts:?}");
         };
-        let accounted = lane.captured + lane.filtered + lane.pool_full + lane.kernel;
+        let accounted =
+            lane.delivered + lane.filtered + lane.dropped.pool_full + lane.dropped.kernel;
         assert_eq!(lane.offered, accounted, "{counts:?}");
-        assert_eq!(usize::try_from(lane.captured), Ok(self.packets.len()));
+        assert_eq!(usize::try_from(lane.delivered), Ok(self.packets.len()));
         (self.packets, counts)
     }
 }

@@ -14,19 +14,19 @@ use std::{
 use capture::{Capture, Captured};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-use ringtap_capture::packet::{self, PacketOptions};
+use ringtap_capture::{InterfaceOptions, packet};
 use ringtap_device::{ChunkOptions, Direction, StampClock};
 use ringtap_pool::{
     conformance::{self, Harness, PoolSize, UnderTraffic},
     format::flag,
     source::Source,
 };
-use ringtap_testkit::{LIMIT, Namespace, require_root, require_tool, settle_everywhere};
+use ringtap_testkit::{LIMIT, Namespace, require_root, require_tool, settle_everywhere, with};
 
 const ADDRESSES: [u8; 12] = [2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1];
 
-fn options() -> PacketOptions {
-    PacketOptions::new("rx0")
+fn options() -> InterfaceOptions {
+    packet::options("rx0")
 }
 
 /// A frame with `tags` (TPID, TCI) between its addresses and its type.
@@ -51,12 +51,7 @@ impl Harness for Veth {
     fn capture(&mut self, frames: &[Vec<u8>], size: PoolSize) -> Box<dyn Source> {
         let net = self.0.insert(Namespace::with_veth("packet_conforms"));
         let pool_bytes = (size == PoolSize::Tiny).then_some(0);
-        let source = net.enter(|| {
-            packet::open(&PacketOptions {
-                pool_bytes,
-                ..options()
-            })
-        });
+        let source = net.enter(|| packet::open(&with(options(), |it| it.pool.bytes = pool_bytes)));
         net.inject("tx0", frames);
         Box::new(source.expect("the source opens"))
     }
@@ -119,10 +114,7 @@ fn a_direction_is_chosen_by_the_kernel_and_marked() {
         (Direction::Out, vec![62; 5]),
         (Direction::InOut, [vec![61; 3], vec![62; 5]].concat()),
     ] {
-        let asked = PacketOptions {
-            direction,
-            ..options()
-        };
+        let asked = with(options(), |it| it.direction = direction);
         let mut capture = Capture::start(&net, &asked);
         net.inject("tx0", &arriving);
         net.inject("rx0", &leaving);
@@ -143,10 +135,7 @@ fn a_direction_is_chosen_by_the_kernel_and_marked() {
 fn the_snap_length_cuts_the_bytes_and_not_the_length() {
     require_root!();
     let net = Namespace::with_veth("packet_snap");
-    let asked = PacketOptions {
-        snap_length: Some(40),
-        ..options()
-    };
+    let asked = with(options(), |it| it.snap_length = Some(40));
     let mut capture = Capture::start(&net, &asked);
     assert_eq!(capture.source().facts().snap_length, 40);
     let sent = [frame(&[], 1000), frame(&[(0x8100, 7)], 1000)];
@@ -162,14 +151,13 @@ fn the_snap_length_cuts_the_bytes_and_not_the_length() {
 fn a_lane_holds_exactly_the_chunks_and_packets_that_were_asked_for() {
     require_root!();
     let net = Namespace::with_veth("packet_shape");
-    let asked = PacketOptions {
-        snap_length: Some(96),
-        chunks: ChunkOptions {
+    let asked = with(options(), |it| {
+        it.snap_length = Some(96);
+        it.pool.chunks = ChunkOptions {
             per_lane: Some(5),
             packets: Some(16),
-        },
-        ..options()
-    };
+        };
+    });
     let capture = Capture::start(&net, &asked);
     net.inject("tx0", &vec![frame(&[], 1000); 300]);
     // Without a read in between.
@@ -247,7 +235,7 @@ fn large_packets_are_whole_and_loopback_is_counted_once() {
     require_root!();
     let net = Namespace::new("packet_loopback");
     let before = net.counter("lo", "rx_packets");
-    let mut capture = Capture::start(&net, &PacketOptions::new("lo"));
+    let mut capture = Capture::start(&net, &packet::options("lo"));
     drop(net.run("python3", &["-c", TALK, "127.0.0.1"]).success());
     // The last acknowledgements may be in transit.
     settle_everywhere();
@@ -348,7 +336,7 @@ fn what_cannot_be_opened_says_why() {
     let net = Namespace::with_veth("packet_errors");
     net.ip(&["link", "set", "rx0", "down"]);
     let open = |name: &str| {
-        let opened = net.enter(|| packet::open(&PacketOptions::new(name)));
+        let opened = net.enter(|| packet::open(&packet::options(name)));
         opened.err().unwrap().to_string()
     };
     assert!(open("rx0").contains("`ip link set rx0 up`"));
@@ -365,7 +353,10 @@ fn a_low_rate_does_not_fill_the_ring() {
     }
     capture.read_until(200);
     let (_, counts) = capture.finish();
-    assert_eq!((counts.lanes[0].offered, counts.lanes[0].kernel), (200, 0));
+    assert_eq!(
+        (counts.lanes[0].offered, counts.lanes[0].dropped.kernel),
+        (200, 0)
+    );
 }
 
 #[test]
@@ -379,11 +370,10 @@ fn without_stamps_of_a_nic_a_device_is_refused_and_a_packet_has_the_hosts_time()
         let refused = refused.unwrap_or_default();
         assert!(refused.contains("the NIC stamps no packets"), "{refused}");
     }
-    let asked = PacketOptions {
-        stamps: StampClock::Nic,
-        direction: Direction::In,
-        ..options()
-    };
+    let asked = with(options(), |it| {
+        it.stamps = StampClock::Nic;
+        it.direction = Direction::In;
+    });
     let mut capture = Capture::start(&net, &asked);
     net.inject("tx0", &[frame(&[], 61)]);
     capture.read_until(1);

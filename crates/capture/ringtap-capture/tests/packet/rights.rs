@@ -3,7 +3,7 @@
 
 use std::{env, process::Command};
 
-use ringtap_capture::packet::{self, PacketOptions};
+use ringtap_capture::packet;
 use ringtap_testkit::{LIMIT, Namespace, PublicProgram, Running, require_root, say_skipped};
 use rustix::thread::{CapabilitySet, CapabilitySets, set_capabilities};
 
@@ -25,7 +25,7 @@ fn without_cap_net_raw_the_error_names_it() {
         };
         // Of this thread only, which ends with the closure.
         set_capabilities(None, none).unwrap();
-        packet::open(&PacketOptions::new("rx0"))
+        packet::open(&packet::options("rx0"))
     });
     let error = opened.err().unwrap().to_string();
     assert!(
@@ -72,7 +72,7 @@ fn inside() {
         assert!(status.is_ok_and(|status| status.success()), "{program}");
     };
     run("ip", &["link", "set", "lo", "up"]);
-    let source = packet::open(&PacketOptions::new("lo")).expect("no real root is needed");
+    let source = packet::open(&packet::options("lo")).expect("no real root is needed");
     let mut capture = Capture::of(source);
     run("python3", &["-c", PING]);
     capture.read_until(10);

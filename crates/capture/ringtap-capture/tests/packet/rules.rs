@@ -7,11 +7,10 @@ use std::{
     time::Duration,
 };
 
-use ringtap_capture::packet::PacketOptions;
 use ringtap_filter::hash::{HashKeys, HashSeed, Link};
 use ringtap_filter::{Balance, Headers, LinkType, Place, Rule, Rules, text};
 use ringtap_pool::{format::flag, source::Source};
-use ringtap_testkit::{Namespace, require_root};
+use ringtap_testkit::{Namespace, require_root, with};
 
 use crate::{capture::Capture, frame, options};
 
@@ -99,10 +98,7 @@ fn filters_see_the_whole_packet_and_the_snap_length_cuts_afterwards() {
     require_root!();
     for (snap_length, tags) in [(40, &[][..]), (8, &[(0x8100, 7)][..])] {
         let net = Namespace::with_veth("packet_rules_snap");
-        let options = PacketOptions {
-            snap_length: Some(snap_length),
-            ..options()
-        };
+        let options = with(options(), |it| it.snap_length = Some(snap_length));
         let mut capture = Capture::start(&net, &options);
         let rules = Rules::from(vec![rule(
             "len > 100 and ether[99] = 0x5a",

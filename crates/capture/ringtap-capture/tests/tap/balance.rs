@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Balance modes: by hashes, VLANs, round-robin, and users' programs.
 
-use ringtap_capture::tap::{Direction, Mode, Tap, TapOptions};
+use ringtap_capture::tap::{Direction, Mode, Tap};
 use ringtap_filter::hash::{HashKeys, HashSeed, Link, Tunnels};
 use ringtap_filter::{BUCKETS, Balance, BucketMasks, Headers, Rule, Rules, hash};
 use ringtap_pool::format::flag;
 use ringtap_pool::source::Source;
-use ringtap_testkit::{Namespace, require_root, require_tool};
+use ringtap_testkit::{Namespace, require_root, require_tool, with};
 
 use crate::packets::Maker;
 use crate::rules::{HOOKS, classify};
@@ -89,13 +89,7 @@ fn the_kernel_finds_the_hashes_of_the_library_for_thousands_of_packets() {
     let mut maker = Maker::new(1);
     for mode in HOOKS {
         let net = Namespace::with_veth("hashes");
-        let mut tap = attach(
-            &net,
-            &TapOptions {
-                mode,
-                ..options("rx0")
-            },
-        );
+        let mut tap = attach(&net, &with(options("rx0"), |it| it.on.mode = mode));
         set(&mut tap, all_keys());
         let sent: Vec<_> = (0..3000).map(|_| maker.packet()).collect();
         net.inject("tx0", &sent);
@@ -119,13 +113,7 @@ fn a_tag_that_was_stripped_counts_as_one_in_the_packet() {
     for mode in [Mode::Native, Mode::Tc] {
         let net = Namespace::with_veth("hash_stripped");
         let _tagging = Tagging::on(&net, "tx0");
-        let mut tap = attach(
-            &net,
-            &TapOptions {
-                mode,
-                ..options("rx0")
-            },
-        );
+        let mut tap = attach(&net, &with(options("rx0"), |it| it.on.mode = mode));
         set(&mut tap, all_keys());
         let sent: Vec<_> = (0..500).map(|_| maker.packet()).collect();
         net.inject("tx0", &sent);
@@ -147,11 +135,10 @@ fn hashes_are_those_of_the_whole_packet_whatever_is_kept_of_it() {
         let net = Namespace::with_veth("hash_snap");
         let mut tap = attach(
             &net,
-            &TapOptions {
-                snap_length,
-                direction: Direction::InOut,
-                ..options("rx0")
-            },
+            &with(options("rx0"), |it| {
+                it.on.snap_length = Some(snap_length);
+                it.on.direction = Direction::InOut;
+            }),
         );
         set(&mut tap, all_keys());
         // By its length each is known again.

@@ -3,10 +3,11 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use ringtap_capture::tap::{Mode, TapOptions};
+use ringtap_capture::tap::Mode;
+use ringtap_device::Queues;
 use ringtap_pool::format::flag;
 use ringtap_pool::source::Source;
-use ringtap_testkit::{Namespace, require_root, require_tool};
+use ringtap_testkit::{Namespace, require_root, require_tool, with};
 
 use crate::support::{Tagging, attach, finish, frame, options, own, python, sending, tagged};
 
@@ -24,18 +25,12 @@ fn jumbo_frames_are_captured_whole_on_every_hook() {
         let frames: Vec<_> = [9014, 4096, 3000, 9013, 64]
             .map(|size| frame(1, size))
             .into();
-        let tap = attach(
-            &net,
-            &TapOptions {
-                mode,
-                ..options("rx0")
-            },
-        );
+        let tap = attach(&net, &with(options("rx0"), |it| it.on.mode = mode));
         net.inject("tx0", &frames);
         let (captured, counts) = finish(tap);
         assert_eq!(own(&captured), frames, "{mode:?}");
         assert!(
-            counts.lanes.iter().all(|lane| lane.kernel == 0),
+            counts.lanes.iter().all(|lane| lane.dropped.kernel == 0),
             "{mode:?}: {counts:?}"
         );
         let wire: Vec<_> = captured
@@ -57,13 +52,7 @@ fn a_tag_that_is_in_the_packet_is_captured_as_it_is() {
         let net = Namespace::with_veth("vlan_in_band");
         let plain = frame(1, 100);
         let frames = [tagged(&plain, 7), tagged(&tagged(&plain, 9), 8), plain];
-        let tap = attach(
-            &net,
-            &TapOptions {
-                mode,
-                ..options("rx0")
-            },
-        );
+        let tap = attach(&net, &with(options("rx0"), |it| it.on.mode = mode));
         net.inject("tx0", &frames);
         assert_eq!(own(&finish(tap).0), frames, "{mode:?}");
     }
@@ -77,13 +66,7 @@ fn a_tag_that_was_stripped_is_put_back() {
         let net = Namespace::with_veth("vlan_stripped");
         let _tagging = Tagging::on(&net, "tx0");
         let frames: Vec<_> = [60, 64, 1514].map(|size| frame(3, size)).into();
-        let tap = attach(
-            &net,
-            &TapOptions {
-                mode,
-                ..options("rx0")
-            },
-        );
+        let tap = attach(&net, &with(options("rx0"), |it| it.on.mode = mode));
         net.inject("tx0", &frames);
         let (captured, counts) = finish(tap);
         let expected: Vec<_> = frames.iter().map(|frame| tagged(frame, 5)).collect();
@@ -118,13 +101,7 @@ fn a_hook_that_cannot_see_stripped_tags_says_so() {
     let _ = net
         .run("ethtool", &["-K", "rx0", "rxvlan", "off"])
         .success();
-    let tap = attach(
-        &net,
-        &TapOptions {
-            mode: Mode::Generic,
-            ..options("rx0")
-        },
-    );
+    let tap = attach(&net, &with(options("rx0"), |it| it.on.mode = Mode::Generic));
     let notes = &tap.facts().notes;
     assert!(
         notes
@@ -143,10 +120,7 @@ fn the_snap_length_cuts_the_bytes_and_not_the_length() {
         let sent = frame(1, 200);
         let tap = attach(
             &net,
-            &TapOptions {
-                snap_length,
-                ..options("rx0")
-            },
+            &with(options("rx0"), |it| it.on.snap_length = Some(snap_length)),
         );
         net.inject("tx0", std::slice::from_ref(&sent));
         let _tagging = Tagging::on(&net, "tx0");
@@ -252,10 +226,7 @@ fn only_the_chosen_receive_queues_are_captured() {
 
     let one = attach(
         &net,
-        &TapOptions {
-            queues: vec![1],
-            ..options("rx0")
-        },
+        &with(options("rx0"), |it| it.on.queues = Queues::chosen([1..=1])),
     );
     python(&net, "0", &sending("tx0", 20));
     python(&net, "1", &sending("tx0", 30));
@@ -285,13 +256,7 @@ fn traffic_control_has_the_receive_queue_that_a_device_tells() {
     let net = Namespace::new("told_queues");
     net.ip(&["tuntap", "add", "mq0", "mode", "tap", "multi_queue"]);
     net.ip(&["link", "set", "mq0", "up", "arp", "off"]);
-    let tap = attach(
-        &net,
-        &TapOptions {
-            mode: Mode::Tc,
-            ..options("mq0")
-        },
-    );
+    let tap = attach(&net, &with(options("mq0"), |it| it.on.mode = Mode::Tc));
     python(&net, "0", ON_TWO_QUEUES);
     let (captured, _) = finish(tap);
     let on = |queue| captured.iter().filter(|it| it.slot.queue == queue).count();

@@ -4,13 +4,13 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use ringtap_capture::tap::{Direction, Mode, Tap, TapOptions};
+use ringtap_capture::tap::{Direction, Mode, Tap};
 use ringtap_device::Rate;
 use ringtap_filter::{Balance, Headers, Rule};
 use ringtap_packet::{Traffic, stamp};
 use ringtap_pool::source::Source;
 use ringtap_send::{Load, Method, Sender, SenderOptions};
-use ringtap_testkit::{Namespace, require_root, require_tool, settle_everywhere};
+use ringtap_testkit::{Namespace, require_root, require_tool, settle_everywhere, with};
 
 use crate::rules::{classify, rule, sum};
 use crate::support::{Captured, attach, finish, options};
@@ -56,7 +56,7 @@ fn change_many_times(tap: &mut Tap, changes: u64) -> Vec<Vec<u64>> {
     for number in 1..=changes {
         classify(tap, rules(number));
         let lanes = tap.counts().lanes;
-        marks.push(lanes.iter().map(|lane| lane.captured).collect());
+        marks.push(lanes.iter().map(|lane| lane.delivered).collect());
     }
     marks
 }
@@ -114,12 +114,11 @@ fn rules_that_change_under_traffic_lose_no_packet_and_mix_in_none() {
         let changes = CHANGES[usize::from((mode, direction) != (Mode::Native, Direction::In))];
         let mut tap = attach(
             &net,
-            &TapOptions {
-                mode,
-                direction,
-                pool_bytes: 128 << 20,
-                ..options(tapped)
-            },
+            &with(options(tapped), |it| {
+                it.on.mode = mode;
+                it.on.direction = direction;
+                it.on.pool.bytes = Some(128 << 20);
+            }),
         );
         let sender = net.enter(|| Sender::start(endless(sending))).unwrap();
         std::thread::sleep(Duration::from_millis(50));
@@ -137,7 +136,7 @@ fn rules_that_change_under_traffic_lose_no_packet_and_mix_in_none() {
         );
         assert_eq!(sum(&counts, |lane| lane.filtered), 0, "{counts:?}");
         for lane in &counts.lanes {
-            assert_eq!(lane.offered, lane.captured, "{counts:?}");
+            assert_eq!(lane.offered, lane.delivered, "{counts:?}");
         }
         assert!(sent.sent > changes, "there was traffic");
         check(&captured, sent.sent, &marks);

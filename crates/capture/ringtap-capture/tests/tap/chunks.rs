@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Headers of chunks: numbers of packets and chunks, and the readers that want a packet of them.
 
-use ringtap_capture::tap::{Mode, TapOptions};
+use ringtap_capture::tap::Mode;
 use ringtap_device::ChunkOptions;
 use ringtap_pool::ids::ChunkId;
 use ringtap_pool::source::Source;
-use ringtap_testkit::{Namespace, require_root, require_tool};
+use ringtap_testkit::{Namespace, require_root, require_tool, with};
 
 use crate::rules::{classify, rule};
 use crate::support::{attach, frame, options};
@@ -21,14 +21,13 @@ fn a_chunk_states_its_numbers_and_the_members_of_all_its_packets() {
         let net = Namespace::with_veth("headers");
         let mut tap = attach(
             &net,
-            &TapOptions {
-                mode,
-                chunks: ChunkOptions {
+            &with(options("rx0"), |it| {
+                it.on.mode = mode;
+                it.on.pool.chunks = ChunkOptions {
                     per_lane: Some(4),
                     packets: Some(2),
-                },
-                ..options("rx0")
-            },
+                };
+            }),
         );
         let member = |bit: u8| rule(&format!("ether[14] = {bit}"), 1 << bit);
         classify(&mut tap, (0..3).map(member).collect());

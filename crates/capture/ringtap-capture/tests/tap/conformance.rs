@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use ringtap_capture::tap::{Mode, TapOptions};
 use ringtap_pool::conformance::{Harness, PoolSize, UnderTraffic, check};
 use ringtap_pool::source::Source;
-use ringtap_testkit::{Namespace, require_root, require_tool};
+use ringtap_testkit::{Namespace, require_root, require_tool, with};
 
 use crate::support::{attach, options};
 
@@ -19,18 +19,17 @@ struct Taps {
 impl Harness for Taps {
     fn capture(&mut self, frames: &[Vec<u8>], size: PoolSize) -> Box<dyn Source> {
         let net = Namespace::with_veth(self.test);
-        let tiny = TapOptions {
-            pool_bytes: 1,
-            chunk_size: 4096,
-            ..options("rx0")
-        };
-        let options = TapOptions {
-            mode: self.mode,
-            ..match size {
+        let tiny = with(options("rx0"), |it| {
+            it.on.pool.bytes = Some(1);
+            it.on.pool.chunk_bytes = Some(4096);
+        });
+        let options = with(
+            match size {
                 PoolSize::Ample => options("rx0"),
                 PoolSize::Tiny => smallest(tiny),
-            }
-        };
+            },
+            |it| it.on.mode = self.mode,
+        );
         let tap = attach(&net, &options);
         net.inject("tx0", frames);
         self.nets.push(net);
@@ -39,13 +38,7 @@ impl Harness for Taps {
 
     fn capture_under_traffic(&mut self, frames: &[Vec<u8>], suite: UnderTraffic<'_>) {
         let net = Namespace::with_veth(self.test);
-        let source = attach(
-            &net,
-            &TapOptions {
-                mode: self.mode,
-                ..options("rx0")
-            },
-        );
+        let source = attach(&net, &with(options("rx0"), |it| it.on.mode = self.mode));
         let all_offered = AtomicBool::new(false);
         std::thread::scope(|scope| {
             scope.spawn(|| {
@@ -66,7 +59,7 @@ impl Harness for Taps {
 /// The smallest pool that is accepted.
 fn smallest(mut options: TapOptions) -> TapOptions {
     let cpus = u64::try_from(std::thread::available_parallelism().map_or(1, usize::from));
-    options.pool_bytes = (2 * cpus.unwrap() + 1) * u64::from(options.chunk_size);
+    options.on.pool.bytes = Some((2 * cpus.unwrap() + 1) * 4096);
     options
 }
 

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Packets that a bridge's program forwards, and those that it leaves to the network stack's buffers.
 
-use ringtap_capture::tap::{Checksums, Forward, Mode, Passing, Tap, TapOptions};
+use ringtap_capture::tap::{Checksums, Forward, Mode, Passing, Tap};
 use ringtap_filter::Rules;
 use ringtap_net::interface::Interface;
 use ringtap_pool::source::Source;
-use ringtap_testkit::{Namespace, require_root, require_tool};
+use ringtap_testkit::{Namespace, require_root, require_tool, with};
 
 use crate::support::{Tagging, attach, finish, frame, options, own, tagged};
 
@@ -24,16 +24,15 @@ fn with_two_pairs(test: &str) -> Namespace {
 fn bridge(net: &Namespace, mode: Mode) -> [Tap; 2] {
     let open = |from: &str, to: &str| {
         let to = net.enter(|| Interface::find(to)).unwrap();
-        let options = TapOptions {
-            mode,
-            forward: Some(Forward {
+        let options = with(options(from), |it| {
+            it.on.mode = mode;
+            it.forward = Some(Forward {
                 interface: to.index,
                 largest_frame: to.mtu_bytes + 18,
                 checksums: Checksums::MayBeMissing,
                 passing: Passing::All,
-            }),
-            ..options(from)
-        };
+            });
+        });
         let mut tap = attach(net, &options);
         // Forwarding begins with the first rules.
         tap.classify(&Rules::default()).unwrap();

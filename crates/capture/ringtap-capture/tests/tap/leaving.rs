@@ -4,16 +4,13 @@
 use ringtap_capture::tap::{Direction, Mode, TapOptions};
 use ringtap_pool::format::flag;
 use ringtap_pool::source::Source;
-use ringtap_testkit::{Namespace, require_root, require_tool};
+use ringtap_testkit::{Namespace, require_root, require_tool, with};
 
 use crate::multicast;
 use crate::support::{Captured, Tagging, attach, finish, frame, options, own, python, tagged};
 
 fn directed(direction: Direction) -> TapOptions {
-    TapOptions {
-        direction,
-        ..options("rx0")
-    }
+    with(options("rx0"), |it| it.on.direction = direction)
 }
 
 fn is_out(packet: &Captured) -> bool {
@@ -35,13 +32,7 @@ fn each_direction_has_its_packets_and_both_have_all() {
     ] {
         for mode in [Mode::Native, Mode::Generic, Mode::Tc] {
             let net = Namespace::with_veth("direction");
-            let tap = attach(
-                &net,
-                &TapOptions {
-                    mode,
-                    ..directed(direction)
-                },
-            );
+            let tap = attach(&net, &with(directed(direction), |it| it.on.mode = mode));
             net.inject("tx0", std::slice::from_ref(&arriving));
             net.inject("rx0", std::slice::from_ref(&leaving));
             let (captured, _) = finish(tap);
@@ -88,13 +79,7 @@ fn a_looped_packet_is_captured_once() {
         (Direction::In, false),
         (Direction::Out, true),
     ] {
-        let tap = attach(
-            &net,
-            &TapOptions {
-                direction,
-                ..options("lo")
-            },
-        );
+        let tap = attach(&net, &with(options("lo"), |it| it.on.direction = direction));
         let notes = tap.facts().notes.clone();
         assert!(
             notes.iter().any(|note| note.contains("no native XDP")) || out,
@@ -123,11 +108,10 @@ fn a_multicast_packet_that_the_host_receives_itself_is_captured_once() {
     let net = Namespace::with_veth("multicast");
     let tap = attach(
         &net,
-        &TapOptions {
-            mode: Mode::Tc,
-            direction: Direction::InOut,
-            ..options("tx0")
-        },
+        &with(options("tx0"), |it| {
+            it.on.mode = Mode::Tc;
+            it.on.direction = Direction::InOut;
+        }),
     );
     multicast::send_to_own_group(&net, 9999);
     let (captured, _) = finish(tap);
@@ -143,13 +127,7 @@ fn generic_xdp_captures_where_there_is_no_native() {
     require_root!();
     require_tool!("ip", "python3", "taskset");
     let net = Namespace::new("generic");
-    let tap = attach(
-        &net,
-        &TapOptions {
-            mode: Mode::Generic,
-            ..options("lo")
-        },
-    );
+    let tap = attach(&net, &with(options("lo"), |it| it.on.mode = Mode::Generic));
     python(&net, "0", TO_OURSELVES);
     let (captured, _) = finish(tap);
     let udp = captured
@@ -164,13 +142,7 @@ fn the_largest_packet_of_the_loopback_is_captured_whole() {
     require_tool!("ip", "python3", "taskset");
     let net = Namespace::new("largest");
     for mode in [Mode::Generic, Mode::Tc] {
-        let tap = attach(
-            &net,
-            &TapOptions {
-                mode,
-                ..options("lo")
-            },
-        );
+        let tap = attach(&net, &with(options("lo"), |it| it.on.mode = mode));
         let payload = "bytes(n % 251 for n in range(65507))";
         python(&net, "0", &TO_OURSELVES.replace("bytes(100)", payload));
         let (captured, _) = finish(tap);
@@ -190,10 +162,7 @@ fn a_packet_larger_than_the_wire_is_marked_and_whole() {
     let net = Namespace::new("super");
     let tap = attach(
         &net,
-        &TapOptions {
-            chunk_size: 128 << 10,
-            ..options("lo")
-        },
+        &with(options("lo"), |it| it.on.pool.chunk_bytes = Some(128 << 10)),
     );
     python(
         &net,

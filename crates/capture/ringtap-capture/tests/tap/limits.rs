@@ -5,7 +5,7 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ringtap_capture::tap::{Direction, Mode, Taking, Tap, TapOptions};
+use ringtap_capture::tap::{Direction, Mode, Taking, Tap};
 use ringtap_device::ChunkOptions;
 use ringtap_ipc::event::sleep_until_readable;
 use ringtap_pool::distributor::{Distributor, ReaderOptions, Returns};
@@ -13,7 +13,7 @@ use ringtap_pool::reader::NextBatch;
 use ringtap_pool::source::{Source, Status};
 use ringtap_pool::wake::NoSignal;
 pub(crate) use ringtap_testkit::LIMIT;
-use ringtap_testkit::{Namespace, Running, require_root, require_tool};
+use ringtap_testkit::{Namespace, Running, require_root, require_tool, with};
 
 use crate::rules::{classify, rule};
 use crate::stack::{for_everyone, received};
@@ -53,13 +53,12 @@ fn without_a_free_chunk_packets_are_counted_and_pass() {
             let cpus = u64::try_from(std::thread::available_parallelism().unwrap().get()).unwrap();
             let tap = attach(
                 &net,
-                &TapOptions {
-                    mode,
-                    taking,
-                    chunk_size: 4096,
-                    pool_bytes: (2 * cpus + 1) * 4096,
-                    ..options("rx0")
-                },
+                &with(options("rx0"), |it| {
+                    it.on.mode = mode;
+                    it.taking = taking;
+                    it.on.pool.chunk_bytes = Some(4096);
+                    it.on.pool.bytes = Some((2 * cpus + 1) * 4096);
+                }),
             );
             let frames = vec![frame(1, 1000); 300];
             // At most two chunks per lane with three packets each: the rest passes.
@@ -72,12 +71,12 @@ fn without_a_free_chunk_packets_are_counted_and_pass() {
             let end = dump.wait(SOON);
             assert!(end.status.success(), "{mode:?} {taking:?}: {}", end.stderr);
             let (captured, counts) = finish(tap);
-            let sum = |f: fn(&ringtap_pool::source::LaneCounts) -> u64| -> u64 {
+            let sum = |f: fn(&ringtap_pool::counters::Counters) -> u64| -> u64 {
                 counts.lanes.iter().map(f).sum()
             };
-            assert_eq!(sum(|lane| lane.captured), captured.len() as u64);
+            assert_eq!(sum(|lane| lane.delivered), captured.len() as u64);
             assert_eq!(
-                sum(|lane| lane.pool_full) + captured.len() as u64,
+                sum(|lane| lane.dropped.pool_full) + captured.len() as u64,
                 300,
                 "{counts:?}"
             );
@@ -98,15 +97,14 @@ fn an_exclusive_tap_drops_only_packets_that_it_has_captured() {
         let net = Namespace::with_veth("dropped");
         let tap = attach(
             &net,
-            &TapOptions {
-                mode,
-                taking: Taking::Exclusive,
-                chunks: ChunkOptions {
+            &with(options("rx0"), |it| {
+                it.on.mode = mode;
+                it.taking = Taking::Exclusive;
+                it.on.pool.chunks = ChunkOptions {
                     per_lane: Some(2),
                     packets: Some(8),
-                },
-                ..options("rx0")
-            },
+                };
+            }),
         );
         let before = received(&net);
         net.inject("tx0", &vec![for_everyone(ping()); 50]);
@@ -124,12 +122,11 @@ fn an_exclusive_tap_drops_no_leaving_packet() {
         let net = Namespace::with_veth("leaving");
         let tap = attach(
             &net,
-            &TapOptions {
-                mode,
-                taking: Taking::Exclusive,
-                direction: Direction::InOut,
-                ..options("rx0")
-            },
+            &with(options("rx0"), |it| {
+                it.on.mode = mode;
+                it.taking = Taking::Exclusive;
+                it.on.direction = Direction::InOut;
+            }),
         );
         let before = net.counter("tx0", "rx_packets");
         net.inject("rx0", &vec![frame(1, 60); 5]);
@@ -146,13 +143,12 @@ fn a_chunk_states_all_losses_of_its_lane_before_it() {
     let net = Namespace::with_veth("lost-before");
     let mut tap = attach(
         &net,
-        &TapOptions {
-            chunks: ChunkOptions {
+        &with(options("rx0"), |it| {
+            it.on.pool.chunks = ChunkOptions {
                 per_lane: Some(4),
                 packets: Some(16),
-            },
-            ..options("rx0")
-        },
+            }
+        }),
     );
     let pool = tap.pool();
     let mut distributor = Distributor::new(pool.clone(), tap.take_lanes(), Arc::new(NoSignal));
@@ -183,7 +179,7 @@ fn a_chunk_states_all_losses_of_its_lane_before_it() {
         assert!(read > 0);
         while distributor.step().unwrap() {}
         let lanes = tap.counts().lanes;
-        before = lanes.iter().map(|lane| lane.pool_full).collect();
+        before = lanes.iter().map(|lane| lane.dropped.pool_full).collect();
     }
     assert!(before.iter().sum::<u64>() > 0, "the pool is too small");
 }
@@ -196,25 +192,24 @@ fn a_lane_holds_exactly_the_chunks_and_packets_that_were_asked_for() {
         let net = Namespace::with_veth("shape");
         let tap = attach(
             &net,
-            &TapOptions {
-                mode,
-                taking: Taking::Pass,
-                snap_length: 96,
-                chunks: ChunkOptions {
+            &with(options("rx0"), |it| {
+                it.on.mode = mode;
+                it.taking = Taking::Pass;
+                it.on.snap_length = Some(96);
+                it.on.pool.chunks = ChunkOptions {
                     per_lane: Some(5),
                     packets: Some(16),
-                },
-                ..options("rx0")
-            },
+                };
+            }),
         );
         net.inject("tx0", &vec![frame(1, 1000); 300]);
         let (captured, counts) = finish(tap);
         for lane in &counts.lanes {
             let expected = lane.offered.min(80);
-            assert_eq!(lane.captured, expected, "{mode:?}: {counts:?}");
+            assert_eq!(lane.delivered, expected, "{mode:?}: {counts:?}");
         }
         assert!(captured.iter().all(|packet| packet.data.len() <= 96));
-        let full = counts.lanes.iter().filter(|lane| lane.captured == 80);
+        let full = counts.lanes.iter().filter(|lane| lane.delivered == 80);
         assert!(full.count() > 0, "{mode:?}: {counts:?}");
     }
 }
@@ -228,11 +223,10 @@ fn an_exclusive_tap_takes_packets_from_the_host() {
         let taking = Taking::Exclusive;
         let tap = attach(
             &net,
-            &TapOptions {
-                mode,
-                taking,
-                ..options("rx0")
-            },
+            &with(options("rx0"), |it| {
+                it.on.mode = mode;
+                it.taking = taking;
+            }),
         );
         // Packet sockets see a packet before traffic control does, IP after it.
         net.ip(&["addr", "add", "10.9.9.1/24", "dev", "rx0"]);
@@ -333,14 +327,13 @@ fn without_a_sleeping_reader_the_first_packet_of_a_chunk_signals_and_no_other() 
         let net = Namespace::with_veth("wake-chunk");
         let mut tap = attach(
             &net,
-            &TapOptions {
-                mode,
-                chunks: ChunkOptions {
+            &with(options("rx0"), |it| {
+                it.on.mode = mode;
+                it.on.pool.chunks = ChunkOptions {
                     per_lane: Some(8),
                     packets: Some(3),
-                },
-                ..options("rx0")
-            },
+                };
+            }),
         );
         let mut distributor = Distributor::new(tap.pool(), tap.take_lanes(), Arc::new(NoSignal));
         let (_, mut reader) = distributor.add_reader(&ReaderOptions::default()).unwrap();
@@ -408,7 +401,7 @@ fn a_reader_that_sleeps_is_woken_and_one_that_does_not_is_left_alone() {
         tap.counts()
             .lanes
             .iter()
-            .map(|lane| lane.captured)
+            .map(|lane| lane.delivered)
             .sum::<u64>(),
         7
     );
@@ -419,11 +412,10 @@ fn chunks_go_round_many_times() {
     require_root!();
     require_tool!("ip", "python3");
     let net = Namespace::with_veth("round");
-    let small = TapOptions {
-        chunk_size: 4096,
-        pool_bytes: 16 * 4096,
-        ..options("rx0")
-    };
+    let small = with(options("rx0"), |it| {
+        it.on.pool.chunk_bytes = Some(4096);
+        it.on.pool.bytes = Some(16 * 4096);
+    });
     let mut tap = attach(&net, &small);
     let mut distributor = Distributor::new(tap.pool(), tap.take_lanes(), Arc::new(NoSignal));
     let (_, mut reader) = distributor.add_reader(&ReaderOptions::default()).unwrap();

@@ -9,9 +9,9 @@ use std::ptr;
 use std::time::Duration;
 
 use libbpf_rs::libbpf_sys;
-use ringtap_capture::tap::{Direction, Mode, Tap, TapOptions};
+use ringtap_capture::tap::{Direction, Mode, Tap};
 use ringtap_ipc::event::sleep_until_readable;
-use ringtap_testkit::{LIMIT, Namespace, Running, require_root, require_tool};
+use ringtap_testkit::{LIMIT, Namespace, Running, require_root, require_tool, with};
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap, mprotect, munmap};
 
@@ -106,16 +106,9 @@ fn libc_eperm() -> i32 {
 
 /// Code of the killed process: attaches and waits.
 fn be_killed(interface: &str) -> ! {
-    let all = TapOptions {
-        direction: Direction::InOut,
-        ..options(interface)
-    };
+    let all = with(options(interface), |it| it.on.direction = Direction::InOut);
     let native = Tap::attach(&all).unwrap();
-    let tc = Tap::attach(&TapOptions {
-        mode: Mode::Tc,
-        ..all
-    })
-    .unwrap();
+    let tc = Tap::attach(&with(all, |it| it.on.mode = Mode::Tc)).unwrap();
     println!("attached");
     std::thread::sleep(2 * LIMIT);
     drop((native, tc));
@@ -201,10 +194,7 @@ fn a_dropped_tap_leaves_nothing() {
     let net = Namespace::with_veth("dropped");
     let tap = attach(
         &net,
-        &TapOptions {
-            direction: Direction::InOut,
-            ..options("rx0")
-        },
+        &with(options("rx0"), |it| it.on.direction = Direction::InOut),
     );
     assert!(net.has_xdp("rx0"));
     assert_eq!(tcx_programs(&net, "rx0"), 1);

@@ -3,11 +3,10 @@
 
 use std::collections::BTreeSet;
 
-use ringtap_capture::tap::TapOptions;
 use ringtap_device::ChunkOptions;
 use ringtap_pool::distributor::LaneEnds;
 use ringtap_pool::source::Source;
-use ringtap_testkit::{Namespace, require_root, require_tool};
+use ringtap_testkit::{Namespace, require_root, require_tool, with};
 
 use crate::support::{attach, options, python, sending};
 
@@ -26,15 +25,14 @@ fn a_chunk_comes_back_once_and_to_its_own_lane() {
     // Each packet opens a chunk, and seals the one before.
     let mut tap = attach(
         &net,
-        &TapOptions {
-            chunk_size: 4096,
-            chunks: ChunkOptions {
+        &with(options("rx0"), |it| {
+            it.on.pool.chunk_bytes = Some(4096);
+            it.on.pool.chunks = ChunkOptions {
                 per_lane: Some(CHUNKS),
                 packets: Some(1),
-            },
-            snap_length: 100,
-            ..options("rx0")
-        },
+            };
+            it.on.snap_length = Some(100);
+        }),
     );
     let mut lanes = tap.take_lanes();
     let is_alone = std::thread::available_parallelism().unwrap().get() < 2;

@@ -5,8 +5,9 @@ use libbpf_rs::{ObjectBuilder, Xdp, XdpFlags};
 use ringtap_bpf::BpfError;
 use ringtap_capture::CaptureError;
 use ringtap_capture::tap::{Mode, TapOptions};
+use ringtap_device::Queues;
 use ringtap_pool::source::Source;
-use ringtap_testkit::{Namespace, require_root, require_tool};
+use ringtap_testkit::{Namespace, require_root, require_tool, with};
 use std::os::fd::AsFd;
 
 use crate::support::{attach, index, options, try_attach};
@@ -65,10 +66,7 @@ fn a_second_tap_is_told_of_the_first_and_may_use_traffic_control() {
     );
     drop(attach(
         &net,
-        &TapOptions {
-            mode: Mode::Tc,
-            ..options("rx0")
-        },
+        &with(options("rx0"), |it| it.on.mode = Mode::Tc),
     ));
     drop(first);
     drop(attach(&net, &options("rx0")));
@@ -79,13 +77,7 @@ fn the_kernels_own_reason_for_refusing_native_mode_is_told() {
     require_root!();
     require_tool!("ip");
     let net = Namespace::new("refused");
-    let text = message(
-        &net,
-        &TapOptions {
-            mode: Mode::Native,
-            ..options("lo")
-        },
-    );
+    let text = message(&net, &with(options("lo"), |it| it.on.mode = Mode::Native));
     assert!(text.contains("native XDP"), "{text}");
     assert!(
         text.contains("does not support XDP in native mode"),
@@ -122,26 +114,19 @@ fn wrong_names_and_sizes_are_refused_with_what_to_change() {
     net.ip(&["link", "set", "rx0", "up"]);
     let text = message(
         &net,
-        &TapOptions {
-            chunk_size: 5000,
-            ..options("rx0")
-        },
+        &with(options("rx0"), |it| it.on.pool.chunk_bytes = Some(5000)),
     );
     assert!(text.contains("power of two"), "{text}");
     let text = message(
         &net,
-        &TapOptions {
-            pool_bytes: 4096,
-            ..options("rx0")
-        },
+        &with(options("rx0"), |it| it.on.pool.bytes = Some(4096)),
     );
     assert!(text.contains("chunks"), "{text}");
     let text = message(
         &net,
-        &TapOptions {
-            queues: vec![256],
-            ..options("rx0")
-        },
+        &with(options("rx0"), |it| {
+            it.on.queues = Queues::chosen([256..=256])
+        }),
     );
     assert!(text.contains("256"), "{text}");
     assert!(!net.has_xdp("rx0"), "what was refused is not attached");
@@ -154,10 +139,7 @@ fn a_pool_larger_than_the_memory_is_refused() {
     let net = Namespace::with_veth("memory");
     let text = message(
         &net,
-        &TapOptions {
-            pool_bytes: 1 << 46,
-            ..options("rx0")
-        },
+        &with(options("rx0"), |it| it.on.pool.bytes = Some(1 << 46)),
     );
     assert!(
         text.contains("no memory") && text.contains("pool"),

@@ -5,9 +5,10 @@ use std::time::Instant;
 
 use ringtap_capture::tap::{Direction, Mode, Taking, Tap, TapOptions};
 use ringtap_filter::{Balance, LinkType, Place, Program, Rule, Rules, text};
+use ringtap_pool::counters::Counters;
 use ringtap_pool::ids::LaneId;
-use ringtap_pool::source::{LaneCounts, Pause, Source};
-use ringtap_testkit::{Namespace, require_root, require_tool};
+use ringtap_pool::source::{Pause, Source};
+use ringtap_testkit::{Namespace, require_root, require_tool, with};
 
 use crate::limits::ping;
 use crate::packets::Maker;
@@ -28,7 +29,7 @@ pub(crate) fn rule(expression: &str, members: u64) -> Rule {
     }
 }
 
-pub(crate) fn sum(counts: &ringtap_pool::source::Counts, of: fn(&LaneCounts) -> u64) -> u64 {
+pub(crate) fn sum(counts: &ringtap_pool::source::Counts, of: fn(&Counters) -> u64) -> u64 {
     counts.lanes.iter().map(of).sum()
 }
 
@@ -44,13 +45,7 @@ fn members_are_the_bits_of_what_is_captured() {
     require_tool!("ip", "python3");
     for mode in HOOKS {
         let net = Namespace::with_veth("members");
-        let mut tap = attach(
-            &net,
-            &TapOptions {
-                mode,
-                ..options("rx0")
-            },
-        );
+        let mut tap = attach(&net, &with(options("rx0"), |it| it.on.mode = mode));
         net.inject("tx0", &[frame(1, 60)]);
         for members in [5, 1 << 63, u64::MAX, 0] {
             let places = classify(&mut tap, vec![Rule::everything(members)]);
@@ -89,7 +84,7 @@ fn a_paused_lane_counts_packets_as_lost_for_want_of_a_chunk() {
         own.filter(|data| *data == frame(number, 60)).count()
     };
     assert_eq!([1, 2, 3].map(captured_of), [3, 0, 7]);
-    assert_eq!(sum(&counts, |lane| lane.pool_full), 5, "{counts:?}");
+    assert_eq!(sum(&counts, |lane| lane.dropped.pool_full), 5, "{counts:?}");
 }
 
 /// Filters of all kinds that libpcap's compiler generates.
@@ -138,7 +133,7 @@ fn compare(net: &Namespace, options: &TapOptions, sent: &[Vec<u8>]) -> Vec<usize
     let places = classify(&mut tap, rules);
     assert!(places.iter().all(|it| *it == Place::Source), "{places:?}");
     net.inject("tx0", sent);
-    if options.direction == Direction::InOut {
+    if options.on.direction == Direction::InOut {
         net.inject("rx0", sent);
     }
     let (captured, counts) = finish(tap);
@@ -175,11 +170,10 @@ fn filters_in_the_kernel_take_what_they_take_in_user_space_on_every_hook() {
         let direction = Direction::InOut;
         let taken = compare(
             &net,
-            &TapOptions {
-                mode,
-                direction,
-                ..options("rx0")
-            },
+            &with(options("rx0"), |it| {
+                it.on.mode = mode;
+                it.on.direction = direction;
+            }),
             &sent,
         );
         let unused = taken.iter().zip(FILTERS).filter(|(taken, _)| **taken == 0);
@@ -196,14 +190,7 @@ fn filters_see_tags_that_were_stripped() {
         let net = Namespace::with_veth("filters_stripped");
         let _tagging = Tagging::on(&net, "tx0");
         let sent: Vec<_> = (0..500).map(|_| maker.packet()).collect();
-        let taken = compare(
-            &net,
-            &TapOptions {
-                mode,
-                ..options("rx0")
-            },
-            &sent,
-        );
+        let taken = compare(&net, &with(options("rx0"), |it| it.on.mode = mode), &sent);
         assert_eq!(taken[14], 500, "vlan 5: {taken:?}");
         assert!(taken[12] > 50, "vlan and ip: {taken:?}");
     }
@@ -218,13 +205,7 @@ fn filters_see_what_is_beyond_the_first_buffer() {
         for end in ["tx0", "rx0"] {
             net.ip(&["link", "set", end, "mtu", "9000"]);
         }
-        let mut tap = attach(
-            &net,
-            &TapOptions {
-                mode,
-                ..options("rx0")
-            },
-        );
+        let mut tap = attach(&net, &with(options("rx0"), |it| it.on.mode = mode));
         let at = |offset: usize| rule(&format!("ether[{offset}] = 77"), 1);
         for offset in [20, 3000, 4000, 5001, 8999] {
             classify(&mut tap, vec![at(offset)]);
@@ -261,10 +242,7 @@ fn filters_see_the_whole_packet_whatever_is_kept_of_it() {
         let sent: Vec<_> = (0..200).map(&mut packet).collect();
         compare(
             &net,
-            &TapOptions {
-                snap_length,
-                ..options("rx0")
-            },
+            &with(options("rx0"), |it| it.on.snap_length = Some(snap_length)),
             &sent,
         );
     }
@@ -279,11 +257,10 @@ fn what_nobody_wants_is_dropped_by_an_exclusive_tap_and_passes_another() {
             let net = Namespace::with_veth("filtered");
             let mut tap = attach(
                 &net,
-                &TapOptions {
-                    mode,
-                    taking,
-                    ..options("rx0")
-                },
+                &with(options("rx0"), |it| {
+                    it.on.mode = mode;
+                    it.taking = taking;
+                }),
             );
             classify(&mut tap, vec![rule("udp port 99", 1)]);
             net.ip(&["addr", "add", "10.9.9.1/24", "dev", "rx0"]);
@@ -303,13 +280,7 @@ fn sixty_four_rules_classify_at_once() {
     require_tool!("ip", "python3");
     for mode in HOOKS {
         let net = Namespace::with_veth("sixty_four");
-        let mut tap = attach(
-            &net,
-            &TapOptions {
-                mode,
-                ..options("rx0")
-            },
-        );
+        let mut tap = attach(&net, &with(options("rx0"), |it| it.on.mode = mode));
         let rules = (0..64).map(|n| rule(&format!("ether[14] = {n}"), 1 << (63 - n)));
         let places = classify(&mut tap, rules.collect());
         assert_eq!(places, vec![Place::Source; 64]);

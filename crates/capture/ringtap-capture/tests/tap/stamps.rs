@@ -8,16 +8,13 @@ use ringtap_filter::Place;
 use ringtap_ipc::time::now_ns;
 use ringtap_pool::format::flag;
 use ringtap_pool::source::Source;
-use ringtap_testkit::{Namespace, require_root, require_tool};
+use ringtap_testkit::{Namespace, require_root, require_tool, with};
 
 use crate::rules::{classify, rule};
 use crate::support::{Tagging, attach, finish, frame, options, own, tagged, try_attach};
 
 fn by_nic() -> TapOptions {
-    TapOptions {
-        stamps: StampClock::Nic,
-        ..options("rx0")
-    }
+    with(options("rx0"), |it| it.on.stamps = StampClock::Nic)
 }
 
 #[test]
@@ -68,11 +65,10 @@ fn only_native_xdp_reads_stamps_of_a_nic() {
     net.ip(&["link", "set", "lo", "up"]);
     let refused = try_attach(
         &net,
-        &TapOptions {
-            interface: "lo".to_owned(),
-            mode: Mode::Auto,
-            ..by_nic()
-        },
+        &with(by_nic(), |it| {
+            it.on.interface = "lo".to_owned();
+            it.on.mode = Mode::Auto;
+        }),
     );
     assert!(refused.is_err(), "the loopback has no native XDP");
 }

@@ -6,10 +6,11 @@ use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Instant;
 
-use ringtap_capture::tap::{Direction, Mode, Tap, TapOptions};
+use ringtap_capture::tap::{Direction, Mode, Tap};
 use ringtap_filter::{Balance, BucketMasks, MASKS, Place, Rule, Rules};
-use ringtap_pool::source::{LaneCounts, Source};
-use ringtap_testkit::{Namespace, require_root, require_tool, usable_cpus};
+use ringtap_pool::counters::Counters;
+use ringtap_pool::source::Source;
+use ringtap_testkit::{Namespace, require_root, require_tool, usable_cpus, with};
 use rustix::thread::{CpuSet, sched_setaffinity};
 
 use crate::rules::{HOOKS, classify};
@@ -149,11 +150,10 @@ fn a_users_program_chooses_the_bucket_on_every_hook() {
         let direction = Direction::InOut;
         let mut tap = attach(
             &net,
-            &TapOptions {
-                mode,
-                direction,
-                ..options("rx0")
-            },
+            &with(options("rx0"), |it| {
+                it.on.mode = mode;
+                it.on.direction = direction;
+            }),
         );
         classify(&mut tap, by(&object));
         let sent: Vec<_> = (0..=255).map(|number| frame(number, 60)).collect();
@@ -184,13 +184,7 @@ fn new_rules_wait_for_the_packet_that_is_on_its_way() {
     let object = compile(folder.path(), "slow", SLOW);
     for mode in HOOKS {
         let net = Namespace::with_veth("rules_wait");
-        let mut tap = attach(
-            &net,
-            &TapOptions {
-                mode,
-                ..options("rx0")
-            },
-        );
+        let mut tap = attach(&net, &with(options("rx0"), |it| it.on.mode = mode));
         classify(&mut tap, by(&object));
         let sent: Vec<_> = (0..8000_u32)
             .map(|n| frame(n.to_le_bytes()[0], 60))
@@ -210,7 +204,7 @@ fn new_rules_wait_for_the_packet_that_is_on_its_way() {
                     std::thread::yield_now();
                 }
                 classify(&mut tap, vec![Rule::everything(2)]);
-                let captured = lanes(&mut tap).into_iter().map(|lane| lane.captured);
+                let captured = lanes(&mut tap).into_iter().map(|lane| lane.delivered);
                 changed.store(true, Relaxed);
                 captured.collect()
             };
@@ -243,13 +237,7 @@ fn a_packet_is_offered_before_it_is_captured() {
         .collect();
     for mode in HOOKS {
         let net = Namespace::with_veth("offered_first");
-        let mut tap = attach(
-            &net,
-            &TapOptions {
-                mode,
-                ..options("rx0")
-            },
-        );
+        let mut tap = attach(&net, &with(options("rx0"), |it| it.on.mode = mode));
         classify(&mut tap, by(&object));
         let is_over = AtomicBool::new(false);
         std::thread::scope(|scope| {
@@ -259,7 +247,7 @@ fn a_packet_is_offered_before_it_is_captured() {
                 }
             });
             let start = Instant::now();
-            let is_ahead = |lane: &LaneCounts| lane.offered == lane.settled() + 1;
+            let is_ahead = |lane: &Counters| lane.offered == lane.accounted() + 1;
             let mut has_been_ahead = false;
             while !has_been_ahead && start.elapsed() < SOON {
                 has_been_ahead = tap.counts().lanes.iter().any(is_ahead);
@@ -346,13 +334,7 @@ fn a_refused_object_leaves_the_rules_before_in_force() {
     ];
     for (object, reason, mode) in cases {
         let net = Namespace::with_veth("refused_program");
-        let mut tap = attach(
-            &net,
-            &TapOptions {
-                mode,
-                ..options("rx0")
-            },
-        );
+        let mut tap = attach(&net, &with(options("rx0"), |it| it.on.mode = mode));
         assert_eq!(
             classify(&mut tap, vec![Rule::everything(6)]),
             [Place::Source]

@@ -4,7 +4,7 @@
 use libbpf_rs::libbpf_sys;
 use ringtap_capture::CaptureError;
 use ringtap_capture::tap::{Tap, TapOptions};
-use ringtap_testkit::{Namespace, settle};
+use ringtap_testkit::{Namespace, settle, with};
 
 pub(crate) use crate::captured::{Captured, SOON, finish, frame, own};
 pub(crate) use crate::tagging::{Tagging, index, tagged};
@@ -14,10 +14,9 @@ pub(crate) const SMALL_POOL: u64 = 8 << 20;
 
 /// Captures all arriving packets of `interface` into a small pool.
 pub(crate) fn options(interface: &str) -> TapOptions {
-    TapOptions {
-        pool_bytes: SMALL_POOL,
-        ..TapOptions::new(interface)
-    }
+    with(TapOptions::new(interface), |it| {
+        it.on.pool.bytes = Some(SMALL_POOL)
+    })
 }
 
 /// Attaches inside `net`.

@@ -3,11 +3,10 @@
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-use ringtap_capture::xdp::XdpOptions;
 use ringtap_device::Mode;
 use ringtap_pool::conformance::{Harness, PoolSize, UnderTraffic, check};
 use ringtap_pool::source::Source;
-use ringtap_testkit::{Namespace, require_root, require_tool};
+use ringtap_testkit::{Namespace, require_root, require_tool, with};
 
 use crate::support::{open, options};
 
@@ -21,23 +20,13 @@ impl Harness for Sockets {
     fn capture(&mut self, frames: &[Vec<u8>], size: PoolSize) -> Box<dyn Source> {
         let net = Namespace::with_veth(self.test);
         let options = match size {
-            PoolSize::Ample => XdpOptions {
-                pool_bytes: 32 << 20,
-                ..options("rx0")
-            },
-            PoolSize::Tiny => XdpOptions {
-                pool_bytes: 1,
-                chunk_size: 4096,
-                ..options("rx0")
-            },
+            PoolSize::Ample => with(options("rx0"), |it| it.on.pool.bytes = Some(32 << 20)),
+            PoolSize::Tiny => with(options("rx0"), |it| {
+                it.on.pool.bytes = Some(1);
+                it.on.pool.chunk_bytes = Some(4096);
+            }),
         };
-        let source = open(
-            &net,
-            &XdpOptions {
-                mode: self.mode,
-                ..options
-            },
-        );
+        let source = open(&net, &with(options, |it| it.on.mode = self.mode));
         net.inject("tx0", frames);
         self.nets.push(net);
         Box::new(source)
@@ -47,11 +36,10 @@ impl Harness for Sockets {
         let net = Namespace::with_veth(self.test);
         let source = open(
             &net,
-            &XdpOptions {
-                mode: self.mode,
-                pool_bytes: 32 << 20,
-                ..options("rx0")
-            },
+            &with(options("rx0"), |it| {
+                it.on.mode = self.mode;
+                it.on.pool.bytes = Some(32 << 20);
+            }),
         );
         let all_offered = AtomicBool::new(false);
         std::thread::scope(|scope| {

@@ -10,7 +10,7 @@ use ringtap_capture::xdp::XdpOptions;
 use ringtap_device::Mode;
 use ringtap_ipc::mapping::{Access, Mapping};
 use ringtap_pool::source::Source;
-use ringtap_testkit::{Namespace, require_root, require_tool};
+use ringtap_testkit::{Namespace, require_root, require_tool, with};
 use rustix::fs::{FallocateFlags, fallocate, ftruncate};
 use rustix::io::{Errno, pwrite};
 use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap, mprotect, munmap};
@@ -31,13 +31,7 @@ fn packets_are_read_where_the_kernel_put_them() {
     require_tool!("ip", "python3");
     for mode in MODES {
         let net = Namespace::with_veth("in_place");
-        let source = open(
-            &net,
-            &XdpOptions {
-                mode,
-                ..options("rx0")
-            },
-        );
+        let source = open(&net, &with(options("rx0"), |it| it.on.mode = mode));
         let sent: Vec<_> = (0..200)
             .map(|number| frame(number, 60 + 7 * usize::from(number)))
             .collect();
@@ -75,10 +69,7 @@ fn every_fall_back_is_said() {
         &no_native,
         &["no native XDP; falling back to generic XDP", "no zero-copy"],
     );
-    let asked = XdpOptions {
-        zero_copy: false,
-        ..usual
-    };
+    let asked = with(usual, |it| it.zero_copy = false);
     says(&asked, &[]);
 }
 
@@ -127,13 +118,7 @@ fn frames_of_several_cells_are_captured_whole() {
         for end in ["tx0", "rx0"] {
             net.ip(&["link", "set", end, "mtu", "9000"]);
         }
-        let source = open(
-            &net,
-            &XdpOptions {
-                mode,
-                ..options("rx0")
-            },
-        );
+        let source = open(&net, &with(options("rx0"), |it| it.on.mode = mode));
         let lengths = [9014, 60, 3816, 3817, 9000, 1514, 7632, 7633];
         let sent: Vec<_> = (0..40_u8)
             .flat_map(|round| lengths.map(|length| frame(round, length)))
@@ -154,10 +139,7 @@ fn a_snap_length_cuts_and_tells_the_length_on_the_wire() {
     require_root!();
     require_tool!("ip", "python3");
     let net = Namespace::with_veth("snap");
-    let cut = XdpOptions {
-        snap_length: 96,
-        ..options("rx0")
-    };
+    let cut = with(options("rx0"), |it| it.on.snap_length = Some(96));
     let source = open(&net, &cut);
     let sent = frame(3, 1000);
     net.inject("tx0", std::slice::from_ref(&sent));

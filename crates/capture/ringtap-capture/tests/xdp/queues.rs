@@ -9,17 +9,16 @@ use ringtap_capture::CaptureError;
 use ringtap_capture::xdp::XdpOptions;
 use ringtap_device::DeviceSpec;
 use ringtap_pool::source::{Source, Status};
-use ringtap_testkit::{LIMIT, Namespace, require_root, require_tool, settle};
+use ringtap_testkit::{LIMIT, Namespace, require_root, require_tool, settle, with};
 use rustix::process::Signal;
 
 use crate::support::{finish, frame, open, options, own, try_open};
 
 fn on(device: &str) -> XdpOptions {
     let device: DeviceSpec = device.parse().unwrap();
-    XdpOptions {
-        pool_bytes: 8 << 20,
-        ..XdpOptions::from_device(&device)
-    }
+    with(XdpOptions::from_device(&device), |it| {
+        it.on.pool.bytes = Some(8 << 20)
+    })
 }
 
 /// A veth pair with `count` queues in each direction.

@@ -4,13 +4,12 @@
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use ringtap_capture::xdp::XdpOptions;
 use ringtap_device::Mode;
 use ringtap_filter::{Balance, BucketMasks, Instruction, LinkType, Program, Rule, Rules, text};
 use ringtap_pool::format::flag;
 use ringtap_pool::ids::LaneId;
 use ringtap_pool::source::{Pause, Source};
-use ringtap_testkit::{LIMIT, Namespace, require_root, require_tool};
+use ringtap_testkit::{LIMIT, Namespace, require_root, require_tool, with};
 
 use crate::support::{Captured, SOON, finish, frame, open, options, own};
 use crate::tagging::{Tagging, tagged};
@@ -29,13 +28,7 @@ fn what_no_rule_wants_goes_to_the_host_and_is_counted() {
     require_tool!("ip", "python3", "tcpdump");
     for mode in [Mode::Native, Mode::Generic] {
         let net = Namespace::with_veth("filtered");
-        let mut source = open(
-            &net,
-            &XdpOptions {
-                mode,
-                ..options("rx0")
-            },
-        );
+        let mut source = open(&net, &with(options("rx0"), |it| it.on.mode = mode));
         let rules = Rules::from(vec![rule("len > 500", 0), rule("ether[14] = 7", 1)]);
         source.classify(&rules).unwrap();
         let dump = net.spawn(
@@ -91,7 +84,10 @@ fn a_lane_that_is_paused_lets_packets_pass_and_counts_them() {
     net.inject("tx0", &vec![frame(2, 100); 3]);
     let (captured, counts) = finish(source);
     assert_eq!(own(&captured), vec![frame(2, 100); 3]);
-    assert_eq!((counts.lanes[0].offered, counts.lanes[0].pool_full), (8, 5));
+    assert_eq!(
+        (counts.lanes[0].offered, counts.lanes[0].dropped.pool_full),
+        (8, 5)
+    );
 }
 
 /// An IPv4 frame of this protocol.
@@ -130,10 +126,7 @@ fn cells_whose_packets_nobody_wants_are_used_again() {
     // About 500 cells. The kernel cannot run this filter, so every packet takes a cell.
     let mut source = open(
         &net,
-        &XdpOptions {
-            pool_bytes: 1 << 20,
-            ..options("rx0")
-        },
+        &with(options("rx0"), |it| it.on.pool.bytes = Some(1 << 20)),
     );
     let rules = Rules::from(vec![Rule {
         filter: too_long_for_the_kernel(),
@@ -150,7 +143,7 @@ fn cells_whose_packets_nobody_wants_are_used_again() {
         left -= now;
         let settled = || {
             let lane = source.counts().lanes[0];
-            lane.filtered + lane.captured + lane.pool_full + lane.kernel
+            lane.filtered + lane.delivered + lane.dropped.pool_full + lane.dropped.kernel
         };
         wait_for(u64::try_from(3 * MANY - left).unwrap(), settled);
     }
@@ -159,7 +152,11 @@ fn cells_whose_packets_nobody_wants_are_used_again() {
     let lane = counts.lanes[0];
     let udp = |packet: &&Captured| packet.data == ip(17);
     assert_eq!(captured.iter().filter(udp).count(), 3, "{lane:?}");
-    assert_eq!((lane.pool_full, lane.kernel), (0, 0), "{lane:?}");
+    assert_eq!(
+        (lane.dropped.pool_full, lane.dropped.kernel),
+        (0, 0),
+        "{lane:?}"
+    );
 }
 
 #[test]
@@ -167,10 +164,7 @@ fn filters_see_the_whole_packet_and_the_snap_length_cuts_afterwards() {
     require_root!();
     require_tool!("ip", "python3");
     let net = Namespace::with_veth("filtered-snap");
-    let options = XdpOptions {
-        snap_length: 20,
-        ..options("rx0")
-    };
+    let options = with(options("rx0"), |it| it.on.snap_length = Some(20));
     let mut source = open(&net, &options);
     let in_kernel = rule("ether[90] = 1", 0);
     let by_thread = Rule {

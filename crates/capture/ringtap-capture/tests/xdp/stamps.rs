@@ -7,15 +7,12 @@ use ringtap_device::StampClock;
 use ringtap_ipc::time::now_ns;
 use ringtap_pool::format::flag;
 use ringtap_pool::source::Source;
-use ringtap_testkit::{Namespace, require_root, require_tool};
+use ringtap_testkit::{Namespace, require_root, require_tool, with};
 
 use crate::support::{finish, frame, open, options, own, try_open};
 
 fn by_nic(interface: &str) -> XdpOptions {
-    XdpOptions {
-        stamps: StampClock::Nic,
-        ..options(interface)
-    }
+    with(options(interface), |it| it.on.stamps = StampClock::Nic)
 }
 
 #[test]

@@ -4,16 +4,15 @@
 use ringtap_capture::CaptureError;
 use ringtap_capture::source::ThreadedSource;
 use ringtap_capture::xdp::{self, XdpOptions};
-use ringtap_testkit::Namespace;
+use ringtap_testkit::{Namespace, with};
 
 pub(crate) use crate::captured::{Captured, SOON, finish, frame, own};
 
 /// Captures all arriving packets of `interface` into a small pool.
 pub(crate) fn options(interface: &str) -> XdpOptions {
-    XdpOptions {
-        pool_bytes: 8 << 20,
-        ..XdpOptions::new(interface)
-    }
+    with(XdpOptions::new(interface), |it| {
+        it.on.pool.bytes = Some(8 << 20)
+    })
 }
 
 /// Opens inside `net`.

@@ -4,9 +4,10 @@
 use std::os::fd::BorrowedFd;
 
 use super::*;
+use crate::counters::{Counters, Dropped};
 use crate::distributor::LaneEnds;
 use crate::format::Geometry;
-use crate::source::{self, Facts, LaneCounts};
+use crate::source::{self, Facts};
 use crate::view::Pool;
 use crate::writer::{LaneWriter, PacketMeta};
 
@@ -30,7 +31,7 @@ struct Memory {
     pool: Pool,
     lanes: Vec<LaneEnds>,
     writer: Option<LaneWriter>,
-    counts: LaneCounts,
+    counts: Counters,
 }
 
 impl Memory {
@@ -57,15 +58,17 @@ impl Memory {
             let _counted = writer.write(&meta, [frame.as_slice()]);
         }
         let counters = writer.counters();
-        let counts = LaneCounts {
+        let counts = Counters {
             offered: counters.captured()
                 + counters.pool_full()
                 + u64::from(fault == Fault::Miscounts),
-            captured: counters.captured(),
+            delivered: counters.captured(),
             bytes: counters.bytes() + u64::from(fault == Fault::MiscountsBytes),
-            filtered: 0,
-            pool_full: counters.pool_full(),
-            kernel: 0,
+            dropped: Dropped {
+                pool_full: counters.pool_full(),
+                ..Dropped::default()
+            },
+            ..Counters::default()
         };
         let facts = Facts {
             device: "memory".into(),

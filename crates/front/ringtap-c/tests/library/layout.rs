@@ -7,6 +7,7 @@ use std::mem::offset_of;
 use std::process::Command;
 
 use ringtap_c::types::{self, CLastGap, COptions, CSource, CStatistics, CursorPacket};
+use ringtap_pool::counters::TERMS;
 
 use crate::support::{build, installed, with_library};
 
@@ -92,20 +93,17 @@ fn structures() -> Vec<Fact> {
         "ringtap_statistics",
         CStatistics,
         size,
-        offered,
-        delivered,
-        filtered,
-        other_members,
-        bytes,
-        dropped_nic,
-        dropped_kernel,
-        dropped_pool_full,
-        dropped_overrun,
-        dropped_not_written,
-        dropped_no_verdict,
         balanced,
         ended
     );
+    for term in &TERMS {
+        let name = term.name.replace('.', "_");
+        let at = offset_of!(CStatistics, counters) + term.offset();
+        all.push(fact(
+            &format!("offsetof(struct ringtap_statistics, {name})"),
+            at,
+        ));
+    }
     all
 }
 

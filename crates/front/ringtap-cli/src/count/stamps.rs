@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Loss and order of packets with sequence numbers.
 
+use ringtap_explain::text::grouped;
 use serde_json::json;
 
 use crate::reading::Extra;
-use crate::report::grouped;
 
 /// Loss and order so far.
 #[derive(Default, Debug, PartialEq, Eq)]

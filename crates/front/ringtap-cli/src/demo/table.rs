@@ -4,13 +4,13 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
+use ringtap_explain::change;
+use ringtap_explain::text::{as_f64, grouped, rounded};
 use ringtap_hub::Handle;
 use ringtap_ipc::protocol::HubStatus;
 use ringtap_send::SendCounters;
 
 use crate::print::line as say;
-use crate::report::{as_f64, grouped, rounded};
-use crate::seeing::change;
 
 pub(super) const INTERVAL: Duration = Duration::from_secs(1);
 

@@ -2,19 +2,20 @@
 //! The demo's text before and after the run.
 
 use anyhow::Result;
+use ringtap_device::DeviceSpec;
+use ringtap_explain::text::{as_f64, bits_per_second, grouped, rounded};
 use ringtap_net::private::Standing;
 
 use super::readers::DemoOutcome;
 use super::{FILTER, FLOWS, HALF, RX, SentCounters, TX};
 use crate::print::line as say;
-use crate::report::{as_f64, bits_per_second, grouped, rounded};
 
 pub(super) fn begin(standing: Standing, device: &str, seconds: u64, file: &str) -> Result<()> {
     let namespace = match standing {
         Standing::AsBefore => "a network namespace",
         Standing::UserNamespace => "a user and network namespace",
     };
-    let taking = if device.starts_with("tap:") {
+    let taking = if DeviceSpec::kind_of(device).is_some_and(|kind| !kind.hooks.is_empty()) {
         "an XDP program writes them into the pool; the host stack does not get them"
     } else {
         "AF_PACKET gives them to a thread that copies them into the pool"

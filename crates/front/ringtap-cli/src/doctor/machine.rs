@@ -5,8 +5,9 @@ use std::fs;
 use std::path::Path;
 use std::thread;
 
+use ringtap_device::kinds;
 use ringtap_net::kernel::{Feature, Version};
-use ringtap_net::rights::{Purpose, Rights};
+use ringtap_net::rights::Rights;
 use rustix::process::{Resource, getrlimit};
 use rustix::thread::CapabilitySet;
 
@@ -70,7 +71,7 @@ fn kernel(running: Version) -> Vec<Diagnosis> {
 }
 
 fn rights_of(rights: &Rights) -> Vec<Diagnosis> {
-    let each = [Purpose::Tap, Purpose::Xdp, Purpose::Packet].into_iter();
+    let each = kinds::of_interfaces().filter_map(|kind| kind.purpose);
     each.map(|purpose| match rights.require(purpose) {
         Ok(()) => Diagnosis::good("rights", format!("enough for {purpose}")),
         Err(error) => Diagnosis::note(

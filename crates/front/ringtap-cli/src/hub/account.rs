@@ -4,10 +4,10 @@
 use std::process::ExitCode;
 
 use anyhow::Result;
+use ringtap_explain::change::total;
+use ringtap_explain::text::{grouped, packets};
 use ringtap_ipc::protocol::{HubStatus, SourceStatus};
 
-use crate::report::{grouped, packets};
-use crate::seeing::change::total;
 use crate::{print, statuses};
 
 /// The counters of a source on one line.

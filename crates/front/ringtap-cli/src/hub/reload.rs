@@ -14,6 +14,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail, ensure};
 use ringtap_client::Control as _;
 use ringtap_device::DeviceSpec;
+use ringtap_explain::text;
 use ringtap_filter::LinkType;
 use ringtap_hub::{Hub, Limits};
 use ringtap_ipc::protocol::{ConfigurationStatus, SourceState};
@@ -32,7 +33,6 @@ use super::{
 use crate::UsageError;
 use crate::interrupt;
 use crate::print;
-use crate::report;
 use crate::seeing::HubSocketArgs;
 use crate::seeing::metrics::MetricsServer;
 use crate::waiting;
@@ -119,8 +119,8 @@ pub(super) fn check(args: &HubArgs, file: &Path) -> Result<ExitCode> {
     print::line(format_args!(
         "{}: no error: {}, {}",
         file.display(),
-        report::count(config.devices.len(), "source"),
-        report::count(groups.len(), "group"),
+        text::count(config.devices.len(), "source"),
+        text::count(groups.len(), "group"),
     ))?;
     Ok(ExitCode::SUCCESS)
 }

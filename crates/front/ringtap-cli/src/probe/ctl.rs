@@ -1,21 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `ringtap probe ctl`: changes a running probe; and the reload of its file.
+//! `ringtap probe ctl`: changes a running probe.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
 use clap::Subcommand;
-use ringtap_ipc::folder::Folder;
-use ringtap_ipc::socket::Listener;
-use ringtap_probe::config::{ExportPlan, ProbeConfig, time};
-use ringtap_probe::ctl::{SOCKET, default_path, send};
-use ringtap_probe::{PlanReader, ProbeCommand, ProbeControl};
-use signal_hook::iterator::Signals;
+use ringtap_probe::ProbeCommand;
+use ringtap_probe::config::time;
+use ringtap_probe::ctl::{default_path, send};
 
-use crate::confine::UserArgs;
 use crate::print;
 
 #[derive(Subcommand, Debug)]
@@ -75,77 +70,4 @@ pub(super) fn run(verb: &ProbeVerb) -> Result<ExitCode> {
     };
     print::line(send(&path, &command)?)?;
     Ok(ExitCode::SUCCESS)
-}
-
-/// The folder for sockets of root's probe, in which the user that it becomes may remove them; `None` without root.
-pub(super) fn folder(user: &UserArgs) -> Result<Option<PathBuf>> {
-    if !rustix::process::geteuid().is_root() {
-        return Ok(None);
-    }
-    let Some(uid) = user.user().map(|user| user.uid) else {
-        return Ok(Some(Folder::of_root()?.path().to_owned()));
-    };
-    let own = Folder::of_root()?.folder_for(&format!("probe-{uid}"), uid)?;
-    Ok(Some(own.path().to_owned()))
-}
-
-/// The socket that the user named, or for a live capture the usual one if it is free; for the user that the probe
-/// becomes.
-pub(super) fn listener(
-    named: Option<&Path>,
-    is_live: bool,
-    user: &UserArgs,
-) -> Result<Option<Listener>> {
-    let own = rustix::process::geteuid().as_raw();
-    let uid = user.user().map_or(own, |user| user.uid);
-    let bind = |path: &Path| Ok(Listener::bind_for(path, uid)?);
-    if let Some(path) = named {
-        return bind(path).map(Some);
-    }
-    if !is_live {
-        return Ok(None);
-    }
-    let usual = || -> Result<Option<Listener>> {
-        let own = folder(user)?.map(|folder| folder.join(SOCKET));
-        let path = own.or_else(default_path);
-        path.map(|path| bind(&path)).transpose()
-    };
-    usual().or_else(|error| {
-        let error = crate::describe(&error);
-        print::note(format_args!(
-            "ringtap: no `probe ctl` without a --control of its own: {error}"
-        ));
-        Ok(None)
-    })
-}
-
-/// Reads the configuration again; destinations stay as they are.
-pub(super) fn reader(
-    path: PathBuf,
-    every: Option<Duration>,
-    exports: Vec<ExportPlan>,
-) -> PlanReader {
-    Box::new(move || {
-        let config = ProbeConfig::read(&path, every).map_err(|error| error.to_string())?;
-        let mut notes = Vec::new();
-        if config.exports != exports {
-            notes.push("export: unchanged: it changes with a restart of the probe".to_owned());
-        }
-        Ok((config.plan, notes))
-    })
-}
-
-/// Reads the configuration again at each of these signals, on a thread of its own.
-pub(super) fn reload_at(mut signals: Signals, control: Arc<ProbeControl>) -> Result<()> {
-    let reload = move || {
-        for _ in signals.forever() {
-            match control.apply(&ProbeCommand::Reload) {
-                Ok(done) => print::note(format_args!("ringtap: {done}")),
-                Err(error) => print::error(error),
-            }
-        }
-    };
-    let builder = std::thread::Builder::new().name("reload".into());
-    builder.spawn(reload).context("cannot start a thread")?;
-    Ok(())
 }

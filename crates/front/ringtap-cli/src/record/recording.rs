@@ -5,12 +5,12 @@ use std::ops::ControlFlow;
 
 use anyhow::{Error, Result};
 use ringtap::{Batch, Capture, Counters};
+use ringtap_explain::text::{self, grouped};
 use ringtap_record::{EventTotals, Note, RecordError, Recorded, Recorder, WrittenFiles};
 use serde_json::json;
 
 use crate::print;
 use crate::reading::{Extra, Reading};
-use crate::report::{self, grouped};
 use crate::session::{BatchConsumer, Flow};
 use crate::signals;
 
@@ -135,7 +135,7 @@ fn extras(recorded: &Recorded) -> Vec<Extra> {
         Some(lost) => {
             let text = format!(
                 "lost in the write buffer: {}, counted as dropped.not_written",
-                report::packets(lost)
+                text::packets(lost)
             );
             vec![Extra::new("not_written", text, json!({ "packets": lost }))]
         }
@@ -149,8 +149,8 @@ fn events(totals: EventTotals) -> Extra {
     } = totals;
     let text = format!(
         "{}; not written, because outside of them: {}",
-        report::count(events, "event"),
-        report::packets(packets_outside)
+        text::count(events, "event"),
+        text::packets(packets_outside)
     );
     let figures = json!({"events": events, "packets_outside": packets_outside});
     Extra::new("events", text, figures)
@@ -169,7 +169,7 @@ fn summary(written: &WrittenFiles) -> String {
         packets,
         size_bytes,
     } = written;
-    let (packets, size) = (report::packets(*packets), report::size(*size_bytes));
+    let (packets, size) = (text::packets(*packets), text::size(*size_bytes));
     match files {
         1 => format!("{packets}, {size} in {file}"),
         _ => format!("{packets}, {size} in {files} files, the last is {file}"),

@@ -13,7 +13,6 @@
 //! - The hub takes a snapshot of its counters at most once per [`FRESH`].
 
 mod connections;
-mod exposition;
 
 use std::convert::Infallible;
 use std::fmt;
@@ -40,7 +39,6 @@ use tokio::sync::oneshot;
 use tokio::{task, time};
 
 use connections::OpenConnections;
-pub(crate) use exposition::exposition;
 
 /// All metrics as text.
 type Exposition = Result<String, fmt::Error>;

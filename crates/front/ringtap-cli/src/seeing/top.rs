@@ -6,13 +6,9 @@
 //!   prints its last message.
 //! - Keys work while the hub does not answer: another thread waits for the hub.
 
-mod groups;
-mod losses;
+mod palette;
 mod poller;
-mod readers;
 mod screen;
-mod sources;
-mod table;
 
 use std::io::{self, IsTerminal};
 use std::ops::ControlFlow;
@@ -32,9 +28,9 @@ use signal_hook::flag;
 
 use super::{HubSocketArgs, seconds};
 use crate::UsageError;
+use palette::Palette;
 use poller::Poller;
 use screen::{Screen, View};
-use table::Palette;
 
 /// Longest wait for a key before the loop checks for signals and new counters.
 const TICK: Duration = Duration::from_millis(100);

@@ -1,27 +1,18 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `ringtap why`: where packets were lost, since when, and what to change, in sentences.
 
-mod advice;
-mod explain;
-mod groups;
-mod words;
-
-use std::fs;
 use std::io::{self, ErrorKind, IsTerminal as _};
 use std::process::ExitCode;
-use std::thread;
 use std::time::Duration;
 
 use anyhow::Result;
 use clap::Args;
 use ratatui::crossterm::terminal;
-use ringtap_client::{Connection, Control as _};
+use ringtap_explain::text::wrapped_paragraph;
+use ringtap_explain::{Explanation, explain_hub};
 
 use super::{HubSocketArgs, seconds};
 use crate::{print, statuses};
-use explain::{Explanation, explain};
-pub(super) use words::span;
-use words::wrapped;
 
 /// Explains where a running hub lost packets, since when, how many, and what to change.
 ///
@@ -52,11 +43,7 @@ or counters do not add up; 1 if no hub runs or the hub ended.";
 
 pub(crate) fn run(args: &WhyArgs) -> Result<ExitCode> {
     let connection = args.hub.connect("why")?;
-    let before = connection.status()?;
-    thread::sleep(args.interval);
-    let now = connection.status()?;
-    let here = is_here(&connection, now.pid);
-    let answer = explain(&before, &now, &|pid| here && is_stopped(pid));
+    let answer = explain_hub(&connection, args.interval)?;
     let text = if args.json {
         serde_json::to_string(&answer)?
     } else {
@@ -84,27 +71,8 @@ fn lines(answer: &Explanation) -> String {
     };
     let sentences = answer.sentences();
     let lines = sentences.iter().map(|sentence| match width {
-        Some(width @ 40..) => wrapped(sentence, width),
+        Some(width @ 40..) => wrapped_paragraph(sentence, width),
         _ => sentence.clone(),
     });
     lines.collect::<Vec<_>>().join("\n")
 }
-
-/// Whether the hub's process ids are valid here: the hub has the id that it reports.
-fn is_here(connection: &Connection, pid: i32) -> bool {
-    let peer = connection
-        .connection()
-        .map(rustix::net::sockopt::socket_peercred);
-    peer.is_some_and(|peer| peer.is_ok_and(|peer| peer.pid.as_raw_nonzero().get() == pid))
-}
-
-/// Whether this process is stopped, as after Ctrl-Z in a shell.
-fn is_stopped(pid: i32) -> bool {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    // The state follows the name, which may contain brackets and spaces.
-    let state = stat.rsplit_once(") ").map(|(_, rest)| rest);
-    state.is_some_and(|state| state.starts_with(['T', 't']))
-}
-
-#[cfg(test)]
-mod tests;

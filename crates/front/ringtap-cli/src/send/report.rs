@@ -3,12 +3,12 @@
 
 use std::io;
 
+use ringtap_explain::text::{as_f64, bits_per_second, grouped, packets, rounded};
 use ringtap_ipc::time::now_ns;
 use ringtap_send::{Method, SendCounters};
 use serde::Serialize;
 
 use crate::print;
-use crate::report::{as_f64, bits_per_second, grouped, packets, rounded};
 
 /// Prints how the counters grow.
 pub(super) struct Report {

@@ -36,11 +36,8 @@ impl Paused {
         let pause = Duration::from_millis(1);
         loop {
             while let Next::Batch(batch) = self.receiver.next(Some(pause)).expect("the hub runs") {
-                self.tally.begin(&batch);
-                for received in batch.packets() {
-                    let received = received.expect("the pool is sound");
-                    self.tally.at(batch.lane()).count(&received);
-                }
+                let counted = self.tally.count_batch(&batch, |_| true);
+                counted.expect("the pool is sound");
             }
             let counters = self.counters();
             let Dropped {

@@ -215,11 +215,8 @@ pub(crate) fn read_all(receiver: &mut Receiver, packets: u64) -> Counters {
 /// Reads until nothing came for so long.
 pub(crate) fn read(receiver: &mut Receiver, tally: &mut Tally, pause: Duration) {
     while let Next::Batch(batch) = receiver.next(Some(pause)).expect("the hub is there") {
-        tally.begin(&batch);
-        for received in batch.packets() {
-            let received = received.expect("the pool is good");
-            tally.at(batch.lane()).count(&received);
-        }
+        let counted = tally.count_batch(&batch, |_| true);
+        counted.expect("the pool is good");
     }
 }
 

@@ -6,7 +6,7 @@ use std::ptr;
 use std::sync::OnceLock;
 
 use libc::{FILE, timeval};
-use ringtap_device::{DeviceSpec, Kind};
+use ringtap_device::DeviceSpec;
 use ringtap_ipc::environment;
 use ringtap_net::interface::{Interface, NicStamps};
 
@@ -99,7 +99,7 @@ pub(super) fn is_plain(handle: &PcapHandle) -> bool {
 pub(super) fn has_nic_stamps(handle: &PcapHandle) -> bool {
     let name = handle.settings().source.clone().unwrap_or_default();
     let device = name.parse::<DeviceSpec>().ok();
-    let device = device.filter(|device| matches!(device.kind, Kind::Tap | Kind::Packet));
+    let device = device.filter(|device| !device.kind.is_default() && device.kind.has_key("stamps"));
     let interface = device.and_then(|device| Interface::find(&device.name).ok());
     interface.is_some_and(|interface| interface.nic_stamps() == NicStamps::All)
 }

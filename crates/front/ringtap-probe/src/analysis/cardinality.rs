@@ -8,8 +8,8 @@ use cardinality_estimator::CardinalityEstimator;
 use foldhash::quality::RandomState;
 use ringtap_pool::number::to_u64;
 
-use super::as_value;
 use crate::packet::PacketKey;
+use crate::record::as_value;
 
 /// Hash that all workers share, so that their estimates can be merged.
 static HASH: LazyLock<RandomState> = LazyLock::new(RandomState::default);

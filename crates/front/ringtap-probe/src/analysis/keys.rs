@@ -50,7 +50,7 @@ impl KeyPart {
     }
 
     /// The part that a configuration names: a word, for networks with the number of bits: `source/24`.
-    pub(crate) fn of_text(text: &str) -> Option<Self> {
+    pub(crate) fn from_text(text: &str) -> Option<Self> {
         let Some((word, bits)) = text.split_once('/') else {
             let found = KeyPart::WORDS.iter().find(|part| part.word() == text);
             return found.copied();
@@ -64,7 +64,7 @@ impl KeyPart {
     }
 
     /// The key without what does not count.
-    pub(crate) fn of(self, key: &PacketKey) -> PacketKey {
+    pub(crate) fn select(self, key: &PacketKey) -> PacketKey {
         let nothing = PacketKey {
             source: [0; 2],
             destination: [0; 2],
@@ -181,18 +181,18 @@ mod tests {
             is_ipv6,
             outside: 0,
         };
-        let part = KeyPart::of_text("source/20").expect("a part");
-        let text = |key| part.text(&part.of(&key));
+        let part = KeyPart::from_text("source/20").expect("a part");
+        let text = |key| part.text(&part.select(&key));
         assert_eq!(text(key([0, 0x0a01_ffff], false)), "10.1.240.0/20");
         let address = [0x2001_0db8_ffff_ffff, u64::MAX];
         assert_eq!(text(key(address, true)), "2001:db8:ff00::/40");
         let all = KeyPart::SourceNet(32);
         assert_eq!(
-            all.text(&all.of(&key(address, true))),
+            all.text(&all.select(&key(address, true))),
             "2001:db8:ffff:ffff::/64"
         );
         for wrong in ["source/0", "source/33", "pair/8", "source/", "mac"] {
-            assert_eq!(KeyPart::of_text(wrong), None, "{wrong}");
+            assert_eq!(KeyPart::from_text(wrong), None, "{wrong}");
         }
     }
 }

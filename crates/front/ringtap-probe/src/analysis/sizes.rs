@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Packets by the length of their frames, in the ranges of RMON (RFC 2819).
 
-use super::as_value;
+use crate::record::as_value;
 
 /// Upper end of each range but the last, in bytes without the frame check sequence.
 const ENDS: [u32; 6] = [64, 127, 255, 511, 1023, 1518];
 
 /// Counts of each range.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct SizeCounts([(u64, u64); ENDS.len() + 1]);
+pub(crate) struct FrameSizes([(u64, u64); ENDS.len() + 1]);
 
-impl SizeCounts {
+impl FrameSizes {
     /// Counts a frame.
     #[inline]
     pub(crate) fn add(&mut self, frame_bytes: u32) {
@@ -21,7 +21,7 @@ impl SizeCounts {
     }
 
     /// Adds the counts of another worker.
-    pub(crate) fn merge(&mut self, other: &SizeCounts) {
+    pub(crate) fn merge(&mut self, other: &FrameSizes) {
         self.add_all(&other.0);
     }
 
@@ -56,7 +56,7 @@ mod tests {
 
     #[test]
     fn each_frame_is_in_the_range_of_its_length() {
-        let (mut sizes, mut more) = (SizeCounts::default(), SizeCounts::default());
+        let (mut sizes, mut more) = (FrameSizes::default(), FrameSizes::default());
         for length in [60, 64, 65, 1518, 1519, 9000] {
             sizes.add(length);
         }

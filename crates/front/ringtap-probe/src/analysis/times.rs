@@ -4,8 +4,8 @@
 //! Invariants
 //! - Memory is fixed: a flow has one of [`SLOTS`] slots, by a keyed hash, and replaces the flow that has it.
 
-use super::{GapScope, as_value};
 use crate::packet::{ACK, Dissected, SYN, Secret, low_half};
+use crate::record::as_value;
 
 /// Flows that are followed at one time.
 const SLOTS: usize = 1 << 15;
@@ -26,6 +26,15 @@ const ENDS_NS: [u64; 22] = {
 
 /// A range, `None` for all times, and its values.
 type RangeResult = (Option<String>, Vec<(&'static str, f64)>);
+
+/// Packets between which a gap counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GapScope {
+    /// Those of one flow, in either direction.
+    Flow,
+    /// All of the capture, which needs a probe with one worker.
+    Capture,
+}
 
 /// Number of times in each range.
 #[derive(Clone, Debug, Default)]
@@ -115,7 +124,7 @@ impl FlowSlots {
     }
 
     #[inline]
-    fn of(&mut self, packet: &Dissected) -> Option<(u64, &mut FlowSlot)> {
+    fn slot(&mut self, packet: &Dissected) -> Option<(u64, &mut FlowSlot)> {
         let hash = self.secret.hash(&packet.key);
         let at = low_half(hash) as usize & (SLOTS - 1);
         self.slots.get_mut(at).map(|slot| (hash, slot))
@@ -142,7 +151,7 @@ impl RoundTrips {
     #[inline]
     pub(crate) fn add(&mut self, packet: &Dissected) {
         let Some(tcp) = packet.tcp else { return };
-        let Some((hash, slot)) = self.flows.of(packet) else {
+        let Some((hash, slot)) = self.flows.slot(packet) else {
             return;
         };
         let time_ns = packet.time_ns;
@@ -201,7 +210,7 @@ impl PacketGaps {
         let last_ns = match &mut self.flows {
             None => &mut self.last_ns,
             Some(flows) => {
-                let Some((hash, slot)) = flows.of(packet) else {
+                let Some((hash, slot)) = flows.slot(packet) else {
                     return;
                 };
                 if slot.hash != hash {
@@ -234,7 +243,7 @@ mod tests {
     use super::*;
     use crate::outside::PacketOutside;
     use crate::packet::{PacketKey, TCP, TcpHeader};
-    use crate::record::WayMarks;
+    use crate::record::DirectionMarks;
 
     fn packet(time_ns: u64, port: u16, flags: u8) -> Dissected<'static> {
         let key = PacketKey {
@@ -256,7 +265,7 @@ mod tests {
             payload_bytes: 0,
             tcp: Some(TcpHeader { sequence: 0, flags }),
             fragment: None,
-            marks: WayMarks::default(),
+            marks: DirectionMarks::default(),
             outside: PacketOutside {
                 inner_vlans: [0; 2],
                 tunnels: [None; 2],

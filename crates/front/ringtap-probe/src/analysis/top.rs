@@ -10,7 +10,7 @@ use std::hash::Hash;
 
 use foldhash::fast::RandomState;
 
-use super::as_value;
+use crate::record::as_value;
 
 /// Least number of keys kept; more keys make the error smaller.
 const MIN_KEYS: u32 = 1024;
@@ -89,8 +89,9 @@ impl<K: Hash + Ord> TopKeys<K> {
             let values = [sum.weight, sum.also, error].map(as_value);
             names.into_iter().zip(values).collect()
         };
-        let all = all.into_iter();
-        all.map(|(key, sum)| (key, values(sum))).collect()
+        all.into_iter()
+            .map(|(key, sum)| (key, values(sum)))
+            .collect()
     }
 }
 

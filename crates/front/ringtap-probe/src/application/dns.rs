@@ -12,8 +12,8 @@ use std::collections::{HashMap, VecDeque};
 use foldhash::fast::RandomState;
 
 use super::budget::WorkBudget;
-use super::is_dns_datagram;
-use crate::packet::{Dissected, PacketKey};
+use super::stream::DNS_PORT;
+use crate::packet::{Dissected, PacketKey, UDP};
 use crate::record::{Details, DnsRecord, Record};
 use message::DnsMessage;
 
@@ -168,6 +168,12 @@ impl DnsTransactions {
     }
 }
 
+/// Whether a packet is one of DNS over UDP.
+pub(super) fn is_datagram(packet: &Dissected<'_>) -> bool {
+    let (from, to) = packet.key.ports;
+    packet.key.protocol == UDP && (from == DNS_PORT || to == DNS_PORT)
+}
+
 /// Whether the time for an answer to a question is over.
 fn is_over(asked_ns: u64, now_ns: u64) -> bool {
     asked_ns.saturating_add(ANSWER_TIMEOUT_NS) <= now_ns
@@ -183,8 +189,8 @@ pub(crate) enum DnsName {
 
 impl DnsName {
     /// The name in a packet; `None` if it is no DNS datagram, has no name, or answers without an error.
-    pub(crate) fn of(packet: &Dissected<'_>) -> Option<Self> {
-        if !is_dns_datagram(packet) || packet.fragment.is_some() {
+    pub(crate) fn from_packet(packet: &Dissected<'_>) -> Option<Self> {
+        if !is_datagram(packet) || packet.fragment.is_some() {
             return None;
         }
         let message = DnsMessage::parse(packet.payload(), &mut WorkBudget::for_packet())?;
@@ -214,7 +220,7 @@ impl DnsMessage {
 }
 
 /// The first message of a TCP stream, behind its length; `None` if it is not complete.
-pub(super) fn of_stream(bytes: &[u8]) -> Option<&[u8]> {
+pub(super) fn first_message(bytes: &[u8]) -> Option<&[u8]> {
     let (length, rest) = bytes.split_first_chunk()?;
     rest.get(..usize::from(u16::from_be_bytes(*length)))
 }

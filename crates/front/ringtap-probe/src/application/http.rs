@@ -5,8 +5,8 @@
 //! segment of a head that comes in many.
 
 use super::budget::WorkBudget;
-use super::stream::StreamStart;
-use super::{ParseProgress, text};
+use super::stream::{ParseStatus, StreamStart};
+use super::text::text;
 use crate::record::Details;
 
 const METHODS: [&[u8]; 8] = [
@@ -38,12 +38,12 @@ pub(super) fn read(
     stream: &mut StreamStart,
     details: &mut Details,
     budget: &mut WorkBudget,
-) -> ParseProgress {
+) -> ParseStatus {
     if !begins(&stream.bytes) {
         // The other direction: answers are not read.
-        return ParseProgress::Done;
+        return ParseStatus::Done;
     }
-    lines(stream, details, budget).unwrap_or(ParseProgress::Malformed)
+    lines(stream, details, budget).unwrap_or(ParseStatus::Malformed)
 }
 
 /// Reads the lines that are whole; `None` if one is malformed, or they cost more than the budget.
@@ -51,13 +51,13 @@ fn lines(
     stream: &mut StreamStart,
     details: &mut Details,
     budget: &mut WorkBudget,
-) -> Option<ParseProgress> {
+) -> Option<ParseStatus> {
     loop {
         let new = &stream.bytes[stream.scanned..];
         let Some(length) = memchr::memchr(b'\n', new) else {
             budget.bytes(new.len())?;
             stream.scanned = stream.bytes.len();
-            return Some(ParseProgress::More);
+            return Some(ParseStatus::More);
         };
         let end = stream.scanned + length;
         let line = &stream.bytes[stream.parsed..end];
@@ -72,7 +72,7 @@ fn lines(
         if let Some(host) = host {
             details.application = Some("http".into());
             details.server_name = host.map(text);
-            return Some(ParseProgress::Done);
+            return Some(ParseStatus::Done);
         }
     }
 }

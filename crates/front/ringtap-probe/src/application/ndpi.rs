@@ -13,7 +13,7 @@ use libloading::Library;
 use ringtap_pool::number::to_u16;
 
 use super::budget::WorkBudget;
-use super::text;
+use super::text::text;
 
 /// The library of Debian 12 and Ubuntu 24.04. Other versions have other types of results.
 const LIBRARY: &str = "libndpi.so.4.2";

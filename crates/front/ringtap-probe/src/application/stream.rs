@@ -5,11 +5,13 @@
 
 use ringtap_pool::number::to_u32;
 
-use super::{DNS_PORT, http};
+use super::http;
 use crate::packet::{Dissected, SYN, TCP};
 
 /// Segments of each direction that are looked at: bounds the work for a sender of tiny ones.
 const MAX_SEGMENTS: u8 = 32;
+
+pub(super) const DNS_PORT: u16 = 53;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum StreamProtocol {
@@ -18,10 +20,20 @@ pub(super) enum StreamProtocol {
     Dns,
 }
 
+/// What a parser says of the first bytes of a stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ParseStatus {
+    /// All is found.
+    Done,
+    /// Further bytes are needed.
+    More,
+    Malformed,
+}
+
 #[derive(Debug)]
 pub(super) struct TcpStreams {
     pub(super) protocol: StreamProtocol,
-    pub(super) ways: [StreamStart; 2],
+    pub(super) directions: [StreamStart; 2],
 }
 
 /// First bytes of one direction.
@@ -41,7 +53,7 @@ pub(super) struct StreamStart {
 
 impl StreamProtocol {
     /// The protocol of a TCP flow by its first segment with payload.
-    pub(super) fn of(packet: &Dissected<'_>) -> Option<Self> {
+    pub(super) fn from_first_segment(packet: &Dissected<'_>) -> Option<Self> {
         let (from, to) = packet.key.ports;
         if packet.key.protocol != TCP || packet.tcp?.flags & SYN != 0 {
             return None;
@@ -56,7 +68,7 @@ impl StreamProtocol {
     }
 
     /// The protocol that begins with a later segment: a record of TLS with a hello.
-    pub(super) fn later(packet: &Dissected<'_>) -> Option<Self> {
+    pub(super) fn from_later_segment(packet: &Dissected<'_>) -> Option<Self> {
         match packet.payload() {
             [22, 3, _, _, _, 1 | 2, ..] => Some(StreamProtocol::Tls),
             _ => None,
@@ -66,8 +78,11 @@ impl StreamProtocol {
 
 impl TcpStreams {
     pub(super) fn new(protocol: StreamProtocol) -> Box<Self> {
-        let ways = Default::default();
-        Box::new(TcpStreams { protocol, ways })
+        let directions = Default::default();
+        Box::new(TcpStreams {
+            protocol,
+            directions,
+        })
     }
 }
 

@@ -64,7 +64,7 @@ impl Inspected {
     }
 
     /// The flows and the DNS records of all packets.
-    fn end(mut self) -> (Vec<FlowRecord>, Vec<DnsRecord>, PayloadCounters) {
+    fn end(mut self) -> (Vec<FlowRecord>, Vec<DnsRecord>, FlowCounters) {
         self.meter.finish(&mut self.records);
         let (mut flows, mut dns) = (Vec::new(), Vec::new());
         for record in self.records {
@@ -74,7 +74,7 @@ impl Inspected {
                 Record::Measurement(other) => panic!("{other:?}"),
             }
         }
-        (flows, dns, self.meter.counters().payload)
+        (flows, dns, self.meter.counters())
     }
 }
 
@@ -180,7 +180,7 @@ fn a_hello_in_any_two_segments_gives_the_same_texts() {
         assert_eq!(details.tls_version.as_deref(), Some("TLSv13"));
         let ja4 = details.ja4.as_deref().expect("a client");
         assert!(ja4.starts_with("t13d0203h2_"), "{ja4}");
-        assert_eq!(counters, PayloadCounters::default());
+        assert_eq!((counters.payload_unread, counters.payload_no_room), (0, 0));
     }
 }
 
@@ -202,7 +202,7 @@ fn a_missing_segment_and_tiny_segments_are_counted_and_cost_no_packet() {
     assert!(flows.iter().all(|flow| flow.details.is_none()), "{flows:?}");
     let packets: u64 = flows.iter().map(FlowRecord::packets).sum();
     assert_eq!(packets, 2 + u64::try_from(hello.len()).expect("small"));
-    assert_eq!((counters.unread, counters.no_room), (2, 0));
+    assert_eq!((counters.payload_unread, counters.payload_no_room), (2, 0));
 }
 
 #[test]
@@ -220,7 +220,10 @@ fn unfinished_hellos_take_no_more_memory_than_allowed_and_are_counted() {
     assert!(memory <= 64 << 10, "{memory} bytes");
     let (flows, _, counters) = inspected.end();
     assert_eq!(flows.len(), 999);
-    assert!((500..999).contains(&counters.no_room), "{counters:?}");
+    assert!(
+        (500..999).contains(&counters.payload_no_room),
+        "{counters:?}"
+    );
 }
 
 #[test]
@@ -241,7 +244,7 @@ fn an_answer_belongs_to_the_question_with_its_addresses_identifier_and_name() {
     );
     inspected.udp(RESOLVER, CLIENT, &answer(7, "one.example", RCODE::NoError));
     let (flows, dns, counters) = inspected.end();
-    assert_eq!(counters, PayloadCounters::default());
+    assert_eq!((counters.payload_unread, counters.payload_no_room), (0, 0));
     let told: Vec<_> = dns
         .iter()
         .map(|one| {
@@ -298,7 +301,7 @@ fn a_flood_of_questions_takes_bounded_memory_and_each_is_in_one_record() {
     assert!(inspected.meter.payload_memory() <= 1 << 20);
     let (_, dns, counters) = inspected.end();
     assert_eq!(dns.len(), 5000);
-    assert_eq!(counters.no_room, 5000 - (1 << 18) / 512);
+    assert_eq!(counters.payload_no_room, 5000 - (1 << 18) / 512);
 }
 
 #[test]
@@ -327,7 +330,7 @@ fn messages_that_would_cost_more_than_their_length_are_refused() {
     inspected.udp(CLIENT, RESOLVER, &[1, 2, 3]);
     let (flows, dns, counters) = inspected.end();
     assert!(dns.is_empty() && flows[0].details.is_none(), "{dns:?}");
-    assert_eq!(counters.unread, 3);
+    assert_eq!(counters.payload_unread, 3);
 }
 
 #[test]
@@ -349,7 +352,7 @@ fn a_request_has_its_host_and_a_message_over_tcp_its_question() {
     );
     inspected.tcp((1, 42_000), (2, 22), 1, b"SSH-2.0-x\r\n");
     let (flows, dns, counters) = inspected.end();
-    assert_eq!(counters, PayloadCounters::default());
+    assert_eq!((counters.payload_unread, counters.payload_no_room), (0, 0));
     let name = |port| {
         let flow = flows.iter().find(|flow| flow.key.destination_port == port);
         flow.expect("a flow").details.clone().unwrap_or_default()

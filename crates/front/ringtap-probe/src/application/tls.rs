@@ -12,8 +12,8 @@ use tls_parser::{
 };
 
 use super::budget::WorkBudget;
-use super::stream::StreamStart;
-use super::{ParseProgress, text};
+use super::stream::{ParseStatus, StreamStart};
+use super::text::text;
 use crate::record::Details;
 
 /// Types of handshake messages.
@@ -44,13 +44,13 @@ pub(super) fn read(
     stream: &mut StreamStart,
     details: &mut Details,
     budget: &mut WorkBudget,
-) -> ParseProgress {
+) -> ParseStatus {
     loop {
         match message_length(&stream.bytes[..stream.parsed]) {
             Some(length) if length <= stream.parsed => {
                 match hello(&stream.bytes[..length], details, budget) {
-                    None => return ParseProgress::Malformed,
-                    Some(AfterHello::End) => return ParseProgress::Done,
+                    None => return ParseStatus::Malformed,
+                    Some(AfterHello::End) => return ParseStatus::Done,
                     Some(AfterHello::AnotherHello) => {
                         stream.bytes.copy_within(length..stream.parsed, 0);
                         stream.parsed -= length;
@@ -68,15 +68,15 @@ pub(super) fn read(
             Ok((_, record)) if record.hdr.record_type == TlsRecordType::ChangeCipherSpec => {
                 stream.scanned += RECORD_HEADER + record.data.len();
                 if budget.items(1, RECORD_HEADER).is_none() {
-                    return ParseProgress::Malformed;
+                    return ParseStatus::Malformed;
                 }
                 continue;
             }
-            Err(error) if error.is_incomplete() => return ParseProgress::More,
-            _ => return ParseProgress::Malformed,
+            Err(error) if error.is_incomplete() => return ParseStatus::More,
+            _ => return ParseStatus::Malformed,
         };
         if budget.items(1, RECORD_HEADER).is_none() {
-            return ParseProgress::Malformed;
+            return ParseStatus::Malformed;
         }
         // Joins the messages of all records at the begin.
         let begin = stream.scanned + RECORD_HEADER;

@@ -5,10 +5,9 @@ use std::time::Duration;
 
 use super::ConfigError;
 use super::keys::KeyTable;
-use crate::action::{ActionPlan, ActionTrigger};
+use crate::action::{ActionPlan, ActionTrigger, ProbeCommand};
 use crate::analysis::AnalysisKind;
 use crate::condition::{Condition, Subject};
-use crate::control::ProbeCommand;
 use crate::plan::ProbePlan;
 
 /// Shortest period of an action: the probe looks at its counters once a second.

@@ -80,9 +80,10 @@ impl<'a> KeyTable<'a> {
     /// A list of absolute paths.
     pub(super) fn paths(&mut self, key: &'static str) -> Read<Vec<PathBuf>> {
         self.value(key, "a list of absolute paths in quotes", |value| {
-            let texts = value.as_array()?.iter();
-            let paths = texts.map(|one| one.get_ref().as_str().map(PathBuf::from));
-            paths
+            value
+                .as_array()?
+                .iter()
+                .map(|one| one.get_ref().as_str().map(PathBuf::from))
                 .map(|path| path.filter(|it| it.is_absolute()))
                 .collect()
         })
@@ -92,12 +93,14 @@ impl<'a> KeyTable<'a> {
     pub(super) fn tables(&mut self, key: &'static str) -> Result<Vec<Self>, ConfigError> {
         let expected = format!("tables [[{key}]]");
         let array = self.value(key, &expected, DeValue::as_array)?;
-        let tables = array.into_iter().flatten();
-        let tables = tables.map(|one| match one.get_ref().as_table() {
-            Some(table) => Ok(self.inner(table)),
-            None => Err(self.error(key, format!("expected {expected}"))),
-        });
-        tables.collect()
+        array
+            .into_iter()
+            .flatten()
+            .map(|one| match one.get_ref().as_table() {
+                Some(table) => Ok(self.inner(table)),
+                None => Err(self.error(key, format!("expected {expected}"))),
+            })
+            .collect()
     }
 
     /// The table `[key]`.
@@ -120,9 +123,10 @@ impl<'a> KeyTable<'a> {
         let Some(value) = self.table.get(key) else {
             return Ok(None);
         };
-        let read =
-            read(value.get_ref()).ok_or_else(|| self.error(key, format!("expected {expected}")));
-        read.map(Some)
+        match read(value.get_ref()) {
+            Some(read) => Ok(Some(read)),
+            None => Err(self.error(key, format!("expected {expected}"))),
+        }
     }
 
     pub(super) fn has(&self, key: &str) -> bool {

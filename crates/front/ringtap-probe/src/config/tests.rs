@@ -2,7 +2,7 @@
 //! Valid configurations, and the errors of wrong ones.
 
 use super::*;
-use crate::control::ProbeCommand;
+use crate::action::ProbeCommand;
 
 fn error(text: &str) -> String {
     let parsed = ProbeConfig::parse("probe.toml", text, None);

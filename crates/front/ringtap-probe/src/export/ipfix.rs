@@ -8,15 +8,15 @@
 
 mod fields;
 mod message;
+mod octets;
 mod options;
 mod outside;
 mod pace;
+mod protocol;
 mod socket;
+mod start;
 
-use std::fmt;
-use std::net::SocketAddr;
 use std::num::NonZeroU32;
-use std::str::FromStr;
 use std::time::Duration;
 
 use ringtap_pool::number::to_u64;
@@ -27,56 +27,8 @@ use fields::data_records;
 use message::{FlowMessage, SentTemplates};
 use options::SentSum;
 use pace::SendingPace;
+pub use protocol::{Collector, FlowProtocol};
 use socket::{CollectorSocket, SendOutcome};
-
-/// Protocol of the messages.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum FlowProtocol {
-    /// RFC 7011. One record per flow, with both directions.
-    Ipfix,
-    /// RFC 7011 for collectors that know no biflows: one record per direction.
-    IpfixUniflow,
-    /// RFC 3954: one record per direction.
-    NetflowV9,
-}
-
-/// Where a collector listens: `udp://10.0.0.1:4739`, `tcp://[::1]:4739`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Collector {
-    /// Datagrams.
-    Udp(SocketAddr),
-    /// A connection that is opened again when it breaks.
-    Tcp(SocketAddr),
-}
-
-impl FromStr for Collector {
-    type Err = ExportError;
-
-    fn from_str(text: &str) -> Result<Self, ExportError> {
-        let wrong = || {
-            ExportError(format!(
-                "\"{text}\" is no collector: expected udp://ADDRESS:PORT or tcp://ADDRESS:PORT, \
-                 like udp://10.0.0.1:4739"
-            ))
-        };
-        let (transport, address) = text.split_once("://").ok_or_else(wrong)?;
-        let address = address.parse().map_err(|_| wrong())?;
-        match transport {
-            "udp" => Ok(Collector::Udp(address)),
-            "tcp" => Ok(Collector::Tcp(address)),
-            _ => Err(wrong()),
-        }
-    }
-}
-
-impl fmt::Display for Collector {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Collector::Udp(address) => write!(f, "udp://{address}"),
-            Collector::Tcp(address) => write!(f, "tcp://{address}"),
-        }
-    }
-}
 
 /// Sends flow records to one collector; measurements are left out.
 pub struct FlowExporter {
@@ -97,18 +49,6 @@ pub struct FlowExporter {
     lost: FlowSum,
     /// The last failure since the last [`Exporter::tick`].
     failure: Option<ExportError>,
-}
-
-impl FlowProtocol {
-    /// Refuses a collector that this protocol cannot reach.
-    pub(super) fn require_transport(self, collector: Collector) -> Result<(), ExportError> {
-        match (self, collector.is_tcp()) {
-            (FlowProtocol::NetflowV9, true) => Err(ExportError(format!(
-                "{collector}: NetFlow v9 has no TCP transport: use udp:// or protocol ipfix"
-            ))),
-            _ => Ok(()),
-        }
-    }
 }
 
 impl FlowExporter {
@@ -208,12 +148,6 @@ impl FlowExporter {
     }
 }
 
-impl Collector {
-    pub(super) fn is_tcp(self) -> bool {
-        matches!(self, Collector::Tcp(_))
-    }
-}
-
 impl Exporter for FlowExporter {
     fn name(&self) -> String {
         let protocol = match self.protocol {
@@ -226,7 +160,7 @@ impl Exporter for FlowExporter {
 
     fn write(&mut self, records: &[Record]) -> Result<(), ExportError> {
         if let Err(error) = self.connect() {
-            self.refused += FlowSum::of(records);
+            self.refused += FlowSum::from_records(records);
             return Err(error);
         }
         let mut message = None;

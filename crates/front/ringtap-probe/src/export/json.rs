@@ -8,7 +8,9 @@ use serde_json::{Map, Value, json};
 use super::lines::LineOutput;
 use super::{ExportError, Exporter};
 use crate::analysis::protocol_word;
-use crate::record::{Details, DnsRecord, FlowKey, FlowRecord, Measurement, OneWay, Record, Tunnel};
+use crate::record::{
+    Details, DirectionCounts, DnsRecord, FlowKey, FlowRecord, Measurement, Record, Tunnel,
+};
 
 /// Writes records as lines of JSON.
 pub struct JsonLines<W> {
@@ -99,7 +101,7 @@ fn flow_object(flow: &FlowRecord) -> Value {
     };
     let is_tcp = key.protocol == 6;
     let of_tcp = |value: u64| is_tcp.then(|| value.into());
-    let again = |way: &OneWay| of_tcp(way.retransmissions.count()?.into());
+    let again = |direction: &DirectionCounts| of_tcp(direction.retransmissions.count()?.into());
     let above = |least: u64, value: u64| (value > least).then(|| value.into());
     let [there, back] = flow.directions();
     let direction = |word: Option<&str>| word.map(Into::into);
@@ -227,7 +229,7 @@ fn measurement_object(measurement: &Measurement) -> Value {
 
 /// Nanoseconds as seconds, exact to the microsecond, as Zeek writes times.
 fn seconds(nanoseconds: u64) -> Value {
-    number(crate::analysis::as_value(nanoseconds / 1000) / 1e6)
+    number(crate::record::as_value(nanoseconds / 1000) / 1e6)
 }
 
 /// A whole number without a fraction.

@@ -15,19 +15,19 @@ use prometheus_client::registry::{Registry, Unit};
 use ringtap_pool::number::to_u64;
 
 use super::{ExportError, Exporter};
-use crate::analysis::as_value;
 use crate::ledger::ProbeLedger;
-use crate::record::{FlowRecord, Measurement, Record};
+use crate::record::{FlowRecord, Measurement, Record, as_value};
 
 /// Most values of analyses that are kept.
 const MAX_SERIES: usize = 10_000;
 
 /// Totals and latest values for the metrics server; clones share them.
 #[derive(Clone, Debug, Default)]
-pub struct ProbeMetrics(Arc<Mutex<ProbeTotals>>);
+pub struct ProbeMetrics(Arc<Mutex<MetricsNow>>);
 
+/// All metrics at one moment.
 #[derive(Clone, Debug, Default)]
-struct ProbeTotals {
+struct MetricsNow {
     /// Flows by the reason of their end.
     flows: BTreeMap<&'static str, u64>,
     /// Packets and bytes from and to originators.
@@ -38,6 +38,8 @@ struct ProbeTotals {
     left_out: u64,
     /// DNS questions by the response code; `none` without an answer.
     dns: BTreeMap<String, u64>,
+    /// Empty until the metrics are written.
+    ledger: ProbeLedger,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -72,7 +74,7 @@ impl Exporter for ProbeMetrics {
 }
 
 impl ProbeMetrics {
-    fn totals(&self) -> MutexGuard<'_, ProbeTotals> {
+    fn totals(&self) -> MutexGuard<'_, MetricsNow> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -84,8 +86,8 @@ impl ProbeMetrics {
     pub fn exposition(&self, ledger: &ProbeLedger) -> Result<String, fmt::Error> {
         let mut registry = Registry::default();
         let all = MetricsNow {
-            totals: self.totals().clone(),
             ledger: ledger.clone(),
+            ..self.totals().clone()
         };
         registry.register_collector(Box::new(all));
         let mut out = String::new();
@@ -94,12 +96,12 @@ impl ProbeMetrics {
     }
 }
 
-impl ProbeTotals {
+impl MetricsNow {
     fn add(&mut self, flow: &FlowRecord) {
         *self.flows.entry(flow.end.word()).or_default() += 1;
-        for (at, way) in [flow.forward, flow.backward].into_iter().enumerate() {
-            self.packets[at] += way.packets;
-            self.bytes[at] += way.bytes;
+        for (at, direction) in [flow.forward, flow.backward].into_iter().enumerate() {
+            self.packets[at] += direction.packets;
+            self.bytes[at] += direction.bytes;
         }
     }
 
@@ -110,15 +112,16 @@ impl ProbeTotals {
             latest.values.clear();
         }
         let kept: usize = self.latest.values().map(|latest| latest.values.len()).sum();
-        let more = measurement
+        let room = MAX_SERIES.saturating_sub(kept);
+        let more: Vec<_> = measurement
             .values
             .iter()
-            .take(MAX_SERIES.saturating_sub(kept));
-        let more = more.map(|(value_name, value)| {
-            let key = measurement.key.clone().unwrap_or_default();
-            (measurement.name.clone(), key, *value_name, *value)
-        });
-        let more: Vec<_> = more.collect();
+            .take(room)
+            .map(|(value_name, value)| {
+                let key = measurement.key.clone().unwrap_or_default();
+                (measurement.name.clone(), key, *value_name, *value)
+            })
+            .collect();
         self.left_out += to_u64(measurement.values.len() - more.len());
         if let Some(latest) = self.latest.get_mut(&measurement.analysis) {
             latest.values.extend(more);
@@ -126,30 +129,21 @@ impl ProbeTotals {
     }
 }
 
-/// All metrics at one moment.
-#[derive(Debug)]
-struct MetricsNow {
-    totals: ProbeTotals,
-    ledger: ProbeLedger,
-}
-
 /// The values of a counter, each with its labels.
 type Samples<'a> = Vec<(Vec<(&'a str, &'a str)>, u64)>;
 
 impl Collector for MetricsNow {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        let (totals, ledger) = (&self.totals, &self.ledger);
+        let ledger = &self.ledger;
         let by = |label, (value, count)| (vec![(label, value)], count);
-        let ways = |[forward, backward]: [u64; 2]| -> Samples<'_> {
-            let ways = [("forward", forward), ("backward", backward)];
-            ways.map(|way| by("direction", way)).into()
+        let directions = |[forward, backward]: [u64; 2]| -> Samples<'_> {
+            let directions = [("forward", forward), ("backward", backward)];
+            directions
+                .map(|direction| by("direction", direction))
+                .into()
         };
-        let flows = totals
-            .flows
-            .iter()
-            .map(|(end, flows)| by("end", (*end, *flows)));
-        let dns = totals.dns.iter();
-        let dns = dns.map(|(response, count)| by("response", (response.as_str(), *count)));
+        let flows = self.flows.iter();
+        let dns = self.dns.iter();
         let packets = [
             ("not_captured", ledger.skipped.not_captured),
             ("captured", ledger.captured),
@@ -191,31 +185,34 @@ impl Collector for MetricsNow {
                 "ringtap_probe",
                 "flows",
                 "Flow records by the reason of their end.",
-                flows.collect(),
+                flows
+                    .map(|(end, flows)| by("end", (*end, *flows)))
+                    .collect(),
             ),
             (
                 "ringtap_probe_flow",
                 "packets",
                 "Packets of flow records, from and to the originator.",
-                ways(totals.packets),
+                directions(self.packets),
             ),
             (
                 "ringtap_probe_flow",
                 "bytes",
                 "IP bytes of flow records, from and to the originator.",
-                ways(totals.bytes),
+                directions(self.bytes),
             ),
             (
                 "ringtap_probe_left_out",
                 "values",
                 "Values of analyses that exceeded the limit of the metrics.",
-                vec![by("reason", ("limit", totals.left_out))],
+                vec![by("reason", ("limit", self.left_out))],
             ),
             (
                 "ringtap_probe_dns",
                 "questions",
                 "DNS questions by the response code of their answer.",
-                dns.collect(),
+                dns.map(|(response, count)| by("response", (response.as_str(), *count)))
+                    .collect(),
             ),
             (
                 "ringtap_probe",
@@ -266,7 +263,7 @@ impl MetricsNow {
         }
         let help = "Values of the latest interval of an analysis.";
         let mut metric = encoder.encode_descriptor("ringtap_probe_value", help, None, kind)?;
-        for (analysis, latest) in &self.totals.latest {
+        for (analysis, latest) in &self.latest {
             for (name, key, value_name, value) in &latest.values {
                 let labels = [
                     ("analysis", analysis.as_str()),

@@ -2,9 +2,10 @@
 //! Bounded queues in front of the exporters' threads.
 
 use std::io;
+use std::num::NonZero;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -12,7 +13,8 @@ use ringtap::{CapabilitySet, limit_thread};
 use ringtap_ipc::mutex::lock;
 use ringtap_pool::number::{to_u64, to_usize};
 
-use super::{ExportCounters, ExportError, Exporter, FlowSum};
+use super::{ExportError, Exporter, FlowSum};
+use crate::ledger::ExportCounters;
 use crate::record::Record;
 
 /// Time between two calls of [`Exporter::tick`].
@@ -63,30 +65,33 @@ pub(crate) struct ExportQueues {
 /// An exporter's threads and their queue.
 struct ExportQueue {
     sender: SyncSender<Records>,
-    account: Arc<ExportAccount>,
+    status: Arc<ExportStatus>,
     threads: Vec<JoinHandle<()>>,
 }
 
-/// The counters of an exporter, for any thread.
+/// What the threads of an exporter share with senders, and with readers of its counters.
 #[derive(Default)]
-pub(crate) struct ExportAccount {
-    name: String,
-    written: AtomicU64,
-    queue_full: AtomicU64,
-    /// The flows among them.
-    not_queued: Mutex<FlowSum>,
-    failed: AtomicU64,
+pub(crate) struct ExportStatus {
+    /// Records in the queue. A live capture takes no lock unless it drops records.
     waiting: AtomicU64,
-    reconnects: AtomicU64,
     max_waiting: u64,
-    /// The failure that lasts.
-    failure: Mutex<Option<String>>,
-    /// The last failure, which explains losses.
-    reason: Mutex<Option<String>>,
-    unread: AtomicBool,
     /// No records come any more.
     ended: AtomicBool,
-    warned: AtomicBool,
+    past: Mutex<ExportPast>,
+}
+
+/// What became of records.
+#[derive(Default)]
+struct ExportPast {
+    /// Without those in the queue.
+    counters: ExportCounters,
+    /// The flows that found the queue full.
+    not_queued: FlowSum,
+    /// The failure that lasts.
+    failure: Option<String>,
+    /// The last failure, which explains losses.
+    reason: Option<String>,
+    has_warned: bool,
 }
 
 impl ExportQueues {
@@ -99,11 +104,11 @@ impl ExportQueues {
         exporters: Vec<Box<dyn Exporter>>,
         when_full: WhenFull,
     ) -> Result<Self, ExportError> {
-        let queues = exporters.into_iter();
-        let queues = queues.map(|exporter| ExportQueue::start(exporter, MAX_WAITING));
-        let queues = queues.collect::<Result<_, _>>()?;
+        let queues = exporters
+            .into_iter()
+            .map(|exporter| ExportQueue::start(exporter, MAX_WAITING));
         Ok(ExportQueues {
-            queues,
+            queues: queues.collect::<Result<_, _>>()?,
             when_full,
             room_until: OnceLock::new(),
         })
@@ -114,10 +119,12 @@ impl ExportQueues {
         self.when_full == WhenFull::Drop
     }
 
-    /// The accounts of all exporters.
-    pub(crate) fn accounts(&self) -> Vec<Arc<ExportAccount>> {
-        let queues = self.queues.iter();
-        queues.map(|queue| Arc::clone(&queue.account)).collect()
+    /// The status of each exporter.
+    pub(crate) fn status(&self) -> Vec<Arc<ExportStatus>> {
+        self.queues
+            .iter()
+            .map(|one| Arc::clone(&one.status))
+            .collect()
     }
 
     /// Sends records to all exporters, and empties the list.
@@ -143,8 +150,10 @@ impl ExportQueues {
 
     /// Tells the user once of each exporter that has begun to lose records.
     pub(crate) fn warn(&self, note: &mut impl FnMut(String)) {
-        let accounts = self.queues.iter().map(|queue| &queue.account);
-        accounts.filter_map(|one| one.warning()).for_each(note);
+        self.queues
+            .iter()
+            .filter_map(|queue| queue.status.warning())
+            .for_each(note);
     }
 
     /// Lets all exporters write what waits, at most for `limit`; returns the final counters, and tells the user of
@@ -163,32 +172,38 @@ impl ExportQueues {
 impl ExportQueue {
     /// Starts the exporter's thread; at most `records` wait for it.
     fn start(exporter: Box<dyn Exporter>, records: u32) -> Result<Self, ExportError> {
-        let account = Arc::new(ExportAccount {
-            name: exporter.name(),
+        let status = Arc::new(ExportStatus {
             max_waiting: records.into(),
-            ..ExportAccount::default()
+            past: Mutex::new(ExportPast {
+                counters: ExportCounters {
+                    name: exporter.name(),
+                    ..ExportCounters::default()
+                },
+                ..ExportPast::default()
+            }),
+            ..ExportStatus::default()
         });
-        // A batch has at least one record, so the account is the stricter bound.
+        // A batch has at least one record, so the number of records is the stricter bound.
         let (sender, batches) = sync_channel(to_usize(records).max(1));
         let batches = Arc::new(Mutex::new(batches));
-        let helpers = thread::available_parallelism().map_or(0, |count| count.get() / 2);
-        let helpers = (0..helpers.min(MAX_HELPERS)).map_while(|_| exporter.helper());
-        let helpers: Vec<_> = helpers.collect();
-        let writers = std::iter::once((exporter, 0));
-        let writers = writers.chain(helpers.into_iter().map(|one| (one, HELPED_WAITING)));
-        let threads = writers.map(|(exporter, from)| {
-            let (own, batches) = (Arc::clone(&account), Arc::clone(&batches));
+        let processors = thread::available_parallelism().map_or(0, NonZero::get);
+        let mut writers: Vec<_> = (0..MAX_HELPERS.min(processors / 2))
+            .map_while(|_| exporter.helper())
+            .map(|helper| (helper, HELPED_WAITING))
+            .collect();
+        writers.push((exporter, 0));
+        let threads = writers.into_iter().map(|(exporter, from)| {
+            let (own, batches) = (Arc::clone(&status), Arc::clone(&batches));
             thread::Builder::new().name("export".into()).spawn(move || {
                 // The answers of collectors are foreign.
                 let _keeps_them = limit_thread(CapabilitySet::empty());
                 run(exporter, &batches, &own, from)
             })
         });
-        let threads = threads.collect::<io::Result<_>>()?;
         Ok(ExportQueue {
             sender,
-            account,
-            threads,
+            threads: threads.collect::<io::Result<_>>()?,
+            status,
         })
     }
 
@@ -201,24 +216,20 @@ impl ExportQueue {
     /// not for a destination that fails.
     fn send(&self, records: Records, when_full: WhenFull, until: Option<Instant>) {
         let count = count_of(&records);
-        let account = &self.account;
+        let status = &self.status;
         let waits = || match when_full {
             WhenFull::Wait => true,
             WhenFull::Drop => {
-                until.is_some_and(|until| Instant::now() < until) && account.failure().is_none()
+                until.is_some_and(|until| Instant::now() < until) && status.failure().is_none()
             }
         };
         let fits = |waiting: u64| {
             let more = waiting.saturating_add(count);
-            (waiting == 0 || more <= account.max_waiting).then_some(more)
+            (waiting == 0 || more <= status.max_waiting).then_some(more)
         };
-        while account
-            .waiting
-            .fetch_update(Relaxed, Relaxed, fits)
-            .is_err()
-        {
+        while status.waiting.fetch_update(Relaxed, Relaxed, fits).is_err() {
             if !waits() || self.is_finished() {
-                account.drop_records(&records);
+                status.drop_records(&records);
                 return;
             }
             thread::sleep(PAUSE);
@@ -226,8 +237,8 @@ impl ExportQueue {
         if let Err(TrySendError::Full(records) | TrySendError::Disconnected(records)) =
             self.sender.try_send(records)
         {
-            account.waiting.fetch_sub(count, Relaxed);
-            account.drop_records(&records);
+            status.waiting.fetch_sub(count, Relaxed);
+            status.drop_records(&records);
         }
     }
 
@@ -236,14 +247,14 @@ impl ExportQueue {
     /// Records that still wait then are lost with the thread, and stay in `waiting`.
     fn finish(mut self, until: Instant, note: &mut impl FnMut(String)) -> ExportCounters {
         // The threads see that nothing more comes.
-        self.account.ended.store(true, Relaxed);
+        self.status.ended.store(true, Relaxed);
         drop(std::mem::replace(&mut self.sender, sync_channel(0).0));
         while !self.is_finished() && Instant::now() < until {
-            self.account.warning().into_iter().for_each(&mut *note);
+            self.status.warning().into_iter().for_each(&mut *note);
             thread::sleep(PAUSE);
         }
-        self.account.summary().into_iter().for_each(note);
-        self.account.counters()
+        self.status.summary().into_iter().for_each(note);
+        self.status.counters()
     }
 }
 
@@ -254,7 +265,7 @@ fn count_of(records: &Records) -> u64 {
 /// Takes the next records once at least `from` wait; waits for them until `due`.
 fn next_batch(
     batches: &Mutex<Receiver<Records>>,
-    account: &ExportAccount,
+    status: &ExportStatus,
     from: u64,
     due: Instant,
 ) -> Result<Records, RecvTimeoutError> {
@@ -262,10 +273,10 @@ fn next_batch(
     if from == 0 {
         return lock(batches).recv_timeout(left);
     }
-    if account.waiting.load(Relaxed) < from {
+    if status.waiting.load(Relaxed) < from {
         thread::sleep(left.min(HELPER_LOOK));
         // At the end, the other thread writes what is left.
-        let is_over = account.ended.load(Relaxed);
+        let is_over = status.ended.load(Relaxed);
         return Err(if is_over {
             RecvTimeoutError::Disconnected
         } else {
@@ -279,21 +290,16 @@ fn next_batch(
 fn run(
     mut exporter: Box<dyn Exporter>,
     batches: &Mutex<Receiver<Records>>,
-    account: &ExportAccount,
+    status: &ExportStatus,
     from: u64,
 ) {
     let mut due = Instant::now() + TICK;
     let (mut lost_before, mut is_broken) = (0, false);
     loop {
-        let outcome = match next_batch(batches, account, from, due) {
+        let outcome = match next_batch(batches, status, from, due) {
             Ok(records) => {
                 let outcome = exporter.write(&records);
-                let counter = match outcome {
-                    Ok(()) => &account.written,
-                    Err(_) => &account.failed,
-                };
-                counter.fetch_add(count_of(&records), Relaxed);
-                account.waiting.fetch_sub(count_of(&records), Relaxed);
+                status.count(&records, outcome.is_ok());
                 outcome
             }
             Err(RecvTimeoutError::Timeout) => Ok(()),
@@ -303,51 +309,50 @@ fn run(
             Ok(())
         } else {
             due = Instant::now() + TICK;
-            exporter.not_queued(*lock(&account.not_queued));
+            exporter.not_queued(status.past().not_queued);
             let ticked = exporter.tick();
             let was_broken = std::mem::replace(&mut is_broken, ticked.is_err());
             if was_broken && !is_broken && from == 0 {
-                account.reconnects.fetch_add(1, Relaxed);
+                status.past().counters.reconnects += 1;
             }
             ticked
         };
         let outcome = outcome.and(ticked);
         // That a helper has nothing to do ends no failure.
         if from == 0 || outcome.is_err() {
-            account.note(outcome);
+            status.note(outcome);
         }
-        account.unread.fetch_or(exporter.is_unread(), Relaxed);
-        account.move_lost(exporter.lost(), &mut lost_before);
+        status.follow(&*exporter, &mut lost_before);
     }
-    exporter.not_queued(*lock(&account.not_queued));
+    exporter.not_queued(status.past().not_queued);
     let flushed = exporter.flush();
     if from == 0 || flushed.is_err() {
-        account.note(flushed);
+        status.note(flushed);
     }
-    account.unread.fetch_or(exporter.is_unread(), Relaxed);
-    account.move_lost(exporter.lost(), &mut lost_before);
+    status.follow(&*exporter, &mut lost_before);
 }
 
-impl ExportAccount {
+impl ExportStatus {
+    fn past(&self) -> MutexGuard<'_, ExportPast> {
+        lock(&self.past)
+    }
+
     /// The counters now.
     pub(crate) fn counters(&self) -> ExportCounters {
         ExportCounters {
-            name: self.name.clone(),
-            written: self.written.load(Relaxed),
-            dropped_queue_full: self.queue_full.load(Relaxed),
-            dropped_failed: self.failed.load(Relaxed),
             waiting: self.waiting.load(Relaxed),
-            reconnects: self.reconnects.load(Relaxed),
-            unread: self.unread.load(Relaxed),
+            ..self.past().counters.clone()
         }
     }
 
     /// A line for the user when records have begun to be lost; only once.
     fn warning(&self) -> Option<String> {
-        let lost = self.counters().lost();
-        let reason = self.reason()?;
-        let is_new = lost > 0 && !self.warned.swap(true, Relaxed);
-        is_new.then(|| format!("{}: records are being lost: {reason}", self.name))
+        let mut past = self.past();
+        let reason = self.reason(&past)?;
+        let is_new = past.counters.lost() > 0 && !past.has_warned;
+        past.has_warned |= is_new;
+        let name = &past.counters.name;
+        is_new.then(|| format!("{name}: records are being lost: {reason}"))
     }
 
     /// A line for the user about all records that were lost.
@@ -355,19 +360,19 @@ impl ExportAccount {
         let counters = self.counters();
         let lost = counters.lost() + counters.waiting;
         let all = counters.written + lost;
-        let reason = (lost > 0).then(|| self.reason()).flatten()?;
+        let reason = (lost > 0).then(|| self.reason(&self.past())).flatten()?;
+        let name = counters.name;
         Some(format!(
-            "{}: {lost} of {all} records were lost: {reason}",
-            self.name
+            "{name}: {lost} of {all} records were lost: {reason}"
         ))
     }
 
     /// Why records were lost; `None` if nobody reads them any more, or it is not known yet.
-    fn reason(&self) -> Option<String> {
-        if self.unread.load(Relaxed) {
+    fn reason(&self, past: &ExportPast) -> Option<String> {
+        if past.counters.unread {
             return None;
         }
-        let is_slow = self.failed.load(Relaxed) == 0;
+        let is_slow = past.counters.dropped_failed == 0;
         let slow = || {
             format!(
                 "the destination takes them slower than they come, and {} wait at most",
@@ -375,35 +380,49 @@ impl ExportAccount {
             )
         };
         // A failure is known at the latest with the next tick.
-        let reason = lock(&self.reason).clone();
-        reason.or_else(|| is_slow.then(slow))
+        past.reason.clone().or_else(|| is_slow.then(slow))
     }
 
     /// The failure that lasts, if one does.
     pub(crate) fn failure(&self) -> Option<String> {
-        lock(&self.failure).clone()
+        self.past().failure.clone()
     }
 
     /// Counts records that found the queue full.
     fn drop_records(&self, records: &Records) {
-        self.queue_full.fetch_add(count_of(records), Relaxed);
-        *lock(&self.not_queued) += FlowSum::of(records);
+        let mut past = self.past();
+        past.counters.dropped_queue_full += count_of(records);
+        past.not_queued += FlowSum::from_records(records);
+    }
+
+    /// Counts records from the queue.
+    fn count(&self, records: &Records, is_written: bool) {
+        let (count, counters) = (count_of(records), &mut self.past().counters);
+        if is_written {
+            counters.written += count;
+        } else {
+            counters.dropped_failed += count;
+        }
+        self.waiting.fetch_sub(count, Relaxed);
     }
 
     fn note(&self, outcome: Result<(), ExportError>) {
-        let failure = outcome.err().map(|error| error.to_string());
-        if failure.is_some() {
-            lock(&self.reason).clone_from(&failure);
+        let mut past = self.past();
+        past.failure = outcome.err().map(|error| error.to_string());
+        if past.failure.is_some() {
+            past.reason = past.failure.clone();
         }
-        *lock(&self.failure) = failure;
     }
 
-    /// Counts records as failed that had counted as written.
-    fn move_lost(&self, lost: u64, before: &mut u64) {
-        let more = lost.saturating_sub(*before);
-        *before = lost;
-        self.written.fetch_sub(more, Relaxed);
-        self.failed.fetch_add(more, Relaxed);
+    /// Takes over what an exporter says of its reader and of records that had counted as written; `before` are those
+    /// that it said already.
+    fn follow(&self, exporter: &dyn Exporter, before: &mut u64) {
+        let counters = &mut self.past().counters;
+        counters.unread |= exporter.is_unread();
+        let more = exporter.lost().saturating_sub(*before);
+        *before += more;
+        counters.written -= more;
+        counters.dropped_failed += more;
     }
 }
 

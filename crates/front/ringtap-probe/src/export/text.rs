@@ -7,8 +7,8 @@ use std::net::IpAddr;
 
 use super::lines::LineOutput;
 use super::{ExportError, Exporter};
-use crate::analysis::{as_value, protocol_word};
-use crate::record::{DnsRecord, FlowRecord, Measurement, Record};
+use crate::analysis::protocol_word;
+use crate::record::{DnsRecord, FlowRecord, Measurement, Record, as_value};
 
 /// Writes records as text.
 pub struct TextLines<W> {
@@ -95,10 +95,10 @@ pub fn flow_line(flow: &FlowRecord) -> String {
             as_value(handshake_ns / 1000) / 1000.0
         );
     }
-    let ways = [flow.forward, flow.backward];
-    let again: u32 = ways
+    let directions = [flow.forward, flow.backward];
+    let again: u32 = directions
         .iter()
-        .filter_map(|way| way.retransmissions.count())
+        .filter_map(|direction| direction.retransmissions.count())
         .sum();
     if again > 0 {
         let _infallible = write!(line, ", {again} retransmitted");

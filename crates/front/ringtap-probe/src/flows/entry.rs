@@ -3,13 +3,13 @@
 
 use ringtap_capture::meter::FlowCounts;
 
-use super::FlowPart;
+use super::FlowUpdate;
 use super::sequence::Sequence;
 use crate::application::FlowTexts;
 use crate::connection::{segment, segments};
 use crate::outside::PacketOutside;
 use crate::packet::{ACK, Dissected, FIN, PacketKey, RST, SYN, TCP};
-use crate::record::{EndReason, FlowRecord, OneWay, Outside, TcpEnd, WayMarks};
+use crate::record::{DirectionCounts, DirectionMarks, EndReason, FlowRecord, Outside, TcpEnd};
 
 /// A time of the kernel's counts may be too early by this: a tick of the slowest timer that Linux has.
 const PART_TIME_ERROR_NS: u64 = 10_000_000;
@@ -44,7 +44,7 @@ pub(super) struct FlowEntry {
     pub(super) state: FlowState,
     part: u16,
     /// From and to the originator; each is a cache line.
-    pub(super) ways: [OneWay; 2],
+    pub(super) directions: [DirectionCounts; 2],
     sequences: [Sequence; 2],
     handshake_ns: Option<std::num::NonZeroU64>,
     pub(super) first_payload_ns: u64,
@@ -52,7 +52,7 @@ pub(super) struct FlowEntry {
     /// VLANs and tunnels; absent without.
     pub(super) outside: Option<Box<Outside>>,
     /// Of the first packet of each direction.
-    marks: [WayMarks; 2],
+    marks: [DirectionMarks; 2],
     icmp_identifier: Option<u16>,
     /// Of the kernel's counts: the processor of each direction's latest, and the originator's first ACK; 0: none.
     cpus: [u16; 2],
@@ -82,13 +82,13 @@ impl FlowEntry {
             listed: 0,
             state: FlowState::Tentative,
             part: 0,
-            ways: [OneWay::default(); 2],
+            directions: [DirectionCounts::default(); 2],
             sequences: [Sequence::default(); 2],
             handshake_ns: None,
             first_payload_ns: 0,
             texts: FlowTexts::default(),
             outside: None,
-            marks: [WayMarks::default(); 2],
+            marks: [DirectionMarks::default(); 2],
             icmp_identifier: None,
             cpus: [0; 2],
             first_ack_ns: 0,
@@ -98,16 +98,16 @@ impl FlowEntry {
 
     /// Time of the last packet.
     pub(super) fn last_ns(&self) -> u64 {
-        self.ways[0].last_ns.max(self.ways[1].last_ns)
+        self.directions[0].last_ns.max(self.directions[1].last_ns)
     }
 
     /// Time of the first packet of the record that grows.
     pub(super) fn first_ns(&self) -> u64 {
-        self.ways[0].first_of_both(&self.ways[1])
+        self.directions[0].first_of_both(&self.directions[1])
     }
 
     /// 0 for packets of the originator, 1 for packets to it.
-    pub(super) fn way_of(&self, key: &PacketKey) -> usize {
+    pub(super) fn direction_of(&self, key: &PacketKey) -> usize {
         usize::from(self.key != *key)
     }
 
@@ -115,20 +115,20 @@ impl FlowEntry {
     #[inline]
     pub(super) fn see_outside(&mut self, key: &PacketKey, outside: &PacketOutside<'_>) {
         if key.outside != 0 {
-            let way = self.way_of(key);
+            let direction = self.direction_of(key);
             let own = self
                 .outside
-                .get_or_insert_with(|| Box::new(outside.of_flow(way)));
-            own.learn(way, outside);
+                .get_or_insert_with(|| Box::new(outside.for_flow(direction)));
+            own.learn(direction, outside);
         }
     }
 
     /// Counts a packet and returns the flow's state after it.
     pub(super) fn count(&mut self, packet: &Dissected) -> FlowState {
-        let way = self.way_of(&packet.key);
-        let counts = &mut self.ways[way];
+        let direction = self.direction_of(&packet.key);
+        let counts = &mut self.directions[direction];
         if counts.packets == 0 {
-            self.marks[way] = packet.marks;
+            self.marks[direction] = packet.marks;
             self.icmp_identifier = self.icmp_identifier.or_else(|| packet.icmp_identifier());
         }
         counts.first_ns = earliest(counts, packet.time_ns);
@@ -141,7 +141,7 @@ impl FlowEntry {
             self.first_payload_ns = packet.time_ns;
         }
         if packet.tcp.is_some() {
-            self.count_tcp(packet, way);
+            self.count_tcp(packet, direction);
         } else {
             counts.stream_bytes += u64::from(packet.payload_bytes);
         }
@@ -149,13 +149,13 @@ impl FlowEntry {
     }
 
     /// Adds counts of one direction and returns the flow's state after it.
-    pub(super) fn add(&mut self, part: &FlowPart) -> FlowState {
-        let way = self.way_of(&part.key);
+    pub(super) fn add(&mut self, part: &FlowUpdate) -> FlowState {
+        let direction = self.direction_of(&part.key);
         let more = &part.counts;
-        let repeated = self.repeated_segments(way, more);
-        let counts = &mut self.ways[way];
+        let repeated = self.repeated_segments(direction, more);
+        let counts = &mut self.directions[direction];
         if counts.packets == 0 || more.first_ns < counts.first_ns {
-            self.marks[way] = WayMarks {
+            self.marks[direction] = DirectionMarks {
                 traffic_class: more.traffic_class,
                 is_sent: more.is_sent,
             };
@@ -167,7 +167,7 @@ impl FlowEntry {
         counts.payload_bytes += more.payload_bytes;
         counts.stream_bytes += more.payload_bytes;
         counts.last_ns = counts.last_ns.max(more.last_ns);
-        self.sequences[way].move_to(more.expected);
+        self.sequences[direction].move_to(more.expected);
         counts.retransmissions.add(repeated);
         let resets = u16::try_from(more.resets).unwrap_or(u16::MAX);
         counts.resets = counts.resets.saturating_add(resets);
@@ -179,11 +179,11 @@ impl FlowEntry {
         }
         if self.key.protocol == TCP {
             self.change_state(more.last_ns, |ends| {
-                segments(ends, way, more.tcp_flags, more.payload_bytes > 0);
+                segments(ends, direction, more.tcp_flags, more.payload_bytes > 0);
             });
         }
-        self.cpus[way] = more.cpu;
-        if let Some(ack_ns) = more.first_ack_ns.filter(|_| way == 0) {
+        self.cpus[direction] = more.cpu;
+        if let Some(ack_ns) = more.first_ack_ns.filter(|_| direction == 0) {
             self.first_ack_ns = match self.first_ack_ns {
                 0 => ack_ns,
                 earlier => earlier.min(ack_ns),
@@ -197,13 +197,13 @@ impl FlowEntry {
     /// The kernel compares a segment with those that the same processor took since its counts were last taken. That is
     /// enough if the counts begin after all earlier ones, and with new data: a retransmission of older data is behind
     /// its first segment.
-    fn repeated_segments(&self, way: usize, more: &FlowCounts) -> Option<u32> {
-        let counts = &self.ways[way];
-        let sequence = &self.sequences[way];
+    fn repeated_segments(&self, direction: usize, more: &FlowCounts) -> Option<u32> {
+        let counts = &self.directions[direction];
+        let sequence = &self.sequences[direction];
         if self.key.protocol != TCP || sequence.first().is_none() {
             return Some(more.retransmissions);
         }
-        let is_same_cpu = self.cpus[way] == more.cpu && more.first_ns >= counts.last_ns;
+        let is_same_cpu = self.cpus[direction] == more.cpu && more.first_ns >= counts.last_ns;
         let is_later = more.first_ns > counts.last_ns + PART_TIME_ERROR_NS;
         if !is_same_cpu && !is_later {
             return None;
@@ -220,39 +220,40 @@ impl FlowEntry {
     }
 
     /// The originator's ACK completes the handshake, once both sides have sent SYN.
-    fn acknowledged(&mut self, way: usize, ack_ns: u64) {
-        let both_synchronised = self.ways.iter().all(|one| one.tcp_flags & SYN != 0);
-        if way == 0 && both_synchronised && self.handshake_ns.is_none() {
-            let took = ack_ns.saturating_sub(self.ways[0].first_ns);
+    fn acknowledged(&mut self, direction: usize, ack_ns: u64) {
+        let both_synchronised = self.directions.iter().all(|one| one.tcp_flags & SYN != 0);
+        if direction == 0 && both_synchronised && self.handshake_ns.is_none() {
+            let took = ack_ns.saturating_sub(self.directions[0].first_ns);
             self.handshake_ns = std::num::NonZeroU64::new(took.max(1));
         }
     }
 
-    fn count_tcp(&mut self, packet: &Dissected, way: usize) {
+    fn count_tcp(&mut self, packet: &Dissected, direction: usize) {
         let Some(tcp) = packet.tcp else { return };
-        let counts = &mut self.ways[way];
+        let counts = &mut self.directions[direction];
         let has_fin = counts.tcp_flags & FIN != 0 || counts.tcp_end == TcpEnd::Closed;
         counts.tcp_flags |= tcp.flags;
         counts.resets = counts
             .resets
             .saturating_add(u16::from(tcp.flags & RST != 0));
-        let added = self.sequences[way].add(tcp, packet.payload_bytes, counts.tcp_end, has_fin);
+        let added =
+            self.sequences[direction].add(tcp, packet.payload_bytes, counts.tcp_end, has_fin);
         counts.stream_bytes = counts.stream_bytes.saturating_add_signed(added.bytes);
         if added.is_repeated {
             counts.retransmissions.add(Some(1));
         }
         self.change_state(packet.time_ns, |ends| {
-            segment(ends, way, tcp.flags, packet.payload_bytes > 0);
+            segment(ends, direction, tcp.flags, packet.payload_bytes > 0);
         });
         if tcp.flags & (SYN | ACK | RST) == ACK {
-            self.acknowledged(way, packet.time_ns);
+            self.acknowledged(direction, packet.time_ns);
         }
     }
 
     /// Changes the states of originator and responder after segments, the last of which came at `time_ns`.
     fn change_state(&mut self, time_ns: u64, change: impl FnOnce([&mut TcpEnd; 2])) {
         let was_over = self.is_over();
-        let [from, to] = &mut self.ways;
+        let [from, to] = &mut self.directions;
         change([&mut from.tcp_end, &mut to.tcp_end]);
         if !was_over && self.is_over() {
             self.closed_ns = time_ns;
@@ -262,23 +263,29 @@ impl FlowEntry {
     /// True if both ends sent FIN or RST.
     fn is_over(&self) -> bool {
         let is_over = |end: TcpEnd| end == TcpEnd::Closed || end.is_reset();
-        self.ways.iter().all(|way| is_over(way.tcp_end))
+        self.directions
+            .iter()
+            .all(|direction| is_over(direction.tcp_end))
     }
 
     fn is_reset(&self) -> bool {
-        self.ways.iter().any(|way| way.tcp_end.is_reset())
+        self.directions
+            .iter()
+            .any(|direction| direction.tcp_end.is_reset())
     }
 
     /// Whether both ends sent FIN.
     fn is_finished(&self) -> bool {
-        self.ways.iter().all(|way| way.tcp_end == TcpEnd::Closed)
+        self.directions
+            .iter()
+            .all(|direction| direction.tcp_end == TcpEnd::Closed)
     }
 
     /// True if a SYN without ACK, with this number, begins another connection: its number is not that of the first
     /// SYN, or the connection was reset.
-    pub(super) fn begins_anew(&self, way: usize, sequence: u32) -> bool {
-        let peer = self.ways[1 - way].tcp_end;
-        match self.sequences[way].first() {
+    pub(super) fn begins_anew(&self, direction: usize, sequence: u32) -> bool {
+        let peer = self.directions[1 - direction].tcp_end;
+        match self.sequences[direction].first() {
             _ if self.is_reset() => true,
             Some(first) => sequence != first,
             // Both ends may open, and the first SYN may come after its answer.
@@ -287,7 +294,7 @@ impl FlowEntry {
     }
 
     fn state_now(&self) -> FlowState {
-        let [forward, backward] = &self.ways;
+        let [forward, backward] = &self.directions;
         let flags = (forward.tcp_flags, backward.tcp_flags);
         if self.is_finished() || self.is_reset() {
             return FlowState::Closed;
@@ -329,8 +336,8 @@ impl FlowEntry {
         FlowRecord {
             key: self.key.flow_key(),
             outside: self.outside.clone(),
-            forward: self.ways[0],
-            backward: self.ways[1],
+            forward: self.directions[0],
+            backward: self.directions[1],
             marks: self.marks,
             interface: None,
             icmp_identifier: self.icmp_identifier,
@@ -346,18 +353,18 @@ impl FlowEntry {
 
     /// Starts the next part of a lasting flow, with counts of 0.
     pub(super) fn next_part(&mut self) {
-        self.ways = self.ways.map(|way| OneWay {
-            tcp_end: way.tcp_end,
-            ..OneWay::default()
+        self.directions = self.directions.map(|direction| DirectionCounts {
+            tcp_end: direction.tcp_end,
+            ..DirectionCounts::default()
         });
-        self.marks = [WayMarks::default(); 2];
+        self.marks = [DirectionMarks::default(); 2];
         (self.first_payload_ns, self.first_ack_ns, self.closed_ns) = (0, 0, 0);
         self.part = self.part.saturating_add(1);
     }
 }
 
 /// Time of the earliest packet after a further one.
-fn earliest(counts: &OneWay, time_ns: u64) -> u64 {
+fn earliest(counts: &DirectionCounts, time_ns: u64) -> u64 {
     match counts.packets {
         0 => time_ns,
         _ => counts.first_ns.min(time_ns),

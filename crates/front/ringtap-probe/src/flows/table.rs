@@ -12,8 +12,9 @@ use super::entry::{FlowEntry, FlowState};
 use crate::application::FlowTexts;
 use crate::outside::PacketOutside;
 use crate::packet::PacketKey;
-use crate::worker::PACKETS_TOGETHER;
 
+/// Packets whose flows are brought into the cache together.
+pub(crate) const PACKETS_TOGETHER: usize = 16;
 /// No entry.
 const NOBODY: u32 = u32::MAX;
 /// Part of the table that tentative flows may always fill: 1 / 8.
@@ -89,9 +90,9 @@ impl FlowTable {
         let mut at = self.buckets[self.bucket(hash)];
         while at != NOBODY {
             let entry = &self.entries[at as usize];
-            let is_same = |way| {
+            let is_same = |direction| {
                 let own = entry.outside.as_ref();
-                own.is_none_or(|own| own.fits(way, outside))
+                own.is_none_or(|own| own.fits(direction, outside))
             };
             let fits = (entry.key == *key && is_same(0)) || (entry.key == reversed && is_same(1));
             if entry.hash == hash && fits {
@@ -115,8 +116,8 @@ impl FlowTable {
             let Some(entry) = entry(flow) else {
                 return [NOBODY; 2];
             };
-            let ways = entry.ways[0].packets ^ entry.ways[1].packets;
-            read ^= entry.key.source[1] ^ ways ^ entry.first_payload_ns;
+            let directions = entry.directions[0].packets ^ entry.directions[1].packets;
+            read ^= entry.key.source[1] ^ directions ^ entry.first_payload_ns;
             if entry.listed == self.tick {
                 [NOBODY; 2]
             } else {

@@ -13,7 +13,7 @@ use ringtap_filter::hash::Link;
 
 use super::*;
 use crate::packet::{FIN, RST};
-use crate::record::{FlowRecord, WayMarks};
+use crate::record::{DirectionMarks, FlowRecord};
 
 const MS: u64 = 1_000_000;
 const SECOND: u64 = 1000 * MS;
@@ -165,7 +165,7 @@ fn service_direction_and_identifier_are_those_of_the_first_packet_of_each_direct
     metered.frame(START, &ip6);
     let mut flows = metered.flows();
     flows.sort_by_key(|flow| flow.key.protocol);
-    let marks = |traffic_class, is_sent| WayMarks {
+    let marks = |traffic_class, is_sent| DirectionMarks {
         traffic_class,
         is_sent,
     };
@@ -281,7 +281,7 @@ fn a_connection_is_one_record_with_both_directions() {
     assert_eq!(flow.handshake_ns, Some(30 * MS));
     assert_eq!(flow.first_payload_ns, Some(START + 40 * MS));
     assert_eq!(
-        [flow.forward, flow.backward].map(|way| way.retransmissions.count()),
+        [flow.forward, flow.backward].map(|direction| direction.retransmissions.count()),
         [Some(1), Some(0)]
     );
     assert_eq!((flow.first_ns(), flow.last_ns()), (START, START + 90 * MS));

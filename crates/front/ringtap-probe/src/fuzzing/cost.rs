@@ -100,7 +100,7 @@ impl PayloadTrace {
         for copies in self.frames() {
             run.meter(&copies[0]);
         }
-        run.flows.counters().payload.unread
+        run.flows.counters().payload_unread
     }
 
     /// Cost of its most expensive packet, in percent of [`PayloadKind::ordinary_ns`].

@@ -35,7 +35,7 @@ impl Choices<'_> {
         usize::from(u16::from_be_bytes([self.byte(), self.byte()])) % most.max(1)
     }
 
-    fn of<T: Copy>(&mut self, all: &[T]) -> T {
+    fn choose<T: Copy>(&mut self, all: &[T]) -> T {
         all[usize::from(self.byte()) % all.len()]
     }
 }
@@ -44,7 +44,7 @@ impl Choices<'_> {
 #[must_use]
 pub fn hostile(input: &[u8]) -> PayloadTrace {
     let mut choices = Choices(input);
-    let kind = choices.of(&PayloadKind::ALL);
+    let kind = choices.choose(&PayloadKind::ALL);
     let payloads = match kind {
         PayloadKind::Dns => vec![dns(&mut choices, PACKET)],
         PayloadKind::DnsStream => {
@@ -137,11 +137,11 @@ fn ordinary_dns() -> Vec<(bool, Vec<u8>)> {
 
 /// A DNS message of about `most` bytes, full of records of one form.
 fn dns(choices: &mut Choices<'_>, most: usize) -> Vec<u8> {
-    let label = vec![choices.of(&LABEL_BYTES); 1 + choices.below(63)];
+    let label = vec![choices.choose(&LABEL_BYTES); 1 + choices.below(63)];
     let label = list(1, &label);
     let labels = choices.below(255 / label.len() + 1);
     let name = [label.repeat(labels), vec![0]].concat();
-    let kind = choices.of(&DNS_TYPES);
+    let kind = choices.choose(&DNS_TYPES);
     let (form, size) = (choices.byte() % 6, choices.below(64));
     let (owner_form, max_records) = (choices.byte() % 4, 1 + choices.below(1000));
     let question_kind = u16::from_be_bytes([0, choices.byte()]);
@@ -243,7 +243,7 @@ fn client_hello(choices: &mut Choices<'_>) -> Vec<u8> {
     let ciphers: Vec<_> = (0..choices.below(budget / 2 + 1))
         .flat_map(|number| descending(number).to_be_bytes())
         .collect();
-    let (kind, step) = (choices.of(&EXTENSIONS), choices.byte() % 2);
+    let (kind, step) = (choices.choose(&EXTENSIONS), choices.byte() % 2);
     let (form, size) = (choices.byte() % 5, choices.below(1 << 10));
     let mut extensions = Vec::new();
     let mut number = 0;
@@ -338,10 +338,10 @@ fn list_of_records(message: &[u8], length: usize) -> Vec<u8> {
 
 fn http_head(choices: &mut Choices<'_>) -> Vec<u8> {
     let budget = choices.below(STREAM);
-    let path = vec![choices.of(b"/a%\xc3"); choices.below(budget + 1)];
+    let path = vec![choices.choose(b"/a%\xc3"); choices.below(budget + 1)];
     let (name, value) = (1 + choices.below(64), choices.below(512));
-    let line_end = choices.of(&["\r\n", "\n"]).as_bytes();
-    let fill = choices.of(b"x \t\xff");
+    let line_end = choices.choose(&["\r\n", "\n"]).as_bytes();
+    let fill = choices.choose(b"x \t\xff");
     let line = [&vec![b'n'; name][..], b":", &vec![fill; value], line_end].concat();
     let mut head = [b"GET /", &path[..], b" HTTP/1.1", line_end].concat();
     while head.len() < budget {

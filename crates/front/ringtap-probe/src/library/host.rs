@@ -18,7 +18,7 @@ use ringtap_ipc::peer::refuse_descriptors;
 use ringtap_ipc::socket::Socket;
 use ringtap_pool::number::to_usize;
 
-use super::{
+use super::messages::{
     LONGEST_PAUSE, ProcessMessage, ProcessSetup, SlotMessage, receive, receive_with, send,
     send_with,
 };
@@ -45,8 +45,10 @@ pub fn serve(socket: Socket, program: &Path, words: &[&str]) -> io::Result<()> {
     let socket = Arc::new(socket);
     for (slot, setup) in (0..).zip(slots) {
         let (socket, program) = (Arc::clone(&socket), program.to_owned());
-        let copy = copies.get(to_usize(setup.library)).cloned();
-        let copy = copy.ok_or(io::ErrorKind::InvalidData)?;
+        let copy = copies
+            .get(to_usize(setup.library))
+            .cloned()
+            .ok_or(io::ErrorKind::InvalidData)?;
         let words: Vec<_> = words.iter().map(|word| (*word).to_owned()).collect();
         let keep = move || {
             let tell = |message| send(&socket, &SlotMessage { slot, message });
@@ -74,8 +76,8 @@ fn keep_running(
     let mut pause = first;
     loop {
         let began = Instant::now();
-        let end = run(&setup, copy, program, words, tell);
-        let end = end.unwrap_or_else(|error| Some((format!("cannot run: {error}"), false)));
+        let end = run(&setup, copy, program, words, tell)
+            .unwrap_or_else(|error| Some((format!("cannot run: {error}"), false)));
         let Some((why, did_hang)) = end else {
             return Ok(());
         };

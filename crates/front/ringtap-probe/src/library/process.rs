@@ -15,7 +15,7 @@ use rustix::process::{Signal, set_parent_process_death_signal};
 
 use super::copy::loadable;
 use super::loaded::{LoadedAnalysis, PacketView};
-use super::{ProcessMessage, ProcessPart, ProcessSetup, receive_with, send};
+use super::messages::{ProcessMessage, ProcessPart, ProcessSetup, receive_with, send};
 use crate::interval::Interval;
 
 /// Longest time without a look at the clock.

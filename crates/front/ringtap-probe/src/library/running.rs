@@ -6,7 +6,6 @@ use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
@@ -17,15 +16,14 @@ use ringtap_ipc::socket::Socket;
 use ringtap_ipc::thread::join;
 use ringtap_ipc::transport::Transport as _;
 use ringtap_pool::number::to_u32;
-use serde::Serialize;
 
 use super::copy::copy;
-use super::{
+use super::messages::{
     LibraryPlan, ProcessMessage, ProcessPart, ProcessSetup, SlotMessage, receive, send_with,
 };
 use crate::analysis::Meter;
-use crate::merge::{IntervalResult, Merger};
-use crate::worker::{IntervalPart, WorkerReport};
+use crate::ledger::LibraryLedger;
+use crate::merge::{IntervalPart, IntervalResult, Merger};
 
 /// Why libraries cannot start.
 #[derive(Debug, thiserror::Error)]
@@ -45,37 +43,6 @@ pub enum LibraryError {
     /// A process or its library refused to start.
     #[error("analysis {name}: {why}")]
     Refused { name: String, why: String },
-}
-
-/// Account of a library.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct LibraryLedger {
-    /// Name of the analysis.
-    pub name: String,
-    /// Packets whose results have arrived.
-    pub analysed: u64,
-    /// Processes that ended by themselves.
-    pub crashes: u64,
-    /// Processes that were killed because they did not answer.
-    pub hangs: u64,
-    /// Values that exceeded the limit of one interval.
-    #[serde(rename = "values_left_out")]
-    pub left_out: u64,
-    /// Packets without results: lost by processes that ended, or still to come.
-    pub not_analysed: u64,
-}
-
-impl LibraryLedger {
-    /// Counts the packets without results, of all that were captured. A library may report any number: more
-    /// packets than were captured are shown as that many.
-    pub(crate) fn of(self, captured: u64) -> Self {
-        let analysed = self.analysed.min(captured);
-        LibraryLedger {
-            analysed,
-            not_analysed: captured - analysed,
-            ..self
-        }
-    }
 }
 
 /// The host of a probe's libraries; ends, with all its processes, when this is dropped.
@@ -103,14 +70,16 @@ impl LibraryHost {
         words: &[String],
         plans: Vec<LibraryPlan>,
     ) -> Result<Self, LibraryError> {
-        let copies = plans.iter().map(|plan| {
-            copy(&plan.library).map_err(|cause| LibraryError::Unreadable {
-                name: plan.name.clone(),
-                library: plan.library.clone(),
-                cause,
+        let copies = plans
+            .iter()
+            .map(|plan| {
+                copy(&plan.library).map_err(|cause| LibraryError::Unreadable {
+                    name: plan.name.clone(),
+                    library: plan.library.clone(),
+                    cause,
+                })
             })
-        });
-        let copies = copies.collect::<Result<_, _>>()?;
+            .collect::<Result<_, _>>()?;
         let (near, far) = Socket::pair()?;
         let child = Command::new(program)
             .args(words)
@@ -157,8 +126,8 @@ impl LibraryHost {
         let mut buffer = Vec::new();
         let mut ready = 0;
         while ready < self.slots.len() {
-            let message = receive::<SlotMessage>(&self.socket, &mut buffer)?;
-            let message = message.ok_or_else(|| io::Error::from(io::ErrorKind::BrokenPipe))?;
+            let message = receive::<SlotMessage>(&self.socket, &mut buffer)?
+                .ok_or_else(|| io::Error::from(io::ErrorKind::BrokenPipe))?;
             let name = self.name(message.slot);
             match message.message {
                 ProcessMessage::Refused(why) | ProcessMessage::Down { why, .. } => {
@@ -207,7 +176,7 @@ impl Drop for LibraryHost {
 }
 
 /// Name of the group of a library.
-pub fn group(library: usize) -> String {
+pub(crate) fn group(library: usize) -> String {
     format!("analysis-{library}")
 }
 
@@ -227,24 +196,25 @@ pub(crate) struct RunningLibraries {
 pub(crate) type LibraryLedgers = Arc<Mutex<Vec<LibraryLedger>>>;
 
 impl RunningLibraries {
-    /// Passes messages of a started host on to the probe.
+    /// Passes messages of a started host on with `report`, which returns whether the probe is still there.
     pub(crate) fn new(
         mut host: LibraryHost,
-        reports: SyncSender<WorkerReport>,
+        report: impl Fn(Option<SlotMessage>) -> bool + Send + 'static,
     ) -> io::Result<Self> {
         let processes = |library| host.slots.iter().filter(|(own, _)| *own == library).count();
-        let mergers = (0..host.plans.len()).map(|library| Merger::new(processes(library)));
-        let mergers: Vec<_> = mergers.collect();
+        let mergers = (0..host.plans.len())
+            .map(|library| Merger::new(processes(library)))
+            .collect();
         let socket = Arc::clone(&host.socket);
         let mut early = std::mem::take(&mut host.early).into_iter();
         let pass_on = move || {
             let mut buffer = Vec::new();
             loop {
-                let message = early.next();
-                let message = message.or_else(|| receive(&socket, &mut buffer).ok().flatten());
+                let message = early
+                    .next()
+                    .or_else(|| receive(&socket, &mut buffer).ok().flatten());
                 let is_last = message.is_none();
-                let sent = reports.send(WorkerReport::Library(message));
-                if is_last || sent.is_err() {
+                if !report(message) || is_last {
                     return;
                 }
             }

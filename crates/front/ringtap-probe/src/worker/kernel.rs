@@ -14,7 +14,8 @@ use ringtap_ipc::time::{nanoseconds, now_ns};
 
 use super::{ProbeWorker, WorkerReport};
 use crate::analysis::AnalysisKind;
-use crate::flows::FlowPart;
+use crate::flows::FlowUpdate;
+use crate::ledger::{KernelLedger, SkippedPackets};
 use crate::outside::PacketOutside;
 use crate::packet::{ICMP, ICMPV6, PacketKey, Secret, icmp_ports};
 
@@ -23,39 +24,32 @@ pub(crate) const TAKING: Duration = Duration::from_secs(1);
 /// Longest time without a look at the request to stop.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// The kernel's counters, and those that were reported before.
-#[derive(Default)]
-struct TakenCounts {
-    reported: MeterCounters,
-    parts: Vec<FlowPart>,
-}
-
 impl ProbeWorker {
     /// Takes counts until the meter shall end or fails, and reports the end.
     pub(crate) fn run_meter(mut self, mut meter: KernelMeter) {
         let ending = meter.ending();
-        let mut progress = TakenCounts::default();
+        let (mut reported, mut parts) = (MeterCounters::default(), Vec::new());
         let mut outcome = Ok(());
         while outcome.is_ok() && !ending.load(Relaxed) {
             wait_for_counts(&meter, &ending);
-            outcome = self.take(&mut meter, &mut progress);
+            outcome = self.take(&mut meter, &mut reported, &mut parts);
             self.between_batches();
         }
         meter.stop();
-        let rest = self.take(&mut meter, &mut progress);
+        let rest = self.take(&mut meter, &mut reported, &mut parts);
         self.end_of_capture();
         let outcome = outcome.and(rest).map_err(ringtap::Error::from);
         let ended = WorkerReport::Ended(self.setup.number, None, outcome);
         let _probe_is_gone = self.setup.reports.send(ended);
     }
 
-    /// Takes all counts, and adds them to all analyses.
+    /// Takes all counts since those that were reported, and adds them to all analyses.
     fn take(
         &mut self,
         meter: &mut KernelMeter,
-        progress: &mut TakenCounts,
+        reported: &mut MeterCounters,
+        parts: &mut Vec<FlowUpdate>,
     ) -> Result<(), CaptureError> {
-        let TakenCounts { reported, parts } = progress;
         parts.clear();
         let secret = self.setup.secret;
         let outcome = meter.take(|counts| parts.push(part(counts, &secret)));
@@ -93,24 +87,34 @@ impl ProbeWorker {
         self.meters[at].seen.add(time_ns);
     }
 
-    fn account(&self, now: &MeterCounters, reported: &mut MeterCounters) {
+    fn account(&mut self, now: &MeterCounters, reported: &mut MeterCounters) {
         self.count_analysed(now.analysed - reported.analysed);
         let full = now.full - reported.full;
-        let meters = self.meters.iter().map(|one| match one.plan.kind {
-            // These count a packet before there is room for its flow or not.
-            AnalysisKind::Sizes | AnalysisKind::Load { .. } => &one.counters.analysed,
-            _ => &one.counters.full,
-        });
-        let flows = self.flows.iter().map(|one| &one.counters.full);
-        for counter in flows.chain(meters) {
-            counter.fetch_add(full, Relaxed);
+        let analyses = &mut self.ledger.analyses;
+        for flows in &self.flows {
+            analyses[flows.account].skipped.full += full;
         }
-        let counters = &self.setup.counters;
-        counters.captured.store(now.seen, Relaxed);
-        counters.not_ip.store(now.not_ip, Relaxed);
-        counters.kernel_bytes.store(now.bytes, Relaxed);
-        counters.kernel_full.store(now.full, Relaxed);
-        counters.kernel_nested.store(now.nested, Relaxed);
+        for meter in &self.meters {
+            match meter.plan.kind {
+                // These count a packet before there is room for its flow or not.
+                AnalysisKind::Sizes | AnalysisKind::Load { .. } => {
+                    analyses[meter.account].analysed += full;
+                }
+                _ => analyses[meter.account].skipped.full += full,
+            }
+        }
+        self.ledger.kernel = Some(KernelLedger {
+            seen: now.seen,
+            bytes: now.bytes,
+            analysed: self.ledger.analysed,
+            skipped: SkippedPackets {
+                not_captured: 0,
+                not_ip: now.not_ip,
+                disabled: self.ledger.skipped.disabled,
+                full: now.full,
+                nested: now.nested,
+            },
+        });
         *reported = *now;
     }
 }
@@ -131,7 +135,7 @@ fn wait_for_counts(meter: &KernelMeter, stop: &AtomicBool) {
     }
 }
 
-fn part(counts: FlowCounts, secret: &Secret) -> FlowPart {
+fn part(counts: FlowCounts, secret: &Secret) -> FlowUpdate {
     let words = |[a, b, c, d]: [u32; 4]| {
         if counts.is_ipv6 {
             [join(a, b), join(c, d)]
@@ -143,7 +147,7 @@ fn part(counts: FlowCounts, secret: &Secret) -> FlowPart {
         ICMP | ICMPV6 if counts.ports.1 != 0 => icmp_ports(counts.protocol, counts.ports.0),
         _ => counts.ports,
     };
-    FlowPart {
+    FlowUpdate {
         key: PacketKey {
             source: words(counts.source),
             destination: words(counts.destination),
@@ -151,7 +155,7 @@ fn part(counts: FlowCounts, secret: &Secret) -> FlowPart {
             vlan: counts.vlan,
             protocol: counts.protocol,
             is_ipv6: counts.is_ipv6,
-            outside: secret.hash_outside(&PacketOutside::of_counts(counts.outside.as_ref())),
+            outside: secret.hash_outside(&PacketOutside::from_counts(counts.outside.as_ref())),
         },
         counts,
     }

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use ringtap_probe::export::destination::Destination;
 use ringtap_probe::export::ipfix::{FlowExporter, FlowProtocol};
 use ringtap_probe::export::{Exporter as _, WhenFull};
-use ringtap_probe::record::{FlowRecord, OneWay};
+use ringtap_probe::record::{DirectionCounts, FlowRecord};
 use ringtap_testkit::{LIMIT, Namespace, Running, require_root, require_tool, say_skipped};
 use rustix::process::Signal;
 use serde_json::Value;
@@ -88,8 +88,11 @@ fn marks_of(flows: &[FlowRecord]) -> BTreeSet<[u64; 5]> {
     let mut all = BTreeSet::new();
     for flow in flows {
         let ports = [flow.key.source_port, flow.key.destination_port];
-        let ways = [&flow.forward, &flow.backward].into_iter().zip(flow.marks);
-        for ((_, marks), port) in ways.zip(ports).filter(|((way, _), _)| way.packets > 0) {
+        let directions = [&flow.forward, &flow.backward].into_iter().zip(flow.marks);
+        for ((_, marks), port) in directions
+            .zip(ports)
+            .filter(|((direction, _), _)| direction.packets > 0)
+        {
             let index = u64::from(flow.interface.unwrap_or(0));
             let (input, output) = if marks.is_sent {
                 (0, index)
@@ -114,7 +117,7 @@ fn nfcapd_scales_flows_by_the_sampling_and_goflow2_names_it() {
         // With a factor of 100, within 64 bits.
         flow.forward.bytes = flow.forward.packets * 100;
     }
-    let scaled = |(way, (packets, bytes))| (way, (100 * packets, 100 * bytes));
+    let scaled = |(direction, (packets, bytes))| (direction, (100 * packets, 100 * bytes));
     let expected: Totals = totals(&flows).into_iter().map(scaled).collect();
     for protocol in [FlowProtocol::IpfixUniflow, FlowProtocol::NetflowV9] {
         let net = Namespace::new("sampling");
@@ -160,7 +163,7 @@ fn icmp_flows() -> (Vec<FlowRecord>, BTreeSet<(u64, IpAddr, u64)>) {
             let mut flow = template.clone();
             flow.key.protocol = protocol;
             (flow.key.source_port, flow.key.destination_port) = (number, number);
-            flow.backward = OneWay::default();
+            flow.backward = DirectionCounts::default();
             expected.insert((protocol.into(), flow.key.source, number.into()));
             all.push(flow);
         }
@@ -343,7 +346,7 @@ fn a_tcp_session_after_a_break_is_one_that_nfcapd_understands() {
         }
     });
     let mut got = nfdump(collector, folder.path());
-    got.retain(|way, _| !totals(probes).contains_key(way));
+    got.retain(|direction, _| !totals(probes).contains_key(direction));
     assert_eq!(got, totals(rest));
 }
 

@@ -5,18 +5,18 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use ringtap_probe::record::{
-    Details, EndReason, FlowKey, FlowRecord, OneWay, Outside, Record, Retransmissions, TcpEnd,
-    Tunnel, TunnelKind, WayMarks,
+    Details, DirectionCounts, DirectionMarks, EndReason, FlowKey, FlowRecord, Outside, Record,
+    Retransmissions, TcpEnd, Tunnel, TunnelKind,
 };
 
 /// 2026-01-01 in nanoseconds.
 pub(crate) const NEW_YEAR_NS: u64 = 1_767_225_600_000_000_000;
 
 /// One direction: protocol, source, destination, source port, destination port.
-pub(crate) type Way = (u64, IpAddr, IpAddr, u64, u64);
+pub(crate) type Ends = (u64, IpAddr, IpAddr, u64, u64);
 
 /// Packets and bytes per direction.
-pub(crate) type Totals = BTreeMap<Way, (u64, u64)>;
+pub(crate) type Totals = BTreeMap<Ends, (u64, u64)>;
 
 /// Different flows: IPv4 and IPv6, TCP and UDP, with and without answers, VLANs, more than 32 bits
 /// of bytes.
@@ -95,7 +95,7 @@ fn flow(number: u16) -> FlowRecord {
         ),
     };
     let first_ns = NEW_YEAR_NS + u64::from(number) * 1_000_000;
-    let forward = way(u64::from(number) + 1, first_ns);
+    let forward = direction(u64::from(number) + 1, first_ns);
     FlowRecord {
         key: FlowKey {
             source,
@@ -105,19 +105,19 @@ fn flow(number: u16) -> FlowRecord {
             protocol: if number.is_multiple_of(2) { 6 } else { 17 },
             vlan: number % 5,
         },
-        forward: OneWay {
+        forward: DirectionCounts {
             bytes: forward.bytes << (number % 30),
             ..forward
         },
         backward: match number % 4 {
-            0 => OneWay::default(),
-            _ => OneWay {
+            0 => DirectionCounts::default(),
+            _ => DirectionCounts {
                 tcp_flags: 0x12,
-                ..way(u64::from(number) + 1000, first_ns + 2_000_000)
+                ..direction(u64::from(number) + 1000, first_ns + 2_000_000)
             },
         },
         outside: None,
-        marks: [number, number / 2].map(|number| WayMarks {
+        marks: [number, number / 2].map(|number| DirectionMarks {
             traffic_class: number.to_be_bytes()[1] << 1,
             is_sent: number % 3 == 1,
         }),
@@ -136,8 +136,8 @@ fn flow(number: u16) -> FlowRecord {
     }
 }
 
-fn way(packets: u64, first_ns: u64) -> OneWay {
-    OneWay {
+fn direction(packets: u64, first_ns: u64) -> DirectionCounts {
+    DirectionCounts {
         packets,
         bytes: packets * 100,
         frame_bytes: packets * 114,
@@ -166,12 +166,12 @@ pub(crate) fn totals(flows: &[FlowRecord]) -> Totals {
         } = flow.key;
         let there = (source, destination, source_port, destination_port);
         let back = (destination, source, destination_port, source_port);
-        for (way, (from, to, from_port, to_port)) in
+        for (direction, (from, to, from_port, to_port)) in
             [(&flow.forward, there), (&flow.backward, back)]
         {
-            if way.packets > 0 {
+            if direction.packets > 0 {
                 let key = (protocol.into(), from, to, from_port.into(), to_port.into());
-                totals.insert(key, (way.packets, way.bytes));
+                totals.insert(key, (direction.packets, direction.bytes));
             }
         }
     }

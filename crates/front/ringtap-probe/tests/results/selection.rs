@@ -5,7 +5,7 @@ use std::fs;
 
 use ringtap_probe::export::Exporter as _;
 use ringtap_probe::export::json::JsonLines;
-use ringtap_probe::record::{Details, DnsRecord, Measurement, OneWay, Record};
+use ringtap_probe::record::{Details, DirectionCounts, DnsRecord, Measurement, Record};
 use ringtap_probe::report::{FlowReport, ReportSelection, report_time};
 use tempfile::TempDir;
 
@@ -21,7 +21,7 @@ fn results() -> TempDir {
     let at = |second: u64| NEW_YEAR_NS + second * SECOND_NS;
     flow.forward.first_ns = at(10);
     flow.forward.last_ns = at(20);
-    flow.backward = OneWay::default();
+    flow.backward = DirectionCounts::default();
     flow.details = Some(Box::new(Details {
         application: Some("tls".into()),
         ndpi_application: Some("TLS.YouTube".into()),

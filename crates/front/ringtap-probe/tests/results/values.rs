@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use ringtap_probe::export::ipfix::{FlowExporter, FlowProtocol};
 use ringtap_probe::export::{Exporter as _, FlowSum};
-use ringtap_probe::record::{EndReason, FlowRecord, OneWay, Record};
+use ringtap_probe::record::{DirectionCounts, EndReason, FlowRecord, Record};
 use ringtap_testkit::{LIMIT, Running, require_tool};
 
 use crate::collectors::{exporter, text};
@@ -97,21 +97,23 @@ fn lines(flow: &FlowRecord, protocol: FlowProtocol) -> Vec<Vec<String>> {
         (key.destination, key.destination_port),
     ];
     let back = [there[1], there[0]];
-    let ways = [(&flow.forward, there), (&flow.backward, back)];
+    let directions = [(&flow.forward, there), (&flow.backward, back)];
     let mut records: Vec<Vec<String>> = Vec::new();
-    for (number, (way, [(from, from_port), (to, to_port)])) in ways.into_iter().enumerate() {
-        if way.packets == 0 {
+    for (number, (direction, [(from, from_port), (to, to_port)])) in
+        directions.into_iter().enumerate()
+    {
+        if direction.packets == 0 {
             continue;
         }
         let numbers = [
-            format!("Packets: {}", way.packets),
-            format!("Octets: {}", way.bytes),
+            format!("Packets: {}", direction.packets),
+            format!("Octets: {}", direction.bytes),
         ];
         let times = [
-            format!("StartTime: {}", new_year_time(way.first_ns)),
-            format!("EndTime: {}", new_year_time(way.last_ns)),
+            format!("StartTime: {}", new_year_time(direction.first_ns)),
+            format!("EndTime: {}", new_year_time(direction.last_ns)),
         ];
-        let flags = format!("TCP Flags: {:#04x}", way.tcp_flags);
+        let flags = format!("TCP Flags: {:#04x}", direction.tcp_flags);
         let marks = flow.marks[number];
         let tos = format!("IP ToS: {:#04x}", marks.traffic_class);
         let interface = flow.interface.map(|index| {
@@ -129,7 +131,7 @@ fn lines(flow: &FlowRecord, protocol: FlowProtocol) -> Vec<Vec<String>> {
         let rest = numbers.into_iter().chain(times);
         let rest = rest.chain(interface.into_iter().flatten());
         if number == 1 && protocol == FlowProtocol::Ipfix {
-            let record = records.last_mut().expect("the way there comes first");
+            let record = records.last_mut().expect("the direction there comes first");
             record.extend([tos, flags].into_iter().chain(rest));
             continue;
         }
@@ -197,8 +199,8 @@ fn netflow_v9_counts_times_from_the_start_in_its_header() {
     // 2004: further from the others than 32 bits of milliseconds.
     flows[1].forward.first_ns -= 22 * 365 * 86_400 * 1_000_000_000;
     flows[1].forward.last_ns -= 22 * 365 * 86_400 * 1_000_000_000;
-    flows[1].backward = OneWay::default();
-    flows[2].backward = OneWay::default();
+    flows[1].backward = DirectionCounts::default();
+    flows[2].backward = DirectionCounts::default();
     let told = tshark(FlowProtocol::NetflowV9, &[&records(&flows)]);
     let number = |text: &str, name: &str| -> f64 {
         let value = text

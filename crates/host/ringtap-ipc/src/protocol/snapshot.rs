@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The counters of one reader at one moment, as the hub sees them.
 
+use ringtap_pool::counters::{Counters, Dropped};
 use serde::{Deserialize, Serialize};
 
 /// Counters of all sources of a subscription, since the subscription started.
@@ -15,10 +16,8 @@ pub struct Snapshot {
 pub struct SourceSnapshot {
     /// Lane by lane.
     pub lanes: Vec<LaneSnapshot>,
-    /// Packets lost by the NIC or its driver.
-    pub nic: u64,
-    /// Packets lost by the kernel, on no lane in particular.
-    pub kernel: u64,
+    /// Packets lost on no lane in particular.
+    pub dropped: Dropped,
     /// The counters are final: the source has ended and every chunk is settled.
     pub ended: bool,
     /// Why the source ended, if it failed.
@@ -35,16 +34,9 @@ pub struct LaneSnapshot {
     pub start: u64,
     /// Sequence of the next packet that is captured.
     pub position: u64,
-    /// Packets that reached the source, by the source's own counter.
-    pub offered: u64,
-    /// Packets that no reader's filter takes.
-    pub filtered: u64,
-    /// Packets for other members of the group that a private copy left out.
-    pub other_members: u64,
-    /// Packets lost because no chunk was free.
-    pub pool_full: u64,
-    /// Packets lost by the kernel.
-    pub kernel: u64,
+    /// What became of the lane's packets before the reader; `delivered` ones are in its pool.
+    #[serde(flatten)]
+    pub counters: Counters,
     /// Packets in chunks that the reader did not receive, whether it wanted them or not.
     pub missed_sequences: u64,
     /// Packets among them that the reader wanted: the reader's losses.

@@ -2,8 +2,9 @@
 //! The counters of a whole hub at one moment, as `ringtap status` prints them.
 
 use ringtap_pool::congestion::Congestion;
+use ringtap_pool::counters::{Counters, Dropped};
 use ringtap_pool::distributor::Policy;
-use ringtap_pool::source::LaneCounts;
+use ringtap_pool::source::Counts;
 use serde::{Deserialize, Serialize};
 
 use super::{Delivery, Division};
@@ -67,32 +68,14 @@ pub struct ConfigurationStatus {
     pub notes: Vec<String>,
 }
 
-/// Counters of one way of a bridge: packets that arrived at one interface, for the other.
+/// The account of one way of a bridge: packets that arrived at one interface, for the other.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BridgeStatus {
     /// `FROM>TO`.
     pub way: String,
-    /// Packets that arrived.
-    pub offered: u64,
-    /// Packets that left by the other interface.
-    pub delivered: u64,
-    /// Packets that the filter or the inline reader stopped.
-    pub filtered: u64,
-    /// Packets lost on arrival.
-    pub nic: u64,
-    /// Packets for which the other interface had no room.
-    pub kernel: u64,
-    /// Packets dropped because no verdict came.
-    pub no_verdict: u64,
-}
-
-impl BridgeStatus {
-    /// All lost packets.
-    #[must_use]
-    pub fn lost(&self) -> u64 {
-        let lost = self.nic.saturating_add(self.kernel);
-        lost.saturating_add(self.no_verdict)
-    }
+    /// Its account: `delivered` by the other interface, `filtered` by the filter or the inline reader.
+    #[serde(flatten)]
+    pub counters: Counters,
 }
 
 /// Sums over the readers of one user, group and name that have left.
@@ -108,18 +91,11 @@ pub struct DepartedStatus {
     pub readers: u64,
     /// Time when the last one left, in nanoseconds since 1970.
     pub left_ns: u64,
-    /// Packets delivered, as the readers reported.
-    pub delivered: u64,
-    /// Packets that did not pass their filters, as the readers reported.
-    pub filtered: u64,
-    /// Packets for other members of the group, as the readers reported.
-    pub other_members: u64,
+    /// Their accounts, added.
+    #[serde(flatten)]
+    pub counters: Counters,
     /// Packets that lay in the pool when the readers left, and that they had not read.
     pub unread: u64,
-    /// Bytes at L2 of the delivered packets.
-    pub bytes: u64,
-    /// Packets lost because the readers were past their credit.
-    pub overrun: u64,
 }
 
 /// State of a source.
@@ -160,20 +136,29 @@ pub struct SourceStatus {
     pub pool_bytes: u64,
     /// Size of one chunk.
     pub chunk_bytes: u32,
-    /// Packets lost by the NIC or its driver.
-    pub nic: u64,
-    /// Packets lost by the kernel, on no lane in particular.
-    pub kernel: u64,
+    /// Packets lost on no lane in particular.
+    pub dropped: Dropped,
     /// Longest time in milliseconds that a chunk waited for the hub's thread.
     #[serde(default)]
     pub longest_wait_ms: u64,
     /// Lane by lane.
     pub lanes: Vec<LaneStatus>,
-    /// Whether offered = captured + filtered + dropped on every lane.
+    /// Whether every lane's account balances.
     pub balanced: bool,
     /// When capture of a lane pauses, if it can.
     #[serde(default)]
     pub congestion: Option<Congestion>,
+}
+
+impl SourceStatus {
+    /// The source's counters alone.
+    #[must_use]
+    pub fn counts(&self) -> Counts {
+        Counts {
+            lanes: self.lanes.iter().map(|lane| lane.counters).collect(),
+            dropped: self.dropped,
+        }
+    }
 }
 
 /// Status of one lane of a source.
@@ -181,9 +166,9 @@ pub struct SourceStatus {
 pub struct LaneStatus {
     /// Number of the lane.
     pub lane: u32,
-    /// Its counters.
+    /// Its account: `delivered` into the pool, `filtered` by all readers' filters.
     #[serde(flatten)]
-    pub counts: LaneCounts,
+    pub counters: Counters,
     /// Number of the lane's chunks.
     pub chunks: u32,
     /// Chunks of the lane that are not free.
@@ -256,19 +241,13 @@ pub struct ReaderStatus {
     pub delivery: Delivery,
     /// Time when the reader attached, in nanoseconds since 1970.
     pub attached_ns: u64,
-    /// Packets delivered, as the reader reports.
-    pub delivered: u64,
-    /// Packets that did not pass the filter: as the reader reports, and in chunks that it did not get.
-    pub filtered: u64,
-    /// Packets for other members of the group: as the reader reports, and in chunks that it did not get.
-    pub other_members: u64,
-    /// Packets in the pool that are not in any other counter of the reader yet.
+    /// Its account since it attached: what it reports of packets that it has read, what was in chunks that it did
+    /// not get, and what its sources lost.
+    #[serde(flatten)]
+    pub counters: Counters,
+    /// Packets in the pool that are not in the account yet.
     pub unread: u64,
-    /// Bytes on the wire of the delivered packets.
-    pub bytes: u64,
-    /// Packets lost because the reader was past its credit.
-    pub overrun: u64,
-    /// Those of `overrun` that the reader lost because many chunks came at once: the hub's thread came
+    /// Those of `dropped.overrun` that the reader lost because many chunks came at once: the hub's thread came
     /// late, or the credit is too small.
     #[serde(default)]
     pub overrun_in_bursts: u64,

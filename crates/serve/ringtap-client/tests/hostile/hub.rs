@@ -13,6 +13,7 @@ use ringtap_ipc::protocol::{LaneSnapshot, Reply, Snapshot, SourceSnapshot, encod
 use ringtap_ipc::socket::{Listener, Socket};
 use ringtap_ipc::subscription::{Attached, AttachedEndpoint, SubscriptionId, Wanted};
 use ringtap_ipc::transport::{MAX_BYTES, Transport as _};
+use ringtap_pool::counters::{Counters, Dropped};
 use ringtap_pool::distributor::Policy;
 use ringtap_pool::format::FIRST_EPOCH;
 use ringtap_pool::source::Facts;
@@ -101,24 +102,36 @@ fn with_filter(reply: &Reply, script: &mut Script<'_>) -> Vec<u8> {
     text.replace("\"filter\":[]", &filter).into_bytes()
 }
 
+fn counters(script: &mut Script<'_>) -> Counters {
+    Counters {
+        offered: number(script, 30),
+        delivered: number(script, 30),
+        filtered: number(script, 0),
+        shunted: number(script, 0),
+        other_members: number(script, 0),
+        bytes: number(script, 0),
+        dropped: Dropped {
+            nic: number(script, 0),
+            kernel: number(script, 0),
+            pool_full: number(script, 0),
+            ..Dropped::default()
+        },
+    }
+}
+
 fn snapshot(script: &mut Script<'_>) -> Snapshot {
     let mut lane = || LaneSnapshot {
         start: number(script, 0),
         position: number(script, 30),
-        offered: number(script, 30),
-        filtered: number(script, 0),
-        pool_full: number(script, 0),
-        kernel: number(script, 0),
+        counters: counters(script),
         missed_sequences: number(script, 0),
         missed_packets: number(script, 0),
-        other_members: number(script, 0),
         missed_other_members: number(script, 0),
     };
     Snapshot {
         sources: vec![SourceSnapshot {
             lanes: vec![lane(), lane()],
-            nic: number(script, 0),
-            kernel: number(script, 0),
+            dropped: counters(script).dropped,
             ended: script.byte() % 2 == 1,
             failure: None,
             is_removed: false,
@@ -205,13 +218,10 @@ fn read(path: &Path) -> Result<u64, Box<dyn std::error::Error>> {
         let Next::Batch(batch) = receiver.next(Some(Duration::ZERO))? else {
             break;
         };
-        tally.begin(&batch);
-        for received in batch.packets() {
-            let received = received?;
-            let packet = received.packet;
+        tally.count_batch(&batch, |packet| {
             std::hint::black_box(packet.data.iter().fold(0, |sum, byte| sum ^ byte));
-            tally.at(batch.lane()).count(&received);
-        }
+            true
+        })?;
         receiver.publish_progress(&tally);
     }
     let _balance = tally.total(&receiver.snapshot()?).balance();

@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use ringtap_ipc::protocol::{LaneStatus, ReaderStatus, SourceState, SourceStatus};
 use ringtap_ipc::subscription::SubscriptionId;
+use ringtap_pool::counters::{Counters, Dropped};
 use ringtap_pool::distributor::Missing;
 use ringtap_pool::ids::{LaneId, ReaderId};
 use ringtap_pool::number::to_u64;
-use ringtap_pool::source::LaneCounts;
 
 use super::links::ReaderLink;
 use crate::buddies::BuddyCounts;
@@ -44,7 +44,13 @@ pub(crate) struct ReaderFigures {
 
 pub(super) fn of_reader(link: &ReaderLink, captures: &[SourceCapture], now: u64) -> ReaderFigures {
     let mut numbers = ReaderStatus {
-        overrun: link.lost,
+        counters: Counters {
+            dropped: Dropped {
+                overrun: link.lost,
+                ..Dropped::default()
+            },
+            ..Counters::default()
+        },
         last_loss_ns: link.last_loss_ns,
         ..ReaderStatus::default()
     };
@@ -67,10 +73,10 @@ pub(super) fn of_reader(link: &ReaderLink, captures: &[SourceCapture], now: u64)
         }
         if let Some(progress) = distributor.progress(reader) {
             for (sum, counter) in [
-                (&mut numbers.delivered, &progress.delivered),
-                (&mut numbers.filtered, &progress.filtered),
-                (&mut numbers.other_members, &progress.other_members),
-                (&mut numbers.bytes, &progress.bytes),
+                (&mut numbers.counters.delivered, &progress.delivered),
+                (&mut numbers.counters.filtered, &progress.filtered),
+                (&mut numbers.counters.other_members, &progress.other_members),
+                (&mut numbers.counters.bytes, &progress.bytes),
             ] {
                 *sum = sum.saturating_add(counter.load(Acquire));
             }
@@ -87,9 +93,9 @@ pub(super) fn of_reader(link: &ReaderLink, captures: &[SourceCapture], now: u64)
     limit_packets(&mut numbers, link.captured(captures));
     // A reader reports what it has read: the rest was counted when its chunks went to no reader or others.
     for lane in missed.iter().flatten() {
-        numbers.filtered +=
+        numbers.counters.filtered +=
             lane.sequences - (lane.packets + lane.other_members).min(lane.sequences);
-        numbers.other_members += lane.other_members;
+        numbers.counters.other_members += lane.other_members;
     }
     ReaderFigures { numbers, missed }
 }
@@ -98,9 +104,9 @@ pub(super) fn of_reader(link: &ReaderLink, captures: &[SourceCapture], now: u64)
 pub(crate) fn limit_packets(numbers: &mut ReaderStatus, possible: u64) {
     let mut left = possible;
     for reported in [
-        &mut numbers.delivered,
-        &mut numbers.filtered,
-        &mut numbers.other_members,
+        &mut numbers.counters.delivered,
+        &mut numbers.counters.filtered,
+        &mut numbers.counters.other_members,
     ] {
         numbers.impossible |= *reported > left;
         *reported = left.min(*reported);
@@ -119,8 +125,8 @@ fn age_ms(capture: &SourceCapture, reader: ReaderId, lane: LaneId, now: u64) -> 
 pub(super) fn of_source(capture: &mut SourceCapture, groups: u32) -> SourceFigures {
     let counts = capture.counts();
     let geometry = *capture.pool.geometry();
-    let in_flight = |lane: &LaneCounts| {
-        let settled = lane.settled();
+    let in_flight = |lane: &Counters| {
+        let settled = lane.accounted();
         lane.offered == settled || lane.offered == settled + 1
     };
     let lanes = capture
@@ -128,7 +134,7 @@ pub(super) fn of_source(capture: &mut SourceCapture, groups: u32) -> SourceFigur
         .zip(&counts.lanes)
         .map(|(id, lane)| LaneStatus {
             lane: id.0,
-            counts: *lane,
+            counters: *lane,
             chunks: capture.distributor.chunks_of(id),
             chunks_in_use: capture.distributor.chunks_in_use(id),
             paused: capture.paused.get(id.index()).copied().unwrap_or(false),
@@ -149,8 +155,7 @@ pub(super) fn of_source(capture: &mut SourceCapture, groups: u32) -> SourceFigur
         offered_from: capture.facts.offered_from.clone(),
         pool_bytes: geometry.region_bytes(),
         chunk_bytes: geometry.chunk_size,
-        nic: counts.nic,
-        kernel: counts.kernel,
+        dropped: counts.dropped,
         longest_wait_ms: to_u64(capture.longest_wait.as_millis()),
         balanced: counts.lanes.iter().all(in_flight),
         congestion: capture.congestion,

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use ringtap_ipc::protocol::ReaderStatus;
 use ringtap_ipc::subscription::{SubscriptionId, Watermark};
+use ringtap_pool::counters::Counters;
 use ringtap_pool::distributor::ReaderOptions;
 use ringtap_pool::ids::{LaneId, ReaderId};
 use ringtap_pool::memory::Region;
@@ -62,10 +63,8 @@ pub(super) struct ReaderLink {
     pub(super) new: NewReader,
     /// One for each source that the hub had when the reader attached; likewise below.
     pub(super) readers: Vec<ReaderId>,
-    /// Sequence of the subscription's first packet, per source and lane.
-    pub(super) starts: Vec<Vec<u64>>,
-    /// Captured bytes when the subscription began, per source.
-    pub(super) start_bytes: Vec<u64>,
+    /// The source's counters when the subscription began; `delivered` is the sequence of its first packet.
+    pub(super) baselines: Vec<Counts>,
     /// Since when packets wait for a reader that sleeps below its watermark.
     pub(super) waits_since: Option<Instant>,
     /// Packets lost at the last check, and the time of the last loss.
@@ -199,35 +198,44 @@ impl ReaderLink {
     /// Packets of all sources since the subscription began, without those in chunks that the reader did not
     /// get.
     pub(super) fn captured(&self, captures: &[SourceCapture]) -> u64 {
-        let readers = captures.iter().zip(self.readers.iter().zip(&self.starts));
-        let of_source = |(capture, (reader, starts)): (&SourceCapture, (&ReaderId, &Vec<u64>))| {
-            let distributor = &capture.distributor;
-            let of_lane = |(lane, start): (LaneId, &u64)| {
-                let missed = distributor.missed(*reader, lane).sequences;
-                let captured = distributor.position(lane).saturating_sub(*start);
-                captured.saturating_sub(missed)
-            };
-            let lanes = capture.lanes().zip(starts);
-            lanes.map(of_lane).sum::<u64>()
-        };
-        readers.map(of_source).sum()
+        let readers = captures
+            .iter()
+            .zip(self.readers.iter().zip(&self.baselines));
+        readers
+            .map(|(capture, (reader, before))| captured(capture, *reader, before))
+            .sum()
     }
 
-    /// Reduces the bytes that a reader reports to those that its sources captured since it began: `bytes` of each
-    /// source now.
-    pub(super) fn limit_bytes(&self, numbers: &mut ReaderStatus, bytes: &[u64]) {
-        let since = bytes.iter().zip(&self.start_bytes);
-        let possible: u64 = since.map(|(now, start)| now.saturating_sub(*start)).sum();
+    /// Completes a reader's account with what its sources counted since it began, of these counters of each source
+    /// now: with their losses, and what no filter takes. Reduces the bytes that it reports to those that they
+    /// captured.
+    pub(super) fn complete(&self, numbers: &mut ReaderStatus, counts: &[Counts]) {
+        let mut possible = 0;
+        for (now, before) in counts.iter().zip(&self.baselines) {
+            numbers.counters.dropped += now.dropped.since(before.dropped);
+            for (now, before) in now.lanes.iter().zip(&before.lanes) {
+                let since = now.since(before);
+                possible += since.bytes;
+                numbers.counters += Counters {
+                    delivered: 0,
+                    bytes: 0,
+                    ..since
+                };
+            }
+        }
+        numbers.counters.offered = numbers.counters.accounted();
         // A source may count a packet's bytes just after it has published the packet.
-        numbers.impossible |= numbers.bytes > possible.saturating_add(BYTES_IN_FLIGHT);
-        numbers.bytes = numbers.bytes.min(possible);
+        numbers.impossible |= numbers.counters.bytes > possible.saturating_add(BYTES_IN_FLIGHT);
+        numbers.counters.bytes = numbers.counters.bytes.min(possible);
     }
 
     /// Time left for a sleeper below its watermark; `None` if it must be woken, or no packet waits.
     fn still_waits(&mut self, captures: &mut [SourceCapture], now: Instant) -> Option<Duration> {
-        let readers = captures.iter().zip(self.readers.iter().zip(&self.starts));
+        let readers = captures
+            .iter()
+            .zip(self.readers.iter().zip(&self.baselines));
         let waiting: u64 = readers
-            .map(|(capture, (reader, starts))| waiting(capture, *reader, starts))
+            .map(|(capture, (reader, before))| waiting(capture, *reader, before))
             .sum();
         let since = match waiting {
             0 => None,
@@ -250,15 +258,21 @@ impl ReaderLink {
     }
 }
 
-/// Captured bytes of all lanes of a source.
-pub(super) fn bytes_of(counts: &Counts) -> u64 {
-    counts.lanes.iter().map(|lane| lane.bytes).sum()
+/// Packets of a source since a reader began, without those in chunks that the reader did not get.
+fn captured(capture: &SourceCapture, reader: ReaderId, before: &Counts) -> u64 {
+    let of_lane = |(lane, before): (LaneId, &Counters)| {
+        let missed = capture.distributor.missed(reader, lane).sequences;
+        let position = capture.distributor.position(lane);
+        position
+            .saturating_sub(before.delivered)
+            .saturating_sub(missed)
+    };
+    capture.lanes().zip(&before.lanes).map(of_lane).sum()
 }
 
 /// Packets that wait for a reader at a source, by the reader's own counters.
-fn waiting(capture: &SourceCapture, reader: ReaderId, starts: &[u64]) -> u64 {
-    let distributor = &capture.distributor;
-    let Some(progress) = distributor.progress(reader) else {
+fn waiting(capture: &SourceCapture, reader: ReaderId, before: &Counts) -> u64 {
+    let Some(progress) = capture.distributor.progress(reader) else {
         return 0;
     };
     let counters = [
@@ -270,9 +284,5 @@ fn waiting(capture: &SourceCapture, reader: ReaderId, starts: &[u64]) -> u64 {
         .into_iter()
         .map(|counter| counter.load(Relaxed))
         .fold(0, u64::saturating_add);
-    let offered = capture.lanes().zip(starts).map(|(lane, start)| {
-        let missed = distributor.missed(reader, lane).sequences;
-        (distributor.position(lane) - start).saturating_sub(missed)
-    });
-    offered.sum::<u64>().saturating_sub(taken)
+    captured(capture, reader, before).saturating_sub(taken)
 }

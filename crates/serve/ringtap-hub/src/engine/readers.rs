@@ -12,8 +12,8 @@ use ringtap_pool::ids::ReaderId;
 
 use super::Engine;
 use super::figures::{Figures, of_reader, of_source};
-use super::links::{NewReader, ReaderLink, START_TRIES, bytes_of};
-use crate::capture::Beginning;
+use super::links::{NewReader, ReaderLink, START_TRIES};
+use crate::capture::{Beginning, SourceCapture};
 
 impl Engine {
     /// Adds a reader at every source, or at none.
@@ -22,8 +22,7 @@ impl Engine {
         let mut link = ReaderLink {
             new,
             readers: Vec::new(),
-            starts: Vec::new(),
-            start_bytes: Vec::new(),
+            baselines: Vec::new(),
             waits_since: None,
             lost: 0,
             last_loss_ns: 0,
@@ -33,8 +32,7 @@ impl Engine {
             match self.add_reader(source, &link.new) {
                 Ok((reader, beginning)) => {
                     link.readers.push(reader);
-                    link.starts.push(beginning.starts().collect());
-                    link.start_bytes.push(bytes_of(&beginning.counts));
+                    link.baselines.push(beginning.counts.clone());
                     beginnings.push(beginning);
                 }
                 Err(error) => {
@@ -87,9 +85,12 @@ impl Engine {
         };
         link.lost = link.lost(&self.captures);
         let mut last = of_reader(&link, &self.captures, now_ns()).numbers;
-        let captures = self.captures.iter_mut();
-        let bytes: Vec<_> = captures.map(|one| bytes_of(&one.counts())).collect();
-        link.limit_bytes(&mut last, &bytes);
+        let counts: Vec<_> = self
+            .captures
+            .iter_mut()
+            .map(SourceCapture::counts)
+            .collect();
+        link.complete(&mut last, &counts);
         self.remove(&link);
         last
     }
@@ -134,12 +135,10 @@ impl Engine {
             .iter_mut()
             .map(|capture| of_source(capture, groups));
         let sources: Vec<_> = sources.collect();
-        let lanes = sources.iter().map(|source| &source.status.lanes);
-        let bytes = lanes.map(|lanes| lanes.iter().map(|lane| lane.counts.bytes).sum());
-        let bytes: Vec<u64> = bytes.collect();
+        let counts: Vec<_> = sources.iter().map(|one| one.status.counts()).collect();
         for (id, link) in &self.links.all {
             if let Some(reader) = readers.get_mut(id) {
-                link.limit_bytes(&mut reader.numbers, &bytes);
+                link.complete(&mut reader.numbers, &counts);
             }
         }
         Figures {

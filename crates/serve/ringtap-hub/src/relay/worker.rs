@@ -7,7 +7,9 @@ use std::os::fd::AsFd as _;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use ringtap_client::{Batch, Control, ControlError, Next, Receiver, Tally};
+use ringtap_client::{
+    Control, ControlError, Copier, CopyCounts, CopyPool, Next, ReceiveError, Receiver,
+};
 use ringtap_filter::Program;
 use ringtap_ipc::doorbell::{DoorbellBudget, DoorbellWatch, HubDoorbell, ReaderDoorbell, doorbell};
 use ringtap_ipc::memfd::Reclaimable;
@@ -17,7 +19,6 @@ use ringtap_ipc::subscription::{Subscription, Wanted, Watermark};
 use ringtap_ipc::time::now_ns;
 use ringtap_pool::distributor::{Policy, Returns};
 use ringtap_pool::ids::LaneId;
-use ringtap_pool::private::PrivatePool;
 use ringtap_pool::wake::Signal as _;
 
 use super::counters::RelayCounters;
@@ -28,11 +29,9 @@ use crate::group::Group;
 /// Most percent of a processor's time for wake-ups of no use by the reader.
 const WAKE_PERCENT: NonZeroU32 = NonZeroU32::new(5).unwrap();
 
-/// Private pool for the packets of one source.
-struct CopyPool {
-    private: PrivatePool,
-    /// A packet waits for room in the pool.
-    waits: bool,
+/// What the private reader knows of a source.
+#[derive(Clone, Default)]
+struct FollowedSource {
     /// The source's horizon at the last look.
     horizon_ns: u64,
     ended: bool,
@@ -40,7 +39,8 @@ struct CopyPool {
 
 pub(super) struct Worker {
     receiver: Receiver,
-    pools: Vec<CopyPool>,
+    copier: Copier,
+    sources: Vec<FollowedSource>,
     pub(super) counters: RelayCounters,
     /// A source cannot be read.
     is_broken: bool,
@@ -86,8 +86,6 @@ impl Worker {
             pools.push(CopyPool {
                 private,
                 waits: endpoint.facts.policy == Policy::Block,
-                horizon_ns: 0,
-                ended: false,
             });
             endpoints.push(outer);
         }
@@ -108,14 +106,14 @@ impl Worker {
             .map_err(io::Error::other)?;
         let sources = receiver.sources().map(|(_, lanes)| (lanes, false));
         let counters = RelayCounters {
-            tally: Tally::new(receiver.lanes()),
-            copied: (0..receiver.lanes()).map(|_| 0).collect(),
+            copies: CopyCounts::new(receiver.lanes()),
             sources: sources.collect(),
             reader: ReaderStatus::default(),
         };
         let worker = Worker {
+            sources: vec![FollowedSource::default(); pools.len()],
+            copier: Copier::new(&receiver, pools),
             receiver,
-            pools,
             counters,
             is_broken: false,
             hub,
@@ -137,7 +135,7 @@ impl Worker {
                 self.doorbell_budget.found_work();
                 continue;
             }
-            for pool in &mut self.pools {
+            for pool in &mut self.copier.pools {
                 pool.private.distributor.arm(Returns::WhenDry);
             }
             self.doorbell_budget.sleeps();
@@ -146,9 +144,10 @@ impl Worker {
                 return;
             }
             self.take_signals();
-            for pool in &mut self.pools {
-                pool.wake_reader(&self.reader);
+            for pool in &mut self.copier.pools {
+                let _moved = pool.private.distributor.step();
             }
+            self.wake_reader();
         }
         // A reader that stopped within a batch published its counters when it left.
         self.publish(common);
@@ -156,9 +155,9 @@ impl Worker {
 
     fn publish(&mut self, common: &Common) {
         self.read_pools();
-        self.receiver.publish_progress(&self.counters.tally);
+        self.receiver.publish_progress(&self.counters.copies.tally);
         let mut shared = lock(&common.counters);
-        if self.counters.lost() > shared.lost() {
+        if self.counters.copies.lost() > shared.copies.lost() {
             self.counters.reader.last_loss_ns = now_ns();
         }
         *shared = self.counters.clone();
@@ -170,13 +169,13 @@ impl Worker {
             last_loss_ns: self.counters.reader.last_loss_ns,
             ..ReaderStatus::default()
         };
-        for pool in &self.pools {
+        for pool in &self.copier.pools {
             let (distributor, reader) = (&pool.private.distributor, pool.private.reader);
             if let Some(progress) = distributor.progress(reader) {
                 for (sum, counter) in [
-                    (&mut sum.delivered, &progress.delivered),
-                    (&mut sum.filtered, &progress.filtered),
-                    (&mut sum.bytes, &progress.bytes),
+                    (&mut sum.counters.delivered, &progress.delivered),
+                    (&mut sum.counters.filtered, &progress.filtered),
+                    (&mut sum.counters.bytes, &progress.bytes),
                 ] {
                     *sum = sum.saturating_add(counter.load(Relaxed));
                 }
@@ -188,10 +187,10 @@ impl Worker {
             sum.corrupt |= distributor.is_corrupt(reader);
         }
         // A reader may report any number; it has read at most what was copied.
-        limit_packets(&mut sum, self.counters.copied.iter().sum());
-        let bytes = self.counters.tally.bytes();
-        sum.impossible |= sum.bytes > bytes;
-        sum.bytes = sum.bytes.min(bytes);
+        limit_packets(&mut sum, self.counters.copies.copied());
+        let bytes = self.counters.copies.tally.bytes();
+        sum.impossible |= sum.counters.bytes > bytes;
+        sum.counters.bytes = sum.counters.bytes.min(bytes);
         self.counters.reader = sum;
     }
 
@@ -208,102 +207,60 @@ impl Worker {
 
     /// Copies one batch; returns whether there was one.
     fn step(&mut self, common: &Common) -> bool {
-        let next = if self.is_broken {
-            Ok(Next::Ended)
-        } else {
-            self.receiver.try_next()
-        };
-        let moved = match next {
-            Ok(Next::Batch(batch)) => {
-                self.copy(&batch, common);
-                true
-            }
-            Ok(Next::Empty | Next::Ended) => false,
-            Err(error) => {
+        let moved = !self.is_broken
+            && self.copy_next(common).unwrap_or_else(|error| {
                 tracing::error!("private delivery ended: its source cannot be read: {error}");
                 self.is_broken = true;
                 false
-            }
-        };
+            });
         self.follow_sources();
         moved
     }
 
+    fn copy_next(&mut self, common: &Common) -> Result<bool, ReceiveError> {
+        let Next::Batch(batch) = self.receiver.try_next()? else {
+            return Ok(false);
+        };
+        let is_stopped = || common.stop.load(Relaxed);
+        let copies = &mut self.counters.copies;
+        self.copier.copy(&batch, copies, is_stopped)?;
+        self.copier.wake(|| self.reader.signal());
+        Ok(true)
+    }
+
+    /// Wakes the reader if it sleeps, and packets or the end wait for it.
+    fn wake_reader(&mut self) {
+        self.copier.wake(|| self.reader.signal());
+        if self.sources.iter().any(|source| source.ended) {
+            self.reader.signal();
+        }
+    }
+
     /// Gives the private readers the horizons and ends of their sources.
     fn follow_sources(&mut self) {
-        for (at, pool) in self.pools.iter_mut().enumerate() {
+        let pools = self.copier.pools.iter_mut();
+        for (at, (pool, source)) in pools.zip(&mut self.sources).enumerate() {
             if pool.private.distributor.wants_horizon() {
                 self.receiver.follow_horizons();
             }
             if let Some(horizon_ns) = self.receiver.take_horizon_ns(at) {
-                pool.pass_horizon(horizon_ns, &self.hub);
+                source.pass_horizon(pool, horizon_ns, &self.hub);
             }
-            if !pool.ended && (self.is_broken || self.receiver.has_ended(at)) {
-                pool.ended = true;
+            if !source.ended && (self.is_broken || self.receiver.has_ended(at)) {
+                source.ended = true;
                 self.counters.sources[at].1 = true;
                 pool.private.end();
                 self.reader.signal();
             }
         }
     }
-
-    /// Copies a batch, and wakes the reader.
-    fn copy(&mut self, batch: &Batch, common: &Common) {
-        let of_all = batch.lane();
-        let RelayCounters {
-            tally,
-            copied,
-            sources,
-            ..
-        } = &mut self.counters;
-        let sources = sources.iter().zip(&mut self.pools);
-        let mut of_lane = sources.filter(|((lanes, _), _)| lanes.contains(&of_all.0));
-        let Some(((lanes, _), pool)) = of_lane.next() else {
-            return;
-        };
-        let lane = LaneId(of_all.0 - lanes.start);
-        let private = &mut pool.private;
-        if let Some(gap) = batch.capture_gap() {
-            private.writers[lane.index()].capture_gap(gap.after, gap.duration_ns);
-        }
-        if let Some(gap) = batch.gap() {
-            private
-                .distributor
-                .charge(private.reader, lane, gap.packets);
-        }
-        tally.begin(batch);
-        let tally = tally.at(of_all);
-        for received in batch.packets().map_while(Result::ok) {
-            if received.is_ours() {
-                let bytes = received.packet.data.len();
-                while pool.waits && !has_room(private, lane, bytes) {
-                    if common.stop.load(Relaxed) {
-                        return;
-                    }
-                }
-                copied[of_all.index()] += u64::from(private.put(lane, &received.packet));
-            }
-            tally.count(&received);
-        }
-        private.writers[lane.index()].publish();
-        pool.wake_reader(&self.reader);
-    }
 }
 
-impl CopyPool {
-    /// Wakes the reader if it sleeps, and packets or the end wait for it.
-    fn wake_reader(&mut self, reader: &HubDoorbell) {
-        let _moved = self.private.distributor.step();
-        self.private.distributor.wake_sleepers(|_| reader.signal());
-        if self.ended {
-            reader.signal();
-        }
-    }
-
+impl FollowedSource {
     /// Gives the private reader the source's horizon: everything up to it has been copied.
-    fn pass_horizon(&mut self, horizon_ns: u64, hub: &ReaderDoorbell) {
-        if self.private.distributor.step().is_ok() {
-            self.private.distributor.set_horizon(horizon_ns);
+    fn pass_horizon(&mut self, pool: &mut CopyPool, horizon_ns: u64, hub: &ReaderDoorbell) {
+        if pool.private.distributor.step().is_ok() {
+            pool.private.distributor.set_horizon(horizon_ns);
         }
         // The hub sleeps, and the private reader may wait for a later one.
         if horizon_ns > 0 && horizon_ns == self.horizon_ns {
@@ -311,16 +268,4 @@ impl CopyPool {
         }
         self.horizon_ns = horizon_ns;
     }
-}
-
-/// Whether the pool has room for a packet of this size; first takes back returned chunks.
-fn has_room(private: &mut PrivatePool, lane: LaneId, bytes: usize) -> bool {
-    let writer = &mut private.writers[lane.index()];
-    if writer.has_room(bytes) {
-        return true;
-    }
-    writer.publish();
-    let _moved = private.distributor.step();
-    std::thread::sleep(std::time::Duration::from_micros(200));
-    private.writers[lane.index()].has_room(bytes)
 }

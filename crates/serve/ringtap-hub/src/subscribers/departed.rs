@@ -22,7 +22,7 @@ pub(crate) struct Departed {
 impl Departed {
     /// Adds the last counters of a reader that left at `time_ns`.
     pub(crate) fn add(&mut self, reader: ReaderStatus, time_ns: u64) {
-        self.overrun = self.overrun.saturating_add(reader.overrun);
+        self.overrun = self.overrun.saturating_add(reader.counters.dropped.overrun);
         let is_same = |one: &DepartedStatus| {
             (one.uid, &one.group, &one.name) == (reader.uid, &reader.group, &reader.name)
         };
@@ -37,16 +37,8 @@ impl Departed {
         };
         entry.readers += 1;
         entry.left_ns = time_ns;
-        for (sum, counter) in [
-            (&mut entry.delivered, reader.delivered),
-            (&mut entry.filtered, reader.filtered),
-            (&mut entry.other_members, reader.other_members),
-            (&mut entry.unread, reader.unread),
-            (&mut entry.bytes, reader.bytes),
-            (&mut entry.overrun, reader.overrun),
-        ] {
-            *sum = sum.saturating_add(counter);
-        }
+        entry.counters += reader.counters;
+        entry.unread = entry.unread.saturating_add(reader.unread);
         self.names.push(entry);
         if self.names.len() > MOST {
             let names_of = |uid| self.names.iter().filter(|one| one.uid == uid).count();
@@ -67,14 +59,22 @@ impl Departed {
 
 #[cfg(test)]
 mod tests {
+    use ringtap_pool::counters::{Counters, Dropped};
+
     use super::*;
 
     fn reader(uid: u32, name: &str, overrun: u64) -> ReaderStatus {
         ReaderStatus {
             uid,
             name: name.to_owned(),
-            overrun,
-            delivered: 10,
+            counters: Counters {
+                delivered: 10,
+                dropped: Dropped {
+                    overrun,
+                    ..Dropped::default()
+                },
+                ..Counters::default()
+            },
             unread: 4,
             ..ReaderStatus::default()
         }
@@ -90,8 +90,11 @@ mod tests {
         let (names, overrun) = departed.status();
         let first = &names[0];
         assert_eq!((names.len(), overrun), (2, 7));
-        assert_eq!((first.readers, first.delivered, first.unread), (3, 30, 12));
-        assert_eq!((first.overrun, first.left_ns), (6, 3));
+        assert_eq!(
+            (first.readers, first.counters.delivered, first.unread),
+            (3, 30, 12)
+        );
+        assert_eq!((first.counters.dropped.overrun, first.left_ns), (6, 3));
     }
 
     #[test]

@@ -45,7 +45,11 @@ impl HubControl {
         let numbers = self.engine.call(move |engine| engine.unlink(id));
         if let Some(subscriber) = subscriber {
             let last = self.of_reader(id, &subscriber, numbers.unwrap_or_default());
-            let (delivered, filtered, lost) = (last.delivered, last.filtered, last.overrun);
+            let (delivered, filtered, lost) = (
+                last.counters.delivered,
+                last.counters.filtered,
+                last.counters.dropped.overrun,
+            );
             tracing::info!(
                 subscriber = id.0,
                 group = last.group,

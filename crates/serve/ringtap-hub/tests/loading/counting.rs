@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Counters of subscriptions, from start to end.
 
+use ringtap_pool::counters::Counters;
 use std::sync::mpsc;
 use std::time::Instant;
 
@@ -24,6 +25,15 @@ fn attach(setup: &Setup, request: SubscriptionRequest) -> Subscription {
     attached.expect("a subscription")
 }
 
+/// The counters of a source that captured every packet.
+fn taken(packets: u64) -> Counters {
+    Counters {
+        offered: packets,
+        delivered: packets,
+        ..Counters::default()
+    }
+}
+
 fn source(setup: &Setup, id: SubscriptionId) -> SourceSnapshot {
     let snapshot = setup.handle().snapshot(id).expect("it is attached");
     snapshot.sources.into_iter().next().expect("one source")
@@ -40,7 +50,7 @@ fn a_subscription_counts_from_its_first_packet() {
     let expected = LaneSnapshot {
         start: 30,
         position: 42,
-        offered: 12,
+        counters: taken(12),
         ..LaneSnapshot::default()
     };
     assert_eq!(source.lanes, [expected]);
@@ -57,7 +67,7 @@ fn a_packet_that_is_being_captured_when_a_reader_attaches_is_the_readers_first()
     let expected = LaneSnapshot {
         start: 30,
         position: 31,
-        offered: 1,
+        counters: taken(1),
         ..LaneSnapshot::default()
     };
     assert_eq!(source(&setup, reader.id).lanes, [expected]);
@@ -79,7 +89,13 @@ fn a_loss_past_the_credit_is_counted_dated_and_kept_when_the_reader_leaves() {
     let status = setup.handle().status().expect("the hub is there");
     let reader = |id: SubscriptionId| status.readers.iter().find(|one| one.reader == id.0);
     let (slow_status, fast_status) = (reader(slow.id).unwrap(), reader(fast.id).unwrap());
-    assert_eq!((slow_status.overrun, fast_status.overrun), (lost, 0));
+    assert_eq!(
+        (
+            slow_status.counters.dropped.overrun,
+            fast_status.counters.dropped.overrun
+        ),
+        (lost, 0)
+    );
     assert!((begun..=now_ns()).contains(&slow_status.last_loss_ns));
     assert_eq!(fast_status.last_loss_ns, 0);
     assert_eq!(
@@ -109,7 +125,7 @@ fn a_private_reader_counts_the_packets_that_were_copied_for_it() {
     read(&mut reader, 20);
     let copied = LaneSnapshot {
         position: 20,
-        offered: 20,
+        counters: taken(20),
         ..LaneSnapshot::default()
     };
     let until = Instant::now() + LIMIT;

@@ -180,7 +180,7 @@ fn readers_are_served_while_rules_for_another_are_loaded() {
         read(&mut reader, 20);
         assert_eq!(other.ask(CREDIT), Reply::Done);
         let status = other.status();
-        assert_eq!(status.sources[0].lanes[0].counts.captured, 20 * round);
+        assert_eq!(status.sources[0].lanes[0].counters.delivered, 20 * round);
         assert_eq!(status.readers.len(), 2);
         setup
             .handle()

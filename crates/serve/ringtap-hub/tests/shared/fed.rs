@@ -8,12 +8,11 @@ use std::sync::{Arc, Mutex};
 
 use ringtap_ipc::event::Event;
 use ringtap_ipc::memfd::SealedPool;
+use ringtap_pool::counters::Counters;
 use ringtap_pool::distributor::LaneEnds;
 use ringtap_pool::format::Geometry;
 use ringtap_pool::ids::LaneId;
-use ringtap_pool::source::{
-    self, Counts, Facts, LaneCounts, Pause, RuleLoader, Source, Status, Unclassified,
-};
+use ringtap_pool::source::{self, Counts, Facts, Pause, RuleLoader, Source, Status, Unclassified};
 use ringtap_pool::view::Pool;
 use ringtap_pool::writer::{LaneWriter, PacketMeta};
 
@@ -137,10 +136,10 @@ impl Source for FedSource {
 
     fn counts(&mut self) -> Counts {
         let captured = self.counts.captured.load(Acquire);
-        let lane = LaneCounts {
+        let lane = Counters {
             offered: captured + self.counts.in_flight.load(Acquire),
-            captured,
-            ..LaneCounts::default()
+            delivered: captured,
+            ..Counters::default()
         };
         Counts {
             lanes: vec![lane],

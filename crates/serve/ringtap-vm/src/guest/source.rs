@@ -11,6 +11,7 @@ use ringtap_capture::source::{LaneTotals, RulesHook, SourceDriver};
 use ringtap_filter::{Program, Rules};
 use ringtap_ipc::event::Event;
 use ringtap_ipc::mutex::lock;
+use ringtap_pool::counters::Dropped;
 use ringtap_pool::source::{Counts, LossUpdate};
 use ringtap_pool::wake::Signal as _;
 
@@ -142,8 +143,11 @@ impl SourceDriver for HostSource {
         losses.add(state.current);
         Counts {
             lanes: vec![self.totals.counts()],
-            nic: losses.nic,
-            kernel: losses.others,
+            dropped: Dropped {
+                nic: losses.nic,
+                kernel: losses.others,
+                ..Dropped::default()
+            },
         }
     }
 

@@ -351,7 +351,7 @@ fn a_filter_that_the_host_refuses_is_replaced_by_everything() {
     both.capture(&[60, 70, 60]);
     assert_eq!(read(reader, 2), 2);
     let status = both.while_serving(hub.handle(), |handle| handle.status().unwrap());
-    assert_eq!(status.sources[0].lanes[0].counts.filtered, 1);
+    assert_eq!(status.sources[0].lanes[0].counters.filtered, 1);
 }
 
 #[test]
@@ -425,8 +425,11 @@ fn what_the_host_copied_before_the_end_is_read_or_counted_as_lost() {
     assert_eq!(places, [(5, 9)], "the capture before had 9 packets");
     let status = both.while_serving(hub.handle(), |handle| handle.status().unwrap());
     let source = &status.sources[0];
-    assert_eq!((source.lanes[0].counts.captured, source.kernel), (6, 4));
-    assert_eq!(source.nic, 6, "of both subscriptions");
+    assert_eq!(
+        (source.lanes[0].counters.delivered, source.dropped.kernel),
+        (6, 4)
+    );
+    assert_eq!(source.dropped.nic, 6, "of both subscriptions");
 }
 
 #[test]
@@ -439,9 +442,9 @@ fn packets_that_come_while_the_last_reader_leaves_are_counted() {
     both.before_unsubscribing = 5;
     both.serve_until(|both| both.part.is_none());
     let status = both.while_serving(hub.handle(), |handle| handle.status().unwrap());
-    let counts = &status.sources[0].lanes[0].counts;
-    assert_eq!((counts.captured, counts.filtered), (2, 5));
-    assert_eq!(status.sources[0].kernel, 0);
+    let counts = &status.sources[0].lanes[0].counters;
+    assert_eq!((counts.delivered, counts.filtered), (2, 5));
+    assert_eq!(status.sources[0].dropped.kernel, 0);
 }
 
 #[test]

@@ -8,7 +8,6 @@
 #![forbid(unsafe_code)]
 
 use std::collections::BTreeMap;
-use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex};
 
 use super::GroupReport;
@@ -88,13 +87,6 @@ impl GroupLife {
 impl LeftPool {
     /// Copied packets that the guest has not taken, by its own count.
     fn not_taken(&self) -> u64 {
-        match &self.pool {
-            GuestPool::Copied(pool) => {
-                let progress = pool.distributor.progress(pool.reader);
-                let taken = progress.map_or(0, |one| one.delivered.load(Relaxed));
-                self.copied.saturating_sub(taken)
-            }
-            GuestPool::InPlace(_) => 0,
-        }
+        self.copied.saturating_sub(self.pool.taken())
     }
 }

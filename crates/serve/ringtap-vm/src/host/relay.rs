@@ -19,7 +19,8 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use ringtap_client::{
-    Batch, Connection, Control as _, ControlError, Next, ReceiveError, Receiver, Tally,
+    Batch, Connection, Control as _, ControlError, Copier, CopyCounts, CopyPool, Next,
+    ReceiveError, Receiver,
 };
 use ringtap_filter::{Place, Program};
 use ringtap_ipc::event::Event;
@@ -28,7 +29,7 @@ use ringtap_ipc::subscription::{Subscription, Wanted};
 use ringtap_pool::counters::{Counters, Dropped};
 use ringtap_pool::distributor::Distributor;
 use ringtap_pool::format::Geometry;
-use ringtap_pool::ids::{LaneId, ReaderId};
+use ringtap_pool::ids::ReaderId;
 use ringtap_pool::memory::Region;
 use ringtap_pool::passed::PassedPool;
 use ringtap_pool::private::PrivatePool;
@@ -37,9 +38,6 @@ use ringtap_pool::wake::Signal;
 use super::GroupReport;
 use super::commands::Answers;
 use crate::messages::{GuestCounters, HostMessage};
-
-/// The only lane of a part.
-const LANE: LaneId = LaneId(0);
 
 /// Interval between looks at the control region of a guest that has not returned all full chunks.
 const RETURN_LOOK: Duration = Duration::from_millis(10);
@@ -54,7 +52,7 @@ pub(super) enum RelayPool {
 
 /// A guest's pool.
 pub(super) enum GuestPool {
-    Copied(Box<PrivatePool>),
+    Copied(Box<Copier>),
     InPlace(Box<PassedPool<Batch>>),
 }
 
@@ -99,10 +97,12 @@ pub(super) struct RelayCommon {
 /// What the thread has counted.
 #[derive(Clone)]
 struct RelayCounts {
-    tally: Tally,
+    copies: CopyCounts,
+    /// The guest reads the packets in place: none is copied.
+    is_in_place: bool,
     /// The counters when the hub was asked last.
     at_hub: Counters,
-    /// Its counters are `copied`, `in_place` and `part_full`; the tally has the others.
+    /// Without counters.
     report: GroupReport,
 }
 
@@ -167,7 +167,12 @@ impl GuestRelay {
                 // region, through another machine's mapping.
                 let pool =
                     unsafe { PrivatePool::in_used_memory(region, *geometry, place.epoch, control) };
-                GuestPool::Copied(Box::new(pool.map_err(io::Error::other)?))
+                let private = pool.map_err(io::Error::other)?;
+                let pool = CopyPool {
+                    private,
+                    waits: false,
+                };
+                GuestPool::Copied(Box::new(Copier::new(&receiver, vec![pool])))
             }
             RelayPool::InPlace => {
                 let source = source.ok_or(io::ErrorKind::InvalidInput)?;
@@ -178,7 +183,8 @@ impl GuestRelay {
         let common = Arc::new(RelayCommon {
             epoch: place.epoch,
             counts: Mutex::new(RelayCounts {
-                tally: Tally::new(receiver.lanes()),
+                copies: CopyCounts::new(receiver.lanes()),
+                is_in_place: matches!(pool, GuestPool::InPlace(_)),
                 at_hub: Counters::default(),
                 report: place.report.clone(),
             }),
@@ -237,7 +243,7 @@ impl GuestRelay {
         // First: the hub then knows of every packet that is counted here.
         let counts = lock(&self.common.counts).clone();
         let snapshot = self.connection.snapshot()?;
-        let total = counts.tally.total(&snapshot);
+        let total = counts.copies.tally.total(&snapshot);
         lock(&self.common.counts).at_hub = total;
         Ok(counts.with(&total))
     }
@@ -291,7 +297,7 @@ impl RelayCommon {
 
 impl RelayCounts {
     fn known(&self) -> Counters {
-        let (mut known, at_hub) = (self.tally.alone(), &self.at_hub);
+        let (mut known, at_hub) = (self.copies.tally.alone(), &self.at_hub);
         known.filtered = known.filtered.max(at_hub.filtered);
         known.other_members = known.other_members.max(at_hub.other_members);
         known.dropped = Dropped {
@@ -302,15 +308,22 @@ impl RelayCounts {
     }
 
     fn with(&self, counters: &Counters) -> GuestCounters {
-        let dropped = counters.dropped;
+        let (copies, dropped) = (&self.copies, counters.dropped);
+        let (in_place, part_full) = if self.is_in_place {
+            (copies.tally.packets(), 0)
+        } else {
+            (0, copies.lost())
+        };
         GuestCounters {
+            copied: copies.copied(),
+            in_place,
+            part_full,
             filtered: counters.filtered,
             other_members: counters.other_members,
             nic: dropped.nic,
             kernel: dropped.kernel,
             pool_full: dropped.pool_full,
             overrun: dropped.overrun,
-            ..self.report.counters
         }
     }
 }
@@ -350,11 +363,12 @@ impl RelayThread {
         while let Ok(adoption) = self.adoptions.try_recv() {
             self.receiver.adopt(&adoption.wanted);
             let not_in_source = not_in_source(&adoption.wanted);
-            let report = &mut lock(&self.common.counts).report;
+            let mut counts = lock(&self.common.counts);
+            let report = &mut counts.report;
             report.not_in_source.clone_from(&not_in_source);
             let message = HostMessage::Filtered {
                 group: report.group.clone(),
-                from: report.counters.copied,
+                from: counts.copies.copied(),
                 not_in_source,
             };
             let answers = &self.place.answers;
@@ -363,73 +377,55 @@ impl RelayThread {
     }
 
     fn take(&mut self, batch: Batch) -> Result<(), RelayEnd> {
-        self.count(&batch)?;
+        let mut counts = lock(&self.common.counts);
+        let copies = &mut counts.copies;
         let moved = match &mut self.pool {
-            GuestPool::Copied(pool) => {
-                pool.writers[LANE.index()].publish();
-                pool.distributor.step().map(drop)
+            GuestPool::Copied(copier) => {
+                copier.copy(&batch, copies, || false)?;
+                Ok(())
             }
             GuestPool::InPlace(pool) => {
+                copies.tally.count_batch(&batch, |_| true)?;
+                if let Some(gap) = batch.gap() {
+                    let reader = pool.reader;
+                    pool.distributor.charge(reader, batch.lane(), gap.packets);
+                }
                 let (lane, chunk, first) = (batch.lane(), batch.chunk(), batch.first_sequence());
-                pool.pass(lane, chunk, first, batch)
+                let passed = pool.pass(lane, chunk, first, batch);
+                passed.map_err(RelayEnd::because)
             }
         };
         // Only now: what the hub counts as delivered is there for the guest, also after `kill -9`.
-        let counts = lock(&self.common.counts);
-        self.receiver.publish_progress(&counts.tally);
+        self.receiver.publish_progress(&copies.tally);
         drop(counts);
-        moved.map_err(RelayEnd::because)?;
-        let guest = &self.place.guest;
-        let (distributor, _) = self.pool.distributor();
-        distributor.wake_sleepers(|_| guest.signal());
+        moved?;
+        self.pool.wake(&*self.place.guest);
         self.pool.check_guest()
-    }
-
-    /// Counts the packets of a batch, and copies them if the guest has a pool of its own.
-    fn count(&mut self, batch: &Batch) -> Result<(), RelayEnd> {
-        let mut counts = lock(&self.common.counts);
-        let RelayCounts { tally, report, .. } = &mut *counts;
-        let counters = &mut report.counters;
-        tally.begin(batch);
-        let guest_lane = match &mut self.pool {
-            GuestPool::Copied(pool) => {
-                if let Some(gap) = batch.capture_gap() {
-                    pool.writers[LANE.index()].capture_gap(gap.after, gap.duration_ns);
-                }
-                LANE
-            }
-            GuestPool::InPlace(_) => batch.lane(),
-        };
-        if let Some(gap) = batch.gap() {
-            let (distributor, reader) = self.pool.distributor();
-            distributor.charge(reader, guest_lane, gap.packets);
-        }
-        let lane = tally.at(batch.lane());
-        for received in batch.packets() {
-            let received = received.map_err(RelayEnd::because)?;
-            lane.count(&received);
-            if received.is_ours() {
-                match &mut self.pool {
-                    GuestPool::InPlace(_) => counters.in_place += 1,
-                    GuestPool::Copied(pool) => {
-                        if pool.put(LANE, &received.packet) {
-                            counters.copied += 1
-                        } else {
-                            counters.part_full += 1
-                        }
-                    }
-                }
-            }
-        }
-        Ok(())
     }
 }
 
 impl GuestPool {
-    fn distributor(&mut self) -> (&mut Distributor, ReaderId) {
+    fn distributor(&self) -> (&Distributor, ReaderId) {
         match self {
-            GuestPool::Copied(pool) => (&mut pool.distributor, pool.reader),
-            GuestPool::InPlace(pool) => (&mut pool.distributor, pool.reader),
+            GuestPool::Copied(copier) => {
+                let pool = &copier.pools[0].private;
+                (&pool.distributor, pool.reader)
+            }
+            GuestPool::InPlace(pool) => (&pool.distributor, pool.reader),
+        }
+    }
+
+    /// Packets that the guest has taken of those that were copied for it, by its own count.
+    pub(super) fn taken(&self) -> u64 {
+        let (distributor, reader) = self.distributor();
+        let progress = distributor.progress(reader);
+        progress.map_or(0, |one| one.delivered.load(Relaxed))
+    }
+
+    fn wake(&mut self, guest: &dyn Signal) {
+        match self {
+            GuestPool::Copied(copier) => copier.wake(|| guest.signal()),
+            GuestPool::InPlace(pool) => pool.distributor.wake_sleepers(|_| guest.signal()),
         }
     }
 
@@ -437,7 +433,8 @@ impl GuestPool {
     /// next look, as the guest signals neither returned chunks nor damage.
     fn look(&mut self) -> Result<Option<Instant>, RelayEnd> {
         let (stepped, awaits_returns) = match self {
-            GuestPool::Copied(pool) => {
+            GuestPool::Copied(copier) => {
+                let pool = &mut copier.pools[0].private;
                 let stepped = pool.distributor.step().map(drop);
                 (stepped, pool.distributor.holds_sealed(pool.reader))
             }
@@ -449,7 +446,7 @@ impl GuestPool {
     }
 
     /// Checks what the last step read from the guest's control region.
-    fn check_guest(&mut self) -> Result<(), RelayEnd> {
+    fn check_guest(&self) -> Result<(), RelayEnd> {
         let (distributor, reader) = self.distributor();
         if distributor.is_corrupt(reader) {
             Err(RelayEnd::because(
@@ -462,7 +459,7 @@ impl GuestPool {
 
     fn end(&mut self) {
         match self {
-            GuestPool::Copied(pool) => pool.end(),
+            GuestPool::Copied(copier) => copier.pools[0].private.end(),
             GuestPool::InPlace(pool) => pool.end(),
         }
     }

@@ -45,6 +45,7 @@ const LAYERS: [(&str, &[&str]); 5] = [
         &[
             "ringtap",
             "ringtap-record",
+            "ringtap-explain",
             "ringtap-probe",
             "ringtap-c",
             "ringtap-pcap",

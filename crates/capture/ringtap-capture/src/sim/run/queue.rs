@@ -101,10 +101,10 @@ impl VirtualQueue {
         let counts = state.totals.counts();
         LaneOutcome {
             arrived: self.last,
-            captured: counts.captured,
+            captured: counts.delivered,
             filtered: counts.filtered,
             nic: state.nic.load(Relaxed),
-            pool_full: counts.pool_full,
+            pool_full: counts.dropped.pool_full,
             max_chunks: self.max_chunks,
         }
     }

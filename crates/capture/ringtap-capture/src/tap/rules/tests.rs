@@ -5,7 +5,7 @@ use ringtap_bpf::link;
 use ringtap_device::Mode;
 use ringtap_filter::{Balance, BucketMasks, Headers, LinkType, Rule, Rules, text};
 use ringtap_pool::source::Source as _;
-use ringtap_testkit::{Namespace, require_root, require_tool};
+use ringtap_testkit::{Namespace, require_root, require_tool, with};
 
 use crate::tap::{Tap, TapOptions};
 
@@ -13,11 +13,10 @@ use crate::tap::{Tap, TapOptions};
 fn steps(mode: Mode, balance: Balance) -> u32 {
     let net = Namespace::with_veth("steps");
     net.enter(|| {
-        let options = TapOptions {
-            mode,
-            pool_bytes: 1 << 20,
-            ..TapOptions::new("rx0")
-        };
+        let options = with(TapOptions::new("rx0"), |it| {
+            it.on.mode = mode;
+            it.on.pool.bytes = Some(1 << 20);
+        });
         let mut tap = Tap::attach(&options).expect("a tap");
         let rule = Rule {
             filter: text::compile("udp port 53", LinkType(1), 65_535).expect("a filter"),

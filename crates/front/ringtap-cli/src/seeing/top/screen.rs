@@ -8,18 +8,17 @@ use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout};
 use ratatui::text::Line;
 use ratatui::widgets::Paragraph;
+use ringtap_explain::change::StatusChange;
+use ringtap_explain::tables::{self, Emphasis, ReaderOrder};
+use ringtap_explain::text::span;
 use ringtap_ipc::protocol::HubStatus;
 use ringtap_pool::number::to_u16;
 
-use super::readers::SortOrder;
-use super::table::{Emphasis, Palette};
-use super::{groups, losses, readers, sources};
-use crate::seeing::change::StatusChange;
-use crate::seeing::why::span;
+use super::palette::{HEAD, Palette};
 
 #[derive(Debug, Default)]
 pub(super) struct View {
-    pub(super) order: SortOrder,
+    pub(super) order: ReaderOrder,
     /// Number of table lines above the visible part.
     pub(super) scroll: u16,
 }
@@ -77,12 +76,25 @@ impl Screen {
     fn lines(&self, now: &HubStatus, width: usize) -> Vec<Line<'static>> {
         let change = StatusChange::between(self.snapshots[0].as_ref(), now);
         let palette = self.palette;
-        let mut lines = sources::lines(change, width, palette);
+        let mut lines = palette.table(width, tables::sources(change));
         lines.push(Line::default());
-        lines.extend(readers::lines(change, self.view.order, width, palette));
-        lines.extend(groups::lines(change, width, palette));
+        lines.extend(palette.table(width, tables::readers(change, self.view.order)));
+        if now.readers.is_empty() {
+            lines.push(Line::from("no readers"));
+        }
+        if let Some(groups) = tables::groups(change) {
+            lines.push(Line::default());
+            lines.extend(palette.table(width, groups));
+        }
         lines.push(Line::default());
-        lines.extend(losses::lines(change, width, palette));
+        let losses = tables::losses(change);
+        if losses.rows.is_empty() {
+            lines.push(Line::from("nothing lost"));
+        } else {
+            lines.extend(palette.table(width, losses));
+        }
+        let faults = tables::faults(change).into_iter();
+        lines.extend(faults.map(|fault| palette.line(fault, Emphasis::Bad)));
         lines
     }
 
@@ -104,7 +116,7 @@ impl Screen {
                 ""
             }
         );
-        self.palette.line(text, Emphasis::Head)
+        Line::styled(text, HEAD)
     }
 
     fn keys(&self, hidden: u16) -> Line<'static> {
@@ -113,6 +125,6 @@ impl Screen {
             let above = self.view.scroll;
             text = format!("{above} above, {} below: arrows  {text}", hidden - above);
         }
-        self.palette.line(text, Emphasis::Plain)
+        Line::from(text)
     }
 }

@@ -9,9 +9,8 @@ use ratatui::style::Color;
 use ringtap_ipc::protocol::{
     BridgeStatus, GroupStatus, HubStatus, LaneStatus, ReaderStatus, SourceStatus,
 };
-use ringtap_pool::source::LaneCounts;
+use ringtap_pool::source::Counters;
 
-use super::table::{bar, rate, short};
 use super::*;
 
 const SECOND: u64 = 1_000_000_000;
@@ -19,12 +18,12 @@ const SECOND: u64 = 1_000_000_000;
 fn hub(seconds: u64) -> HubStatus {
     let lane = |lane: u32| LaneStatus {
         lane,
-        counts: LaneCounts {
+        counts: Counters {
             offered: seconds * 1_000 * u64::from(lane),
             captured: seconds * 900 * u64::from(lane),
             bytes: seconds * 1_000_000 * u64::from(lane),
             filtered: seconds * 100 * u64::from(lane),
-            ..LaneCounts::default()
+            ..Counters::default()
         },
         chunks: 100,
         chunks_in_use: 20 * lane,
@@ -308,31 +307,4 @@ fn q_escape_and_control_c_quit() {
     let c = Event::Key(KeyCode::Char('c').into());
     assert!(handle(&c, view).is_continue());
     assert!(handle(&Event::Resize(10, 10), view).is_continue());
-}
-
-#[test]
-fn numbers_have_at_most_five_signs() {
-    let shown = [
-        0,
-        999,
-        1_000,
-        9_999,
-        99_949,
-        99_999,
-        999_499,
-        999_999,
-        u64::MAX,
-    ]
-    .map(short);
-    assert_eq!(
-        shown,
-        [
-            "0", "999", "1.00k", "10.0k", "99.9k", "100k", "999k", "1.00M", "18.4E"
-        ]
-    );
-    assert_eq!(rate(Some(0.5)), "0.5");
-    assert_eq!(rate(Some(0.0)), "0");
-    assert_eq!(rate(None), "-");
-    assert_eq!(bar(0, 0), "[          ]   0%");
-    assert_eq!(bar(64, 64), "[##########] 100%");
 }

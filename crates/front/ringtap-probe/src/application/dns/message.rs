@@ -14,7 +14,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use simple_dns::{QTYPE, RCODE, TYPE};
 
 use super::super::budget::WorkBudget;
-use super::super::cut;
+use super::super::text::cut;
 
 /// Records of an answer that are kept.
 const MAX_ANSWERS: usize = 16;

@@ -136,7 +136,10 @@ impl Talk {
     fn end(self) -> (Details, u64) {
         let (flows, _, counters) = self.0.end();
         let details = flows[0].details.clone();
-        (details.map(|own| *own).unwrap_or_default(), counters.unread)
+        (
+            details.map(|own| *own).unwrap_or_default(),
+            counters.payload_unread,
+        )
     }
 }
 

@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Templates, and flow records in their form. Numbers of elements are those of IANA's registry.
 
-use super::FlowProtocol;
-use super::message::SystemStart;
-use super::outside::{TunnelTemplate, put_address, tunnels};
+use super::octets::{put, put_address};
+use super::outside::{TunnelTemplate, tunnels};
+use super::protocol::FlowProtocol;
+use super::start::SystemStart;
 use crate::packet::{ICMP, ICMPV6};
-use crate::record::{Details, EndReason, FlowKey, FlowRecord, OneWay, Tunnel, WayMarks};
+use crate::record::{
+    Details, DirectionCounts, DirectionMarks, EndReason, FlowKey, FlowRecord, Tunnel,
+};
 
-/// Enterprise number of elements that describe the way back (RFC 5103).
+/// Enterprise number of elements that describe the reverse direction (RFC 5103).
 const REVERSE: u32 = 29305;
 /// Marks an element with an enterprise number.
 const ENTERPRISE: u16 = 0x8000;
@@ -33,10 +36,10 @@ pub(super) struct Template {
 struct FlowSide<'a> {
     flow: &'a FlowRecord,
     key: FlowKey,
-    there: &'a OneWay,
-    back: &'a OneWay,
+    there: &'a DirectionCounts,
+    back: &'a DirectionCounts,
     /// Of the directions there and back.
-    marks: [WayMarks; 2],
+    marks: [DirectionMarks; 2],
     /// As the packets there have them.
     tunnels: [Option<Tunnel>; 2],
     start: SystemStart,
@@ -82,14 +85,14 @@ const INTERFACE_FIELDS: [Element; 3] = [
     (61, 1, |view| view.marks[0].is_sent.into()),
 ];
 
-/// The same of the way back.
+/// The same of the reverse direction.
 const REVERSE_INTERFACE_FIELDS: [Element; 3] = [
     (10, 4, |view| view.interface(1, false)),
     (14, 4, |view| view.interface(1, true)),
     (61, 1, |view| view.marks[1].is_sent.into()),
 ];
 
-/// Elements of the way back.
+/// Elements of the reverse direction.
 const REVERSE_FIELDS: [Element; 6] = [
     (5, 1, |view| view.marks[1].traffic_class.into()),
     (6, 1, |view| view.back.tcp_flags.into()),
@@ -121,9 +124,9 @@ const LONGEST_TEXT: usize = 254;
 
 impl FlowSide<'_> {
     /// Index of the interface if the packets of this direction were sent, or received, there; else 0.
-    fn interface(&self, way: usize, sent: bool) -> u64 {
+    fn interface(&self, direction: usize, sent: bool) -> u64 {
         let index = self.flow.interface.unwrap_or(0);
-        let passed = self.marks[way].is_sent == sent;
+        let passed = self.marks[direction].is_sent == sent;
         if passed { index.into() } else { 0 }
     }
 }
@@ -173,9 +176,10 @@ impl Template {
     }
 
     fn reverse(self) -> impl Iterator<Item = Element> {
-        let fields = REVERSE_FIELDS.into_iter();
-        let fields = fields.chain(self.interfaces(REVERSE_INTERFACE_FIELDS));
-        fields.filter(move |_| self.biflow)
+        REVERSE_FIELDS
+            .into_iter()
+            .chain(self.interfaces(REVERSE_INTERFACE_FIELDS))
+            .filter(move |_| self.biflow)
     }
 
     fn interfaces(self, fields: [Element; 3]) -> impl Iterator<Item = Element> {
@@ -190,15 +194,19 @@ impl Template {
     pub(super) fn to_bytes(self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(256);
         let out = &mut bytes;
-        let fields = self.ours().map(|(id, length, _)| (id, length));
         let tunnels = self.tunnels.into_iter().flatten();
-        let outside = tunnels.flat_map(TunnelTemplate::fields);
-        let own = outside.chain(self.addresses()).chain(fields);
-        let own: Vec<_> = own.collect();
-        let reverse = self.reverse().map(|(id, length, _)| (id, length));
-        let tunnels = self.tunnels.into_iter().flatten().filter(|_| self.biflow);
-        let outside = tunnels.filter_map(TunnelTemplate::reverse_fields);
-        let reverse: Vec<_> = reverse.chain(outside).collect();
+        let own: Vec<_> = tunnels
+            .clone()
+            .flat_map(TunnelTemplate::fields)
+            .chain(self.addresses())
+            .chain(self.ours().map(|(id, length, _)| (id, length)))
+            .collect();
+        let outside = tunnels.filter(|_| self.biflow);
+        let reverse: Vec<_> = self
+            .reverse()
+            .map(|(id, length, _)| (id, length))
+            .chain(outside.filter_map(TunnelTemplate::reverse_fields))
+            .collect();
         put(out, 2, self.id().into());
         let texts: Vec<_> = self.texts().collect();
         put(out, 2, (own.len() + reverse.len() + texts.len()) as u64);
@@ -225,8 +233,8 @@ pub(super) fn data_records(
     protocol: FlowProtocol,
     start: SystemStart,
 ) -> impl Iterator<Item = (Template, Vec<u8>)> {
-    let ways = [&flow.forward, &flow.backward].map(|way| way.packets > 0);
-    let biflow = protocol == FlowProtocol::Ipfix && ways == [true, true];
+    let directions = [&flow.forward, &flow.backward].map(|direction| direction.packets > 0);
+    let biflow = protocol == FlowProtocol::Ipfix && directions == [true, true];
     let [forward, backward] = flow.marks;
     let sides = [
         FlowSide {
@@ -250,7 +258,7 @@ pub(super) fn data_records(
     ];
     sides
         .into_iter()
-        .zip([ways[0], ways[1] && !biflow])
+        .zip([directions[0], directions[1] && !biflow])
         .filter(|(_, has_record)| *has_record)
         .map(move |(view, _)| {
             let key = view.key;
@@ -286,8 +294,8 @@ pub(super) fn data_records(
             }
             for (_, text) in template.texts() {
                 let text = flow.details.as_deref().and_then(text);
-                let text = text.map(|text| text.as_bytes()).unwrap_or_default();
-                let text = text.get(..LONGEST_TEXT).unwrap_or(text);
+                let text = text.map_or(&[][..], |text| text.as_bytes());
+                let text = &text[..text.len().min(LONGEST_TEXT)];
                 put(&mut out, 1, text.len() as u64);
                 out.extend(text);
             }
@@ -328,10 +336,4 @@ fn end_reason(end: EndReason) -> u64 {
         EndReason::End => 4,
         EndReason::Evicted => 5,
     }
-}
-
-/// Appends the lowest `length` bytes of a number, most significant first.
-pub(super) fn put(out: &mut Vec<u8>, length: u16, value: u64) {
-    let bytes = value.to_be_bytes();
-    out.extend(bytes.iter().skip(8_usize.saturating_sub(length.into())));
 }

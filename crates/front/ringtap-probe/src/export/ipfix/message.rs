@@ -7,9 +7,11 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use super::FlowProtocol;
-use super::fields::{Template, put};
+use super::fields::Template;
+use super::octets::put;
 use super::options::OptionsRecord;
+use super::protocol::FlowProtocol;
+use super::start::SystemStart;
 use crate::export::FlowSum;
 use crate::record::FlowRecord;
 
@@ -17,62 +19,6 @@ use crate::record::FlowRecord;
 const MAX_MESSAGE: usize = 1400;
 /// Set header and padding of a record.
 const SET_OVERHEAD: usize = 8;
-
-/// The moment from which NetFlow v9 counts times, in milliseconds, as RFC 3954's system start.
-///
-/// Times are 32-bit numbers. So the start is half of their range before the time of export, which is now, or
-/// for flows of an old file the end of its first flow.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct SystemStart {
-    start_ms: u64,
-    /// Time of export in seconds since 1970.
-    export_s: u64,
-}
-
-impl SystemStart {
-    const RANGE_MS: u64 = 1 << 31;
-
-    /// The start for a message that begins with this flow.
-    fn for_flow(flow: &FlowRecord) -> Self {
-        let now_ms = Self::now_ms();
-        let is_recent = now_ms.saturating_sub(flow.first_ns() / 1_000_000) < Self::RANGE_MS;
-        let export_ms = if is_recent {
-            now_ms
-        } else {
-            flow.last_ns().div_ceil(1_000_000_000) * 1000
-        };
-        Self::at(export_ms)
-    }
-
-    /// The start for a message without flows.
-    fn now() -> Self {
-        Self::at(Self::now_ms())
-    }
-
-    fn now_ms() -> u64 {
-        let now = SystemTime::now().duration_since(UNIX_EPOCH);
-        now.unwrap_or_default().as_secs() * 1000
-    }
-
-    fn at(export_ms: u64) -> Self {
-        SystemStart {
-            start_ms: export_ms.saturating_sub(Self::RANGE_MS),
-            export_s: export_ms / 1000,
-        }
-    }
-
-    /// Milliseconds from the start to a time in nanoseconds since 1970, at most 2^32 - 1.
-    pub(super) fn uptime_ms(self, time_ns: u64) -> u64 {
-        let uptime_ms = (time_ns / 1_000_000).saturating_sub(self.start_ms);
-        uptime_ms.min(u32::MAX.into())
-    }
-
-    /// Whether 32 bits hold the times of a flow.
-    fn fits(self, flow: &FlowRecord) -> bool {
-        let begins = flow.first_ns() / 1_000_000 >= self.start_ms;
-        begins && self.uptime_ms(flow.last_ns()) < u32::MAX.into()
-    }
-}
 
 /// A message under construction.
 pub(super) struct FlowMessage {
@@ -190,7 +136,7 @@ impl FlowMessage {
             self.bytes.extend(record);
             self.flow_records += 1;
         }
-        self.flows += FlowSum::of_flow(flow);
+        self.flows += FlowSum::from_flow(flow);
     }
 
     /// Appends a record of options, after its template if that is due.

@@ -5,8 +5,8 @@
 //! Invariants
 //! - A template of options has one scope.
 
-use super::FlowProtocol;
-use super::fields::put;
+use super::octets::put;
+use super::protocol::FlowProtocol;
 use crate::export::FlowSum;
 
 /// Scope "System" of NetFlow v9 (RFC 3954, section 6.1).

@@ -6,10 +6,8 @@
 //! Invariants
 //! - The addresses of a tunnel are of the flow's IP version: nfdump and nfacctd take others for those of the flow.
 
-use std::net::IpAddr;
-
-use super::fields::put;
-use crate::record::{FlowRecord, Outside, Tunnel, TunnelKind};
+use super::octets::{put, put_address};
+use crate::record::{FlowRecord, Tunnel, TunnelKind};
 
 /// Elements of one tunnel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,7 +61,7 @@ impl TunnelTemplate {
         fields.chain(identifier)
     }
 
-    /// Elements of the way back.
+    /// Elements of the reverse direction.
     pub(super) fn reverse_fields(self) -> Option<(u16, u16)> {
         (self.identifier == IdentifierElement::Teid).then_some((GTPU_TEID, 4))
     }
@@ -97,29 +95,20 @@ impl TunnelTemplate {
     }
 }
 
-/// Appends an address.
-pub(super) fn put_address(out: &mut Vec<u8>, address: IpAddr) {
-    match address {
-        IpAddr::V4(address) => out.extend(address.octets()),
-        IpAddr::V6(address) => out.extend(address.octets()),
-    }
-}
-
 /// The tunnels of a flow that are exported, as the responder's packets have them if `is_back`.
 pub(super) fn tunnels(flow: &FlowRecord, is_back: bool) -> [Option<Tunnel>; 2] {
+    let is_v6 = flow.key.source.is_ipv6();
     let tunnels = flow
         .outside
         .as_deref()
-        .map(|outside: &Outside| outside.tunnels);
+        .map_or([None; 2], |outside| outside.tunnels)
+        .map(|tunnel| tunnel.filter(|own| own.source.is_ipv6() == is_v6));
     let swapped = |tunnel: Tunnel| Tunnel {
         source: tunnel.destination,
         destination: tunnel.source,
         identifiers: [tunnel.identifiers[1], tunnel.identifiers[0]],
         ..tunnel
     };
-    let is_v6 = flow.key.source.is_ipv6();
-    let tunnels = tunnels.unwrap_or_default();
-    let tunnels = tunnels.map(|tunnel| tunnel.filter(|own| own.source.is_ipv6() == is_v6));
     if is_back {
         tunnels.map(|tunnel| tunnel.map(swapped))
     } else {

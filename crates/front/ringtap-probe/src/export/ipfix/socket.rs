@@ -5,8 +5,8 @@ use std::io::{self, Read as _, Write as _};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream, UdpSocket};
 use std::time::{Duration, Instant};
 
-use super::{Collector, ExportError};
-use crate::export::FlowSum;
+use super::protocol::Collector;
+use crate::export::{ExportError, FlowSum};
 
 /// Longest wait for a connection.
 pub(super) const CONNECT: Duration = Duration::from_secs(2);

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use std::net::IpAddr;
 
 use super::ValueRow;
-use crate::record::{Details, DnsRecord, FlowRecord, OneWay, Tunnel};
+use crate::record::{Details, DirectionCounts, DnsRecord, FlowRecord, Tunnel};
 
 /// A column of a table with rows of type `R`.
 pub(super) struct ParquetColumn<R> {
@@ -100,8 +100,8 @@ fn push_address(address: IpAddr, to: &mut String) {
     }
 }
 
-type WayOf = fn(&FlowRecord) -> &OneWay;
-type CountOf = fn(&OneWay) -> Option<u64>;
+type WayOf = fn(&FlowRecord) -> &DirectionCounts;
+type CountOf = fn(&DirectionCounts) -> Option<u64>;
 
 /// Columns of each direction.
 const WAYS: [(&str, WayOf); 2] = [
@@ -109,16 +109,16 @@ const WAYS: [(&str, WayOf); 2] = [
     ("backward", |flow| &flow.backward),
 ];
 const OF_A_WAY: [(&str, CountOf); 8] = [
-    ("packets", |way| Some(way.packets)),
-    ("bytes", |way| Some(way.bytes)),
-    ("frame_bytes", |way| Some(way.frame_bytes)),
-    ("payload_bytes", |way| Some(way.payload_bytes)),
-    ("stream_bytes", |way| Some(way.stream_bytes)),
-    ("tcp_flags", |way| Some(way.tcp_flags.into())),
-    ("retransmissions", |way| {
-        way.retransmissions.count().map(Into::into)
+    ("packets", |direction| Some(direction.packets)),
+    ("bytes", |direction| Some(direction.bytes)),
+    ("frame_bytes", |direction| Some(direction.frame_bytes)),
+    ("payload_bytes", |direction| Some(direction.payload_bytes)),
+    ("stream_bytes", |direction| Some(direction.stream_bytes)),
+    ("tcp_flags", |direction| Some(direction.tcp_flags.into())),
+    ("retransmissions", |direction| {
+        direction.retransmissions.count().map(Into::into)
     }),
-    ("resets", |way| Some(way.resets.into())),
+    ("resets", |direction| Some(direction.resets.into())),
 ];
 
 /// Columns of the table `flows`.
@@ -135,9 +135,9 @@ pub(super) fn flow_columns() -> Vec<ParquetColumn<FlowRecord>> {
         number("protocol", |flow| Some(flow.key.protocol.into())),
         number("vlan", |flow| Some(flow.key.vlan.into())),
     ];
-    for (prefix, way) in WAYS {
+    for (prefix, direction) in WAYS {
         columns.extend(OF_A_WAY.map(|(name, value)| {
-            let value = move |flow: &FlowRecord| value(way(flow));
+            let value = move |flow: &FlowRecord| value(direction(flow));
             column(&format!("{prefix}_{name}"), Values::Number(Box::new(value)))
         }));
     }

@@ -67,7 +67,7 @@ fn a_stopped_exporter_delays_nobody_and_each_record_is_counted() {
     for _ in 0..50 {
         queue.send(records(10), WhenFull::Drop, None);
     }
-    let counters = queue.account.counters();
+    let counters = queue.status.counters();
     assert_eq!(counters.dropped_queue_full, 400, "{counters:?}");
     assert_eq!(counters.waiting, 100, "{counters:?}");
     permits
@@ -121,9 +121,9 @@ fn the_last_records_wait_for_room_but_not_for_a_destination_that_fails() {
     let (permits, gate) = sync_channel(1000);
     let failing = ExportQueue::start(Box::new(Gated(gate)), 100).expect("a thread");
     failing.send(records(100), WhenFull::Drop, None);
-    failing.account.note(Err(ExportError("gone".into())));
+    failing.status.note(Err(ExportError("gone".into())));
     failing.send(records(10), WhenFull::Drop, Some(later()));
-    assert_eq!(failing.account.counters().dropped_queue_full, 10);
+    assert_eq!(failing.status.counters().dropped_queue_full, 10);
     drop(permits);
     failing.finish(later(), &mut drop);
 }
@@ -133,7 +133,7 @@ fn the_last_records_of_a_file_wait_also_for_a_destination_that_fails() {
     let (permits, gate) = sync_channel(1000);
     let queue = ExportQueue::start(Box::new(Gated(gate)), 100).expect("a thread");
     queue.send(records(100), WhenFull::Wait, None);
-    queue.account.note(Err(ExportError("gone".into())));
+    queue.status.note(Err(ExportError("gone".into())));
     let queues = ExportQueues {
         queues: vec![queue],
         when_full: WhenFull::Wait,
@@ -153,13 +153,13 @@ fn the_last_records_of_a_file_wait_also_for_a_destination_that_fails() {
 fn the_user_hears_of_losses_when_they_begin_and_at_the_end() {
     let (permits, gate) = sync_channel(1000);
     let queue = ExportQueue::start(Box::new(Gated(gate)), 100).expect("a thread");
-    assert_eq!(queue.account.warning(), None);
+    assert_eq!(queue.status.warning(), None);
     for _ in 0..20 {
         queue.send(records(10), WhenFull::Drop, None);
     }
-    let warning = queue.account.warning().expect("losses");
+    let warning = queue.status.warning().expect("losses");
     assert!(warning.contains("gated: records are being lost: the destination takes them slower"));
-    assert_eq!(queue.account.warning(), None, "once is enough");
+    assert_eq!(queue.status.warning(), None, "once is enough");
     let gone = Err(ExportError("nobody listens".into()));
     permits.send(gone).expect("it runs");
     drop(permits);
@@ -201,13 +201,13 @@ impl Exporter for Broken {
 fn a_helper_with_nothing_to_do_ends_no_failure() {
     let queue = ExportQueue::start(Box::new(Broken), 100).expect("threads");
     queue.send(records(1), WhenFull::Drop, None);
-    while queue.account.counters().dropped_failed == 0 || queue.account.failure().is_none() {
+    while queue.status.counters().dropped_failed == 0 || queue.status.failure().is_none() {
         thread::sleep(PAUSE);
     }
     // The helper looks several times; the first look of the exporter's own thread is after a second.
     for _ in 0..10 {
         thread::sleep(HELPER_LOOK);
-        assert_eq!(queue.account.failure().as_deref(), Some("no room"));
+        assert_eq!(queue.status.failure().as_deref(), Some("no room"));
     }
     let counters = queue.finish(later(), &mut drop);
     assert_eq!(counters.failed(), 1);

@@ -6,19 +6,19 @@ use proptest::prelude::*;
 use super::*;
 use crate::packet::TCP;
 
-/// A segment from the client (way 0) or the server: who counted it, when it came, its number, flags and payload.
+/// A segment from the client (direction 0) or the server: who counted it, when it came, its number, flags and payload.
 #[derive(Clone, Copy, Debug)]
 struct Segment {
     cpu: u16,
     time_ns: u64,
-    way: usize,
+    direction: usize,
     sequence: u32,
     flags: u8,
     payload: u32,
 }
 
 /// Counts as `bpf/meter.bpf.c` makes them of segments of one direction, one processor and one interval.
-fn counted(segments: &[Segment]) -> FlowPart {
+fn counted(segments: &[Segment]) -> FlowUpdate {
     let first = segments[0];
     let key = PacketKey {
         source: [0, 1],
@@ -60,8 +60,12 @@ fn counted(segments: &[Segment]) -> FlowPart {
             counts.first_ack_ns = counts.first_ack_ns.or(Some(one.time_ns));
         }
     }
-    let key = if first.way == 0 { key } else { key.reversed() };
-    FlowPart { key, counts }
+    let key = if first.direction == 0 {
+        key
+    } else {
+        key.reversed()
+    };
+    FlowUpdate { key, counts }
 }
 
 /// The record of segments, whose counts are taken each second.
@@ -74,10 +78,10 @@ fn record(segments: &[Segment]) -> FlowRecord {
         .unwrap_or(0);
     for second in START / SECOND..=last {
         let mut parts = Vec::new();
-        for (cpu, way) in [(0, 0), (0, 1), (1, 0), (1, 1)] {
-            let own = segments
-                .iter()
-                .filter(|one| (one.cpu, one.way, one.time_ns / SECOND) == (cpu, way, second));
+        for (cpu, direction) in [(0, 0), (0, 1), (1, 0), (1, 1)] {
+            let own = segments.iter().filter(|one| {
+                (one.cpu, one.direction, one.time_ns / SECOND) == (cpu, direction, second)
+            });
             let own: Vec<_> = own.copied().collect();
             if !own.is_empty() {
                 parts.push(counted(&own));
@@ -106,7 +110,7 @@ fn data(cpu: u16, ms: u64, sequence: u32) -> Segment {
     Segment {
         cpu,
         time_ns: START + ms * MS,
-        way: 0,
+        direction: 0,
         sequence,
         flags: ACK,
         payload: 100,
@@ -171,8 +175,8 @@ fn retransmissions_are_exact_where_they_can_be_and_else_absent() {
 
 #[test]
 fn the_handshake_ends_with_the_first_ack_of_all_processors() {
-    let one = |cpu, ms, way, sequence, flags| Segment {
-        way,
+    let one = |cpu, ms, direction, sequence, flags| Segment {
+        direction,
         flags,
         payload: 0,
         ..data(cpu, ms, sequence)

@@ -29,7 +29,11 @@ fn delivered(feeder: &Feeder) -> u64 {
     loop {
         let status = feeder.status();
         if status.readers.is_empty() {
-            return status.departed.iter().map(|one| one.delivered).sum();
+            return status
+                .departed
+                .iter()
+                .map(|one| one.counters.delivered)
+                .sum();
         }
         assert!(Instant::now() < until, "no reader is left at the hub");
     }

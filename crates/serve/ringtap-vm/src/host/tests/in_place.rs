@@ -38,8 +38,13 @@ fn a_guest_reads_in_place_while_further_readers_come_and_the_counters_add_up() {
     feeder.write(30, 7);
     read(&mut second, 30, 7);
     let status = feeder.status();
-    assert!(status.readers.iter().all(|reader| reader.overrun == 0));
-    assert_eq!(status.sources[0].lanes[0].counts.pool_full, 0);
+    assert!(
+        status
+            .readers
+            .iter()
+            .all(|reader| reader.counters.dropped.overrun == 0)
+    );
+    assert_eq!(status.sources[0].lanes[0].counters.dropped.pool_full, 0);
 }
 
 #[test]
@@ -58,11 +63,11 @@ fn a_guest_that_keeps_all_chunks_in_place_loses_only_its_own_packets() {
     let status = feeder.status();
     let overrun = |group: &str| {
         let found = status.readers.iter().find(|one| one.group == group);
-        found.unwrap().overrun
+        found.unwrap().counters.dropped.overrun
     };
     assert!(overrun("all") > 0, "{status:?}");
     assert_eq!(overrun("more"), 0);
-    assert_eq!(status.sources[0].lanes[0].counts.pool_full, 0);
+    assert_eq!(status.sources[0].lanes[0].counters.dropped.pool_full, 0);
     // Once it returns chunks, it gets packets again, and learns of each that it missed.
     let (mut got, mut written) = (0, 24_000);
     let until = Instant::now() + LIMIT;

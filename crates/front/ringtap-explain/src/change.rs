@@ -10,18 +10,20 @@ use ringtap_ipc::protocol::{
     BridgeStatus, DepartedStatus, GroupStatus, HubStatus, LaneStatus, ReaderStatus, SourceStatus,
 };
 
-use crate::report::as_f64;
+use crate::text::as_f64;
 
-/// Two snapshots of one hub; `before` may be missing.
+/// Two snapshots of one hub; the first may be missing.
 #[derive(Clone, Copy)]
-pub(crate) struct StatusChange<'a> {
-    pub(crate) before: Option<&'a HubStatus>,
-    pub(crate) now: &'a HubStatus,
+pub struct StatusChange<'a> {
+    /// The first snapshot.
+    pub before: Option<&'a HubStatus>,
+    /// The second snapshot.
+    pub now: &'a HubStatus,
 }
 
 impl<'a> StatusChange<'a> {
     /// The change from `before` to `now`; ignores a `before` of another hub or not earlier than `now`.
-    pub(crate) fn between(before: Option<&'a HubStatus>, now: &'a HubStatus) -> Self {
+    pub fn between(before: Option<&'a HubStatus>, now: &'a HubStatus) -> Self {
         let same = |before: &&HubStatus| {
             before.pid == now.pid
                 && before.started_ns == now.started_ns
@@ -34,41 +36,41 @@ impl<'a> StatusChange<'a> {
     }
 
     /// Seconds between the snapshots, if there are two.
-    pub(crate) fn seconds(&self) -> Option<f64> {
+    pub fn seconds(&self) -> Option<f64> {
         Some(as_f64(self.now.time_ns - self.before?.time_ns) / 1e9)
     }
 
     /// The source at this position in the first snapshot.
-    pub(crate) fn source(&self, at: usize) -> Option<&'a SourceStatus> {
+    pub fn source(&self, at: usize) -> Option<&'a SourceStatus> {
         self.before?.sources.get(at)
     }
 
     /// A lane of the source at this position in the first snapshot.
-    pub(crate) fn lane(&self, source: usize, lane: u32) -> Option<&'a LaneStatus> {
+    pub fn lane(&self, source: usize, lane: u32) -> Option<&'a LaneStatus> {
         let lanes = &self.source(source)?.lanes;
         lanes.iter().find(|one| one.lane == lane)
     }
 
     /// The reader with this number in the first snapshot.
-    pub(crate) fn reader(&self, reader: u64) -> Option<&'a ReaderStatus> {
+    pub fn reader(&self, reader: u64) -> Option<&'a ReaderStatus> {
         let readers = &self.before?.readers;
         readers.iter().find(|one| one.reader == reader)
     }
 
     /// The way of a bridge with this name in the first snapshot.
-    pub(crate) fn bridge(&self, way: &str) -> Option<&'a BridgeStatus> {
+    pub fn bridge(&self, way: &str) -> Option<&'a BridgeStatus> {
         let ways = &self.before?.bridges;
         ways.iter().find(|one| one.way == way)
     }
 
     /// The group with this name in the first snapshot.
-    pub(crate) fn group(&self, name: &str) -> Option<&'a GroupStatus> {
+    pub fn group(&self, name: &str) -> Option<&'a GroupStatus> {
         let groups = &self.before?.groups;
         groups.iter().find(|one| one.name == name)
     }
 
     /// Losses in the first snapshot of the departed readers of this name.
-    pub(crate) fn departed_reader(&self, now: &DepartedStatus) -> Option<u64> {
+    pub fn departed_reader(&self, now: &DepartedStatus) -> Option<u64> {
         let same = |one: &&DepartedStatus| {
             (one.uid, &one.group, &one.name) == (now.uid, &now.group, &now.name)
         };
@@ -77,16 +79,16 @@ impl<'a> StatusChange<'a> {
     }
 
     /// Growth of a counter per second; `None` if the first snapshot does not have it.
-    pub(crate) fn per_second(&self, before: Option<u64>, now: u64) -> Option<f64> {
+    pub fn per_second(&self, before: Option<u64>, now: u64) -> Option<f64> {
         Some(as_f64(now.saturating_sub(before?)) / self.seconds()?)
     }
 }
 
 /// Reads a loss counter.
-pub(crate) type LossCounter<T> = fn(&T) -> u64;
+pub type LossCounter<T> = fn(&T) -> u64;
 
 /// The losses of a source, by reason.
-pub(crate) const SOURCE_LOSSES: [(&str, LossCounter<SourceStatus>); 3] = [
+pub const SOURCE_LOSSES: [(&str, LossCounter<SourceStatus>); 3] = [
     ("nic", |source| source.nic),
     ("kernel", |source| {
         let of_lanes = total(source).counts.kernel;
@@ -96,20 +98,20 @@ pub(crate) const SOURCE_LOSSES: [(&str, LossCounter<SourceStatus>); 3] = [
 ];
 
 /// The losses of one way of a bridge, by reason.
-pub(crate) const BRIDGE_LOSSES: [(&str, LossCounter<BridgeStatus>); 3] = [
+pub const BRIDGE_LOSSES: [(&str, LossCounter<BridgeStatus>); 3] = [
     ("nic", |bridge| bridge.nic),
     ("kernel", |bridge| bridge.kernel),
     ("no_verdict", |bridge| bridge.no_verdict),
 ];
 
 /// All losses of a source.
-pub(crate) fn lost(source: &SourceStatus) -> u64 {
+pub fn lost(source: &SourceStatus) -> u64 {
     let losses = SOURCE_LOSSES.iter();
     sum(losses.map(|(_, counter)| counter(source)))
 }
 
 /// The sums of the counters of a source's lanes.
-pub(crate) fn total(source: &SourceStatus) -> LaneStatus {
+pub fn total(source: &SourceStatus) -> LaneStatus {
     let mut total = LaneStatus::default();
     for lane in &source.lanes {
         let (all, one) = (&mut total.counts, &lane.counts);
@@ -130,7 +132,7 @@ pub(crate) fn total(source: &SourceStatus) -> LaneStatus {
 }
 
 /// The sum of counters of another process, which may be any numbers.
-pub(crate) fn sum(counters: impl IntoIterator<Item = u64>) -> u64 {
+pub fn sum(counters: impl IntoIterator<Item = u64>) -> u64 {
     counters.into_iter().fold(0, u64::saturating_add)
 }
 

@@ -8,8 +8,8 @@ use std::collections::HashMap;
 
 use ringtap_ipc::protocol::HubStatus;
 
-use crate::report::{as_f64, grouped};
-use crate::seeing::change::lost;
+use crate::change::lost;
+use crate::text::{as_f64, grouped};
 
 /// Time without a loss after which losing has stopped.
 const QUIET_NS: u64 = 5_000_000_000;
@@ -41,30 +41,22 @@ struct Losing {
 
 /// A line for the log.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct LossLine {
+pub struct LossLine {
     /// The reader's user, whose lines are limited.
-    uid: Option<u32>,
-    text: String,
-}
-
-impl LossLine {
-    pub(super) fn log(&self) {
-        match self.uid {
-            Some(uid) => tracing::warn!(uid, "{}", self.text),
-            None => tracing::warn!("{}", self.text),
-        }
-    }
+    pub uid: Option<u32>,
+    /// The line.
+    pub text: String,
 }
 
 /// Compares the hub's counters with those of the last look.
 #[derive(Default)]
-pub(super) struct LossWatch {
+pub struct LossWatch {
     seen: HashMap<LossPlace, LossSeen>,
 }
 
 impl LossWatch {
     /// What has begun or stopped since the last look.
-    pub(super) fn look(&mut self, hub: &HubStatus) -> Vec<LossLine> {
+    pub fn look(&mut self, hub: &HubStatus) -> Vec<LossLine> {
         let mut seen = HashMap::new();
         let mut lines = Vec::new();
         let sources = hub.sources.iter().enumerate().map(|(at, source)| {

@@ -4,26 +4,90 @@
 use ringtap_device::{DeviceSpec, Kind};
 use ringtap_filter::Balance;
 use ringtap_ipc::protocol::{Delivery, Division, GroupStatus, ReaderStatus, SourceStatus};
-use ringtap_pool::congestion::Congestion;
 
-use super::explain::name_of;
-use super::words::{bytes, percent, share};
-use crate::report::grouped;
-use crate::seeing::change::total;
+use crate::change::total;
+use crate::finding::{Finding, name_of};
+use crate::sentences::pauses;
+use crate::text::{bytes, grouped, percent, share};
 
 /// For counters that do not add up.
-pub(super) const REPORT: &str = "This is a fault of Ringtap. Please report it with the output of \
+const REPORT: &str = "This is a fault of Ringtap. Please report it with the output of \
     `ringtap status` and the name of the driver (`ethtool -i`).";
 
 /// For losses because the hub's thread did not run in time.
-pub(super) const LATE_HUB: &str = "Give the hub a CPU that other programs do not use (`--cpu` of \
+const LATE_HUB: &str = "Give the hub a CPU that other programs do not use (`--cpu` of \
     `ringtap hub`), or a higher priority (`chrt`, `nice`).";
 
 /// Waits in milliseconds from which on the hub's thread may be the reason of a full pool.
 const LATE_MS: u64 = 10;
 
+impl Finding {
+    /// What to change, the most likely remedy first.
+    pub fn advice(&self) -> Vec<String> {
+        let one = |advice: &str| vec![advice.to_owned()];
+        match self {
+            Finding::Nic { source, .. } => nic(source),
+            Finding::Kernel { source, .. } => kernel(source),
+            Finding::PoolFull {
+                source,
+                furthest_behind,
+                ..
+            } => {
+                let last = furthest_behind.as_ref();
+                pool_full(
+                    source,
+                    last.map(|(reader, is_stopped)| (&**reader, *is_stopped)),
+                )
+            }
+            Finding::Failed { .. } => one("Remove the cause, then start the hub again."),
+            Finding::Detached { .. } => one(
+                "Find the program that does so: a script with `bpftool link detach`, a manager of network \
+                 interfaces.",
+            ),
+            Finding::Unbalanced { .. } => one(REPORT),
+            Finding::Bridge { reason, .. } => one(match *reason {
+                "nic" => {
+                    "Give the interface a longer receive ring (`ethtool -G`) or more queues (`ethtool -L`)."
+                }
+                "kernel" => {
+                    "The other interface is slower, down, or its transmit ring is too short (`ethtool -G`)."
+                }
+                _ => {
+                    "Start the inline reader, make it faster, or let packets without a verdict pass \
+                     (`--no-verdict pass`)."
+                }
+            }),
+            Finding::Overrun {
+                reader,
+                group,
+                is_stopped,
+                hub_late_ms,
+                ..
+            } => {
+                let hub = hub_late_ms.map(|_| LATE_HUB.to_owned());
+                let own = overrun(reader, group.as_deref(), *is_stopped);
+                hub.into_iter().chain(own).collect()
+            }
+            Finding::Corrupt { reader } | Finding::Impossible { reader } => {
+                vec![format!("End process {} and start it again.", reader.pid)]
+            }
+            Finding::Waiting { .. } => one(
+                "create the interface or set it up; or remove its [[source]] from the file, then `ringtap hub \
+                 reload`",
+            ),
+            Finding::Offloaded { group, .. } if group.disordered_packets > 0 => one(
+                "If its readers need flows in order: `balance = \"flow\"` divides whole flows instead of chunks.",
+            ),
+            Finding::Ended { .. }
+            | Finding::NotInSource { .. }
+            | Finding::Departed { .. }
+            | Finding::Offloaded { .. } => Vec::new(),
+        }
+    }
+}
+
 /// For losses of the network card because its ring was full.
-pub(super) fn nic(source: &SourceStatus) -> Vec<String> {
+fn nic(source: &SourceStatus) -> Vec<String> {
     let Some((_, name)) = interface(source) else {
         return Vec::new();
     };
@@ -44,57 +108,20 @@ pub(super) fn nic(source: &SourceStatus) -> Vec<String> {
 }
 
 /// For losses of the kernel, before or during capture.
-pub(super) fn kernel(source: &SourceStatus) -> Vec<String> {
-    match interface(source) {
-        Some((Kind::Packet, name)) => vec![
-            format!("Capture with the tap, which has no ring that can overflow: tap:{name}."),
-            "Keep the CPU of the hub's packet thread free of other work.".to_owned(),
-        ],
-        Some((_, name)) => vec![
-            format!(
-                "The tap's program could not read these packets, or interrupted itself: look for \
-                 other XDP or tc programs on {name} (`bpftool net`)."
-            ),
-            REPORT.replace("This is", "If there are none, this is"),
-        ],
-        None => vec![REPORT.to_owned()],
+fn kernel(source: &SourceStatus) -> Vec<String> {
+    let Some((kind, name)) = interface(source) else {
+        return vec![REPORT.to_owned()];
+    };
+    let advice = kind.kernel_losses.iter();
+    let mut advice: Vec<_> = advice.map(|one| one.replace("{name}", &name)).collect();
+    if !kind.hooks.is_empty() {
+        advice.push(REPORT.replace("This is", "If there are none, this is"));
     }
-}
-
-/// Subject of a sentence about a full pool; names the lanes if only some had no free chunk.
-pub(super) fn where_full(source: &SourceStatus) -> String {
-    let full = source.lanes.iter().filter(|lane| lane.counts.pool_full > 0);
-    let worst = full.clone().max_by_key(|lane| lane.counts.pool_full);
-    match (source.lanes.len(), full.count(), worst) {
-        (lanes, 1, Some(lane)) if lanes > 1 => {
-            format!("lane {} had no free chunk and", lane.lane)
-        }
-        (lanes, some, Some(worst)) if some < lanes => {
-            let worst = worst.lane;
-            format!("{some} of {lanes} lanes (lane {worst} most often) had no free chunk and")
-        }
-        _ => match source.congestion {
-            Some(marks) => {
-                let pauses = pauses(marks);
-                format!("the pool had no free chunk, or capture was paused ({pauses}), and it")
-            }
-            None => "the pool had no free chunk, and it".to_owned(),
-        },
-    }
-}
-
-/// The congestion limits in words.
-fn pauses(marks: Congestion) -> String {
-    let (low, high) = (marks.low_percent, marks.high_percent);
-    format!("a lane pauses when less than {low} % of its chunks are free, until {high} % are")
+    advice
 }
 
 /// For losses because readers hold all chunks.
-pub(super) fn pool_full(
-    source: &SourceStatus,
-    readers: &[ReaderStatus],
-    is_stopped: &dyn Fn(i32) -> bool,
-) -> Vec<String> {
+fn pool_full(source: &SourceStatus, furthest_behind: Option<(&ReaderStatus, bool)>) -> Vec<String> {
     let mut advice = Vec::new();
     if source.longest_wait_ms >= LATE_MS {
         advice.push(format!(
@@ -102,11 +129,8 @@ pub(super) fn pool_full(
             grouped(source.longest_wait_ms)
         ));
     }
-    let last = readers.iter().max_by_key(|reader| reader.lag_chunks);
-    // Guaranteed shares keep readers from holding every chunk.
-    let can_fill = |last: &&ReaderStatus| last.lag_chunks > 0 && last.guaranteed_chunks == 0;
-    if let Some(last) = last.filter(can_fill) {
-        let stopped = if is_stopped(last.pid) {
+    if let Some((last, is_stopped)) = furthest_behind {
+        let stopped = if is_stopped {
             "; its process is stopped"
         } else {
             ""
@@ -155,11 +179,7 @@ fn pool_option(source: &SourceStatus) -> String {
 }
 
 /// For losses of one reader.
-pub(super) fn overrun(
-    reader: &ReaderStatus,
-    group: Option<&GroupStatus>,
-    is_stopped: bool,
-) -> Vec<String> {
+fn overrun(reader: &ReaderStatus, group: Option<&GroupStatus>, is_stopped: bool) -> Vec<String> {
     if is_stopped {
         let pid = reader.pid;
         return vec![format!(
@@ -231,7 +251,7 @@ fn more_members(group: &GroupStatus) -> String {
 }
 
 /// The interface of a source, if it has one.
-fn interface(source: &SourceStatus) -> Option<(Kind, String)> {
+fn interface(source: &SourceStatus) -> Option<(&'static Kind, String)> {
     let device: DeviceSpec = source.device.parse().ok()?;
     let found = device.kind.names_an_interface();
     found.then_some((device.kind, device.name))

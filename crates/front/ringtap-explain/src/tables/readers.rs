@@ -3,14 +3,13 @@
 
 use std::cmp::Ordering;
 
-use ratatui::text::Line;
 use ringtap_ipc::protocol::ReaderStatus;
 
-use super::table::{Column, Emphasis, Palette, TableCell, loss_emphasis, plain, rate, short};
-use crate::report::as_f64;
-use crate::seeing::change::StatusChange;
+use super::cells::{Column, Emphasis, StatusTable, TableCell, loss_emphasis, plain, rate, short};
+use crate::change::StatusChange;
+use crate::text::as_f64;
 
-const COLUMNS: [Column<'static>; 9] = [
+const COLUMNS: [Column; 9] = [
     Column::right("LOST/s", 7),
     Column::right("LOST", 6),
     Column::right("PKT/s", 7),
@@ -26,51 +25,52 @@ const NEARLY_LATE: u64 = 75;
 
 /// The column that readers are sorted by.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum SortOrder {
+pub enum ReaderOrder {
+    /// Packets lost per second, then packets lost.
     #[default]
     Loss,
+    /// Packets per second.
     Rate,
+    /// Chunks held.
     Lag,
+    /// The reader's name.
     Name,
 }
 
-impl SortOrder {
-    pub(super) fn next(self) -> Self {
+impl ReaderOrder {
+    /// The next column, round.
+    pub fn next(self) -> Self {
         match self {
-            SortOrder::Loss => SortOrder::Rate,
-            SortOrder::Rate => SortOrder::Lag,
-            SortOrder::Lag => SortOrder::Name,
-            SortOrder::Name => SortOrder::Loss,
+            ReaderOrder::Loss => ReaderOrder::Rate,
+            ReaderOrder::Rate => ReaderOrder::Lag,
+            ReaderOrder::Lag => ReaderOrder::Name,
+            ReaderOrder::Name => ReaderOrder::Loss,
         }
     }
 
-    pub(super) fn word(self) -> &'static str {
+    /// The order in one word.
+    pub fn word(self) -> &'static str {
         match self {
-            SortOrder::Loss => "loss",
-            SortOrder::Rate => "rate",
-            SortOrder::Lag => "lag",
-            SortOrder::Name => "name",
+            ReaderOrder::Loss => "loss",
+            ReaderOrder::Rate => "rate",
+            ReaderOrder::Lag => "lag",
+            ReaderOrder::Name => "name",
         }
     }
 }
 
-/// The lines, `width` columns wide.
-pub(super) fn lines(
-    change: StatusChange<'_>,
-    order: SortOrder,
-    width: usize,
-    palette: Palette,
-) -> Vec<Line<'static>> {
+/// All readers in this order.
+pub fn readers(change: StatusChange<'_>, order: ReaderOrder) -> StatusTable {
     let lanes = change.now.sources.iter().flat_map(|source| &source.lanes);
     let lanes = lanes.count() as u64;
     let mut readers: Vec<_> = change.now.readers.iter().collect();
     readers.sort_by(|a, b| compare(change, order, a, b));
     let rows = readers.iter().map(|reader| row(change, reader, lanes));
-    let mut lines = palette.table(width, "READER", &COLUMNS, rows);
-    if readers.is_empty() {
-        lines.push(palette.line("no readers", Emphasis::Plain));
+    StatusTable {
+        first: "READER",
+        columns: &COLUMNS,
+        rows: rows.collect(),
     }
-    lines
 }
 
 /// Growth of a reader's counter per second.
@@ -86,19 +86,19 @@ fn per_second(
 /// Greatest first; equal readers by group and number, so that rows keep their places.
 fn compare(
     change: StatusChange<'_>,
-    order: SortOrder,
+    order: ReaderOrder,
     a: &ReaderStatus,
     b: &ReaderStatus,
 ) -> Ordering {
     let rate = |reader: &_, counter| per_second(change, reader, counter).unwrap_or(0.0);
     let key = |reader: &ReaderStatus| match order {
-        SortOrder::Loss => (
+        ReaderOrder::Loss => (
             rate(reader, |reader| reader.overrun),
             as_f64(reader.overrun),
         ),
-        SortOrder::Rate => (rate(reader, |reader| reader.delivered), 0.0),
-        SortOrder::Lag => (reader.lag_chunks.into(), as_f64(reader.lag_ms)),
-        SortOrder::Name => (0.0, 0.0),
+        ReaderOrder::Rate => (rate(reader, |reader| reader.delivered), 0.0),
+        ReaderOrder::Lag => (reader.lag_chunks.into(), as_f64(reader.lag_ms)),
+        ReaderOrder::Name => (0.0, 0.0),
     };
     let (greatest, next) = (key(b), key(a));
     let by_number = greatest
@@ -106,7 +106,7 @@ fn compare(
         .total_cmp(&next.0)
         .then(greatest.1.total_cmp(&next.1));
     let by_name = match order {
-        SortOrder::Name => a.name.cmp(&b.name),
+        ReaderOrder::Name => a.name.cmp(&b.name),
         _ => Ordering::Equal,
     };
     let by_place = || (&a.group, a.reader).cmp(&(&b.group, b.reader));

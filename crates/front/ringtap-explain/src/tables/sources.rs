@@ -1,16 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The table of sources and their lanes.
 
-use ratatui::text::Line;
 use ringtap_ipc::protocol::{BridgeStatus, LaneStatus, SourceState, SourceStatus};
-use ringtap_pool::source::LaneCounts;
+use ringtap_pool::source::Counters;
 
-use super::table::{
-    Column, Emphasis, Palette, TableCell, bar, loss_emphasis, percent, plain, rate, short,
+use super::cells::{
+    Column, Emphasis, StatusTable, TableCell, bar, loss_emphasis, percent, plain, rate, short,
 };
-use crate::seeing::change::{StatusChange, sum, total};
+use crate::change::{StatusChange, sum, total};
 
-const COLUMNS: [Column<'static>; 7] = [
+const COLUMNS: [Column; 7] = [
     Column::right("LOST/s", 8),
     Column::right("LOST", 8),
     Column::right("OFFERED/s", 10),
@@ -22,17 +21,17 @@ const COLUMNS: [Column<'static>; 7] = [
 /// Percentage of a pool from which losses threaten.
 const NEARLY_FULL: u64 = 75;
 
-/// The lines, `width` columns wide.
-pub(super) fn lines(
-    change: StatusChange<'_>,
-    width: usize,
-    palette: Palette,
-) -> Vec<Line<'static>> {
+/// Sources, then (if there are several) their lanes with packets, the busiest first; ways of bridges.
+pub fn sources(change: StatusChange<'_>) -> StatusTable {
     let sources = change.now.sources.iter().enumerate();
     let rows = sources.flat_map(|(at, source)| rows(change, at, source));
     let bridges = change.now.bridges.iter();
     let rows = rows.chain(bridges.map(|one| bridge_row(change, one)));
-    palette.table(width, "SOURCE", &COLUMNS, rows)
+    StatusTable {
+        first: "SOURCE",
+        columns: &COLUMNS,
+        rows: rows.collect(),
+    }
 }
 
 /// The source, then (if there are several) its lanes with packets, the busiest first.
@@ -72,12 +71,12 @@ fn rows(change: StatusChange<'_>, at: usize, source: &SourceStatus) -> Vec<Vec<T
 /// A way of a bridge; packets that left by the other interface stand under CAPTURED.
 fn bridge_row(change: StatusChange<'_>, bridge: &BridgeStatus) -> Vec<TableCell> {
     let lane = |one: &BridgeStatus| LaneStatus {
-        counts: LaneCounts {
+        counts: Counters {
             offered: one.offered,
             captured: one.delivered,
             filtered: one.filtered,
             kernel: one.lost(),
-            ..LaneCounts::default()
+            ..Counters::default()
         },
         ..LaneStatus::default()
     };

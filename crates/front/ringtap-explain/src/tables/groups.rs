@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The table of groups with an offload threshold.
 
-use ratatui::text::Line;
 use ringtap_ipc::protocol::GroupStatus;
 
-use super::table::{Column, Palette, TableCell, loss_emphasis, plain, rate, short};
-use crate::seeing::change::StatusChange;
+use super::cells::{Column, StatusTable, TableCell, loss_emphasis, plain, rate, short};
+use crate::change::StatusChange;
 
-const COLUMNS: [Column<'static>; 5] = [
+const COLUMNS: [Column; 5] = [
     Column::right("ABOVE", 6),
     Column::right("CHUNKS/s", 8),
     Column::right("CHUNKS", 7),
@@ -15,21 +14,16 @@ const COLUMNS: [Column<'static>; 5] = [
     Column::right("DISORDERED", 10),
 ];
 
-/// The lines, `width` columns wide; none if no group has a threshold.
-pub(super) fn lines(
-    change: StatusChange<'_>,
-    width: usize,
-    palette: Palette,
-) -> Vec<Line<'static>> {
+/// Groups with an offload threshold; `None` if no group has one.
+pub fn groups(change: StatusChange<'_>) -> Option<StatusTable> {
     let groups = change.now.groups.iter();
     let row = |group| row(change, group);
     let rows: Vec<_> = groups.filter_map(row).collect();
-    if rows.is_empty() {
-        return Vec::new();
-    }
-    let mut lines = vec![Line::default()];
-    lines.extend(palette.table(width, "OFFLOADS", &COLUMNS, rows));
-    lines
+    (!rows.is_empty()).then_some(StatusTable {
+        first: "OFFLOADS",
+        columns: &COLUMNS,
+        rows,
+    })
 }
 
 fn row(change: StatusChange<'_>, group: &GroupStatus) -> Option<Vec<TableCell>> {

@@ -14,7 +14,7 @@ use ringtap_ipc::protocol::{HubStatus, SourceState, SourceStatus};
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use crate::report::as_f64;
+use crate::text::as_f64;
 
 type Labels = Vec<(&'static str, String)>;
 
@@ -69,8 +69,12 @@ name   counter unread             ringtap_departed_reader_unread packets - Packe
 /// No unit, or no further label.
 const NONE: &str = "-";
 
-/// All metrics of a hub at one moment.
-pub(crate) fn exposition(status: &HubStatus) -> Result<String, fmt::Error> {
+/// All metrics of a hub at one moment, in OpenMetrics' text format.
+///
+/// # Errors
+///
+/// A metric cannot be written.
+pub fn exposition(status: &HubStatus) -> Result<String, fmt::Error> {
     let mut registry = Registry::default();
     registry.register_collector(Box::new(HubMetrics(status.clone())));
     let mut out = String::new();
@@ -262,37 +266,4 @@ fn named(sources: &[SourceStatus]) -> impl Iterator<Item = (String, &SourceStatu
 }
 
 #[cfg(test)]
-mod tests {
-    use ringtap_ipc::protocol::{
-        BridgeStatus, DepartedStatus, GroupStatus, LaneStatus, ReaderStatus,
-    };
-    use ringtap_pool::congestion::Congestion;
-
-    use super::*;
-
-    #[test]
-    fn every_metric_of_the_table_has_its_field() {
-        let source = SourceStatus {
-            lanes: vec![LaneStatus::default()],
-            congestion: Some(Congestion::default()),
-            ..SourceStatus::default()
-        };
-        let hub = HubStatus {
-            sources: vec![source],
-            groups: vec![GroupStatus::default()],
-            bridges: vec![BridgeStatus::default()],
-            readers: vec![ReaderStatus::default()],
-            departed: vec![DepartedStatus::default()],
-            ..HubStatus::default()
-        };
-        let parts = parts(&hub);
-        for line in METRICS.lines() {
-            let row = MetricRow::parse(line);
-            let part = parts.iter().find(|part| part.name == row.part);
-            let field = part.and_then(|part| part.fields.pointer(&row.field));
-            assert!(field.is_some(), "{line}");
-            let kind = line.split_whitespace().nth(1);
-            assert!(matches!(kind, Some("counter" | "gauge")), "{line}");
-        }
-    }
-}
+mod tests;

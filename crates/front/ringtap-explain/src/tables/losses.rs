@@ -1,13 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The table of losses by reason, and the faults below it.
 
-use ratatui::text::Line;
+use super::cells::{Column, StatusTable, TableCell, loss_emphasis, plain, rate};
+use crate::change::{BRIDGE_LOSSES, SOURCE_LOSSES, StatusChange};
+use crate::text::grouped;
 
-use super::table::{Column, Emphasis, Palette, TableCell, loss_emphasis, plain, rate};
-use crate::report::grouped;
-use crate::seeing::change::{BRIDGE_LOSSES, SOURCE_LOSSES, StatusChange};
-
-const COLUMNS: [Column<'static>; 3] = [
+const COLUMNS: [Column; 3] = [
     Column::left("REASON", 12),
     Column::right("PACKETS", 16),
     Column::right("PACKETS/s", 16),
@@ -32,26 +30,8 @@ impl LossRow {
     }
 }
 
-/// The lines, `width` columns wide.
-pub(super) fn lines(
-    change: StatusChange<'_>,
-    width: usize,
-    palette: Palette,
-) -> Vec<Line<'static>> {
-    let losses = losses(change);
-    let mut lines = if losses.is_empty() {
-        vec![palette.line("nothing lost", Emphasis::Plain)]
-    } else {
-        let rows = losses.into_iter().map(LossRow::row);
-        palette.table(width, "LOST BY", &COLUMNS, rows)
-    };
-    let faults = faults(change).into_iter();
-    lines.extend(faults.map(|fault| palette.line(fault, Emphasis::Bad)));
-    lines
-}
-
 /// The losses other than 0, the fastest-growing first.
-fn losses(change: StatusChange<'_>) -> Vec<LossRow> {
+pub fn losses(change: StatusChange<'_>) -> StatusTable {
     let loss = |place: &str, reason, before, packets| LossRow {
         place: place.to_owned(),
         reason,
@@ -90,10 +70,15 @@ fn losses(change: StatusChange<'_>) -> Vec<LossRow> {
         let rates = b.rate.unwrap_or(0.0).total_cmp(&a.rate.unwrap_or(0.0));
         rates.then(b.packets.cmp(&a.packets))
     });
-    losses
+    StatusTable {
+        first: "LOST BY",
+        columns: &COLUMNS,
+        rows: losses.into_iter().map(LossRow::row).collect(),
+    }
 }
 
-fn faults(change: StatusChange<'_>) -> Vec<String> {
+/// One sentence for each fault.
+pub fn faults(change: StatusChange<'_>) -> Vec<String> {
     let mut faults = Vec::new();
     for source in &change.now.sources {
         let device = &source.device;
