@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Packets that are missing between two batches of a reader.
 
+use std::fmt;
+use std::time::Duration;
+
 /// Missing packets of a lane, just before a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Gap {
@@ -24,4 +27,16 @@ pub struct CaptureGap {
     pub duration_ns: u64,
     /// Number of packets that the capture before the gap had of this lane, by its own sequences.
     pub after: u64,
+}
+
+impl fmt::Display for CaptureGap {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let seconds = Duration::from_nanos(self.duration_ns).as_secs_f64();
+        write!(
+            f,
+            "gap of {seconds:.3} s before sequence {}: after packet {} of the capture before, up to an unknown \
+             one (another capture)",
+            self.sequence, self.after
+        )
+    }
 }

@@ -12,7 +12,6 @@ use ringtap_explain::text;
 use ringtap_pool::ids::LaneId;
 use serde_json::{Value, json};
 
-use crate::UsageError;
 use crate::affinity::Placement;
 use crate::print;
 use crate::report;
@@ -34,7 +33,7 @@ const MAX_GAPS: usize = 64;
 pub(crate) struct ReadingArgs {
     /// Stop after this many packets that pass the filter.
     #[arg(short = 'c', long, value_name = "PACKETS", value_parser = clap::value_parser!(u64).range(1..))]
-    count: Option<u64>,
+    pub(crate) count: Option<u64>,
 
     /// Stop after this many seconds.
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
@@ -80,28 +79,6 @@ impl ReadingArgs {
         OpenOptions::new()
             .name(self.name.as_deref().unwrap_or(verb))
             .in_order(own.unwrap_or(window))
-    }
-
-    /// These arguments with further limits.
-    ///
-    /// # Errors
-    ///
-    /// A limit is given already.
-    pub(crate) fn limited(
-        &self,
-        packets: Option<u64>,
-        duration: Option<Duration>,
-    ) -> Result<Self, UsageError> {
-        let is_double = (packets.is_some() && self.count.is_some())
-            || (duration.is_some() && self.duration.is_some());
-        if is_double {
-            let text = "-a packets and -c, or -a duration and --duration: give one of them";
-            return Err(UsageError(text.to_owned()));
-        }
-        let mut limited = self.clone();
-        limited.count = self.count.or(packets);
-        limited.duration = self.duration.or(duration);
-        Ok(limited)
     }
 
     /// Arguments without limits, of which only the final counters are printed.
@@ -168,16 +145,6 @@ pub(crate) fn order_kept(order: Order) -> Extra {
     Extra::new("order", text, figures)
 }
 
-/// A capture gap in words.
-pub(crate) fn gap_text(gap: CaptureGap) -> String {
-    let seconds = Duration::from_nanos(gap.duration_ns).as_secs_f64();
-    format!(
-        "gap of {seconds:.3} s before sequence {}: after packet {} of the capture before, up to an unknown \
-         one (another capture)",
-        gap.sequence, gap.after
-    )
-}
-
 /// The reader of a verb: its capture, and what it prints.
 pub(crate) struct Reading<'a> {
     args: &'a ReadingArgs,
@@ -237,9 +204,7 @@ impl<'a> Reading<'a> {
         batch: &Batch,
         mut each: impl FnMut(Packet<'_>, &mut Counted<'_>) -> Result<Flow>,
     ) -> Result<Flow> {
-        if let Some(gap) = batch.capture_gap() {
-            self.note_gap(gap);
-        }
+        self.note_gap(batch);
         let most = self.args.count.unwrap_or(u64::MAX);
         let mut left = most - self.capture.delivered();
         let mut packets = self.capture.packets(batch);
@@ -254,12 +219,19 @@ impl<'a> Reading<'a> {
         Ok(Flow::Go)
     }
 
-    /// Keeps a capture gap for the final lines.
+    /// Keeps the capture gap before a batch for the final lines.
+    #[inline]
+    pub(crate) fn note_gap(&mut self, batch: &Batch) {
+        if let Some(gap) = batch.capture_gap() {
+            self.keep_gap(gap);
+        }
+    }
+
     #[cold]
-    fn note_gap(&mut self, gap: CaptureGap) {
+    fn keep_gap(&mut self, gap: CaptureGap) {
         let (kept, number) = &mut self.gaps;
         *number += 1;
-        let text = format!("gap {number}: {}", gap_text(gap));
+        let text = format!("gap {number}: {gap}");
         if !self.args.quiet {
             print::note(&text);
         }

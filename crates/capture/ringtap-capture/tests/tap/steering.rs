@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use ringtap_capture::tap::{Direction, Mode, Tap};
 use ringtap_filter::{Balance, BucketMasks, MASKS, Place, Rule, Rules};
-
+use ringtap_pool::counters::Counters;
 use ringtap_testkit::{Namespace, require_root, require_tool, usable_cpus, with};
 use rustix::thread::{CpuSet, sched_setaffinity};
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail};
 use ringtap::{Capture, Counters};
-use ringtap_ipc::time::now_ns;
+use ringtap_record::{RecordOptions, Recorder, WrittenFiles};
 
 use super::FILTER;
 use super::places::DemoCpus;
@@ -15,7 +15,7 @@ use crate::affinity;
 use crate::count::{CountReader, Extras};
 use crate::print::line as say;
 use crate::reading::{Reading, ReadingArgs};
-use crate::record::{self, FileOptions, Recorder, Writer, WrittenFiles};
+use crate::record::{Recording, plain};
 use crate::session::{self, BatchConsumer};
 
 /// Longest interval between two ticks of the recorder.
@@ -26,7 +26,7 @@ type Done<'scope, R> = ScopedJoinHandle<'scope, (R, Result<()>)>;
 
 pub(super) struct RunningReaders<'scope, 'a> {
     counter: Done<'scope, CountReader<'a>>,
-    recorder: Done<'scope, Recorder<'a>>,
+    recorder: Done<'scope, Recording<'a>>,
     members: [Done<'scope, CountReader<'a>>; 2],
     probe: RunningProbe<'scope>,
 }
@@ -50,21 +50,14 @@ pub(super) fn start_all<'scope, 'a: 'scope>(
     let Ok([first, second, third, fourth, fifth]) = captures else {
         bail!("the hub did not give five subscriptions");
     };
-    let options = FileOptions {
-        file: file.to_owned(),
-        ..FileOptions::default()
+    let options = RecordOptions {
+        filter: FILTER.to_owned(),
+        ..RecordOptions::to_file(file)
     };
-    let start_ns = now_ns();
-    let interfaces = record::interfaces(&second, FILTER);
-    let writer = Writer::create(&options, record::origin(), interfaces, start_ns)?;
-    let recorder = Recorder {
+    let recorder = Recording {
+        recorder: Recorder::new(&second, &options, None).map_err(plain)?,
         reading: Reading::new(args, second, "record"),
-        writer,
-        start_ns,
         progress: false,
-        closed: None,
-        events: None,
-        unstated: Vec::new(),
     };
     let count = |capture, name, cpu| {
         let counter = CountReader {
@@ -111,7 +104,7 @@ impl RunningReaders<'_, '_> {
         let gone = |_panic| anyhow!("the thread of the reader that records has ended");
         let (mut recorder, recording) = self.recorder.join().map_err(gone)?;
         say("\nThe reader that records:")?;
-        let (recorded, file) = recorder.finish(recording)?;
+        let (recorded, recorded_files) = recorder.finish(recording)?;
         let [one, other] = self.members;
         let members = [
             counters(one, "The group's first member")?,
@@ -122,7 +115,7 @@ impl RunningReaders<'_, '_> {
             recorded,
             members,
             probe: self.probe.join()?,
-            file,
+            file: recorded_files.files,
         })
     }
 }

@@ -2,8 +2,11 @@
 //! Criteria of dumpcap: `-b` for the next file, `-a` for the end.
 
 use std::str::FromStr;
+use std::time::Duration;
 
-use super::options::{FileOptions, file_size};
+use ringtap_record::{RecordOptions, StopAt};
+
+use super::args::file_size;
 use crate::UsageError;
 
 /// One criterion with its value.
@@ -45,7 +48,7 @@ impl FromStr for Criterion {
 
 impl Criterion {
     /// Makes it the criterion for the next file.
-    pub(super) fn begins_file(self, options: &mut FileOptions) -> Result<(), UsageError> {
+    pub(super) fn begins_file(self, options: &mut RecordOptions) -> Result<(), UsageError> {
         match self {
             Self::Duration(seconds) => set(&mut options.file_seconds, seconds, "duration, -G"),
             Self::FileSize(bytes) => set(&mut options.file_size, bytes, "filesize, -C"),
@@ -53,24 +56,17 @@ impl Criterion {
             Self::Packets(count) => set(&mut options.file_packets, count, "packets"),
         }
     }
-}
 
-/// When recording stops.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct StopAt {
-    pub(crate) seconds: Option<u32>,
-    pub(crate) size_bytes: Option<u64>,
-    pub(crate) files: Option<u32>,
-    pub(crate) packets: Option<u64>,
-}
-
-impl StopAt {
-    pub(super) fn add(&mut self, criterion: Criterion) -> Result<(), UsageError> {
-        match criterion {
-            Criterion::Duration(seconds) => set(&mut self.seconds, seconds, "duration"),
-            Criterion::FileSize(bytes) => set(&mut self.size_bytes, bytes, "filesize"),
-            Criterion::Files(count) => set(&mut self.files, count, "files"),
-            Criterion::Packets(count) => set(&mut self.packets, count, "packets"),
+    /// Makes it a criterion for the end.
+    pub(super) fn stops(self, at: &mut StopAt) -> Result<(), UsageError> {
+        match self {
+            Self::Duration(seconds) => {
+                let duration = Duration::from_secs(seconds.into());
+                set(&mut at.duration, duration, "duration")
+            }
+            Self::FileSize(bytes) => set(&mut at.size_bytes, bytes, "filesize"),
+            Self::Files(count) => set(&mut at.files, count, "files"),
+            Self::Packets(count) => set(&mut at.packets, count, "packets"),
         }
     }
 }

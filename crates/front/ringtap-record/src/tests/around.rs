@@ -6,8 +6,12 @@ use std::time::Duration;
 use ringtap_filter::{LinkType, text};
 use tempfile::TempDir;
 
-use super::super::{Events, FileOptions, Writer, origin, output::PacketTotals};
 use super::{Kept, START_NS, file, interface, packets, read, statistics};
+use crate::events::Events;
+use crate::machine::origin;
+use crate::totals::PacketTotals;
+use crate::writer::Writer;
+use crate::{EventOptions, RecordOptions};
 
 const SECOND_NS: u64 = 1_000_000_000;
 
@@ -24,9 +28,13 @@ fn seconds(count: usize, events: &[usize]) -> Vec<Kept> {
 /// Records around packets longer than 5,000 bytes; returns what was written and what was left out.
 fn record(folder: &TempDir, max_bytes: u64, sent: &[Kept]) -> (Vec<Kept>, u64) {
     let filter = text::compile("greater 5000", LinkType::ETHERNET, 65_535).unwrap();
-    let times = [10, 5].map(Duration::from_secs);
-    let mut events = Events::new(Some(filter), times, max_bytes);
-    let options: FileOptions = file(folder, "a.pcapng");
+    let window = EventOptions {
+        after: Duration::from_secs(5),
+        max_bytes,
+        ..EventOptions::before(Duration::from_secs(10))
+    };
+    let mut events = Events::with(&window, Some(filter));
+    let options: RecordOptions = file(folder, "a.pcapng");
     let mut writer = Writer::create(&options, origin(), vec![interface()], START_NS).unwrap();
     for packet in sent {
         let _next = events.packet(&packet.packet(), &mut writer).unwrap();

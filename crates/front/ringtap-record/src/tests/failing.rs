@@ -18,17 +18,18 @@ use ringtap_file::{FileReader, Format, ReadError, write};
 use ringtap_testkit::{Running, require_root};
 use tempfile::TempDir;
 
-use super::super::{
-    FileOptions, Writer,
+use super::{Kept, START_NS, interface, packets, read};
+use crate::{
+    RecordOptions,
     compress::{self, Compression},
     direct,
     error::WriteError,
+    machine::origin,
     medium::Medium,
-    origin,
-    output::{Output, PacketTotals, WriteMode},
-    writer::append,
+    output::{Output, WriteMode},
+    totals::PacketTotals,
+    writer::{Writer, append},
 };
-use super::{Kept, START_NS, interface, packets, read};
 
 /// A disk of `room` bytes that accepts at most `step` bytes at once and is sometimes interrupted.
 #[derive(Clone)]
@@ -264,10 +265,10 @@ const FOLDER: &str = "RINGTAP_TEST_FOLDER";
 
 /// Records to the folder until an error.
 fn record_for_ever(folder: &str, packets: &[Kept], direct_io: bool) -> WriteError {
-    let options = FileOptions {
+    let options = RecordOptions {
         file: format!("{folder}/full.pcapng"),
         direct_io,
-        ..FileOptions::default()
+        ..RecordOptions::default()
     };
     let mut writer = Writer::create(&options, origin(), vec![interface()], START_NS).unwrap();
     loop {
@@ -362,10 +363,10 @@ fn a_full_disk_keeps_a_valid_file(test: &str, mount: &str, direct_io: bool) {
 #[test]
 fn a_file_system_without_direct_io_is_refused_with_advice() {
     if let Ok(folder) = env::var(FOLDER) {
-        let options = FileOptions {
+        let options = RecordOptions {
             file: format!("{folder}/full.pcapng"),
             direct_io: true,
-            ..FileOptions::default()
+            ..RecordOptions::default()
         };
         let refused = Writer::create(&options, origin(), vec![interface()], START_NS);
         println!("REFUSED: {}", refused.err().unwrap());

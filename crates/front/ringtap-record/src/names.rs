@@ -10,11 +10,11 @@ use std::collections::VecDeque;
 use jiff::{Timestamp, fmt::strtime, tz::TimeZone};
 use ringtap_pool::number::to_usize;
 
-use super::compress::Compression;
-use super::error::WriteError;
+use crate::compress::Compression;
+use crate::error::WriteError;
 
 /// Names the files of a series.
-pub(super) struct Names {
+pub(crate) struct Names {
     pattern: String,
     kind: NameKind,
     zone: TimeZone,
@@ -34,7 +34,7 @@ enum NameKind {
 
 impl Names {
     /// Names for a single file, or for a series of them.
-    pub(super) fn new(pattern: &str, series: bool, zone: TimeZone) -> Self {
+    pub(crate) fn new(pattern: &str, series: bool, zone: TimeZone) -> Self {
         let kind = match series {
             false => NameKind::Single,
             true if pattern.contains('%') => NameKind::Stamped,
@@ -50,7 +50,7 @@ impl Names {
     }
 
     /// The name of the file that is opened at `time_ns`.
-    pub(super) fn next(&mut self, time_ns: u64) -> Result<String, WriteError> {
+    pub(crate) fn next(&mut self, time_ns: u64) -> Result<String, WriteError> {
         match self.kind {
             NameKind::Single => Ok(self.pattern.clone()),
             NameKind::Numbered => {
@@ -74,7 +74,7 @@ impl Names {
     }
 
     /// Whether this series, now or in an earlier run, can have made a file of this name (without folder).
-    pub(super) fn is_of_series(&self, name: &str) -> bool {
+    pub(crate) fn is_of_series(&self, name: &str) -> bool {
         let pattern = self.pattern.rsplit('/').next().unwrap_or_default();
         let digits = |text: &str, count| {
             text.len() == count && text.bytes().all(|byte| byte.is_ascii_digit())
@@ -126,21 +126,21 @@ fn split_extension(path: &str) -> (&str, &str) {
 
 /// The files of a ring, oldest first; the last one is open.
 #[derive(Default)]
-pub(super) struct FileRing {
+pub(crate) struct FileRing {
     /// Names with the sizes of closed files, in bytes.
     kept: VecDeque<(String, u64)>,
 }
 
 impl FileRing {
     /// A ring with these closed files, oldest first.
-    pub(super) fn with(files: impl IntoIterator<Item = (String, u64)>) -> Self {
+    pub(crate) fn with(files: impl IntoIterator<Item = (String, u64)>) -> Self {
         FileRing {
             kept: files.into_iter().collect(),
         }
     }
 
     /// Files to delete before `next` is created, so that at most `count` exist.
-    pub(super) fn make_room(&mut self, next: &str, count: u32) -> Vec<String> {
+    pub(crate) fn make_room(&mut self, next: &str, count: u32) -> Vec<String> {
         // A repeated name replaces its file.
         self.kept.retain(|(kept, _)| kept != next);
         let count = to_usize(count);
@@ -151,19 +151,19 @@ impl FileRing {
     }
 
     /// Closes the open file with this size.
-    pub(super) fn close(&mut self, size_bytes: u64) {
+    pub(crate) fn close(&mut self, size_bytes: u64) {
         if let Some((_, size)) = self.kept.back_mut() {
             *size = size_bytes;
         }
     }
 
     /// Sum of the sizes of closed files.
-    pub(super) fn closed_bytes(&self) -> u64 {
+    pub(crate) fn closed_bytes(&self) -> u64 {
         self.kept.iter().map(|(_, size)| size).sum()
     }
 
     /// Takes the oldest file out, to delete it; `None` if only the open one is left.
-    pub(super) fn oldest_closed(&mut self) -> Option<(String, u64)> {
+    pub(crate) fn oldest_closed(&mut self) -> Option<(String, u64)> {
         match self.kept.len() {
             0 | 1 => None,
             _ => self.kept.pop_front(),

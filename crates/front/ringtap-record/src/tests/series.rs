@@ -6,16 +6,18 @@ use std::fs;
 use ringtap_file::FileReader;
 use tempfile::TempDir;
 
-use super::super::{FileNext, FileOptions, Writer, error::WriteError, origin};
 use super::{Kept, START_NS, file, interface, packets, read, statistics};
+use crate::machine::origin;
+use crate::writer::{FileNext, Writer};
+use crate::{AtLimit, RecordOptions, StopAt, WriteError};
 
 const SECOND_NS: u64 = 1_000_000_000;
 
 /// Records as a verb would; packets are one second apart.
-fn record(options: &FileOptions, packets: &[Kept]) -> Result<u64, WriteError> {
+fn record(options: &RecordOptions, packets: &[Kept]) -> Result<u64, WriteError> {
     let mut now_ns = START_NS;
-    let options = options.resolved().unwrap();
-    let mut writer = Writer::create(&options, origin(), vec![interface()], now_ns)?;
+    options.check().unwrap();
+    let mut writer = Writer::create(options, origin(), vec![interface()], now_ns)?;
     for packet in packets {
         let full = writer.packet(&packet.packet())?;
         now_ns += SECOND_NS;
@@ -29,7 +31,8 @@ fn record(options: &FileOptions, packets: &[Kept]) -> Result<u64, WriteError> {
             break;
         }
     }
-    Ok(writer.finish(&[statistics()])?.files)
+    writer.finish(&[statistics()])?;
+    Ok(writer.written().files)
 }
 
 fn files(folder: &TempDir) -> Vec<String> {
@@ -45,7 +48,7 @@ fn files(folder: &TempDir) -> Vec<String> {
 fn files_of_a_size_hold_all_packets_and_each_ends_with_statistics() {
     let folder = TempDir::new().unwrap();
     let sent = packets(1_000, 1_500);
-    let options = FileOptions {
+    let options = RecordOptions {
         file_size: Some(50_000),
         ..file(&folder, "t.pcapng")
     };
@@ -67,7 +70,7 @@ fn files_of_a_size_hold_all_packets_and_each_ends_with_statistics() {
 fn a_ring_by_time_keeps_the_newest_files() {
     let folder = TempDir::new().unwrap();
     let sent = packets(100, 60);
-    let options = FileOptions {
+    let options = RecordOptions {
         file_seconds: Some(10),
         file_count: Some(3),
         ..file(&folder, "t.pcapng")
@@ -83,7 +86,7 @@ fn a_ring_by_time_keeps_the_newest_files() {
 #[test]
 fn names_with_a_time_are_made_by_strftime() {
     let folder = TempDir::new().unwrap();
-    let options = FileOptions {
+    let options = RecordOptions {
         file_seconds: Some(30),
         ..file(&folder, "t-%s.pcapng")
     };
@@ -98,7 +101,7 @@ fn names_with_a_time_are_made_by_strftime() {
 #[test]
 fn a_file_of_the_ring_that_somebody_deleted_is_no_error() {
     let folder = TempDir::new().unwrap();
-    let options = FileOptions {
+    let options = RecordOptions {
         file_size: Some(10_000),
         file_count: Some(1),
         ..file(&folder, "t.pcapng")
@@ -115,17 +118,17 @@ fn a_file_of_the_ring_that_somebody_deleted_is_no_error() {
 #[test]
 fn contradicting_options_are_refused_before_anything_is_written() {
     let folder = TempDir::new().unwrap();
-    let ring_of_nothing = FileOptions {
+    let ring_of_nothing = RecordOptions {
         file_count: Some(3),
         ..file(&folder, "t.pcapng")
     };
-    let split_pipe = FileOptions {
+    let split_pipe = RecordOptions {
         file: "-".to_owned(),
         file_seconds: Some(3),
-        ..FileOptions::default()
+        ..RecordOptions::default()
     };
     for options in [ring_of_nothing, split_pipe] {
-        assert!(options.resolved().is_err(), "{options:?}");
+        assert!(options.check().is_err(), "{options:?}");
     }
 }
 
@@ -133,7 +136,7 @@ fn contradicting_options_are_refused_before_anything_is_written() {
 fn a_ring_counts_the_files_of_earlier_runs_and_no_others() {
     let folder = TempDir::new().unwrap();
     let sent = packets(100, 60);
-    let options = FileOptions {
+    let options = RecordOptions {
         file_seconds: Some(10),
         file_count: Some(3),
         ..file(&folder, "t.pcapng")
@@ -151,7 +154,7 @@ fn a_ring_counts_the_files_of_earlier_runs_and_no_others() {
     let names = files(&folder);
     assert_eq!(names.len(), 4, "{names:?}");
     assert!(foreign.exists() && !oldest.exists());
-    let no_ring = FileOptions {
+    let no_ring = RecordOptions {
         file_count: None,
         ..options
     };
@@ -195,7 +198,7 @@ fn bytes(folder: &TempDir) -> u64 {
 fn a_budget_keeps_the_newest_files_of_all_runs() {
     let folder = TempDir::new().unwrap();
     let sent = packets(500, 1_500);
-    let options = FileOptions {
+    let options = RecordOptions {
         max_total: Some(200_000),
         ..file(&folder, "t.pcapng")
     };
@@ -219,19 +222,19 @@ fn a_budget_keeps_the_newest_files_of_all_runs() {
 #[test]
 fn a_recording_stops_where_it_was_told_to() {
     let sent = packets(500, 1_500);
-    let stop = |files: Option<u32>, size_bytes: Option<u64>| super::super::StopAt {
+    let stop = |files: Option<u32>, size_bytes: Option<u64>| StopAt {
         files,
         size_bytes,
         ..Default::default()
     };
-    let asked: [fn(&mut FileOptions); 2] = [
+    let asked: [fn(&mut RecordOptions); 2] = [
         |options| options.max_total = Some(100_000),
         |options| options.stop_at.size_bytes = Some(100_000),
     ];
     for ask in asked {
         let folder = TempDir::new().unwrap();
-        let mut options = FileOptions {
-            at_limit: super::super::AtLimit::Stop,
+        let mut options = RecordOptions {
+            at_limit: AtLimit::Stop,
             ..file(&folder, "t.pcapng")
         };
         ask(&mut options);
@@ -242,7 +245,7 @@ fn a_recording_stops_where_it_was_told_to() {
         assert_eq!(kept, sent[..kept.len()]);
     }
     let folder = TempDir::new().unwrap();
-    let options = FileOptions {
+    let options = RecordOptions {
         file_packets: Some(20),
         stop_at: stop(Some(3), None),
         ..file(&folder, "t.pcapng")

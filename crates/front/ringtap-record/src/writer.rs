@@ -11,17 +11,21 @@ use ringtap_file::write::{self, FilePacket, Origin, classic};
 use ringtap_file::{FileInterface, Format, Statistics};
 use ringtap_filter::LinkType;
 
-use super::{
+use crate::{
     error::WriteError,
     names::Names,
-    options::FileOptions,
-    output::{FileContent, Output, PacketTotals, WriteMode},
+    note::Note,
+    options::RecordOptions,
+    output::{Output, WriteMode},
     ring::FilesOnDisk,
+    totals::{FileContent, PacketTotals, WrittenFiles},
 };
-use crate::print;
 
 /// Longest time in nanoseconds that a packet stays in the buffer while few packets arrive.
 const FLUSH_NS: u64 = 1_000_000_000;
+
+/// Most notes that wait for the program to take them.
+const MAX_NOTES: usize = 64;
 
 /// The call that the writer expects next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,19 +38,9 @@ pub(crate) enum FileNext {
     Stop,
 }
 
-/// Totals of all files.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct WrittenFiles {
-    pub(crate) files: u64,
-    /// Name of the last file.
-    pub(crate) file: String,
-    pub(crate) packets: u64,
-    pub(crate) size_bytes: u64,
-}
-
 /// Records packets.
 pub(crate) struct Writer {
-    options: FileOptions,
+    options: RecordOptions,
     /// Limits of one file; the largest number if there is none.
     max_bytes: u64,
     max_packets: u64,
@@ -64,6 +58,8 @@ pub(crate) struct Writer {
     flushed_ns: u64,
     /// Packets whose time the format does not hold.
     unfit_times: u64,
+    /// Notes that the program has not taken yet.
+    pub(crate) notes: Vec<Note>,
 }
 
 impl Writer {
@@ -74,7 +70,7 @@ impl Writer {
     /// - [`WriteError::Pattern`]: `strftime` does not understand the name.
     /// - [`WriteError::Create`], [`WriteError::Write`]: no such folder, no permission, no space.
     pub(crate) fn create(
-        options: &FileOptions,
+        options: &RecordOptions,
         origin: Origin,
         interfaces: Vec<FileInterface>,
         now_ns: u64,
@@ -91,14 +87,14 @@ impl Writer {
         let mut ring = FilesOnDisk::new(options, &names);
         let name = names.next(now_ns)?;
         ring.begin(&name)?;
-        if !ring.has_room(0, options.file_size.unwrap_or(0))? {
+        if !ring.has_room(0, options.size_limit().unwrap_or(0))? {
             return Err(WriteError::Budget { file: name });
         }
         let output = Output::create(&name, format, mode)?;
         let mut writer = Self {
             options: options.clone(),
             max_bytes: options
-                .file_size
+                .size_limit()
                 .or(options.stop_at.size_bytes)
                 .or(options.max_total)
                 .unwrap_or(u64::MAX),
@@ -113,6 +109,7 @@ impl Writer {
             opened_ns: now_ns,
             flushed_ns: now_ns,
             unfit_times: 0,
+            notes: Vec::new(),
         };
         writer.begin(now_ns)?;
         Ok(writer)
@@ -155,7 +152,7 @@ impl Writer {
     }
 
     /// Appends packets that are in the form of the file already.
-    pub(super) fn append(&mut self, bytes: &[u8], holds: PacketTotals) -> Result<(), WriteError> {
+    pub(crate) fn append(&mut self, bytes: &[u8], holds: PacketTotals) -> Result<(), WriteError> {
         let buffer = self.output.buffer(bytes.len())?;
         buffer.extend_from_slice(bytes);
         self.output.count(holds);
@@ -203,7 +200,7 @@ impl Writer {
         if self.ring.has_room(self.output.size_bytes(), next_bytes)? {
             return Ok(FileNext::Continue);
         }
-        print::note("ringtap: recording stops: the files have used up their space on disk");
+        self.note(Note::SpaceUsed);
         Ok(FileNext::Stop)
     }
 
@@ -218,7 +215,7 @@ impl Writer {
         statistics: &[Statistics],
         now_ns: u64,
     ) -> Result<FileNext, WriteError> {
-        if self.after_budget(self.options.file_size.unwrap_or(0))? == FileNext::Stop {
+        if self.after_budget(self.options.size_limit().unwrap_or(0))? == FileNext::Stop {
             return Ok(FileNext::Stop);
         }
         self.end(statistics)?;
@@ -232,17 +229,22 @@ impl Writer {
         Ok(FileNext::Continue)
     }
 
-    /// Closes the last file with the statistics of each interface; returns the totals.
-    pub(crate) fn finish(&mut self, statistics: &[Statistics]) -> Result<WrittenFiles, WriteError> {
+    /// Closes the last file with the statistics of each interface.
+    pub(crate) fn finish(&mut self, statistics: &[Statistics]) -> Result<(), WriteError> {
         self.end(statistics)?;
         if self.unfit_times > 0 {
-            print::note(format_args!(
-                "ringtap: {} packets have times after 7 February 2106, which pcap files cannot hold: they have the \
-                 last second that fits (pcapng files hold them)",
-                self.unfit_times
-            ));
+            self.note(Note::LateTimes {
+                packets: self.unfit_times,
+            });
         }
-        Ok(self.written())
+        Ok(())
+    }
+
+    /// Keeps a note for the program.
+    pub(crate) fn note(&mut self, note: Note) {
+        if self.notes.len() < MAX_NOTES {
+            self.notes.push(note);
+        }
     }
 
     /// Writes the buffer to the file.
@@ -256,7 +258,7 @@ impl Writer {
     }
 
     /// Format of the files.
-    pub(super) fn format(&self) -> Format {
+    pub(crate) fn format(&self) -> Format {
         self.output.format()
     }
 
@@ -278,7 +280,7 @@ impl Writer {
     }
 
     /// Packets in files, without those in memory.
-    pub(super) fn in_files(&self) -> PacketTotals {
+    pub(crate) fn in_files(&self) -> PacketTotals {
         let mut all = self.closed.totals;
         all += self.output.in_file();
         all
@@ -321,7 +323,7 @@ impl Writer {
 
 /// Appends a packet to a buffer.
 #[inline]
-pub(super) fn append(buffer: &mut Vec<u8>, packet: &FilePacket<'_>, format: Format) {
+pub(crate) fn append(buffer: &mut Vec<u8>, packet: &FilePacket<'_>, format: Format) {
     match format {
         Format::Pcapng => write::packet(buffer, packet),
         Format::Pcap => classic::packet(buffer, packet),

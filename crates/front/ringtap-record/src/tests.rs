@@ -13,7 +13,9 @@ use ringtap_filter::LinkType;
 use ringtap_pool::counters::{Counters, Dropped};
 use tempfile::TempDir;
 
-use super::{FileNext, FileOptions, Writer, origin};
+use crate::machine::origin;
+use crate::writer::{FileNext, Writer};
+use crate::{RecordOptions, recorder};
 
 const START_NS: u64 = 1_767_225_600_123_456_789;
 
@@ -108,13 +110,13 @@ fn statistics() -> Statistics {
         },
         ..Counters::default()
     };
-    super::recorder::statistics(START_NS, START_NS + 5_000_000_000, &counters)
+    recorder::statistics(START_NS, START_NS + 5_000_000_000, &counters)
 }
 
-fn file(folder: &TempDir, name: &str) -> FileOptions {
-    FileOptions {
+fn file(folder: &TempDir, name: &str) -> RecordOptions {
+    RecordOptions {
         file: folder.path().join(name).to_str().unwrap().to_owned(),
-        ..FileOptions::default()
+        ..RecordOptions::default()
     }
 }
 
@@ -125,7 +127,8 @@ fn write(folder: &TempDir, name: &str, packets: &[Kept]) -> String {
     for packet in packets {
         assert_eq!(writer.packet(&packet.packet()).unwrap(), FileNext::Continue);
     }
-    let written = writer.finish(&[statistics()]).unwrap();
+    writer.finish(&[statistics()]).unwrap();
+    let written = writer.written();
     let size_bytes = std::fs::metadata(&options.file).unwrap().len();
     assert_eq!(written.size_bytes, size_bytes);
     assert_eq!(written.packets, u64::try_from(packets.len()).unwrap());

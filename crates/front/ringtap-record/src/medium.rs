@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Destinations of recorded bytes: files and standard output.
 
-use std::fs::File;
+use std::fs::{File, Permissions};
 use std::io::{self, Write as _};
 use std::os::fd::AsFd as _;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 
 use ringtap_pool::number::to_u64;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::geteuid;
 
 /// Destination of the bytes.
-pub(super) trait Medium: Send + Sync {
+pub(crate) trait Medium: Send + Sync {
     /// Writes bytes that belong at `offset` of a file; returns their number. A pipe has no offset.
     fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<usize>;
 
@@ -37,10 +39,10 @@ impl Medium for File {
 }
 
 /// Standard output: written bytes cannot be removed.
-pub(super) struct StdoutPipe(File);
+pub(crate) struct StdoutPipe(File);
 
 impl StdoutPipe {
-    pub(super) fn open() -> io::Result<Self> {
+    pub(crate) fn open() -> io::Result<Self> {
         let owned = io::stdout().as_fd().try_clone_to_owned();
         Ok(StdoutPipe(File::from(owned?)))
     }
@@ -64,7 +66,7 @@ impl Medium for StdoutPipe {
 }
 
 /// Writes all bytes from `offset` on; an error says how many were written before.
-pub(super) fn write_all(
+pub(crate) fn write_all(
     medium: &dyn Medium,
     bytes: &[u8],
     offset: u64,
@@ -77,6 +79,16 @@ pub(super) fn write_all(
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) => return Err((done, error)),
         }
+    }
+    Ok(())
+}
+
+/// Takes the rights of others from a file that was there before; not from a file of another user.
+pub(crate) fn make_private(file: &File) -> io::Result<()> {
+    let found = file.metadata()?;
+    let is_own = found.is_file() && found.uid() == geteuid().as_raw();
+    if is_own && found.mode() & 0o077 != 0 {
+        file.set_permissions(Permissions::from_mode(0o600))?;
     }
     Ok(())
 }

@@ -15,24 +15,23 @@ use std::sync::Arc;
 use ringtap_pool::number::to_u64;
 use rustix::fs::{OFlags, fcntl_setfl};
 
-use super::medium::{Medium, write_all};
-use super::output::FileContent;
-use super::output::make_private;
-use super::workers::Workers;
+use crate::medium::{Medium, make_private, write_all};
+use crate::totals::FileContent;
+use crate::workers::Workers;
 
 /// Direct I/O needs addresses, offsets and lengths that are multiples of the disk's block size, at most this
 /// many bytes.
-pub(super) const ALIGNMENT: usize = 4096;
+pub(crate) const ALIGNMENT: usize = 4096;
 
 /// Size of a buffer in bytes. Parts of a quarter reach two thirds of the disk's rate; larger ones, and several
 /// threads, are not faster.
-pub(super) const PART_BYTES: usize = 1024 * 1024;
+pub(crate) const PART_BYTES: usize = 1024 * 1024;
 
 /// Most parts that the thread writes or that wait for it.
 const PARTS: usize = 4;
 
 /// A file that is written past the page cache where address, offset and length allow it.
-pub(super) struct DirectFile(File);
+pub(crate) struct DirectFile(File);
 
 impl DirectFile {
     /// Opens a file with these options and flags.
@@ -40,7 +39,7 @@ impl DirectFile {
     /// # Errors
     ///
     /// It is no regular file, or its file system has no direct I/O.
-    pub(super) fn open(options: &mut OpenOptions, name: &str, flags: i32) -> io::Result<Self> {
+    pub(crate) fn open(options: &mut OpenOptions, name: &str, flags: i32) -> io::Result<Self> {
         let flags = flags | OFlags::DIRECT.bits().cast_signed();
         let file = options.custom_flags(flags).open(name);
         let file = file.map_err(explained)?;
@@ -84,33 +83,33 @@ fn explained(error: io::Error) -> io::Error {
 }
 
 /// The largest multiple of [`ALIGNMENT`] in this number of bytes.
-pub(super) fn aligned(bytes: usize) -> usize {
+pub(crate) fn aligned(bytes: usize) -> usize {
     bytes - bytes % ALIGNMENT
 }
 
 /// A buffer with only the bytes that align the following ones for direct I/O.
-pub(super) fn aligned_buffer(thread: &mut WriteThread) -> Vec<u8> {
+pub(crate) fn aligned_buffer(thread: &mut WriteThread) -> Vec<u8> {
     let mut buffer = thread.buffer(PART_BYTES + ALIGNMENT);
     buffer.resize(buffer.as_ptr().align_offset(ALIGNMENT), 0);
     buffer
 }
 
 /// Part of a file.
-pub(super) struct FilePart {
-    pub(super) medium: Arc<dyn Medium>,
+pub(crate) struct FilePart {
+    pub(crate) medium: Arc<dyn Medium>,
     /// The part in its buffer.
-    pub(super) range: Range<usize>,
+    pub(crate) range: Range<usize>,
     /// Offset of the part in the file.
-    pub(super) offset: u64,
+    pub(crate) offset: u64,
     /// Whole blocks that are in the file for certain once the part is written.
-    pub(super) holds: FileContent,
+    pub(crate) holds: FileContent,
 }
 
 /// The thread that writes.
-pub(super) type WriteThread = Workers<FilePart, ()>;
+pub(crate) type WriteThread = Workers<FilePart, ()>;
 
 /// Starts the thread.
-pub(super) fn start() -> io::Result<WriteThread> {
+pub(crate) fn start() -> io::Result<WriteThread> {
     let mut has_failed = false;
     let write = move |buffer: &[u8], part: &FilePart| {
         if has_failed {

@@ -11,8 +11,8 @@ use std::thread;
 use flate2::write::GzEncoder;
 use zstd::zstd_safe::CParameter;
 
-use super::output::PacketTotals;
-use super::workers::Workers;
+use crate::totals::PacketTotals;
+use crate::workers::Workers;
 
 /// Buffers that a thread holds: one to compress, one that waits.
 const BUFFERS_PER_THREAD: usize = 2;
@@ -21,7 +21,7 @@ const MAX_THREADS: usize = 4;
 
 /// How a file is compressed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Compression {
+pub enum Compression {
     /// gzip with this level.
     Gzip(u32),
     /// zstd with this level.
@@ -29,9 +29,10 @@ pub(crate) enum Compression {
 }
 
 impl Compression {
-    /// The fastest level: a recorder has to keep up.
-    const GZIP: Self = Self::Gzip(1);
-    const ZSTD: Self = Self::Zstd(1);
+    /// gzip with the fastest level: a recorder has to keep up.
+    pub const GZIP: Self = Self::Gzip(1);
+    /// zstd with the fastest level.
+    pub const ZSTD: Self = Self::Zstd(1);
 
     /// What the ending of a file's name asks for.
     pub(crate) fn of_name(file: &str) -> Option<Self> {
@@ -49,13 +50,17 @@ impl Compression {
     }
 }
 
+/// A text is no method of compression.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("\"{0}\" is not zstd, zstd:1 to zstd:19, gzip, or gzip:1 to gzip:9")]
+pub struct CompressionError(String);
+
 impl FromStr for Compression {
-    type Err = String;
+    type Err = CompressionError;
 
     /// `zstd`, `zstd:9`, `gzip`, `gzip:6`.
-    fn from_str(text: &str) -> Result<Self, String> {
-        let wrong =
-            || format!("\"{text}\" is not zstd, zstd:1 to zstd:19, gzip, or gzip:1 to gzip:9");
+    fn from_str(text: &str) -> Result<Self, CompressionError> {
+        let wrong = || CompressionError(text.to_owned());
         let (method, level) = match text.split_once(':') {
             Some((method, level)) => (method, Some(level.parse::<u8>().map_err(|_| wrong())?)),
             None => (text, None),
@@ -69,10 +74,10 @@ impl FromStr for Compression {
 }
 
 /// The threads; each buffer has the packets up to its end with it, and becomes a frame.
-pub(super) type Compressor = Workers<PacketTotals, Vec<u8>>;
+pub(crate) type Compressor = Workers<PacketTotals, Vec<u8>>;
 
 /// Starts the threads.
-pub(super) fn start(method: Compression) -> io::Result<Compressor> {
+pub(crate) fn start(method: Compression) -> io::Result<Compressor> {
     let cores = thread::available_parallelism().map_or(1, usize::from);
     let works = (0..cores.min(MAX_THREADS)).map(|_| compressing(method));
     let works = works.collect::<io::Result<_>>()?;

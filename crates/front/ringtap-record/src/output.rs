@@ -4,14 +4,13 @@
 //! Invariants
 //! - The buffer ends between blocks, and so does the file after each flush.
 //! - Without direct I/O, the buffer starts between blocks too. With it, the buffer starts at a multiple of
-//!   [`ALIGNMENT`](super::direct::ALIGNMENT) in the file and in memory.
+//!   [`ALIGNMENT`](crate::direct::ALIGNMENT) in the file and in memory.
 //! - A compressed file consists of whole frames, each of a buffer.
 //! - After an error, a regular file is truncated to whole blocks, and nothing more is written.
 
-use std::fs::Permissions;
-use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
-use std::{fs::File, io, mem, ops::AddAssign, sync::Arc};
+use std::{fs::File, io, mem, sync::Arc};
 
 use ringtap_pool::number::to_u64;
 
@@ -19,19 +18,19 @@ use ringtap_file::Format;
 use ringtap_file::write::{WholeBlocks, classic, whole_blocks};
 use ringtap_ipc::folder::{FOREIGN_LINK, link_flags};
 use rustix::io::Errno;
-use rustix::process::geteuid;
 
-use super::compress::{self, Compressor};
-use super::direct::{self, DirectFile, FilePart, PART_BYTES, WriteThread, aligned, aligned_buffer};
-use super::error::WriteError;
-use super::medium::{Medium, StdoutPipe, write_all};
-use super::options::FileOptions;
+use crate::compress::{self, Compressor};
+use crate::direct::{self, DirectFile, FilePart, PART_BYTES, WriteThread, aligned, aligned_buffer};
+use crate::error::WriteError;
+use crate::medium::{Medium, StdoutPipe, make_private, write_all};
+use crate::options::RecordOptions;
+use crate::totals::{FileContent, PacketTotals};
 
 /// Fits into the second-level cache; larger and smaller buffers are slower.
-pub(super) const BUFFER_BYTES: usize = 256 * 1024;
+pub(crate) const BUFFER_BYTES: usize = 256 * 1024;
 
 /// How files are written, with the threads for that.
-pub(super) enum WriteMode {
+pub(crate) enum WriteMode {
     /// Through the kernel's page cache.
     Cached,
     /// In frames that threads compress.
@@ -42,7 +41,7 @@ pub(super) enum WriteMode {
 
 impl WriteMode {
     /// Starts the threads that these options need.
-    pub(super) fn start(options: &FileOptions) -> io::Result<Self> {
+    pub(crate) fn start(options: &RecordOptions) -> io::Result<Self> {
         match options.compression() {
             Some(method) => compress::start(method).map(Self::Compressed),
             None if options.direct_io => direct::start().map(Self::Direct),
@@ -69,39 +68,11 @@ impl WriteMode {
     }
 }
 
-/// Packets, and their bytes on the wire.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct PacketTotals {
-    pub(super) packets: u64,
-    pub(super) wire_bytes: u64,
-}
-
-impl AddAssign for PacketTotals {
-    fn add_assign(&mut self, more: Self) {
-        self.packets += more.packets;
-        self.wire_bytes += more.wire_bytes;
-    }
-}
-
-/// Whole blocks in files.
-#[derive(Clone, Copy, Default)]
-pub(super) struct FileContent {
-    pub(super) size_bytes: u64,
-    pub(super) totals: PacketTotals,
-}
-
-impl AddAssign for FileContent {
-    fn add_assign(&mut self, more: Self) {
-        self.size_bytes += more.size_bytes;
-        self.totals += more.totals;
-    }
-}
-
 /// A file or pipe, and the blocks that are not written to it yet.
-pub(super) struct Output {
+pub(crate) struct Output {
     name: String,
     medium: Arc<dyn Medium>,
-    pub(super) mode: WriteMode,
+    pub(crate) mode: WriteMode,
     format: Format,
     buffer: Vec<u8>,
     /// Unused bytes at the start of the buffer, so that the first used one is aligned for direct I/O.
@@ -120,12 +91,12 @@ pub(super) struct Output {
 
 impl Output {
     /// Creates the file `name`, replacing an old one; `-` is standard output.
-    pub(super) fn create(name: &str, format: Format, mode: WriteMode) -> Result<Self, WriteError> {
+    pub(crate) fn create(name: &str, format: Format, mode: WriteMode) -> Result<Self, WriteError> {
         let medium = open(name, &mode)?;
         Ok(Self::new(shown(name), medium, format, mode))
     }
 
-    pub(super) fn new(
+    pub(crate) fn new(
         name: &str,
         medium: Arc<dyn Medium>,
         format: Format,
@@ -156,7 +127,7 @@ impl Output {
     }
 
     /// Begins the next file of a series; all of this one has to be flushed before.
-    pub(super) fn next(&mut self, name: &str) -> Result<(), WriteError> {
+    pub(crate) fn next(&mut self, name: &str) -> Result<(), WriteError> {
         self.medium = open(name, &self.mode)?;
         name.clone_into(&mut self.name);
         // Direct I/O kept the last bytes, to write them again with those that would follow.
@@ -168,7 +139,7 @@ impl Output {
     }
 
     /// Fails if no program reads the bytes, as far as the system knows.
-    pub(super) fn require_a_reader(&self) -> Result<(), WriteError> {
+    pub(crate) fn require_a_reader(&self) -> Result<(), WriteError> {
         if self.medium.is_read() {
             Ok(())
         } else {
@@ -179,13 +150,13 @@ impl Output {
         }
     }
 
-    pub(super) fn name(&self) -> &str {
+    pub(crate) fn name(&self) -> &str {
         &self.name
     }
 
     /// Bytes in the file, in its thread and in the buffer; of a compressed file, those in the file.
     #[inline]
-    pub(super) fn size_bytes(&self) -> u64 {
+    pub(crate) fn size_bytes(&self) -> u64 {
         match self.mode {
             WriteMode::Compressed(_) => self.written.size_bytes,
             _ => self.offset + to_u64(self.used()),
@@ -199,13 +170,13 @@ impl Output {
     }
 
     /// Whether everything has been written.
-    pub(super) fn is_flushed(&self) -> bool {
+    pub(crate) fn is_flushed(&self) -> bool {
         self.used() == self.in_file && self.mode.is_empty()
     }
 
     /// The buffer, with room for `room` more bytes; append only whole blocks.
     #[inline]
-    pub(super) fn buffer(&mut self, room: usize) -> Result<&mut Vec<u8>, WriteError> {
+    pub(crate) fn buffer(&mut self, room: usize) -> Result<&mut Vec<u8>, WriteError> {
         let most = match self.mode {
             WriteMode::Direct(_) => PART_BYTES,
             _ => BUFFER_BYTES,
@@ -218,18 +189,18 @@ impl Output {
 
     /// Packets in the file, in threads and in the buffer.
     #[inline]
-    pub(super) fn packets(&self) -> u64 {
+    pub(crate) fn packets(&self) -> u64 {
         self.appended.packets
     }
 
     /// Counts packets that were appended to the buffer.
     #[inline]
-    pub(super) fn count(&mut self, more: PacketTotals) {
+    pub(crate) fn count(&mut self, more: PacketTotals) {
         self.appended += more;
     }
 
     /// Writes everything to the file.
-    pub(super) fn flush(&mut self) -> Result<(), WriteError> {
+    pub(crate) fn flush(&mut self) -> Result<(), WriteError> {
         self.pass_on(self.used())?;
         while self.take()? {}
         Ok(())
@@ -261,7 +232,7 @@ impl Output {
     }
 
     /// All that was appended; of a compressed file, the size is that of the bytes in the file.
-    pub(super) fn content(&self) -> FileContent {
+    pub(crate) fn content(&self) -> FileContent {
         FileContent {
             size_bytes: self.size_bytes(),
             totals: self.appended,
@@ -269,7 +240,7 @@ impl Output {
     }
 
     /// Gives this many bytes of the buffer to the thread. The next buffer begins with those after the last
-    /// multiple of [`ALIGNMENT`](super::direct::ALIGNMENT), which are written again where the thread writes
+    /// multiple of [`ALIGNMENT`](crate::direct::ALIGNMENT), which are written again where the thread writes
     /// them now.
     fn write_direct(&mut self, bytes: usize) -> Result<(), WriteError> {
         let (all, rest) = (self.content(), self.base + aligned(bytes));
@@ -338,11 +309,11 @@ impl Output {
     }
 
     /// Packets in the file, without the buffer.
-    pub(super) fn in_file(&self) -> PacketTotals {
+    pub(crate) fn in_file(&self) -> PacketTotals {
         self.written.totals
     }
 
-    pub(super) fn format(&self) -> Format {
+    pub(crate) fn format(&self) -> Format {
         self.format
     }
 
@@ -436,16 +407,6 @@ fn open(name: &str, mode: &WriteMode) -> Result<Arc<dyn Medium>, WriteError> {
             _ => cause,
         },
     })
-}
-
-/// Takes the rights of others from a file that was there before; not from a file of another user.
-pub(super) fn make_private(file: &File) -> io::Result<()> {
-    let found = file.metadata()?;
-    let is_own = found.is_file() && found.uid() == geteuid().as_raw();
-    if is_own && found.mode() & 0o077 != 0 {
-        file.set_permissions(Permissions::from_mode(0o600))?;
-    }
-    Ok(())
 }
 
 /// The name of a file, for messages.

@@ -6,29 +6,31 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-use clap::ValueEnum;
 use ringtap_device::Size;
 
 /// Space that has to stay free on the disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum FreeSpace {
+pub enum FreeSpace {
     /// A number of bytes.
     Bytes(u64),
     /// A share of the whole file system, in percent.
     Percent(u8),
 }
 
-impl FromStr for FreeSpace {
-    type Err = String;
+/// A text is not the space that has to stay free.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("\"{0}\" is neither a size such as 10GB nor 1% to 99%")]
+pub struct SpaceError(String);
 
-    fn from_str(text: &str) -> Result<Self, String> {
+impl FromStr for FreeSpace {
+    type Err = SpaceError;
+
+    fn from_str(text: &str) -> Result<Self, SpaceError> {
         let percent = text.strip_suffix('%').map(str::parse);
         match (percent, text.parse()) {
             (Some(Ok(percent @ 1..=99)), _) => Ok(Self::Percent(percent)),
             (None, Ok(Size(bytes))) => Ok(Self::Bytes(bytes)),
-            _ => Err(format!(
-                "\"{text}\" is neither a size such as 10GB nor 1% to 99%"
-            )),
+            _ => Err(SpaceError(text.to_owned())),
         }
     }
 }
@@ -42,9 +44,9 @@ impl fmt::Display for FreeSpace {
     }
 }
 
-/// What a recorder does when its files have used up their space.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub(crate) enum AtLimit {
+/// Action of a recorder whose files have used up their space.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum AtLimit {
     /// Delete the oldest files of the series.
     #[default]
     Delete,
@@ -54,10 +56,10 @@ pub(crate) enum AtLimit {
 
 /// The limits.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Budget {
-    pub(super) max_bytes: Option<u64>,
-    pub(super) free: Option<FreeSpace>,
-    pub(super) folder: PathBuf,
+pub(crate) struct Budget {
+    pub(crate) max_bytes: Option<u64>,
+    pub(crate) free: Option<FreeSpace>,
+    pub(crate) folder: PathBuf,
 }
 
 /// Size of a file system and what is free, in bytes.
@@ -79,7 +81,7 @@ impl Disk {
 
 impl Budget {
     /// Bytes that have to be deleted from files of `used` bytes before they grow by `more`.
-    pub(super) fn excess(&self, used: u64, more: u64) -> io::Result<u64> {
+    pub(crate) fn excess(&self, used: u64, more: u64) -> io::Result<u64> {
         let most = self.max_bytes.unwrap_or(u64::MAX);
         let own = used.saturating_add(more).saturating_sub(most);
         let Some(free) = self.free else {

@@ -3,15 +3,15 @@
 
 use std::{fs, io, path::Path};
 
-use super::{
+use crate::{
     budget::{AtLimit, Budget},
     error::WriteError,
     names::{FileRing, Names},
-    options::FileOptions,
+    options::RecordOptions,
 };
 
 /// Keeps the limits of `-W`, `--max-total` and `--min-free`.
-pub(super) struct FilesOnDisk {
+pub(crate) struct FilesOnDisk {
     /// `None`: files are never deleted.
     files: Option<FileRing>,
     count: u32,
@@ -21,7 +21,7 @@ pub(super) struct FilesOnDisk {
 
 impl FilesOnDisk {
     /// The limits of these options, and the files of earlier runs.
-    pub(super) fn new(options: &FileOptions, names: &Names) -> Self {
+    pub(crate) fn new(options: &RecordOptions, names: &Names) -> Self {
         let (folder, _) = folder_and_name(&options.file);
         let earlier = || FileRing::with(earlier_files(&options.file, names));
         FilesOnDisk {
@@ -37,7 +37,7 @@ impl FilesOnDisk {
     }
 
     /// Deletes the files beyond the number to keep, before a file of this name is created.
-    pub(super) fn begin(&mut self, name: &str) -> Result<(), WriteError> {
+    pub(crate) fn begin(&mut self, name: &str) -> Result<(), WriteError> {
         let files = self.files.iter_mut();
         let gone = files.flat_map(|files| files.make_room(name, self.count));
         gone.collect::<Vec<_>>()
@@ -46,7 +46,7 @@ impl FilesOnDisk {
     }
 
     /// The file that began last is closed, with this size.
-    pub(super) fn close(&mut self, size_bytes: u64) {
+    pub(crate) fn close(&mut self, size_bytes: u64) {
         self.files
             .iter_mut()
             .for_each(|files| files.close(size_bytes));
@@ -54,7 +54,7 @@ impl FilesOnDisk {
 
     /// Whether an open file of `size` bytes has room, and so have `next_bytes` of a file after it; deletes the
     /// oldest files for that, if it may.
-    pub(super) fn has_room(&mut self, size: u64, next_bytes: u64) -> Result<bool, WriteError> {
+    pub(crate) fn has_room(&mut self, size: u64, next_bytes: u64) -> Result<bool, WriteError> {
         let closed = self.files.as_ref().map_or(0, FileRing::closed_bytes);
         let excess = self.budget.excess(closed + size, next_bytes);
         let mut excess = excess.map_err(|cause| WriteError::Space {

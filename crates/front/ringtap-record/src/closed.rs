@@ -11,17 +11,16 @@ use std::io::Write as _;
 use std::os::unix::process::CommandExt as _;
 use std::process::{Child, Command, Stdio};
 
-use anyhow::{Context, Result};
 use ringtap::User;
 use rustix::fs::{OFlags, fcntl_setfl};
 
-use crate::print;
+use crate::{Note, RecordError};
 
 /// Reads a name per line and runs the command with it.
 const SCRIPT: &str = r#"while IFS= read -r file; do eval "$1 \"\$file\"" </dev/null; done"#;
 
 /// The shell that runs the commands.
-pub(crate) struct ClosedFiles {
+pub struct ClosedFiles {
     shell: Child,
     /// Number of files for which the command was not run.
     skipped: u64,
@@ -29,7 +28,7 @@ pub(crate) struct ClosedFiles {
 
 impl ClosedFiles {
     /// Starts the shell, as this user if one is given.
-    pub(crate) fn start(command: &str, user: Option<&User>) -> Result<Self> {
+    pub(crate) fn start(command: &str, user: Option<&User>) -> Result<Self, RecordError> {
         let mut shell = Command::new("sh");
         shell.args(["-c", SCRIPT, "sh", command]);
         // Standard output may be the packets' or a program's; Ctrl-C ends the recorder only.
@@ -40,9 +39,10 @@ impl ClosedFiles {
         if let Some(user) = user {
             shell.uid(user.uid).gid(user.gid);
         }
-        let child = shell.spawn().context("-z: cannot start a shell")?;
+        let child = shell.spawn().map_err(RecordError::Shell)?;
         if let Some(names) = &child.stdin {
-            fcntl_setfl(names, OFlags::NONBLOCK).context("-z")?;
+            fcntl_setfl(names, OFlags::NONBLOCK)
+                .map_err(|error| RecordError::Shell(error.into()))?;
         }
         Ok(ClosedFiles {
             shell: child,
@@ -51,32 +51,23 @@ impl ClosedFiles {
     }
 
     /// Runs the command for this file, after those of earlier files.
-    pub(crate) fn add(&mut self, file: &str) {
-        let Some(names) = &mut self.shell.stdin else {
-            return;
-        };
+    pub(crate) fn add(&mut self, file: &str) -> Option<Note> {
+        let names = self.shell.stdin.as_mut()?;
         // Shorter than PIPE_BUF, so that the pipe takes it whole or not at all.
         if names.write_all(format!("{file}\n").as_bytes()).is_ok() {
-            return;
+            return None;
         }
         self.skipped += 1;
-        if self.skipped == 1 {
-            print::note(format_args!(
-                "ringtap: -z: the command is not run for {file}: it is too far behind, or its shell has ended"
-            ));
-        }
+        let file = file.to_owned();
+        (self.skipped == 1).then_some(Note::CommandSkipped { file })
     }
 
     /// Waits until the commands for all files have ended.
-    pub(crate) fn finish(&mut self) {
+    pub(crate) fn finish(&mut self) -> Option<Note> {
         drop(self.shell.stdin.take());
         let _status = self.shell.wait();
-        if self.skipped > 1 {
-            print::note(format_args!(
-                "ringtap: -z: files for which the command was not run: {}",
-                self.skipped
-            ));
-        }
+        let files = self.skipped;
+        (files > 1).then_some(Note::CommandsSkipped { files })
     }
 }
 
@@ -91,9 +82,9 @@ mod tests {
         let command = format!("printf '%s|' >>{}", out.display());
         let mut closed = ClosedFiles::start(&command, None).unwrap();
         for name in ["a b", "$(touch x)", "\"c'", "-n"] {
-            closed.add(name);
+            assert_eq!(closed.add(name), None);
         }
-        closed.finish();
+        assert_eq!(closed.finish(), None);
         assert_eq!(
             std::fs::read_to_string(out).unwrap(),
             "a b|$(touch x)|\"c'|-n|"
@@ -104,11 +95,13 @@ mod tests {
     fn a_command_that_hangs_does_not_stop_the_recorder() {
         let mut closed = ClosedFiles::start("exec sleep 1000 #", None).unwrap();
         let name = "x".repeat(1000);
-        for _ in 0..1000 {
-            closed.add(&name);
-        }
-        assert!(closed.skipped > 900, "{}", closed.skipped);
+        let notes: Vec<_> = (0..1000).filter_map(|_| closed.add(&name)).collect();
+        assert_eq!(notes, [Note::CommandSkipped { file: name }]);
         closed.shell.kill().unwrap();
-        closed.finish();
+        let left_out = closed.finish();
+        assert!(
+            matches!(left_out, Some(Note::CommandsSkipped { files: 901.. })),
+            "{left_out:?}"
+        );
     }
 }

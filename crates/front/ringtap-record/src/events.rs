@@ -8,62 +8,27 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use anyhow::Result;
-use clap::Args;
 use ringtap::Capture;
-use ringtap_device::Size;
-use ringtap_explain::text::{self, as_f64};
 use ringtap_file::Format;
 use ringtap_file::write::FilePacket;
 use ringtap_filter::Program;
 use ringtap_ipc::time::nanoseconds;
 use ringtap_pool::number::to_u64;
-use serde_json::json;
 
-use super::error::WriteError;
-use super::output::{BUFFER_BYTES, PacketTotals};
-use super::writer::{FileNext, Writer, append};
-use crate::print;
-use crate::reading::{Extra, seconds};
+use crate::error::WriteError;
+use crate::note::Note;
+use crate::options::EventOptions;
+use crate::output::BUFFER_BYTES;
+use crate::totals::PacketTotals;
+use crate::writer::{FileNext, Writer, append};
 
-/// Which packets are recorded.
-#[derive(Args, Clone, Debug)]
-#[command(next_help_heading = "Events")]
-pub(crate) struct EventOptions {
-    /// Record only around events: from SECONDS before to --after seconds after each. SIGUSR2 is an event.
-    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
-    before: Option<Duration>,
-
-    /// Seconds to record after an event.
-    #[arg(long, value_name = "SECONDS", value_parser = seconds, default_value = "10", requires = "before")]
-    after: Duration,
-
-    /// Each packet that passes this filter is an event.
-    #[arg(long, value_name = "FILTER", requires = "before")]
-    trigger: Option<String>,
-
-    /// Memory for the packets before an event; with less than they need, the window is shorter.
-    #[arg(
-        long,
-        value_name = "SIZE",
-        default_value = "256MiB",
-        requires = "before"
-    )]
-    before_size: Size,
-}
-
-impl EventOptions {
-    /// The events of this capture, if only they are recorded.
-    pub(super) fn events(&self, capture: &Capture) -> Result<Option<Events>> {
-        let Some(before) = self.before else {
-            return Ok(None);
-        };
-        let trigger = self.trigger.as_ref();
-        let trigger = trigger.map(|filter| ringtap::compile(filter, capture.facts()));
-        let Size(max_bytes) = self.before_size;
-        let trigger = trigger.transpose()?;
-        Ok(Some(Events::new(trigger, [before, self.after], max_bytes)))
-    }
+/// Totals of a recording around events.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EventTotals {
+    /// Number of events.
+    pub events: u64,
+    /// Number of packets that were not written, because no event wanted them.
+    pub packets_outside: u64,
 }
 
 /// Number of segments into which the time before an event is divided.
@@ -97,17 +62,24 @@ pub(crate) struct Events {
 }
 
 impl Events {
-    /// Writes the packets of these times before and after events; `trigger` passes packets that are events.
-    pub(super) fn new(
-        trigger: Option<Program>,
-        [before, after]: [Duration; 2],
-        max_bytes: u64,
-    ) -> Self {
+    /// Decides by these options for the packets of this capture.
+    ///
+    /// # Errors
+    ///
+    /// The filter of events is not valid.
+    pub(crate) fn new(options: &EventOptions, capture: &Capture) -> Result<Self, ringtap::Error> {
+        let trigger = options.trigger.as_ref();
+        let trigger = trigger.map(|filter| ringtap::compile(filter, capture.facts()));
+        Ok(Events::with(options, trigger.transpose()?))
+    }
+
+    /// `trigger` passes packets that are events.
+    pub(crate) fn with(options: &EventOptions, trigger: Option<Program>) -> Self {
         Self {
             trigger,
-            before_ns: nanoseconds(before),
-            after_ns: nanoseconds(after),
-            max_bytes,
+            before_ns: nanoseconds(options.before),
+            after_ns: nanoseconds(options.after),
+            max_bytes: options.max_bytes,
             segments: VecDeque::new(),
             held_bytes: 0,
             now_ns: 0,
@@ -119,7 +91,7 @@ impl Events {
     }
 
     /// Writes the packet, or holds it until an event wants it.
-    pub(super) fn packet(
+    pub(crate) fn packet(
         &mut self,
         packet: &FilePacket<'_>,
         writer: &mut Writer,
@@ -137,7 +109,7 @@ impl Events {
     }
 
     /// Begins an event, or extends the last one: writes all packets that are held.
-    pub(super) fn fire(&mut self, writer: &mut Writer) -> Result<(), WriteError> {
+    pub(crate) fn fire(&mut self, writer: &mut Writer) -> Result<(), WriteError> {
         if self.until_ns.is_none_or(|until| until < self.now_ns) {
             self.events += 1;
         }
@@ -148,11 +120,10 @@ impl Events {
                 .segments
                 .front()
                 .map_or(0, |oldest| self.now_ns.saturating_sub(oldest.first_ns));
-            print::note(format_args!(
-                "ringtap: an event: of the {:.1} s before it, memory held {:.1} s: raise --before-size",
-                as_f64(self.before_ns) / 1e9,
-                as_f64(held_ns) / 1e9,
-            ));
+            writer.note(Note::ShortWindow {
+                wanted: Duration::from_nanos(self.before_ns),
+                held: Duration::from_nanos(held_ns),
+            });
         }
         self.held_bytes = 0;
         for segment in self.segments.drain(..) {
@@ -204,24 +175,16 @@ impl Events {
     }
 
     /// Packets that no event wanted, those still held included.
-    pub(super) fn left_out(&self) -> PacketTotals {
+    pub(crate) fn left_out(&self) -> PacketTotals {
         let mut all = self.left_out;
         self.segments.iter().for_each(|held| all += held.totals);
         all
     }
 
-    /// The figures for the final report.
-    pub(super) fn report(&self) -> Extra {
-        let PacketTotals { packets, .. } = self.left_out();
-        let text = format!(
-            "{}; not written, because outside of them: {}",
-            text::count(self.events, "event"),
-            text::packets(packets)
-        );
-        Extra::new(
-            "events",
-            text,
-            json!({"events": self.events, "packets_outside": packets}),
-        )
+    pub(crate) fn totals(&self) -> EventTotals {
+        EventTotals {
+            events: self.events,
+            packets_outside: self.left_out().packets,
+        }
     }
 }

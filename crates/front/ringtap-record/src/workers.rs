@@ -10,7 +10,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 
 /// The threads, and what is on its way through them: buffers with a `T` each, of which a thread makes an `R`.
-pub(super) struct Workers<T, R> {
+pub(crate) struct Workers<T, R> {
     threads: Vec<ThreadEnds<T, R>>,
     /// Number of the next buffer; buffer n goes through thread n modulo their number.
     next: usize,
@@ -18,7 +18,7 @@ pub(super) struct Workers<T, R> {
     pending: usize,
     most: usize,
     /// Buffers to use again.
-    pub(super) spare: Vec<Vec<u8>>,
+    pub(crate) spare: Vec<Vec<u8>>,
 }
 
 /// The ends of a thread's two channels.
@@ -32,7 +32,7 @@ type Worked<T, R> = io::Result<(T, R)>;
 
 impl<T: Send + 'static, R: Send + 'static> Workers<T, R> {
     /// Starts a thread for each `work`, with at most `most` buffers of the thread on their way.
-    pub(super) fn start<W>(name: &str, most: usize, works: Vec<W>) -> io::Result<Self>
+    pub(crate) fn start<W>(name: &str, most: usize, works: Vec<W>) -> io::Result<Self>
     where
         W: FnMut(&[u8], &T) -> io::Result<R> + Send + 'static,
     {
@@ -48,23 +48,23 @@ impl<T: Send + 'static, R: Send + 'static> Workers<T, R> {
     }
 
     /// Whether a buffer has to be taken before the next one is given.
-    pub(super) fn is_full(&self) -> bool {
+    pub(crate) fn is_full(&self) -> bool {
         self.pending >= self.most
     }
 
     /// Whether no buffer is on its way.
-    pub(super) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.pending == 0
     }
 
     /// An empty buffer, with room for this number of bytes if it is new.
-    pub(super) fn buffer(&mut self, capacity: usize) -> Vec<u8> {
+    pub(crate) fn buffer(&mut self, capacity: usize) -> Vec<u8> {
         let spare = self.spare.pop();
         spare.unwrap_or_else(|| Vec::with_capacity(capacity))
     }
 
     /// Gives a buffer to its thread.
-    pub(super) fn submit(&mut self, buffer: Vec<u8>, with: T) -> io::Result<()> {
+    pub(crate) fn submit(&mut self, buffer: Vec<u8>, with: T) -> io::Result<()> {
         let thread = &self.threads[self.next % self.threads.len()];
         thread.to_do.send((buffer, with)).map_err(|_| ended())?;
         self.next += 1;
@@ -73,7 +73,7 @@ impl<T: Send + 'static, R: Send + 'static> Workers<T, R> {
     }
 
     /// Waits for the result of the oldest buffer; `None` if no buffer is on its way.
-    pub(super) fn take(&mut self) -> Option<Worked<T, R>> {
+    pub(crate) fn take(&mut self) -> Option<Worked<T, R>> {
         let thread = self.next.wrapping_sub(self.pending) % self.threads.len();
         self.pending = self.pending.checked_sub(1)?;
         let Ok((mut buffer, result)) = self.threads[thread].done.recv() else {
