@@ -33,20 +33,56 @@ pub enum Headers {
 }
 
 impl Balance {
-    /// Each balance without a file.
-    const PLAIN: [Balance; 7] = [
-        Balance::Everyone,
-        Balance::Flow(Headers::Outer),
-        Balance::Flow(Headers::Inner),
-        Balance::Address(Headers::Outer),
-        Balance::Address(Headers::Inner),
-        Balance::Vlan,
-        Balance::RoundRobin,
+    /// Each balance without a file: its word, and its bit in the kernel's programs with the name in C.
+    const PLAIN: [(Balance, &str, u32, &str); 7] = [
+        (Balance::Everyone, "broadcast", 0, ""),
+        (Balance::Flow(Headers::Outer), "flow", 0x01, "RT_BY_FLOW"),
+        (
+            Balance::Flow(Headers::Inner),
+            "inner-flow",
+            0x02,
+            "RT_BY_INNER_FLOW",
+        ),
+        (
+            Balance::Address(Headers::Outer),
+            "address",
+            0x04,
+            "RT_BY_ADDRESS",
+        ),
+        (
+            Balance::Address(Headers::Inner),
+            "inner-address",
+            0x08,
+            "RT_BY_INNER_ADDRESS",
+        ),
+        (Balance::Vlan, "vlan", 0x10, "RT_BY_VLAN"),
+        (Balance::RoundRobin, "round-robin", 0x20, "RT_BY_TURN"),
     ];
+    const PROGRAM_BIT: u32 = 0x40;
+
+    fn plain(&self) -> Option<&'static (Balance, &'static str, u32, &'static str)> {
+        Balance::PLAIN.iter().find(|(balance, ..)| balance == self)
+    }
 
     /// The words of all balances without a file; the others are `program:FILE`.
-    pub fn words() -> impl Iterator<Item = String> {
-        Balance::PLAIN.iter().map(ToString::to_string)
+    pub fn words() -> impl Iterator<Item = &'static str> {
+        Balance::PLAIN.iter().map(|(_, word, ..)| *word)
+    }
+
+    /// The bits of all balances, with their names in C.
+    pub fn bits() -> impl Iterator<Item = (&'static str, u32)> {
+        let plain = Balance::PLAIN
+            .iter()
+            .skip(1)
+            .map(|(.., bit, name)| (*name, *bit));
+        plain.chain([("RT_BY_PROGRAM", Balance::PROGRAM_BIT)])
+    }
+
+    /// Its bit in the kernel's programs.
+    #[must_use]
+    pub fn bit(&self) -> u32 {
+        self.plain()
+            .map_or(Balance::PROGRAM_BIT, |(.., bit, _)| *bit)
     }
 
     /// The balance of this word; `None` if there is none.
@@ -56,23 +92,19 @@ impl Balance {
             return Some(Balance::Program(file.into()));
         }
         let mut plain = Balance::PLAIN.into_iter();
-        plain.find(|balance| balance.to_string() == word)
+        plain
+            .find(|(_, its, ..)| *its == word)
+            .map(|(balance, ..)| balance)
     }
 }
 
 /// The word of [`Balance::from_word`].
 impl fmt::Display for Balance {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Balance::Everyone => "broadcast",
-            Balance::Flow(Headers::Outer) => "flow",
-            Balance::Flow(Headers::Inner) => "inner-flow",
-            Balance::Address(Headers::Outer) => "address",
-            Balance::Address(Headers::Inner) => "inner-address",
-            Balance::Vlan => "vlan",
-            Balance::RoundRobin => "round-robin",
-            Balance::Program(file) => return write!(f, "program:{}", file.display()),
-        })
+        match (self, self.plain()) {
+            (Balance::Program(file), _) => write!(f, "program:{}", file.display()),
+            (_, plain) => f.write_str(plain.map_or("", |(_, word, ..)| word)),
+        }
     }
 }
 
@@ -82,16 +114,7 @@ mod tests {
 
     #[test]
     fn every_balance_has_one_word() {
-        for word in [
-            "broadcast",
-            "flow",
-            "inner-flow",
-            "address",
-            "inner-address",
-            "vlan",
-            "round-robin",
-            "program:/tmp/steer.o",
-        ] {
+        for word in Balance::words().chain(["program:/tmp/steer.o"]) {
             assert_eq!(Balance::from_word(word).unwrap().to_string(), word);
         }
         assert_eq!(Balance::from_word("hash"), None);

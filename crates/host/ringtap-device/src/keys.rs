@@ -72,6 +72,12 @@ impl OptionKey {
         }
     }
 
+    /// Whether its flag takes a value; the flag of a switch turns it off.
+    #[must_use]
+    pub fn takes_words(&self) -> bool {
+        !matches!(self.field, OptionField::Flag(_) | OptionField::Switch(_))
+    }
+
     /// The option with its value, as documents write it.
     #[must_use]
     pub fn written(&self) -> String {
@@ -87,10 +93,7 @@ impl OptionKey {
 
     /// The flag that sets this value.
     pub(super) fn flag_for(&self, value: &str) -> String {
-        let value = match self.field {
-            OptionField::Switch(_) => "",
-            _ => value,
-        };
+        let value = if self.takes_words() { value } else { "" };
         let flag = match self.flag {
             Some(FlagName {
                 short: Some(short),

@@ -8,7 +8,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use ringtap_filter::{BUCKETS, Balance, Headers, MASKS, MAX_RULES, Rule};
+use ringtap_filter::{BUCKETS, Balance, MASKS, MAX_RULES, Rule};
 use ringtap_pool::memory::Words;
 use ringtap_pool::number::to_u32;
 
@@ -21,19 +21,6 @@ pub(super) const SETS: usize = 4;
 pub(super) const GROUP_WORDS: usize = 1 + MASKS + BUCKETS / 8;
 pub(super) const ALL_WORDS: usize = SETS * MAX_RULES * GROUP_WORDS;
 
-/// The `RT_BY_*` value of a balance mode.
-pub(super) fn way(balance: &Balance) -> u32 {
-    match balance {
-        Balance::Everyone => 0,
-        Balance::Flow(Headers::Outer) => 0x01,
-        Balance::Flow(Headers::Inner) => 0x02,
-        Balance::Address(Headers::Outer) => 0x04,
-        Balance::Address(Headers::Inner) => 0x08,
-        Balance::Vlan => 0x10,
-        Balance::RoundRobin => 0x20,
-        Balance::Program(_) => 0x40,
-    }
-}
 /// `RT_SECOND_HALF`.
 pub(super) const SECOND_HALF: u32 = 0x80;
 
@@ -92,7 +79,7 @@ pub(super) fn write(
     };
     let set = words.get(selection.first_word()..).unwrap_or_default();
     for (group, rule) in set.chunks_exact(GROUP_WORDS).zip(rules) {
-        let [a, b, c, d] = way(&rule.balance).to_ne_bytes();
+        let [a, b, c, d] = rule.balance.bit().to_ne_bytes();
         let [e, f, g, h] = to_u32(number(rule).unwrap_or(0)).to_ne_bytes();
         let head = u64::from_ne_bytes([a, b, c, d, e, f, g, h]);
         let masks = rule.members.masks().iter().copied();

@@ -141,7 +141,7 @@ impl TapRules {
         for (_, original) in &mut self.originals {
             original.bind_to(interface);
         }
-        let ways = rules.iter().map(|rule| groups::way(&rule.balance));
+        let ways = rules.iter().map(|rule| rule.balance.bit());
         let parts = RuleParts {
             originals: &self.originals,
             needs: ways.fold(next.half_bit(), |all, way| all | way)

@@ -182,7 +182,7 @@ fn filters_see_the_whole_packet_and_the_snap_length_cuts_afterwards() {
     ] {
         source.rules.classify(&Rules::from(rules)).unwrap();
         net.inject("tx0", &[marked(1), marked(2), marked(1)]);
-        wait_for(count, || source.counts().lanes[0].settled());
+        wait_for(count, || source.counts().lanes[0].accounted());
     }
     let (captured, counts) = finish(source);
     let lane = counts.lanes[0];
@@ -209,7 +209,7 @@ fn filters_change_on_another_thread_while_the_source_is_driven() {
         });
         let sent = [frame(1, 100), frame(2, 100)];
         net.inject("tx0", &sent);
-        wait_for(2 * wanted, || source.counts().lanes[0].settled());
+        wait_for(2 * wanted, || source.counts().lanes[0].accounted());
     }
     let (captured, counts) = finish(source);
     assert_eq!(own(&captured), [frame(1, 100), frame(2, 100)]);
@@ -229,7 +229,7 @@ fn tags_that_were_stripped_are_put_back_and_filters_see_them() {
     let mut source = open(&net, &options("rx0"));
     let frames = [60, 100, 200, 1514].map(|length| frame(3, length));
     net.inject("tx0", &frames);
-    wait_for(4, || source.counts().lanes[0].settled());
+    wait_for(4, || source.counts().lanes[0].accounted());
     let rules = vec![rule("vlan 5 and len = 104", 0), rule("len = 204", 1)];
     source.rules.classify(&Rules::from(rules)).unwrap();
     net.inject("tx0", &frames);

@@ -34,13 +34,11 @@ pub(super) static STAMPS: OptionKey = OptionKey::other(
     |from| named(from.stamps, &STAMP_CLOCKS),
 )
 .with_flag(Some('j'), "time-stamp-type");
-pub(super) static PROMISC: OptionKey = OptionKey::switch(
-    "promisc",
-    "receive packets for other hosts too",
-    "`on`",
-    |to| &mut to.promiscuous,
-)
-.with_flag(Some('p'), "no-promiscuous-mode");
+pub(super) static PROMISC: OptionKey =
+    OptionKey::switch("promisc", "receive packets for other hosts", "`on`", |to| {
+        &mut to.promiscuous
+    })
+    .with_flag(Some('p'), "no-promiscuous-mode");
 pub(super) static WAIT: OptionKey = OptionKey::flag(
     "wait",
     "when the interface is removed, wait for one of the same name; `hub`, `count`, `record` and `probe` also wait \

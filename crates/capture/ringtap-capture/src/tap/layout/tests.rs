@@ -3,9 +3,8 @@
 
 use super::*;
 use std::mem::offset_of;
-use std::path::PathBuf;
 
-use ringtap_filter::{BUCKETS, Balance, Headers, MASKS};
+use ringtap_filter::{BUCKETS, Balance, MASKS};
 use ringtap_pool::format::{self, chunk, flag, region};
 use ringtap_pool::number::to_u32;
 
@@ -128,7 +127,6 @@ fn flags_and_limits_are_the_headers() {
         include_str!("../../../../../../bpf/tap.h"),
         include_str!("../../../../../../bpf/steer.h"),
     );
-    let by = groups::way;
     for (name, value) in [
         ("RT_OUT", u32::from(flag::OUT)),
         ("RT_VLAN_RESTORED", u32::from(flag::VLAN_RESTORED)),
@@ -141,16 +139,12 @@ fn flags_and_limits_are_the_headers() {
         ("RT_GROUP_SETS", to_u32(groups::SETS)),
         ("RT_BUCKETS", to_u32(BUCKETS)),
         ("RT_MASKS", to_u32(MASKS)),
-        ("RT_BY_FLOW", by(&Balance::Flow(Headers::Outer))),
-        ("RT_BY_INNER_FLOW", by(&Balance::Flow(Headers::Inner))),
-        ("RT_BY_ADDRESS", by(&Balance::Address(Headers::Outer))),
-        ("RT_BY_INNER_ADDRESS", by(&Balance::Address(Headers::Inner))),
-        ("RT_BY_VLAN", by(&Balance::Vlan)),
-        ("RT_BY_TURN", by(&Balance::RoundRobin)),
-        ("RT_BY_PROGRAM", by(&Balance::Program(PathBuf::new()))),
         ("RT_SECOND_HALF", groups::SECOND_HALF),
         ("RT_COUNT_SHIFT", groups::count_bits(1).trailing_zeros()),
-    ] {
+    ]
+    .into_iter()
+    .chain(Balance::bits())
+    {
         let line = header
             .lines()
             .find_map(|line| line.strip_prefix(&format!("#define {name} ")));
