@@ -17,13 +17,13 @@ use ringtap_ipc::time::now_ns;
 use super::events::EventOptions;
 use super::{ClosedFiles, FileOptions, Recorder, Writer, origin};
 use crate::UsageError;
-use crate::affinity::{self, Steered};
 use crate::confine::UserArgs;
 use crate::input::InputArgs;
 use crate::interrupt::EndRequests;
 use crate::print;
 use crate::reading::{self, Reading, ReadingArgs, Sink};
 use crate::session::{self, BatchConsumer as _};
+use ringtap_net::affinity::{self, Steered};
 
 /// Records packets into pcapng files, with the counters in each of them.
 #[derive(Args, Debug)]
@@ -78,7 +78,10 @@ pub(crate) fn run(args: &RecordArgs) -> Result<ExitCode> {
         .seconds
         .map(|it| Duration::from_secs(it.into()));
     let limited = args.reading.limited(files.stop_at.packets, seconds)?;
-    let cpu = args.reading.cpu.resolve(args.input.interface())?;
+    let cpu = args
+        .reading
+        .cpu
+        .resolve(args.input.interface(), |note| print::notes([note]))?;
     let kind = args.input.kind();
     let keeps = args.user.recording(kind, &cpu, &files.file)?;
     let requests = keeps.start_early(EndRequests::new)?;
@@ -100,7 +103,9 @@ pub(crate) fn run(args: &RecordArgs) -> Result<ExitCode> {
     if !args.reading.quiet {
         print::notes(losses(args.input.file(), files.format()));
     }
-    cpu.steer(capture.facts().interface.as_deref(), &steered)?;
+    cpu.steer(capture.facts().interface.as_deref(), &steered, |note| {
+        print::notes([note])
+    })?;
     affinity::pin(cpu.reader)?;
     // Standard output may be the file.
     let sink = if files.file == "-" {

@@ -5,12 +5,12 @@ use std::fs;
 use std::path::Path;
 use std::thread;
 
-use ringtap_net::kernel::{Feature, Version};
-use ringtap_net::rights::{Purpose, Rights};
+use crate::kernel::{Feature, Version};
+use crate::rights::{Purpose, Rights};
 use rustix::process::{Resource, getrlimit};
 use rustix::thread::CapabilitySet;
 
-use super::{Diagnosis, Remedy};
+use super::findings::{Diagnosis, Remedy};
 
 /// Open files that a hub with a hundred readers needs.
 const FILES: u64 = 4_096;
@@ -146,7 +146,7 @@ fn limits(rights: &Rights) -> Vec<Diagnosis> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Severity;
+    use super::super::findings::Severity;
     use super::*;
 
     #[test]
