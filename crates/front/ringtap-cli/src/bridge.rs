@@ -22,7 +22,6 @@ use ringtap_pool::counters::Counters;
 use ringtap_pool::source::Facts;
 
 use crate::UsageError;
-use crate::affinity::{self, Placement, Steered};
 use crate::completion;
 use crate::confine::UserArgs;
 use crate::hub::groups::{self, GroupText};
@@ -31,6 +30,7 @@ use crate::print;
 use crate::reading;
 use crate::report;
 use crate::signals;
+use ringtap_net::affinity::{self, Placement, Steered};
 use running::RunningBridge;
 
 /// Longest time between two looks at the state of the interfaces.
@@ -221,7 +221,7 @@ pub(crate) fn ethernet() -> Facts {
 }
 
 pub(crate) fn run(args: &BridgeArgs) -> Result<ExitCode> {
-    args.cpu.require_no_reader()?;
+    reading::require_no_reader(&args.cpu)?;
     let options = args.options()?;
     let keeps = UserArgs::default().keeping([&kinds::TAP], &args.cpu)?;
     let (ended, end) = mpsc::channel();
@@ -230,14 +230,18 @@ pub(crate) fn run(args: &BridgeArgs) -> Result<ExitCode> {
     };
     // Before anything is attached, so that an interrupt leaves nothing behind.
     keeps.start_early(|| interrupt::on_interrupt(interrupted))?;
-    let cpu = args.cpu.resolve(Some(&args.one))?;
+    let cpu = args
+        .cpu
+        .resolve(Some(&args.one), |note| print::notes([note]))?;
     let socket = args.socket.clone().unwrap_or_else(default_socket);
     let groups = args.groups()?;
     let mut running = affinity::on(cpu.capture, || {
         RunningBridge::start(&options, &groups, &socket, &keeps)
     })?;
     let steered = Steered::default();
-    cpu.steer([args.one.as_str(), args.other.as_str()], &steered)?;
+    cpu.steer([args.one.as_str(), args.other.as_str()], &steered, |note| {
+        print::notes([note])
+    })?;
     print::note(format_args!(
         "ringtap: bridge of {} and {}",
         args.one, args.other

@@ -10,8 +10,8 @@ use ringtap_device::Kind;
 use ringtap_ipc::folder::ROOT_FOLDER;
 
 use crate::UsageError;
-use crate::affinity::Placement;
 use crate::input::InputArgs;
+use ringtap_net::affinity::Placement;
 
 const ONLY_ROOT: &str =
     "-Z: only root can put interrupts and NAPI back: leave out irq= and napi= of --cpu";

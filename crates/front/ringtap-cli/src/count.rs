@@ -14,7 +14,6 @@ use clap::Args;
 use ringtap::Capture;
 
 use crate::UsageError;
-use crate::affinity::{self, Steered};
 use crate::confine::UserArgs;
 use crate::input::InputArgs;
 use crate::interrupt::EndRequests;
@@ -23,6 +22,7 @@ use crate::reading::{self, Reading, ReadingArgs};
 use crate::session;
 pub(crate) use consumer::{CountReader, Extras};
 use latency::Latency;
+use ringtap_net::affinity::{self, Steered};
 use stamps::Stamps;
 use work::{Work, WorkKind};
 
@@ -74,7 +74,10 @@ pub(crate) fn run(args: &CountArgs) -> Result<ExitCode> {
                 .to_owned()
         )
     );
-    let cpu = args.reading.cpu.resolve(args.input.interface())?;
+    let cpu = args
+        .reading
+        .cpu
+        .resolve(args.input.interface(), |note| print::notes([note]))?;
     let keeps = args.user.reading(&args.input, &cpu)?;
     let requests = keeps.start_early(EndRequests::new)?;
     let options = args
@@ -85,7 +88,9 @@ pub(crate) fn run(args: &CountArgs) -> Result<ExitCode> {
     let steered = Steered::default();
     requests.stop(capture.control(), args.reading.duration, &steered)?;
     print::notes(capture.notes());
-    cpu.steer(capture.facts().interface.as_deref(), &steered)?;
+    cpu.steer(capture.facts().interface.as_deref(), &steered, |note| {
+        print::notes([note])
+    })?;
     affinity::pin(cpu.reader)?;
     let since = |wanted: bool, what| wanted.then(|| Latency::since(what)).transpose();
     let extras = Extras {

@@ -30,12 +30,12 @@ use ringtap_packet::Traffic;
 use ringtap_pool::source::Source;
 use ringtap_send::{Load, Method, Sender, SenderOptions};
 
-use crate::affinity;
 use crate::interrupt;
 use crate::print;
 use crate::reading::ReadingArgs;
 use places::DemoCpus;
 use readers::DemoOutcome;
+use ringtap_net::affinity;
 use table::Table;
 
 /// The interface that packets are sent on.

@@ -40,7 +40,6 @@ use sd_notify::NotifyState;
 use tracing_subscriber::filter::LevelFilter;
 
 use crate::UsageError;
-use crate::affinity::{self, Placement, Steered};
 use crate::completion;
 use crate::confine::UserArgs;
 use crate::interrupt;
@@ -53,6 +52,7 @@ use account::{report, so_far};
 use config::{Config, Device};
 use groups::GroupText;
 use reload::Reloaded;
+use ringtap_net::affinity::{self, Placement, Steered};
 
 /// Interval of the checks that the hub's thread runs, and of those for losses.
 const LOOK: Duration = Duration::from_secs(1);
@@ -226,7 +226,7 @@ pub(crate) fn run(args: &HubArgs) -> Result<ExitCode> {
     if let Some(file) = &args.check {
         return reload::check(args, file);
     }
-    args.cpu.require_no_reader()?;
+    crate::reading::require_no_reader(&args.cpu)?;
     let config = args.config(args.config.as_deref())?;
     let kinds = config.devices.iter().map(|device| device.spec.kind);
     let keeps = args.user.keeping(kinds, &args.cpu)?;
@@ -254,7 +254,7 @@ pub(crate) fn run(args: &HubArgs) -> Result<ExitCode> {
     raise_descriptor_limit();
     let listener = Listener::bind(&path)?;
     let first = interfaces(&config.devices).next();
-    let cpu = args.cpu.resolve(first)?;
+    let cpu = args.cpu.resolve(first, |note| print::notes([note]))?;
     let awaits = waiting::absent(config.devices.iter().map(|device| &device.spec));
     let (hub, facts) = affinity::on(cpu.capture, || start(&config, &awaits, &keeps))?;
     let deadline = args.duration.map(|duration| Instant::now() + duration);
@@ -314,7 +314,7 @@ fn interfaces(devices: &[Device]) -> impl Iterator<Item = &str> {
 
 /// Moves interrupts and NAPI of the interfaces, if asked to.
 fn steer(cpu: &Placement, devices: &[Device], steered: &Steered) -> Result<()> {
-    cpu.steer(interfaces(devices), steered)
+    Ok(cpu.steer(interfaces(devices), steered, |note| print::notes([note]))?)
 }
 
 /// Lets this process open as many descriptors as its hard limit allows: a reader takes several.

@@ -16,8 +16,8 @@ use signal_hook::iterator::Signals;
 
 use ringtap_client::Control;
 
-use crate::affinity::Steered;
 use crate::print;
+use ringtap_net::affinity::Steered;
 
 /// Signals by which users, terminals and services end a process.
 const ENDING: [i32; 3] = [SIGINT, SIGTERM, SIGHUP];

@@ -31,12 +31,12 @@ use ringtap_probe::{
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
-use crate::affinity::Placement;
 use crate::confine::UserArgs;
 use crate::input::InputArgs;
 use crate::interrupt::EndRequests;
 use crate::seeing::metrics::{self, Reach};
 use crate::{print, reading, report, signals};
+use ringtap_net::affinity::Placement;
 
 /// Time between results of a live capture.
 const USUAL_INTERVAL: Duration = Duration::from_secs(5);

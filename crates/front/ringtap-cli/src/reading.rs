@@ -9,10 +9,11 @@ use ringtap::{
     AllCounters, Batch, Capture, CaptureGap, Counted, Counters, OpenOptions, Order, Packet,
 };
 use ringtap_explain::text;
+use ringtap_net::affinity::Placement;
 use ringtap_pool::ids::LaneId;
 use serde_json::{Value, json};
 
-use crate::affinity::Placement;
+use crate::UsageError;
 use crate::print;
 use crate::report;
 use crate::session::Flow;
@@ -69,6 +70,20 @@ pub(crate) struct ReadingArgs {
     /// Only the final counters.
     #[arg(short, long)]
     pub(crate) quiet: bool,
+}
+
+/// Refuses the CPU of a reader, for verbs that are none.
+///
+/// # Errors
+///
+/// A CPU is named for the reader.
+pub(crate) fn require_no_reader(placement: &Placement) -> Result<(), UsageError> {
+    match placement.reader {
+        None => Ok(()),
+        Some(cpu) => Err(UsageError(format!(
+            "--cpu: this verb has no reader to place on CPU {cpu}: name the capture side, capture={cpu}"
+        ))),
+    }
 }
 
 impl ReadingArgs {

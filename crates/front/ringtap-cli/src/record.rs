@@ -14,10 +14,10 @@ use anyhow::{Result, ensure};
 use clap::Args;
 use ringtap::ORDER_WINDOW;
 use ringtap_file::{FileReader, Format};
+use ringtap_net::affinity::{self, Steered};
 use ringtap_record::{Recorder, StopAt};
 
 use crate::UsageError;
-use crate::affinity::{self, Steered};
 use crate::confine::UserArgs;
 use crate::input::InputArgs;
 use crate::interrupt::EndRequests;
@@ -79,7 +79,10 @@ pub(crate) fn run(args: &RecordArgs) -> Result<ExitCode> {
     limit(&mut files.stop_at, &args.reading)?;
     files.events = args.events.options();
     files.filter = args.input.filter_text();
-    let cpu = args.reading.cpu.resolve(args.input.interface())?;
+    let cpu = args
+        .reading
+        .cpu
+        .resolve(args.input.interface(), |note| print::notes([note]))?;
     let kind = args.input.kind();
     let keeps = args.user.recording(kind, &cpu, &files.file)?;
     let requests = keeps.start_early(EndRequests::new)?;
@@ -96,7 +99,9 @@ pub(crate) fn run(args: &RecordArgs) -> Result<ExitCode> {
     if !args.reading.quiet {
         print::notes(losses(args.input.file(), files.format()));
     }
-    cpu.steer(capture.facts().interface.as_deref(), &steered)?;
+    cpu.steer(capture.facts().interface.as_deref(), &steered, |note| {
+        print::notes([note])
+    })?;
     affinity::pin(cpu.reader)?;
     // Standard output may be the file.
     let sink = if files.file == "-" {

@@ -196,7 +196,8 @@ fn recorded(driver: &str) -> tempfile::TempDir {
     let program = folder.path().join("ethtool");
     fs::write(&program, RECORDED_ETHTOOL).expect("a file");
     fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).expect("it is ours");
-    let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/doctor/drivers");
+    let sources =
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../../host/ringtap-net/src/doctor/drivers");
     let answers = fs::read(sources.join(format!("{driver}.txt"))).expect("recorded answers");
     fs::write(folder.path().join("answers"), answers).expect("a file");
     folder
@@ -242,4 +243,54 @@ fn the_state_after_all_changes_are_restored_is_the_state_before() {
         let restored = doctor(&["--restore"]);
         assert_eq!(state(), before, "{driver}: {restored}");
     }
+}
+
+#[test]
+fn two_doctors_at_once_forget_no_change() {
+    require_root!();
+    require_tool!("python3");
+    let _turn = turn();
+    let nets = ["doctor-one", "doctor-two"].map(Namespace::with_veth);
+    let folders = [(); 2].map(|()| recorded("ixgbe"));
+    let doctor = |at: usize, args: &[&str]| {
+        let mut command = nets[at].command(env!("CARGO_BIN_EXE_ringtap"));
+        let path = format!(
+            "{}:/usr/sbin:/usr/bin:/sbin:/bin",
+            folders[at].path().display()
+        );
+        command.arg("doctor").args(args).env("PATH", path);
+        Running::start(command)
+    };
+    let state = |at: usize| fs::read_to_string(folders[at].path().join("answers")).expect("a file");
+    let before = state(1);
+    let _fixed = doctor(0, &["rx0", "--fix"]).wait(LIMIT).success();
+    // While the commands that restore the first interface run, the second one is changed.
+    let (real, gate) = (
+        folders[0].path().join("real"),
+        folders[0].path().join("gate"),
+    );
+    let ethtool = folders[0].path().join("ethtool");
+    fs::rename(&ethtool, &real).expect("it is ours");
+    fs::write(&gate, "").expect("it is ours");
+    let waits = format!(
+        "#!/bin/sh\n: > {0}.reached\nwhile [ -e {0} ]; do sleep 0.01; done\nexec {1} \"$@\"\n",
+        gate.display(),
+        real.display()
+    );
+    fs::write(&ethtool, waits).expect("it is ours");
+    fs::set_permissions(&ethtool, fs::Permissions::from_mode(0o755)).expect("it is ours");
+    let restoring = doctor(0, &["--restore"]);
+    let reached = gate.with_extension("reached");
+    while !reached.exists() {
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    let fixing = doctor(1, &["rx0", "--fix"]);
+    // Without a lock, the second one is done by then.
+    std::thread::sleep(std::time::Duration::from_secs(1));
+    fs::remove_file(&gate).expect("it is ours");
+    let _restored = restoring.wait(LIMIT).success();
+    let _fixed = fixing.wait(LIMIT).success();
+    assert_ne!(state(1), before);
+    let restored = doctor(1, &["--restore"]).wait(LIMIT).success().stdout;
+    assert_eq!(state(1), before, "{restored}");
 }

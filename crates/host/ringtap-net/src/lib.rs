@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The host: interfaces and their settings, CPUs, rights, kernel features, namespaces.
 
+pub mod affinity;
 pub mod confine;
 pub mod cpu;
+pub mod doctor;
 pub mod interface;
 pub mod interrupts;
 pub mod kernel;

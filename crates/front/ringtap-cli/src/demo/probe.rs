@@ -13,7 +13,8 @@ use ringtap_probe::record::{FlowRecord, Record};
 use ringtap_probe::{Probe, ProbeOutcome, ProbePlan};
 
 use crate::print::{line as say, note};
-use crate::{affinity, probe, report};
+use crate::{probe, report};
+use ringtap_net::affinity;
 
 /// Flow records that are printed.
 const SHOWN: usize = 3;

@@ -11,12 +11,12 @@ use ringtap_record::{RecordOptions, Recorder, WrittenFiles};
 use super::FILTER;
 use super::places::DemoCpus;
 use super::probe::{self, ProbeResult, RunningProbe};
-use crate::affinity;
 use crate::count::{CountReader, Extras};
 use crate::print::line as say;
 use crate::reading::{Reading, ReadingArgs};
 use crate::record::{Recording, plain};
 use crate::session::{self, BatchConsumer};
+use ringtap_net::affinity;
 
 /// Longest interval between two ticks of the recorder.
 const TICK: Duration = Duration::from_millis(200);
@@ -83,7 +83,8 @@ fn start<'scope, C: BatchConsumer + Send + 'scope>(
     cpu: Option<usize>,
 ) -> Done<'scope, C> {
     scope.spawn(move || {
-        let read = affinity::pin(cpu).and_then(|()| session::receive(TICK, &mut consumer));
+        let pinned = affinity::pin(cpu).map_err(Into::into);
+        let read = pinned.and_then(|()| session::receive(TICK, &mut consumer));
         (consumer, read)
     })
 }

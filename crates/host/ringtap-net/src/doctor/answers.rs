@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::process::{Command, Stdio};
 
-use ringtap_net::netlink::{XdpFeatures, xdp_features};
+use crate::netlink::{XdpFeatures, xdp_features};
 use serde_json::Value;
 
 /// Queries of ethtool: driver, features, rings, queues, RSS, time stamping.

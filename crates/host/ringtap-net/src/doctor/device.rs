@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Findings about an interface.
 
-use ringtap_net::netlink::XdpFeatures;
-use ringtap_pool::number::to_u32;
+use crate::netlink::XdpFeatures;
 
 use super::answers::DeviceAnswers;
-use super::{Diagnosis, Remedy};
+use super::findings::{Diagnosis, Remedy};
 
 /// Largest MTU with which drivers keep a packet in one page beside XDP's headroom, in bytes.
 const ONE_PAGE_MTU: u64 = 3_498;
@@ -179,7 +178,7 @@ fn queues(name: &str, answers: &DeviceAnswers, cpus: usize) -> Option<Diagnosis>
     let (kind, amount) = ["Combined", "RX"]
         .into_iter()
         .find_map(|kind| Some((kind, answers.amount("-l", kind).filter(|it| it.most > 0)?)))?;
-    let wanted = amount.most.min(to_u32(cpus));
+    let wanted = amount.most.min(u32::try_from(cpus).unwrap_or(u32::MAX));
     if amount.now > 1 || wanted <= 1 {
         return Some(Diagnosis::good(
             "queues",

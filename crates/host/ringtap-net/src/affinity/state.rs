@@ -16,14 +16,12 @@ use std::io::{self, Read as _, Write as _};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
-use anyhow::{Context, Result};
 use ringtap_ipc::folder::{Folder, FolderError, ROOT_FOLDER};
-use ringtap_net::interrupts::Setting;
 use rustix::fs::{FlockOperation, flock};
 use rustix::process::geteuid;
 use serde::{Deserialize, Serialize};
 
-use crate::print;
+use crate::interrupts::Setting;
 
 const FOLDER: &str = "/run/ringtap-root/settings";
 /// Most bytes of a file that are read: settings of some thousand interrupts.
@@ -47,20 +45,16 @@ pub(super) struct StateFile {
 
 impl StateFile {
     /// Creates the file; call this before the first change.
-    pub(super) fn create() -> Result<Self> {
+    pub(super) fn create() -> io::Result<Self> {
         let name = OsString::from(std::process::id().to_string());
-        let create = || {
-            let folder = make_folder()?;
-            let file = folder.append(&name)?;
-            flock(&file, FlockOperation::NonBlockingLockExclusive)?;
-            Ok::<_, io::Error>((folder, file, own_namespace()?))
-        };
-        let (folder, file, namespace) = create().context("cannot remember settings")?;
+        let folder = make_folder()?;
+        let file = folder.append(&name)?;
+        flock(&file, FlockOperation::NonBlockingLockExclusive)?;
         Ok(Self {
             folder,
             name,
             file,
-            namespace,
+            namespace: own_namespace()?,
         })
     }
 
@@ -89,8 +83,8 @@ pub(super) fn make_folder() -> Result<Folder, FolderError> {
     Ok(folder)
 }
 
-/// Restores settings of this network namespace that killed processes changed.
-pub(super) fn restore() {
+/// Restores settings of this network namespace that killed processes changed; `note` gets what was done.
+pub(super) fn restore(note: &mut dyn FnMut(String)) {
     // Only root changes settings, and only its files are there.
     if !geteuid().is_root() {
         return;
@@ -104,29 +98,33 @@ pub(super) fn restore() {
     let (names, folder) = match folder() {
         Ok(found) => found,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return,
-        Err(error) => return refuse(&error),
+        Err(error) => return note(refusal(&error)),
     };
     let Ok(namespace) = own_namespace() else {
         return;
     };
     for name in names {
         match folder.open_own(&name) {
-            Ok(file) => restore_from(&folder, &name, &file, namespace),
+            Ok(file) => restore_from(&folder, &name, &file, namespace, note),
             // Another process was faster.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            Err(error) => refuse(&error),
+            Err(error) => note(refusal(&error)),
         }
     }
 }
 
-fn refuse(error: &FolderError) {
-    print::note(format_args!(
-        "ringtap: {error}: no setting is restored from there"
-    ));
+fn refusal(error: &FolderError) -> String {
+    format!("{error}: no setting is restored from there")
 }
 
 /// Restores the settings in a file of a process that has ended, and removes the file.
-fn restore_from(folder: &Folder, name: &OsStr, file: &File, namespace: u64) {
+fn restore_from(
+    folder: &Folder,
+    name: &OsStr,
+    file: &File,
+    namespace: u64,
+    note: &mut dyn FnMut(String),
+) {
     // Only a process that has ended leaves the lock free.
     if flock(file, FlockOperation::NonBlockingLockExclusive).is_err() {
         return;
@@ -135,8 +133,8 @@ fn restore_from(folder: &Folder, name: &OsStr, file: &File, namespace: u64) {
     let _cut = file.take(MAX_BYTES).read_to_end(&mut text);
     let (lines, refused) = lines_of(&text);
     if refused > 0 {
-        print::note(format_args!(
-            "ringtap: {}: {refused} lines are no settings that ringtap changes: ignored",
+        note(format!(
+            "{}: {refused} lines are no settings that ringtap changes: ignored",
             folder.path().join(name).display()
         ));
     }
@@ -144,23 +142,20 @@ fn restore_from(folder: &Folder, name: &OsStr, file: &File, namespace: u64) {
         return;
     }
     for line in lines.into_iter().rev() {
-        put_back(&line.setting);
+        put_back(&line.setting).into_iter().for_each(&mut *note);
     }
     let _gone = folder.remove(name);
 }
 
-fn put_back(setting: &Setting) {
+fn put_back(setting: &Setting) -> Option<String> {
     let (path, was) = (setting.path(), &setting.text);
-    let path = path.display();
+    let begin = format!("a capture that was killed had changed {}", path.display());
     match setting.put_back() {
-        Ok(()) => print::note(format_args!(
-            "ringtap: a capture that was killed had changed {path}: restored to {was}"
-        )),
+        Ok(()) => Some(format!("{begin}: restored to {was}")),
         // The interface is gone, and its settings with it.
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-        Err(error) => print::note(format_args!(
-            "ringtap: a capture that was killed had changed {path} from {was}, which cannot be \
-             restored: {error}"
+        Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+        Err(error) => Some(format!(
+            "{begin} from {was}, which cannot be restored: {error}"
         )),
     }
 }

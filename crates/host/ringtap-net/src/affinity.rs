@@ -3,27 +3,47 @@
 
 mod state;
 
+use std::io;
 use std::str::FromStr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use anyhow::{Context, Result, bail};
-use ringtap_net::cpu;
-use ringtap_net::interrupts::{self, Interrupts, Steering};
-
-use crate::{UsageError, print};
+use crate::cpu::{self, ONLINE};
+use crate::interrupts::{self, Interrupts, InterruptsError, Steering};
 use state::StateFile;
 
-const UNKNOWN: &str = "cannot read the CPUs of this process";
+/// Why threads or interrupts cannot be placed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum AffinityError {
+    /// The kernel does not tell the CPUs of this process.
+    #[error("cannot read the CPUs of this process: {0}")]
+    Unknown(io::Error),
+    /// A thread cannot run on this CPU.
+    #[error("CPU {0} cannot be used: {ONLINE} lists the usable CPUs: {1}")]
+    Unusable(usize, io::Error),
+    /// The thread cannot run on its former CPUs again.
+    #[error("cannot return to the former CPUs: {0}")]
+    Return(io::Error),
+    /// The CPU for interrupts is not in use.
+    #[error("interrupts cannot be moved to CPU {0}: {ONLINE} lists the usable CPUs")]
+    Offline(usize),
+    /// The settings cannot be stored before they change.
+    #[error("cannot remember settings: {0}")]
+    State(io::Error),
+    /// Interrupts or NAPI stay where they are.
+    #[error(transparent)]
+    Interrupts(#[from] InterruptsError),
+}
 
 /// The placement that the user chose.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Placement {
+pub struct Placement {
     /// CPU of the reader's thread.
-    pub(crate) reader: Option<usize>,
+    pub reader: Option<usize>,
     /// CPU of the threads of the hub and its sources.
-    pub(crate) capture: Option<usize>,
+    pub capture: Option<usize>,
     /// Placement of the interface's interrupts and NAPI threads.
-    pub(crate) interface: Steering,
+    pub interface: Steering,
     /// Place reader and capture near the CPU that receives packets.
     is_automatic: bool,
 }
@@ -74,26 +94,21 @@ impl Placement {
         }
     }
 
-    /// Refuses the CPU of a reader, for verbs that are none.
-    ///
-    /// # Errors
-    ///
-    /// A CPU is named for the reader.
-    pub(crate) fn require_no_reader(&self) -> Result<(), UsageError> {
-        match self.reader {
-            None => Ok(()),
-            Some(cpu) => Err(UsageError(format!(
-                "--cpu: this verb has no reader to place on CPU {cpu}: name the capture side, capture={cpu}"
-            ))),
-        }
-    }
-
     /// With `auto`, places reader and capture near the CPU that receives packets, on other CPUs. An
     /// explicit placement takes precedence.
     ///
-    /// Every capture calls this first, because it also restores settings that killed captures changed.
-    pub(crate) fn resolve(self, interface: Option<&str>) -> Result<Self> {
-        state::restore();
+    /// Every capture calls this first, because it also restores settings that killed captures changed. `note` gets
+    /// what was done, for the user.
+    ///
+    /// # Errors
+    ///
+    /// [`AffinityError::Unknown`].
+    pub fn resolve(
+        self,
+        interface: Option<&str>,
+        mut note: impl FnMut(String),
+    ) -> Result<Self, AffinityError> {
+        state::restore(&mut note);
         if self.moves_interrupts() {
             // A recorder could not create it later. A failure is reported when the file is created.
             let _later = state::make_folder();
@@ -101,7 +116,7 @@ impl Placement {
         if !self.is_automatic {
             return Ok(self);
         }
-        let allowed = cpu::allowed().context(UNKNOWN)?;
+        let allowed = cpu::allowed().map_err(AffinityError::Unknown)?;
         let known = self
             .interface
             .cpu
@@ -120,8 +135,8 @@ impl Placement {
             Some(_) => "are received",
             None => "are probably received (no interrupts show it)",
         };
-        print::note(format_args!(
-            "ringtap: --cpu auto: packets {whence} on CPU {receiving}; the reader runs on CPU {}, \
+        note(format!(
+            "--cpu auto: packets {whence} on CPU {receiving}; the reader runs on CPU {}, \
              the capture side on CPU {}",
             placed.reader.unwrap_or(reader),
             placed.capture.unwrap_or(capture),
@@ -130,39 +145,42 @@ impl Placement {
     }
 
     /// Whether settings of the interface change.
-    pub(crate) fn moves_interrupts(&self) -> bool {
+    pub fn moves_interrupts(&self) -> bool {
         self.interface != Steering::default()
     }
 
-    /// Moves interrupts and NAPI of interfaces that are in use.
-    pub(crate) fn steer<'a>(
+    /// Moves interrupts and NAPI of interfaces that are in use. `note` gets what an interface lacks, for the user.
+    ///
+    /// # Errors
+    ///
+    /// [`AffinityError::Offline`], [`AffinityError::State`] and [`AffinityError::Interrupts`].
+    pub fn steer<'a>(
         &self,
         interfaces: impl IntoIterator<Item = &'a str>,
         steered: &Steered,
-    ) -> Result<()> {
+        mut note: impl FnMut(String),
+    ) -> Result<(), AffinityError> {
         if !self.moves_interrupts() {
             return Ok(());
         }
         if let Some(cpu) = self.interface.cpu.filter(|cpu| !cpu::is_online(*cpu)) {
-            bail!(
-                "interrupts cannot be moved to CPU {cpu}: {} lists the usable CPUs",
-                cpu::ONLINE
-            );
+            return Err(AffinityError::Offline(cpu));
         }
         let mut interfaces = interfaces.into_iter().peekable();
         if interfaces.peek().is_none() {
-            print::note(format_args!(
-                "ringtap: --cpu: irq= and napi= have no effect without a network interface"
-            ));
+            note("--cpu: irq= and napi= have no effect without a network interface".to_owned());
         }
         for interface in interfaces {
             let mut moved = steered.moved();
             let state = match &mut moved.state {
                 Some(state) => state,
-                None => moved.state.insert(StateFile::create()?),
+                None => {
+                    let state = StateFile::create().map_err(AffinityError::State)?;
+                    moved.state.insert(state)
+                }
             };
             let guard = Interrupts::steer(interface, self.interface, &mut |was| state.keep(was))?;
-            print::notes(&guard.notes);
+            guard.notes.iter().cloned().for_each(&mut note);
             moved.guards.push(guard);
         }
         Ok(())
@@ -178,7 +196,7 @@ struct Moved {
 
 /// Moved interrupts, which move back when this is dropped.
 #[derive(Default)]
-pub(crate) struct Steered(Arc<Mutex<Moved>>);
+pub struct Steered(Arc<Mutex<Moved>>);
 
 impl Steered {
     fn moved(&self) -> MutexGuard<'_, Moved> {
@@ -186,7 +204,7 @@ impl Steered {
     }
 
     /// Moves them back before this is dropped.
-    pub(crate) fn undo(&self) {
+    pub fn undo(&self) {
         let mut moved = self.moved();
         moved.guards.clear();
         if let Some(state) = moved.state.take() {
@@ -195,7 +213,7 @@ impl Steered {
     }
 
     /// As [`undo`](Self::undo), for another thread.
-    pub(crate) fn undoing(&self) -> impl FnOnce() + Send + use<> {
+    pub fn undoing(&self) -> impl FnOnce() + Send + use<> {
         let same = Steered(Arc::clone(&self.0));
         move || drop(same)
     }
@@ -215,25 +233,32 @@ fn choose(taken: &[usize], allowed: &[usize], near: &[usize]) -> Option<usize> {
 }
 
 /// Binds the calling thread to this CPU, if given.
-pub(crate) fn pin(cpu: Option<usize>) -> Result<()> {
-    let Some(cpu) = cpu else { return Ok(()) };
-    cpu::bind(None, &[cpu]).with_context(|| {
-        format!(
-            "CPU {cpu} cannot be used: {} lists the usable CPUs",
-            cpu::ONLINE
-        )
+///
+/// # Errors
+///
+/// [`AffinityError::Unusable`].
+pub fn pin(cpu: Option<usize>) -> Result<(), AffinityError> {
+    cpu.map_or(Ok(()), |cpu| {
+        cpu::bind(None, &[cpu]).map_err(|error| AffinityError::Unusable(cpu, error))
     })
 }
 
 /// Runs `work` on this CPU, if given; threads that `work` starts stay there.
-pub(crate) fn on<T>(cpu: Option<usize>, work: impl FnOnce() -> Result<T>) -> Result<T> {
+///
+/// # Errors
+///
+/// Those of `work`, and [`AffinityError::Unknown`], [`AffinityError::Unusable`] and [`AffinityError::Return`].
+pub fn on<T, E: From<AffinityError>>(
+    cpu: Option<usize>,
+    work: impl FnOnce() -> Result<T, E>,
+) -> Result<T, E> {
     if cpu.is_none() {
         return work();
     }
-    let before = cpu::allowed().context(UNKNOWN)?;
+    let before = cpu::allowed().map_err(AffinityError::Unknown)?;
     pin(cpu)?;
     let done = work();
-    cpu::bind(None, &before).context("cannot return to the former CPUs")?;
+    cpu::bind(None, &before).map_err(AffinityError::Return)?;
     done
 }
 
@@ -292,7 +317,7 @@ mod tests {
     #[test]
     fn what_the_user_placed_stays_there() {
         let placement: Placement = "auto,reader=0".parse().unwrap();
-        let placed = placement.resolve(None).unwrap();
+        let placed = placement.resolve(None, |_| {}).unwrap();
         assert_eq!(placed.reader, Some(0));
         assert!(placed.capture.is_some());
     }

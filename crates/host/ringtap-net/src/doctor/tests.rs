@@ -3,8 +3,8 @@
 
 use super::answers::DeviceAnswers;
 use super::device::diagnose;
+use super::findings::{Diagnosis, Severity};
 use super::repair::is_restoring;
-use super::{Diagnosis, Severity};
 
 /// Answers that were written by hand, and what is found besides that all is well, on a machine with 4 CPUs.
 const DRIVERS: [(&str, &str, &[&str]); 8] = [

@@ -5,13 +5,12 @@ use std::fs;
 use std::path::Path;
 use std::thread;
 
-use ringtap_device::kinds;
-use ringtap_net::kernel::{Feature, Version};
-use ringtap_net::rights::Rights;
+use crate::kernel::{Feature, Version};
+use crate::rights::{Purpose, Rights};
 use rustix::process::{Resource, getrlimit};
 use rustix::thread::CapabilitySet;
 
-use super::{Diagnosis, Remedy};
+use super::findings::{Diagnosis, Remedy};
 
 /// Open files that a hub with a hundred readers needs.
 const FILES: u64 = 4_096;
@@ -19,10 +18,10 @@ const FILES: u64 = 4_096;
 const LOCKED: u64 = 256 << 20;
 
 /// What the running machine offers.
-pub(super) fn diagnose() -> Vec<Diagnosis> {
+pub(super) fn diagnose(purposes: &[Purpose]) -> Vec<Diagnosis> {
     let rights = Rights::of_this_process();
     let mut all = kernel(Version::running());
-    all.extend(rights_of(&rights));
+    all.extend(rights_for(purposes, &rights));
     all.extend(settings(Path::new("/")));
     all.extend(limits(&rights));
     let cpus = thread::available_parallelism().map_or(1, usize::from);
@@ -70,9 +69,9 @@ fn kernel(running: Version) -> Vec<Diagnosis> {
     all
 }
 
-fn rights_of(rights: &Rights) -> Vec<Diagnosis> {
-    let each = kinds::of_interfaces().filter_map(|kind| kind.purpose);
-    each.map(|purpose| match rights.require(purpose) {
+fn rights_for(purposes: &[Purpose], rights: &Rights) -> Vec<Diagnosis> {
+    let each = purposes.iter();
+    each.map(|purpose| match rights.require(*purpose) {
         Ok(()) => Diagnosis::good("rights", format!("enough for {purpose}")),
         Err(error) => Diagnosis::note(
             "rights",
@@ -147,7 +146,7 @@ fn limits(rights: &Rights) -> Vec<Diagnosis> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Severity;
+    use super::super::findings::Severity;
     use super::*;
 
     #[test]
