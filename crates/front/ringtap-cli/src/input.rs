@@ -7,6 +7,7 @@ use crate::UsageError;
 use crate::beside::{self, HubBeside};
 use crate::completion;
 use crate::interrupt::EndRequests;
+use crate::option_flags::OptionFlags;
 use crate::print;
 use crate::waiting;
 use anyhow::Result;
@@ -15,9 +16,7 @@ use ringtap::{Balance, Capture, OpenOptions};
 use ringtap_capture::CaptureError;
 use ringtap_capture::meter::{KernelMeter, MeterWants};
 use ringtap_capture::tap::TapOptions;
-use ringtap_device::{
-    ChunkOptions, DeviceSpec, Direction, Kind, Mode, Options, Size, Speed, StampClock, kinds,
-};
+use ringtap_device::{ChunkOptions, DeviceSpec, Kind, Options, Size, Speed, StampClock, kinds};
 use ringtap_net::interface::Interface;
 use ringtap_probe::ProbePlan;
 
@@ -44,54 +43,12 @@ pub(crate) struct InputArgs {
     )]
     read: Option<String>,
 
-    /// How fast a file is read: `top`, `1x` as recorded, `10x`, or `1000pps`.
-    #[arg(long, value_name = "SPEED")]
-    speed: Option<Speed>,
-
-    /// Keep at most this many bytes of each packet, e.g. 96 or 1kB (0: all).
-    #[arg(short = 's', long = "snap", value_name = "BYTES", value_parser = snap_length)]
-    snap_length: Option<u32>,
-
     /// Addresses and ports are never resolved: the flag of tcpdump changes nothing.
     #[arg(short = 'n', action = ArgAction::Count, hide = true)]
     numeric: u8,
 
-    /// Wait for what is not there yet: the interface, the hub, or its group. Also wait for an interface that is
-    /// removed later.
-    #[arg(long, conflicts_with = "read")]
-    wait: bool,
-
-    /// Packets do not go on to the host: for a port that only monitors.
-    #[arg(long)]
-    exclusive: bool,
-
-    /// Which packets: `in` (received), `out` (sent by this host) or `inout`.
-    #[arg(short = 'Q', long, value_name = "WAY", value_parser = direction,
-          add = completion::words(&["in", "out", "inout"]))]
-    direction: Option<Direction>,
-
-    /// Where the tap attaches: `native`, `generic`, `tc`, or `auto` for the best that works.
-    #[arg(long, value_name = "MODE", value_parser = mode,
-          add = completion::words(&["auto", "native", "generic", "tc"]))]
-    mode: Option<Mode>,
-
-    /// Clock of the time stamps, as for tcpdump: `host` (the kernel's), or `adapter_unsynced` (the NIC's own).
-    #[arg(short = 'j', long = "time-stamp-type", value_name = "TYPE", value_parser = stamps,
-          add = completion::words(&["host", "adapter_unsynced"]))]
-    clock: Option<StampClock>,
-
-    /// Do not ask the interface for packets to other hosts.
-    #[arg(short = 'p', long)]
-    no_promiscuous_mode: bool,
-
-    /// Socket of the hub of `hub:GROUP`. Without it: $RINGTAP_SOCKET, else /run/ringtap/hub.sock, else
-    /// $XDG_RUNTIME_DIR/ringtap.sock.
-    #[arg(long, value_name = "PATH", value_hint = ValueHint::FilePath)]
-    socket: Option<String>,
-
-    /// Memory for packets that wait for their reader, e.g. 512MiB.
-    #[arg(short = 'B', long, value_name = "SIZE")]
-    pool: Option<Size>,
+    #[command(flatten)]
+    options: OptionFlags,
 
     /// Capture filter in pcap-filter syntax, as for tcpdump.
     #[arg(
@@ -105,48 +62,6 @@ pub(crate) struct InputArgs {
     /// The filter, as trailing words.
     #[arg(value_name = "FILTER")]
     words: Vec<String>,
-}
-
-fn snap_length(text: &str) -> Result<u32, String> {
-    let size: Size = text.parse().map_err(|error| format!("{error}"))?;
-    u32::try_from(size.0).map_err(|_| format!("{text} is more than any packet has: leave -s out"))
-}
-
-fn stamps(word: &str) -> Result<StampClock, String> {
-    match word {
-        "adapter" => Err(
-            "Linux does not convert the NIC's time: use adapter_unsynced, and `phc2sys` to set the NIC's clock"
-                .to_owned(),
-        ),
-        _ => option("stamps", word, "host or adapter_unsynced", |options| {
-            options.stamps
-        }),
-    }
-}
-
-/// Parses the value of a flag as a device option of the same name.
-fn option<T>(
-    key: &str,
-    word: &str,
-    want: &str,
-    pick: impl Fn(&Options) -> Option<T>,
-) -> Result<T, String> {
-    let text = format!("tap:x?{key}={word}");
-    let device: Result<DeviceSpec, _> = text.parse();
-    let picked = device.ok().and_then(|device| pick(&device.options));
-    picked.ok_or_else(|| format!("\"{word}\" is not a {key}: expected {want}"))
-}
-
-fn direction(word: &str) -> Result<Direction, String> {
-    option("direction", word, "in, out or inout", |options| {
-        options.direction
-    })
-}
-
-fn mode(word: &str) -> Result<Mode, String> {
-    option("mode", word, "auto, native, generic or tc", |options| {
-        options.mode
-    })
 }
 
 impl InputArgs {
@@ -204,7 +119,7 @@ impl InputArgs {
         mut open: impl FnMut() -> Result<T>,
     ) -> Result<T> {
         let device = self.device.as_ref();
-        if self.wait || device.is_some_and(|device| device.options.wait) {
+        if self.options.wait || device.is_some_and(|device| device.options.wait) {
             waiting::until_there(requests, open)
         } else {
             open()
@@ -304,7 +219,7 @@ impl InputArgs {
     /// Whether a file is read as fast as it was recorded, or by a factor of that.
     pub(crate) fn has_recorded_speed(&self) -> bool {
         let own = self.device.as_ref().and_then(|it| it.options.speed);
-        matches!(self.speed.or(own), Some(Speed::Recorded { .. }))
+        matches!(self.options.speed.or(own), Some(Speed::Recorded { .. }))
     }
 
     /// The interface, if the user named one.
@@ -316,25 +231,15 @@ impl InputArgs {
 
     /// Device options from flags.
     fn flags(&self) -> Options {
+        let mut flags = Options::clone(&self.options);
         // A reader of a group waits only before it attaches.
-        let can_wait = self.kind().is_some_and(|kind| kind.has_key("wait"));
-        Options {
-            wait: self.wait && can_wait,
-            exclusive: self.exclusive,
-            mode: self.mode,
-            direction: self.direction,
-            // What has no clock of a NIC has the host's.
-            stamps: self
-                .clock
-                .filter(|it| *it == StampClock::Nic || self.interface().is_some()),
-            promiscuous: self.no_promiscuous_mode.then_some(false),
-            snap_length: self.snap_length.filter(|bytes| *bytes > 0),
-            pool: self.pool,
-            chunk: None,
-            speed: self.speed,
-            socket: self.socket.clone(),
-            ..Options::default()
-        }
+        flags.wait &= self.kind().is_some_and(|kind| kind.has_key("wait"));
+        // What has no clock of a NIC has the host's.
+        let is_interface = self.interface().is_some();
+        flags.stamps = flags
+            .stamps
+            .filter(|it| *it == StampClock::Nic || is_interface);
+        flags
     }
 
     /// The filter as one text.

@@ -19,6 +19,7 @@ mod inline;
 mod input;
 mod interrupt;
 mod manual;
+mod option_flags;
 mod print;
 mod probe;
 mod reading;
