@@ -238,7 +238,7 @@ def _has_read_all(status: dict, sent: int, lost_before: int) -> bool:
     """Whether each honest reader has read, or counted as lost, every packet."""
     honest = _honest(status)
     lost = _lost_for_all(status) - lost_before
-    settled = [one["delivered"] + one["overrun"] + lost for one in honest]
+    settled = [one["delivered"] + one["dropped"]["overrun"] + lost for one in honest]
     return len(honest) == READERS and min(settled) >= sent
 
 
@@ -249,8 +249,7 @@ def _honest(status: dict) -> list[dict]:
 def _lost_for_all(status: dict) -> int:
     """Packets that no reader can have."""
     lanes = [lane for source in status["sources"] for lane in source["lanes"]]
-    of_lanes = sum(lane["pool_full"] + lane["kernel"] for lane in lanes)
-    return of_lanes + sum(source["nic"] + source["kernel"] for source in status["sources"])
+    return sum(sum(part["dropped"].values()) for part in [*status["sources"], *lanes])
 
 
 def _missing(text: str) -> int:

@@ -128,11 +128,11 @@ def measure(ringtap: Path, kind: str, asked: argparse.Namespace, rate: str) -> O
         def settled() -> bool:
             one = honest(setup.status())
             lost = chaos._lost_for_all(setup.status()) - lost_before
-            return one["delivered"] + one["overrun"] + lost >= sent
+            return one["delivered"] + one["dropped"]["overrun"] + lost >= sent
 
         chaos.wait_until("the reader has read all", settled, [hub, first])
         status = setup.status()
-        lost = honest(status)["overrun"] + chaos._lost_for_all(status) - lost_before
+        lost = honest(status)["dropped"]["overrun"] + chaos._lost_for_all(status) - lost_before
     return Outcome(sent, elapsed_ns, hub_ns, lost, status.get("longest_step_us", 0))
 
 

@@ -409,7 +409,6 @@ fn losses_of_a_bridge_are_losses() {
                 ..Counters::default()
             },
             way: "eth0>eth1".into(),
-            ..BridgeStatus::default()
         });
     });
     assert!(answer.is_bad);

@@ -171,7 +171,7 @@ fn interface_and_counters_are_read_back() {
     let comment = counted.comment.unwrap();
     assert!(
         comment.contains(
-            "dropped.overrun=8 dropped.not_written=0 dropped.no_verdict=0; balanced: 115 offered"
+            "dropped.overrun=8 dropped.not_written=0 dropped.no_verdict=0 bytes=4000; balanced: 115 offered"
         ),
         "{comment}"
     );

@@ -253,7 +253,7 @@ fn status_and_why_state_what_the_bridge_dropped() {
         let status = wire.middle.run(BINARY, &["status", "--socket", &path]);
         let status: Value = serde_json::from_str(&status.success().stdout).expect("JSON");
         assert_eq!(status["bridges"][0]["way"], "a1>b1", "{status}");
-        if status["bridges"][0]["no_verdict"].as_u64() > Some(0) {
+        if status["bridges"][0]["dropped"]["no_verdict"].as_u64() > Some(0) {
             break;
         }
         assert!(start.elapsed() < LIMIT, "{status}");

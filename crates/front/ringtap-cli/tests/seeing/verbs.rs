@@ -53,7 +53,7 @@ fn why_says_that_nothing_was_lost_and_what_it_checked() {
     );
     assert!(
         end.stdout
-            .contains("offered = captured + filtered + pool_full + kernel holds")
+            .contains("offered = delivered + filtered + shunted + dropped.kernel + dropped.pool_full holds")
     );
     let end = served
         .run(&["why", "--interval", "0.2", "--json"])

@@ -239,7 +239,6 @@ fn a_bridge_has_its_rates_and_losses() {
                 ..Counters::default()
             },
             way: "eth0>eth1".into(),
-            ..BridgeStatus::default()
         }],
         ..hub(seconds)
     };
