@@ -18,13 +18,13 @@ use ringtap_client::{Verdict, default_socket};
 use ringtap_device::{Mode, Size, kinds};
 use ringtap_explain::text;
 use ringtap_filter::MAX_SNAP_LENGTH;
+use ringtap_hub::config::{GroupText, admit_sudo_user};
 use ringtap_pool::counters::Counters;
 use ringtap_pool::source::Facts;
 
 use crate::UsageError;
 use crate::completion;
 use crate::confine::UserArgs;
-use crate::hub::groups::{self, GroupText};
 use crate::interrupt;
 use crate::print;
 use crate::reading;
@@ -186,9 +186,9 @@ impl BridgeArgs {
             UsageError("--socket and --pool are for readers: say --mirror or --inline".to_owned())
         );
         let inline = self.inline.iter().map(GroupText::for_inline);
-        let inline = inline.collect::<Result<Vec<_>>>()?;
+        let inline = inline.collect::<Result<Vec<_>, _>>()?;
         let mut groups: Vec<_> = inline.into_iter().chain(self.mirror.clone()).collect();
-        groups::admit_sudo_user(&mut groups);
+        admit_sudo_user(&mut groups);
         Ok(groups)
     }
 

@@ -11,14 +11,13 @@ use ringtap::{CapabilitySet, Confinement};
 use ringtap_client::{Connection, HOST_FOLDER};
 use ringtap_device::Size;
 use ringtap_explain::text;
-use ringtap_hub::AccessList;
-use ringtap_hub::Limits;
+use ringtap_hub::config::{group_of_users, user};
+use ringtap_hub::{AccessList, Limits};
 use ringtap_ipc::folder::Folder;
 use ringtap_ipc::protocol::HubStatus;
 use ringtap_vm::guest::{Agent, AgentOptions, STATUS_FILE, is_agent_running};
 use tracing_subscriber::filter::LevelFilter;
 
-use crate::hub::groups::{group_of_users, user};
 use crate::hub::{log, raise_descriptor_limit};
 use crate::{interrupt, print, signals};
 

@@ -2,15 +2,9 @@
 //! `ringtap hub`: captures once and serves readers in other processes.
 
 mod account;
-mod config;
-pub(crate) mod groups;
 pub(crate) mod log;
 mod reload;
 mod service;
-pub(crate) mod vms;
-
-#[cfg(test)]
-pub(crate) use config::keys;
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -25,15 +19,18 @@ use ringtap::Confinement;
 use ringtap_client::default_socket;
 use ringtap_device::DeviceSpec;
 use ringtap_explain::losses::{LossLine, LossWatch};
+use ringtap_filter::Program;
 use ringtap_filter::hash::HashSeed;
+use ringtap_hub::config::{
+    self, Config, Device, GroupText, admit_sudo_user, compiled, metrics_address, viewers,
+};
 use ringtap_hub::server::{Server, ServerOptions};
-use ringtap_hub::{Group, Hub, HubOptions};
+use ringtap_hub::{Hub, HubOptions};
 use ringtap_ipc::protocol::{ConfigurationStatus, HubStatus, SourceState};
 use ringtap_ipc::socket::Listener;
 use ringtap_net::interface::Interface;
 use ringtap_net::rights::Rights;
 use ringtap_pool::congestion::Congestion;
-use ringtap_pool::distributor::Policy;
 use ringtap_pool::source::{Facts, Source};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use sd_notify::NotifyState;
@@ -49,8 +46,6 @@ use crate::seeing::metrics::{self, Reach};
 use crate::signals;
 use crate::waiting;
 use account::{report, so_far};
-use config::{Config, Device};
-use groups::GroupText;
 use reload::Reloaded;
 use ringtap_net::affinity::{self, Placement, Steered};
 
@@ -101,7 +96,7 @@ pub(crate) struct HubArgs {
     socket: Option<PathBuf>,
 
     /// Prometheus metrics over HTTP at this address, e.g. 127.0.0.1:9464.
-    #[arg(long, value_name = "ADDRESS", value_parser = metrics::address)]
+    #[arg(long, value_name = "ADDRESS", value_parser = metrics_address)]
     metrics: Option<SocketAddr>,
 
     /// Serve metrics at an address that other machines can reach, too.
@@ -187,7 +182,7 @@ impl HubArgs {
     /// The configuration of this file and the other arguments.
     fn config(&self, file: Option<&Path>) -> Result<Config> {
         let mut config = match file {
-            Some(path) => config::read(path)?,
+            Some(path) => read(path)?,
             None => Config::default(),
         };
         let listed = self.devices.iter().flat_map(|list| list.0.clone());
@@ -202,11 +197,11 @@ impl HubArgs {
         if config.groups.is_empty() {
             config.groups.push(GroupText::named("all"));
         }
-        groups::admit_sudo_user(&mut config.groups);
+        admit_sudo_user(&mut config.groups);
         let has = |name: &String| config.groups.iter().any(|group| group.name() == name);
         for vm in &config.vms {
             if let Some(missing) = vm.groups.iter().find(|group| !has(group)) {
-                bail!("[[vm]] {}: there is no group {missing}", vm.vm);
+                bail!("[[vm]] {}: there is no group {missing}", vm.name);
             }
         }
         ensure!(
@@ -264,7 +259,7 @@ pub(crate) fn run(args: &HubArgs) -> Result<ExitCode> {
         steer(&cpu, &config.devices, &steered)?;
     }
     let options = ServerOptions {
-        viewers: groups::viewers(),
+        viewers: viewers(),
         verdicts: None,
     };
     let server =
@@ -364,6 +359,15 @@ fn require_different_interfaces(devices: &[Device]) -> Result<()> {
     Ok(())
 }
 
+/// Reads a configuration file.
+///
+/// # Errors
+///
+/// [`UsageError`].
+pub(crate) fn read(file: &Path) -> Result<Config, UsageError> {
+    config::read(file).map_err(|error| UsageError(error.to_string()))
+}
+
 /// Starts to capture from a device.
 fn open(Device { spec, place }: &Device) -> Result<Source> {
     let source = ringtap_capture::open(spec);
@@ -387,7 +391,7 @@ fn start(config: &Config, awaits: &[String], keeps: &Confinement) -> Result<(Hub
     let sources = sources.collect::<Result<Vec<_>>>()?;
     let facts: Vec<_> = sources.iter().map(|one| one.facts.clone()).collect();
     let groups = match awaits {
-        [] => compiled(&config.groups, &facts)?,
+        [] => compiled(&config.groups, &facts, compile)?,
         _ => Vec::new(),
     };
     for (source, Device { spec, .. }) in sources.iter().zip(&config.devices) {
@@ -408,32 +412,9 @@ fn start(config: &Config, awaits: &[String], keeps: &Confinement) -> Result<(Hub
     Ok((Hub::start(sources, groups, options, Vec::new())?.0, facts))
 }
 
-/// The groups with their filters compiled for these sources, if they fit.
-fn compiled(groups: &[GroupText], sources: &[Facts]) -> Result<Vec<Group>> {
-    let mut facts = sources.first().cloned().unwrap_or_default();
-    if sources.len() > 1 {
-        facts.interface = None; // filters are for all sources
-    }
-    let filtered = groups.iter().any(|group| !group.filter.is_empty());
-    let other = sources.iter().find(|one| one.link_type != facts.link_type);
-    if let Some(other) = other.filter(|_| filtered) {
-        bail!(
-            "{} and {} have different link types: remove the filters, or start a hub for each",
-            facts.device,
-            other.device
-        );
-    }
-    let waits = |group: &&GroupText| group.group.policy == Policy::Block;
-    let hasty = sources.iter().find(|one| one.policy != Policy::Block);
-    if let (Some(group), Some(source)) = (groups.iter().find(waits), hasty) {
-        bail!(
-            "group {}: the source waits for its readers with policy block, and {} cannot wait: use \
-             drop, sample:N or cut:BYTES",
-            group.name(),
-            source.device
-        );
-    }
-    groups.iter().map(|group| group.compile(&facts)).collect()
+/// Compiles a filter for the packets of a source.
+pub(crate) fn compile(filter: &str, facts: &Facts) -> Result<Program, String> {
+    ringtap::compile(filter, facts).map_err(|error| crate::describe(&error.into()))
 }
 
 /// Serves metrics, if configured, until the server is dropped.
@@ -480,7 +461,7 @@ fn say_ready(config: &Config, path: &std::path::Path) {
     for vm in &config.vms {
         print::note(format_args!(
             "ringtap: VM {0}: systemctl enable --now ringtap-vm@{0}, or ringtap vm attach -c FILE --name {0}",
-            vm.vm
+            vm.name
         ));
     }
 }

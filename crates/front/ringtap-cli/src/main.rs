@@ -232,9 +232,11 @@ fn is_removal(error: &anyhow::Error) -> bool {
 /// Whether other arguments are needed.
 fn is_usage(error: &anyhow::Error) -> bool {
     use ringtap::Error::{Device, Filter};
+    use ringtap_hub::config::HubConfigError;
     error.is::<UsageError>()
         || error.is::<ConfigError>()
         || matches!(error.downcast_ref(), Some(Device(_) | Filter(_)))
+        || matches!(error.downcast_ref(), Some(HubConfigError::Filter(_)))
 }
 
 /// An error and its causes on one line, without causes that repeat a text.

@@ -18,6 +18,7 @@ use ringtap::{CapabilitySet, Capture, Confinement, OpenOptions};
 use ringtap_capture::meter::KernelMeter;
 use ringtap_device::Kind;
 use ringtap_explain::text;
+use ringtap_hub::config::metrics_address;
 use ringtap_ipc::socket::Listener;
 use ringtap_probe::config::ProbeConfig;
 use ringtap_probe::ctl::{self as commands, CtlServer};
@@ -78,7 +79,7 @@ pub(crate) struct ProbeArgs {
     export: Vec<Destination>,
 
     /// Prometheus metrics of the results over HTTP at this address of this machine, e.g. 127.0.0.1:9465.
-    #[arg(long, value_name = "ADDRESS", value_parser = metrics::address)]
+    #[arg(long, value_name = "ADDRESS", value_parser = metrics_address)]
     metrics: Option<SocketAddr>,
 
     /// Socket for `ringtap probe ctl`. [default: /run/ringtap-root/probe.sock, with -Z

@@ -8,11 +8,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, anyhow, bail, ensure};
+use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use clap::{Args, Subcommand};
 use ringtap_client::default_socket;
 use ringtap_device::Size;
 use ringtap_explain::text;
+use ringtap_hub::config::{MEMORY, VmMachine, vm_name};
 use ringtap_pool::wake::Signal as _;
 use ringtap_vm::host::{
     AttachedVms, DeviceReport, GroupOptions, GroupReport, HostError, HostGroups, StatusServer,
@@ -21,7 +22,6 @@ use ringtap_vm::host::{
 use ringtap_vm::messages::APPLICATION_NAME;
 use ringtap_vnplug::host::{GuestLimits, GuestVm, Monitor, QmpError, VmError, migrate, serve};
 
-use crate::hub::vms;
 use crate::{interrupt, print, signals};
 
 /// Longest wait for a guest that is detached to let its devices go.
@@ -83,14 +83,14 @@ enum Action {
     #[command(after_help = "Examples:\n  ringtap vm detach vm1")]
     Detach {
         /// Name of the VM.
-        #[arg(value_name = "NAME", value_parser = vms::name)]
+        #[arg(value_name = "NAME", value_parser = vm_name)]
         name: String,
     },
     /// Detach a VM and migrate it to a QEMU on another host, where `ringtap vm attach --resume` takes over.
     #[command(after_help = "Examples:\n  ringtap vm migrate-out vm1 --to tcp:otherhost:4444")]
     MigrateOut {
         /// Name of the VM.
-        #[arg(value_name = "NAME", value_parser = vms::name)]
+        #[arg(value_name = "NAME", value_parser = vm_name)]
         name: String,
         /// The other QEMU's address, as its -incoming has it: tcp:HOST:PORT or unix:PATH.
         #[arg(long, value_name = "URI")]
@@ -107,7 +107,7 @@ struct AttachArgs {
     machine: MachineArgs,
 
     /// A name for the VM, in lists and for the hub.
-    #[arg(long, default_value = "vm1", value_name = "NAME", value_parser = vms::name)]
+    #[arg(long, default_value = "vm1", value_name = "NAME", value_parser = vm_name)]
     name: String,
 
     /// The hub's socket. Without it: that of the file, else $RINGTAP_SOCKET, else /run/ringtap/hub.sock.
@@ -117,7 +117,7 @@ struct AttachArgs {
     /// Size of the memory that the guest can read, a power of two; its groups share it evenly.
     #[arg(
         long,
-        default_value_t = vms::MEMORY,
+        default_value_t = MEMORY,
         value_name = "SIZE",
         conflicts_with = "config"
     )]
@@ -169,9 +169,21 @@ impl AttachArgs {
         } = &self.machine;
         let own = self.socket.clone();
         if let Some(file) = config {
-            let found = vms::find(file, &self.name)?;
-            let socket = own.unwrap_or(found.socket);
-            return Ok(GroupOptions { socket, ..found });
+            let config = crate::hub::read(file)?;
+            let found = config.vms.into_iter().find(|vm| vm.name == self.name);
+            let found =
+                found.with_context(|| format!("{}: no [[vm]] {}", file.display(), self.name))?;
+            return Ok(GroupOptions {
+                vm: found.name,
+                monitor: match found.machine {
+                    VmMachine::Qmp(socket) => Monitor::Qmp(socket),
+                    VmMachine::Libvirt(domain) => Monitor::Libvirt(domain),
+                },
+                socket: own.or(config.socket).unwrap_or_else(default_socket),
+                groups: found.groups,
+                memory_bytes: found.memory.0,
+                in_place: found.in_place,
+            });
         }
         Ok(GroupOptions {
             vm: self.name.clone(),

@@ -9,6 +9,8 @@ mod background;
 pub mod buddies;
 mod budgets;
 mod capture;
+#[cfg(feature = "config")]
+pub mod config;
 mod control;
 mod engine;
 #[cfg(test)]

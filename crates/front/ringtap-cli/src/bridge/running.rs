@@ -7,6 +7,7 @@ use anyhow::{Context, Result};
 use ringtap::Confinement;
 use ringtap_bridge::{Bridge, BridgeOptions, Moment};
 use ringtap_capture::CaptureError;
+use ringtap_hub::config::{GroupText, viewers};
 use ringtap_hub::server::{Server, ServerOptions};
 use ringtap_hub::{Hub, HubOptions};
 use ringtap_ipc::protocol::{BridgeStatus, SourceStatus};
@@ -14,7 +15,6 @@ use ringtap_ipc::socket::Listener;
 use ringtap_net::interface::InterfaceError;
 
 use super::ethernet;
-use crate::hub::groups::{self, GroupText};
 use crate::hub::{self, raise_descriptor_limit};
 use crate::print;
 
@@ -34,8 +34,10 @@ impl RunningBridge {
         socket: &Path,
         keeps: &Confinement,
     ) -> Result<Self> {
-        let compiled = groups.iter().map(|group| group.compile(&ethernet()));
-        let compiled = compiled.collect::<Result<_>>()?;
+        let compiled = groups
+            .iter()
+            .map(|group| group.compile(&ethernet(), hub::compile));
+        let compiled = compiled.collect::<Result<_, _>>()?;
         let listener = if groups.is_empty() {
             None
         } else {
@@ -61,7 +63,7 @@ impl RunningBridge {
         let (hub, _) = Hub::start(sources, compiled, HubOptions::default(), Vec::new())?;
         if let Some(listener) = listener {
             let options = ServerOptions {
-                viewers: groups::viewers(),
+                viewers: viewers(),
                 verdicts: bridge.verdict_channel(),
             };
             let server = Server::open(listener, &hub, options);

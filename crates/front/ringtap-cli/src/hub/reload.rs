@@ -16,7 +16,8 @@ use ringtap_client::Control as _;
 use ringtap_device::DeviceSpec;
 use ringtap_explain::text;
 use ringtap_filter::LinkType;
-use ringtap_hub::{Hub, Limits};
+use ringtap_hub::Hub;
+use ringtap_hub::config::{Config, Device, compiled};
 use ringtap_ipc::protocol::{ConfigurationStatus, SourceState};
 use ringtap_net::interface::Interface;
 use ringtap_pool::distributor::Policy;
@@ -26,9 +27,8 @@ use rustix::process::{Signal, kill_process};
 use sd_notify::NotifyState;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
-use super::config::{self, Config, Device};
 use super::{
-    HubArgs, ReloadArgs, compiled, open, require_different_interfaces, serve_metrics, service,
+    HubArgs, ReloadArgs, compile, open, read, require_different_interfaces, serve_metrics, service,
 };
 use crate::UsageError;
 use crate::interrupt;
@@ -55,7 +55,7 @@ pub(super) fn catch(stop: impl FnOnce() + Send + 'static) -> Result<Arc<AtomicBo
 /// The file's error, with line and key; nothing has changed then.
 pub(super) fn ask(args: &ReloadArgs) -> Result<ExitCode> {
     let named = match &args.config {
-        Some(file) => config::read(file)?.socket,
+        Some(file) => read(file)?.socket,
         None => args.hub.socket.clone(),
     };
     let hub = HubSocketArgs { socket: named };
@@ -110,7 +110,7 @@ pub(super) fn check(args: &HubArgs, file: &Path) -> Result<ExitCode> {
         policy: Policy::DropNewest,
         ..Facts::default()
     });
-    let groups = compiled(&config.groups, &facts.collect::<Vec<_>>())?;
+    let groups = compiled(&config.groups, &facts.collect::<Vec<_>>(), compile)?;
     for device in &config.devices {
         let absent = Interface::find(&device.spec.name).err();
         let absent = absent.filter(|_| device.spec.kind.names_an_interface());
@@ -233,7 +233,7 @@ impl Reloaded<'_> {
         let opened = opened.collect::<Result<Vec<_>>>()?;
         let facts = stays.iter().map(|at| self.sources[*at].1.clone());
         let facts = facts.chain(opened.iter().map(|source| source.facts.clone()));
-        let groups = compiled(&new.groups, &facts.collect::<Vec<_>>())?;
+        let groups = compiled(&new.groups, &facts.collect::<Vec<_>>(), compile)?;
         let hub = self.hub.handle();
         hub.check_groups(&groups)?;
         let mut notes = Vec::new();
@@ -253,7 +253,7 @@ impl Reloaded<'_> {
             hub.stop_source(at);
             notes.push(format!("{}: captured no longer", self.sources[at].0));
         }
-        notes.extend(unchanged(&self.config, &new));
+        notes.extend(self.config.unchanged(&new));
         let metrics = |config: &Config| (config.metrics, config.metrics_anywhere);
         if metrics(&new) != metrics(&self.config) {
             self.metrics = None;
@@ -292,26 +292,4 @@ impl Reloaded<'_> {
         }
         Ok(())
     }
-}
-
-/// The keys whose new values need another start of the hub.
-fn unchanged(old: &Config, new: &Config) -> impl Iterator<Item = String> {
-    let at_start = |limits: &Limits| {
-        (
-            limits.guaranteed_readers,
-            limits.log_lines_per_second,
-            limits.log_lines_per_user_and_second,
-        )
-    };
-    let keys = [
-        (
-            "limits.guaranteed_readers and .log_lines",
-            at_start(&new.limits) == at_start(&old.limits),
-        ),
-        ("socket", new.socket == old.socket),
-        ("congestion", new.congestion == old.congestion),
-        ("hash_seed", new.hash_seed == old.hash_seed),
-    ];
-    let changed = keys.into_iter().filter(|(_, is_same)| !is_same);
-    changed.map(|(key, _)| format!("{key}: unchanged: it changes with a restart of the hub"))
 }

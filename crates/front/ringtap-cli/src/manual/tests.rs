@@ -61,7 +61,7 @@ fn no_page_shows_a_hidden_verb() {
 #[test]
 fn the_pages_of_the_files_have_every_key_that_the_files_may_have() {
     let (hub, probe) = (page("hub.toml.5"), page("ringtap-probe.toml.5"));
-    for key in crate::hub::keys() {
+    for key in ringtap_hub::config::keys() {
         let shown = escaped_key(&key);
         assert!(hub.contains(&shown), "{key} is not in hub.toml(5)");
     }

@@ -139,12 +139,6 @@ impl Drop for MetricsServer {
     }
 }
 
-/// Parses an address to serve metrics at.
-pub(crate) fn address(text: &str) -> Result<SocketAddr, String> {
-    let wrong = "expected an IP address and a port, like 127.0.0.1:9464 or [::1]:9464";
-    text.parse().map_err(|_| format!("\"{text}\": {wrong}"))
-}
-
 /// Serves connections until the sender of `ended` is dropped, then closes the open ones.
 fn run(
     runtime: &Runtime,

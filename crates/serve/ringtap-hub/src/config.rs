@@ -1,47 +1,61 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Reads and checks `hub.toml`; errors name the line.
 
+mod groups;
+mod vms;
+
 use std::collections::BTreeSet;
 use std::fmt::Display;
-use std::net::SocketAddr;
+use std::net::{AddrParseError, SocketAddr};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Result, anyhow};
-use ringtap_client::default_socket;
 use ringtap_device::{DeviceSpec, Options, Size};
-use ringtap_hub::{Group, Limits};
+use ringtap_filter::Program;
 use ringtap_ipc::trusted::read_trusted;
 use ringtap_pool::congestion::Congestion;
-use ringtap_vm::host::GroupOptions;
+use ringtap_pool::distributor::Policy;
+use ringtap_pool::source::Facts;
 use serde::Deserialize;
 use toml::Spanned;
 
-use super::groups::{self, GroupPlaces, GroupText};
-use super::vms::VmTable;
-use crate::UsageError;
-use crate::seeing::metrics;
+use crate::group::Group;
+use crate::limits::Limits;
+use groups::{GroupPlaces, Result};
+pub use groups::{GroupText, HubConfigError, admit_sudo_user, group_of_users, user, viewers};
+use vms::VmTable;
+pub use vms::{MEMORY, VmConfig, VmMachine, vm_name};
 
 /// Configuration of a hub.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Config {
-    pub(super) socket: Option<PathBuf>,
-    pub(super) metrics: Option<SocketAddr>,
-    pub(super) metrics_anywhere: bool,
-    pub(super) congestion: Option<Congestion>,
-    pub(super) hash_seed: Option<u64>,
-    pub(super) limits: Limits,
-    pub(super) devices: Vec<Device>,
-    pub(super) groups: Vec<GroupText>,
-    pub(super) vms: Vec<GroupOptions>,
+pub struct Config {
+    /// Where readers connect.
+    pub socket: Option<PathBuf>,
+    /// Address of the metrics over HTTP.
+    pub metrics: Option<SocketAddr>,
+    /// Other machines may reach the metrics.
+    pub metrics_anywhere: bool,
+    /// When capture pauses.
+    pub congestion: Option<Congestion>,
+    /// Seed of the hashes that divide packets.
+    pub hash_seed: Option<u64>,
+    /// Limits of readers.
+    pub limits: Limits,
+    /// The sources.
+    pub devices: Vec<Device>,
+    /// The groups.
+    pub groups: Vec<GroupText>,
+    /// The virtual machines.
+    pub vms: Vec<VmConfig>,
 }
 
 /// A device, and the place in the file that names it.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Device {
-    pub(super) spec: DeviceSpec,
+pub struct Device {
+    /// The device.
+    pub spec: DeviceSpec,
     /// For a device in a file: the file's name, the line and the key.
-    pub(super) place: Option<String>,
+    pub place: Option<String>,
 }
 
 /// Content of the file, by key.
@@ -102,9 +116,20 @@ struct Text<'a> {
 /// # Errors
 ///
 /// The first error, with the file's name, the line and the key.
-pub(super) fn read(path: &Path) -> Result<Config> {
-    let read = || parse(path, &read_trusted(path)?);
-    read().map_err(|error| UsageError(crate::describe(&error)).into())
+pub fn read(path: &Path) -> Result<Config> {
+    let text = read_trusted(path).map_err(|error| HubConfigError::Invalid(error.to_string()))?;
+    parse(path, &text)
+}
+
+/// Parses an address to serve metrics at.
+///
+/// # Errors
+///
+/// What an address looks like.
+pub fn metrics_address(text: &str) -> Result<SocketAddr> {
+    let wrong = "expected an IP address and a port, like 127.0.0.1:9464 or [::1]:9464";
+    let failed = |_: AddrParseError| HubConfigError::Invalid(format!("\"{text}\": {wrong}"));
+    text.parse().map_err(failed)
 }
 
 fn parse(path: &Path, text: &str) -> Result<Config> {
@@ -112,7 +137,7 @@ fn parse(path: &Path, text: &str) -> Result<Config> {
         // toml's own message quotes the line and marks the position.
         let said = error.to_string();
         let hint = if said.contains("expected a sequence") { ": a list is wanted here: [[source]], [[group]] and [[vm]] have two brackets, users = [\"NAME\"]" } else { "" };
-        anyhow!("{}: {}{hint}", path.display(), said.trim_end())
+        HubConfigError::Invalid(format!("{}: {}{hint}", path.display(), said.trim_end()))
     })?;
     let text = Text { path, text };
     let devices = file.sources.iter().map(|source| {
@@ -131,8 +156,8 @@ fn parse(path: &Path, text: &str) -> Result<Config> {
     text.require_own_names("group", file.groups.iter().map(|group| &group.name))?;
     text.require_own_names("vm", file.vms.iter().map(|vm| &vm.name))?;
     let vms = file.vms.iter().map(|vm| {
-        let resolved = vm.resolve(file.socket.clone().unwrap_or_else(default_socket));
-        resolved.map_err(|error| text.error("vm", &vm.name.span(), &error))
+        vm.resolve()
+            .map_err(|error| text.error("vm", &vm.name.span(), &error))
     });
     let vms = vms.collect::<Result<_>>()?;
     let groups = file.groups.into_iter().map(|table| text.group(table));
@@ -141,7 +166,7 @@ fn parse(path: &Path, text: &str) -> Result<Config> {
         groups: groups.collect::<Result<_>>()?,
         vms,
         congestion: text.option("congestion", file.congestion.as_ref(), str::parse)?,
-        metrics: text.option("metrics", file.metrics.as_ref(), metrics::address)?,
+        metrics: text.option("metrics", file.metrics.as_ref(), metrics_address)?,
         metrics_anywhere: file.metrics_anywhere,
         hash_seed: file.hash_seed,
         limits: file.limits,
@@ -149,9 +174,72 @@ fn parse(path: &Path, text: &str) -> Result<Config> {
     })
 }
 
-/// Every key of the file, by the words of the parser's own errors.
-#[cfg(test)]
-pub(crate) fn keys() -> Vec<String> {
+impl Config {
+    /// Messages about the keys whose new values need another start of the hub.
+    pub fn unchanged(&self, new: &Config) -> impl Iterator<Item = String> + use<> {
+        let at_start = |limits: &Limits| {
+            (
+                limits.guaranteed_readers,
+                limits.log_lines_per_second,
+                limits.log_lines_per_user_and_second,
+            )
+        };
+        let keys = [
+            (
+                "limits.guaranteed_readers and .log_lines",
+                at_start(&new.limits) == at_start(&self.limits),
+            ),
+            ("socket", new.socket == self.socket),
+            ("congestion", new.congestion == self.congestion),
+            ("hash_seed", new.hash_seed == self.hash_seed),
+        ];
+        let changed = keys.into_iter().filter(|(_, is_same)| !is_same);
+        changed.map(|(key, _)| format!("{key}: unchanged: it changes with a restart of the hub"))
+    }
+}
+
+/// The groups with their filters compiled for these sources by `compile`, if they fit.
+///
+/// # Errors
+///
+/// The first group that does not fit, or that does not [compile](GroupText::compile).
+pub fn compiled<E: Display>(
+    groups: &[GroupText],
+    sources: &[Facts],
+    compile: impl Fn(&str, &Facts) -> Result<Program, E>,
+) -> Result<Vec<Group>> {
+    let mut facts = sources.first().cloned().unwrap_or_default();
+    if sources.len() > 1 {
+        facts.interface = None; // filters are for all sources
+    }
+    let filtered = groups.iter().any(|group| !group.filter.is_empty());
+    let other = sources.iter().find(|one| one.link_type != facts.link_type);
+    if let Some(other) = other.filter(|_| filtered) {
+        return Err(HubConfigError::Invalid(format!(
+            "{} and {} have different link types: remove the filters, or start a hub for each",
+            facts.device, other.device
+        )));
+    }
+    let waits = |group: &&GroupText| group.group.policy == Policy::Block;
+    let hasty = sources.iter().find(|one| one.policy != Policy::Block);
+    if let (Some(group), Some(source)) = (groups.iter().find(waits), hasty) {
+        return Err(HubConfigError::Invalid(format!(
+            "group {}: the source waits for its readers with policy block, and {} cannot wait: use drop, \
+             sample:N or cut:BYTES",
+            group.name(),
+            source.device
+        )));
+    }
+    let compile = &compile;
+    groups
+        .iter()
+        .map(|group| group.compile(&facts, compile))
+        .collect()
+}
+
+/// Every key of the file, by the words of the parser's own errors: for tests of its documentation.
+#[doc(hidden)]
+pub fn keys() -> Vec<String> {
     let tables = ["", "[[source]]\n", "[[group]]\n", "[[vm]]\n", "[limits]\n"];
     let keys = tables.iter().flat_map(|table| {
         let error = toml::from_str::<File>(&format!("{table}no_such_key = 1\n"));
@@ -178,8 +266,8 @@ impl Text<'_> {
         parse(value.get_ref()).map_err(|error| self.error(key, &value.span(), &error))
     }
 
-    fn error(&self, key: &str, place: &Range<usize>, error: &dyn Display) -> anyhow::Error {
-        anyhow!("{}: {error}", self.place(key, place))
+    fn error(&self, key: &str, place: &Range<usize>, error: &dyn Display) -> HubConfigError {
+        HubConfigError::Invalid(format!("{}: {error}", self.place(key, place)))
     }
 
     /// File, line and key of a position.
@@ -271,10 +359,8 @@ impl Text<'_> {
 mod tests {
     use ringtap_filter::{Balance, Headers};
     use ringtap_ipc::protocol::Delivery;
-    use ringtap_pool::distributor::Policy;
 
     use super::*;
-    use ringtap_vnplug::host::Monitor;
 
     fn parsed(text: &str) -> Result<Config> {
         parse(Path::new("hub.toml"), text)
@@ -335,9 +421,9 @@ mod tests {
         let [one, two] = &config.vms[..] else {
             panic!("two VMs")
         };
-        assert_eq!(one.monitor, Monitor::Qmp("/run/vm1.qmp".into()));
-        assert_eq!((one.groups.len(), one.memory_bytes), (2, 128 << 20));
-        assert_eq!(two.monitor, Monitor::Libvirt("appliance".into()));
+        assert_eq!(one.machine, VmMachine::Qmp("/run/vm1.qmp".into()));
+        assert_eq!((one.groups.len(), one.memory.0), (2, 128 << 20));
+        assert_eq!(two.machine, VmMachine::Libvirt("appliance".into()));
         assert_eq!(config.limits.connections_per_user.get(), 9);
         assert_eq!(config.limits.connections, Limits::default().connections);
     }

@@ -1,24 +1,49 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Parses groups as users write them, `ids:4:flow`, and words of the configuration file.
 
+use std::fmt::Display;
 use std::str::FromStr;
 
-use anyhow::{Context, Result, ensure};
 use nix::unistd::{Group as UnixGroup, User};
-use ringtap_filter::Balance;
-use ringtap_hub::{AccessList, Group, GroupFilter};
+use ringtap_filter::{Balance, Program};
 use ringtap_ipc::environment;
 use ringtap_ipc::protocol::{Delivery, Division};
 use ringtap_ipc::trusted::open_trusted;
 use ringtap_pool::distributor::Policy;
 use ringtap_pool::source::Facts;
 
+use crate::group::{AccessList, Group, GroupFilter};
+
+/// Why a configuration is not valid; that of a file begins with its name, the line and the key.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum HubConfigError {
+    /// A key or a word has no such value, or values do not fit together.
+    #[error("{0}")]
+    Invalid(String),
+    /// The filter of a group is not valid.
+    #[error("{0}")]
+    Filter(String),
+}
+
+pub(super) type Result<T, E = HubConfigError> = std::result::Result<T, E>;
+
+/// Fails with a text unless the condition holds.
+pub(super) fn require(condition: bool, text: impl FnOnce() -> String) -> Result<()> {
+    if condition {
+        Ok(())
+    } else {
+        Err(HubConfigError::Invalid(text()))
+    }
+}
+
 /// A group whose filter is not compiled yet.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct GroupText {
+pub struct GroupText {
     /// The group without its filter.
-    pub(crate) group: Group,
-    pub(crate) filter: String,
+    pub group: Group,
+    /// Its filter, as the user wrote it.
+    pub filter: String,
     pub(super) places: GroupPlaces,
 }
 
@@ -30,7 +55,8 @@ pub(super) struct GroupPlaces {
 }
 
 impl GroupText {
-    pub(super) fn named(name: &str) -> Self {
+    /// A group of this name without a filter.
+    pub fn named(name: &str) -> Self {
         GroupText {
             group: Group::new(name),
             filter: String::new(),
@@ -39,44 +65,61 @@ impl GroupText {
     }
 
     /// Makes this the group of a bridge's inline reader: one reader that sees every packet, in place.
-    pub(crate) fn for_inline(&self) -> Result<Self> {
+    ///
+    /// # Errors
+    ///
+    /// The user wrote more than the group's name, users and credit.
+    pub fn for_inline(&self) -> Result<Self> {
         let name = self.name();
         let mut same = GroupText::named(name);
         same.group.access.clone_from(&self.group.access);
         same.group.credit_chunks = self.group.credit_chunks;
-        ensure!(
-            *self == same,
-            "the inline reader of group {name} reads every packet, in place: give only the group's name \
-             (--drop keeps packets from it)"
-        );
+        require(*self == same, || {
+            format!(
+                "the inline reader of group {name} reads every packet, in place: give only the group's name \
+                 (--drop keeps packets from it)"
+            )
+        })?;
         same.group.max_members = 1;
         Ok(same)
     }
 
-    pub(crate) fn name(&self) -> &str {
+    /// The group's name.
+    pub fn name(&self) -> &str {
         &self.group.name
     }
 
-    /// The group, with its filter compiled for the packets of the sources.
-    pub(crate) fn compile(&self, facts: &Facts) -> Result<Group> {
+    /// The group, with its filter compiled for the packets of the sources by `compile`.
+    ///
+    /// # Errors
+    ///
+    /// The filter is not valid, or others than root and the hub's user can change the program to balance by.
+    pub fn compile<E: Display>(
+        &self,
+        facts: &Facts,
+        compile: impl Fn(&str, &Facts) -> Result<Program, E>,
+    ) -> Result<Group> {
         let place = |place: &Option<String>| {
             let named = || format!("group {}", self.name());
             place.clone().unwrap_or_else(named)
         };
         let text = &self.filter;
-        let filter = ringtap::compile(text, facts).with_context(|| {
+        let filter = compile(text, facts).map_err(|error| {
             let place = place(&self.places.filter);
             // In `-g NAME:WORD`, WORD may be meant as a balance or as a filter.
-            if self.places.filter.is_none() && !text.contains(' ') {
-                format!("{place}: \"{text}\" is no balance, and as a filter")
+            HubConfigError::Filter(if self.places.filter.is_none() && !text.contains(' ') {
+                format!("{place}: \"{text}\" is no balance, and as a filter: {error}")
             } else {
-                place
-            }
+                format!("{place}: {error}")
+            })
         })?;
         if let Balance::Program(file) = self.group.division.balance() {
-            open_trusted(file).with_context(|| {
+            open_trusted(file).map_err(|error| {
                 let place = place(&self.places.balance);
-                format!("{place}: {}: no program to balance by", file.display())
+                let file = file.display();
+                HubConfigError::Invalid(format!(
+                    "{place}: {file}: no program to balance by: {error}"
+                ))
             })?;
         }
         Ok(Group {
@@ -90,7 +133,7 @@ impl GroupText {
 const VIEWERS: &str = "ringtap";
 
 /// The users who see the counters although they may join no group.
-pub(crate) fn viewers() -> AccessList {
+pub fn viewers() -> AccessList {
     AccessList {
         gids: group_id(VIEWERS).into_iter().collect(),
         ..AccessList::default()
@@ -98,7 +141,7 @@ pub(crate) fn viewers() -> AccessList {
 }
 
 /// Lets the user of `sudo` join the groups that name no users.
-pub(crate) fn admit_sudo_user(groups: &mut [GroupText]) {
+pub fn admit_sudo_user(groups: &mut [GroupText]) {
     let uid = environment::variable("SUDO_UID");
     let Some(uid) = uid.and_then(|uid| uid.to_str()?.parse().ok()) else {
         return;
@@ -125,18 +168,21 @@ pub(super) fn divide(
     };
     group.division = given.unwrap_or(usual);
     group.offload_percent = offload_percent;
-    ensure!(
+    require(
         offload_percent.is_none() || group.division == Division::Lanes,
-        "offload moves whole chunks: use balance = {} instead of {}",
-        Division::Lanes,
-        group.division
-    );
-    Ok(())
+        || {
+            format!(
+                "offload moves whole chunks: use balance = {} instead of {}",
+                Division::Lanes,
+                group.division
+            )
+        },
+    )
 }
 
 /// Parses `NAME[:MEMBERS][:BALANCE][:offload=PERCENT][:private][:users=NAMES][:groups=NAMES][:FILTER]`.
 impl FromStr for GroupText {
-    type Err = anyhow::Error;
+    type Err = HubConfigError;
 
     fn from_str(text: &str) -> Result<Self> {
         let (first, mut rest) = text.split_once(':').unwrap_or((text, ""));
@@ -152,7 +198,7 @@ impl FromStr for GroupText {
             };
             let again;
             if let Ok(number) = word.parse() {
-                ensure!(number > 0, "a group of no members");
+                require(number > 0, || "a group of no members".to_owned())?;
                 again = members.replace(number).is_some();
             } else if let Ok(word) = division(word) {
                 again = divided.replace(word).is_some();
@@ -172,10 +218,9 @@ impl FromStr for GroupText {
                 rest.clone_into(&mut filter);
                 break;
             }
-            ensure!(
-                !again,
-                "\"{word}\": a group has one such part, and one is before it"
-            );
+            require(!again, || {
+                format!("\"{word}\": a group has one such part, and one is before it")
+            })?;
             rest = after.strip_prefix(':').unwrap_or(after);
         }
         group.max_members = members.unwrap_or(group.max_members);
@@ -191,58 +236,66 @@ impl FromStr for GroupText {
 
 pub(super) fn name(text: &str) -> Result<String> {
     let good = |c: char| c.is_ascii_alphanumeric() || "-_".contains(c);
-    ensure!(
-        !text.is_empty() && text.chars().all(good),
-        "\"{text}\" is no name for a group: use letters, digits, - and _"
-    );
+    require(!text.is_empty() && text.chars().all(good), || {
+        format!("\"{text}\" is no name for a group: use letters, digits, - and _")
+    })?;
     Ok(text.to_owned())
 }
 
 pub(super) fn division(word: &str) -> Result<Division> {
-    Division::from_word(word).with_context(|| {
+    Division::from_word(word).ok_or_else(|| {
         let known: Vec<_> = Balance::words().collect();
         let known = known.join(", ");
-        format!(
-            "\"{word}\" is no balance: expected {known}, {} or program:FILE",
-            Division::Lanes
-        )
+        let lanes = Division::Lanes;
+        HubConfigError::Invalid(format!(
+            "\"{word}\" is no balance: expected {known}, {lanes} or program:FILE"
+        ))
     })
 }
 
 /// Parses an offload threshold in percent.
 pub(super) fn offload(text: &str) -> Result<u8> {
-    let percent = text
-        .trim_end_matches('%')
-        .parse()
-        .ok()
-        .filter(|p| *p <= 100);
-    percent
-        .with_context(|| format!("\"{text}\" is no offload threshold: expected 0 to 100 percent"))
-}
-
-pub(super) fn delivery(word: &str) -> Result<Delivery> {
-    let expected = || format!("\"{word}\" is no delivery: expected shared or private");
-    Delivery::from_word(word).with_context(expected)
-}
-
-pub(super) fn policy(word: &str) -> Result<Policy> {
-    Policy::from_word(word).with_context(|| {
-        format!(
-            "\"{word}\" is no policy: expected drop, sample:N (one chunk in N), cut:BYTES, or block \
-             (files only)"
-        )
+    let percent = text.trim_end_matches('%').parse().ok();
+    percent.filter(|percent| *percent <= 100).ok_or_else(|| {
+        HubConfigError::Invalid(format!(
+            "\"{text}\" is no offload threshold: expected 0 to 100 percent"
+        ))
     })
 }
 
-pub(crate) fn user(text: &str) -> Result<u32> {
-    let found = || Some(User::from_name(text).ok()??.uid.as_raw());
-    let uid = text.parse().ok().or_else(found);
-    uid.with_context(|| format!("there is no user \"{text}\""))
+pub(super) fn delivery(word: &str) -> Result<Delivery> {
+    let wrong = || format!("\"{word}\" is no delivery: expected shared or private");
+    Delivery::from_word(word).ok_or_else(|| HubConfigError::Invalid(wrong()))
 }
 
-pub(crate) fn group_of_users(text: &str) -> Result<u32> {
+pub(super) fn policy(word: &str) -> Result<Policy> {
+    Policy::from_word(word).ok_or_else(|| {
+        HubConfigError::Invalid(format!(
+            "\"{word}\" is no policy: expected drop, sample:N (one chunk in N), cut:BYTES, or block (files \
+             only)"
+        ))
+    })
+}
+
+/// The number of a user, by name or number.
+///
+/// # Errors
+///
+/// There is no such user.
+pub fn user(text: &str) -> Result<u32> {
+    let found = || Some(User::from_name(text).ok()??.uid.as_raw());
+    let uid = text.parse().ok().or_else(found);
+    uid.ok_or_else(|| HubConfigError::Invalid(format!("there is no user \"{text}\"")))
+}
+
+/// The number of a UNIX group, by name or number.
+///
+/// # Errors
+///
+/// There is no such group.
+pub fn group_of_users(text: &str) -> Result<u32> {
     let gid = text.parse().ok().or_else(|| group_id(text));
-    gid.with_context(|| format!("there is no group of users \"{text}\""))
+    gid.ok_or_else(|| HubConfigError::Invalid(format!("there is no group of users \"{text}\"")))
 }
 
 fn group_id(name: &str) -> Option<u32> {
