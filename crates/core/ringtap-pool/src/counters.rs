@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 /// Packets that were offered and not delivered, by reason.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Dropped {
     /// Lost by the NIC or its driver before capture saw them.
     pub nic: u64,
@@ -32,6 +33,7 @@ pub struct Dropped {
 /// C programs read these fields in this order.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Counters {
     /// Packets that were there to be captured, by counters that do not depend on the reader.
     pub offered: u64,
@@ -319,9 +321,9 @@ mod tests {
                 nic: 3,
                 kernel: 1,
                 pool_full: 2,
-                overrun: 0,
                 not_written: 1,
                 no_verdict: 4,
+                ..Dropped::default()
             },
         }
     }
