@@ -9,7 +9,7 @@
 use ringtap_ipc::protocol::{
     BridgeStatus, DepartedStatus, GroupStatus, HubStatus, LaneStatus, ReaderStatus, SourceStatus,
 };
-use ringtap_pool::counters::{Counters, Dropped, Scope, Term};
+use ringtap_pool::counters::{Counters, Dropped, Scope, TERMS, Term};
 use ringtap_pool::source::Counts;
 
 use crate::text::as_f64;
@@ -98,6 +98,16 @@ pub fn lanes_of(source: &SourceStatus) -> Counters {
         ..source.counts()
     };
     lanes.total()
+}
+
+/// The terms of an account of lanes; those that most captures cannot have only if they are not 0.
+pub fn lane_terms(lanes: &Counters) -> impl Iterator<Item = (&'static str, u64)> {
+    let terms = TERMS
+        .iter()
+        .filter(|term| term.scopes.contains(&Scope::Lane));
+    let counts = terms.map(|term| (term, term.count(lanes)));
+    let shown = counts.filter(|(term, count)| term.is_usual || *count > 0);
+    shown.map(|(term, count)| (term.name, count))
 }
 
 /// The losses that a source can have.

@@ -7,11 +7,10 @@ use std::time::Duration;
 
 use ringtap_client::{Connection, Control as _, ControlError};
 use ringtap_ipc::protocol::{HubStatus, SourceStatus};
-use ringtap_pool::counters::{Scope, TERMS};
 use rustix::net::sockopt::socket_peercred;
 use serde::Serialize;
 
-use crate::change::lanes_of;
+use crate::change::{lane_terms, lanes_of};
 use crate::explain::explain;
 use crate::finding::Finding;
 use crate::text::{ago, grouped};
@@ -138,10 +137,7 @@ fn equation(source: &SourceStatus) -> String {
         lanes => format!("each of {lanes} lanes"),
     };
     let sum = lanes_of(source);
-    let terms = TERMS
-        .iter()
-        .filter(|term| term.scopes.contains(&Scope::Lane));
-    let terms = terms.map(|term| (term.name, grouped(term.count(&sum))));
+    let terms = lane_terms(&sum).map(|(name, count)| (name, grouped(count)));
     let (names, numbers): (Vec<_>, Vec<_>) = terms.unzip();
     let holds = if source.balanced {
         "holds"

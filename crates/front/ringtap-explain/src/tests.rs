@@ -99,7 +99,7 @@ fn nothing_lost_is_said_with_the_equation_that_was_checked() {
         &answer,
         &[
             "Nothing was lost since the hub started 62 s ago (1970-01-01T00:00:10Z).",
-            "tap:eth0, on each of 2 lanes: offered = delivered + filtered + shunted + dropped.kernel + dropped.pool_full holds",
+            "tap:eth0, on each of 2 lanes: offered = delivered + filtered + dropped.kernel + dropped.pool_full holds",
             "2,000 = 1,800 + 200 + 0 + 0",
         ],
     );

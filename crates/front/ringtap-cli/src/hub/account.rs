@@ -4,10 +4,9 @@
 use std::process::ExitCode;
 
 use anyhow::Result;
-use ringtap_explain::change::lanes_of;
+use ringtap_explain::change::{lane_terms, lanes_of};
 use ringtap_explain::text::{grouped, packets};
 use ringtap_ipc::protocol::{HubStatus, SourceStatus};
-use ringtap_pool::counters::{Scope, TERMS};
 
 use crate::{print, statuses};
 
@@ -19,10 +18,7 @@ fn source_line(source: &SourceStatus) -> String {
     } else {
         "NOT balanced"
     };
-    let terms = TERMS
-        .iter()
-        .filter(|term| term.scopes.contains(&Scope::Lane));
-    let terms = terms.map(|term| format!("{} {}", grouped(term.count(&sum)), term.name));
+    let terms = lane_terms(&sum).map(|(name, count)| format!("{} {name}", grouped(count)));
     let mut line = format!(
         "{}: {} offered = {}: {is_balanced}",
         source.device,

@@ -109,7 +109,7 @@ fn a_stopped_reader_is_named_by_why_and_by_the_metrics() {
         &format!("(group slow, process {slow}) could not keep up"),
         &format!("Process {slow} is stopped: continue it with `kill -CONT {slow}`"),
         "No loss in the last",
-        "offered = delivered + filtered + shunted + dropped.kernel + dropped.pool_full holds: 100,000 = 100,000 + 0 + 0 + 0 + 0",
+        "offered = delivered + filtered + dropped.kernel + dropped.pool_full holds: 100,000 = 100,000 + 0 + 0 + 0",
     ] {
         assert!(
             why.stdout.contains(words),

@@ -51,9 +51,10 @@ fn why_says_that_nothing_was_lost_and_what_it_checked() {
         "{}",
         end.stdout
     );
-    assert!(end.stdout.contains(
-        "offered = delivered + filtered + shunted + dropped.kernel + dropped.pool_full holds"
-    ));
+    assert!(
+        end.stdout
+            .contains("offered = delivered + filtered + dropped.kernel + dropped.pool_full holds")
+    );
     let end = served
         .run(&["why", "--interval", "0.2", "--json"])
         .success();
