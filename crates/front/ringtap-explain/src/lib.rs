@@ -21,7 +21,7 @@
 //!     ..HubStatus::default()
 //! };
 //! let before = at(60_000_000_000, &source);
-//! source.nic = 500;
+//! source.dropped.nic = 500;
 //! let now = at(62_000_000_000, &source);
 //!
 //! let findings = explain(Some(&before), &now, &|_pid| false);
