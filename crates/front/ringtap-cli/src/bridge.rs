@@ -19,6 +19,7 @@ use ringtap_device::{Mode, Size, kinds};
 use ringtap_explain::text;
 use ringtap_filter::MAX_SNAP_LENGTH;
 use ringtap_hub::config::{GroupText, admit_sudo_user};
+use ringtap_net::affinity::{self, Placement, Steered};
 use ringtap_pool::counters::Counters;
 use ringtap_pool::source::Facts;
 
@@ -30,7 +31,6 @@ use crate::print;
 use crate::reading;
 use crate::report;
 use crate::signals;
-use ringtap_net::affinity::{self, Placement, Steered};
 use running::RunningBridge;
 
 /// Longest time between two looks at the state of the interfaces.

@@ -8,10 +8,10 @@ use clap::Args;
 use ringtap::{CapabilitySet, Confinement, User, WHILE_CAPTURING};
 use ringtap_device::Kind;
 use ringtap_ipc::folder::ROOT_FOLDER;
+use ringtap_net::affinity::Placement;
 
 use crate::UsageError;
 use crate::input::InputArgs;
-use ringtap_net::affinity::Placement;
 
 const ONLY_ROOT: &str =
     "-Z: only root can put interrupts and NAPI back: leave out irq= and napi= of --cpu";

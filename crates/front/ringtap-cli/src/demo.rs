@@ -24,6 +24,7 @@ use ringtap_device::{DeviceSpec, Rate};
 use ringtap_filter::hash::HashSeed;
 use ringtap_filter::{Balance, Headers};
 use ringtap_hub::{Group, GroupFilter, Handle, Hub, HubOptions};
+use ringtap_net::affinity;
 use ringtap_net::interface::{Interface, add_veth};
 use ringtap_net::private::{self, Standing};
 use ringtap_packet::Traffic;
@@ -35,7 +36,6 @@ use crate::print;
 use crate::reading::ReadingArgs;
 use places::DemoCpus;
 use readers::DemoOutcome;
-use ringtap_net::affinity;
 use table::Table;
 
 /// The interface that packets are sent on.

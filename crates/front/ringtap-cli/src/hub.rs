@@ -28,6 +28,7 @@ use ringtap_hub::server::{Server, ServerOptions};
 use ringtap_hub::{Hub, HubOptions};
 use ringtap_ipc::protocol::{ConfigurationStatus, HubStatus, SourceState};
 use ringtap_ipc::socket::Listener;
+use ringtap_net::affinity::{self, Placement, Steered};
 use ringtap_net::interface::Interface;
 use ringtap_net::rights::Rights;
 use ringtap_pool::congestion::Congestion;
@@ -47,7 +48,6 @@ use crate::signals;
 use crate::waiting;
 use account::{report, so_far};
 use reload::Reloaded;
-use ringtap_net::affinity::{self, Placement, Steered};
 
 /// Interval of the checks that the hub's thread runs, and of those for losses.
 const LOOK: Duration = Duration::from_secs(1);

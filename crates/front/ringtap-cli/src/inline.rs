@@ -15,6 +15,7 @@ use ringtap_client::{
 use ringtap_device::{DeviceSpec, Options};
 use ringtap_explain::text;
 use ringtap_filter::Program;
+use ringtap_net::affinity::Steered;
 
 use crate::completion;
 use crate::interrupt::EndRequests;
@@ -22,7 +23,6 @@ use crate::print;
 use crate::seeing::HubSocketArgs;
 use crate::session::{BatchConsumer, Flow, receive};
 use crate::{UsageError, bridge, reading, report};
-use ringtap_net::affinity::Steered;
 
 /// Decides which packets pass a bridge that was started with `--inline`.
 #[derive(Args, Debug)]

@@ -15,9 +15,9 @@ use signal_hook::flag;
 use signal_hook::iterator::Signals;
 
 use ringtap_client::Control;
+use ringtap_net::affinity::Steered;
 
 use crate::print;
-use ringtap_net::affinity::Steered;
 
 /// Signals by which users, terminals and services end a process.
 const ENDING: [i32; 3] = [SIGINT, SIGTERM, SIGHUP];

@@ -20,6 +20,7 @@ use ringtap_device::Kind;
 use ringtap_explain::text;
 use ringtap_hub::config::metrics_address;
 use ringtap_ipc::socket::Listener;
+use ringtap_net::affinity::Placement;
 use ringtap_probe::config::ProbeConfig;
 use ringtap_probe::ctl::{self as commands, CtlServer};
 use ringtap_probe::export::WhenFull;
@@ -37,7 +38,6 @@ use crate::input::InputArgs;
 use crate::interrupt::EndRequests;
 use crate::seeing::metrics::{self, Reach};
 use crate::{print, reading, report, signals};
-use ringtap_net::affinity::Placement;
 
 /// Time between results of a live capture.
 const USUAL_INTERVAL: Duration = Duration::from_secs(5);

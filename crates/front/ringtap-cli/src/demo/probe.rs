@@ -6,6 +6,7 @@ use std::thread::{Scope, ScopedJoinHandle};
 
 use anyhow::{Context, Result, anyhow};
 use ringtap::{Capture, Facts};
+use ringtap_net::affinity;
 use ringtap_probe::analysis::AnalysisKind;
 use ringtap_probe::export::text::flow_line;
 use ringtap_probe::export::{ExportError, Exporter, WhenFull};
@@ -14,7 +15,6 @@ use ringtap_probe::{Probe, ProbeOutcome, ProbePlan};
 
 use crate::print::{line as say, note};
 use crate::{probe, report};
-use ringtap_net::affinity;
 
 /// Flow records that are printed.
 const SHOWN: usize = 3;

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail};
 use ringtap::{Capture, Counters};
+use ringtap_net::affinity;
 use ringtap_record::{RecordOptions, Recorder, WrittenFiles};
 
 use super::FILTER;
@@ -16,7 +17,6 @@ use crate::print::line as say;
 use crate::reading::{Reading, ReadingArgs};
 use crate::record::{Recording, plain};
 use crate::session::{self, BatchConsumer};
-use ringtap_net::affinity;
 
 /// Longest interval between two ticks of the recorder.
 const TICK: Duration = Duration::from_millis(200);
