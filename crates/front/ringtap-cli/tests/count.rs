@@ -127,7 +127,7 @@ fn flags_of_other_tools_are_taken_or_answered_with_what_to_use() {
         (&["-U"], 2, "record -U"),
         (&["-I"], 2, "monitor mode"),
         (&["-L"], 2, "link type"),
-        (&["-s", "10GB"], 2, "more than any packet"),
+        (&["-s", "10GB"], 2, "1 to 262144 bytes"),
         (&["-s", "10XB"], 2, "size"),
     ] {
         let end = ringtap(&[&one[..], flags].concat());
