@@ -7,8 +7,8 @@ use ringtap_ipc::protocol::{GroupStatus, HubStatus, SourceState};
 
 /// Groups of the machine's hub that this user may join, if the hub captures the interface.
 pub(crate) struct HubBeside {
-    /// Whether the hub captures nothing but the interface.
-    is_alone: bool,
+    /// Whether the hub captures the whole interface and nothing else.
+    is_whole: bool,
     groups: Vec<GroupStatus>,
 }
 
@@ -26,15 +26,13 @@ impl HubBeside {
     }
 
     fn in_status(status: HubStatus, interface: &str) -> Option<Self> {
-        let mut sources = status.sources.iter();
-        let captures = sources.any(|source| {
-            let device = source.device.parse::<DeviceSpec>();
-            let is_it =
-                |device: DeviceSpec| device.kind.names_an_interface() && device.name == interface;
-            source.state != SourceState::Ended && device.is_ok_and(is_it)
-        });
-        captures.then_some(HubBeside {
-            is_alone: status.sources.len() == 1,
+        let capturing = status.sources.iter();
+        let capturing = capturing.filter(|source| source.state != SourceState::Ended);
+        let mut devices = capturing.filter_map(|source| source.device.parse::<DeviceSpec>().ok());
+        let device =
+            devices.find(|device| device.kind.names_an_interface() && device.name == interface)?;
+        Some(HubBeside {
+            is_whole: status.sources.len() == 1 && device.is_whole(),
             groups: status.groups,
         })
     }
@@ -43,7 +41,7 @@ impl HubBeside {
     pub(crate) fn whole(&self) -> Option<&str> {
         let mut groups = self.groups.iter();
         let group = groups.find(|group| group.admits_to_everything());
-        group.filter(|_| self.is_alone).map(|group| &*group.name)
+        group.filter(|_| self.is_whole).map(|group| &*group.name)
     }
 
     /// What a user reads instead of the interface.
@@ -109,6 +107,9 @@ mod tests {
             Some(None)
         );
         assert_eq!(whole(&["tap:eth1"], "", "broadcast"), None);
+        for part in ["tap:eth0?snap=64", "tap:eth0?direction=in", "tap:eth0@1"] {
+            assert_eq!(whole(&[part], "", "broadcast"), Some(None), "{part}");
+        }
     }
 
     #[test]
