@@ -41,9 +41,14 @@ pub fn explain(
     findings
 }
 
-/// Packets that a reader was to get.
-fn taken(reader: &Counters) -> u64 {
-    sum([reader.delivered, reader.filtered, reader.dropped.overrun])
+/// Packets that were meant for a reader: if it runs its filter itself, those of other filters, too.
+fn meant(reader: &Counters, is_filtered_by_reader: bool) -> u64 {
+    let filtered = if is_filtered_by_reader {
+        reader.filtered
+    } else {
+        0
+    };
+    sum([reader.delivered, filtered, reader.dropped.overrun])
 }
 
 /// Reads a loss counter.
@@ -148,7 +153,7 @@ impl Case<'_> {
             before.map(|before| before.counters.dropped.overrun),
             reader.counters.dropped.overrun,
         );
-        let whole = taken(&reader.counters);
+        let whole = meant(&reader.counters, reader.not_in_source.is_some());
         let loss = self.loss(counters, whole, reader.attached_ns)?;
         // The hub checks for losses when a client asks, so the first client's time is meaningless.
         let last = reader.last_loss_ns;
@@ -181,7 +186,7 @@ impl Case<'_> {
                 self.change.departed_reader(one),
                 one.counters.dropped.overrun,
             );
-            let whole = taken(&one.counters);
+            let whole = meant(&one.counters, false);
             let loss = self.loss(counters, whole, started)?;
             let readers = Some(Box::new(one.clone()));
             Some(Finding::Departed { readers, loss })

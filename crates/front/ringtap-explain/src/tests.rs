@@ -276,7 +276,7 @@ fn a_overrun_is_named_with_its_group_its_process_and_its_share() {
         &answer,
         &[
             "Reader 1 \"zeek\" (group ids, process 4001) could not keep up: it used up its credit",
-            "lost 200 packets, 10.0 % of 2,000, since it attached 52 s ago",
+            "lost 200 packets, 11.8 % of 1,700, since it attached 52 s ago",
             "It goes on: 100 a second.",
             "Start more readers in group ids, which divides packets by flow: it has 1 of at most 4.",
             "it may now hold 56 chunks",
