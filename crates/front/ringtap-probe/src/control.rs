@@ -122,29 +122,13 @@ impl ProbeControl {
         let mut losses = Dropped::default();
         for (worker, capture) in self.captures.iter().enumerate() {
             for source in capture.snapshot().unwrap_or_default().sources {
-                let is_first = worker == 0;
                 for lane in &source.lanes {
-                    losses += Dropped {
-                        overrun: lane.missed_packets,
-                        pool_full: if is_first {
-                            lane.counters.dropped.pool_full
-                        } else {
-                            0
-                        },
-                        kernel: if is_first {
-                            lane.counters.dropped.kernel
-                        } else {
-                            0
-                        },
-                        ..Dropped::default()
-                    };
+                    losses.overrun = losses.overrun.saturating_add(lane.missed_packets);
                 }
-                if is_first {
-                    losses += Dropped {
-                        nic: source.dropped.nic,
-                        kernel: source.dropped.kernel,
-                        ..Dropped::default()
-                    };
+                if worker == 0 {
+                    losses += source.dropped;
+                    let lanes = source.lanes.iter().map(|lane| lane.counters.dropped);
+                    lanes.for_each(|dropped| losses += dropped);
                 }
             }
         }
