@@ -169,6 +169,12 @@ pub static TERMS: [Term; 10] = [
     },
 ];
 
+impl PartialEq for Term {
+    fn eq(&self, other: &Self) -> bool {
+        self.name == other.name
+    }
+}
+
 impl Term {
     /// The term's packets.
     #[must_use]

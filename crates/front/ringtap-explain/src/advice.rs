@@ -26,19 +26,17 @@ impl Finding {
     pub fn advice(&self) -> Vec<String> {
         let one = |advice: &str| vec![advice.to_owned()];
         match self {
-            Finding::Nic { source, .. } => nic(source),
-            Finding::Kernel { source, .. } => kernel(source),
-            Finding::PoolFull {
+            Finding::Lost {
                 source,
+                term,
                 furthest_behind,
                 ..
-            } => {
-                let last = furthest_behind.as_ref();
-                pool_full(
-                    source,
-                    last.map(|(reader, is_stopped)| (&**reader, *is_stopped)),
-                )
-            }
+            } => match self.kind() {
+                "nic" => nic(source),
+                "kernel" => kernel(source),
+                "pool_full" => pool_full(source, furthest_behind.as_ref()),
+                _ => one(term.help),
+            },
             Finding::Failed { .. } => one("Remove the cause, then start the hub again."),
             Finding::Detached { .. } => one(
                 "Find the program that does so: a script with `bpftool link detach`, a manager of network \
@@ -121,7 +119,10 @@ fn kernel(source: &SourceStatus) -> Vec<String> {
 }
 
 /// For losses because readers hold all chunks.
-fn pool_full(source: &SourceStatus, furthest_behind: Option<(&ReaderStatus, bool)>) -> Vec<String> {
+fn pool_full(
+    source: &SourceStatus,
+    furthest_behind: Option<&(Box<ReaderStatus>, bool)>,
+) -> Vec<String> {
     let mut advice = Vec::new();
     if source.longest_wait_ms >= LATE_MS {
         advice.push(format!(
@@ -130,7 +131,7 @@ fn pool_full(source: &SourceStatus, furthest_behind: Option<(&ReaderStatus, bool
         ));
     }
     if let Some((last, is_stopped)) = furthest_behind {
-        let stopped = if is_stopped {
+        let stopped = if *is_stopped {
             "; its process is stopped"
         } else {
             ""

@@ -13,7 +13,7 @@ use ringtap_ipc::protocol::{
 
 use ringtap_pool::counters::{Counters, Scope, Term};
 
-use crate::change::{StatusChange, account, lanes_of, sum};
+use crate::change::{StatusChange, account, sum};
 use crate::finding::{Finding, Loss};
 
 /// Finds losses and faults of a hub, the worst first. Without an earlier status there are no present rates.
@@ -51,9 +51,6 @@ fn meant(reader: &Counters, is_filtered_by_reader: bool) -> u64 {
     sum([reader.delivered, filtered, reader.dropped.overrun])
 }
 
-/// Reads a loss counter.
-type LossCounter = fn(&SourceStatus) -> u64;
-
 struct Case<'a> {
     change: StatusChange<'a>,
     is_stopped: &'a dyn Fn(i32) -> bool,
@@ -62,31 +59,20 @@ struct Case<'a> {
 impl Case<'_> {
     fn source(&self, at: usize, status: &SourceStatus) -> Vec<Finding> {
         let before = self.change.source(at);
-        let offered = lanes_of(status).offered;
         let source = Box::new(status.clone());
+        let offered = account(status).offered;
         let started = self.change.now.started_ns;
-        let loss = |counter: LossCounter, of| {
-            self.loss((before.map(counter), counter(status)), of, started)
-        };
-        let nic: LossCounter = |source| account(source).dropped.nic;
-        let kernel: LossCounter = |source| account(source).dropped.kernel;
-        let pool_full: LossCounter = |source| account(source).dropped.pool_full;
-        let mut findings = Vec::new();
-        if let Some(loss) = loss(nic, offered.saturating_add(status.dropped.nic)) {
-            let source = source.clone();
-            findings.push(Finding::Nic { source, loss });
-        }
-        if let Some(loss) = loss(kernel, offered.max(kernel(status))) {
-            let source = source.clone();
-            findings.push(Finding::Kernel { source, loss });
-        }
-        if let Some(loss) = loss(pool_full, offered) {
-            findings.push(Finding::PoolFull {
+        let losses = Term::losses_of(&[Scope::Source, Scope::Lane]).filter_map(|term| {
+            let count = |source: &SourceStatus| term.count(&account(source));
+            let counters = (before.map(count), count(status));
+            Some(Finding::Lost {
                 source: source.clone(),
+                term,
                 furthest_behind: self.furthest_behind(),
-                loss,
-            });
-        }
+                loss: self.loss(counters, offered, started)?,
+            })
+        });
+        let mut findings: Vec<_> = losses.collect();
         if let Some(reason) = status.failure.clone() {
             let source = source.clone();
             findings.push(Finding::Failed { source, reason });

@@ -4,6 +4,7 @@
 use ringtap_ipc::protocol::{
     BridgeStatus, DepartedStatus, GroupStatus, ReaderStatus, SourceStatus,
 };
+use ringtap_pool::counters::Term;
 use serde::{Serialize, Serializer};
 
 use crate::text::share;
@@ -16,19 +17,11 @@ use crate::text::share;
     reason = "the fields are statuses and losses of what the variant names"
 )]
 pub enum Finding {
-    /// The network card or its driver lost packets.
-    Nic {
+    /// Packets were lost before capture, or found no free chunk.
+    Lost {
         source: Box<SourceStatus>,
-        loss: Loss,
-    },
-    /// The kernel lost packets, before or during capture.
-    Kernel {
-        source: Box<SourceStatus>,
-        loss: Loss,
-    },
-    /// A source's pool was full.
-    PoolFull {
-        source: Box<SourceStatus>,
+        /// Where they were lost.
+        term: &'static Term,
         /// The reader that is furthest behind now, if one can fill the pool, and whether its process is stopped.
         furthest_behind: Option<(Box<ReaderStatus>, bool)>,
         loss: Loss,
@@ -115,9 +108,7 @@ impl Finding {
     /// The reason of a loss, as in the counters, or the name of another fault.
     pub fn kind(&self) -> &'static str {
         match self {
-            Finding::Nic { .. } => "nic",
-            Finding::Kernel { .. } => "kernel",
-            Finding::PoolFull { .. } => "pool_full",
+            Finding::Lost { term, .. } => term.reason().unwrap_or(term.name),
             Finding::Failed { .. } => "failed",
             Finding::Ended { .. } => "ended",
             Finding::Detached { .. } => "detached",
@@ -135,9 +126,7 @@ impl Finding {
     /// The source, way of a bridge, reader or group in words.
     pub fn place(&self) -> String {
         match self {
-            Finding::Nic { source, .. }
-            | Finding::Kernel { source, .. }
-            | Finding::PoolFull { source, .. }
+            Finding::Lost { source, .. }
             | Finding::Failed { source, .. }
             | Finding::Ended { source }
             | Finding::Detached { source }
@@ -162,9 +151,7 @@ impl Finding {
     /// The lost packets, if the finding is a loss.
     pub fn loss(&self) -> Option<&Loss> {
         match self {
-            Finding::Nic { loss, .. }
-            | Finding::Kernel { loss, .. }
-            | Finding::PoolFull { loss, .. }
+            Finding::Lost { loss, .. }
             | Finding::Bridge { loss, .. }
             | Finding::Overrun { loss, .. }
             | Finding::Departed { loss, .. } => Some(loss),

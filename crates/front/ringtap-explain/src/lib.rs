@@ -25,7 +25,7 @@
 //! let now = at(62_000_000_000, &source);
 //!
 //! let findings = explain(Some(&before), &now, &|_pid| false);
-//! assert!(matches!(&findings[0], Finding::Nic { loss, .. } if loss.packets == 500));
+//! assert!(findings[0].kind() == "nic" && findings[0].lost_packets() == 500);
 //! assert!(findings[0].to_string().starts_with(
 //!     "tap:eth0: the network card or its driver lost 500 packets"
 //! ));

@@ -19,16 +19,16 @@ impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let place = self.place();
         match self {
-            Finding::Nic { loss, .. } => {
-                let begin = format!("{place}: the network card or its driver lost");
-                lost(f, &begin, loss, HUB_STARTED)
-            }
-            Finding::Kernel { loss, .. } => {
-                lost(f, &format!("{place}: the kernel lost"), loss, HUB_STARTED)
-            }
-            Finding::PoolFull { source, loss, .. } => {
-                let begin = format!("{place}: {} lost", where_full(source));
-                lost(f, &begin, loss, HUB_STARTED)
+            Finding::Lost {
+                source, term, loss, ..
+            } => {
+                let who = match self.kind() {
+                    "nic" => "the network card or its driver lost".to_owned(),
+                    "kernel" => "the kernel lost".to_owned(),
+                    "pool_full" => format!("{} lost", where_full(source)),
+                    _ => format!("the source lost ({})", term.meaning),
+                };
+                lost(f, &format!("{place}: {who}"), loss, HUB_STARTED)
             }
             Finding::Failed { reason, .. } => write!(f, "{place}: capture failed: {reason}."),
             Finding::Ended { .. } => write!(f, "{place} has ended and gives no more packets."),
