@@ -18,6 +18,7 @@ use clap::{Args, Subcommand};
 use ringtap::Confinement;
 use ringtap_client::default_socket;
 use ringtap_device::DeviceSpec;
+use ringtap_explain::http::{self, MetricsError, MetricsServer, Reach};
 use ringtap_explain::losses::{LossLine, LossWatch};
 use ringtap_filter::Program;
 use ringtap_filter::hash::HashSeed;
@@ -43,7 +44,6 @@ use crate::confine::UserArgs;
 use crate::interrupt;
 use crate::print;
 use crate::seeing::HubSocketArgs;
-use crate::seeing::metrics::{self, Reach};
 use crate::signals;
 use crate::waiting;
 use account::{report, so_far};
@@ -418,7 +418,7 @@ pub(crate) fn compile(filter: &str, facts: &Facts) -> Result<Program, String> {
 }
 
 /// Serves metrics, if configured, until the server is dropped.
-fn serve_metrics(config: &Config, hub: &Hub) -> Result<Option<metrics::MetricsServer>> {
+fn serve_metrics(config: &Config, hub: &Hub) -> Result<Option<MetricsServer>> {
     let Some(address) = config.metrics else {
         ensure!(
             !config.metrics_anywhere,
@@ -432,11 +432,16 @@ fn serve_metrics(config: &Config, hub: &Hub) -> Result<Option<metrics::MetricsSe
         Reach::Loopback
     };
     let handle = hub.handle().clone();
-    let server = metrics::serve(address, reach, move || {
-        handle
-            .status()
-            .map(|status| ringtap_explain::exposition(&status))
-    })?;
+    let exposition = move || {
+        let status = handle.status()?;
+        Some(ringtap_explain::exposition(&status))
+    };
+    let server = match http::serve(address, reach, exposition) {
+        Err(error @ MetricsError::NotLoopback { .. }) => {
+            bail!("{error}, or give --metrics-anywhere")
+        }
+        served => served?,
+    };
     print::note(format_args!(
         "ringtap: metrics at http://{}/metrics",
         server.address

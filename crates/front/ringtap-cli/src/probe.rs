@@ -17,6 +17,7 @@ use clap::Args;
 use ringtap::{CapabilitySet, Capture, Confinement, OpenOptions};
 use ringtap_capture::meter::KernelMeter;
 use ringtap_device::Kind;
+use ringtap_explain::http::{self, Reach};
 use ringtap_explain::text;
 use ringtap_hub::config::metrics_address;
 use ringtap_ipc::socket::Listener;
@@ -36,7 +37,6 @@ use signal_hook::iterator::Signals;
 use crate::confine::UserArgs;
 use crate::input::InputArgs;
 use crate::interrupt::EndRequests;
-use crate::seeing::metrics::{self, Reach};
 use crate::{print, reading, report, signals};
 
 /// Time between results of a live capture.
@@ -224,7 +224,7 @@ pub(crate) fn run(args: &ProbeArgs) -> Result<ExitCode> {
         Some(address) => {
             let control = Arc::clone(control);
             let all = move || Some(totals.exposition(&control.ledger()));
-            let server = metrics::serve(address, Reach::Loopback, all)?;
+            let server = http::serve(address, Reach::Loopback, all)?;
             print::note(format_args!(
                 "ringtap: metrics at http://{}/metrics",
                 server.address

@@ -41,6 +41,8 @@ mod explain;
 mod explanation;
 mod exposition;
 mod finding;
+#[cfg(feature = "http")]
+pub mod http;
 pub mod losses;
 mod sentences;
 pub mod tables;

@@ -14,6 +14,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail, ensure};
 use ringtap_client::Control as _;
 use ringtap_device::DeviceSpec;
+use ringtap_explain::http::MetricsServer;
 use ringtap_explain::text;
 use ringtap_filter::LinkType;
 use ringtap_hub::Hub;
@@ -34,7 +35,6 @@ use crate::UsageError;
 use crate::interrupt;
 use crate::print;
 use crate::seeing::HubSocketArgs;
-use crate::seeing::metrics::MetricsServer;
 use crate::waiting;
 
 /// Time between two looks at the hub's answer.
