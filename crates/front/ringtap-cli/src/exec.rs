@@ -4,8 +4,6 @@
 //! Invariants
 //! - The program replaces this process, so it gets the signals and returns the exit status.
 
-mod fitness;
-
 use std::env;
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -18,10 +16,10 @@ use anyhow::{Context, Result, bail};
 use clap::Args;
 use ringtap_device::{DeviceSpec, kinds};
 use ringtap_ipc::environment;
+use ringtap_net::preload::{self, Unfit};
 
 use crate::seeing::HubSocketArgs;
 use crate::{UsageError, print};
-use fitness::Unfit;
 
 /// Names of the library in cargo's folder and as installed.
 const LIBRARY: [&str; 3] = [
@@ -101,7 +99,7 @@ pub(crate) fn run(args: &ExecArgs) -> Result<ExitCode> {
     }
     let own = env::current_exe().context("cannot find the path of the ringtap program")?;
     let library = library(&own)?;
-    let unfit = fitness::find(Path::new(program)).map(|path| fitness::unfit(&path));
+    let unfit = preload::find(Path::new(program)).map(|path| preload::unfit(&path));
     if args.check {
         return check(program, unfit);
     }

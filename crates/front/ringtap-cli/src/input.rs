@@ -4,7 +4,6 @@
 use std::num::NonZeroU32;
 
 use crate::UsageError;
-use crate::beside::{self, HubBeside};
 use crate::completion;
 use crate::interrupt::EndRequests;
 use crate::option_flags::OptionFlags;
@@ -16,6 +15,7 @@ use ringtap::{Balance, Capture, OpenOptions};
 use ringtap_capture::CaptureError;
 use ringtap_capture::meter::{KernelMeter, MeterWants};
 use ringtap_capture::tap::TapOptions;
+use ringtap_client::HubBeside;
 use ringtap_device::{ChunkOptions, DeviceSpec, Kind, Options, Size, Speed, StampClock, kinds};
 use ringtap_net::interface::Interface;
 use ringtap_probe::ProbePlan;
@@ -84,10 +84,11 @@ impl InputArgs {
     /// The device, or instead of an interface without options the group of a hub that delivers its packets.
     fn named_or_group(&self) -> Result<DeviceSpec> {
         let device = self.named()?;
-        if !beside::is_plain(&device, &self.flags()) {
+        let is_plain = device == DeviceSpec::interface(&device.name);
+        if !is_plain || self.flags() != Options::default() {
             return Ok(device);
         }
-        let hub = HubBeside::of(&device.name).ok().flatten();
+        let hub = HubBeside::find(&device.name, "beside").ok().flatten();
         let group = hub.as_ref().and_then(HubBeside::whole);
         let Some(group) = group else {
             return Ok(device);
@@ -104,7 +105,7 @@ impl InputArgs {
         let Some(name) = self.interface() else {
             return;
         };
-        print::notes(match HubBeside::of(name) {
+        print::notes(match HubBeside::find(name, "beside") {
             Ok(hub) => hub.map(|hub| hub.advice(name)),
             Err(error) => Some(format!(
                 "a hub runs here, which may capture {name}: {error}"

@@ -4,7 +4,6 @@
 // These macros panic on a closed pipe; `print` does not.
 #![cfg_attr(not(test), deny(clippy::print_stdout, clippy::print_stderr))]
 
-mod beside;
 mod bridge;
 mod completion;
 mod confine;
