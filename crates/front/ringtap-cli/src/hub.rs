@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `ringtap hub`: captures once and serves readers in other processes.
 
-mod account;
 pub(crate) mod log;
 mod reload;
 mod service;
@@ -20,6 +19,7 @@ use ringtap_client::default_socket;
 use ringtap_device::DeviceSpec;
 use ringtap_explain::http::{self, MetricsError, MetricsServer, Reach};
 use ringtap_explain::losses::{LossLine, LossWatch};
+use ringtap_explain::report;
 use ringtap_filter::Program;
 use ringtap_filter::hash::HashSeed;
 use ringtap_hub::config::{
@@ -45,8 +45,8 @@ use crate::interrupt;
 use crate::print;
 use crate::seeing::HubSocketArgs;
 use crate::signals;
+use crate::statuses;
 use crate::waiting;
-use account::{report, so_far};
 use reload::Reloaded;
 
 /// Interval of the checks that the hub's thread runs, and of those for losses.
@@ -297,7 +297,7 @@ pub(crate) fn run(args: &HubArgs) -> Result<ExitCode> {
     // Readers receive the remaining packets and the end before the server closes.
     let status = stop(&hub)?;
     drop(server);
-    report(&status)
+    final_counters(&status)
 }
 
 /// Names of the interfaces among the devices.
@@ -490,7 +490,7 @@ fn wait(
         let status = status.context("the hub's thread has ended")?;
         watch.look(&status).iter().for_each(log_loss);
         if signals::wants_counters() {
-            print::notes(so_far(&status));
+            print::notes(report::hub(&status));
         }
         // Only after the hub's thread has answered.
         service::tell(NotifyState::Watchdog);
@@ -518,5 +518,50 @@ pub(crate) fn stop(hub: &Hub) -> Result<HubStatus> {
             return Ok(status);
         }
         std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// Prints each source's counters; returns the exit status.
+fn final_counters(status: &HubStatus) -> Result<ExitCode> {
+    for source in &status.sources {
+        print::line(report::source(source))?;
+        if let Some(failure) = &source.failure {
+            print::note(format_args!("ringtap: {failure}"));
+        }
+    }
+    let failed = status.sources.iter().filter(|one| one.failure.is_some());
+    let removed: Vec<_> = failed.map(|one| one.is_removed).collect();
+    let is_balanced = status.sources.iter().all(|one| one.balanced);
+    Ok(match removed.as_slice() {
+        [] if is_balanced => ExitCode::SUCCESS,
+        [] => ExitCode::FAILURE,
+        all if all.iter().all(|is_removed| *is_removed) => {
+            ExitCode::from(statuses::INTERFACE_REMOVED)
+        }
+        _ => ExitCode::FAILURE,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use ringtap_ipc::protocol::SourceStatus;
+
+    use super::*;
+
+    #[test]
+    fn a_hub_whose_counters_do_not_balance_ends_with_a_failure() {
+        let of = |balanced| {
+            let source = SourceStatus {
+                balanced,
+                ..SourceStatus::default()
+            };
+            let status = HubStatus {
+                sources: vec![source],
+                ..HubStatus::default()
+            };
+            format!("{:?}", final_counters(&status).expect("it is printed"))
+        };
+        assert_eq!(of(true), format!("{:?}", ExitCode::SUCCESS));
+        assert_eq!(of(false), format!("{:?}", ExitCode::FAILURE));
     }
 }

@@ -23,7 +23,6 @@ mod print;
 mod probe;
 mod reading;
 mod record;
-mod report;
 mod reports;
 mod seeing;
 mod send;

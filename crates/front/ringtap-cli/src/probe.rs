@@ -18,6 +18,7 @@ use ringtap::{CapabilitySet, Capture, Confinement, OpenOptions};
 use ringtap_capture::meter::KernelMeter;
 use ringtap_device::Kind;
 use ringtap_explain::http::{self, Reach};
+use ringtap_explain::report;
 use ringtap_explain::text;
 use ringtap_hub::config::metrics_address;
 use ringtap_ipc::socket::Listener;
@@ -37,7 +38,7 @@ use signal_hook::iterator::Signals;
 use crate::confine::UserArgs;
 use crate::input::InputArgs;
 use crate::interrupt::EndRequests;
-use crate::{print, reading, report, signals};
+use crate::{print, reading, signals};
 
 /// Time between results of a live capture.
 const USUAL_INTERVAL: Duration = Duration::from_secs(5);

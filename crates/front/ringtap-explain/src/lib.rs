@@ -44,6 +44,7 @@ mod finding;
 #[cfg(feature = "http")]
 pub mod http;
 pub mod losses;
+pub mod report;
 mod sentences;
 pub mod tables;
 pub mod text;

@@ -6,6 +6,7 @@ use std::thread::{Scope, ScopedJoinHandle};
 
 use anyhow::{Context, Result, anyhow};
 use ringtap::{Capture, Facts};
+use ringtap_explain::report;
 use ringtap_net::affinity;
 use ringtap_probe::analysis::AnalysisKind;
 use ringtap_probe::export::text::flow_line;
@@ -14,7 +15,7 @@ use ringtap_probe::record::{FlowRecord, Record};
 use ringtap_probe::{Probe, ProbeOutcome, ProbePlan};
 
 use crate::print::{line as say, note};
-use crate::{probe, report};
+use crate::probe;
 
 /// Flow records that are printed.
 const SHOWN: usize = 3;

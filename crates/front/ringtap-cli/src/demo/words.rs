@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The demo's text before and after the run.
 
+use std::time::Duration;
+
 use anyhow::Result;
 use ringtap_device::DeviceSpec;
-use ringtap_explain::text::{as_f64, bits_per_second, grouped, rounded};
+use ringtap_explain::text::{bits_per_second, grouped, rounded};
 use ringtap_net::private::Standing;
+use ringtap_send::SendCounters;
 
 use super::readers::DemoOutcome;
 use super::{FILTER, FLOWS, HALF, RX, SentCounters, TX};
@@ -37,20 +40,14 @@ pub(super) fn begin(standing: Standing, device: &str, seconds: u64, file: &str) 
 
 /// Compares sent with captured packets, and suggests next steps.
 pub(super) fn end(outcome: &DemoOutcome, sent: &SentCounters, standing: Standing) -> Result<()> {
-    let seconds = as_f64(sent.counters.elapsed_ns) / 1e9;
-    let (rate_pps, rate_bps) = if seconds > 0.0 {
-        (
-            as_f64(sent.counters.sent) / seconds,
-            as_f64(sent.counters.wire_bits()) / seconds,
-        )
-    } else {
-        (0.0, 0.0)
-    };
+    let counters = sent.counters;
+    let seconds = Duration::from_nanos(counters.elapsed_ns).as_secs_f64();
+    let rates = counters.rates_since(&SendCounters::default());
     say(format_args!(
         "\nSent in {seconds:.1} s: {} packets, {}/s, {} L1.",
-        grouped(sent.counters.sent),
-        grouped(rounded(rate_pps)),
-        bits_per_second(rate_bps),
+        grouped(counters.sent),
+        grouped(rounded(rates.pps)),
+        bits_per_second(rates.bps),
     ))?;
     say(comparison(sent, outcome.counted.offered))?;
     let file = &outcome.file.file;
