@@ -15,7 +15,6 @@ use ringtap_probe::record::{FlowRecord, Record};
 use ringtap_probe::{Probe, ProbeOutcome, ProbePlan};
 
 use crate::print::{line as say, note};
-use crate::probe;
 
 /// Flow records that are printed.
 const SHOWN: usize = 3;
@@ -136,7 +135,7 @@ impl RunningProbe<'_> {
             &self.facts.offered_from,
             &outcome.counters,
         ))?;
-        say(probe::ledger_text(&outcome.ledger))?;
+        say(&outcome.ledger)?;
         say("  the flows with the most packets:")?;
         for flow in &flows.largest {
             say(format_args!("    {}", flow_line(flow)))?;
