@@ -6,7 +6,6 @@ use std::num::NonZeroU32;
 use crate::UsageError;
 use crate::completion;
 use crate::interrupt::EndRequests;
-use crate::option_flags::OptionFlags;
 use crate::print;
 use crate::waiting;
 use anyhow::Result;
@@ -39,7 +38,7 @@ pub(crate) struct InputArgs {
         long = "read",
         value_name = "FILE",
         value_hint = ValueHint::FilePath,
-        conflicts_with = "device"
+        conflicts_with_all = ["device", "wait"]
     )]
     read: Option<String>,
 
@@ -48,7 +47,7 @@ pub(crate) struct InputArgs {
     numeric: u8,
 
     #[command(flatten)]
-    options: OptionFlags,
+    options: Options,
 
     /// Capture filter in pcap-filter syntax, as for tcpdump.
     #[arg(
@@ -232,7 +231,7 @@ impl InputArgs {
 
     /// Device options from flags.
     fn flags(&self) -> Options {
-        let mut flags = Options::clone(&self.options);
+        let mut flags = self.options.clone();
         // A reader of a group waits only before it attaches.
         flags.wait &= self.kind().is_some_and(|kind| kind.has_key("wait"));
         // What has no clock of a NIC has the host's.

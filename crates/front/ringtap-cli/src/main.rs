@@ -18,7 +18,6 @@ mod inline;
 mod input;
 mod interrupt;
 mod manual;
-mod option_flags;
 mod print;
 mod probe;
 mod reading;
@@ -263,6 +262,15 @@ mod tests {
     #[test]
     fn the_command_line_does_not_contradict_itself() {
         super::Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn a_file_is_there_already() {
+        let line = ["ringtap", "count", "--wait", "-r", "x"];
+        let refused = super::Cli::command()
+            .try_get_matches_from(line)
+            .unwrap_err();
+        assert_eq!(refused.kind(), clap::error::ErrorKind::ArgumentConflict);
     }
 
     #[test]
