@@ -217,13 +217,13 @@ fn ended(error: anyhow::Error) -> ExitCode {
 
 /// Whether the error is the removal of an interface in use.
 fn is_removal(error: &anyhow::Error) -> bool {
-    matches!(
-        error.downcast_ref(),
-        Some(ringtap::Error::InterfaceRemoved(_))
-    ) || matches!(
-        error.downcast_ref(),
-        Some(SendError::Interface(InterfaceError::Removed { .. }))
-    )
+    use ringtap::Error::InterfaceRemoved;
+    let sending = error.downcast_ref();
+    matches!(error.downcast_ref(), Some(InterfaceRemoved(_)))
+        || matches!(
+            sending,
+            Some(SendError::Interface(InterfaceError::Removed { .. }))
+        )
 }
 
 /// Whether other arguments are needed.

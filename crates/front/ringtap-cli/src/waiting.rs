@@ -24,16 +24,16 @@ pub(crate) struct EndedWaiting;
 
 /// Whether the error is that an interface, a hub or a group is not there.
 pub(crate) fn is_absent(error: &Error) -> bool {
+    use ringtap::Error::{Connect, Open};
     match error.downcast_ref() {
-        Some(ringtap::Error::Open(CaptureError::Interface(error))) => error.is_absence(),
-        Some(ringtap::Error::Connect(ConnectError::NoHub { .. })) => true,
-        Some(ringtap::Error::Connect(ConnectError::Control(ControlError::Refused(refused)))) => {
+        Some(Open(CaptureError::Interface(error))) => error.is_absence(),
+        Some(Connect(ConnectError::NoHub { .. })) => true,
+        Some(Connect(ConnectError::Control(ControlError::Refused(refused)))) => {
             refused.code == Refusal::NoGroup
         }
-        _ => match error.downcast_ref() {
-            Some(CaptureError::Interface(error)) => error.is_absence(),
-            _ => false,
-        },
+        _ => {
+            matches!(error.downcast_ref(), Some(CaptureError::Interface(error)) if error.is_absence())
+        }
     }
 }
 

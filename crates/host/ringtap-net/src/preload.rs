@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Finds programs that ignore a library in `LD_PRELOAD`: the loader leaves it out, or there is no loader.
 
+mod drop_in;
+
 use std::fs::File;
 use std::io::{self, Read as _};
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
@@ -8,6 +10,8 @@ use std::path::{Path, PathBuf};
 
 use ringtap_ipc::environment;
 use rustix::process::{getgid, getuid};
+
+pub use drop_in::{DropIn, DropInError};
 
 /// Bytes of a program that are looked at; the program headers of an ELF file are in front.
 const MAX_BYTES: u64 = 64 << 10;
