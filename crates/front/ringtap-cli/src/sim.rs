@@ -11,7 +11,8 @@ use ringtap_capture::sim::{PS_PER_SECOND, SimOptions};
 use ringtap_device::{DeviceSpec, NameOf, Rate};
 use ringtap_explain::report::{self, CounterFields};
 use ringtap_explain::text::grouped;
-use ringtap_hub::buddies::{BuddyCounts, BuddyGroups};
+use ringtap_hub::buddies::BuddyGroups;
+use ringtap_ipc::protocol::BuddyCounts;
 use serde::Serialize;
 use serde_json::{Value, json};
 
