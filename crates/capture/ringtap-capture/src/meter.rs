@@ -32,7 +32,7 @@ use crate::CaptureError;
 use crate::clock;
 use crate::fallback::first_accepted;
 use crate::tap::{Taking, TapOptions, online_cpus};
-use layout::{FlowWords, HalfWords, KEY_WORDS, MeterConfig, MeterLaneWords, OUTSIDE_WORDS};
+use layout::{FlowWords, KEY_WORDS, MeterConfig, MeterControl, MeterLaneWords, OUTSIDE_WORDS};
 
 /// Most loops for each packet: more would hold up the CPU that receives packets, and above 2^23 the kernel runs
 /// none.
@@ -82,8 +82,10 @@ pub struct FlowCounts {
     pub ports: (u16, u16),
     pub protocol: u8,
     pub vlan: u16,
-    /// What is around the packets beside the first VLAN tag; absent without.
-    pub outside: Option<OutsideCounts>,
+    /// Numbers of the second and the third VLAN tag; 0 without.
+    pub inner_vlans: [u16; 2],
+    /// The tunnel around the packets, if its packet was entered.
+    pub tunnel: Option<TunnelCounts>,
     pub packets: u64,
     /// From the IP header on.
     pub bytes: u64,
@@ -111,15 +113,6 @@ pub struct FlowCounts {
     pub first_may_repeat: bool,
     /// The processor that counted.
     pub cpu: u16,
-}
-
-/// VLANs and a tunnel around the packets of a flow.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct OutsideCounts {
-    /// Numbers of the second and the third VLAN tag; 0 without.
-    pub inner_vlans: [u16; 2],
-    /// The tunnel, if its packet was entered.
-    pub tunnel: Option<TunnelCounts>,
 }
 
 /// A tunnel around the packets of a flow.
@@ -165,7 +158,7 @@ pub struct KernelMeter {
     interface: Interface,
     links: Vec<OwnedFd>,
     lanes: Words<MeterLaneWords>,
-    halves: Words<HalfWords>,
+    halves: Words<MeterControl>,
     buckets: Words<AtomicU32>,
     flows: Words<FlowWords>,
     wakes: RingBuffer<'static>,
@@ -337,9 +330,9 @@ impl KernelMeter {
             return;
         }
         self.half = 1 - full;
-        if let Some(words) = self.halves.first() {
+        if let Some([half, _]) = self.halves.first() {
             // The other half was emptied when it was taken.
-            words.half.store(u32::from(self.half == 1), Release);
+            half.store(u32::from(self.half == 1), Release);
         }
         ringtap_bpf::wait_for_running_programs();
         let since_boot = clock::wall_minus_boot_ns();
@@ -425,6 +418,10 @@ fn flow_counts(flow: &FlowWords, wall_minus_boot_ns: i64, cpu: u16) -> FlowCount
     let optional = |time: &AtomicU64| (time.load(Relaxed) > 0).then(|| wall(time));
     let retransmissions = flow.retransmissions.load(Relaxed);
     let [_, _, protocol, version] = rest.to_be_bytes();
+    let (inner_vlans, tunnel) = match version & OUTSIDE {
+        0 => ([0; 2], None),
+        _ => outside(flow),
+    };
     FlowCounts {
         source: [a, b, c, d],
         destination: [e, f, g, h],
@@ -432,7 +429,8 @@ fn flow_counts(flow: &FlowWords, wall_minus_boot_ns: i64, cpu: u16) -> FlowCount
         ports: halves(ports),
         protocol,
         vlan: halves(rest).0,
-        outside: (version & OUTSIDE != 0).then(|| outside(flow)),
+        inner_vlans,
+        tunnel,
         packets: flow.packets.load(Relaxed),
         bytes: flow.bytes.load(Relaxed),
         frame_bytes: flow.frame_bytes.load(Relaxed),
@@ -454,8 +452,8 @@ fn flow_counts(flow: &FlowWords, wall_minus_boot_ns: i64, cpu: u16) -> FlowCount
     }
 }
 
-/// The further part of a key.
-fn outside(flow: &FlowWords) -> OutsideCounts {
+/// The further part of a key: VLANs behind the first, and the tunnel.
+fn outside(flow: &FlowWords) -> ([u16; 2], Option<TunnelCounts>) {
     let mut words = [0; OUTSIDE_WORDS];
     for (word, own) in words.iter_mut().zip(&flow.outside) {
         *word = own.load(Relaxed);
@@ -474,15 +472,13 @@ fn outside(flow: &FlowWords) -> OutsideCounts {
         [u16::from_be_bytes([a, b]), u16::from_be_bytes([c, d])]
     };
     let [vlan, port] = halves(inside);
-    OutsideCounts {
-        inner_vlans: halves(vlans),
-        tunnel: TunnelKind::from_kernel(kind).map(|kind| TunnelCounts {
-            kind,
-            identifier: (has_number != 0).then_some(number),
-            ends: [end([a, b, c, d]), end([e, f, g, h])],
-            is_ipv6: is_ipv6 != 0,
-            carrier: (protocol, port),
-            vlan,
-        }),
-    }
+    let tunnel = TunnelKind::from_kernel(kind).map(|kind| TunnelCounts {
+        kind,
+        identifier: (has_number != 0).then_some(number),
+        ends: [end([a, b, c, d]), end([e, f, g, h])],
+        is_ipv6: is_ipv6 != 0,
+        carrier: (protocol, port),
+        vlan,
+    });
+    (halves(vlans), tunnel)
 }

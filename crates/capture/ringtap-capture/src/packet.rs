@@ -158,11 +158,13 @@ struct PacketDriver {
 
 impl ThreadedDriver for PacketDriver {
     fn counts(&mut self) -> Counts {
+        // First, so that the counters are not older.
+        let is_final = self.progress.is_final();
         let kernel = self.progress.kernel();
         let mut lane = self.totals.counts();
-        lane.dropped.kernel = kernel.lost;
+        lane.dropped.kernel = kernel.dropped.kernel;
         // Until the thread has ended, packets in the kernel's ring do not count as offered.
-        lane.offered = if kernel.is_final {
+        lane.offered = if is_final {
             kernel.offered
         } else {
             lane.accounted()

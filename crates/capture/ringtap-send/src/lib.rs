@@ -50,7 +50,7 @@ use ringtap_packet::FCS_BYTES;
 use shared::SharedRun;
 use worker::SendWorker;
 
-pub use counters::{Method, SendCounters};
+pub use counters::{Method, SendCounters, SendRates};
 pub use error::{NoLiveFrames, SendError};
 pub use options::{Load, SenderOptions};
 pub use packet::Qdisc;

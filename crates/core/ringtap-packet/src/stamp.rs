@@ -35,6 +35,39 @@ impl Stamp {
     }
 }
 
+/// Loss and order of packets by the numbers in their stamps.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StampOrder {
+    /// Packets so far.
+    pub packets: u64,
+    /// Number of the first of them.
+    pub first: u64,
+    /// Packets that have not come, though later ones have.
+    pub missing: u64,
+    /// Packets that came after later ones.
+    pub out_of_order: u64,
+    expected: Option<u64>,
+}
+
+impl StampOrder {
+    /// Records the number of a packet.
+    pub fn add(&mut self, sequence: u64) {
+        self.packets += 1;
+        if self.expected.is_none() {
+            self.first = sequence;
+        }
+        let expected = self.expected.unwrap_or(sequence);
+        if sequence < expected {
+            // The packet was counted as missing when a later one came.
+            self.out_of_order += 1;
+            self.missing = self.missing.saturating_sub(1);
+            return;
+        }
+        self.missing = self.missing.saturating_add(sequence - expected);
+        self.expected = sequence.checked_add(1).or(Some(u64::MAX));
+    }
+}
+
 /// Reads the stamp of a packet that starts with its Ethernet header; `None` without one.
 ///
 /// Reads UDP and TCP behind the headers that [`hash`] passes over. Only these bytes need to be captured.
@@ -108,5 +141,32 @@ mod tests {
         let mut packet = ipv4_udp(&[]);
         packet[14 + 28] = b'X';
         assert_eq!(parse(&packet), None);
+    }
+
+    #[test]
+    fn a_hole_in_the_numbers_is_loss() {
+        let mut stamps = StampOrder::default();
+        [0, 1, 4, 5]
+            .into_iter()
+            .for_each(|number| stamps.add(number));
+        assert_eq!((stamps.missing, stamps.out_of_order), (2, 0));
+    }
+
+    #[test]
+    fn a_late_packet_is_out_of_order_and_not_lost() {
+        let mut stamps = StampOrder::default();
+        [0, 2, 1, 3]
+            .into_iter()
+            .for_each(|number| stamps.add(number));
+        assert_eq!((stamps.missing, stamps.out_of_order), (0, 1));
+    }
+
+    #[test]
+    fn numbers_that_no_sender_gives_are_counted_too() {
+        let mut stamps = StampOrder::default();
+        [0, u64::MAX, u64::MAX, 0]
+            .into_iter()
+            .for_each(|number| stamps.add(number));
+        assert_eq!((stamps.packets, stamps.out_of_order), (4, 1));
     }
 }

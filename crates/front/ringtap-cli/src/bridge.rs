@@ -16,6 +16,7 @@ use ringtap_bridge::{
 use ringtap_capture::tap::DEFAULT_POOL_BYTES;
 use ringtap_client::{Verdict, default_socket};
 use ringtap_device::{Mode, Size, kinds};
+use ringtap_explain::report;
 use ringtap_explain::text;
 use ringtap_filter::MAX_SNAP_LENGTH;
 use ringtap_hub::config::{GroupText, admit_sudo_user};
@@ -29,7 +30,6 @@ use crate::confine::UserArgs;
 use crate::interrupt;
 use crate::print;
 use crate::reading;
-use crate::report;
 use crate::signals;
 use running::RunningBridge;
 

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Values that shells offer for arguments: interfaces and groups of this machine, and words.
+//! Values that shells offer for arguments: interfaces and groups of this machine.
 //!
 //! Invariants
 //! - Completion changes nothing, and without a hub offers interfaces only.
 
 use std::ffi::OsStr;
 
-use clap_complete::engine::{ArgValueCandidates, ArgValueCompleter, CompletionCandidate};
+use clap_complete::engine::{ArgValueCompleter, CompletionCandidate};
 use ringtap_client::{Connection, default_socket};
 use ringtap_device::DeviceSpec;
 use ringtap_net::interface::Interface;
@@ -27,11 +27,6 @@ pub(crate) fn devices() -> ArgValueCompleter {
 /// Interfaces.
 pub(crate) fn interfaces() -> ArgValueCompleter {
     ArgValueCompleter::new(|typed: &OsStr| candidates(interface_names(), &typed.to_string_lossy()))
-}
-
-/// These words.
-pub(crate) fn words(all: &'static [&'static str]) -> ArgValueCandidates {
-    ArgValueCandidates::new(move || all.iter().map(CompletionCandidate::new).collect())
 }
 
 fn candidates(names: Vec<String>, typed: &str) -> Vec<CompletionCandidate> {

@@ -3,7 +3,6 @@
 
 mod consumer;
 mod latency;
-mod stamps;
 mod work;
 
 use std::process::ExitCode;
@@ -23,7 +22,7 @@ use crate::session;
 pub(crate) use consumer::{CountReader, Extras};
 use latency::Latency;
 use ringtap_net::affinity::{self, Steered};
-use stamps::Stamps;
+use ringtap_packet::stamp::StampOrder;
 use work::{Work, WorkKind};
 
 /// Default filter of `--work bpf:X`: several comparisons, few matches.
@@ -99,7 +98,7 @@ pub(crate) fn run(args: &CountArgs) -> Result<ExitCode> {
             .map(|kind| make_work(kind, args, &capture))
             .transpose()?,
         latency: since(args.latency, "latency_ns")?,
-        stamps: args.stamps.then(Stamps::default),
+        stamps: args.stamps.then(StampOrder::default),
         since_sending: since(args.latency && args.stamps, "since_sent_ns")?,
     };
     let reading = Reading::new(&args.reading, capture, "count");
@@ -116,11 +115,7 @@ pub(crate) fn run(args: &CountArgs) -> Result<ExitCode> {
 
 /// The work, with the user's filter or the default filter.
 fn make_work(kind: WorkKind, args: &CountArgs, capture: &Capture) -> Result<Work> {
-    let expression = args.input.filter_text();
-    let expression = if expression.is_empty() {
-        WORK_FILTER
-    } else {
-        &expression
-    };
+    let own = Some(args.input.filter_text()).filter(|text| !text.is_empty());
+    let expression = own.as_deref().unwrap_or(WORK_FILTER);
     Work::new(kind, || Ok(ringtap::compile(expression, capture.facts())?))
 }

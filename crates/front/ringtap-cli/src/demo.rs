@@ -25,11 +25,11 @@ use ringtap_filter::hash::HashSeed;
 use ringtap_filter::{Balance, Headers};
 use ringtap_hub::{Group, GroupFilter, Handle, Hub, HubOptions};
 use ringtap_net::affinity;
-use ringtap_net::interface::{Interface, add_veth};
+use ringtap_net::interface::{Interface, Stats64, add_veth};
 use ringtap_net::private::{self, Standing};
 use ringtap_packet::Traffic;
 use ringtap_pool::source::Source;
-use ringtap_send::{Load, Method, Sender, SenderOptions};
+use ringtap_send::{Load, Method, SendCounters, Sender, SenderOptions};
 
 use crate::interrupt;
 use crate::print;
@@ -101,7 +101,8 @@ pub(crate) fn run(args: &DemoArgs) -> Result<ExitCode> {
         anyhow::Ok((running.join(), traffic))
     })?;
     let outcome: DemoOutcome = outcome?;
-    words::end(&outcome, &traffic?, standing)?;
+    let (sent, kernel) = traffic?;
+    words::end(&outcome, sent, &kernel, standing)?;
     let failure = outcome_of
         .snapshot()?
         .sources
@@ -159,19 +160,13 @@ fn start_hub(source: Source) -> Result<(Hub, Vec<Capture>)> {
     Ok((hub, captures))
 }
 
-/// The sender's and the kernel's counters of sent packets.
-struct SentCounters {
-    counters: ringtap_send::SendCounters,
-    tx_packets: u64,
-    tx_dropped: u64,
-}
-
-/// Sends until the end, and prints a line of the table every second.
+/// Sends until the end, and prints a line of the table every second. Returns the counters of the sender, and the
+/// kernel's of the interface.
 fn send(
     options: SenderOptions,
     mut table: Table<'_>,
     is_reader_over: impl Fn() -> bool,
-) -> Result<SentCounters> {
+) -> Result<(SendCounters, Stats64)> {
     let sender = Sender::start(options)?;
     interrupt::on_interrupt(sender.stopper())?;
     let mut next = Instant::now() + table::INTERVAL;
@@ -187,12 +182,7 @@ fn send(
     }
     let counters = sender.finish()?;
     table.last_line(counters)?;
-    let kernel = Interface::find(TX)?.counters;
-    Ok(SentCounters {
-        counters,
-        tx_packets: kernel.tx_packets,
-        tx_dropped: kernel.tx_dropped,
-    })
+    Ok((counters, Interface::find(TX)?.counters))
 }
 
 /// Opens the tap if the process has the rights, else the packet source.

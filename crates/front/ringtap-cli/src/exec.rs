@@ -4,31 +4,22 @@
 //! Invariants
 //! - The program replaces this process, so it gets the signals and returns the exit status.
 
-mod fitness;
-
 use std::env;
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::unix::fs::MetadataExt as _;
 use std::os::unix::process::CommandExt as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, ExitCode};
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use ringtap_device::{DeviceSpec, kinds};
-use ringtap_ipc::environment;
+use ringtap_net::preload::{self, DropIn, Unfit};
 
 use crate::seeing::HubSocketArgs;
 use crate::{UsageError, print};
-use fitness::Unfit;
 
-/// Names of the library in cargo's folder and as installed.
-const LIBRARY: [&str; 3] = [
-    "libringtap_pcap.so",
-    "deps/libringtap_pcap.so",
-    "../lib/ringtap/libpcap.so.1",
-];
 /// Shells' exit statuses for a program that cannot run and one that does not exist.
 const CANNOT_RUN: u8 = 126;
 const NOT_FOUND: u8 = 127;
@@ -100,8 +91,8 @@ pub(crate) fn run(args: &ExecArgs) -> Result<ExitCode> {
         return Err(UsageError(text).into());
     }
     let own = env::current_exe().context("cannot find the path of the ringtap program")?;
-    let library = library(&own)?;
-    let unfit = fitness::find(Path::new(program)).map(|path| fitness::unfit(&path));
+    let drop_in = DropIn::beside(&own)?;
+    let unfit = preload::find(Path::new(program)).map(|path| preload::unfit(&path));
     if args.check {
         return check(program, unfit);
     }
@@ -112,14 +103,7 @@ pub(crate) fn run(args: &ExecArgs) -> Result<ExitCode> {
     }
     let mut command = Command::new(program);
     command.args(arguments);
-    command.env("LD_PRELOAD", first(library.as_os_str(), "LD_PRELOAD"));
-    // For programs that load libpcap by name at run time.
-    if let Some(folder) = folder_of_names(&library) {
-        command.env(
-            "LD_LIBRARY_PATH",
-            first(folder.as_os_str(), "LD_LIBRARY_PATH"),
-        );
-    }
+    drop_in.preload(&mut command);
     command.env("RINGTAP_PROGRAM", &own);
     if let Some(via) = &args.via {
         command.env("RINGTAP_VIA", via);
@@ -159,50 +143,6 @@ fn check(program: &OsStr, unfit: Option<io::Result<Option<Unfit>>>) -> Result<Ex
             ExitCode::FAILURE
         }
     })
-}
-
-/// Path of the library that belongs to this program.
-fn library(own: &Path) -> Result<PathBuf> {
-    if let Some(named) = environment::variable("RINGTAP_PCAP") {
-        let named = PathBuf::from(named);
-        if !named.is_file() {
-            bail!("RINGTAP_PCAP={}: there is no such file", named.display());
-        }
-        return named.canonicalize().context("RINGTAP_PCAP");
-    }
-    let folder = own.parent().unwrap_or(Path::new("/"));
-    let mut places = LIBRARY.iter().map(|name| folder.join(name));
-    match places.find(|place| place.is_file()) {
-        // Does not resolve a symbolic link: libpcap's names are beside the link.
-        Some(place) => std::path::absolute(place).context("the library has no path"),
-        None => bail!(
-            "Ringtap's libpcap is not there: `make build` or `make install` puts it beside {}, or \
-             name it in RINGTAP_PCAP",
-            own.display()
-        ),
-    }
-}
-
-/// The folder in which the library has libpcap's names.
-fn folder_of_names(library: &Path) -> Option<PathBuf> {
-    let folder = library.parent()?;
-    let places = [folder.to_owned(), folder.join("library/pcap")];
-    let has_both = |folder: &PathBuf| {
-        ["libpcap.so.1", "libpcap.so.0.8"]
-            .iter()
-            .all(|name| folder.join(name).is_file())
-    };
-    places.into_iter().find(has_both)
-}
-
-/// A variable's list of paths with `path` in front.
-fn first(path: &OsStr, variable: &str) -> OsString {
-    let mut list = path.to_owned();
-    if let Some(more) = environment::variable(variable).filter(|more| !more.is_empty()) {
-        list.push(":");
-        list.push(more);
-    }
-    list
 }
 
 #[cfg(test)]

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `ringtap hub`: captures once and serves readers in other processes.
 
-mod account;
 pub(crate) mod log;
 mod reload;
 mod service;
@@ -18,19 +17,19 @@ use clap::{Args, Subcommand};
 use ringtap::Confinement;
 use ringtap_client::default_socket;
 use ringtap_device::DeviceSpec;
+use ringtap_explain::http::{self, MetricsError, MetricsServer, Reach};
 use ringtap_explain::losses::{LossLine, LossWatch};
+use ringtap_explain::report;
 use ringtap_filter::Program;
-use ringtap_filter::hash::HashSeed;
 use ringtap_hub::config::{
-    self, Config, Device, GroupText, admit_sudo_user, compiled, metrics_address, viewers,
+    self, Config, ConfigOpener, ConfiguredHub, Device, GroupText, admit_sudo_user, metrics_address,
+    viewers,
 };
 use ringtap_hub::server::{Server, ServerOptions};
-use ringtap_hub::{Hub, HubOptions};
-use ringtap_ipc::protocol::{ConfigurationStatus, HubStatus, SourceState};
+use ringtap_hub::{Handle, Hub};
+use ringtap_ipc::protocol::HubStatus;
 use ringtap_ipc::socket::Listener;
 use ringtap_net::affinity::{self, Placement, Steered};
-use ringtap_net::interface::Interface;
-use ringtap_net::rights::Rights;
 use ringtap_pool::congestion::Congestion;
 use ringtap_pool::source::{Facts, Source};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -43,16 +42,14 @@ use crate::confine::UserArgs;
 use crate::interrupt;
 use crate::print;
 use crate::seeing::HubSocketArgs;
-use crate::seeing::metrics::{self, Reach};
 use crate::signals;
-use crate::waiting;
-use account::{report, so_far};
-use reload::Reloaded;
+use crate::statuses;
+use reload::ReloadedHub;
 
 /// Interval of the checks that the hub's thread runs, and of those for losses.
 const LOOK: Duration = Duration::from_secs(1);
 /// Longest wait at the end for readers with packets left to read.
-const LAST_READERS: Duration = Duration::from_secs(2);
+pub(crate) const LAST_READERS: Duration = Duration::from_secs(2);
 
 /// Captures once and serves many readers over a UNIX socket.
 #[derive(Args, Debug)]
@@ -198,12 +195,7 @@ impl HubArgs {
             config.groups.push(GroupText::named("all"));
         }
         admit_sudo_user(&mut config.groups);
-        let has = |name: &String| config.groups.iter().any(|group| group.name() == name);
-        for vm in &config.vms {
-            if let Some(missing) = vm.groups.iter().find(|group| !has(group)) {
-                bail!("[[vm]] {}: there is no group {missing}", vm.name);
-            }
-        }
+        config.require_groups_of_vms()?;
         ensure!(
             !config.devices.is_empty(),
             UsageError(
@@ -245,49 +237,39 @@ pub(crate) fn run(args: &HubArgs) -> Result<ExitCode> {
         Some(_) => keeps.start_early(|| reload::catch(interrupted)),
     }?;
     let path = config.socket.clone().unwrap_or_else(default_socket);
-    require_rights(&config.devices)?;
+    config.require_rights()?;
     raise_descriptor_limit();
     let listener = Listener::bind(&path)?;
-    let first = interfaces(&config.devices).next();
-    let cpu = args.cpu.resolve(first, |note| print::notes([note]))?;
-    let awaits = waiting::absent(config.devices.iter().map(|device| &device.spec));
-    let (hub, facts) = affinity::on(cpu.capture, || start(&config, &awaits, &keeps))?;
+    let cpu = args
+        .cpu
+        .resolve(config.interfaces().next(), |note| print::notes([note]))?;
+    let running = affinity::on(cpu.capture, || start(config, &keeps))?;
     let deadline = args.duration.map(|duration| Instant::now() + duration);
     let steered = Steered::default();
-    let is_waiting = !awaits.is_empty();
+    let is_waiting = !running.awaits().is_empty();
     if !is_waiting {
-        steer(&cpu, &config.devices, &steered)?;
+        steer(&cpu, running.config(), &steered)?;
     }
     let options = ServerOptions {
         viewers: viewers(),
         verdicts: None,
     };
-    let server =
-        Server::open(listener, &hub, options).context("cannot open the socket's server")?;
-    let metrics = serve_metrics(&config, &hub)?;
-    say_ready(&config, &path);
-    let devices = config.devices.iter().map(|device| device.spec.clone());
-    let mut reloaded = Reloaded {
-        args,
-        sources: devices.zip(facts).collect(),
-        config,
-        awaits: Vec::new(),
-        configuration: ConfigurationStatus::default(),
-        hub: &hub,
-        metrics,
-    };
-    reloaded.set_awaits(awaits);
-    reloaded.publish();
+    let server = Server::open(listener, running.hub(), options)
+        .context("cannot open the socket's server")?;
+    let metrics = ServedMetrics::serve(running.config(), running.hub())?;
+    say_ready(running.config(), &path);
+    let mut reloaded = ReloadedHub::new(args, running, metrics);
+    let hub = reloaded.running.handle().clone();
     // Also while an interface is missing: services that need the hub wait for a group, not for the machine.
     service::tell(NotifyState::Ready);
     if !is_waiting {
-        hub.handle().when_over(ended.clone());
+        hub.when_over(ended.clone());
     }
     wait(&hub, &end, deadline, || {
         reloaded.reload_if_asked(&reload);
         if affinity::on(cpu.capture, || reloaded.begin_when_there())? {
-            steer(&cpu, &reloaded.config.devices, &steered)?;
-            hub.handle().when_over(ended.clone());
+            steer(&cpu, reloaded.running.config(), &steered)?;
+            hub.when_over(ended.clone());
         }
         Ok(())
     })?;
@@ -295,21 +277,15 @@ pub(crate) fn run(args: &HubArgs) -> Result<ExitCode> {
     // Before the programs that NAPI may depend on are detached.
     steered.undo();
     // Readers receive the remaining packets and the end before the server closes.
-    let status = stop(&hub)?;
+    let status = hub.finish(LAST_READERS);
+    let status = status.context("the hub's thread has ended")?;
     drop(server);
-    report(&status)
-}
-
-/// Names of the interfaces among the devices.
-fn interfaces(devices: &[Device]) -> impl Iterator<Item = &str> {
-    let specs = devices.iter().map(|device| &device.spec);
-    let interfaces = specs.filter(|spec| spec.kind.names_an_interface());
-    interfaces.map(|spec| spec.name.as_str())
+    final_counters(&status)
 }
 
 /// Moves interrupts and NAPI of the interfaces, if asked to.
-fn steer(cpu: &Placement, devices: &[Device], steered: &Steered) -> Result<()> {
-    Ok(cpu.steer(interfaces(devices), steered, |note| print::notes([note]))?)
+fn steer(cpu: &Placement, config: &Config, steered: &Steered) -> Result<()> {
+    Ok(cpu.steer(config.interfaces(), steered, |note| print::notes([note]))?)
 }
 
 /// Lets this process open as many descriptors as its hard limit allows: a reader takes several.
@@ -326,39 +302,6 @@ pub(crate) fn raise_descriptor_limit() {
     }
 }
 
-/// Fails if this process lacks the rights of a device. Checked before the socket is made: a user without
-/// rights may mostly not write into its folder either.
-fn require_rights(devices: &[Device]) -> Result<()> {
-    let rights = Rights::of_this_process();
-    for Device { spec, .. } in devices {
-        let checked = spec.kind.require_rights(&rights);
-        checked.with_context(|| spec.name.clone())?;
-    }
-    Ok(())
-}
-
-/// Refuses devices that name one interface twice, also by different names of it.
-fn require_different_interfaces(devices: &[Device]) -> Result<()> {
-    let mut seen: Vec<(u32, &DeviceSpec)> = Vec::new();
-    for Device { spec, .. } in devices {
-        // What is not found is reported when it is opened.
-        let named = spec.kind.names_an_interface().then_some(&spec.name);
-        let Some(Ok(interface)) = named.map(|name| Interface::find(name)) else {
-            continue;
-        };
-        if let Some((_, first)) = seen.iter().find(|(index, _)| *index == interface.index) {
-            bail!(
-                "{first} and {spec} capture the same interface, so that readers would get each \
-                 packet twice: name it once (several queues: tap:{}@0-3, both directions: \
-                 direction=inout)",
-                spec.name
-            );
-        }
-        seen.push((interface.index, spec));
-    }
-    Ok(())
-}
-
 /// Reads a configuration file.
 ///
 /// # Errors
@@ -368,48 +311,39 @@ pub(crate) fn read(file: &Path) -> Result<Config, UsageError> {
     config::read(file).map_err(|error| UsageError(error.to_string()))
 }
 
-/// Starts to capture from a device.
-fn open(Device { spec, place }: &Device) -> Result<Source> {
-    let source = ringtap_capture::open(spec);
-    Ok(match place {
-        Some(place) => source.with_context(|| place.clone())?,
-        None => source?,
-    })
+/// Opens devices for the hub of this process.
+struct DeviceOpener;
+
+impl ConfigOpener for DeviceOpener {
+    type Error = anyhow::Error;
+
+    fn open(&self, Device { spec, place }: &Device) -> Result<Source> {
+        let source = ringtap_capture::open(spec);
+        Ok(match place {
+            Some(place) => source.with_context(|| place.clone())?,
+            None => source?,
+        })
+    }
+
+    fn compile(&self, filter: &str, facts: &Facts) -> Result<Program, String> {
+        compile(filter, facts)
+    }
 }
 
-/// Opens the sources, gives up rights, and starts a hub; returns the facts about each source, too.
-///
-/// While an interface is missing, the hub has neither sources nor groups: a reader that attached to a part of
-/// the sources would never get packets of the others.
-fn start(config: &Config, awaits: &[String], keeps: &Confinement) -> Result<(Hub, Vec<Facts>)> {
-    require_different_interfaces(&config.devices)?;
-    let present: &[Device] = match awaits {
-        [] => &config.devices,
-        _ => &[],
-    };
-    let sources = present.iter().map(open);
-    let sources = sources.collect::<Result<Vec<_>>>()?;
-    let facts: Vec<_> = sources.iter().map(|one| one.facts.clone()).collect();
-    let groups = match awaits {
-        [] => compiled(&config.groups, &facts, compile)?,
-        _ => Vec::new(),
-    };
-    for (source, Device { spec, .. }) in sources.iter().zip(&config.devices) {
-        print::notes(&source.facts.notes);
-        if spec.kind.names_a_file() {
-            print::note(format_args!(
-                "ringtap: reading {spec} starts now: readers that attach later miss the packets before"
-            ));
+/// Opens the sources, gives up rights, and starts a hub.
+fn start(config: Config, keeps: &Confinement) -> Result<ConfiguredHub<DeviceOpener>> {
+    let devices = config.devices.clone();
+    ConfiguredHub::start(config, DeviceOpener, |sources| {
+        for (source, Device { spec, .. }) in sources.iter().zip(&devices) {
+            print::notes(&source.facts.notes);
+            if spec.kind.names_a_file() {
+                print::note(format_args!(
+                    "ringtap: reading {spec} starts now: readers that attach later miss the packets before"
+                ));
+            }
         }
-    }
-    // The hub's threads inherit what is left.
-    keeps.enter()?;
-    let options = HubOptions {
-        congestion: config.congestion,
-        hash_seed: config.hash_seed.map(HashSeed),
-        limits: config.limits,
-    };
-    Ok((Hub::start(sources, groups, options, Vec::new())?.0, facts))
+        Ok(keeps.enter()?)
+    })
 }
 
 /// Compiles a filter for the packets of a source.
@@ -417,31 +351,57 @@ pub(crate) fn compile(filter: &str, facts: &Facts) -> Result<Program, String> {
     ringtap::compile(filter, facts).map_err(|error| crate::describe(&error.into()))
 }
 
-/// Serves metrics, if configured, until the server is dropped.
-fn serve_metrics(config: &Config, hub: &Hub) -> Result<Option<metrics::MetricsServer>> {
-    let Some(address) = config.metrics else {
+/// The server of a hub's metrics, if there is one, and the keys that it has.
+struct ServedMetrics {
+    keys: (Option<SocketAddr>, bool),
+    server: Option<MetricsServer>,
+}
+
+impl ServedMetrics {
+    /// Serves metrics, if configured, until this is dropped.
+    fn serve(config: &Config, hub: &Hub) -> Result<Self> {
+        let (metrics, is_anywhere) = (config.metrics, config.metrics_anywhere);
         ensure!(
-            !config.metrics_anywhere,
+            metrics.is_some() || !is_anywhere,
             UsageError("--metrics-anywhere needs an address: --metrics ADDRESS".to_owned())
         );
-        return Ok(None);
-    };
-    let reach = if config.metrics_anywhere {
-        Reach::Anywhere
-    } else {
-        Reach::Loopback
-    };
-    let handle = hub.handle().clone();
-    let server = metrics::serve(address, reach, move || {
-        handle
-            .status()
-            .map(|status| ringtap_explain::exposition(&status))
-    })?;
-    print::note(format_args!(
-        "ringtap: metrics at http://{}/metrics",
-        server.address
-    ));
-    Ok(Some(server))
+        let reach = if is_anywhere {
+            Reach::Anywhere
+        } else {
+            Reach::Loopback
+        };
+        let serve = |address| {
+            let handle = hub.handle().clone();
+            let exposition = move || {
+                let status = handle.status()?;
+                Some(ringtap_explain::exposition(&status))
+            };
+            let server = match http::serve(address, reach, exposition) {
+                Err(error @ MetricsError::NotLoopback { .. }) => {
+                    bail!("{error}, or give --metrics-anywhere")
+                }
+                served => served?,
+            };
+            print::note(format_args!(
+                "ringtap: metrics at http://{}/metrics",
+                server.address
+            ));
+            Ok(server)
+        };
+        Ok(ServedMetrics {
+            keys: (metrics, is_anywhere),
+            server: metrics.map(serve).transpose()?,
+        })
+    }
+
+    /// Serves by another configuration, if its keys are others.
+    fn replace(&mut self, config: &Config, hub: &Hub) -> Result<()> {
+        if self.keys != (config.metrics, config.metrics_anywhere) {
+            self.server = None;
+            *self = ServedMetrics::serve(config, hub)?;
+        }
+        Ok(())
+    }
 }
 
 fn say_ready(config: &Config, path: &std::path::Path) {
@@ -468,7 +428,7 @@ fn say_ready(config: &Config, path: &std::path::Path) {
 
 /// Waits for an interrupt, the deadline, or the end of all sources; calls `each` every second.
 fn wait(
-    hub: &Hub,
+    hub: &Handle,
     end: &Receiver<()>,
     deadline: Option<Instant>,
     mut each: impl FnMut() -> Result<()>,
@@ -481,11 +441,10 @@ fn wait(
             _ => return Ok(()),
         }
         each()?;
-        let status = hub.handle().status();
-        let status = status.context("the hub's thread has ended")?;
+        let status = hub.status().context("the hub's thread has ended")?;
         watch.look(&status).iter().for_each(log_loss);
         if signals::wants_counters() {
-            print::notes(so_far(&status));
+            print::notes(report::hub(&status));
         }
         // Only after the hub's thread has answered.
         service::tell(NotifyState::Watchdog);
@@ -499,19 +458,47 @@ fn log_loss(line: &LossLine) {
     }
 }
 
-/// Stops a hub; returns its counters once every source has ended. Readers get a moment to take the remaining
-/// packets.
-pub(crate) fn stop(hub: &Hub) -> Result<HubStatus> {
-    hub.handle().stop();
-    let deadline = Instant::now() + LAST_READERS;
-    loop {
-        let status = hub.handle().status();
-        let status = status.context("the hub's thread has ended")?;
-        let mut sources = status.sources.iter();
-        let is_over = sources.all(|source| source.state == SourceState::Ended);
-        if (is_over && status.readers.is_empty()) || Instant::now() > deadline {
-            return Ok(status);
+/// Prints each source's counters; returns the exit status.
+fn final_counters(status: &HubStatus) -> Result<ExitCode> {
+    for source in &status.sources {
+        print::line(report::source(source))?;
+        if let Some(failure) = &source.failure {
+            print::note(format_args!("ringtap: {failure}"));
         }
-        std::thread::sleep(Duration::from_millis(10));
+    }
+    let failed = status.sources.iter().filter(|one| one.failure.is_some());
+    let removed: Vec<_> = failed.map(|one| one.is_removed).collect();
+    let is_balanced = status.sources.iter().all(|one| one.balanced);
+    Ok(match removed.as_slice() {
+        [] if is_balanced => ExitCode::SUCCESS,
+        [] => ExitCode::FAILURE,
+        all if all.iter().all(|is_removed| *is_removed) => {
+            ExitCode::from(statuses::INTERFACE_REMOVED)
+        }
+        _ => ExitCode::FAILURE,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use ringtap_ipc::protocol::SourceStatus;
+
+    use super::*;
+
+    #[test]
+    fn a_hub_whose_counters_do_not_balance_ends_with_a_failure() {
+        let of = |balanced| {
+            let source = SourceStatus {
+                balanced,
+                ..SourceStatus::default()
+            };
+            let status = HubStatus {
+                sources: vec![source],
+                ..HubStatus::default()
+            };
+            format!("{:?}", final_counters(&status).expect("it is printed"))
+        };
+        assert_eq!(of(true), format!("{:?}", ExitCode::SUCCESS));
+        assert_eq!(of(false), format!("{:?}", ExitCode::FAILURE));
     }
 }

@@ -13,6 +13,7 @@ use ringtap_client::{
     default_socket,
 };
 use ringtap_device::{DeviceSpec, Options};
+use ringtap_explain::report;
 use ringtap_explain::text;
 use ringtap_filter::Program;
 use ringtap_net::affinity::Steered;
@@ -22,7 +23,7 @@ use crate::interrupt::EndRequests;
 use crate::print;
 use crate::seeing::HubSocketArgs;
 use crate::session::{BatchConsumer, Flow, receive};
-use crate::{UsageError, bridge, reading, report};
+use crate::{UsageError, bridge, reading};
 
 /// Decides which packets pass a bridge that was started with `--inline`.
 #[derive(Args, Debug)]

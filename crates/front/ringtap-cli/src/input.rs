@@ -4,10 +4,8 @@
 use std::num::NonZeroU32;
 
 use crate::UsageError;
-use crate::beside::{self, HubBeside};
 use crate::completion;
 use crate::interrupt::EndRequests;
-use crate::option_flags::OptionFlags;
 use crate::print;
 use crate::waiting;
 use anyhow::Result;
@@ -16,6 +14,7 @@ use ringtap::{Balance, Capture, OpenOptions};
 use ringtap_capture::CaptureError;
 use ringtap_capture::meter::{KernelMeter, MeterWants};
 use ringtap_capture::tap::TapOptions;
+use ringtap_client::HubBeside;
 use ringtap_device::{ChunkOptions, DeviceSpec, Kind, Options, Size, Speed, StampClock, kinds};
 use ringtap_net::interface::Interface;
 use ringtap_probe::ProbePlan;
@@ -39,7 +38,7 @@ pub(crate) struct InputArgs {
         long = "read",
         value_name = "FILE",
         value_hint = ValueHint::FilePath,
-        conflicts_with = "device"
+        conflicts_with_all = ["device", "wait"]
     )]
     read: Option<String>,
 
@@ -48,7 +47,7 @@ pub(crate) struct InputArgs {
     numeric: u8,
 
     #[command(flatten)]
-    options: OptionFlags,
+    options: Options,
 
     /// Capture filter in pcap-filter syntax, as for tcpdump.
     #[arg(
@@ -84,10 +83,11 @@ impl InputArgs {
     /// The device, or instead of an interface without options the group of a hub that delivers its packets.
     fn named_or_group(&self) -> Result<DeviceSpec> {
         let device = self.named()?;
-        if !beside::is_plain(&device, &self.flags()) {
+        let is_plain = device == DeviceSpec::interface(&device.name);
+        if !is_plain || self.flags() != Options::default() {
             return Ok(device);
         }
-        let hub = HubBeside::of(&device.name).ok().flatten();
+        let hub = HubBeside::find(&device.name, "beside").ok().flatten();
         let group = hub.as_ref().and_then(HubBeside::whole);
         let Some(group) = group else {
             return Ok(device);
@@ -104,7 +104,7 @@ impl InputArgs {
         let Some(name) = self.interface() else {
             return;
         };
-        print::notes(match HubBeside::of(name) {
+        print::notes(match HubBeside::find(name, "beside") {
             Ok(hub) => hub.map(|hub| hub.advice(name)),
             Err(error) => Some(format!(
                 "a hub runs here, which may capture {name}: {error}"
@@ -231,7 +231,7 @@ impl InputArgs {
 
     /// Device options from flags.
     fn flags(&self) -> Options {
-        let mut flags = Options::clone(&self.options);
+        let mut flags = self.options.clone();
         // A reader of a group waits only before it attaches.
         flags.wait &= self.kind().is_some_and(|kind| kind.has_key("wait"));
         // What has no clock of a NIC has the host's.

@@ -4,7 +4,6 @@
 // These macros panic on a closed pipe; `print` does not.
 #![cfg_attr(not(test), deny(clippy::print_stdout, clippy::print_stderr))]
 
-mod beside;
 mod bridge;
 mod completion;
 mod confine;
@@ -19,12 +18,10 @@ mod inline;
 mod input;
 mod interrupt;
 mod manual;
-mod option_flags;
 mod print;
 mod probe;
 mod reading;
 mod record;
-mod report;
 mod reports;
 mod seeing;
 mod send;
@@ -220,13 +217,13 @@ fn ended(error: anyhow::Error) -> ExitCode {
 
 /// Whether the error is the removal of an interface in use.
 fn is_removal(error: &anyhow::Error) -> bool {
-    matches!(
-        error.downcast_ref(),
-        Some(ringtap::Error::InterfaceRemoved(_))
-    ) || matches!(
-        error.downcast_ref(),
-        Some(SendError::Interface(InterfaceError::Removed { .. }))
-    )
+    use ringtap::Error::InterfaceRemoved;
+    let sending = error.downcast_ref();
+    matches!(error.downcast_ref(), Some(InterfaceRemoved(_)))
+        || matches!(
+            sending,
+            Some(SendError::Interface(InterfaceError::Removed { .. }))
+        )
 }
 
 /// Whether other arguments are needed.
@@ -265,6 +262,15 @@ mod tests {
     #[test]
     fn the_command_line_does_not_contradict_itself() {
         super::Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn a_file_is_there_already() {
+        let line = ["ringtap", "count", "--wait", "-r", "x"];
+        let refused = super::Cli::command()
+            .try_get_matches_from(line)
+            .unwrap_err();
+        assert_eq!(refused.kind(), clap::error::ErrorKind::ArgumentConflict);
     }
 
     #[test]

@@ -17,7 +17,8 @@ use clap::Args;
 use ringtap::{CapabilitySet, Capture, Confinement, OpenOptions};
 use ringtap_capture::meter::KernelMeter;
 use ringtap_device::Kind;
-use ringtap_explain::text;
+use ringtap_explain::http::{self, Reach};
+use ringtap_explain::report;
 use ringtap_hub::config::metrics_address;
 use ringtap_ipc::socket::Listener;
 use ringtap_net::affinity::Placement;
@@ -27,8 +28,8 @@ use ringtap_probe::export::WhenFull;
 use ringtap_probe::export::destination::Destination;
 use ringtap_probe::export::prometheus::ProbeMetrics;
 use ringtap_probe::{
-    LibraryStart, Probe, ProbeCommand, ProbeControl, ProbeEnd, ProbeLedger, ProbePlan, ending,
-    open_exporters, plan_reader, usual_workers,
+    LibraryStart, Probe, ProbeCommand, ProbeControl, ProbeEnd, ProbePlan, ending, open_exporters,
+    plan_reader, usual_workers,
 };
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -36,8 +37,7 @@ use signal_hook::iterator::Signals;
 use crate::confine::UserArgs;
 use crate::input::InputArgs;
 use crate::interrupt::EndRequests;
-use crate::seeing::metrics::{self, Reach};
-use crate::{print, reading, report, signals};
+use crate::{print, reading, signals};
 
 /// Time between results of a live capture.
 const USUAL_INTERVAL: Duration = Duration::from_secs(5);
@@ -224,7 +224,7 @@ pub(crate) fn run(args: &ProbeArgs) -> Result<ExitCode> {
         Some(address) => {
             let control = Arc::clone(control);
             let all = move || Some(totals.exposition(&control.ledger()));
-            let server = metrics::serve(address, Reach::Loopback, all)?;
+            let server = http::serve(address, Reach::Loopback, all)?;
             print::note(format_args!(
                 "ringtap: metrics at http://{}/metrics",
                 server.address
@@ -242,7 +242,7 @@ pub(crate) fn run(args: &ProbeArgs) -> Result<ExitCode> {
         print::note(if is_one_line {
             ledger.json().to_string()
         } else {
-            format!("probe so far:\n{}", ledger_text(&ledger))
+            format!("probe so far:\n{ledger}")
         });
     })?;
     let _ctl = match listener {
@@ -259,7 +259,7 @@ pub(crate) fn run(args: &ProbeArgs) -> Result<ExitCode> {
     } else {
         let title = format!("{device}:");
         print::line(report::counters(&title, &offered_from, &outcome.counters))?;
-        print::line(ledger_text(&outcome.ledger))?;
+        print::line(&outcome.ledger)?;
     }
     outcome.result?;
     reading::require_balance(&outcome.counters)?;
@@ -319,50 +319,4 @@ impl Write for ProbeOutput {
     fn flush(&mut self) -> io::Result<()> {
         io::stdout().flush()
     }
-}
-
-/// What the probe analysed, skipped, recorded and exported.
-pub(crate) fn ledger_text(ledger: &ProbeLedger) -> String {
-    let number = text::grouped;
-    let flows = &ledger.flows;
-    let mut text = format!(
-        "  analysed {} of {} packets; skipped {} not IP, {} not sampled\n  not captured: {} packets, because the \
-         workers were behind\n  {} flow records, {} of them evicted",
-        number(ledger.analysed),
-        number(ledger.captured),
-        number(ledger.skipped.not_ip + ledger.skipped.disabled),
-        number(flows.not_sampled),
-        number(ledger.skipped.not_captured),
-        number(flows.records),
-        number(flows.evicted),
-    );
-    if let Some(kernel) = &ledger.kernel {
-        text.push_str(&format!(
-            "\n  in the kernel: analysed {} of {} packets; skipped {} not IP, {} without room",
-            number(kernel.analysed),
-            number(kernel.seen),
-            number(kernel.skipped.not_ip + kernel.skipped.disabled),
-            number(kernel.skipped.full + kernel.skipped.nested),
-        ));
-    }
-    for library in &ledger.libraries {
-        text.push_str(&format!(
-            "\n  {}: analysed {} packets, {} not; {} crashes, {} hangs",
-            library.name,
-            number(library.analysed),
-            number(library.not_analysed),
-            library.crashes,
-            library.hangs
-        ));
-    }
-    for exporter in &ledger.exporters {
-        text.push_str(&format!(
-            "\n  {}: {} records written, {} lost, {} reconnects",
-            exporter.name,
-            number(exporter.written),
-            number(exporter.lost() + exporter.waiting),
-            exporter.reconnects
-        ));
-    }
-    text
 }

@@ -8,6 +8,7 @@ use clap::Args;
 use ringtap::{
     AllCounters, Batch, Capture, CaptureGap, Counted, Counters, OpenOptions, Order, Packet,
 };
+use ringtap_explain::report;
 use ringtap_explain::text;
 use ringtap_net::affinity::Placement;
 use ringtap_pool::ids::LaneId;
@@ -15,7 +16,6 @@ use serde_json::{Value, json};
 
 use crate::UsageError;
 use crate::print;
-use crate::report;
 use crate::session::Flow;
 
 /// Origin of the counters after the hub has left.
@@ -339,6 +339,22 @@ impl<'a> Reading<'a> {
 
     /// A line of JSON with counters of this reader.
     fn json(&self, lane: Option<LaneId>, counters: &Counters) -> Result<String> {
-        report::json(&self.capture.facts().device, self.name, lane, counters)
+        let device = &self.capture.facts().device;
+        Ok(report::json(device, self.name, lane, counters)?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_packet_that_no_counter_has_is_a_failure() {
+        let counters = Counters {
+            offered: 2,
+            delivered: 1,
+            ..Counters::default()
+        };
+        assert!(require_balance(&counters).is_err());
     }
 }

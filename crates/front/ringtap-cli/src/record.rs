@@ -90,7 +90,7 @@ pub(crate) fn run(args: &RecordArgs) -> Result<ExitCode> {
         .reading
         .open_options("record", ORDER_WINDOW)
         .confined(keeps);
-    let commands = files.start_commands(args.user.user())?;
+    let commands = files.start_commands(args.user.user()).map_err(plain)?;
     let capture = affinity::on(cpu.capture, || args.input.open(options, &requests))?;
     let recorder = Recorder::new(&capture, &files, commands).map_err(plain)?;
     let steered = Steered::default();

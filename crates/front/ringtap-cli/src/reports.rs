@@ -6,9 +6,10 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::Args;
+use ringtap::Confinement;
 use ringtap_probe::report::{FlowReport, ReportSelection, ReportTerms, report_time};
 
-use crate::{confine, print};
+use crate::print;
 
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
@@ -46,7 +47,7 @@ const EXAMPLES: &str = r#"Examples:
   ringtap report results --filter "host=10.0.0.0/8 port=443" --json"#;
 
 pub(crate) fn run(args: &ReportArgs) -> Result<ExitCode> {
-    confine::writing_beside(&args.output).enter()?;
+    Confinement::writing_beside(&args.output).enter()?;
     let selection = ReportSelection {
         from: args.from,
         to: args.to,

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The counters of a running hub: as JSON, on a screen, in sentences, for Prometheus.
+//! The counters of a running hub: as JSON, on a screen, in sentences.
 
-pub(crate) mod metrics;
 pub(crate) mod status;
 pub(crate) mod top;
 pub(crate) mod why;

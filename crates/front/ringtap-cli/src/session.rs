@@ -5,8 +5,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use ringtap::{Batch, Capture, Next};
+use ringtap_explain::report;
 
-use crate::{print, report, signals};
+use crate::{print, signals};
 
 /// Longest time between two looks for signals.
 const LOOK: Duration = Duration::from_millis(500);

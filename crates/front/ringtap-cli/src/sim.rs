@@ -9,13 +9,14 @@ use clap::Args;
 use ringtap_capture::sim::run::{CHUNK_SHARE, Experiment, LaneOutcome, SimOutcome};
 use ringtap_capture::sim::{PS_PER_SECOND, SimOptions};
 use ringtap_device::{DeviceSpec, NameOf, Rate};
+use ringtap_explain::report::{self, CounterFields};
 use ringtap_explain::text::grouped;
-use ringtap_hub::buddies::{BuddyCounts, BuddyGroups};
+use ringtap_hub::buddies::BuddyGroups;
+use ringtap_ipc::protocol::BuddyCounts;
 use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::print;
-use crate::report::{self, CounterFields};
 
 /// Simulates a NIC, the capture and one reader for each queue in virtual time.
 ///

@@ -9,9 +9,7 @@ use std::time::Duration;
 use anyhow::{Error, Result};
 use ringtap_capture::CaptureError;
 use ringtap_client::{ConnectError, ControlError};
-use ringtap_device::DeviceSpec;
 use ringtap_ipc::protocol::Refusal;
-use ringtap_net::interface::{Interface, InterfaceError};
 
 use crate::interrupt::EndRequests;
 use crate::print;
@@ -24,42 +22,18 @@ const PAUSE: Duration = Duration::from_secs(1);
 #[error("ended while waiting: nothing was read")]
 pub(crate) struct EndedWaiting;
 
-/// Why devices with the option `wait` cannot be opened yet: one sentence for each.
-pub(crate) fn absent<'a>(devices: impl IntoIterator<Item = &'a DeviceSpec>) -> Vec<String> {
-    let waits = devices.into_iter().filter(|device| device.options.wait);
-    waits.filter_map(absence).collect()
-}
-
-fn absence(device: &DeviceSpec) -> Option<String> {
-    let found = Interface::find(&device.name);
-    let ready = found.and_then(|interface| {
-        if device.kind.opens_when_down {
-            Ok(())
-        } else {
-            interface.require_up()
-        }
-    });
-    let error = ready.err().filter(is_absence)?;
-    Some(error.to_string())
-}
-
-fn is_absence(error: &InterfaceError) -> bool {
-    use InterfaceError::{Down, NotFound, Removed};
-    matches!(error, NotFound { .. } | Down { .. } | Removed { .. })
-}
-
 /// Whether the error is that an interface, a hub or a group is not there.
 pub(crate) fn is_absent(error: &Error) -> bool {
+    use ringtap::Error::{Connect, Open};
     match error.downcast_ref() {
-        Some(ringtap::Error::Open(CaptureError::Interface(error))) => is_absence(error),
-        Some(ringtap::Error::Connect(ConnectError::NoHub { .. })) => true,
-        Some(ringtap::Error::Connect(ConnectError::Control(ControlError::Refused(refused)))) => {
+        Some(Open(CaptureError::Interface(error))) => error.is_absence(),
+        Some(Connect(ConnectError::NoHub { .. })) => true,
+        Some(Connect(ConnectError::Control(ControlError::Refused(refused)))) => {
             refused.code == Refusal::NoGroup
         }
-        _ => match error.downcast_ref() {
-            Some(CaptureError::Interface(error)) => is_absence(error),
-            _ => false,
-        },
+        _ => {
+            matches!(error.downcast_ref(), Some(CaptureError::Interface(error)) if error.is_absence())
+        }
     }
 }
 

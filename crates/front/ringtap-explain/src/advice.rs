@@ -73,7 +73,7 @@ impl Finding {
                 "create the interface or set it up; or remove its [[source]] from the file, then `ringtap hub \
                  reload`",
             ),
-            Finding::Offloaded { group, .. } if group.disordered_packets > 0 => one(
+            Finding::Offloaded { group, .. } if group.buddies.disordered_packets > 0 => one(
                 "If its readers need flows in order: `balance = \"flow\"` divides whole flows instead of chunks.",
             ),
             Finding::Ended { .. }

@@ -196,11 +196,11 @@ impl Case<'_> {
     /// The chunks that members of this group took for others, if any.
     fn group(&self, group: &GroupStatus) -> Option<Finding> {
         group.offload_percent?;
-        if group.offloaded_chunks == 0 {
+        if group.buddies.offloaded_chunks == 0 {
             return None;
         }
         let before = self.change.group(&group.name);
-        let before = before.map(|before| before.offloaded_chunks);
+        let before = before.map(|before| before.buddies.offloaded_chunks);
         let is_helper =
             |reader: &&ReaderStatus| reader.group == group.name && reader.helped_chunks > 0;
         let helpers = self.change.now.readers.iter().filter(is_helper);
@@ -208,7 +208,9 @@ impl Case<'_> {
         helpers.sort_by_key(|reader| (Reverse(reader.helped_chunks), reader.reader));
         Some(Finding::Offloaded {
             group: Box::new(group.clone()),
-            chunks_per_second: self.change.per_second(before, group.offloaded_chunks),
+            chunks_per_second: self
+                .change
+                .per_second(before, group.buddies.offloaded_chunks),
             helpers,
         })
     }

@@ -41,7 +41,10 @@ mod explain;
 mod explanation;
 mod exposition;
 mod finding;
+#[cfg(feature = "http")]
+pub mod http;
 pub mod losses;
+pub mod report;
 mod sentences;
 pub mod tables;
 pub mod text;

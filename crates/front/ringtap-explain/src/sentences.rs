@@ -219,8 +219,8 @@ fn offloaded(
          their lane's owner",
         group.name,
         group.offload_percent.unwrap_or_default(),
-        grouped(group.offloaded_chunks),
-        packets(group.offloaded_packets),
+        grouped(group.buddies.offloaded_chunks),
+        packets(group.buddies.offloaded_packets),
     )?;
     if let Some(rate) = chunks_per_second.filter(|rate| *rate > 0.0) {
         write!(f, " ({} now)", a_second(rate))?;
@@ -240,7 +240,7 @@ fn offloaded(
         write!(f, ": {}", named.join(", "))?;
     }
     f.write_str(".")?;
-    match group.disordered_packets {
+    match group.buddies.disordered_packets {
         0 => Ok(()),
         disordered => {
             let packets = packets(disordered);

@@ -241,9 +241,9 @@ fn a_overrun_is_named_with_the_policy_of_its_group_and_its_credit() {
 fn a_group_that_offloads_says_how_much_went_to_which_member() {
     let answer = after(|hub| {
         hub.groups[0].offload_percent = Some(60);
-        hub.groups[0].offloaded_chunks = 1_234;
-        hub.groups[0].offloaded_packets = 56_789;
-        hub.groups[0].disordered_packets = 321;
+        hub.groups[0].buddies.offloaded_chunks = 1_234;
+        hub.groups[0].buddies.offloaded_packets = 56_789;
+        hub.groups[0].buddies.disordered_packets = 321;
         let first = hub.readers[0].clone();
         for (reader, helped_chunks) in [(3, 700), (4, 400), (5, 100), (6, 34)] {
             hub.readers.push(ReaderStatus {

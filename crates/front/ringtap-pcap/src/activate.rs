@@ -10,7 +10,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ringtap_client::{Connection, SubscriptionRequest, Watermark, default_socket, host_socket};
+use ringtap_client::{
+    Connection, HubBeside, SubscriptionRequest, Watermark, default_socket, host_socket,
+};
 use ringtap_device::{DeviceSpec, Options, Size, StampClock, kinds};
 use ringtap_filter::LinkType;
 use ringtap_net::interface::Interface;
@@ -90,10 +92,11 @@ fn interface(name: &str, settings: &PcapSettings) -> Result<Capturing, Option<St
 
 /// Subscribes to a group of a hub that delivers exactly the packets of the interface, if there is one.
 fn through_hub(name: &str, settings: &PcapSettings) -> Result<Option<Capturing>, LibpcapError> {
-    let Some(group) = route::group_for(name)? else {
+    let hub = HubBeside::find(name, "libpcap")?;
+    let Some(group) = hub.as_ref().and_then(HubBeside::whole) else {
         return Ok(None);
     };
-    let capture = at_hub(&DeviceSpec::new(&kinds::HUB, &group), settings)?;
+    let capture = at_hub(&DeviceSpec::new(&kinds::HUB, group), settings)?;
     if capture.0.interface.as_deref() != Some(name) {
         return Ok(None);
     }

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Decides by a device's name whether Ringtap or the real library reads it; finds groups of the hub.
+//! Decides by a device's name whether Ringtap or the real library reads it; lists groups of the hub.
 
 use std::path::Path;
 
-use ringtap_client::{ConnectError, Connection, HOST_FOLDER, default_socket};
+use ringtap_client::{Connection, HOST_FOLDER, default_socket};
 use ringtap_device::{DeviceSpec, Kind, kinds};
 use ringtap_ipc::environment;
-use ringtap_ipc::protocol::{HubStatus, SourceState};
 
 use crate::error::LibpcapError;
 use crate::messages;
@@ -84,35 +83,6 @@ fn is_interface(name: &str) -> bool {
     !name.contains('/') && Path::new("/sys/class/net").join(name).exists()
 }
 
-/// The group of the machine's hub whose readers get exactly the packets of `interface`; `None` without
-/// a hub or such a group.
-///
-/// # Errors
-///
-/// The hub refuses this user.
-pub(crate) fn group_for(interface: &str) -> Result<Option<String>, LibpcapError> {
-    let hub = match Connection::open(&default_socket(), "libpcap") {
-        Ok(hub) => hub,
-        Err(ConnectError::NoHub { .. }) => return Ok(None),
-        Err(error) => return Err(error.into()),
-    };
-    Ok(group_in(&hub.status()?, interface))
-}
-
-fn group_in(status: &HubStatus, interface: &str) -> Option<String> {
-    let [source] = &status.sources[..] else {
-        return None;
-    };
-    let device: DeviceSpec = source.device.parse().ok()?;
-    let is_it = device.is_whole() && device.name == interface;
-    if !is_it || source.state == SourceState::Ended {
-        return None;
-    }
-    let mut groups = status.groups.iter();
-    let group = groups.find(|group| group.admits_to_everything());
-    Some(group?.name.clone())
-}
-
 /// Device name and description of each group of the machine's hub, and of its host's; empty if there is
 /// no hub, or if the hub refuses this user.
 pub(crate) fn groups() -> Vec<(String, String)> {
@@ -144,8 +114,6 @@ fn groups_at(kind: &Kind, socket: &Path) -> Vec<(String, String)> {
 
 #[cfg(test)]
 mod tests {
-    use ringtap_ipc::protocol::{GroupStatus, SourceStatus};
-
     use super::*;
 
     #[test]
@@ -169,36 +137,5 @@ mod tests {
             "{refused}"
         );
         assert!(of("hub:", None).is_err());
-    }
-
-    #[test]
-    fn a_group_that_gives_less_than_the_interface_is_not_taken() {
-        let group = |device: &str, filter: &str| {
-            let status = HubStatus {
-                sources: vec![SourceStatus {
-                    device: device.into(),
-                    ..SourceStatus::default()
-                }],
-                groups: vec![GroupStatus {
-                    name: "web".into(),
-                    filter: filter.into(),
-                    max_members: 2,
-                    ..GroupStatus::default()
-                }],
-                ..HubStatus::default()
-            };
-            group_in(&status, "eth0")
-        };
-        assert_eq!(group("tap:eth0", "").as_deref(), Some("web"));
-        assert_eq!(group("tap:eth0?snap=0", "").as_deref(), Some("web"));
-        assert_eq!(group("tap:eth0", "udp"), None);
-        let options =
-            ["direction=in", "promisc=off", "snap=64"].map(|one| format!("tap:eth0?{one}"));
-        for less in ["tap:eth1", "tap:eth0@1"]
-            .into_iter()
-            .chain(options.iter().map(|one| &**one))
-        {
-            assert_eq!(group(less, ""), None, "{less}");
-        }
     }
 }

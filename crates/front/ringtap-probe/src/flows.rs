@@ -61,7 +61,7 @@ struct FirstPacket<'a> {
 impl FlowUpdate {
     /// What is around the packets.
     pub(crate) fn outside(&self) -> PacketOutside<'_> {
-        PacketOutside::from_counts(self.counts.outside.as_ref())
+        PacketOutside::from_counts(&self.counts)
     }
 }
 

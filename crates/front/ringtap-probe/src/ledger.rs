@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Account of a probe: what it captured, analysed, skipped and exported.
 
+use std::fmt;
+
 use ringtap::{Counters, Dropped};
+use ringtap_explain::text;
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -112,6 +115,58 @@ pub struct ExportCounters {
     /// Whether the reading program ended first.
     #[serde(skip)]
     pub unread: bool,
+}
+
+impl fmt::Display for ProbeLedger {
+    /// Several lines, each with an indent.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let number = text::grouped;
+        let flows = &self.flows;
+        write!(
+            f,
+            "  analysed {} of {} packets; skipped {} not IP, {} not sampled\n  not captured: {} packets, because the \
+         workers were behind\n  {} flow records, {} of them evicted",
+            number(self.analysed),
+            number(self.captured),
+            number(self.skipped.not_ip + self.skipped.disabled),
+            number(flows.not_sampled),
+            number(self.skipped.not_captured),
+            number(flows.records),
+            number(flows.evicted),
+        )?;
+        if let Some(kernel) = &self.kernel {
+            write!(
+                f,
+                "\n  in the kernel: analysed {} of {} packets; skipped {} not IP, {} without room",
+                number(kernel.analysed),
+                number(kernel.seen),
+                number(kernel.skipped.not_ip + kernel.skipped.disabled),
+                number(kernel.skipped.full + kernel.skipped.nested),
+            )?;
+        }
+        for library in &self.libraries {
+            write!(
+                f,
+                "\n  {}: analysed {} packets, {} not; {} crashes, {} hangs",
+                library.name,
+                number(library.analysed),
+                number(library.not_analysed),
+                library.crashes,
+                library.hangs
+            )?;
+        }
+        for exporter in &self.exporters {
+            write!(
+                f,
+                "\n  {}: {} records written, {} lost, {} reconnects",
+                exporter.name,
+                number(exporter.written),
+                number(exporter.lost() + exporter.waiting),
+                exporter.reconnects
+            )?;
+        }
+        Ok(())
+    }
 }
 
 impl KernelLedger {

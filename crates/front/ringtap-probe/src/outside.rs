@@ -7,7 +7,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use ringtap_capture::meter::{OutsideCounts, TunnelCounts};
+use ringtap_capture::meter::{FlowCounts, TunnelCounts};
 use ringtap_filter::hash::{Ip, MAX_LEVELS, TunnelHeader, TunnelKind};
 
 /// Tags and tunnels around a packet.
@@ -29,7 +29,7 @@ impl<'a> PacketOutside<'a> {
     }
 
     /// Of the kernel's counts.
-    pub(crate) fn from_counts(counts: Option<&'a OutsideCounts>) -> Self {
+    pub(crate) fn from_counts(counts: &'a FlowCounts) -> Self {
         let header = |own: &'a TunnelCounts| {
             let length = if own.is_ipv6 { 16 } else { 4 };
             TunnelHeader {
@@ -42,8 +42,8 @@ impl<'a> PacketOutside<'a> {
             }
         };
         PacketOutside {
-            inner_vlans: counts.map_or([0; 2], |own| own.inner_vlans),
-            tunnels: [counts.and_then(|own| own.tunnel.as_ref()).map(header), None],
+            inner_vlans: counts.inner_vlans,
+            tunnels: [counts.tunnel.as_ref().map(header), None],
         }
     }
 

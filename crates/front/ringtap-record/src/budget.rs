@@ -46,6 +46,7 @@ impl fmt::Display for FreeSpace {
 
 /// Action of a recorder whose files have used up their space.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "clap", derive(clap::ValueEnum))]
 pub enum AtLimit {
     /// Delete the oldest files of the series.
     #[default]

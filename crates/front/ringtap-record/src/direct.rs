@@ -44,7 +44,7 @@ impl DirectFile {
         let file = options.custom_flags(flags).open(name);
         let file = file.map_err(explained)?;
         if !file.metadata()?.is_file() {
-            return Err(io::Error::other("--direct-io needs a regular file"));
+            return Err(io::Error::other("`direct_io` needs a regular file"));
         }
         make_private(&file)?;
         Ok(DirectFile(file))
@@ -76,7 +76,7 @@ impl Medium for DirectFile {
 fn explained(error: io::Error) -> io::Error {
     match error.kind() {
         io::ErrorKind::InvalidInput => {
-            io::Error::other("the file system has no direct I/O: leave out --direct-io")
+            io::Error::other("the file system has no direct I/O: leave out `direct_io`")
         }
         _ => error,
     }

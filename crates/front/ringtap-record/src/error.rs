@@ -2,7 +2,8 @@
 //! Errors of recording.
 //!
 //! Invariants
-//! - A message names the flags of `ringtap record`; [`RecordOptions`](crate::RecordOptions) has the flag of each field.
+//! - A message has the fields of [`RecordOptions`](crate::RecordOptions) in backticks, so that a program can put its own
+//!   names in their places.
 
 use std::io;
 
@@ -20,7 +21,7 @@ pub enum RecordError {
     #[error(transparent)]
     Capture(#[from] ringtap::Error),
     /// The shell for the commands of closed files cannot start.
-    #[error("-z: cannot start a shell: {0}")]
+    #[error("`when_closed`: cannot start a shell: {0}")]
     Shell(io::Error),
 }
 
@@ -29,34 +30,34 @@ pub enum RecordError {
 #[non_exhaustive]
 #[allow(missing_docs, reason = "the messages describe the contradictions")]
 pub enum OptionsError {
-    #[error("-W keeps the newest files of a series: add -C SIZE or -G SECONDS")]
+    #[error("`file_count` keeps the newest files of a series: add `file_size` or `file_seconds`")]
     CountWithoutSeries,
-    #[error("standard output cannot be split into files: give a file name with -w")]
+    #[error("standard output cannot be split into files: give a file name")]
     SeriesOnStdout,
-    #[error("standard output uses no disk: leave out --max-total and --min-free")]
+    #[error("standard output uses no disk: leave out `max_total` and `min_free`")]
     BudgetOnStdout,
     #[error(
-        "-z runs a command for each file, and standard output is none: give a file name with -w"
+        "`when_closed` runs a command for each file, and standard output is none: give a file name"
     )]
     CommandOnStdout,
-    #[error("-z: a file's name cannot contain a line break")]
+    #[error("`when_closed`: a file's name cannot contain a line break")]
     LineBreak,
-    #[error("-w -: standard output is a terminal: pipe it into a program or give a file name")]
+    #[error("`file`: standard output is a terminal: pipe it into a program or give a file name")]
     Terminal,
-    #[error("--direct-io: standard output is no file: give a file name with -w")]
+    #[error("`direct_io`: standard output is no file: give a file name")]
     DirectOnStdout,
     #[error(
-        "--direct-io is for disks that are too slow for the packets: leave it out with compression"
+        "`direct_io` is for disks that are too slow for the packets: leave it out with compression"
     )]
     DirectCompressed,
-    #[error("--compress and the ending of the file's name contradict each other")]
+    #[error("`compress` and the ending of the file's name contradict each other")]
     OtherEnding,
-    #[error("-a files stops a series: add -C SIZE or -G SECONDS")]
+    #[error("`stop_at.files` stops a series: add `file_size` or `file_seconds`")]
     FilesWithoutSeries,
-    #[error("-a filesize stops a single file: with -C, -G or -b use -a files")]
+    #[error("`stop_at.size_bytes` stops a single file: of a series, use `stop_at.files`")]
     SizeOfSeries,
     #[error(
-        "--min-free deletes the oldest files of a series: add -C SIZE, -G SECONDS or --at-limit stop"
+        "`min_free` deletes the oldest files of a series: add `file_size` or `file_seconds`, or `at_limit` stop"
     )]
     FreeWithoutSeries,
 }
@@ -105,7 +106,7 @@ pub enum WriteError {
     Delete { file: String, cause: io::Error },
     /// The files have used up their space before the first packet of a file.
     #[error(
-        "{file}: no room for another file: raise --max-total, lower --min-free or -C, or delete files"
+        "{file}: no room for another file: raise `max_total`, lower `min_free` or `file_size`, or delete files"
     )]
     Budget { file: String },
     /// The free space cannot be read.

@@ -40,7 +40,7 @@ pub use compress::{Compression, CompressionError};
 pub use error::{OptionsError, RecordError, WriteError};
 pub use events::EventTotals;
 pub use note::Note;
-pub use options::{EventOptions, RecordOptions, StopAt};
+pub use options::{EventOptions, FileSizeError, RecordOptions, StopAt, file_size};
 pub use record::RecordExt;
 pub use recorder::{Recorded, Recorder};
 pub use ringtap_file::Format;

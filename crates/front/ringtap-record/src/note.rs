@@ -41,7 +41,7 @@ impl std::fmt::Display for Note {
             }
             Note::ShortWindow { wanted, held } => write!(
                 f,
-                "an event: of the {:.1} s before it, memory held {:.1} s: raise --before-size",
+                "an event: of the {:.1} s before it, memory held {:.1} s: raise `events.max_bytes`",
                 wanted.as_secs_f64(),
                 held.as_secs_f64(),
             ),
@@ -52,10 +52,13 @@ impl std::fmt::Display for Note {
             ),
             Note::CommandSkipped { file } => write!(
                 f,
-                "-z: the command is not run for {file}: it is too far behind, or its shell has ended"
+                "`when_closed`: the command is not run for {file}: it is too far behind, or its shell has ended"
             ),
             Note::CommandsSkipped { files } => {
-                write!(f, "-z: files for which the command was not run: {files}")
+                write!(
+                    f,
+                    "`when_closed`: files for which the command was not run: {files}"
+                )
             }
         }
     }

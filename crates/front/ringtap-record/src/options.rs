@@ -5,6 +5,9 @@ use std::io::{self, IsTerminal as _};
 use std::time::Duration;
 
 use ringtap::User;
+#[cfg(feature = "clap")]
+use ringtap_device::flags;
+use ringtap_device::{Size, SizeError};
 use ringtap_file::Format;
 
 use crate::budget::{AtLimit, FreeSpace};
@@ -12,7 +15,7 @@ use crate::closed::ClosedFiles;
 use crate::compress::Compression;
 use crate::error::{OptionsError, RecordError};
 
-/// The files to write, and when a new one begins. In brackets: the flag of `ringtap record`.
+/// The files to write, and when a new one begins. With the feature `clap`, they are flags of a command line.
 ///
 /// # Examples
 ///
@@ -30,41 +33,103 @@ use crate::error::{OptionsError, RecordError};
 /// # Ok::<(), ringtap_record::OptionsError>(())
 /// ```
 #[derive(Clone, Debug, Default)]
+#[cfg_attr(feature = "clap", derive(clap::Args))]
+#[cfg_attr(feature = "clap", command(next_help_heading = "Files"))]
 pub struct RecordOptions {
-    /// Name of the file (`-w`), or of a series of files: numbered and dated, unless it has `strftime` fields. `-` is
-    /// standard output.
+    /// Write to FILE: pcapng, or pcap if its name ends with .pcap; "-" is standard output.
+    ///
+    /// With .gz or .zst at its end, the file is compressed. The files of a series are numbered and dated, e.g.
+    /// FILE_00001_20261231235959.pcapng, unless FILE has strftime fields, e.g. trace-%H%M%S.pcapng.
+    #[cfg_attr(feature = "clap", arg(short = 'w', long = "write", value_name = "FILE", value_hint = clap::ValueHint::FilePath))]
     pub file: String,
-    /// Format of the files (`-F`); without it by the name: pcap if it ends with `.pcap`, else pcapng.
+    /// Format of the files: `pcapng`, or `pcap`, which has neither counters nor directions.
+    #[cfg_attr(feature = "clap", arg(short = 'F', long, value_name = "FORMAT", value_parser = format_of, add = flags::words("pcapng|pcap")))]
     pub format: Option<Format>,
-    /// Compression on threads of their own (`--compress`); without it by the name: `.gz`, `.zst`.
+    /// Compress on threads of their own: `zstd` or `gzip`, with a level as in `zstd:9`.
+    #[cfg_attr(feature = "clap", arg(long, value_name = "METHOD", add = flags::words("zstd|gzip")))]
     pub compress: Option<Compression>,
-    /// Write past the kernel's page cache (`--direct-io`).
+    /// Write past the kernel's page cache: for disks that are the limit, and to leave memory to other programs.
+    #[cfg_attr(feature = "clap", arg(long))]
     pub direct_io: bool,
-    /// Begin a new file when this one has this number of bytes (`-C`).
+    /// Begin a new file when this one has SIZE bytes, e.g. 100MB or 1GiB.
+    #[cfg_attr(feature = "clap", arg(short = 'C', long, value_name = "SIZE", value_parser = file_size))]
     pub file_size: Option<u64>,
-    /// Begin a new file after this number of seconds (`-G`).
+    /// Begin a new file after this many seconds.
+    #[cfg_attr(feature = "clap", arg(short = 'G', long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..)))]
     pub file_seconds: Option<u32>,
-    /// Begin a new file after this number of packets (`-b packets`).
+    /// Begin a new file after this number of packets.
+    #[cfg_attr(feature = "clap", arg(skip))]
     pub file_packets: Option<u64>,
-    /// Keep only this number of files, the newest, those of earlier runs included (`-W`).
+    /// Keep only the COUNT newest files, those of earlier runs included: a ring; needs -C or -G.
+    ///
+    /// Files of earlier runs are those in the same folder whose names FILE makes.
+    #[cfg_attr(feature = "clap", arg(short = 'W', long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..)))]
     pub file_count: Option<u32>,
-    /// Bytes on disk that the files of the series may use, those of earlier runs included (`--max-total`). Without
-    /// `file_size` a file has a tenth of them.
+    /// Bytes on disk that the files of the series may use, those of earlier runs included.
+    ///
+    /// Without -C a file has a tenth of them.
+    #[cfg_attr(feature = "clap", arg(long, value_name = "SIZE", value_parser = file_size))]
     pub max_total: Option<u64>,
-    /// Space to leave free on the disk (`--min-free`).
+    /// Space to leave free on the disk, e.g. 10GB or 5%; checked once per --interval and for each new file.
+    #[cfg_attr(feature = "clap", arg(long, value_name = "SPACE"))]
     pub min_free: Option<FreeSpace>,
-    /// Action at these limits (`--at-limit`).
+    /// What to do at --max-total and --min-free: delete the oldest files, or stop recording.
+    #[cfg_attr(
+        feature = "clap",
+        arg(long, value_name = "WHAT", default_value = "delete")
+    )]
     pub at_limit: AtLimit,
-    /// Write packets as soon as no other packet waits, not once a second (`-U`).
+    /// Write packets to the file as soon as no other packet waits, not once a second.
+    #[cfg_attr(feature = "clap", arg(short = 'U', long))]
     pub packet_buffered: bool,
-    /// Command that a shell runs for each closed file, with its name as last argument (`-z`).
+    /// Run `COMMAND FILE` in a shell for each closed file, one after the other, e.g. `rsync -t --remove-source-files`.
+    #[cfg_attr(feature = "clap", arg(short = 'z', long, value_name = "COMMAND"))]
     pub when_closed: Option<String>,
-    /// When the recording stops (`-a`).
+    /// When the recording stops.
+    #[cfg_attr(feature = "clap", arg(skip))]
     pub stop_at: StopAt,
-    /// Record only around events (`--before`).
+    /// Record only around events.
+    #[cfg_attr(feature = "clap", arg(skip))]
     pub events: Option<EventOptions>,
     /// Capture filter to name in the files: its text only, packets are filtered by the capture.
+    #[cfg_attr(feature = "clap", arg(skip))]
     pub filter: String,
+}
+
+/// Smaller sizes are refused: the user probably forgot the unit. In bytes.
+const MIN_FILE: u64 = 10_000;
+
+/// A text is not the size of a file.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum FileSizeError {
+    /// It is no size.
+    #[error(transparent)]
+    Size(#[from] SizeError),
+    /// The unit was probably forgotten.
+    #[error("{0} bytes are too few for a file (at least 10kB): {0}MB?")]
+    TooSmall(u64),
+}
+
+/// Parses the size of a file, in bytes: `100MB`.
+///
+/// # Errors
+///
+/// The text is no size, or a size below 10 kB.
+pub fn file_size(text: &str) -> Result<u64, FileSizeError> {
+    match text.parse()? {
+        Size(size @ MIN_FILE..) => Ok(size),
+        Size(size) => Err(FileSizeError::TooSmall(size)),
+    }
+}
+
+#[cfg(feature = "clap")]
+fn format_of(word: &str) -> Result<Format, &'static str> {
+    match word {
+        "pcap" | "nsecpcap" => Ok(Format::Pcap),
+        "pcapng" => Ok(Format::Pcapng),
+        _ => Err("expected pcapng or pcap"),
+    }
 }
 
 /// When a recording stops, if not at the end of the capture.
@@ -83,13 +148,13 @@ pub struct StopAt {
 /// Which packets are recorded, if not all: those around events.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EventOptions {
-    /// Time before each event of which packets are recorded (`--before`).
+    /// Time before each event of which packets are recorded.
     pub before: Duration,
-    /// Time after each event (`--after`).
+    /// Time after each event.
     pub after: Duration,
-    /// Each packet that passes this filter is an event (`--trigger`).
+    /// Each packet that passes this filter is an event.
     pub trigger: Option<String>,
-    /// Memory for the packets before an event; with less than they need, the window is shorter (`--before-size`).
+    /// Memory for the packets before an event; with less than they need, the window is shorter.
     pub max_bytes: u64,
 }
 
@@ -206,6 +271,18 @@ impl RecordOptions {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn sizes_have_units_of_both_kinds() {
+        assert_eq!(file_size("100MB"), Ok(100_000_000));
+        assert_eq!(file_size("64M"), Ok(64 << 20));
+    }
+
+    #[test]
+    fn a_size_without_unit_as_tcpdump_has_it_is_questioned() {
+        let message = file_size("100").unwrap_err().to_string();
+        assert!(message.contains("100MB?"), "{message}");
+    }
 
     #[test]
     fn names_and_options_choose_format_and_compression() {

@@ -7,6 +7,8 @@
 #![forbid(unsafe_code)]
 
 mod escape;
+#[cfg(feature = "clap")]
+pub mod flags;
 mod keys;
 mod kind;
 pub mod kinds;

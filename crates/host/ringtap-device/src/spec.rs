@@ -4,6 +4,7 @@
 use std::{fmt, ops::Range};
 
 use ringtap_filter::{MAX_SNAP_LENGTH, caret};
+use ringtap_net::interface::{Interface, InterfaceError};
 
 use super::{
     escape,
@@ -130,6 +131,21 @@ impl DeviceSpec {
         let mut keys = self.kind.keys.iter();
         (kind.selects_queues || self.queues == Queues::All)
             && keys.all(|key| key.get(&self.options).is_none() || kind.has_key(key.name))
+    }
+
+    /// Why the interface of the device cannot be opened yet, if it is missing or down.
+    #[must_use]
+    pub fn absence(&self) -> Option<String> {
+        let found = Interface::find(&self.name);
+        let ready = found.and_then(|interface| {
+            if self.kind.opens_when_down {
+                Ok(())
+            } else {
+                interface.require_up()
+            }
+        });
+        let error = ready.err().filter(InterfaceError::is_absence)?;
+        Some(error.to_string())
     }
 
     /// Whether a reader of the device gets every packet of its interface, and all bytes of it.

@@ -20,8 +20,8 @@ use serde::{Deserialize, Serialize};
 pub use group::{Delivery, Division};
 pub use snapshot::{LaneSnapshot, Snapshot, SourceSnapshot};
 pub use status::{
-    BridgeStatus, ConfigurationStatus, DepartedStatus, GroupStatus, HubStatus, LaneStatus,
-    ReaderStatus, SourceState, SourceStatus,
+    BridgeStatus, BuddyCounts, ConfigurationStatus, DepartedStatus, GroupStatus, HubStatus,
+    LaneStatus, ReaderStatus, SourceState, SourceStatus,
 };
 
 use crate::subscription::{Attached, SubscriptionRequest, Wanted};

@@ -7,6 +7,7 @@
 //!   threads that it starts later inherit them. User, system calls and `no_new_privs` change for
 //!   the whole process.
 
+mod purposes;
 mod sandbox;
 mod syscalls;
 

@@ -11,6 +11,7 @@ pub mod kernel;
 mod near;
 pub mod netlink;
 pub mod packet_socket;
+pub mod preload;
 pub mod private;
 pub mod rights;
 

@@ -52,6 +52,7 @@
 //! A batch may be kept and dropped later. A program with a poll loop of its own uses a [`Cursor`]:
 //! it reads and counts packets one by one, and has a descriptor that tells when to call it.
 
+mod beside;
 mod classified;
 mod connection;
 mod control;
@@ -68,6 +69,7 @@ mod tally;
 mod tests;
 mod waiter;
 
+pub use beside::HubBeside;
 pub use classified::{Batch, Packets, ReceivedPacket};
 pub use connection::{ConnectError, Connection, HOST_FOLDER, default_socket, host_socket};
 pub use control::{Control, ControlError};

@@ -21,12 +21,9 @@ use crate::receive_error::ReceiveError;
 /// A reader's counts on one lane.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LaneTally {
-    delivered: u64,
-    filtered: u64,
-    other_members: u64,
-    bytes: u64,
-    /// Losses, packets for other members, and all packets of the lane, as gaps reported them.
-    missed: u64,
+    /// What the reader itself has counted; of `offered`, nothing.
+    own: Counters,
+    /// Packets for other members, and all packets of the lane, as gaps reported them.
     missed_other_members: u64,
     left_out: u64,
     /// Packets in gaps that did not pass the filter; part of `filtered`.
@@ -39,24 +36,8 @@ pub struct LaneTally {
 struct Unreported {
     /// All packets.
     sequences: u64,
-    /// Packets that the reader lost.
-    lost: u64,
-    filtered: u64,
-    other_members: u64,
-}
-
-impl Unreported {
-    fn outcome(&self) -> Counters {
-        Counters {
-            filtered: self.filtered,
-            other_members: self.other_members,
-            dropped: Dropped {
-                overrun: self.lost,
-                ..Dropped::default()
-            },
-            ..Counters::default()
-        }
-    }
+    /// What became of them.
+    counters: Counters,
 }
 
 /// A reader's counts on each lane, counted over all sources.
@@ -67,8 +48,8 @@ impl LaneTally {
     /// Counts a packet that passed the reader's filter.
     #[inline]
     pub fn delivered(&mut self, sequence: u64, wire_length: u32) {
-        self.delivered += 1;
-        self.bytes += u64::from(wire_length);
+        self.own.delivered += 1;
+        self.own.bytes += u64::from(wire_length);
         self.position = sequence.wrapping_add(1);
     }
 
@@ -81,8 +62,8 @@ impl LaneTally {
                 self.delivered(packet.sequence, packet.slot().wire_length);
                 return;
             }
-            Recipient::OtherMember => self.other_members += 1,
-            Recipient::NoMember => self.filtered += 1,
+            Recipient::OtherMember => self.own.other_members += 1,
+            Recipient::NoMember => self.own.filtered += 1,
         }
         self.position = packet.sequence.wrapping_add(1);
     }
@@ -92,38 +73,32 @@ impl LaneTally {
     pub(crate) fn skipped(&mut self, sequences: Range<u64>, other_members: u64) {
         let packets = sequences.end.saturating_sub(sequences.start);
         let filtered = packets.saturating_sub(other_members);
-        self.filtered = self.filtered.saturating_add(filtered);
-        self.other_members = self.other_members.saturating_add(other_members);
+        self.own.filtered = self.own.filtered.saturating_add(filtered);
+        self.own.other_members = self.own.other_members.saturating_add(other_members);
         self.position = sequences.end;
-    }
-
-    /// What the reader itself has counted; of `offered`, nothing.
-    fn own(&self) -> Counters {
-        Counters {
-            delivered: self.delivered,
-            filtered: self.filtered,
-            other_members: self.other_members,
-            bytes: self.bytes,
-            dropped: Dropped {
-                overrun: self.missed,
-                ..Dropped::default()
-            },
-            ..Counters::default()
-        }
     }
 
     /// Packets that the hub did not deliver to this reader, after those that a gap reported.
     fn unreported(&self, counts: &LaneSnapshot) -> Unreported {
         let sequences = counts.missed_sequences.saturating_sub(self.left_out);
-        let lost = counts.missed_packets.saturating_sub(self.missed);
+        let lost = counts
+            .missed_packets
+            .saturating_sub(self.own.dropped.overrun);
         let other_members = counts
             .missed_other_members
             .saturating_sub(self.missed_other_members);
-        Unreported {
-            sequences,
-            lost,
+        let counters = Counters {
             filtered: sequences.saturating_sub(lost.saturating_add(other_members)),
             other_members,
+            dropped: Dropped {
+                overrun: lost,
+                ..Dropped::default()
+            },
+            ..Counters::default()
+        };
+        Unreported {
+            sequences,
+            counters,
         }
     }
 
@@ -142,8 +117,8 @@ impl LaneTally {
             bytes: 0,
             ..counts.counters
         };
-        counters += self.own();
-        counters += self.unreported(counts).outcome();
+        counters += self.own;
+        counters += self.unreported(counts).counters;
         // The packet being written, which the source has counted but not published.
         let in_flight = !ended && counts.counters.offered.checked_sub(1) == Some(settled(counts));
         let later = self.unread(counts).saturating_add(in_flight.into());
@@ -205,12 +180,12 @@ impl Tally {
             let lane = self.at(batch.lane());
             let end = gap.first_sequence.saturating_add(gap.sequences);
             let not_lost = gap.first_sequence.saturating_add(gap.packets)..end;
-            lane.missed = lane.missed.saturating_add(gap.packets);
+            lane.own.dropped.overrun = lane.own.dropped.overrun.saturating_add(gap.packets);
             lane.missed_other_members = lane.missed_other_members.saturating_add(gap.other_members);
             lane.left_out = lane.left_out.saturating_add(gap.sequences);
-            let before = lane.filtered;
+            let before = lane.own.filtered;
             lane.skipped(not_lost, gap.other_members);
-            lane.left_out_filtered += lane.filtered - before;
+            lane.left_out_filtered += lane.own.filtered - before;
         }
         if batch.is_for_others {
             let first = batch.inner.first_sequence;
@@ -228,18 +203,18 @@ impl Tally {
 
     /// Packets that passed the reader's filter.
     pub fn packets(&self) -> u64 {
-        self.0.iter().map(|lane| lane.delivered).sum()
+        self.0.iter().map(|lane| lane.own.delivered).sum()
     }
 
     /// Packets that did not pass the reader's filter.
     pub fn filtered(&self) -> u64 {
-        let lanes = self.0.iter().map(|lane| lane.filtered);
+        let lanes = self.0.iter().map(|lane| lane.own.filtered);
         lanes.fold(0, u64::saturating_add)
     }
 
     /// Packets for other members of the reader's group.
     pub fn other_members(&self) -> u64 {
-        let lanes = self.0.iter().map(|lane| lane.other_members);
+        let lanes = self.0.iter().map(|lane| lane.own.other_members);
         lanes.fold(0, u64::saturating_add)
     }
 
@@ -257,7 +232,7 @@ impl Tally {
 
     /// Bytes on the wire of the packets that passed.
     pub fn bytes(&self) -> u64 {
-        self.0.iter().map(|lane| lane.bytes).sum()
+        self.0.iter().map(|lane| lane.own.bytes).sum()
     }
 
     /// Counters of each lane, counted over all sources.
@@ -277,9 +252,8 @@ impl Tally {
     /// `copied`: those of the lane's packets for which its pool had room.
     pub fn of_copies(&self, lane: LaneId, counts: &LaneSnapshot, copied: u64) -> LaneSnapshot {
         let tally = self.0.get(lane.index()).copied().unwrap_or_default();
-        let rest = tally.unreported(counts);
-        let lost = tally.missed.saturating_add(rest.lost);
-        let filtered = tally.filtered.saturating_add(rest.filtered);
+        let mut all = tally.own;
+        all += tally.unreported(counts).counters;
         let source = &counts.counters;
         LaneSnapshot {
             start: 0,
@@ -288,12 +262,13 @@ impl Tally {
                 // Packets that were not read yet were not offered to that reader yet.
                 offered: source.offered.saturating_sub(tally.unread(counts)),
                 delivered: copied,
-                filtered: source.filtered.saturating_add(filtered),
-                other_members: tally.other_members.saturating_add(rest.other_members),
+                filtered: source.filtered.saturating_add(all.filtered),
+                other_members: all.other_members,
                 ..*source
             },
             missed_sequences: 0,
-            missed_packets: lost.saturating_add(tally.delivered.saturating_sub(copied)),
+            missed_packets: (all.dropped.overrun)
+                .saturating_add(all.delivered.saturating_sub(copied)),
             missed_other_members: 0,
         }
     }
@@ -303,7 +278,7 @@ impl Tally {
     pub fn alone(&self) -> Counters {
         let mut total = Counters::default();
         for lane in &self.0 {
-            total += lane.own();
+            total += lane.own;
         }
         total.offered = total.accounted();
         total
@@ -387,10 +362,16 @@ mod tests {
     fn a_reader_of_copies_is_offered_the_packets_that_were_read() {
         let mut tally = Tally::new(1);
         tally.0[0] = LaneTally {
-            delivered: 22,
-            filtered: 12,
-            other_members: 5,
-            missed: 1,
+            own: Counters {
+                delivered: 22,
+                filtered: 12,
+                other_members: 5,
+                dropped: Dropped {
+                    overrun: 1,
+                    ..Dropped::default()
+                },
+                ..Counters::default()
+            },
             left_out: 1,
             position: 140,
             ..LaneTally::default()
@@ -461,7 +442,7 @@ mod tests {
     #[test]
     fn a_packet_that_the_reader_forgot_unbalances_the_counters() {
         let mut tally = read(100);
-        tally.0[0].delivered -= 1;
+        tally.0[0].own.delivered -= 1;
         assert!(
             !tally
                 .total(&snapshot(100, 100, 0, 0, true))

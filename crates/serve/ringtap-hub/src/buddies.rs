@@ -9,23 +9,10 @@ use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard};
 
 use ringtap_ipc::mutex::lock;
+use ringtap_ipc::protocol::BuddyCounts;
 use ringtap_pool::distributor::{NextChunk, Returned, Scheduler};
 use ringtap_pool::ids::{ChunkId, ReaderId};
 use ringtap_pool::view::Pool;
-
-/// Counters of a buddy group since it began.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct BuddyCounts {
-    /// Chunks that went to a member.
-    pub chunks: u64,
-    /// Chunks among them that went to another member than the lane's owner.
-    pub offloaded_chunks: u64,
-    /// Packets in offloaded chunks.
-    pub offloaded_packets: u64,
-    /// Packets that a member gave back while another member still held earlier packets of the same
-    /// flow: their order within the flow may be broken.
-    pub disordered_packets: u64,
-}
 
 /// The buddy groups of one distributor. A group is the chunk share of the same number.
 #[derive(Default)]

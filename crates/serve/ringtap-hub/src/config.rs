@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Reads and checks `hub.toml`; errors name the line.
+//! Reads and checks `hub.toml`; errors name the line. [`ConfiguredHub`] runs a hub by it.
 
 mod groups;
+mod running;
 mod vms;
 
 use std::collections::BTreeSet;
@@ -23,6 +24,7 @@ use crate::group::Group;
 use crate::limits::Limits;
 use groups::{GroupPlaces, Result};
 pub use groups::{GroupText, HubConfigError, admit_sudo_user, group_of_users, user, viewers};
+pub use running::{ConfigOpener, ConfiguredHub};
 use vms::VmTable;
 pub use vms::{MEMORY, VmConfig, VmMachine, vm_name};
 

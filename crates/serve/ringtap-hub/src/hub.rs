@@ -4,13 +4,14 @@
 use std::io;
 use std::sync::mpsc::{self, Sender};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
-use std::thread::JoinHandle;
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
 
 use ringtap_filter::Program;
 use ringtap_ipc::event::Event;
 use ringtap_ipc::peer::Peer;
 use ringtap_ipc::protocol::{
-    BridgeStatus, ConfigurationStatus, Delivery, HubStatus, Refused, Snapshot,
+    BridgeStatus, ConfigurationStatus, Delivery, HubStatus, Refused, Snapshot, SourceState,
 };
 use ringtap_ipc::subscription::{Subscription, SubscriptionId, SubscriptionRequest, Wanted};
 use ringtap_ipc::thread::join;
@@ -24,6 +25,9 @@ use crate::group::{AccessList, Group};
 use crate::limits::{Limits, TooMuchWork};
 use crate::options::HubOptions;
 use crate::subscribers::{Change, StatusView};
+
+/// Time between two looks at a hub that ends.
+const FINISH_PAUSE: Duration = Duration::from_millis(10);
 
 /// A running hub, which ends when this is dropped.
 pub struct Hub {
@@ -118,7 +122,7 @@ impl Hub {
         };
         let (work, inbox) = mpsc::channel();
         let control = HubControl::new(sources, groups, options, inbox, event.clone())?;
-        let thread = std::thread::Builder::new()
+        let thread = thread::Builder::new()
             .name("control".into())
             .spawn(move || control.run())?;
         let hub = Hub {
@@ -383,6 +387,22 @@ impl Handle {
     }
 
     /// Lets the control thread do this work.
+    /// As [`stop`](Self::stop); returns the counters once every source has ended and every reader has left. Readers
+    /// get at most this time to take the remaining packets. `None`: the hub's thread has ended.
+    pub fn finish(&self, readers: Duration) -> Option<HubStatus> {
+        self.stop();
+        let deadline = Instant::now() + readers;
+        loop {
+            let status = self.status()?;
+            let mut sources = status.sources.iter();
+            let is_over = sources.all(|source| source.state == SourceState::Ended);
+            if (is_over && status.readers.is_empty()) || Instant::now() > deadline {
+                return Some(status);
+            }
+            thread::sleep(FINISH_PAUSE);
+        }
+    }
+
     pub(crate) fn send(&self, work: impl FnOnce(&mut HubControl) + Send + 'static) {
         // A hub that has ended drops the work with its responder, which ends the wait.
         let _gone = self.work.send(Box::new(work));

@@ -99,9 +99,7 @@ impl HubControl {
         if let Some(number) = self.membership.chunk_share(&group.name) {
             let buddies = figures.sources.iter().map(|source| &source.buddies);
             for counts in buddies.filter_map(|groups| groups.get(to_usize(number))) {
-                status.offloaded_chunks += counts.offloaded_chunks;
-                status.offloaded_packets += counts.offloaded_packets;
-                status.disordered_packets += counts.disordered_packets;
+                status.buddies += *counts;
             }
         }
         status

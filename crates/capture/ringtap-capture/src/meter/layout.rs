@@ -98,13 +98,8 @@ pub(super) struct MeterLaneWords {
     bytes: [AtomicU64; LANE_BYTES / 8],
 }
 
-/// The half that packets count in: `struct rt_meter_control`. Only user space writes it.
-#[derive(Debug)]
-#[repr(C)]
-pub(super) struct HalfWords {
-    pub(super) half: AtomicU32,
-    reserved: AtomicU32,
-}
+/// `struct rt_meter_control`: the half that packets count in, and a reserved word. Only user space writes it.
+pub(super) type MeterControl = [AtomicU32; 2];
 
 #[cfg(test)]
 mod tests {
@@ -120,8 +115,8 @@ mod tests {
         let lane = places!(MeterLaneWords: busy, count, seen, analysed, full, nested, chained, sizes,
             outside, outer, bytes);
         same("meter", "rt_meter_lane", size_of::<MeterLaneWords>(), &lane);
-        let half = places!(HalfWords: half);
-        same("meter", "rt_meter_control", size_of::<HalfWords>(), &half);
+        let control = size_of::<MeterControl>();
+        same("meter", "rt_meter_control", control, &[("half", 0)]);
         same(
             "meter",
             "rt_meter_buckets",

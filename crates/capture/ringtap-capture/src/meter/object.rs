@@ -15,7 +15,7 @@ use ringtap_net::interface::Interface;
 use ringtap_net::rights::Purpose;
 use ringtap_pool::memory::Words;
 
-use super::layout::{FlowWords, HalfWords, MeterConfig, MeterLaneWords};
+use super::layout::{FlowWords, MeterConfig, MeterControl, MeterLaneWords};
 use super::{KernelMeter, MeterShape};
 use crate::CaptureError;
 
@@ -77,7 +77,7 @@ impl KernelMeter {
             interface: interface.clone(),
             links: Vec::new(),
             lanes: words::<MeterLaneWords>(&object, "rt_meter_lanes", shape.lanes)?,
-            halves: words::<HalfWords>(&object, "rt_meter_halves", 1)?,
+            halves: words::<MeterControl>(&object, "rt_meter_halves", 1)?,
             buckets: words(&object, "rt_meter_buckets", shape.all_buckets())?,
             flows: words::<FlowWords>(&object, "rt_meter_flows", shape.all_flows())?,
             wakes: wakes.build().map_err(io::Error::other)?,

@@ -19,6 +19,7 @@ use std::{
 
 use ringtap_filter::{Program, classifier::Classification};
 use ringtap_pool::{
+    counters::Counters,
     format::flag,
     wake::Signal,
     writer::{LaneWriter, PacketMeta},
@@ -46,21 +47,13 @@ const LAST_BLOCKS: Duration = Duration::from_secs(2);
 /// Length of the two MAC addresses; a VLAN tag follows them.
 const ADDRESSES: usize = 12;
 
-/// The kernel's counters, in 64 bits.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct KernelCounts {
-    /// Packets offered to capture.
-    pub(super) offered: u64,
-    /// Packets that did not come out of the ring.
-    pub(super) lost: u64,
-    /// Whether the thread has ended; the ring is then empty.
-    pub(super) is_final: bool,
-}
-
 /// State shared by the thread and its owner.
 pub(super) struct PacketProgress {
     socket: PacketSocket,
-    kernel: Mutex<KernelCounts>,
+    /// The kernel's counters in 64 bits: offered packets, and those that did not come out of the ring.
+    kernel: Mutex<Counters>,
+    /// The thread has ended; the ring is empty then. Set with `kernel`.
+    is_final: AtomicBool,
     stopping: AtomicBool,
     stop: Event,
 }
@@ -70,6 +63,7 @@ impl PacketProgress {
         Ok(Arc::new(Self {
             socket,
             kernel: Mutex::default(),
+            is_final: AtomicBool::new(false),
             stopping: AtomicBool::new(false),
             stop: Event::new().map_err(system("making an event"))?,
         }))
@@ -80,14 +74,20 @@ impl PacketProgress {
     }
 
     /// The kernel's counters now, or the final ones once the thread has ended.
-    pub(super) fn kernel(&self) -> KernelCounts {
+    pub(super) fn kernel(&self) -> Counters {
         let mut kernel = self.kernel.lock().unwrap_or_else(PoisonError::into_inner);
         // A socket whose statistics cannot be read adds nothing.
-        if let (false, Ok(new)) = (kernel.is_final, self.socket.statistics()) {
+        if let (false, Ok(new)) = (self.is_final(), self.socket.statistics()) {
             kernel.offered += u64::from(new.packets);
-            kernel.lost += u64::from(new.drops);
+            kernel.dropped.kernel += u64::from(new.drops);
         }
         *kernel
+    }
+
+    /// Whether the thread has ended, so that the kernel's counters are final.
+    pub(super) fn is_final(&self) -> bool {
+        // Pairs with the release store in `finish`, whose counters are read under the lock.
+        self.is_final.load(Acquire)
     }
 
     /// Makes the thread copy the remaining packets and end.
@@ -100,8 +100,8 @@ impl PacketProgress {
     fn finish(&self, copied: u64) {
         self.kernel();
         let mut kernel = self.kernel.lock().unwrap_or_else(PoisonError::into_inner);
-        kernel.lost = kernel.offered.saturating_sub(copied);
-        kernel.is_final = true;
+        kernel.dropped.kernel = kernel.offered.saturating_sub(copied);
+        self.is_final.store(true, Release);
     }
 }
 
@@ -196,7 +196,7 @@ impl PacketWorker {
         loop {
             let counted = self.progress.kernel();
             while self.ring.take(|block| self.lane.copy(block)).is_some() {}
-            let all = counted.offered.saturating_sub(counted.lost);
+            let all = counted.offered.saturating_sub(counted.dropped.kernel);
             if self.lane.copied >= all || started.elapsed() > LAST_BLOCKS {
                 return;
             }

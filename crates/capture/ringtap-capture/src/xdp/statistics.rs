@@ -119,12 +119,12 @@ impl LaneStatistics {
             return state.told;
         }
         state.account(&self.socket);
-        let mut program = ProgramCounts::look(&self.words[self.queue]);
+        let mut program = counters_of(&self.words[self.queue]);
         for _ in 0..MAX_LOOKS {
             if state.settles(&program) {
                 break;
             }
-            program = ProgramCounts::look(&self.words[self.queue]);
+            program = counters_of(&self.words[self.queue]);
         }
         state.balance(&program)
     }
@@ -133,27 +133,20 @@ impl LaneStatistics {
 /// Maximum number of attempts to read a consistent set of the program's counters.
 const MAX_LOOKS: u32 = 100;
 
-/// The program's counters.
-#[derive(Clone, Copy, Debug, Default)]
-struct ProgramCounts {
-    offered: u64,
-    filtered: u64,
-    paused: u64,
-    failed: u64,
-}
-
-impl ProgramCounts {
-    fn look(words: &QueueWords) -> Self {
-        // Later counters first, so that `offered` is never behind what became of the packets.
-        let paused = words.paused.load(Acquire);
-        let failed = words.failed.load(Acquire);
-        let filtered = words.filtered.load(Acquire);
-        ProgramCounts {
-            offered: words.offered.load(Acquire),
-            filtered,
-            paused,
-            failed,
-        }
+/// The program's counters; what it did not pass while capture was paused is `pool_full`.
+fn counters_of(words: &QueueWords) -> Counters {
+    // Later counters first, so that `offered` is never behind what became of the packets.
+    let dropped = Dropped {
+        pool_full: words.paused.load(Acquire),
+        kernel: words.failed.load(Acquire),
+        ..Dropped::default()
+    };
+    let filtered = words.filtered.load(Acquire);
+    Counters {
+        offered: words.offered.load(Acquire),
+        filtered,
+        dropped,
+        ..Counters::default()
     }
 }
 
@@ -177,15 +170,15 @@ impl LaneState {
     }
 
     /// Whether every packet that the program counted is accounted for.
-    fn settles(&self, program: &ProgramCounts) -> bool {
-        let gone = program.filtered + program.paused + program.failed;
+    fn settles(&self, program: &Counters) -> bool {
+        let gone = program.filtered + program.dropped.total();
         let lost = self.lost.pool_full + self.lost.kernel;
         program.offered == self.settled() + gone + lost
     }
 
     /// The program's current counters if every counted packet is accounted for, else those of the last
     /// packet. No counter ever decreases.
-    fn balance(&mut self, program: &ProgramCounts) -> Counters {
+    fn balance(&mut self, program: &Counters) -> Counters {
         let Settled {
             filtered_here,
             captured,
@@ -193,8 +186,8 @@ impl LaneState {
             pool_full,
             ..
         } = self.settled;
-        let kernel = program.failed + self.lost.kernel;
-        let missed = program.paused + self.lost.pool_full;
+        let kernel = program.dropped.kernel + self.lost.kernel;
+        let missed = program.dropped.pool_full + self.lost.pool_full;
         if self.settles(program) {
             self.told = Counters {
                 offered: program.offered,
@@ -266,12 +259,16 @@ mod tests {
         }
     }
 
-    fn program(offered: u64, filtered: u64, paused: u64, failed: u64) -> ProgramCounts {
-        ProgramCounts {
+    fn program(offered: u64, filtered: u64, pool_full: u64, kernel: u64) -> Counters {
+        Counters {
             offered,
             filtered,
-            paused,
-            failed,
+            dropped: Dropped {
+                pool_full,
+                kernel,
+                ..Dropped::default()
+            },
+            ..Counters::default()
         }
     }
 
@@ -291,13 +288,13 @@ mod tests {
         const LOOKS: u32 = 1000;
         let words = QueueWords::default();
         let settles = [&words.filtered, &words.paused, &words.failed];
-        let settled = |counts: &ProgramCounts| counts.filtered + counts.paused + counts.failed;
+        let settled = |counts: &Counters| counts.filtered + counts.dropped.total();
         let is_over = AtomicBool::new(false);
         std::thread::scope(|scope| {
             let unsettled = scope.spawn(|| {
                 let (mut looks, mut last, mut found) = (0, 0, 0);
                 while looks < LOOKS {
-                    let counts = ProgramCounts::look(&words);
+                    let counts = counters_of(&words);
                     looks += u32::from(counts.offered != last);
                     last = counts.offered;
                     found += u32::from(counts.offered < settled(&counts));

@@ -21,52 +21,47 @@ pub(super) const CELL_STRIDE_BYTES: usize = CELL_HEADER_BYTES + LONGEST_BYTES;
 
 /// `struct rt_send_config` for the packets of a plan; without one only the interface matters.
 pub(super) fn config(ifindex: u32, plan: Option<&Plan>) -> Vec<u8> {
-    let mut out = ConfigWords(Vec::new());
-    out.word(ifindex);
     let Some(plan) = plan else {
         // The program for made packets is not loaded, and the one for files reads only the first word.
-        out.0.resize(4 + 12 * 4 + CYCLE + SHAPES * (12 + HEAD), 0);
-        return out.0;
+        let mut out = Vec::new();
+        pad(
+            &mut out,
+            &ifindex.to_ne_bytes(),
+            4 + 12 * 4 + CYCLE + SHAPES * (12 + HEAD),
+        );
+        return out;
     };
     let at = &plan.at;
-    out.word(plan.flows);
-    out.word(plan.address);
-    out.word(plan.port.into());
-    out.word(plan.port_span());
-    out.size(plan.order.len());
-    out.size(at.payload);
-    out.size(at.ip_sum.unwrap_or(0));
-    out.size(at.address);
-    out.size(at.port);
-    out.size(at.transport_sum);
-    out.size(at.stamp.unwrap_or(0));
-    out.word(plan.udp.into());
-    out.padded(&plan.order, CYCLE);
+    // Offsets and lengths are all far below 2^32.
+    let words = [
+        ifindex,
+        plan.flows,
+        plan.address,
+        plan.port.into(),
+        plan.port_span(),
+        to_u32(plan.order.len()),
+        to_u32(at.payload),
+        to_u32(at.ip_sum.unwrap_or(0)),
+        to_u32(at.address),
+        to_u32(at.port),
+        to_u32(at.transport_sum),
+        to_u32(at.stamp.unwrap_or(0)),
+        plan.udp.into(),
+    ];
+    let mut out = words.map(u32::to_ne_bytes).concat();
+    pad(&mut out, &plan.order, CYCLE);
     for shape in plan.shapes.iter().cycle().take(SHAPES) {
-        out.size(shape.frame.len());
-        out.word(shape.ip_sum);
-        out.word(shape.transport_sum);
-        out.padded(&shape.frame[..at.payload], HEAD);
+        let words = [to_u32(shape.frame.len()), shape.ip_sum, shape.transport_sum];
+        out.extend(words.map(u32::to_ne_bytes).concat());
+        pad(&mut out, &shape.frame[..at.payload], HEAD);
     }
-    out.0
+    out
 }
 
-struct ConfigWords(Vec<u8>);
-
-impl ConfigWords {
-    fn word(&mut self, value: u32) {
-        self.0.extend_from_slice(&value.to_ne_bytes());
-    }
-
-    /// Offsets and lengths, all far below 2^32.
-    fn size(&mut self, value: usize) {
-        self.word(to_u32(value));
-    }
-
-    fn padded(&mut self, bytes: &[u8], length: usize) {
-        self.0.extend_from_slice(bytes);
-        self.0.resize(self.0.len() + length - bytes.len(), 0);
-    }
+/// Appends bytes, and zeros up to this length.
+fn pad(out: &mut Vec<u8>, bytes: &[u8], length: usize) {
+    out.extend_from_slice(bytes);
+    out.resize(out.len() + length - bytes.len(), 0);
 }
 
 /// The counters in a `struct rt_send_counters`; `None` where the value is too short to be one.

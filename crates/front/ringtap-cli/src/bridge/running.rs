@@ -15,7 +15,7 @@ use ringtap_ipc::socket::Listener;
 use ringtap_net::interface::InterfaceError;
 
 use super::ethernet;
-use crate::hub::{self, raise_descriptor_limit};
+use crate::hub::{self, LAST_READERS, raise_descriptor_limit};
 use crate::print;
 
 pub(super) struct RunningBridge {
@@ -116,7 +116,8 @@ impl RunningBridge {
         let Some(hub) = &self.hub else {
             return Ok(None);
         };
-        let status = hub::stop(hub)?;
+        let status = hub.handle().finish(LAST_READERS);
+        let status = status.context("the hub's thread has ended")?;
         drop(self.server.take());
         Ok(failure_of(status.sources))
     }

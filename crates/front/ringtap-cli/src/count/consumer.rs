@@ -3,11 +3,12 @@
 
 use anyhow::Result;
 use ringtap::{Batch, Capture, Counters, Packet};
+use ringtap_explain::text::grouped;
 use ringtap_ipc::time::now_ns;
-use ringtap_packet::stamp;
+use ringtap_packet::stamp::{self, StampOrder};
+use serde_json::json;
 
 use super::latency::Latency;
-use super::stamps::Stamps;
 use super::work::Work;
 use crate::reading::{self, Extra, Reading};
 use crate::session::{BatchConsumer, Flow};
@@ -21,7 +22,7 @@ pub(crate) struct CountReader<'a> {
 pub(crate) struct Extras {
     pub(super) work: Option<Work>,
     pub(super) latency: Option<Latency>,
-    pub(super) stamps: Option<Stamps>,
+    pub(super) stamps: Option<StampOrder>,
     pub(super) since_sending: Option<Latency>,
 }
 
@@ -46,7 +47,7 @@ impl Extras {
         if let Some(stamps) = &mut self.stamps
             && let Some(stamp) = stamp::parse(packet.data)
         {
-            stamps.sequence(stamp.sequence);
+            stamps.add(stamp.sequence);
             if let Some(latency) = &mut self.since_sending {
                 latency.packet(stamp.time_ns, now_ns);
             }
@@ -57,7 +58,7 @@ impl Extras {
         let results = [
             self.latency.as_ref().map(Latency::result),
             self.since_sending.as_ref().map(Latency::result),
-            self.stamps.as_ref().map(Stamps::result),
+            self.stamps.as_ref().map(stamps_result),
             self.work.as_ref().map(Work::result),
         ];
         results.into_iter().flatten().collect()
@@ -98,4 +99,17 @@ impl BatchConsumer for CountReader<'_> {
     fn tick(&mut self) -> Result<Flow> {
         self.reading.tick()
     }
+}
+
+fn stamps_result(stamps: &StampOrder) -> Extra {
+    let text = format!(
+        "stamps: {} packets from number {}, {} missing, {} out of order",
+        grouped(stamps.packets),
+        stamps.first,
+        grouped(stamps.missing),
+        grouped(stamps.out_of_order)
+    );
+    let figures = json!({"packets": stamps.packets, "first": stamps.first, "missing": stamps.missing,
+                         "out_of_order": stamps.out_of_order});
+    Extra::new("stamps", text, figures)
 }

@@ -6,6 +6,7 @@ use std::thread::{Scope, ScopedJoinHandle};
 
 use anyhow::{Context, Result, anyhow};
 use ringtap::{Capture, Facts};
+use ringtap_explain::report;
 use ringtap_net::affinity;
 use ringtap_probe::analysis::AnalysisKind;
 use ringtap_probe::export::text::flow_line;
@@ -14,7 +15,6 @@ use ringtap_probe::record::{FlowRecord, Record};
 use ringtap_probe::{Probe, ProbeOutcome, ProbePlan};
 
 use crate::print::{line as say, note};
-use crate::{probe, report};
 
 /// Flow records that are printed.
 const SHOWN: usize = 3;
@@ -135,7 +135,7 @@ impl RunningProbe<'_> {
             &self.facts.offered_from,
             &outcome.counters,
         ))?;
-        say(probe::ledger_text(&outcome.ledger))?;
+        say(&outcome.ledger)?;
         say("  the flows with the most packets:")?;
         for flow in &flows.largest {
             say(format_args!("    {}", flow_line(flow)))?;

@@ -96,16 +96,11 @@ fn print(cells: [String; 7]) -> Result<()> {
 
 /// Packets lost so far, before the readers and by the readers.
 fn lost(status: &HubStatus) -> u64 {
-    let readers = status
-        .readers
+    let readers = status.readers.iter();
+    let by_readers = readers.map(|one| one.counters.dropped.overrun);
+    let before = status
+        .sources
         .iter()
-        .map(|reader| reader.counters.dropped.overrun);
-    readers
-        .chain(
-            status
-                .sources
-                .iter()
-                .map(|one| account(one).dropped.total()),
-        )
-        .sum()
+        .map(|one| account(one).dropped.total());
+    by_readers.chain(before).sum()
 }

@@ -1,13 +1,17 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The demo's text before and after the run.
 
+use std::time::Duration;
+
 use anyhow::Result;
 use ringtap_device::DeviceSpec;
-use ringtap_explain::text::{as_f64, bits_per_second, grouped, rounded};
+use ringtap_explain::text::{bits_per_second, grouped, rounded};
+use ringtap_net::interface::Stats64;
 use ringtap_net::private::Standing;
+use ringtap_send::SendCounters;
 
 use super::readers::DemoOutcome;
-use super::{FILTER, FLOWS, HALF, RX, SentCounters, TX};
+use super::{FILTER, FLOWS, HALF, RX, TX};
 use crate::print::line as say;
 
 pub(super) fn begin(standing: Standing, device: &str, seconds: u64, file: &str) -> Result<()> {
@@ -36,23 +40,21 @@ pub(super) fn begin(standing: Standing, device: &str, seconds: u64, file: &str) 
 }
 
 /// Compares sent with captured packets, and suggests next steps.
-pub(super) fn end(outcome: &DemoOutcome, sent: &SentCounters, standing: Standing) -> Result<()> {
-    let seconds = as_f64(sent.counters.elapsed_ns) / 1e9;
-    let (rate_pps, rate_bps) = if seconds > 0.0 {
-        (
-            as_f64(sent.counters.sent) / seconds,
-            as_f64(sent.counters.wire_bits()) / seconds,
-        )
-    } else {
-        (0.0, 0.0)
-    };
+pub(super) fn end(
+    outcome: &DemoOutcome,
+    counters: SendCounters,
+    kernel: &Stats64,
+    standing: Standing,
+) -> Result<()> {
+    let seconds = Duration::from_nanos(counters.elapsed_ns).as_secs_f64();
+    let rates = counters.rates_since(&SendCounters::default());
     say(format_args!(
         "\nSent in {seconds:.1} s: {} packets, {}/s, {} L1.",
-        grouped(sent.counters.sent),
-        grouped(rounded(rate_pps)),
-        bits_per_second(rate_bps),
+        grouped(counters.sent),
+        grouped(rounded(rates.pps)),
+        bits_per_second(rates.bps),
     ))?;
-    say(comparison(sent, outcome.counted.offered))?;
+    say(comparison(kernel, outcome.counted.offered))?;
     let file = &outcome.file.file;
     say(format_args!(
         "The file: {file}. Read it with `ringtap count -r {file}`, `tcpdump -r {file}` or Wireshark."
@@ -71,8 +73,8 @@ pub(super) fn end(outcome: &DemoOutcome, sent: &SentCounters, standing: Standing
 }
 
 /// Compares the kernel's counter of sent packets with the capture's counter of offered packets.
-fn comparison(sent: &SentCounters, offered: u64) -> String {
-    let (tx_packets, dropped) = (sent.tx_packets, sent.tx_dropped);
+fn comparison(kernel: &Stats64, offered: u64) -> String {
+    let (tx_packets, dropped) = (kernel.tx_packets, kernel.tx_dropped);
     let counts = format!(
         "Kernel's counter of packets out of {TX}: {}; offered to the capture at {RX}: {}; difference: ",
         grouped(tx_packets),

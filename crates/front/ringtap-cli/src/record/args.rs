@@ -1,58 +1,27 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The options of the files and events, named as in tcpdump and dumpcap.
 
+use std::fmt::Display;
 use std::time::Duration;
 
-use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
-use clap::{Args, ValueHint};
-use ringtap_device::{Size, SizeError};
-use ringtap_record::{AtLimit, Compression, EventOptions, Format, FreeSpace, RecordOptions};
+use clap::{Args, Command};
+use ringtap_device::Size;
+use ringtap_record::{EventOptions, Format, RecordOptions};
 
 use super::criterion::Criterion;
+use crate::UsageError;
 use crate::reading::seconds;
-use crate::{UsageError, completion};
 
-/// The files to write, and when a new one begins.
+/// The files to write, when a new one begins, and when to stop.
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Files")]
 pub(crate) struct RecordFileArgs {
-    /// Write to FILE: pcapng, or pcap if its name ends with .pcap; "-" is standard output.
-    ///
-    /// With .gz or .zst at its end, the file is compressed. The files of a series are numbered and dated, e.g.
-    /// FILE_00001_20261231235959.pcapng, unless FILE has strftime fields, e.g. trace-%H%M%S.pcapng.
-    #[arg(short = 'w', long = "write", value_name = "FILE", value_hint = ValueHint::FilePath)]
-    file: String,
-
-    /// Format of the files: `pcapng`, or `pcap`, which has neither counters nor directions.
-    #[arg(short = 'F', long, value_name = "FORMAT", value_parser = format,
-          add = completion::words(&["pcapng", "pcap"]))]
-    format: Option<Format>,
+    #[command(flatten)]
+    files: RecordOptions,
 
     /// Write pcap, as for dumpcap: the same as -F pcap.
     #[arg(short = 'P', conflicts_with = "format")]
     pcap: bool,
-
-    /// Compress on threads of their own: `zstd` or `gzip`, with a level as in `zstd:9`.
-    #[arg(long, value_name = "METHOD", add = completion::words(&["zstd", "gzip"]))]
-    compress: Option<Compression>,
-
-    /// Write past the kernel's page cache: for disks that are the limit, and to leave memory to other programs.
-    #[arg(long)]
-    direct_io: bool,
-
-    /// Begin a new file when this one has SIZE bytes, e.g. 100MB or 1GiB.
-    #[arg(short = 'C', long, value_name = "SIZE", value_parser = file_size)]
-    file_size: Option<u64>,
-
-    /// Begin a new file after this many seconds.
-    #[arg(short = 'G', long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..))]
-    file_seconds: Option<u32>,
-
-    /// Keep only the COUNT newest files, those of earlier runs included: a ring; needs -C or -G.
-    ///
-    /// Files of earlier runs are those in the same folder whose names FILE makes.
-    #[arg(short = 'W', long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..))]
-    file_count: Option<u32>,
 
     /// Begin a new file as dumpcap does: `filesize:KB`, `duration:SECONDS`, `packets:N`; keep `files:N`.
     #[arg(short = 'b', long = "ring-buffer", value_name = "CRITERION")]
@@ -61,28 +30,6 @@ pub(crate) struct RecordFileArgs {
     /// Stop as dumpcap does: `duration:SECONDS`, `filesize:KB`, `files:N`, `packets:N`.
     #[arg(short = 'a', long = "autostop", value_name = "CRITERION")]
     autostop: Vec<Criterion>,
-
-    /// Bytes on disk that the files of the series may use, those of earlier runs included.
-    ///
-    /// Without -C a file has a tenth of them.
-    #[arg(long, value_name = "SIZE", value_parser = file_size)]
-    max_total: Option<u64>,
-
-    /// Space to leave free on the disk, e.g. 10GB or 5%; checked once per --interval and for each new file.
-    #[arg(long, value_name = "SPACE")]
-    min_free: Option<FreeSpace>,
-
-    /// What to do at --max-total and --min-free: delete the oldest files, or stop recording.
-    #[arg(long, value_name = "WHAT", default_value = "delete", value_parser = at_limit())]
-    at_limit: AtLimit,
-
-    /// Write packets to the file as soon as no other packet waits, not once a second.
-    #[arg(short = 'U', long)]
-    packet_buffered: bool,
-
-    /// Run `COMMAND FILE` in a shell for each closed file, one after the other, e.g. `rsync -t --remove-source-files`.
-    #[arg(short = 'z', long, value_name = "COMMAND")]
-    when_closed: Option<String>,
 }
 
 impl RecordFileArgs {
@@ -92,31 +39,41 @@ impl RecordFileArgs {
     ///
     /// Options contradict each other.
     pub(super) fn options(&self) -> Result<RecordOptions, UsageError> {
-        let mut options = RecordOptions {
-            format: self.format.or(self.pcap.then_some(Format::Pcap)),
-            compress: self.compress,
-            direct_io: self.direct_io,
-            file_size: self.file_size,
-            file_seconds: self.file_seconds,
-            file_count: self.file_count,
-            max_total: self.max_total,
-            min_free: self.min_free,
-            at_limit: self.at_limit,
-            packet_buffered: self.packet_buffered,
-            when_closed: self.when_closed.clone(),
-            ..RecordOptions::to_file(&self.file)
-        };
+        let mut options = self.files.clone();
+        options.format = options.format.or(self.pcap.then_some(Format::Pcap));
         for criterion in &self.next_file {
             criterion.begins_file(&mut options)?;
         }
         for criterion in &self.autostop {
             criterion.stops(&mut options.stop_at)?;
         }
-        options
-            .check()
-            .map_err(|error| UsageError(error.to_string()))?;
+        let checked = options.check();
+        checked.map_err(|error| UsageError(with_flags(error)))?;
         Ok(options)
     }
+}
+
+/// Options of a recorder that are no flags by these names, and the flags that set them.
+const OTHER_FLAGS: [(&str, &str); 3] = [
+    ("stop_at.files", "-a files"),
+    ("stop_at.size_bytes", "-a filesize"),
+    ("events.max_bytes", "--before-size"),
+];
+
+/// The message of a recorder, with flags in place of its options.
+pub(super) fn with_flags(message: impl Display) -> String {
+    let command = RecordOptions::augment_args(Command::new("record"));
+    let flags = command.get_arguments().filter_map(|one| {
+        let short = one.get_short().map(|letter| format!("-{letter}"));
+        let flag = short.or_else(|| Some(format!("--{}", one.get_long()?)))?;
+        Some((one.get_id().to_string(), flag))
+    });
+    let others = OTHER_FLAGS.map(|(option, flag)| (option.to_owned(), flag.to_owned()));
+    flags
+        .chain(others)
+        .fold(message.to_string(), |text, (option, flag)| {
+            text.replace(&format!("`{option}`"), &flag)
+        })
 }
 
 /// Which packets are recorded.
@@ -157,44 +114,10 @@ impl EventArgs {
     }
 }
 
-/// Smaller sizes are refused: the user probably forgot the unit. In bytes.
-const SMALLEST_FILE: u64 = 10_000;
-
-pub(super) fn file_size(given: &str) -> Result<u64, String> {
-    let Size(size) = given
-        .parse()
-        .map_err(|error: SizeError| error.to_string())?;
-    if size < SMALLEST_FILE {
-        Err(format!(
-            "{size} bytes are too few for a file (at least 10kB): {size}MB?"
-        ))
-    } else {
-        Ok(size)
-    }
-}
-
-fn format(word: &str) -> Result<Format, String> {
-    match word {
-        "pcap" | "nsecpcap" => Ok(Format::Pcap),
-        "pcapng" => Ok(Format::Pcapng),
-        _ => Err("expected pcapng or pcap".to_owned()),
-    }
-}
-
-fn at_limit() -> impl TypedValueParser<Value = AtLimit> {
-    PossibleValuesParser::new([
-        PossibleValue::new("delete").help("Delete the oldest files of the series"),
-        PossibleValue::new("stop").help("Stop recording"),
-    ])
-    .map(|word| match word.as_str() {
-        "stop" => AtLimit::Stop,
-        _ => AtLimit::Delete,
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use clap::Parser;
+    use ringtap_record::{AtLimit, Compression};
 
     use super::*;
 
@@ -211,15 +134,17 @@ mod tests {
     }
 
     #[test]
-    fn sizes_have_units_of_both_kinds() {
-        assert_eq!(file_size("100MB"), Ok(100_000_000));
-        assert_eq!(file_size("64M"), Ok(64 << 20));
-    }
-
-    #[test]
-    fn a_size_without_unit_as_tcpdump_has_it_is_questioned() {
-        let message = file_size("100").unwrap_err();
-        assert!(message.contains("100MB?"), "{message}");
+    fn messages_of_the_recorder_name_flags() {
+        let refused = parse(&["-w", "f", "-W", "5"]).unwrap_err();
+        assert_eq!(
+            refused,
+            "-W keeps the newest files of a series: add -C or -G"
+        );
+        let note = with_flags(ringtap_record::Note::ShortWindow {
+            wanted: Duration::from_secs(2),
+            held: Duration::from_secs(1),
+        });
+        assert!(note.ends_with("raise --before-size"), "{note}");
     }
 
     #[test]

@@ -4,9 +4,8 @@
 use std::str::FromStr;
 use std::time::Duration;
 
-use ringtap_record::{RecordOptions, StopAt};
+use ringtap_record::{RecordOptions, StopAt, file_size};
 
-use super::args::file_size;
 use crate::UsageError;
 
 /// One criterion with its value.
@@ -27,6 +26,10 @@ impl FromStr for Criterion {
 
     /// A size is in units of 1000 bytes, or has a unit.
     fn from_str(text: &str) -> Result<Self, String> {
+        let file_size = |text: &str| match file_size(text) {
+            Ok(bytes) => Ok(Self::FileSize(bytes)),
+            Err(error) => Err(error.to_string()),
+        };
         let (name, value) = text.split_once(':').unwrap_or((text, ""));
         let count = || match value.parse() {
             Ok(count @ 1..) => Ok(count),
@@ -38,9 +41,9 @@ impl FromStr for Criterion {
             "files" => Ok(Self::Files(small()?)),
             "packets" => Ok(Self::Packets(count()?)),
             "filesize" if value.bytes().all(|byte| byte.is_ascii_digit()) => {
-                file_size(&format!("{value}kB")).map(Self::FileSize)
+                file_size(&format!("{value}kB"))
             }
-            "filesize" => file_size(value).map(Self::FileSize),
+            "filesize" => file_size(value),
             _ => Err("expected duration:SECONDS, filesize:KB, files:N or packets:N".to_owned()),
         }
     }

@@ -9,6 +9,7 @@ use ringtap_explain::text::{self, grouped};
 use ringtap_record::{EventTotals, Note, RecordError, Recorded, Recorder, WrittenFiles};
 use serde_json::json;
 
+use super::args::with_flags;
 use crate::print;
 use crate::reading::{Extra, Reading};
 use crate::session::{BatchConsumer, Flow};
@@ -109,7 +110,7 @@ impl BatchConsumer for Recording<'_> {
 
 /// Prints a note, and few of those that packets cause.
 fn show(note: &Note) {
-    let line = format_args!("ringtap: {note}");
+    let line = format!("ringtap: {}", with_flags(note));
     match note {
         Note::ShortWindow { .. } => print::of_peer(print::NETWORK, line),
         _ => print::note(line),
@@ -120,7 +121,7 @@ fn show(note: &Note) {
 pub(crate) fn plain(error: RecordError) -> Error {
     match error {
         RecordError::Capture(error) => error.into(),
-        other => other.into(),
+        other => Error::msg(with_flags(other)),
     }
 }
 

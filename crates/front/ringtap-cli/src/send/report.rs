@@ -2,10 +2,11 @@
 //! Prints the counters of the sender, as text or as one JSON object a line.
 
 use std::io;
+use std::time::Duration;
 
-use ringtap_explain::text::{as_f64, bits_per_second, grouped, packets, rounded};
+use ringtap_explain::text::{bits_per_second, grouped, packets, rounded};
 use ringtap_ipc::time::now_ns;
-use ringtap_send::{Method, SendCounters};
+use ringtap_send::{SendCounters, SendRates};
 use serde::Serialize;
 
 use crate::print;
@@ -24,27 +25,15 @@ struct SendLine<'a> {
     /// Since 1970.
     time_ns: u64,
     device: &'a str,
-    method: &'static str,
-    /// Since the first packet, as all counters here.
-    elapsed_ns: u64,
-    sent: u64,
-    refused: u64,
-    /// Without frame check sequence.
-    bytes: u64,
-    /// Packets sent per second: since the line before; in the final line, over the whole run.
-    rate_pps: f64,
-    /// As `rate_pps`, in bits at L1: with preamble, frame check sequence and gap.
-    rate_bps: f64,
+    #[serde(flatten)]
+    counters: SendCounters,
+    /// Since the line before; in the final line, over the whole run.
+    #[serde(flatten)]
+    rates: SendRates,
     /// Why the latest refused packet was refused.
     refusal: Option<String>,
     #[serde(rename = "final")]
     is_final: bool,
-}
-
-/// Rates between two moments.
-struct SendRates {
-    pps: f64,
-    bps: f64,
 }
 
 impl Report {
@@ -58,14 +47,14 @@ impl Report {
 
     /// One line while packets are sent.
     pub(super) fn line(&mut self, now: SendCounters) -> io::Result<()> {
-        let rates = rates(now, self.before);
+        let rates = now.rates_since(&self.before);
         self.before = now;
         let text = if self.is_json {
-            self.json(now, &rates, false)?
+            self.json(now, rates, false)?
         } else {
             format!(
                 "{:>8.1} s {:>14} packets/s {:>12} L1 {:>16} sent {:>10} refused",
-                seconds(now.elapsed_ns),
+                seconds(now),
                 grouped(rounded(rates.pps)),
                 bits_per_second(rates.bps),
                 grouped(now.sent),
@@ -86,73 +75,42 @@ impl Report {
     }
 
     fn totals(&self, now: SendCounters, is_final: bool) -> io::Result<String> {
-        let rates = rates(now, SendCounters::default());
+        let rates = now.rates_since(&SendCounters::default());
         if self.is_json {
-            self.json(now, &rates, is_final)
-        } else {
-            Ok(self.summary(now, &rates))
+            return self.json(now, rates, is_final);
         }
-    }
-
-    fn summary(&self, now: SendCounters, rates: &SendRates) -> String {
         let refused = match now.refusal() {
             None => "none refused".to_owned(),
             Some(why) => format!("{} refused ({why})", grouped(now.refused)),
         };
-        format!(
+        Ok(format!(
             "{}: {} sent, {refused}, {} bytes in {:.3} s by {}: {} packets/s, {} L1",
             self.device,
             packets(now.sent),
             grouped(now.bytes),
-            seconds(now.elapsed_ns),
-            match now.method {
-                Method::Live => "live frames",
-                Method::Packet => "AF_PACKET",
-            },
+            seconds(now),
+            now.method,
             grouped(rounded(rates.pps)),
             bits_per_second(rates.bps),
-        )
+        ))
     }
 
-    fn json(&self, now: SendCounters, rates: &SendRates, is_final: bool) -> io::Result<String> {
+    fn json(&self, counters: SendCounters, rates: SendRates, is_final: bool) -> io::Result<String> {
         let line = SendLine {
             r#type: "send",
             time_ns: now_ns(),
             device: &self.device,
-            method: match now.method {
-                Method::Live => "live",
-                Method::Packet => "packet",
-            },
-            elapsed_ns: now.elapsed_ns,
-            sent: now.sent,
-            refused: now.refused,
-            bytes: now.bytes,
-            rate_pps: rates.pps,
-            rate_bps: rates.bps,
-            refusal: now.refusal(),
+            counters,
+            rates,
+            refusal: counters.refusal(),
             is_final,
         };
         Ok(serde_json::to_string(&line)?)
     }
 }
 
-fn rates(now: SendCounters, before: SendCounters) -> SendRates {
-    let elapsed_s = seconds(now.elapsed_ns.saturating_sub(before.elapsed_ns));
-    let per_second = |amount: u64| {
-        if elapsed_s > 0.0 {
-            as_f64(amount) / elapsed_s
-        } else {
-            0.0
-        }
-    };
-    SendRates {
-        pps: per_second(now.sent.saturating_sub(before.sent)),
-        bps: per_second(now.wire_bits().saturating_sub(before.wire_bits())),
-    }
-}
-
-fn seconds(ns: u64) -> f64 {
-    as_f64(ns) / 1e9
+fn seconds(counters: SendCounters) -> f64 {
+    Duration::from_nanos(counters.elapsed_ns).as_secs_f64()
 }
 
 #[cfg(test)]
@@ -165,7 +123,7 @@ mod tests {
         let summary = |sent| {
             let mut counters = SendCounters::default();
             counters.sent = sent;
-            report.summary(counters, &SendRates { pps: 0.0, bps: 0.0 })
+            report.so_far(counters).unwrap()
         };
         assert!(
             summary(1).starts_with("eth0: 1 packet sent"),
@@ -176,15 +134,15 @@ mod tests {
     }
 
     #[test]
-    fn rates_are_those_between_two_moments() {
-        let counters = |sent: u64, elapsed_ns| {
-            let mut counters = SendCounters::default();
-            counters.sent = sent;
-            counters.bytes = sent * 60;
-            counters.elapsed_ns = elapsed_ns;
-            counters
-        };
-        let rates = rates(counters(3000, 2_000_000_000), counters(1000, 1_000_000_000));
-        assert_eq!((rates.pps, rates.bps), (2000.0, 2000.0 * 672.0));
+    fn a_line_of_json_has_the_promised_names_in_their_order() {
+        let report = Report::new("eth0".to_owned(), true);
+        let line = report.so_far(SendCounters::default()).unwrap();
+        let names = line
+            .split('"')
+            .filter(|word| line.contains(&format!("\"{word}\":")));
+        assert_eq!(
+            names.collect::<Vec<_>>().join(" "),
+            "type time_ns device method elapsed_ns sent refused bytes rate_pps rate_bps refusal final"
+        );
     }
 }

@@ -31,9 +31,9 @@ fn buddies_help_on(test: &str, device: &str) {
         send_from(&hub, cpu);
     }
     let status = hub.wait_until("a member helps", |status| {
-        status.groups[0].offloaded_packets > 0
+        status.groups[0].buddies.offloaded_packets > 0
     });
-    assert!(status.groups[0].offloaded_chunks > 0, "{status:#?}");
+    assert!(status.groups[0].buddies.offloaded_chunks > 0, "{status:#?}");
     members[0].signal(Signal::CONT);
     let sent = EACH * u64::try_from(sending.len()).expect("two");
     // A member that leaves earlier leaves packets that the hub has yet to deliver.

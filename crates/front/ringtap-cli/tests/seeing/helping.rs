@@ -78,7 +78,7 @@ fn help_between_members_is_told_by_status_why_and_the_metrics() {
         kill_process(pid, Signal::STOP).expect("it is ours");
     }
     let status = status_when(&socket, |status| {
-        group(status, "chunks").offloaded_packets > 0
+        group(status, "chunks").buddies.offloaded_packets > 0
             && status
                 .readers
                 .iter()
@@ -92,11 +92,11 @@ fn help_between_members_is_told_by_status_why_and_the_metrics() {
     let at_least = [
         (
             r#"ringtap_group_offloaded_chunks_total{group="chunks"}"#,
-            group(&status, "chunks").offloaded_chunks,
+            group(&status, "chunks").buddies.offloaded_chunks,
         ),
         (
             r#"ringtap_group_offloaded_packets_total{group="chunks"}"#,
-            group(&status, "chunks").offloaded_packets,
+            group(&status, "chunks").buddies.offloaded_packets,
         ),
         (
             r#"ringtap_delivered_wire_bytes_total{source="sim:20kpps?chunks=64&packets=16&flows=200&queues=2",lane="1"}"#,

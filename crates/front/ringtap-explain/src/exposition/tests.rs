@@ -4,7 +4,7 @@
 use std::collections::HashSet;
 
 use ringtap_ipc::protocol::{
-    BridgeStatus, DepartedStatus, Division, GroupStatus, LaneStatus, ReaderStatus,
+    BridgeStatus, BuddyCounts, DepartedStatus, Division, GroupStatus, LaneStatus, ReaderStatus,
 };
 use ringtap_pool::congestion::Congestion;
 use ringtap_pool::counters::{Counters, Dropped};
@@ -83,9 +83,12 @@ fn hub() -> HubStatus {
             division: Division::Lanes,
             policy: Policy::Sample { one_in: 10 },
             offload_percent: Some(60),
-            offloaded_chunks: 42,
-            offloaded_packets: 4200,
-            disordered_packets: 99,
+            buddies: BuddyCounts {
+                offloaded_chunks: 42,
+                offloaded_packets: 4200,
+                disordered_packets: 99,
+                ..BuddyCounts::default()
+            },
             ..GroupStatus::default()
         }],
         readers: vec![reader(1), reader(2)],

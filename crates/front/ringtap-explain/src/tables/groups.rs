@@ -28,16 +28,18 @@ pub fn groups(change: StatusChange<'_>) -> Option<StatusTable> {
 
 fn row(change: StatusChange<'_>, group: &GroupStatus) -> Option<Vec<TableCell>> {
     let before = change.group(&group.name);
-    let before = before.map(|before| before.offloaded_chunks);
+    let before = before.map(|before| before.buddies.offloaded_chunks);
     Some(vec![
         plain(&group.name),
         plain(format!("{}%", group.offload_percent?)),
-        plain(rate(change.per_second(before, group.offloaded_chunks))),
-        plain(short(group.offloaded_chunks)),
-        plain(short(group.offloaded_packets)),
+        plain(rate(
+            change.per_second(before, group.buddies.offloaded_chunks),
+        )),
+        plain(short(group.buddies.offloaded_chunks)),
+        plain(short(group.buddies.offloaded_packets)),
         (
-            short(group.disordered_packets),
-            loss_emphasis(group.disordered_packets, None),
+            short(group.buddies.disordered_packets),
+            loss_emphasis(group.buddies.disordered_packets, None),
         ),
     ])
 }

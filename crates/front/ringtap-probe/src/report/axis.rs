@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Ticks of axes, and numbers and times as people write them.
 
+use ringtap_explain::text;
+
 /// Steps between ticks of a time axis, in seconds.
 const TIME_STEPS: [i64; 17] = [
     1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 21_600, 43_200, 86_400,
@@ -103,15 +105,7 @@ pub(super) fn short(number: f64) -> String {
 
 /// A whole number with commas between thousands.
 pub(super) fn grouped(number: f64) -> String {
-    let digits = format!("{number:.0}");
-    let mut text = String::with_capacity(digits.len() * 4 / 3);
-    for (place, digit) in digits.chars().enumerate() {
-        if place > 0 && (digits.len() - place).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
+    text::grouped(text::rounded(number))
 }
 
 #[cfg(test)]

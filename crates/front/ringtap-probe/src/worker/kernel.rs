@@ -153,7 +153,7 @@ fn part(counts: FlowCounts, secret: &Secret) -> FlowUpdate {
             vlan: counts.vlan,
             protocol: counts.protocol,
             is_ipv6: counts.is_ipv6,
-            outside: secret.hash_outside(&PacketOutside::from_counts(counts.outside.as_ref())),
+            outside: secret.hash_outside(&PacketOutside::from_counts(&counts)),
         },
         counts,
     }

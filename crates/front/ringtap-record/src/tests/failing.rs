@@ -378,7 +378,7 @@ fn a_file_system_without_direct_io_is_refused_with_advice() {
     let test = "a_file_system_without_direct_io_is_refused_with_advice";
     let told = again(test, &folder, &script).wait(Duration::from_secs(60));
     let told = told.success().stdout;
-    let advice = "cannot be created: the file system has no direct I/O: leave out --direct-io";
+    let advice = "cannot be created: the file system has no direct I/O: leave out `direct_io`";
     assert!(told.contains(advice), "{told}");
 }
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The counters of a whole hub at one moment, as `ringtap status` prints them.
 
+use std::ops::AddAssign;
+
 use ringtap_pool::congestion::Congestion;
 use ringtap_pool::counters::{Counters, Dropped};
 use ringtap_pool::distributor::Policy;
@@ -198,15 +200,34 @@ pub struct GroupStatus {
     /// The offload threshold in percent, if the group has one.
     #[serde(default)]
     pub offload_percent: Option<u8>,
-    /// Chunks that another member than the lane's owner received.
-    #[serde(default)]
+    /// What members read for each other, if they are buddies.
+    #[serde(flatten)]
+    pub buddies: BuddyCounts,
+}
+
+/// Counters of members that read chunks for each other, since their group began.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct BuddyCounts {
+    /// Chunks that went to a member.
+    #[serde(skip)]
+    pub chunks: u64,
+    /// Chunks among them that went to another member than the lane's owner.
     pub offloaded_chunks: u64,
-    /// Packets in these chunks.
-    #[serde(default)]
+    /// Packets in offloaded chunks.
     pub offloaded_packets: u64,
-    /// Packets that a member released while another held earlier packets of the same flow.
-    #[serde(default)]
+    /// Packets that a member released while another still held earlier packets of the same flow: their order within
+    /// the flow may be broken.
     pub disordered_packets: u64,
+}
+
+impl AddAssign for BuddyCounts {
+    fn add_assign(&mut self, more: Self) {
+        self.chunks += more.chunks;
+        self.offloaded_chunks += more.offloaded_chunks;
+        self.offloaded_packets += more.offloaded_packets;
+        self.disordered_packets += more.disordered_packets;
+    }
 }
 
 impl GroupStatus {

@@ -33,6 +33,13 @@ pub enum InterfaceError {
 }
 
 impl InterfaceError {
+    /// Whether the interface is missing or down, so that it may come later.
+    #[must_use]
+    pub fn is_absence(&self) -> bool {
+        use InterfaceError::{Down, NotFound, Removed};
+        matches!(self, NotFound { .. } | Down { .. } | Removed { .. })
+    }
+
     pub(crate) fn kernel(action: &'static str) -> impl FnOnce(io::Error) -> Self {
         move |source| Self::Kernel { action, source }
     }

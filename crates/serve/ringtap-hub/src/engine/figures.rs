@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::sync::atomic::Ordering::Acquire;
 use std::time::Duration;
 
-use ringtap_ipc::protocol::{LaneStatus, ReaderStatus, SourceState, SourceStatus};
+use ringtap_ipc::protocol::{BuddyCounts, LaneStatus, ReaderStatus, SourceState, SourceStatus};
 use ringtap_ipc::subscription::SubscriptionId;
 use ringtap_pool::counters::{Counters, Dropped};
 use ringtap_pool::distributor::Missing;
@@ -13,7 +13,6 @@ use ringtap_pool::ids::{LaneId, ReaderId};
 use ringtap_pool::number::to_u64;
 
 use super::links::ReaderLink;
-use crate::buddies::BuddyCounts;
 use crate::capture::{SourceCapture, Stage};
 
 /// All figures at one moment.

@@ -7,7 +7,7 @@ use ratatui::backend::TestBackend;
 use ratatui::buffer::Buffer;
 use ratatui::style::Color;
 use ringtap_ipc::protocol::{
-    BridgeStatus, GroupStatus, HubStatus, LaneStatus, ReaderStatus, SourceStatus,
+    BridgeStatus, BuddyCounts, GroupStatus, HubStatus, LaneStatus, ReaderStatus, SourceStatus,
 };
 use ringtap_pool::counters::{Counters, Dropped};
 
@@ -138,9 +138,12 @@ fn groups_that_offload_have_a_line_of_what_went_where() {
     let group = |chunks| GroupStatus {
         name: "busy".into(),
         offload_percent: Some(60),
-        offloaded_chunks: chunks,
-        offloaded_packets: 12_345,
-        disordered_packets: 678,
+        buddies: BuddyCounts {
+            offloaded_chunks: chunks,
+            offloaded_packets: 12_345,
+            disordered_packets: 678,
+            ..BuddyCounts::default()
+        },
         ..GroupStatus::default()
     };
     let mut screen = screen(true);

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Finds programs that ignore the library: the loader leaves it out, or there is no loader.
+//! Finds programs that ignore a library in `LD_PRELOAD`: the loader leaves it out, or there is no loader.
+
+mod drop_in;
 
 use std::fs::File;
 use std::io::{self, Read as _};
@@ -8,6 +10,8 @@ use std::path::{Path, PathBuf};
 
 use ringtap_ipc::environment;
 use rustix::process::{getgid, getuid};
+
+pub use drop_in::{DropIn, DropInError};
 
 /// Bytes of a program that are looked at; the program headers of an ELF file are in front.
 const MAX_BYTES: u64 = 64 << 10;
@@ -18,19 +22,22 @@ const SET_GROUP_ID: u32 = 0o2000;
 /// Program header that names the loader, in an ELF file.
 const INTERPRETER: u32 = 3;
 
-/// Why a program does not use the library.
+/// Why a program ignores a library in `LD_PRELOAD`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum Unfit {
+pub enum Unfit {
+    /// It has no loader.
     #[error(
         "is statically linked, so its libpcap is inside it: build it with a shared libpcap, or record with \
          `ringtap record` and give it the file"
     )]
     Static,
+    /// The loader ignores the variable: the program runs as another user.
     #[error(
         "has a set-user-id or set-group-id bit, so the loader ignores Ringtap's library: run `ringtap exec` \
          as the user that it becomes (sudo ringtap exec -- …), or install the library in place of libpcap"
     )]
     SetId,
+    /// The loader ignores the variable: the program gets rights that its user lacks.
     #[error(
         "has file capabilities, so the loader ignores Ringtap's library: run `ringtap exec` as root, use a \
          copy without them (cp drops them) with a group of a hub, or install the library in place of libpcap"
@@ -38,8 +45,9 @@ pub(crate) enum Unfit {
     Capabilities,
 }
 
-/// Where the program of this name is, as a shell finds it; `None` if it is nowhere.
-pub(crate) fn find(name: &Path) -> Option<PathBuf> {
+/// The path of the program of this name, as a shell finds it; `None` if there is none.
+#[must_use]
+pub fn find(name: &Path) -> Option<PathBuf> {
     if name.as_os_str().as_encoded_bytes().contains(&b'/') {
         return Some(name.to_owned());
     }
@@ -51,12 +59,24 @@ pub(crate) fn find(name: &Path) -> Option<PathBuf> {
     })
 }
 
-/// Why the program in this file does not use the library, if it does not. A script is its interpreter.
+/// Why the program in this file ignores a library in `LD_PRELOAD`, if it does. A script is its interpreter.
 ///
 /// # Errors
 ///
 /// The file cannot be read.
-pub(crate) fn unfit(program: &Path) -> io::Result<Option<Unfit>> {
+///
+/// # Examples
+///
+/// ```
+/// use std::path::Path;
+///
+/// use ringtap_net::preload::{find, unfit};
+///
+/// let shell = find(Path::new("sh")).ok_or("there is no shell")?;
+/// assert_eq!(unfit(&shell)?, None);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub fn unfit(program: &Path) -> io::Result<Option<Unfit>> {
     let mut program = program.to_owned();
     for _ in 0..MAX_SCRIPTS {
         let bytes = head(&program)?;

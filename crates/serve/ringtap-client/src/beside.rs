@@ -1,26 +1,42 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Captures beside a hub that captures the same interface: its groups instead of a second capture.
 
-use ringtap_client::{Connection, ControlError, default_socket};
-use ringtap_device::{DeviceSpec, Options};
+use ringtap_device::DeviceSpec;
 use ringtap_ipc::protocol::{GroupStatus, HubStatus, SourceState};
 
-/// Groups of the machine's hub that this user may join, if the hub captures the interface.
-pub(crate) struct HubBeside {
+use crate::connection::{ConnectError, Connection, default_socket};
+
+/// A hub of this machine that captures an interface, with the groups that this user may join.
+///
+/// # Examples
+///
+/// ```no_run
+/// use ringtap_client::HubBeside;
+///
+/// if let Some(hub) = HubBeside::find("eth0", "mine")?
+///     && let Some(group) = hub.whole()
+/// {
+///     println!("hub:{group} has all packets of eth0");
+/// }
+/// # Ok::<(), ringtap_client::ConnectError>(())
+/// ```
+#[derive(Debug)]
+pub struct HubBeside {
     /// Whether the hub captures the whole interface and nothing else.
     is_whole: bool,
     groups: Vec<GroupStatus>,
 }
 
 impl HubBeside {
-    /// The hub that captures `interface`.
+    /// The hub that captures `interface`; it knows the caller by `name`.
     ///
     /// # Errors
     ///
-    /// There is a hub that this user may not see.
-    pub(crate) fn of(interface: &str) -> Result<Option<Self>, ControlError> {
-        let Ok(hub) = Connection::open(&default_socket(), "beside") else {
-            return Ok(None);
+    /// There is a hub that does not tell this user what it captures.
+    pub fn find(interface: &str, name: &str) -> Result<Option<Self>, ConnectError> {
+        let hub = match Connection::open(&default_socket(), name) {
+            Err(ConnectError::NoHub { .. }) => return Ok(None),
+            hub => hub?,
         };
         Ok(HubBeside::in_status(hub.status()?, interface))
     }
@@ -38,14 +54,16 @@ impl HubBeside {
     }
 
     /// The group whose members get all packets of the interface, and no others.
-    pub(crate) fn whole(&self) -> Option<&str> {
+    #[must_use]
+    pub fn whole(&self) -> Option<&str> {
         let mut groups = self.groups.iter();
         let group = groups.find(|group| group.admits_to_everything());
         group.filter(|_| self.is_whole).map(|group| &*group.name)
     }
 
     /// What a user reads instead of the interface.
-    pub(crate) fn advice(&self, interface: &str) -> String {
+    #[must_use]
+    pub fn advice(&self, interface: &str) -> String {
         let groups = self.groups.iter().map(|group| {
             let filter = match &*group.filter {
                 "" => String::new(),
@@ -61,11 +79,6 @@ impl HubBeside {
             groups => format!("a hub captures {interface}: read {groups}"),
         }
     }
-}
-
-/// Whether a device names an interface and nothing else, so that a group can take its place.
-pub(crate) fn is_plain(device: &DeviceSpec, flags: &Options) -> bool {
-    *device == DeviceSpec::interface(&device.name) && *flags == Options::default()
 }
 
 #[cfg(test)]
@@ -107,8 +120,10 @@ mod tests {
             Some(None)
         );
         assert_eq!(whole(&["tap:eth1"], "", "broadcast"), None);
-        for part in ["tap:eth0?snap=64", "tap:eth0?direction=in", "tap:eth0@1"] {
-            assert_eq!(whole(&[part], "", "broadcast"), Some(None), "{part}");
+        assert_eq!(whole(&["tap:eth0?snap=0"], "", "broadcast"), web);
+        for options in ["?snap=64", "?direction=in", "?promisc=off", "@1"] {
+            let part = format!("tap:eth0{options}");
+            assert_eq!(whole(&[&part], "", "broadcast"), Some(None), "{part}");
         }
     }
 

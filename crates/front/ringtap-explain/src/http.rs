@@ -25,7 +25,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, ensure};
 use hyper::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
@@ -41,7 +40,7 @@ use tokio::{task, time};
 use connections::OpenConnections;
 
 /// All metrics as text.
-type Exposition = Result<String, fmt::Error>;
+pub type Exposition = Result<String, fmt::Error>;
 
 /// Longest times of a connection.
 #[derive(Clone, Copy, Debug)]
@@ -72,7 +71,7 @@ const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset
 
 /// Addresses at which metrics may be served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Reach {
+pub enum Reach {
     /// Addresses that only processes of this machine can reach.
     Loopback,
     /// All addresses.
@@ -80,29 +79,66 @@ pub(crate) enum Reach {
 }
 
 /// A running server, which ends when this is dropped.
-pub(crate) struct MetricsServer {
+pub struct MetricsServer {
     /// With the port that the system chose for port 0.
-    pub(crate) address: SocketAddr,
+    pub address: SocketAddr,
     /// Dropping this ends the server's thread.
     running: Option<oneshot::Sender<Infallible>>,
     thread: Option<JoinHandle<()>>,
 }
 
+/// Why metrics cannot be served.
+#[expect(missing_docs, reason = "messages show what each field means")]
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum MetricsError {
+    /// Other machines can reach the address, which [`Reach::Loopback`] does not allow.
+    #[error(
+        "metrics at {address} could be read by other machines: use 127.0.0.1:{0} or [::1]:{0}",
+        .address.port()
+    )]
+    NotLoopback { address: SocketAddr },
+    /// The address is taken, or none of this machine.
+    #[error("metrics at {address}: {cause}")]
+    Bind {
+        address: SocketAddr,
+        cause: io::Error,
+    },
+    /// The system has no thread or descriptor for the server.
+    #[error("metrics cannot be served: {0}")]
+    Start(io::Error),
+}
+
 /// Serves `GET /metrics` at this address.
 ///
 /// `exposition` makes all metrics of this moment; `None` means that the program is ending.
-pub(crate) fn serve(
+///
+/// # Errors
+///
+/// Each [`MetricsError`].
+///
+/// # Examples
+///
+/// ```
+/// use ringtap_explain::exposition;
+/// use ringtap_explain::http::{Reach, serve};
+/// use ringtap_ipc::protocol::HubStatus;
+///
+/// let metrics = || Some(exposition(&HubStatus::default()));
+/// let server = serve("127.0.0.1:0".parse()?, Reach::Loopback, metrics)?;
+/// println!("http://{}/metrics", server.address);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub fn serve(
     address: SocketAddr,
     reach: Reach,
     exposition: impl Fn() -> Option<Exposition> + Send + 'static,
-) -> Result<MetricsServer> {
-    let port = address.port();
-    ensure!(
-        reach == Reach::Anywhere || address.ip().to_canonical().is_loopback(),
-        "metrics at {address} could be read by other machines: use 127.0.0.1:{port} or [::1]:{port}, or \
-         give --metrics-anywhere"
-    );
-    let listener = TcpListener::bind(address).with_context(|| format!("metrics at {address}"))?;
+) -> Result<MetricsServer, MetricsError> {
+    if reach == Reach::Loopback && !address.ip().to_canonical().is_loopback() {
+        return Err(MetricsError::NotLoopback { address });
+    }
+    let bound = TcpListener::bind(address);
+    let listener = bound.map_err(|cause| MetricsError::Bind { address, cause })?;
     let pages = Pages {
         exposition: Box::new(exposition),
         last: None,
@@ -111,7 +147,7 @@ pub(crate) fn serve(
         head: HEAD_TIMEOUT,
         all: TIMEOUT,
     };
-    start(listener, pages, timeouts).context("metrics cannot be served")
+    start(listener, pages, timeouts).map_err(MetricsError::Start)
 }
 
 fn start(listener: TcpListener, pages: Pages, timeouts: Timeouts) -> io::Result<MetricsServer> {

@@ -1,26 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Flags that set options of a device, made from the descriptions of the options.
 
-use std::ops::Deref;
-
 use clap::builder::ValueHint;
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches};
 use clap_complete::engine::{ArgValueCandidates, CompletionCandidate};
-use ringtap_device::{FlagName, OptionKey, Options, Size, kinds};
 
-/// The options that flags set.
-#[derive(Debug, Clone)]
-pub(crate) struct OptionFlags(Options);
+use super::{FlagName, OptionKey, Options, Size, kinds};
 
-impl Deref for OptionFlags {
-    type Target = Options;
-
-    fn deref(&self) -> &Options {
-        &self.0
-    }
-}
-
-impl Args for OptionFlags {
+impl Args for Options {
     fn augment_args(command: Command) -> Command {
         command.args(kinds::keys().into_iter().filter_map(flag))
     }
@@ -30,7 +17,7 @@ impl Args for OptionFlags {
     }
 }
 
-impl FromArgMatches for OptionFlags {
+impl FromArgMatches for Options {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
         let mut options = Options::default();
         for key in kinds::keys() {
@@ -48,7 +35,7 @@ impl FromArgMatches for OptionFlags {
                 let _accepted = key.set(&mut options, text);
             }
         }
-        Ok(OptionFlags(options))
+        Ok(options)
     }
 
     fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
@@ -64,9 +51,6 @@ fn flag(key: &'static OptionKey) -> Option<Arg> {
     if let Some(short) = short {
         arg = arg.short(short);
     }
-    if key.name == "wait" {
-        arg = arg.conflicts_with("read");
-    }
     if !key.takes_words() {
         return Some(arg.action(ArgAction::SetTrue));
     }
@@ -77,10 +61,15 @@ fn flag(key: &'static OptionKey) -> Option<Arg> {
         arg = arg.value_hint(ValueHint::FilePath);
     }
     if key.value.bytes().all(|byte| !byte.is_ascii_uppercase()) {
-        let words = || key.value.split('|').map(CompletionCandidate::new);
-        arg = arg.add(ArgValueCandidates::new(move || words().collect()));
+        arg = arg.add(words(key.value));
     }
     Some(arg)
+}
+
+/// Values that a shell offers for an argument: these words, between which there is a `|`.
+pub fn words(all: &'static str) -> ArgValueCandidates {
+    let candidates = move || all.split('|').map(CompletionCandidate::new).collect();
+    ArgValueCandidates::new(candidates)
 }
 
 /// The text of a value as the option takes it.
@@ -134,17 +123,14 @@ mod tests {
 
     #[derive(Parser)]
     struct Flags {
-        #[arg(long)]
-        read: bool,
         #[command(flatten)]
-        options: OptionFlags,
+        options: Options,
     }
 
     fn parsed(flags: &[&str]) -> Result<Options, String> {
         let words = ["ringtap"].iter().chain(flags);
         let flags = Flags::try_parse_from(words).map_err(|error| error.to_string())?;
-        assert!(!flags.read);
-        Ok(flags.options.0)
+        Ok(flags.options)
     }
 
     #[test]
@@ -177,6 +163,5 @@ mod tests {
             let error = parsed(&flags).unwrap_err();
             assert!(error.contains(says), "{error}");
         }
-        assert!(parsed(&["--wait", "--read"]).is_err());
     }
 }
