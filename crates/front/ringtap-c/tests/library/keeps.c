@@ -8,7 +8,8 @@
 
 #include "want.h"
 
-#define KEPT 64
+#define KEPT 8
+#define MANY 4000 /* packets, more than the pool holds */
 
 struct kept {
     uint64_t batch;
@@ -56,6 +57,13 @@ int main(void)
         last = one->packets[got - 1].sequence;
         taken += (uint64_t)got;
     }
+    /* Meanwhile the other chunks are written again and again. */
+    while (last < MANY) {
+        got = ringtap_next_batch(handle, &packets, 10000);
+        WANT(got > 0, 1);
+        last = packets[got - 1].sequence;
+        taken += (uint64_t)got;
+    }
     /* Every third one, from the end; then the rest. */
     for (int turn = 0; turn < 3; turn++)
         for (i = KEPT - 1 - turn; i >= 0; i -= 3) {
@@ -68,12 +76,14 @@ int main(void)
     WANT((int)statistics.balanced, 1);
 
     /* A reader that releases nothing loses packets, and only counts them. */
-    for (i = 0; i < 100000 && !statistics.dropped_overrun; i++) {
-        WANT(ringtap_take_batch(handle, &packets, &batch, 100) >= 0, 1);
+    for (i = 0; i < 20 || !statistics.dropped_overrun; i++) {
+        do
+            got = ringtap_take_batch(handle, &packets, &batch, 100);
+        while (got > 0 && packets->lost_before == 0);
+        WANT(got >= 0 && i < 1000, 1);
         WANT(ringtap_statistics(handle, &statistics), RINGTAP_OK);
+        WANT((int)statistics.balanced, 1);
     }
-    WANT(statistics.dropped_overrun > 0, 1);
-    WANT((int)statistics.balanced, 1);
     WANT(ringtap_close(handle), RINGTAP_OK);
     printf("all kept\n");
     return 0;

@@ -103,7 +103,7 @@ fn kept_batches_stay_readable_until_they_are_released_in_any_order() {
     let Some(ringtap) = ringtap() else { return };
     let folder = tempfile::tempdir().expect("a folder");
     let socket = folder.path().join("hub.sock");
-    let device = "sim:20000pps?pool=1MiB&chunk=16KiB";
+    let device = "sim:20000pps?flows=997&pool=256KiB&chunk=4KiB";
     let hub = hub(&ringtap, None, &socket, &["-i", device]);
     let keeps = build(&crate_folder().join("tests/library/keeps.c"));
     let told = start(&keeps, &socket, &[]).wait(LIMIT).success().stdout;
