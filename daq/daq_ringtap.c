@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: MIT */
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
  * LibDAQ 3 module: Snort 3 reads from Ringtap's hubs, and decides at Ringtap's bridges.
  *

@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: MIT */
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /* Opens an instance's input: a group of a hub, interfaces, or bridges of interfaces. */
 #define _GNU_SOURCE
 #include <errno.h>

@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: MIT */
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /* An instance of the module. */
 #ifndef RINGTAP_DAQ_INSTANCE_H
 #define RINGTAP_DAQ_INSTANCE_H

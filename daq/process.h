@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: MIT */
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /* The `ringtap` processes that the module starts. */
 #ifndef RINGTAP_DAQ_PROCESS_H
 #define RINGTAP_DAQ_PROCESS_H

@@ -70,7 +70,7 @@ fn messages_of_a_group_are_kept_late_and_finalised_in_any_order() {
         None,
         &socket,
         &[
-            &["-i", "sim:20000pps?flows=997&pool=256KiB&chunk=4KiB"][..],
+            &["-i", "sim:20000pps?flows=997&pool=1MiB&chunk=4KiB"][..],
             &groups,
         ]
         .concat(),

@@ -99,7 +99,7 @@ static unsigned keep_a_pool(void *handle)
 
     while (status != DAQ_RSTAT_NOBUF) {
         unsigned got = module->msg_receive(handle, POOL - count < BATCH ? POOL - count : BATCH, kept + count, &status);
-        CHECK(status != DAQ_RSTAT_ERROR && status != DAQ_RSTAT_EOF && status != DAQ_RSTAT_TIMEOUT);
+        CHECK(status != DAQ_RSTAT_ERROR && status != DAQ_RSTAT_EOF);
         for (unsigned at = count; at < count + got; at++) {
             const DAQ_PktHdr_t *header = kept[at]->hdr;
             CHECK(kept[at]->type == DAQ_MSG_TYPE_PACKET && kept[at]->hdr_len == sizeof(*header));
