@@ -389,19 +389,19 @@ static int control(void *handle, DAQ_IoctlCmd command, void *argument, size_t le
     return DAQ_ERROR_NODEV;
 }
 
-/* Adds the counters of the hubs since the instance began. */
+/* Adds the counters of the hubs since the instance began; of a hub that has left, the last known ones. */
 static void add_counters(struct instance *self, DAQ_Stats_t *stats)
 {
-    struct ringtap_statistics now = { .size = sizeof(now) };
-
     stats->hw_packets_received = stats->hw_packets_dropped = stats->packets_filtered = 0;
     for (unsigned at = 0; at < self->ports_count; at++) {
-        if (ringtap_statistics(self->ports[at].handle, &now) < 0)
-            continue;
-        stats->hw_packets_received += now.offered - now.other_members;
-        stats->hw_packets_dropped += now.dropped_nic + now.dropped_kernel + now.dropped_pool_full
-                                     + now.dropped_overrun + now.dropped_no_verdict;
-        stats->packets_filtered += now.filtered;
+        struct ringtap_statistics now = { .size = sizeof(now) }, *last = &self->ports[at].last;
+
+        if (ringtap_statistics(self->ports[at].handle, &now) == RINGTAP_OK)
+            *last = now;
+        stats->hw_packets_received += last->offered - last->other_members;
+        stats->hw_packets_dropped += last->dropped_nic + last->dropped_kernel + last->dropped_pool_full
+                                     + last->dropped_overrun + last->dropped_no_verdict;
+        stats->packets_filtered += last->filtered;
     }
 }
 
@@ -414,6 +414,9 @@ static int get_stats(void *handle, DAQ_Stats_t *stats)
     stats->hw_packets_received -= self->before.hw_packets_received;
     stats->hw_packets_dropped -= self->before.hw_packets_dropped;
     stats->packets_filtered -= self->before.packets_filtered;
+    /* The last packets of a hub that has left are not in its last known counters. */
+    if (stats->hw_packets_received < stats->packets_received)
+        stats->hw_packets_received = stats->packets_received;
 #ifdef HAS_OUTSTANDING
     stats->packets_outstanding = self->messages_count - self->free_count;
 #endif

@@ -33,6 +33,7 @@ struct port {
     struct pollfd *readable;
     bool is_inline, has_ended;
     int first; /* its first source's entry in `interfaces` */
+    struct ringtap_statistics last; /* last known counters */
 };
 
 /* Packets that were received together, and that are released together. */

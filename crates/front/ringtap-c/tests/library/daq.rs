@@ -88,6 +88,26 @@ fn messages_of_a_group_are_kept_late_and_finalised_in_any_order() {
 }
 
 #[test]
+fn the_end_of_a_hub_ends_an_instance_and_its_death_is_an_error() {
+    let Some(ringtap) = ringtap() else { return };
+    let folder = tempfile::tempdir().expect("a folder");
+    let socket = folder.path().join("hub.sock");
+    for (signal, told) in [
+        (Signal::INT, "ended: \n"),
+        (Signal::KILL, "failed: ringtap: the hub ended"),
+    ] {
+        let hub = hub(&ringtap, None, &socket, &["-i", "sim:1000pps"]);
+        let args = ["outlive", "hub:all", "1", "0"];
+        let reader = host(|host| Command::new(host), &socket, &args);
+        reader.wait_for_stderr("host: reading", LIMIT);
+        hub.signal(signal);
+        let _ended = hub.wait(LIMIT);
+        let end = reader.wait(LIMIT).success();
+        assert!(end.stdout.starts_with(told), "{}", end.stdout);
+    }
+}
+
+#[test]
 fn a_device_is_captured_by_one_process_for_all_instances() {
     let Some(ringtap) = ringtap() else { return };
     let program = program(&ringtap);

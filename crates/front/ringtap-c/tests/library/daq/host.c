@@ -3,6 +3,7 @@
  * Loads the DAQ module as LibDAQ does, and uses it as Snort does.
  *
  *     host MODULE keep INPUT INSTANCES COUNT [VARIABLE=VALUE]...    passive: keeps all messages
+ *     host MODULE outlive INPUT 1 0 [VARIABLE=VALUE]...             passive: reads until the hub is gone
  *     host MODULE decide INPUT 1 COUNT [VARIABLE=VALUE]...          inline: verdicts by content; COUNT is 0
  *     host MODULE refuse MODE INPUT [VARIABLE=VALUE]...             prints why there is no instance
  */
@@ -149,6 +150,29 @@ static void keep(void **handles, unsigned long wanted)
     }
 }
 
+static void outlive(void *handle)
+{
+    const DAQ_Msg_t *messages[BATCH];
+    DAQ_RecvStatus status = DAQ_RSTAT_OK;
+    DAQ_Stats_t stats;
+
+    for (unsigned long received = 0; status != DAQ_RSTAT_ERROR && status != DAQ_RSTAT_EOF;) {
+        unsigned got = module->msg_receive(handle, BATCH, messages, &status);
+        if (!received && got)
+            fprintf(stderr, "host: reading\n");
+        received += got;
+        for (unsigned at = 0; at < got; at++)
+            CHECK(module->msg_finalize(handle, messages[at], DAQ_VERDICT_IGNORE) == DAQ_SUCCESS);
+        if (received == got)
+            module->reset_stats(handle);
+    }
+    CHECK(module->get_stats(handle, &stats) == DAQ_SUCCESS);
+    CHECK(stats.packets_received == stats.verdicts[DAQ_VERDICT_IGNORE]);
+    CHECK(stats.hw_packets_received >= stats.packets_received && stats.hw_packets_received < 1000000);
+    CHECK(stats.hw_packets_dropped < 1000000 && stats.packets_filtered == 0);
+    printf("%s: %s\n", status == DAQ_RSTAT_EOF ? "ended" : "failed", error_text);
+}
+
 static DAQ_Verdict verdict_on(const DAQ_Msg_t *msg)
 {
     uint8_t *found = memmem(msg->data, msg->data_len, "change", 6);
@@ -237,6 +261,8 @@ int main(int argc, char **argv)
         CHECK(module->start(handles[at]) == DAQ_SUCCESS);
     if (mode == DAQ_MODE_INLINE)
         decide(handles[0]);
+    else if (strcmp(argv[2], "outlive") == 0)
+        outlive(handles[0]);
     else
         keep(handles, strtoul(argv[5], NULL, 10));
     for (unsigned at = 0; at < instances; at++) {
