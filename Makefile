@@ -20,7 +20,7 @@ SECONDS ?= 30
 BINARY := $(or $(CARGO_TARGET_DIR),target)/release/ringtap
 
 .DEFAULT_GOAL := help
-.PHONY: help build sample run demo-vm test check bench bench-vm figures fuzz soak kills chaos flaps test-fleet recipes-test readme install uninstall deb rpm tarball package-test clean
+.PHONY: help build daq sample run demo-vm test check bench bench-vm figures fuzz soak kills chaos flaps test-fleet recipes-test readme install uninstall deb rpm tarball package-test clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
@@ -30,6 +30,16 @@ build: ## install what is missing, build the release binary and the libraries (a
 	@echo "build: the release binary, $(BINARY), and the libraries: about 4 minutes when cold, seconds otherwise"
 	@cargo build --locked --release -p ringtap-cli -p ringtap-c -p ringtap-pcap
 	@scripts/library names $(dir $(BINARY))libringtap_pcap.so $(dir $(BINARY))library/pcap
+
+# Where libringtap.so is installed for the DAQ module, which finds it there.
+DAQ_PREFIX := $(abspath $(dir $(BINARY)))/library/daq
+
+daq: ## build daq_ringtap.so, Snort's module, for the installed LibDAQ 3 (2 minutes when cold)
+	@daq/build --check
+	@echo "daq: the C library, 2 minutes when cold, and the module, seconds"
+	@cargo build --locked --release -p ringtap-c
+	@scripts/library install $(dir $(BINARY)) $(DAQ_PREFIX) $(DAQ_PREFIX)/lib
+	@PKG_CONFIG_PATH=$(DAQ_PREFIX)/lib/pkgconfig:$(PKG_CONFIG_PATH) daq/build $(abspath $(dir $(BINARY)))
 
 sample: build ## build, write a small capture file to try the reading verbs on
 	@mkdir -p examples
@@ -120,6 +130,9 @@ install: $(BINARY) ## copy program, libraries, man pages and completions to $(DE
 	@echo "install: libringtap.so in $(DESTDIR)$(LIBDIR); ringtap.h and lib/ringtap/libpcap.so.1 below $(DESTDIR)$(PREFIX)"
 	@STRIP=$(STRIP) scripts/library install $(dir $(BINARY)) $(PREFIX) $(LIBDIR) $(DESTDIR)
 	@STRIP=$(STRIP) scripts/library install-names $(dir $(BINARY)) $(PREFIX) $(DESTDIR)
+	@echo "install: sources of the DAQ module in $(DESTDIR)$(PREFIX)/share/ringtap/daq"
+	@install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/ringtap/daq daq/*.c daq/*.h
+	@install -m 755 daq/build $(DESTDIR)$(PREFIX)/share/ringtap/daq/build
 	@echo "install: man pages and completions below $(DESTDIR)$(PREFIX)/share"
 	@scripts/manual install $(BINARY) $(DESTDIR)$(PREFIX)/share
 	@echo "install: now run ldconfig, so that programs find libringtap.so.0"
@@ -127,6 +140,7 @@ install: $(BINARY) ## copy program, libraries, man pages and completions to $(DE
 uninstall: ## remove what was installed
 	rm -f $(DESTDIR)$(PREFIX)/bin/ringtap
 	scripts/library uninstall $(PREFIX) $(LIBDIR) $(DESTDIR)
+	rm -rf $(DESTDIR)$(PREFIX)/share/ringtap/daq
 	scripts/manual uninstall $(DESTDIR)$(PREFIX)/share
 
 deb: ## build packages of Debian, target/package/ringtap_*.deb (about 6 minutes when cold)

@@ -21,8 +21,9 @@
  *   handles are independent.
  * - A call on a closed or invalid handle fails with RINGTAP_ERROR_HANDLE.
  * - Results of a call (packets, their bytes, texts) stay valid until the next call on the same
- *   handle, other than ringtap_error(), ringtap_fd(), ringtap_stop(), ringtap_verdict() and
- *   ringtap_send_verdicts().
+ *   handle, other than ringtap_error(), ringtap_fd(), ringtap_stop(), ringtap_verdict(),
+ *   ringtap_send_verdicts() and ringtap_release_batch(). Packets of ringtap_take_batch() stay valid
+ *   until their batch is released.
  * - A handle belongs to the process that opened it: after fork() the child must not use it.
  * - Times are nanoseconds since 1970-01-01 UTC. All counters have 64 bits.
  *
@@ -170,6 +171,19 @@ int ringtap_next(ringtap_handle *handle, const struct ringtap_packet **packet, i
 /* As ringtap_next(), but returns consecutive packets, from *packets on, and their number. */
 int ringtap_next_batch(ringtap_handle *handle, const struct ringtap_packet **packets,
                        int timeout_ms);
+
+/*
+ * As ringtap_next_batch(), but the packets and their bytes stay valid until ringtap_release_batch()
+ * or ringtap_close(). A program may keep several batches and release them in any order. While it
+ * keeps more memory than its credit, further packets are lost to it and counted as dropped_overrun.
+ *
+ * Fills in *batch, the batch's number, only if it returns packets.
+ */
+int ringtap_take_batch(ringtap_handle *handle, const struct ringtap_packet **packets,
+                       uint64_t *batch, int timeout_ms);
+
+/* Releases a batch of ringtap_take_batch(): its packets are no longer valid. */
+int ringtap_release_batch(ringtap_handle *handle, uint64_t batch);
 
 /*
  * Descriptor for poll(), select() or epoll: readable when a packet, the end or an error waits. Do

@@ -205,6 +205,29 @@ pub unsafe extern "C" fn ringtap_next_batch(
 }
 
 #[unsafe(no_mangle)]
+pub unsafe extern "C" fn ringtap_take_batch(
+    handle: *mut CHandle,
+    packets: *mut *const CursorPacket,
+    batch: *mut u64,
+    timeout_ms: c_int,
+) -> c_int {
+    if batch.is_null() {
+        return handles::with(handle, |_| Err(CallError::null("batch")));
+    }
+    receive(handle, packets, timeout_ms, |session| {
+        let (number, packets) = session.keep();
+        // SAFETY: not null, just checked; a place for a number, by the header.
+        unsafe { batch.write(number) };
+        (packets.as_ptr(), packets.len())
+    })
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ringtap_release_batch(handle: *mut CHandle, batch: u64) -> c_int {
+    handles::with(handle, |session| session.release(batch).map(|()| OK))
+}
+
+#[unsafe(no_mangle)]
 pub unsafe extern "C" fn ringtap_fd(handle: *mut CHandle) -> c_int {
     handles::with(handle, |session| Ok(session.cursor.descriptor()?))
 }

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The session behind a handle: a subscription at a hub, with descriptions of its sources for C.
 
+use std::collections::HashMap;
 use std::ffi::{CString, c_int};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ringtap_client::{
-    Connection, Cursor, Deadline, Look, PacketVerdict, Receiver, SubscriptionRequest, Verdict,
-    VerdictSender,
+    Connection, Cursor, CursorPacket, Deadline, KeptPackets, Look, PacketVerdict, Receiver,
+    SubscriptionRequest, Verdict, VerdictSender,
 };
 use ringtap_filter::{LinkType, MAX_SNAP_LENGTH, Program, text};
 use ringtap_pool::counters::Counters;
@@ -32,6 +33,10 @@ pub(crate) struct Session {
     pub(crate) sources: Vec<SourceText>,
     /// Sends the verdicts of an inline reader.
     verdicts: Option<VerdictSender>,
+    /// Batches that the program keeps, by number.
+    kept: HashMap<u64, KeptPackets>,
+    /// Number of the last batch that the program took to keep.
+    last_kept: u64,
 }
 
 impl Session {
@@ -57,6 +62,8 @@ impl Session {
             cursor: Cursor::new(receiver),
             connection,
             verdicts: None,
+            kept: HashMap::new(),
+            last_kept: 0,
         })
     }
 
@@ -64,6 +71,24 @@ impl Session {
     pub(crate) fn look(&mut self, deadline: Deadline) -> Result<Look, CallError> {
         self.verdicts.iter().for_each(VerdictSender::send);
         Ok(self.cursor.look(deadline)?)
+    }
+
+    /// Keeps the packets that were found; returns the number of their batch, and the packets.
+    pub(crate) fn keep(&mut self) -> (u64, &[CursorPacket]) {
+        self.last_kept += 1;
+        let kept = self.cursor.take_kept();
+        let kept = self.kept.entry(self.last_kept).insert_entry(kept);
+        (self.last_kept, kept.into_mut().packets())
+    }
+
+    /// Releases a kept batch.
+    pub(crate) fn release(&mut self, batch: u64) -> Result<(), CallError> {
+        let kept = self.kept.remove(&batch).map(drop);
+        kept.ok_or_else(|| {
+            CallError::argument(format!(
+                "batch {batch} is not kept: it was released already, or never taken"
+            ))
+        })
     }
 
     pub(crate) fn set_filter(&mut self, text: &str) -> Result<(), CallError> {

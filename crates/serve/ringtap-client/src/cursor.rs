@@ -15,7 +15,7 @@ use ringtap_pool::reader::CaptureGap;
 use ringtap_pool::wake::FIRST_SLEEP;
 
 use crate::descriptor::Descriptor;
-use crate::pending::Pending;
+use crate::pending::{KeptPackets, Pending};
 use crate::receiver::{Next, ReceiveError, Receiver};
 use crate::tally::Tally;
 use crate::waiter::WaitPlan;
@@ -166,6 +166,13 @@ impl Cursor {
         let packets = self.pending.take_all(&mut self.tally);
         self.receiver.publish_progress(&self.tally);
         packets
+    }
+
+    /// Takes all packets that [`Cursor::look`] found and that were not yet taken, to keep them.
+    pub fn take_kept(&mut self) -> KeptPackets {
+        let kept = self.pending.take_kept(&mut self.tally);
+        self.receiver.publish_progress(&self.tally);
+        kept
     }
 
     /// Publishes the counters of the packets taken so far, for a reader that stops within a batch;

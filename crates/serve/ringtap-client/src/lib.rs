@@ -76,7 +76,7 @@ pub use control::{Control, ControlError};
 pub use copier::{Copier, CopyCounts, CopyPool};
 pub use cursor::{Cursor, CursorPacket, Deadline, Look, LookStep, OutsideWait};
 pub use merge::{ORDER_WINDOW, Order};
-pub use pending::AFTER_GAP;
+pub use pending::{AFTER_GAP, KeptPackets};
 pub use receiver::{Next, ReceiveError, Receiver};
 pub use ringtap_ipc::subscription::{AttachedError, Recipient, SubscriptionRequest, Watermark};
 pub use ringtap_ipc::verdict::{PacketVerdict, Verdict, VerdictError, VerdictSender};

@@ -46,6 +46,27 @@ pub(crate) struct Pending {
 // SAFETY: the addresses in `packets` point into the chunk of `batch`, which may change threads.
 unsafe impl Send for Pending {}
 
+/// Packets that a program took from a [`Cursor`](crate::Cursor) to keep.
+///
+/// They stay readable until this is dropped. Several may be dropped in any order, also after their
+/// cursor. A reader that keeps more than its credit allows misses packets, which count as overrun.
+pub struct KeptPackets {
+    packets: Vec<CursorPacket>,
+    /// Index of the first packet that was not taken before.
+    first: usize,
+    _batch: Option<Batch>,
+}
+
+// SAFETY: as for `Pending`.
+unsafe impl Send for KeptPackets {}
+
+impl KeptPackets {
+    /// The packets, consecutive ones of one lane.
+    pub fn packets(&self) -> &[CursorPacket] {
+        &self.packets[self.first..]
+    }
+}
+
 impl Pending {
     pub(crate) fn new(lanes: u32) -> Self {
         Pending {
@@ -191,15 +212,33 @@ impl Pending {
         rest
     }
 
+    /// Takes all packets that are left, with their batch.
+    pub(crate) fn take_kept(&mut self, tally: &mut Tally) -> KeptPackets {
+        let first = self.at;
+        let _counted = self.take_all(tally);
+        self.count_rest(tally);
+        self.at = 0;
+        let few = Vec::with_capacity(FEW);
+        KeptPackets {
+            packets: std::mem::replace(&mut self.packets, few),
+            first,
+            _batch: self.batch.take(),
+        }
+    }
+
     /// Counts the packets after the last one taken, and releases the batch.
     pub(crate) fn finish(&mut self, tally: &mut Tally) {
+        self.count_rest(tally);
+        self.packets.clear();
+        (self.batch, self.at) = (None, 0);
+    }
+
+    fn count_rest(&mut self, tally: &mut Tally) {
         let rest = std::mem::take(&mut self.uncounted);
         // Without a source, there is no lane.
         if self.batch.is_some() {
             skip(self.batch.as_ref(), rest, tally.at(self.lane));
         }
-        self.packets.clear();
-        (self.batch, self.at) = (None, 0);
     }
 
     /// Removes packets that are not yet taken and do not pass this filter.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The library as C programs see it: exports, memory layout, behaviour.
 
+mod daq;
 mod exports;
 mod inline;
 mod layout;

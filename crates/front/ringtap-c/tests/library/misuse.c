@@ -75,6 +75,8 @@ static void use_what_is_no_handle(ringtap_handle *handle)
 
     WANT(ringtap_next(handle, &packet, 0), RINGTAP_ERROR_HANDLE);
     WANT(ringtap_next_batch(handle, &packet, 0), RINGTAP_ERROR_HANDLE);
+    WANT(ringtap_take_batch(handle, &packet, &(uint64_t){ 0 }, 0), RINGTAP_ERROR_HANDLE);
+    WANT(ringtap_release_batch(handle, 1), RINGTAP_ERROR_HANDLE);
     WANT(ringtap_fd(handle), RINGTAP_ERROR_HANDLE);
     WANT(ringtap_set_filter(handle, "udp"), RINGTAP_ERROR_HANDLE);
     WANT(ringtap_statistics(handle, &statistics), RINGTAP_ERROR_HANDLE);

@@ -99,6 +99,20 @@ fn the_hub_knows_how_many_packets_a_program_took_of_its_last_batch() {
 }
 
 #[test]
+fn kept_batches_stay_readable_until_they_are_released_in_any_order() {
+    let Some(ringtap) = ringtap() else { return };
+    let folder = tempfile::tempdir().expect("a folder");
+    let socket = folder.path().join("hub.sock");
+    let device = "sim:20000pps?flows=997&pool=256KiB&chunk=4KiB";
+    let hub = hub(&ringtap, None, &socket, &["-i", device]);
+    let keeps = build(&crate_folder().join("tests/library/keeps.c"));
+    let told = start(&keeps, &socket, &[]).wait(LIMIT).success().stdout;
+    assert!(told.contains("all kept"), "{told}");
+    hub.interrupt();
+    let _ended = hub.wait(LIMIT).success();
+}
+
+#[test]
 fn a_hub_that_is_killed_ends_a_poll_loop_with_its_error() {
     require_root!();
     let Some(ringtap) = ringtap() else { return };

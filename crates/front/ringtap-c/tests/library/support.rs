@@ -38,7 +38,7 @@ pub(crate) fn installed() -> &'static Path {
 }
 
 /// The flags that `pkg-config` gives.
-fn flags() -> Vec<String> {
+pub(crate) fn flags() -> Vec<String> {
     let output = Command::new("pkg-config")
         .env("PKG_CONFIG_PATH", installed().join("lib/pkgconfig"))
         .args(["--cflags", "--libs", "ringtap"])
