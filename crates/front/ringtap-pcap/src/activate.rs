@@ -21,10 +21,11 @@ use crate::abi::{
 };
 use crate::capture::{PacketReader, PcapCapture};
 use crate::error::LibpcapError;
-use crate::handle::{PcapHandle, PcapSettings};
+use crate::handle::PcapHandle;
 use crate::helper;
 use crate::messages;
 use crate::route::{self, Route};
+use crate::settings::PcapSettings;
 
 /// The only group of a capture process's hub.
 const ONLY_GROUP: &str = "only";

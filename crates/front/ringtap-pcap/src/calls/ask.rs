@@ -45,7 +45,7 @@ on_handle! {
         on
     };
     fn pcap_stats(p, statistics: *mut PcapStatistics) -> c_int => |handle| handle.with_capture(|capture| {
-        let counted = capture.statistics(handle.token().shared.window.delivered())?;
+        let counted = capture.statistics(handle.control().shared.window.delivered())?;
         if !statistics.is_null() {
             // SAFETY: not null; a place for this, by libpcap's manual.
             unsafe { statistics.write(counted) };

@@ -9,10 +9,11 @@ use crate::abi::{ERRBUF_SIZE, ERROR, ERROR_NO_SUCH_DEVICE, ERROR_PERM_DENIED};
 use crate::abi::{ERROR_PROMISC_PERM_DENIED, Pcap};
 use crate::activate::activate;
 use crate::error::LibpcapError;
-use crate::handle::{PcapHandle, PcapSettings};
+use crate::handle::PcapHandle;
 use crate::handles;
 use crate::real::{self, RealHandle};
 use crate::route::{self, Route};
+use crate::settings::PcapSettings;
 use crate::text;
 
 #[unsafe(no_mangle)]

@@ -11,15 +11,15 @@
 //! - One process at a time plugs or unplugs; a process that keeps its turn delays others by [`LONGEST_WAIT`] at most.
 #![forbid(unsafe_code)]
 
+use std::hash::{BuildHasher as _, RandomState};
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::time::{Duration, Instant};
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use serde_json::{Value, json};
 
-use super::inventory::Removed;
 use super::qmp::{Qmp, QmpError};
-use super::vm::{VmError, random};
+use super::vm::VmError;
 
 /// Start of the names that this crate gives to QEMU's objects.
 const PREFIX: &str = "vnplug";
@@ -99,6 +99,15 @@ impl<'a> ObjectOrigin<'a> {
         })
         .filter(|_| is_ours)
     }
+}
+
+/// Which objects [`remove_all`](super::inventory::remove_all) removes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Removed {
+    /// Those that ended processes of the application left.
+    Left,
+    /// Those of this process, too.
+    All,
 }
 
 /// The sockets and other character devices of a QEMU.
@@ -292,6 +301,11 @@ impl HotPlugTurn {
 /// A pause of one to three times as many milliseconds: processes that began together end it at different times.
 fn pause(min_ms: u64) -> Duration {
     Duration::from_millis(min_ms + random() % (2 * min_ms))
+}
+
+/// A number that no other process guesses or repeats.
+pub(super) fn random() -> u64 {
+    RandomState::new().hash_one(std::process::id()) | 1
 }
 
 #[cfg(test)]
