@@ -34,7 +34,7 @@ const OURS: [&str; 10] = [
 ];
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// What a capture does with the packets.
+/// Effect of a capture on the packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effect {
     /// It lets them go on.

@@ -57,7 +57,7 @@ pub struct KeyParts {
     pub vlan: bool,
 }
 
-/// What a meter counts.
+/// Quantities that a meter counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MeterWants {
     /// The key of flows; without any part, only lengths are counted.
@@ -82,7 +82,7 @@ pub struct FlowCounts {
     pub ports: (u16, u16),
     pub protocol: u8,
     pub vlan: u16,
-    /// What is around the packets beside the first VLAN tag; absent without.
+    /// Further VLAN tags and tunnels around the packets; absent if there are none.
     pub outside: Option<OutsideCounts>,
     pub packets: u64,
     /// From the IP header on.

@@ -22,7 +22,7 @@ const LATE_HUB: &str = "Give the hub a CPU that other programs do not use (`--cp
 const LATE_MS: u64 = 10;
 
 impl Finding {
-    /// What to change, the most likely remedy first.
+    /// Remedies, the most likely first.
     pub fn advice(&self) -> Vec<String> {
         let one = |advice: &str| vec![advice.to_owned()];
         match self {

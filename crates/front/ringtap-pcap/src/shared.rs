@@ -203,7 +203,7 @@ const _: () = assert!(size_of::<PacketWindow>() == 72);
 const _: () = assert!(size_of::<SharedState>() == 120);
 const _: () = assert!(size_of::<Call>() == 104);
 
-/// What `border.c` does after a step.
+/// Next action of `border.c` after a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(i32)]
 pub(crate) enum AfterStep {

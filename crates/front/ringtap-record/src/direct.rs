@@ -72,7 +72,7 @@ impl Medium for DirectFile {
     }
 }
 
-/// What EINVAL means.
+/// Adds the likely cause to EINVAL.
 fn explained(error: io::Error) -> io::Error {
     match error.kind() {
         io::ErrorKind::InvalidInput => {

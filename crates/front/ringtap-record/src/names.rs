@@ -35,10 +35,12 @@ enum NameKind {
 impl Names {
     /// Names for a single file, or for a series of them.
     pub(crate) fn new(pattern: &str, series: bool, zone: TimeZone) -> Self {
-        let kind = match series {
-            false => NameKind::Single,
-            true if pattern.contains('%') => NameKind::Stamped,
-            true => NameKind::Numbered,
+        let kind = if !series {
+            NameKind::Single
+        } else if pattern.contains('%') {
+            NameKind::Stamped
+        } else {
+            NameKind::Numbered
         };
         Self {
             pattern: pattern.to_owned(),

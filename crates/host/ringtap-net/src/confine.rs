@@ -32,7 +32,7 @@ pub use sandbox::{FileLimits, Sandbox};
 /// has one of them.
 const NAMELESS: (u32, u32) = (61_184, 4_336);
 
-/// What a process keeps once it has opened the devices that it captures from.
+/// Rights that a process keeps once it has opened the devices that it captures from.
 #[derive(Clone, Debug)]
 pub struct Confinement {
     /// Capabilities to keep, as far as the process has them.

@@ -125,7 +125,7 @@ pub fn read(path: &Path) -> Result<Config> {
 ///
 /// # Errors
 ///
-/// What an address looks like.
+/// Names the form of an address.
 pub fn metrics_address(text: &str) -> Result<SocketAddr> {
     let wrong = "expected an IP address and a port, like 127.0.0.1:9464 or [::1]:9464";
     let failed = |_: AddrParseError| HubConfigError::Invalid(format!("\"{text}\": {wrong}"));

@@ -328,7 +328,7 @@ impl Engine {
     }
 }
 
-/// What ended a sleep.
+/// Cause that ended a sleep.
 struct WakeCause {
     any: bool,
     work: bool,
@@ -354,7 +354,7 @@ enum Phase {
     ShortSleep,
 }
 
-/// What the hub does without chunks to move.
+/// Action of the hub when it has no chunks to move.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum IdleAction {
     /// Announce the sleep, then look for chunks once more.

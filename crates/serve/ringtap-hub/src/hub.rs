@@ -39,7 +39,7 @@ pub struct Handle {
     facts: Arc<RwLock<HubFacts>>,
 }
 
-/// What the hub's server knows of the hub.
+/// Facts about the hub that its server knows.
 struct HubFacts {
     limits: Limits,
     /// The pool of a source is a BPF map.

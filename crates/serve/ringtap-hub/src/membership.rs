@@ -37,7 +37,7 @@ pub(crate) struct Member {
     subscription: SubscriptionId,
     /// The user whose bits are limited; `None` for root and the hub's own user.
     user: Option<u32>,
-    /// Whose filter it is; `None`: of root or the hub's own user, without limits together.
+    /// Owner of the filter; `None`: root or the hub's own user, whose filters are not limited together.
     filter_owner: Option<FilterOwner>,
     /// `None`: the subscription shares the last bit.
     bit: Option<u32>,

@@ -38,7 +38,7 @@ pub(super) fn reserve(chunks: u32) -> u32 {
         .min(chunks.saturating_sub(1))
 }
 
-/// What a reader may take of a lane's shared half.
+/// Chunks that a reader may take of a lane's shared half.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Room {
     /// Shared chunks below which its owner may take a further one.

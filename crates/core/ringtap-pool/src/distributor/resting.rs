@@ -42,7 +42,7 @@ impl Seen {
         }
     }
 
-    /// What a reader misses if it does not get these packets for this reason.
+    /// Counts of a reader that does not get these packets for this reason.
     pub(super) fn missing(self, why: Why) -> Missing {
         let Seen {
             sequences,
@@ -135,7 +135,7 @@ impl RestClasses {
         self.0.iter().map(|class| class.lanes[lane].readers).sum()
     }
 
-    /// What a reader missed since it came to rest.
+    /// Packets that a reader missed since it came to rest.
     pub(super) fn missing(&self, lane: usize, rest: &Rest) -> Missing {
         let total = self.0[rest.class].lanes[lane].total;
         total.since(rest.since).missing(rest.why)

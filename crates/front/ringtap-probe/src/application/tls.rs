@@ -95,7 +95,7 @@ fn message_length(bytes: &[u8]) -> Option<usize> {
     Some(MESSAGE_HEADER + usize::try_from(length).unwrap_or(usize::MAX - MESSAGE_HEADER))
 }
 
-/// What a direction sends after a hello.
+/// Messages of a direction after its hello.
 enum AfterHello {
     /// Nothing that tells more.
     End,

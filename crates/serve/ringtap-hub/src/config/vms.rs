@@ -82,7 +82,7 @@ impl VmTable {
 ///
 /// # Errors
 ///
-/// What a name looks like.
+/// Names the form of a name.
 pub fn vm_name(text: &str) -> Result<String, HubConfigError> {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
     let is_name = (1..=32).contains(&text.len()) && text.chars().all(is_plain);

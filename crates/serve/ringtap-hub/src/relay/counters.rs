@@ -10,7 +10,7 @@ use ringtap_pool::ids::LaneId;
 /// Counters of all sources, and those of the reader.
 #[derive(Clone)]
 pub(crate) struct RelayCounters {
-    /// What the relay has read and copied.
+    /// Packets that the relay has read and copied.
     pub(super) copies: CopyCounts,
     /// The lanes of each source, counted over all sources, and whether the reader has received all its packets.
     pub(super) sources: Vec<(Range<u32>, bool)>,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a virtual machine offers for hot-plug, and what an earlier host process left plugged.
+//! Hot-plug ports of a virtual machine, and devices that an earlier host process left plugged.
 #![forbid(unsafe_code)]
 
 use std::time::{Duration, Instant};
@@ -12,7 +12,7 @@ use super::vm::VmError;
 
 /// The oldest QEMU that was tried: older ones are refused.
 const OLDEST_QEMU: (u64, u64) = (7, 2);
-/// What a guest's firmware reserves behind a hot-plug port whose `pref64-reserve` is not set.
+/// Bytes that a guest's firmware reserves behind a hot-plug port whose `pref64-reserve` is not set.
 const RESERVED_BY_DEFAULT: u64 = 2 * 1024 * 1024;
 /// Interval between two looks for the end of an unplug.
 const LOOK: Duration = Duration::from_millis(50);

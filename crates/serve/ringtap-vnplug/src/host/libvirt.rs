@@ -79,7 +79,7 @@ impl Domain {
         let _closed = self.socket.shutdown(Shutdown::Both);
     }
 
-    /// What QEMU greets with.
+    /// QEMU's greeting.
     fn greeting(&self) -> io::Result<Value> {
         let version = json!({ "execute": "query-version" }).to_string();
         let version = monitor_command(&self.name, version.as_ref(), None)?;

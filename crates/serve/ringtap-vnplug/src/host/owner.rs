@@ -23,9 +23,9 @@ use super::vm::VmError;
 
 /// Start of the names that this crate gives to QEMU's objects.
 const PREFIX: &str = "vnplug";
-/// What the name of a command port's socket ends with.
+/// End of the name of a command port's socket.
 const PORT: &str = "characters";
-/// What the name of the object ends with that stands for a turn.
+/// End of the name of the object that stands for a turn.
 const TURN: &str = "turn";
 /// Attempts to become the owner: QEMU may not have noticed yet that the owner before ended.
 const CLAIMS: usize = 10;
@@ -75,11 +75,11 @@ impl ObjectNames {
     }
 }
 
-/// What the name of an object says.
+/// Fields of an object's name.
 struct ObjectOrigin<'a> {
     application: &'a str,
     process: u32,
-    /// What all names of the process begin with.
+    /// Start of all names of the process.
     prefix: &'a str,
     object: &'a str,
 }
@@ -213,7 +213,7 @@ pub(super) fn claim(qmp: &mut Qmp, names: &ObjectNames) -> Result<OwnedFd, VmErr
     })
 }
 
-/// What became of a character device that was to be removed.
+/// Outcome of removing a character device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Removal {
     /// QEMU does not have it any more.
@@ -238,7 +238,7 @@ pub(super) struct HotPlugTurn {
     is_taken: bool,
     /// Since when this process waits, and when it asks again.
     waiting: Option<(Instant, Instant)>,
-    /// Another process kept its turn for so long that this one waits no more.
+    /// Another process kept its turn beyond [`LONGEST_WAIT`]: this process waits no more.
     is_impatient: bool,
 }
 

@@ -25,7 +25,7 @@ const LONGEST_ADDRESS: usize = 39;
 const RESPONSE: u16 = 0x8000;
 const RCODE_BITS: u16 = 0x000f;
 
-/// What records need of a message.
+/// Fields of a DNS message that records contain.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct DnsMessage {
     pub(super) id: u16,

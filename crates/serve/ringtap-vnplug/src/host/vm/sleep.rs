@@ -10,7 +10,7 @@ use rustix::event::{PollFd, PollFlags};
 use super::{FromGuest, GuestVm, LONGEST_PAUSE, ROUND_INTERVAL, Reconnect, VmError};
 use crate::device::SharedId;
 
-/// What can end a sleep.
+/// Causes that can end a sleep.
 enum Awaited {
     Waker,
     Qmp,
