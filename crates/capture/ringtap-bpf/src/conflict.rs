@@ -144,8 +144,9 @@ fn conflicting(
     if ids.is_empty() {
         return None;
     }
-    let ours = programs(&ids).into_iter();
-    let ours = ours.filter(|found| is_ours(&found.name));
+    let ours = programs(&ids)
+        .into_iter()
+        .filter(|found| is_ours(&found.name));
     let with_effect = ours.map(|found| {
         let effect = found.effect();
         (found, effect)

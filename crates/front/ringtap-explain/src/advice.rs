@@ -148,8 +148,10 @@ fn pool_full(source: &SourceStatus, furthest_behind: Option<(&ReaderStatus, bool
         pool_option(source)
     ));
     if source.lanes.iter().any(|lane| lane.paused) {
-        let marks = source.congestion.map(pauses);
-        let marks = marks.map(|marks| format!(": {marks} (`congestion`)"));
+        let marks = source
+            .congestion
+            .map(pauses)
+            .map(|marks| format!(": {marks} (`congestion`)"));
         advice.push(format!(
             "Capture is paused now, until readers have caught up{}.",
             marks.unwrap_or_default()

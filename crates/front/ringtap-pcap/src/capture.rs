@@ -285,8 +285,10 @@ impl PcapCapture {
 
     /// The counters since the capture began; the program has read `delivered` packets.
     pub(crate) fn statistics(&self, delivered: u64) -> Result<PcapStatistics, LibpcapError> {
-        let snapshot = self.connection.snapshot();
-        let snapshot = snapshot.map_err(|error| self.failed(error.into()))?;
+        let snapshot = self
+            .connection
+            .snapshot()
+            .map_err(|error| self.failed(error.into()))?;
         Ok(statistics(delivered, &snapshot.sources))
     }
 

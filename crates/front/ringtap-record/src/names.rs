@@ -85,8 +85,9 @@ impl Names {
             NameKind::Single => false,
             NameKind::Numbered => {
                 let (stem, extension) = split_extension(pattern);
-                let rest = name.strip_prefix(stem);
-                let rest = rest.and_then(|rest| rest.strip_suffix(extension));
+                let rest = name
+                    .strip_prefix(stem)
+                    .and_then(|rest| rest.strip_suffix(extension));
                 let parts = rest.and_then(|rest| rest.strip_prefix('_')?.split_once('_'));
                 parts.is_some_and(|(number, stamp)| digits(number, 5) && digits(stamp, 14))
             }

@@ -80,8 +80,10 @@ impl FromStr for User {
 
     /// Finds a user by name.
     fn from_str(name: &str) -> Result<Self, ConfineError> {
-        let found = nix::unistd::User::from_name(name).ok().flatten();
-        let found = found.ok_or_else(|| ConfineError::NoUser { name: name.into() })?;
+        let found = nix::unistd::User::from_name(name)
+            .ok()
+            .flatten()
+            .ok_or_else(|| ConfineError::NoUser { name: name.into() })?;
         Ok(User {
             name: found.name,
             uid: found.uid.as_raw(),

@@ -148,8 +148,9 @@ fn parse(path: &Path, text: &str) -> Result<Config> {
             wait: source.wait,
             ..Options::default()
         };
-        let spec = spec.with_flags(&flags);
-        let spec = spec.map_err(|error| text.error("wait", &source.device.span(), &error))?;
+        let spec = spec
+            .with_flags(&flags)
+            .map_err(|error| text.error("wait", &source.device.span(), &error))?;
         let place = Some(text.place("device", &source.device.span()));
         Ok(Device { spec, place })
     });

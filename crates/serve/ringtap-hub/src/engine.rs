@@ -172,8 +172,10 @@ impl Engine {
 
     /// Moves the chunks that wait now: those that the writers add meanwhile may remain.
     fn catch_up(&mut self) {
-        let steps = self.captures.iter();
-        let steps = steps.map(|capture| capture.distributor.steps_behind());
+        let steps = self
+            .captures
+            .iter()
+            .map(|capture| capture.distributor.steps_behind());
         for _ in 0..steps.max().unwrap_or(0) {
             if !self.step() {
                 return;

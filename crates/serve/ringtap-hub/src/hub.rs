@@ -216,8 +216,10 @@ impl Handle {
     pub(crate) fn groups_of(&self, peer: &Peer) -> Vec<String> {
         let hub_uid = Peer::this_process().uid;
         let facts = self.facts();
-        let own = facts.groups.iter();
-        let own = own.filter(|one| one.access.allows(peer, hub_uid));
+        let own = facts
+            .groups
+            .iter()
+            .filter(|one| one.access.allows(peer, hub_uid));
         own.map(|one| one.name.clone()).collect()
     }
 

@@ -186,8 +186,11 @@ impl Membership {
             most
         };
         let may_have_bit = user.is_none() || of_user < most.min(2 * left);
-        let one = self.groups.iter_mut().find(|one| one.group.name == name);
-        let one = one.ok_or_else(not_subscribed)?;
+        let one = self
+            .groups
+            .iter_mut()
+            .find(|one| one.group.name == name)
+            .ok_or_else(not_subscribed)?;
         let bit = match one.members.first() {
             Some(buddy) if one.group.division == Division::Lanes => buddy.bit,
             _ if may_have_bit => free_bits.next(),

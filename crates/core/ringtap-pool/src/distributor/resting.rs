@@ -104,8 +104,9 @@ impl RestClasses {
         let is_it = |one: &RestClass| (one.mask, one.group) == (mask, group);
         let is_unused = |one: &RestClass| one.lanes.iter().all(|lane| lane.readers == 0);
         let found = self.0.iter().position(is_it);
-        let class = found.or_else(|| self.0.iter().position(is_unused));
-        let class = class.unwrap_or(self.0.len());
+        let class = found
+            .or_else(|| self.0.iter().position(is_unused))
+            .unwrap_or(self.0.len());
         if class == self.0.len() {
             self.0.push(RestClass {
                 mask,

@@ -98,8 +98,10 @@ pub(super) fn is_plain(handle: &PcapHandle) -> bool {
 /// Whether a device of Ringtap can have time stamps of the NIC.
 pub(super) fn has_nic_stamps(handle: &PcapHandle) -> bool {
     let name = handle.settings().source.clone().unwrap_or_default();
-    let device = name.parse::<DeviceSpec>().ok();
-    let device = device.filter(|device| !device.kind.is_default() && device.kind.has_key("stamps"));
+    let device = name
+        .parse::<DeviceSpec>()
+        .ok()
+        .filter(|device| !device.kind.is_default() && device.kind.has_key("stamps"));
     let interface = device.and_then(|device| Interface::find(&device.name).ok());
     interface.is_some_and(|interface| interface.nic_stamps() == NicStamps::All)
 }

@@ -56,8 +56,8 @@ on_handle! {
 /// Makes the real library open the device of this handle.
 fn hand_over(handle: &PcapHandle) -> Result<c_int, LibpcapError> {
     let settings = handle.settings().clone();
-    let real = RealHandle::create(settings.source.as_deref().unwrap_or("any"));
-    let real = real.map_err(LibpcapError::general)?;
+    let real = RealHandle::create(settings.source.as_deref().unwrap_or("any"))
+        .map_err(LibpcapError::general)?;
     pass_settings(&real, &settings);
     // SAFETY: an open handle.
     let status = unsafe { (real.functions.pcap_activate)(real.p) };

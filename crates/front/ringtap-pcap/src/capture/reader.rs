@@ -176,7 +176,7 @@ impl PacketReader {
 
 /// Longest time that a packet is held back for earlier ones: `RINGTAP_IN_ORDER` in milliseconds.
 fn order_window() -> Duration {
-    let milliseconds = environment::variable("RINGTAP_IN_ORDER");
-    let milliseconds = milliseconds.and_then(|text| text.to_str()?.parse().ok());
+    let milliseconds =
+        environment::variable("RINGTAP_IN_ORDER").and_then(|text| text.to_str()?.parse().ok());
     milliseconds.map_or(ORDER_WINDOW, Duration::from_millis)
 }

@@ -165,8 +165,12 @@ fn client(
     let known = versions.into_iter().filter(|version| !is_grease(*version));
     let version = known.max().unwrap_or(hello.version.0);
     budget.bytes(NUMBER_WORK * (hello.ciphers.len() + types.len()))?;
-    let ciphers = hello.ciphers.iter().map(|cipher| cipher.0);
-    let ciphers = ciphers.filter(|cipher| !is_grease(*cipher)).collect();
+    let ciphers = hello
+        .ciphers
+        .iter()
+        .map(|cipher| cipher.0)
+        .filter(|cipher| !is_grease(*cipher))
+        .collect();
     details.ja4 = Some(ja4(version, ciphers, types, &signatures, first_alpn));
     details.server_name = name.map(text);
     // What the server chose stays, if its packet came first.

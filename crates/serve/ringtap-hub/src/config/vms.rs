@@ -66,8 +66,9 @@ impl VmTable {
             "a VM without groups gets nothing".to_owned()
         })?;
         let memory = self.memory.as_ref().map(|text| text.parse::<Size>());
-        let memory = memory.transpose();
-        let memory = memory.map_err(|error| HubConfigError::Invalid(error.to_string()))?;
+        let memory = memory
+            .transpose()
+            .map_err(|error| HubConfigError::Invalid(error.to_string()))?;
         Ok(VmConfig {
             name: vm_name(self.name.get_ref())?,
             machine,

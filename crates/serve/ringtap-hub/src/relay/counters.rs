@@ -26,8 +26,7 @@ impl RelayCounters {
         };
         let ids = lanes.clone().map(LaneId).zip(&inner.lanes);
         let lanes = ids.map(|(id, lane)| {
-            let copied = self.copies.copied.get(id.index()).copied();
-            let copied = copied.unwrap_or(0);
+            let copied = self.copies.copied.get(id.index()).copied().unwrap_or(0);
             self.copies.tally.of_copies(id, lane, copied)
         });
         SourceSnapshot {

@@ -265,8 +265,11 @@ impl HubControl {
         places: &[Vec<Place>],
         from: &[Vec<u64>],
     ) -> Result<Vec<Wanted>, Refused> {
-        let subscriber = self.subscribers.all.get_mut(&id);
-        let subscriber = subscriber.ok_or_else(not_subscribed)?;
+        let subscriber = self
+            .subscribers
+            .all
+            .get_mut(&id)
+            .ok_or_else(not_subscribed)?;
         let sources = places.iter().zip(from);
         let wanted = sources.map(|(places, from)| share.wanted(places, from.clone()));
         // The reader knows the sources that the hub had when it attached.

@@ -427,8 +427,10 @@ impl GuestVm {
             let bits = plugged.device.take_pending();
             let vectors = (0..64_u16).filter(|vector| bits & (1 << vector) != 0);
             for vector in vectors {
-                let event = plugged.events.as_ref();
-                let event = event.and_then(|events| events.to_guest.get(usize::from(vector)));
+                let event = plugged
+                    .events
+                    .as_ref()
+                    .and_then(|events| events.to_guest.get(usize::from(vector)));
                 let message = Message::Signal {
                     device: *id,
                     vector,
