@@ -34,7 +34,7 @@ const OURS: [&str; 10] = [
 ];
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// What a capture does with the packets.
+/// Effect of a capture on the packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effect {
     /// It lets them go on.
@@ -144,8 +144,9 @@ fn conflicting(
     if ids.is_empty() {
         return None;
     }
-    let ours = programs(&ids).into_iter();
-    let ours = ours.filter(|found| is_ours(&found.name));
+    let ours = programs(&ids)
+        .into_iter()
+        .filter(|found| is_ours(&found.name));
     let with_effect = ours.map(|found| {
         let effect = found.effect();
         (found, effect)

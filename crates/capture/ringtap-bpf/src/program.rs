@@ -255,8 +255,10 @@ impl OriginalProgram {
         code.set_function(MARK_FILTERS, Code::of_filters(filters, self.context())?)?;
         change(&mut code)?;
         let insns = code.to_insns()?;
-        let loaded = self.namespace.run(|| load_if_there(self.kind, &insns));
-        let loaded = loaded.map_err(|error| no_namespace(&error))?;
+        let loaded = self
+            .namespace
+            .run(|| load_if_there(self.kind, &insns))
+            .map_err(|error| no_namespace(&error))?;
         Ok(ProgramCopy::new(loaded?, self.kind, insns))
     }
 }

@@ -33,7 +33,7 @@ use ringtap_pool::source::SourceError;
 pub struct ClassifyError {
     /// The device.
     pub device: String,
-    /// What the classifier cannot do.
+    /// Why the classifier refuses the request.
     pub reason: ClassifierError,
 }
 

@@ -67,7 +67,7 @@ fn round(difference_ns: i64) -> i64 {
     (difference_ns + SECOND_NS / 2).div_euclid(SECOND_NS) * SECOND_NS
 }
 
-/// What tests add to the difference, which belongs to the whole machine.
+/// Nanoseconds that tests add to the difference, which belongs to the whole machine.
 #[cfg(test)]
 static INJECTED_NS: AtomicI64 = AtomicI64::new(0);
 

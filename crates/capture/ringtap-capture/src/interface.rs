@@ -25,7 +25,7 @@ pub struct InterfaceOptions {
     pub pool: PoolAsked,
     /// Clock of the time stamps; those of the NIC are for received packets only.
     pub stamps: StampClock,
-    /// What happens when the interface is removed.
+    /// Reaction to the removal of the interface.
     pub at_removal: AtRemoval,
     /// Messages for the user about these options; the source's notes begin with them.
     pub notes: Vec<String>,

@@ -57,7 +57,7 @@ pub struct KeyParts {
     pub vlan: bool,
 }
 
-/// What a meter counts.
+/// Quantities that a meter counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MeterWants {
     /// The key of flows; without any part, only lengths are counted.

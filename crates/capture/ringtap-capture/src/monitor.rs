@@ -34,7 +34,7 @@ const TICK: Duration = Duration::from_secs(1);
 /// Most messages that wait for the hub; beyond it the oldest is dropped.
 const MAX_NOTES: usize = 64;
 
-/// What happens when the interface is removed.
+/// Reaction of a source to the removal of its interface.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum AtRemoval {
     /// The source ends.
@@ -72,7 +72,7 @@ struct MonitorState {
     stop: Event,
 }
 
-/// What the thread found, until the owner takes it.
+/// Findings of the thread that the owner has not taken yet.
 #[derive(Default)]
 struct MonitorFindings {
     is_waiting: bool,

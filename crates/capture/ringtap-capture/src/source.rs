@@ -189,8 +189,8 @@ impl SourceSetup {
     /// Creates the pool of a source.
     pub fn new(device: impl Into<String>, geometry: Geometry) -> Result<Self, CaptureError> {
         let device = device.into();
-        let pool = SealedPool::create(geometry);
-        let pool = pool.map_err(CaptureError::system(&device, "making the pool"))?;
+        let pool = SealedPool::create(geometry)
+            .map_err(CaptureError::system(&device, "making the pool"))?;
         SourceSetup::with_pool(device, pool)
     }
 
@@ -225,8 +225,10 @@ impl SourceSetup {
     ///
     /// [`CaptureError::System`]: the pool has none, or it was made already.
     pub fn lane(&mut self, packets_per_chunk: Option<u32>) -> Result<NewLane, CaptureError> {
-        let lane = self.lanes(packets_per_chunk).pop();
-        let lane = lane.ok_or(io::ErrorKind::NotFound);
+        let lane = self
+            .lanes(packets_per_chunk)
+            .pop()
+            .ok_or(io::ErrorKind::NotFound);
         lane.map_err(CaptureError::system(&self.device, "making a lane"))
     }
 

@@ -85,8 +85,10 @@ impl Live {
             return Err(too_long(longest));
         }
         let shapes = plan.shapes.iter();
-        let page = shapes.max_by_key(|shape| shape.frame.len());
-        let page = page.map(|shape| shape.frame.clone()).unwrap_or_default();
+        let page = shapes
+            .max_by_key(|shape| shape.frame.len())
+            .map(|shape| shape.frame.clone())
+            .unwrap_or_default();
         Self::load(MADE, &layout::config(ifindex, Some(plan)), page)
     }
 

@@ -79,6 +79,19 @@ pub enum ProgramError {
     NoEnd,
 }
 
+/// The list of a message is not a program.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+#[allow(missing_docs, reason = "the messages describe the fields")]
+pub enum EntriesError {
+    /// More instructions than a message may have.
+    #[error("a filter of {count} instructions: at most {MAX_INSTRUCTIONS} are possible")]
+    TooMany { count: usize },
+    /// The instructions are not valid.
+    #[error("invalid filter: {0}")]
+    Invalid(#[from] ProgramError),
+}
+
 /// A checked program; copies share the instructions. In messages it is the list of its
 /// [entries](Program::to_entries).
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -188,16 +201,14 @@ impl Program {
 }
 
 impl TryFrom<Vec<u64>> for Program {
-    type Error = String;
+    type Error = EntriesError;
 
-    fn try_from(entries: Vec<u64>) -> Result<Self, String> {
+    fn try_from(entries: Vec<u64>) -> Result<Self, EntriesError> {
         let count = entries.len();
         if count > MAX_INSTRUCTIONS {
-            return Err(format!(
-                "a filter of {count} instructions: at most {MAX_INSTRUCTIONS} are possible"
-            ));
+            return Err(EntriesError::TooMany { count });
         }
-        Program::from_entries(&entries).map_err(|error| format!("invalid filter: {error}"))
+        Ok(Program::from_entries(&entries)?)
     }
 }
 

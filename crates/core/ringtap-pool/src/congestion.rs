@@ -26,8 +26,9 @@ impl FromStr for Congestion {
 
     fn from_str(text: &str) -> Result<Self, CongestionError> {
         let percent = |text: &str| text.trim_end_matches('%').parse::<u8>().ok();
-        let marks = text.split_once(':');
-        let marks = marks.and_then(|(low, high)| Some((percent(low)?, percent(high)?)));
+        let marks = text
+            .split_once(':')
+            .and_then(|(low, high)| Some((percent(low)?, percent(high)?)));
         let marks = marks.filter(|(low, high)| low <= high && *high <= 100);
         let (low_percent, high_percent) = marks.ok_or(CongestionError)?;
         Ok(Congestion {

@@ -51,7 +51,7 @@ pub struct Counters {
     pub dropped: Dropped,
 }
 
-/// What has an account.
+/// Kind of object that has an account.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scope {
     /// A source, before its lanes.
@@ -72,11 +72,11 @@ pub enum Scope {
 pub struct Term {
     /// Its name in text and JSON.
     pub name: &'static str,
-    /// What became of the packets, in words.
+    /// Outcome of the packets, in words.
     pub meaning: &'static str,
-    /// What helps against it, if it is a loss.
+    /// Remedy, if the term is a loss.
     pub help: &'static str,
-    /// What can count it.
+    /// Accounts that have the term.
     pub scopes: &'static [Scope],
     /// Whether text shows it also while it is 0.
     pub is_usual: bool,
@@ -218,7 +218,7 @@ impl Dropped {
         }
     }
 
-    /// What was lost since `before`.
+    /// Losses since `before`.
     #[must_use]
     pub fn since(self, before: Self) -> Self {
         self.account().since(&before.account()).dropped
@@ -251,7 +251,7 @@ impl Counters {
         }
     }
 
-    /// What was counted since `before`.
+    /// Packets counted since `before`.
     #[must_use]
     pub fn since(mut self, before: &Self) -> Self {
         self.combine(before, u64::saturating_sub);

@@ -166,9 +166,9 @@ pub struct Distributor {
     signal: Arc<dyn Signal>,
     /// Number of readers with a full guarantee.
     guaranteed_readers: u32,
-    /// What resting readers miss.
+    /// Packets that resting readers miss.
     resting: RestClasses,
-    /// What the readers showed last.
+    /// Signs that the readers showed at the last check.
     signs: Signs,
     /// Readers that must not miss anything.
     blocking: ReaderSet,

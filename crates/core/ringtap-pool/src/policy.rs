@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What happens to packets for a reader past its credit.
+//! Policy for packets of a reader past its credit.
 
 use std::fmt;
 

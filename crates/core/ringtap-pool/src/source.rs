@@ -141,7 +141,7 @@ impl DerefMut for Source {
     }
 }
 
-/// What a source does while it captures; dropping it stops the source.
+/// Actions of a source while it captures. Dropping the driver stops the source.
 pub trait SourceDriver: Send {
     /// All counters now, without waiting. `offered` may be one ahead of the rest while a packet is being
     /// captured.

@@ -22,7 +22,7 @@ const LATE_HUB: &str = "Give the hub a CPU that other programs do not use (`--cp
 const LATE_MS: u64 = 10;
 
 impl Finding {
-    /// What to change, the most likely remedy first.
+    /// Remedies, the most likely first.
     pub fn advice(&self) -> Vec<String> {
         let one = |advice: &str| vec![advice.to_owned()];
         match self {
@@ -149,8 +149,10 @@ fn pool_full(
         pool_option(source)
     ));
     if source.lanes.iter().any(|lane| lane.paused) {
-        let marks = source.congestion.map(pauses);
-        let marks = marks.map(|marks| format!(": {marks} (`congestion`)"));
+        let marks = source
+            .congestion
+            .map(pauses)
+            .map(|marks| format!(": {marks} (`congestion`)"));
         advice.push(format!(
             "Capture is paused now, until readers have caught up{}.",
             marks.unwrap_or_default()

@@ -185,11 +185,12 @@ impl Case<'_> {
             self.change.before.map(forgotten),
             forgotten(self.change.now),
         );
-        let others = self.loss(counters, 0, started);
-        let others = others.map(|loss| Finding::Departed {
-            readers: None,
-            loss,
-        });
+        let others = self
+            .loss(counters, 0, started)
+            .map(|loss| Finding::Departed {
+                readers: None,
+                loss,
+            });
         named.chain(others).collect()
     }
 
@@ -199,8 +200,10 @@ impl Case<'_> {
         if group.buddies.offloaded_chunks == 0 {
             return None;
         }
-        let before = self.change.group(&group.name);
-        let before = before.map(|before| before.buddies.offloaded_chunks);
+        let before = self
+            .change
+            .group(&group.name)
+            .map(|before| before.buddies.offloaded_chunks);
         let is_helper =
             |reader: &&ReaderStatus| reader.group == group.name && reader.helped_chunks > 0;
         let helpers = self.change.now.readers.iter().filter(is_helper);

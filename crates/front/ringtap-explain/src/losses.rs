@@ -55,7 +55,7 @@ pub struct LossWatch {
 }
 
 impl LossWatch {
-    /// What has begun or stopped since the last look.
+    /// Losses that began or stopped since the last call.
     pub fn look(&mut self, hub: &HubStatus) -> Vec<LossLine> {
         let mut seen = HashMap::new();
         let mut lines = Vec::new();

@@ -23,10 +23,11 @@ use crate::abi::{
 };
 use crate::capture::{PacketReader, PcapCapture};
 use crate::error::LibpcapError;
-use crate::handle::{PcapHandle, PcapSettings};
+use crate::handle::PcapHandle;
 use crate::helper;
 use crate::messages;
 use crate::route::{self, Route};
+use crate::settings::PcapSettings;
 
 /// The only group of a capture process's hub.
 const ONLY_GROUP: &str = "only";
@@ -174,8 +175,9 @@ fn by_process(device: &DeviceSpec, settings: &PcapSettings) -> Result<Capturing,
 fn with_settings(device: &DeviceSpec, settings: &PcapSettings) -> Result<DeviceSpec, LibpcapError> {
     let own = &device.options;
     let snap = Some(settings.snap_length()).filter(|snap| *snap < LONG_SNAP_BYTES);
-    let buffer = settings.buffer_bytes;
-    let buffer = buffer.and_then(|bytes| u64::try_from(bytes).ok());
+    let buffer = settings
+        .buffer_bytes
+        .and_then(|bytes| u64::try_from(bytes).ok());
     let buffer = buffer.filter(|bytes| *bytes > USUAL_POOL_BYTES);
     let is_live = device.kind.names_an_interface();
     let by_nic = settings.tstamp_type == Some(TSTAMP_ADAPTER_UNSYNCED);

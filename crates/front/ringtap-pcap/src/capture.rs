@@ -22,10 +22,11 @@ use ringtap_ipc::subscription::Subscription;
 use ringtap_pool::number::to_u32;
 
 use crate::abi::{DIRECTION_INOUT, ERROR_BREAK, PcapStatistics};
+use crate::control::ReadControl;
 use crate::error::LibpcapError;
-use crate::handle::{PcapHandle, PcapSettings};
 use crate::helper;
-use crate::shared::Call;
+use crate::settings::PcapSettings;
+use crate::shared::{Call, WaitLimits};
 use injector::Injector;
 use reader::NewFilter;
 pub(crate) use reader::PacketReader;
@@ -48,13 +49,6 @@ pub(crate) enum ReadStep {
     Wait(OutsideWait),
     /// The call returns this.
     Done(c_int),
-}
-
-/// Limits to the wait of a read.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct WaitLimits {
-    deadline: Option<Instant>,
-    not_at_all: bool,
 }
 
 pub(crate) struct PcapCapture {
@@ -131,19 +125,19 @@ impl PcapCapture {
     /// Finds the next packets of a call, or a reason to wait or to return.
     pub(crate) fn step(
         &self,
-        handle: &PcapHandle,
+        control: &ReadControl,
         reader: &mut PacketReader,
         call: &mut Call,
     ) -> Result<ReadStep, LibpcapError> {
-        let window = &handle.token().shared.window;
+        let window = &control.shared.window;
         reader.settle(window);
         if call.count == call.most {
             return self.finish(reader, call);
         }
-        if handle.take_break() {
+        if control.take_break() {
             return Ok(ReadStep::Done(ERROR_BREAK));
         }
-        reader.follow_fork(handle.token())?;
+        reader.follow_fork(control)?;
         if self.has_new_filter.load(Relaxed) {
             self.adopt_filter(reader);
         }
@@ -162,7 +156,7 @@ impl PcapCapture {
                 LookStep::Found(Look::Packets) => {}
                 LookStep::Found(Look::Ended) => return self.end_of_packets(call),
                 LookStep::Found(Look::Empty) => {
-                    if handle.take_break() {
+                    if control.take_break() {
                         return Ok(ReadStep::Done(ERROR_BREAK));
                     }
                     if self.is_over(call, limits) {
@@ -291,8 +285,10 @@ impl PcapCapture {
 
     /// The counters since the capture began; the program has read `delivered` packets.
     pub(crate) fn statistics(&self, delivered: u64) -> Result<PcapStatistics, LibpcapError> {
-        let snapshot = self.connection.snapshot();
-        let snapshot = snapshot.map_err(|error| self.failed(error.into()))?;
+        let snapshot = self
+            .connection
+            .snapshot()
+            .map_err(|error| self.failed(error.into()))?;
         Ok(statistics(delivered, &snapshot.sources))
     }
 

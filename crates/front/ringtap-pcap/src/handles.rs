@@ -7,21 +7,22 @@
 //! - A token begins with [`MARK`]. A handle of the real library begins with the address of a
 //!   function, which `MARK` cannot be: such addresses are below 2^47.
 //! - A closed handle is recognised until [`REMEMBERED`] other handles are closed. It has no descriptor.
-//! - [`break_loop`] takes no lock, allocates nothing and does not change `errno`. It never writes
-//!   to a closed descriptor.
+//! - Only the thread that the handle's [`SharedState`](crate::shared::SharedState) names uses its [`ReadState`], and one
+//!   that closes the handle while no thread is named.
 
+use std::cell::UnsafeCell;
 use std::collections::VecDeque;
 use std::ptr;
-use std::sync::atomic::{AtomicBool, Ordering::*};
+use std::sync::atomic::Ordering::*;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use ringtap_ipc::mutex::lock;
 
 use crate::abi::Pcap;
+use crate::capture::PacketReader;
+use crate::control::ReadControl;
 use crate::handle::PcapHandle;
-use crate::reading::{ReadState, StateCell};
-use crate::shared::{MARK, SharedState, this_thread};
-use crate::wakeup::Wakeup;
+use crate::shared::{MARK, this_thread};
 
 /// Closed handles whose tokens are not reused yet.
 const REMEMBERED: usize = 64;
@@ -29,13 +30,43 @@ const REMEMBERED: usize = 64;
 /// Tokens of closed handles, the first closed in front.
 static CLOSED: Mutex<VecDeque<&'static HandleToken>> = Mutex::new(VecDeque::new());
 
+/// An activated handle and its reader.
+pub(crate) struct ReadState {
+    pub(crate) handle: Arc<PcapHandle>,
+    pub(crate) reader: PacketReader,
+}
+
+/// Place of a handle's [`ReadState`].
+pub(crate) struct StateCell(UnsafeCell<Option<ReadState>>);
+
+// SAFETY: the `thread` of the shared state gives the state to one thread at a time.
+unsafe impl Sync for StateCell {}
+
+impl StateCell {
+    pub(crate) const fn new() -> Self {
+        StateCell(UnsafeCell::new(None))
+    }
+
+    /// The state, while this thread reads from the handle.
+    ///
+    /// # Safety
+    ///
+    /// The `thread` of the shared state is this thread, and no other reference to the state is in use.
+    #[expect(
+        clippy::mut_from_ref,
+        reason = "one thread at a time, as for the cell inside"
+    )]
+    pub(crate) unsafe fn get(&self) -> &mut Option<ReadState> {
+        // SAFETY: the caller's guarantee.
+        unsafe { &mut *self.0.get() }
+    }
+}
+
 /// A handle of this library points to its token.
 #[repr(C)]
 pub(crate) struct HandleToken {
-    pub(crate) shared: SharedState,
-    /// The program called `pcap_breakloop`.
-    breaking: AtomicBool,
-    pub(crate) wakeup: Wakeup,
+    /// Comes first: it begins with the mark.
+    pub(crate) control: ReadControl,
     open: Mutex<Option<Arc<PcapHandle>>>,
     pub(crate) state: StateCell,
     /// Memory of the last packet of a handle that its callback closed.
@@ -55,9 +86,7 @@ pub(crate) enum HandleOwner {
 impl HandleToken {
     fn new() -> Self {
         HandleToken {
-            shared: SharedState::new(),
-            breaking: AtomicBool::new(false),
-            wakeup: Wakeup::new(),
+            control: ReadControl::new(),
             open: Mutex::new(None),
             state: StateCell::new(),
             last_packet: Mutex::new(None),
@@ -68,47 +97,23 @@ impl HandleToken {
         lock(&self.open)
     }
 
-    /// Whether the loop must be broken; clears the request.
-    pub(crate) fn take_break(&self) -> bool {
-        let breaks = self.breaking.load(Relaxed) && self.breaking.swap(false, AcqRel);
-        if breaks {
-            self.wakeup.clear();
-        }
-        breaks
-    }
-
-    fn break_loop(&self) {
-        self.breaking.store(true, Release);
-        self.shared.window.interrupt();
-        // A woken reader finds the flag set.
-        self.wakeup.signal();
-    }
-
     /// Directs all further calls to this handle of the real library.
     pub(crate) fn hand_over(&self, real: *mut Pcap) {
-        self.shared.real.store(real, Release);
+        self.control.shared.real.store(real, Release);
     }
 
     fn real(&self) -> Option<*mut Pcap> {
-        let real = self.shared.real.load(Acquire);
+        let real = self.control.shared.real.load(Acquire);
         (!real.is_null()).then_some(real)
-    }
-
-    /// Forgets the handle before. A call that still uses that one finds another serial.
-    fn begin_anew(&self) {
-        self.shared.serial.fetch_add(1, SeqCst);
-        self.breaking.store(false, Relaxed);
-        for place in [&self.shared.frame, &self.shared.thread] {
-            place.store(0, SeqCst);
-        }
-        self.shared.closed.store(0, SeqCst);
-        *lock(&self.last_packet) = None;
     }
 
     /// Lets programs read from an activated handle.
     pub(crate) fn begin(&self, state: ReadState) {
         let begun = self.with_state(|place| *place = Some(state));
-        self.shared.active.store(begun.is_some().into(), SeqCst);
+        self.control
+            .shared
+            .active
+            .store(begun.is_some().into(), SeqCst);
     }
 
     /// Runs `work` with the state, unless another thread reads from the handle.
@@ -116,7 +121,7 @@ impl HandleToken {
         &self,
         work: impl FnOnce(&mut Option<ReadState>) -> T,
     ) -> Option<T> {
-        let shared = &self.shared;
+        let shared = &self.control.shared;
         let own = shared
             .thread
             .compare_exchange(0, this_thread(), SeqCst, SeqCst);
@@ -131,18 +136,13 @@ impl HandleToken {
         Some(done)
     }
 
-    /// Whether a call of another thread reads from the handle.
-    pub(crate) fn is_read_by_another(&self) -> bool {
-        ![0, this_thread()].contains(&self.shared.thread.load(SeqCst))
-    }
-
     /// Releases the reader. If a call of another thread uses it, that call releases it at its end; one of
     /// this thread finds it gone, but keeps the packet that the callback reads.
     fn release(&self) {
         // Pairs with `end` in border.c.
-        self.shared.closed.store(1, SeqCst);
-        self.shared.active.store(0, SeqCst);
-        let is_read_here = self.shared.thread.load(SeqCst) == this_thread();
+        self.control.shared.closed.store(1, SeqCst);
+        self.control.shared.active.store(0, SeqCst);
+        let is_read_here = self.control.shared.thread.load(SeqCst) == this_thread();
         let state = self.with_state(Option::take).flatten();
         let packet = state.and_then(|mut state| state.reader.take_packet());
         if is_read_here {
@@ -152,7 +152,7 @@ impl HandleToken {
 
     /// Lets a later handle reuse the token, once nothing uses this handle any more.
     pub(crate) fn retire(&'static self) {
-        self.wakeup.close();
+        self.control.wakeup.close();
         let mut closed = lock(&CLOSED);
         closed.push_back(self);
     }
@@ -203,7 +203,8 @@ pub(crate) fn add(source: Option<String>) -> *mut Pcap {
     };
     drop(closed);
     let token = oldest.unwrap_or_else(|| Box::leak(Box::new(HandleToken::new())));
-    token.begin_anew();
+    token.control.begin_anew();
+    *lock(&token.last_packet) = None;
     *token.open() = Some(Arc::new(PcapHandle::new(token, source)));
     ptr::from_ref(token).cast_mut().cast()
 }
@@ -216,15 +217,15 @@ pub(crate) fn remove(p: *const Pcap) -> Option<(Arc<PcapHandle>, Option<*mut Pca
     if let Some(capture) = handle.capture() {
         token.with_state(|state| {
             if let Some(state) = state {
-                state.reader.settle(&token.shared.window);
+                state.reader.settle(&token.control.shared.window);
                 state.reader.cursor.publish();
             }
         });
         capture.leave();
     }
     token.release();
-    token.break_loop();
-    let real = token.shared.real.swap(ptr::null_mut(), AcqRel);
+    token.control.break_loop();
+    let real = token.control.shared.real.swap(ptr::null_mut(), AcqRel);
     Some((handle, (!real.is_null()).then_some(real)))
 }
 
@@ -234,7 +235,7 @@ pub(crate) fn break_loop(p: *const Pcap) -> Result<(), *mut Pcap> {
     match token.real() {
         Some(real) => Err(real),
         None => {
-            token.break_loop();
+            token.control.break_loop();
             Ok(())
         }
     }

@@ -50,11 +50,12 @@ pub(crate) fn start(device: &str) -> io::Result<Socket> {
     let text = |text: &OsStr| CString::new(text.as_bytes()).map_err(io::Error::from);
     let arguments = ["ringtap", "serve-one", "-i", device].map(|word| text(OsStr::new(word)));
     // The capture process itself must not read through this library.
-    let environment = environment::all().filter(|(name, _)| name != "LD_PRELOAD");
-    let environment = environment.map(|(name, value)| {
-        let entry = [name.as_bytes(), b"=", value.as_bytes()].concat();
-        text(OsStr::from_bytes(&entry))
-    });
+    let environment = environment::all()
+        .filter(|(name, _)| name != "LD_PRELOAD")
+        .map(|(name, value)| {
+            let entry = [name.as_bytes(), b"=", value.as_bytes()].concat();
+            text(OsStr::from_bytes(&entry))
+        });
     let program = text(program()?.as_os_str())?;
     let arguments = arguments.into_iter().collect::<io::Result<Vec<_>>>()?;
     let environment = environment.collect::<io::Result<Vec<_>>>()?;

@@ -6,53 +6,18 @@
 //! - Only the thread that the handle's [`SharedState`](crate::shared::SharedState) names uses the state, and one that
 //!   closes the handle while no thread is named.
 
-use std::cell::UnsafeCell;
 use std::ffi::{c_char, c_int, c_void};
 use std::ptr;
-use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
 
 use crate::abi::{ERROR, ERROR_BREAK};
 use crate::calls::guarded;
-use crate::capture::{PacketReader, ReadStep};
+use crate::capture::ReadStep;
 use crate::error::LibpcapError;
-use crate::handle::PcapHandle;
 use crate::handles::{self, HandleOwner};
 use crate::real;
 use crate::shared::{AfterStep, Call};
 use crate::text;
-
-/// An activated handle and its reader.
-pub(crate) struct ReadState {
-    pub(crate) handle: Arc<PcapHandle>,
-    pub(crate) reader: PacketReader,
-}
-
-/// Place of a handle's [`ReadState`].
-pub(crate) struct StateCell(UnsafeCell<Option<ReadState>>);
-
-// SAFETY: the `thread` of the shared state gives the state to one thread at a time.
-unsafe impl Sync for StateCell {}
-
-impl StateCell {
-    pub(crate) const fn new() -> Self {
-        StateCell(UnsafeCell::new(None))
-    }
-
-    /// The state, while this thread reads from the handle.
-    ///
-    /// # Safety
-    ///
-    /// The `thread` of the shared state is this thread, and no other reference to the state is in use.
-    #[expect(
-        clippy::mut_from_ref,
-        reason = "one thread at a time, as for the cell inside"
-    )]
-    pub(crate) unsafe fn get(&self) -> &mut Option<ReadState> {
-        // SAFETY: the caller's guarantee.
-        unsafe { &mut *self.0.get() }
-    }
-}
 
 /// Finds packets, or a reason to wait or to return.
 #[unsafe(no_mangle)]
@@ -61,13 +26,13 @@ unsafe extern "C" fn ringtap_pcap_step(call: *mut Call) -> c_int {
     let call = unsafe { &mut *call };
     let after = guarded(None, || {
         let token = handles::token(call.shared.cast())?;
-        if token.shared.serial.load(SeqCst) != call.serial {
+        if token.control.shared.serial.load(SeqCst) != call.serial {
             return None;
         }
         // SAFETY: `border.c` marked the shared state with this thread, and runs one step at a time.
         let state = unsafe { token.state.get() }.as_mut()?;
         let step = match state.handle.capture() {
-            Some(capture) => capture.step(&state.handle, &mut state.reader, call),
+            Some(capture) => capture.step(&token.control, &mut state.reader, call),
             None => Err(LibpcapError::general("not activated")),
         };
         Some(match step {
@@ -102,7 +67,7 @@ unsafe extern "C" fn ringtap_pcap_refuse(call: *mut Call) -> c_int {
     guarded(ERROR, || {
         match handles::owner(call.shared.cast_mut().cast()) {
             HandleOwner::Ringtap(handle) => handle.with_capture(|_| {
-                Err(if handle.token().is_read_by_another() {
+                Err(if handle.control().is_read_by_another() {
                     busy()
                 } else {
                     LibpcapError::general("no callback was given")

@@ -9,12 +9,12 @@ use std::cell::UnsafeCell;
 use std::ffi::{c_int, c_void};
 use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering::*};
+use std::time::Instant;
 
 use ringtap_client::{CursorPacket, OutsideWait};
 use ringtap_pool::number::to_u32;
 
 use crate::abi::{PacketHeader, Pcap};
-use crate::capture::WaitLimits;
 
 /// Begins every handle of this library.
 pub(crate) const MARK: u64 = u64::from_ne_bytes(*b"Ringtap\xff");
@@ -133,6 +133,13 @@ impl SharedState {
     }
 }
 
+/// Limits to the wait of a read.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct WaitLimits {
+    pub(crate) deadline: Option<Instant>,
+    pub(crate) not_at_all: bool,
+}
+
 /// A call that reads packets, on the stack of its thread. Nothing in it needs to be dropped.
 #[repr(C)]
 pub(crate) struct Call {
@@ -196,7 +203,7 @@ const _: () = assert!(size_of::<PacketWindow>() == 72);
 const _: () = assert!(size_of::<SharedState>() == 120);
 const _: () = assert!(size_of::<Call>() == 104);
 
-/// What `border.c` does after a step.
+/// Next action of `border.c` after a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(i32)]
 pub(crate) enum AfterStep {

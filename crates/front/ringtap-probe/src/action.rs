@@ -34,7 +34,7 @@ pub enum ProbeCommand {
 pub struct ActionPlan {
     /// Name in messages, and of an alarm in results.
     pub name: String,
-    /// What to do; `None`: only to raise the alarm.
+    /// The command; `None`: the action only raises the alarm.
     pub command: Option<ProbeCommand>,
     /// When to do it.
     pub trigger: ActionTrigger,
@@ -56,7 +56,7 @@ pub enum ActionTrigger {
     },
 }
 
-/// What an action wants done now.
+/// Work that an action requests now.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum ActionEvent {
     /// Carry out the command of this action.

@@ -35,7 +35,7 @@ const LOOP_FACTOR: u32 = 1_664_525;
 pub struct AnalysisPlan {
     /// Name in results and commands; unique.
     pub name: String,
-    /// What to measure.
+    /// The quantity that the analysis measures.
     pub kind: AnalysisKind,
     /// Time between results; `None`: one result at the end.
     pub every: Option<Duration>,
@@ -56,7 +56,7 @@ pub enum AnalysisPlace {
     Kernel,
 }
 
-/// What an analysis measures.
+/// Quantity that an analysis measures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AnalysisKind {
     /// Flow records.

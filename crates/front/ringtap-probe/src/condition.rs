@@ -13,7 +13,7 @@ pub struct Condition {
     limit: f64,
 }
 
-/// What a condition compares.
+/// Quantity that a condition compares.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Subject {
     /// A counter of the probe.

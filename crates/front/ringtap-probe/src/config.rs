@@ -41,7 +41,7 @@ const PAUSE: Duration = Duration::from_secs(1);
 /// A checked configuration.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ProbeConfig {
-    /// What to measure.
+    /// The analyses to run.
     pub plan: ProbePlan,
     /// Where results go; empty: to standard output.
     pub exports: Vec<ExportPlan>,
@@ -197,7 +197,7 @@ fn analysis(
     }
 }
 
-/// What an analysis other than a library measures, and its usual name.
+/// The quantity that an analysis other than a library measures, and the usual name of the analysis.
 fn kind(table: &mut KeyTable<'_>, word: &str) -> Result<(AnalysisKind, String), ConfigError> {
     let mut usual = word.to_owned();
     let kind = match word {

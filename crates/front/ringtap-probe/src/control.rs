@@ -309,7 +309,7 @@ impl ProbeControl {
     }
 }
 
-/// What the kernel counts.
+/// Analyses that the kernel counts.
 fn in_kernel(plan: &ProbePlan) -> (u32, Vec<(&str, AnalysisKind)>) {
     let analyses = plan
         .analyses

@@ -59,7 +59,7 @@ struct FirstPacket<'a> {
 }
 
 impl FlowUpdate {
-    /// What is around the packets.
+    /// Further VLAN tags and tunnels around the packets.
     pub(crate) fn outside(&self) -> PacketOutside<'_> {
         PacketOutside::from_counts(&self.counts)
     }

@@ -15,7 +15,7 @@ use crate::record::Measurement;
 /// Intervals of all analyses that may wait for a worker.
 const MAX_WAITING: usize = 256;
 
-/// What one worker measured in one interval of one analysis.
+/// Results of one worker for one interval of one analysis.
 pub(crate) struct IntervalPart {
     pub(crate) worker: usize,
     pub(crate) analysis: String,

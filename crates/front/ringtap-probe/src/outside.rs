@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What is around a flow's packets beside the outermost VLAN: further tags, and tunnels.
+//! Encapsulation of a flow's packets beside the outermost VLAN: further tags, and tunnels.
 //!
 //! Invariants
 //! - Two flows that differ in it are two flows. Identifiers that each receiver chooses count for each direction by itself:

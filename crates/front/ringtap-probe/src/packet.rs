@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What analyses need to know of a packet: its key, its lengths, its TCP header, its payload.
+//! A packet as analyses need it: its key, its lengths, its TCP header, its payload.
 //!
 //! Invariants
 //! - Only captured bytes are read, whatever lengths the packet claims.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a probe measures: Adviser's and Ksensor's *logic in memory*.
+//! The plan of a probe's measurements: Adviser's and Ksensor's *logic in memory*.
 
 use std::time::Duration;
 
@@ -33,7 +33,7 @@ pub struct ProbePlan {
     pub congestion: Option<Congestion>,
     /// Users' own analyses.
     pub libraries: Vec<LibraryPlan>,
-    /// What changes by itself while the probe runs.
+    /// Actions that the probe takes while it runs.
     pub actions: Vec<ActionPlan>,
 }
 

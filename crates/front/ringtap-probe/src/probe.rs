@@ -247,7 +247,7 @@ impl Probe {
     }
 }
 
-/// What a probe did.
+/// Results and totals of a probe that has ended.
 #[derive(Debug)]
 pub struct ProbeOutcome {
     /// The probe's own account.

@@ -24,7 +24,7 @@ pub enum Record {
 /// Packets of both directions with the same addresses, ports, protocol, VLANs and tunnels.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FlowRecord {
-    /// What the packets have in common.
+    /// Key that all packets of the flow have.
     pub key: FlowKey,
     /// Further VLANs and tunnels that they have in common; absent without.
     pub outside: Option<Box<Outside>>,
@@ -54,7 +54,7 @@ pub struct FlowRecord {
     pub details: Option<Box<Details>>,
 }
 
-/// What the packets of a flow have in common; source and destination as in its first packet.
+/// Key that all packets of a flow have; source and destination as in its first packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct FlowKey {
     /// Address of the originator.
@@ -124,7 +124,7 @@ impl Retransmissions {
     }
 }
 
-/// What the first packet of one direction of a flow carries beside its key.
+/// Fields of the first packet of one direction of a flow, beside its key.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DirectionMarks {
     /// The octet "type of service" of IPv4, or "traffic class" of IPv6: DSCP in the upper six bits, ECN below.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a program needs to start a probe: libraries, exporters, the plan read again, a function that ends it.
+//! Helpers for a program that starts a probe: libraries, exporters, the plan read again, a function that ends it.
 
 mod libraries;
 
@@ -39,7 +39,7 @@ pub fn ending(capture: Option<&Capture>, meter: Option<&KernelMeter>) -> ProbeEn
 }
 
 /// The exporters of a configuration and of `more`, and whether those that write to `output`, the standard output, write
-/// JSON. Without a configuration, one writes to it; `is_json` is the user's wish.
+/// JSON. Without a configuration, one writes to it; `is_json`: the user asked for JSON.
 ///
 /// # Errors
 ///

@@ -47,7 +47,7 @@ pub(crate) enum WorkerReport {
     Ended(usize, Option<Box<Capture>>, Result<(), ringtap::Error>),
 }
 
-/// What other threads may know of a worker at any time.
+/// State of a worker that other threads may read at any time.
 #[derive(Debug, Default)]
 pub(crate) struct WorkerStatus {
     /// The worker's counts, set between two batches. A worker that finds it locked sets it after the next batch.
@@ -56,7 +56,7 @@ pub(crate) struct WorkerStatus {
     pub(crate) followed: AtomicU64,
 }
 
-/// What a worker starts with.
+/// Settings with which a worker starts.
 pub(crate) struct WorkerSetup {
     pub(crate) number: usize,
     /// The analyses of the worker.

@@ -34,7 +34,7 @@ impl Compression {
     /// zstd with the fastest level.
     pub const ZSTD: Self = Self::Zstd(1);
 
-    /// What the ending of a file's name asks for.
+    /// The compression that the ending of a file's name asks for.
     pub(crate) fn of_name(file: &str) -> Option<Self> {
         [Self::GZIP, Self::ZSTD]
             .into_iter()

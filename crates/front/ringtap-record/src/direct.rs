@@ -41,8 +41,7 @@ impl DirectFile {
     /// It is no regular file, or its file system has no direct I/O.
     pub(crate) fn open(options: &mut OpenOptions, name: &str, flags: i32) -> io::Result<Self> {
         let flags = flags | OFlags::DIRECT.bits().cast_signed();
-        let file = options.custom_flags(flags).open(name);
-        let file = file.map_err(explained)?;
+        let file = options.custom_flags(flags).open(name).map_err(explained)?;
         if !file.metadata()?.is_file() {
             return Err(io::Error::other("`direct_io` needs a regular file"));
         }
@@ -72,7 +71,7 @@ impl Medium for DirectFile {
     }
 }
 
-/// What EINVAL means.
+/// Adds the likely cause to EINVAL.
 fn explained(error: io::Error) -> io::Error {
     match error.kind() {
         io::ErrorKind::InvalidInput => {

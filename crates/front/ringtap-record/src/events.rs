@@ -68,8 +68,10 @@ impl Events {
     ///
     /// The filter of events is not valid.
     pub(crate) fn new(options: &EventOptions, capture: &Capture) -> Result<Self, ringtap::Error> {
-        let trigger = options.trigger.as_ref();
-        let trigger = trigger.map(|filter| ringtap::compile(filter, capture.facts()));
+        let trigger = options
+            .trigger
+            .as_ref()
+            .map(|filter| ringtap::compile(filter, capture.facts()));
         Ok(Events::with(options, trigger.transpose()?))
     }
 

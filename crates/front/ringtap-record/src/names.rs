@@ -35,10 +35,12 @@ enum NameKind {
 impl Names {
     /// Names for a single file, or for a series of them.
     pub(crate) fn new(pattern: &str, series: bool, zone: TimeZone) -> Self {
-        let kind = match series {
-            false => NameKind::Single,
-            true if pattern.contains('%') => NameKind::Stamped,
-            true => NameKind::Numbered,
+        let kind = if !series {
+            NameKind::Single
+        } else if pattern.contains('%') {
+            NameKind::Stamped
+        } else {
+            NameKind::Numbered
         };
         Self {
             pattern: pattern.to_owned(),
@@ -83,8 +85,9 @@ impl Names {
             NameKind::Single => false,
             NameKind::Numbered => {
                 let (stem, extension) = split_extension(pattern);
-                let rest = name.strip_prefix(stem);
-                let rest = rest.and_then(|rest| rest.strip_suffix(extension));
+                let rest = name
+                    .strip_prefix(stem)
+                    .and_then(|rest| rest.strip_suffix(extension));
                 let parts = rest.and_then(|rest| rest.strip_prefix('_')?.split_once('_'));
                 parts.is_some_and(|(number, stamp)| digits(number, 5) && digits(stamp, 14))
             }

@@ -107,8 +107,10 @@ impl Recorder {
     ) -> Result<Self, RecordError> {
         options.check()?;
         let start_ns = now_ns();
-        let events = options.events.as_ref();
-        let events = events.map(|events| Events::new(events, capture));
+        let events = options
+            .events
+            .as_ref()
+            .map(|events| Events::new(events, capture));
         let events = events.transpose()?;
         let before = capture.counters()?;
         let interfaces = interfaces(capture, &options.filter);
@@ -244,8 +246,9 @@ impl Recorder {
             Err(RecordError::Write(error)) => (Ok(()), Err(error)),
             // After any other error, the buffer is written to the file.
             received => {
-                let all = capture.all_counters();
-                let all = all.map(|all| of_interfaces(self.start_ns, now_ns(), &all));
+                let all = capture
+                    .all_counters()
+                    .map(|all| of_interfaces(self.start_ns, now_ns(), &all));
                 let statistics = all.as_deref().unwrap_or_default();
                 let closed = self.writer.finish(statistics);
                 (received.and(all.map(drop).map_err(Into::into)), closed)
@@ -368,8 +371,10 @@ pub(crate) fn statistics(start_ns: u64, time_ns: u64, counters: &Counters) -> St
 
 /// Where sent packets were captured, and whose clock stamped packets, if not the host's.
 fn comment(facts: &Facts) -> Option<String> {
-    let clock = facts.time_from.as_ref();
-    let clock = clock.map(|clock| format!("time stamps: {clock}"));
+    let clock = facts
+        .time_from
+        .as_ref()
+        .map(|clock| format!("time stamps: {clock}"));
     let parts: Vec<_> = facts.sent_from.clone().into_iter().chain(clock).collect();
     (!parts.is_empty()).then(|| parts.join("; "))
 }

@@ -27,7 +27,7 @@ struct ThreadEnds<T, R> {
     done: Receiver<(Vec<u8>, Worked<T, R>)>,
 }
 
-/// What came with a buffer, and what the thread made of it.
+/// The value that came with a buffer, and the thread's result for it.
 type Worked<T, R> = io::Result<(T, R)>;
 
 impl<T: Send + 'static, R: Send + 'static> Workers<T, R> {

@@ -52,7 +52,7 @@ pub(crate) struct Writer {
     output: Output,
     /// Number of files, with the open one.
     files: u64,
-    /// What is in closed files.
+    /// Content of the closed files.
     closed: FileContent,
     opened_ns: u64,
     flushed_ns: u64,
@@ -159,7 +159,7 @@ impl Writer {
         Ok(())
     }
 
-    /// What follows a full file.
+    /// Action after a full file.
     #[cold]
     fn full(&self) -> FileNext {
         let files = self.options.stop_at.files.map_or(u64::MAX, u64::from);

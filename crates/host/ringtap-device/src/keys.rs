@@ -9,11 +9,11 @@ use super::options::Options;
 pub struct OptionKey {
     /// Its name.
     pub name: &'static str,
-    /// What follows `=`; empty for an option without a value.
+    /// Form of the value after `=`; empty for an option without a value.
     pub value: &'static str,
-    /// What it does.
+    /// Its effect.
     pub meaning: &'static str,
-    /// What holds without it.
+    /// The value without the option.
     pub default: &'static str,
     /// The flag of the command line that sets it.
     pub flag: Option<FlagName>,
@@ -49,7 +49,7 @@ impl OptionKey {
     ///
     /// # Errors
     ///
-    /// What the option expects.
+    /// Names the values that the option accepts.
     pub fn set(&self, options: &mut Options, text: &str) -> Result<(), String> {
         match self.field {
             OptionField::Flag(field) => *field(options) = true,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a kind of source is: its word, options, rights and abilities.
+//! Description of a kind of source: its word, options, rights and abilities.
 //!
 //! Invariants
 //! - Who needs to know what a source can asks its description; nobody compares kinds.
@@ -10,7 +10,7 @@ use ringtap_net::rights::{Purpose, Rights, RightsError};
 
 use super::{keys::OptionKey, options::Mode};
 
-/// What the name in a device stands for.
+/// Type of the object that a device names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NameOf {
     /// A network interface.
@@ -29,9 +29,9 @@ pub struct Kind {
     pub word: &'static str,
     /// A device of this kind.
     pub example: &'static str,
-    /// What such a device is.
+    /// One-line description of the kind.
     pub meaning: &'static str,
-    /// What its name stands for.
+    /// Type of the object that its name stands for.
     pub name_of: NameOf,
     /// Its options, in the order of the canonical text.
     pub keys: &'static [&'static OptionKey],
@@ -41,7 +41,7 @@ pub struct Kind {
     pub tries: &'static [&'static Kind],
     /// Hooks of the kernel at which its program sees packets.
     pub hooks: &'static [Mode],
-    /// What it needs rights for.
+    /// Purpose for which it needs rights.
     pub purpose: Option<Purpose>,
     /// Whether it can capture some receive queues only.
     pub selects_queues: bool,
@@ -117,7 +117,7 @@ impl Kind {
     ///
     /// # Errors
     ///
-    /// What the process lacks for the source that is tried first.
+    /// Names the rights that the process lacks for the source that is tried first.
     pub fn require_rights(&self, rights: &Rights) -> Result<(), RightsError> {
         match self.tries {
             [_, others @ ..] if others.iter().any(|it| it.require_rights(rights).is_ok()) => Ok(()),

@@ -27,7 +27,7 @@ pub use list::parse_list;
 pub use options::{Direction, Mode, Options, StampClock};
 pub use queues::Queues;
 pub use rate::{Rate, RateError, Speed, SpeedError, due_ns};
-pub use shaping::{ChunkOptions, Clock, SimAsked, Skew};
+pub use shaping::{ChunkOptions, Clock, SimAsked, Skew, SkewError};
 pub use size::{Size, SizeError};
 pub use spec::{DeviceError, DeviceSpec};
 

@@ -30,7 +30,7 @@ impl Rate {
         }
     }
 
-    /// What a frame of `bytes` bytes, without check sequence, counts for: 1 packet, or its bits.
+    /// Units that a frame of `bytes` bytes, without check sequence, counts for: 1 packet, or its bits.
     #[must_use]
     pub fn units(self, bytes: u64) -> u64 {
         match self {

@@ -55,23 +55,34 @@ pub enum Skew {
 /// Largest sum of weights.
 const MAX_WEIGHT: u32 = 10_000;
 
-impl FromStr for Skew {
-    type Err = String;
+/// A text that does not spread packets over queues.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum SkewError {
+    /// Neither weights nor a percentage.
+    #[error("expected a weight for each queue (7:1:1:1), or elephant:PERCENT (1 to 99)")]
+    Form,
+    /// All weights are 0.
+    #[error("some queue must get packets")]
+    NoPackets,
+    /// The sum of the weights, which is too large.
+    #[error("the weights' sum is above {MAX_WEIGHT}")]
+    Sum(u64),
+}
 
-    fn from_str(text: &str) -> Result<Self, String> {
-        let expected = "expected a weight for each queue (7:1:1:1), or elephant:PERCENT (1 to 99)";
+impl FromStr for Skew {
+    type Err = SkewError;
+
+    fn from_str(text: &str) -> Result<Self, SkewError> {
         if let Some(percent) = text.strip_prefix("elephant:") {
             let percent = percent.parse().ok().filter(|p| (1..=99).contains(p));
-            return percent.map(Skew::Elephant).ok_or(expected.to_owned());
+            return percent.map(Skew::Elephant).ok_or(SkewError::Form);
         }
         let weights: Result<Vec<u32>, _> = text.split(':').map(str::parse).collect();
-        let weights = weights.map_err(|_| expected)?;
-        let sum: u64 = weights.iter().map(|one| u64::from(*one)).sum();
-        match sum {
-            0 => Err("some queue must get packets".to_owned()),
-            1.. if sum > MAX_WEIGHT.into() => {
-                Err(format!("the weights' sum is above {MAX_WEIGHT}"))
-            }
+        let weights = weights.map_err(|_| SkewError::Form)?;
+        match weights.iter().map(|one| u64::from(*one)).sum::<u64>() {
+            0 => Err(SkewError::NoPackets),
+            sum if sum > MAX_WEIGHT.into() => Err(SkewError::Sum(sum)),
             _ => Ok(Skew::Weights(weights)),
         }
     }

@@ -22,7 +22,7 @@ const PATCHED: u32 = 0xa1b2_cd34;
 /// IXIA's hardware and software.
 const IXIA: [u32; 2] = [0x1c00_01ac, 0x1c00_01ab];
 
-/// Who wrote a file, as far as its layout depends on it.
+/// Dialect of pcap, as far as the layout of a file depends on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Dialect {
     /// Times in microseconds.
@@ -75,7 +75,7 @@ pub(super) fn packet_limit(snap_length: u32) -> u32 {
     snap_length.clamp(MAX_SNAP_LENGTH, HARD_PACKET_LIMIT)
 }
 
-/// What the magic number at the start of a file says.
+/// Byte order and dialect that the magic number at the start of a file gives.
 pub(super) fn recognise(start: [u8; 4]) -> Option<(ByteOrder, Dialect)> {
     [ByteOrder::Little, ByteOrder::Big]
         .into_iter()

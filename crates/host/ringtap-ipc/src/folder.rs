@@ -30,7 +30,7 @@ use rustix::rand::{GetRandomFlags, getrandom};
 /// Folder for what only root may write: settings that root restores, sockets of root's probes.
 pub const ROOT_FOLDER: &str = "/run/ringtap-root";
 
-/// What is wrong with a file that root does not open.
+/// Reason for which root does not open a file.
 pub const FOREIGN_LINK: &str =
     "a link in a folder that others can write, and root does not follow it: name the file itself";
 

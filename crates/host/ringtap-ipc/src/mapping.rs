@@ -123,8 +123,10 @@ impl Mapping {
     /// As for [`Mapping::new`]; [`io::ErrorKind::InvalidInput`] for other lengths.
     pub fn side_by_side(files: &[(BorrowedFd<'_>, usize)], more: usize) -> io::Result<Self> {
         let lengths = files.iter().map(|(_, bytes)| *bytes).chain([more]);
-        let bytes = lengths.clone().try_fold(0_usize, usize::checked_add);
-        let bytes = bytes.ok_or(io::ErrorKind::OutOfMemory)?;
+        let bytes = lengths
+            .clone()
+            .try_fold(0_usize, usize::checked_add)
+            .ok_or(io::ErrorKind::OutOfMemory)?;
         if lengths
             .into_iter()
             .any(|one| !one.is_multiple_of(page_size()))

@@ -245,8 +245,9 @@ impl Listener {
             path: path.clone(),
             reason,
         };
-        let name = path.file_name();
-        let name = name.ok_or_else(|| refused(Errno::ISDIR.into()))?;
+        let name = path
+            .file_name()
+            .ok_or_else(|| refused(Errno::ISDIR.into()))?;
         let folder = above(&path);
         let opened = if folder == Path::new(STANDARD_FOLDER) {
             Folder::open_or_create(folder, 0o755)

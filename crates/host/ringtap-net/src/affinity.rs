@@ -35,6 +35,24 @@ pub enum AffinityError {
     Interrupts(#[from] InterruptsError),
 }
 
+/// A text that is not a placement.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum PlacementError {
+    /// No thread or interrupts have this name.
+    #[error("\"{0}={1}\" is not among reader=CPU, capture=CPU, irq=CPU, napi=threaded and auto")]
+    Unknown(String, String),
+    /// The CPU is not a number.
+    #[error(
+        "\"{0}\" is not the number of a CPU: expected a number, reader=CPU, capture=CPU, irq=CPU, \
+         napi=threaded or auto"
+    )]
+    Cpu(String),
+    /// The same thread or interrupts have two CPUs.
+    #[error("{0} is placed twice: name one CPU")]
+    Twice(String),
+}
+
 /// The placement that the user chose.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Placement {
@@ -49,9 +67,9 @@ pub struct Placement {
 }
 
 impl FromStr for Placement {
-    type Err = String;
+    type Err = PlacementError;
 
-    fn from_str(text: &str) -> Result<Self, String> {
+    fn from_str(text: &str) -> Result<Self, PlacementError> {
         let mut placement = Placement::default();
         if text.is_empty() {
             return Ok(placement);
@@ -69,28 +87,22 @@ impl FromStr for Placement {
 
 impl Placement {
     /// Parses a part that names a CPU.
-    fn put(&mut self, part: &str) -> Result<(), String> {
+    fn put(&mut self, part: &str) -> Result<(), PlacementError> {
         let (side, number) = part.split_once('=').unwrap_or(("reader", part));
         let place = match side {
             "reader" => &mut self.reader,
             "capture" => &mut self.capture,
             "irq" => &mut self.interface.cpu,
             other => {
-                return Err(format!(
-                    "\"{other}={number}\" is not among reader=CPU, capture=CPU, irq=CPU, \
-                     napi=threaded and auto"
-                ));
+                return Err(PlacementError::Unknown(other.to_owned(), number.to_owned()));
             }
         };
-        let cpu = number.parse().map_err(|_| {
-            format!(
-                "\"{number}\" is not the number of a CPU: expected a number, reader=CPU, capture=CPU, \
-                 irq=CPU, napi=threaded or auto"
-            )
-        })?;
+        let cpu = number
+            .parse()
+            .map_err(|_| PlacementError::Cpu(number.to_owned()))?;
         match place.replace(cpu) {
             None => Ok(()),
-            Some(_) => Err(format!("{side} is placed twice: name one CPU")),
+            Some(_) => Err(PlacementError::Twice(side.to_owned())),
         }
     }
 
@@ -301,7 +313,7 @@ mod tests {
             ("capture=0,capture=1", "capture is placed twice"),
             ("0,reader=1", "reader is placed twice"),
         ] {
-            let error = text.parse::<Placement>().unwrap_err();
+            let error = text.parse::<Placement>().unwrap_err().to_string();
             assert!(error.contains(says), "{text}: {error}");
         }
     }

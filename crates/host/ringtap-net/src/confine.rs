@@ -33,7 +33,7 @@ pub use sandbox::{FileLimits, Sandbox};
 /// has one of them.
 const NAMELESS: (u32, u32) = (61_184, 4_336);
 
-/// What a process keeps once it has opened the devices that it captures from.
+/// Rights that a process keeps once it has opened the devices that it captures from.
 #[derive(Clone, Debug)]
 pub struct Confinement {
     /// Capabilities to keep, as far as the process has them.
@@ -81,8 +81,10 @@ impl FromStr for User {
 
     /// Finds a user by name.
     fn from_str(name: &str) -> Result<Self, ConfineError> {
-        let found = nix::unistd::User::from_name(name).ok().flatten();
-        let found = found.ok_or_else(|| ConfineError::NoUser { name: name.into() })?;
+        let found = nix::unistd::User::from_name(name)
+            .ok()
+            .flatten()
+            .ok_or_else(|| ConfineError::NoUser { name: name.into() })?;
         Ok(User {
             name: found.name,
             uid: found.uid.as_raw(),

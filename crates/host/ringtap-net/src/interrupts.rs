@@ -90,7 +90,7 @@ impl Files {
     }
 }
 
-/// What is set.
+/// Name of a setting.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SettingName {
@@ -103,7 +103,7 @@ pub enum SettingName {
 /// A setting before its change.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Setting {
-    /// What is set.
+    /// Name of the setting.
     pub name: SettingName,
     /// The text of the kernel's file.
     pub text: String,

@@ -89,7 +89,7 @@ impl fmt::Display for Feature {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("needs Linux {} ({feature}); this is {running}: {}", .feature.since(), .feature.instead())]
 pub struct TooOld {
-    /// What is missing.
+    /// The feature that is missing.
     pub feature: Feature,
     /// The kernel that runs.
     pub running: Version,

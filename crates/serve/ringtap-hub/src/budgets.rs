@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What each user takes of the hub's memory and subscriptions.
+//! Use of the hub's memory and subscriptions by each user.
 //!
 //! A [`Charge`] is made before the memory is allocated, and ends when the memory is free again, which
 //! can be later than the subscription.

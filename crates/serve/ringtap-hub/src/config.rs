@@ -127,7 +127,7 @@ pub fn read(path: &Path) -> Result<Config> {
 ///
 /// # Errors
 ///
-/// What an address looks like.
+/// Names the form of an address.
 pub fn metrics_address(text: &str) -> Result<SocketAddr> {
     let wrong = "expected an IP address and a port, like 127.0.0.1:9464 or [::1]:9464";
     let failed = |_: AddrParseError| HubConfigError::Invalid(format!("\"{text}\": {wrong}"));
@@ -150,8 +150,9 @@ fn parse(path: &Path, text: &str) -> Result<Config> {
             wait: source.wait,
             ..Options::default()
         };
-        let spec = spec.with_flags(&flags);
-        let spec = spec.map_err(|error| text.error("wait", &source.device.span(), &error))?;
+        let spec = spec
+            .with_flags(&flags)
+            .map_err(|error| text.error("wait", &source.device.span(), &error))?;
         let place = Some(text.place("device", &source.device.span()));
         Ok(Device { spec, place })
     });

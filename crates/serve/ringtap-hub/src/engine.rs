@@ -172,8 +172,10 @@ impl Engine {
 
     /// Moves the chunks that wait now: those that the writers add meanwhile may remain.
     fn catch_up(&mut self) {
-        let steps = self.captures.iter();
-        let steps = steps.map(|capture| capture.distributor.steps_behind());
+        let steps = self
+            .captures
+            .iter()
+            .map(|capture| capture.distributor.steps_behind());
         for _ in 0..steps.max().unwrap_or(0) {
             if !self.step() {
                 return;
@@ -328,7 +330,7 @@ impl Engine {
     }
 }
 
-/// What ended a sleep.
+/// Cause that ended a sleep.
 struct WakeCause {
     any: bool,
     work: bool,
@@ -354,7 +356,7 @@ enum Phase {
     ShortSleep,
 }
 
-/// What the hub does without chunks to move.
+/// Action of the hub when it has no chunks to move.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum IdleAction {
     /// Announce the sleep, then look for chunks once more.

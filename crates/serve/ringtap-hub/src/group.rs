@@ -36,7 +36,7 @@ pub enum AdmissionOption {
 }
 
 impl AdmissionOption {
-    /// What admits a user to a group.
+    /// Advice on admitting a user to a group.
     pub(crate) fn advice(self, group: &str, uid: u32) -> String {
         match self {
             AdmissionOption::Hub => format!(
@@ -49,7 +49,7 @@ impl AdmissionOption {
     }
 }
 
-/// A group's filter: the program, and what readers are told of it.
+/// A group's filter: the program, and its text for readers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GroupFilter {
     text: String,
@@ -75,13 +75,13 @@ impl GroupFilter {
         }
     }
 
-    /// What readers are told; empty only if the filter takes everything.
+    /// The text for readers; empty only if the filter takes everything.
     #[must_use]
     pub fn text(&self) -> &str {
         &self.text
     }
 
-    /// What it matches.
+    /// The program.
     #[must_use]
     pub fn program(&self) -> &Program {
         &self.program
@@ -115,7 +115,7 @@ pub struct Group {
     pub offload_percent: Option<u8>,
     /// How packets reach the members.
     pub delivery: Delivery,
-    /// What happens to a reader past its credit.
+    /// Policy for a reader past its credit.
     pub policy: Policy,
     /// Chunks of one lane that a reader may hold; absent: all but a reserve.
     pub credit_chunks: Option<u32>,

@@ -43,7 +43,7 @@ pub struct Handle {
     facts: Arc<RwLock<HubFacts>>,
 }
 
-/// What the hub's server knows of the hub.
+/// Facts about the hub that its server knows.
 struct HubFacts {
     limits: Limits,
     /// The pool of a source is a BPF map.
@@ -220,8 +220,10 @@ impl Handle {
     pub(crate) fn groups_of(&self, peer: &Peer) -> Vec<String> {
         let hub_uid = Peer::this_process().uid;
         let facts = self.facts();
-        let own = facts.groups.iter();
-        let own = own.filter(|one| one.access.allows(peer, hub_uid));
+        let own = facts
+            .groups
+            .iter()
+            .filter(|one| one.access.allows(peer, hub_uid));
         own.map(|one| one.name.clone()).collect()
     }
 

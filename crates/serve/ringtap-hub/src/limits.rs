@@ -115,7 +115,7 @@ const fn count(number: u32) -> NonZeroU32 {
     }
 }
 
-/// Whose filters are limited together.
+/// Owner of filters that are limited together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FilterOwner {
     /// A user with this number.

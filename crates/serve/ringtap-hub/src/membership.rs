@@ -37,7 +37,7 @@ pub(crate) struct Member {
     subscription: SubscriptionId,
     /// The user whose bits are limited; `None` for root and the hub's own user.
     user: Option<u32>,
-    /// Whose filter it is; `None`: of root or the hub's own user, without limits together.
+    /// Owner of the filter; `None`: root or the hub's own user, whose filters are not limited together.
     filter_owner: Option<FilterOwner>,
     /// `None`: the subscription shares the last bit.
     bit: Option<u32>,
@@ -186,8 +186,11 @@ impl Membership {
             most
         };
         let may_have_bit = user.is_none() || of_user < most.min(2 * left);
-        let one = self.groups.iter_mut().find(|one| one.group.name == name);
-        let one = one.ok_or_else(not_subscribed)?;
+        let one = self
+            .groups
+            .iter_mut()
+            .find(|one| one.group.name == name)
+            .ok_or_else(not_subscribed)?;
         let bit = match one.members.first() {
             Some(buddy) if one.group.division == Division::Lanes => buddy.bit,
             _ if may_have_bit => free_bits.next(),

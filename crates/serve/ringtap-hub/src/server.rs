@@ -76,7 +76,7 @@ struct Acceptor {
     accepts_from: Instant,
 }
 
-/// What is ready after a wait.
+/// Sockets and events that are ready after a wait.
 struct Ready {
     is_closing: bool,
     has_arrivals: bool,
@@ -267,7 +267,7 @@ impl Acceptor {
             let open = Occupancy::of(open.chain(self.leaving.users()));
             if let Err(refusal) = open.admit(&self.hub.limits(), peer.uid, class) {
                 tracing::warn!(pid = peer.pid, uid = peer.uid, "{refusal}");
-                connection::refuse_connection(&socket, &refusal);
+                connection::refuse_connection(&socket, &refusal.to_string());
                 if !socket.refuses_descriptors() {
                     self.leaving.close(peer.uid, class, socket);
                 }

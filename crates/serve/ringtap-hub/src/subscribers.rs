@@ -32,14 +32,17 @@ impl HubControl {
         let subscriber = self.subscribers.all.get(&id)?;
         let missed = &figures.readers.get(&id)?.missed;
         let readers = subscriber.baselines.iter().zip(missed);
-        let sources = readers.zip(&figures.sources).enumerate();
-        let sources = sources.map(|(at, ((baseline, missed), source))| {
-            let snapshot = of_endpoint(baseline, missed, source);
-            match &subscriber.relay {
-                Some(relay) => relay.counters().as_private(at, snapshot),
-                None => snapshot,
-            }
-        });
+        let sources =
+            readers
+                .zip(&figures.sources)
+                .enumerate()
+                .map(|(at, ((baseline, missed), source))| {
+                    let snapshot = of_endpoint(baseline, missed, source);
+                    match &subscriber.relay {
+                        Some(relay) => relay.counters().as_private(at, snapshot),
+                        None => snapshot,
+                    }
+                });
         Some(Snapshot {
             sources: sources.collect(),
         })
@@ -48,11 +51,16 @@ impl HubControl {
     /// The counters of the hub, as far as a user may see them.
     pub(crate) fn status(&self, figures: &Figures, view: &StatusView) -> HubStatus {
         let sources = figures.sources.iter();
-        let groups = self.membership.groups();
-        let groups = groups.filter(|(group, _)| view.shows(&group.name));
+        let groups = self
+            .membership
+            .groups()
+            .filter(|(group, _)| view.shows(&group.name));
         let groups = groups.map(|(group, members)| self.of_group(group, members, figures));
-        let readers = self.subscribers.all.iter();
-        let readers = readers.filter(|(_, subscriber)| view.shows(&subscriber.group));
+        let readers = self
+            .subscribers
+            .all
+            .iter()
+            .filter(|(_, subscriber)| view.shows(&subscriber.group));
         let readers = readers.filter_map(|(id, subscriber)| {
             let numbers = figures.readers.get(id)?.numbers.clone();
             Some(self.of_reader(*id, subscriber, numbers))

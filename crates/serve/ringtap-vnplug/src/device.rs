@@ -39,7 +39,7 @@ pub(crate) fn doorbell_store(vector: u16) -> (u64, u32) {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SharedId(pub u64);
 
-/// What a device is for.
+/// Purpose of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DeviceKind {
     /// Memory that the guest can only read, for bulk data.
@@ -96,7 +96,7 @@ pub struct DeviceHeader {
     pub device: SharedId,
     /// The application that the memory is for.
     pub application: ApplicationId,
-    /// What the device is for.
+    /// Purpose of the device.
     pub kind: DeviceKind,
     /// Bytes of the application's memory.
     pub bytes: u64,
@@ -163,7 +163,7 @@ pub struct ApplicationMemory {
 /// A device, and how its memory is recognized.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct KnownDevice {
-    /// What the header says, or would say.
+    /// The header in the device, or the header that it would have.
     pub(crate) header: DeviceHeader,
     /// The memory of a device without a header.
     pub(crate) foreign: Option<ForeignMemory>,
@@ -223,7 +223,7 @@ impl ApplicationMemory {
         ApplicationMemory { mapping, known }
     }
 
-    /// What the header of the device says, or would say.
+    /// The header in the device, or the header that it would have.
     #[must_use]
     pub fn header(&self) -> &DeviceHeader {
         &self.known.header

@@ -23,8 +23,11 @@ static REMOVERS: Mutex<Vec<Child>> = Mutex::new(Vec::new());
 #[must_use]
 pub fn folder_until_exit() -> PathBuf {
     let prefix = format!("{PREFIX}{}-", std::process::id());
-    let folder = tempfile::Builder::new().prefix(&prefix).tempdir();
-    let folder = folder.expect("a folder can be made").keep();
+    let folder = tempfile::Builder::new()
+        .prefix(&prefix)
+        .tempdir()
+        .expect("a folder can be made")
+        .keep();
     let mut remover = Command::new("sh");
     remover
         .args([

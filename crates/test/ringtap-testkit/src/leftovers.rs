@@ -96,8 +96,11 @@ fn listed(wanted: impl Fn(&Value) -> bool) -> Vec<EbpfObject> {
     let tool = bpftool().expect("bpftool is installed");
     let of_kind = |kind: &str| {
         let mut command = Command::new(&tool);
-        let output = command.args(["--json", kind, "show"]).output();
-        let output = output.expect("bpftool can be run").stdout;
+        let output = command
+            .args(["--json", kind, "show"])
+            .output()
+            .expect("bpftool can be run")
+            .stdout;
         let all: Vec<Value> = serde_json::from_slice(&output).expect("bpftool prints JSON");
         let wanted = all.into_iter().filter(|object| wanted(object));
         let named = wanted.map(|object| format!("{kind} {}", object["id"]));

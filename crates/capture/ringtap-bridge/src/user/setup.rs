@@ -150,10 +150,11 @@ fn plans(
     let mut plans = Vec::new();
     for side in sides {
         let lanes = to_u32(side.queues.len());
-        let plan = MirrorPlan::new(bytes, lanes, largest(sides));
-        let plan = plan.map_err(|reason| CaptureError::Sizes {
-            device: side.interface.name.clone(),
-            reason,
+        let plan = MirrorPlan::new(bytes, lanes, largest(sides)).map_err(|reason| {
+            CaptureError::Sizes {
+                device: side.interface.name.clone(),
+                reason,
+            }
         })?;
         let real = plan.geometry.region_bytes();
         if real > bytes.saturating_add(1 << 20) {

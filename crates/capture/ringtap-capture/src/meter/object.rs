@@ -57,8 +57,8 @@ impl KernelMeter {
             .map_err(CaptureError::system(name, action))?;
         let mut programs = Vec::new();
         for program in names {
-            let copy = bpf::program(&meter._object, program);
-            let copy = copy.map_err(CaptureError::system(name, "finding the loaded program"))?;
+            let copy = bpf::program(&meter._object, program)
+                .map_err(CaptureError::system(name, "finding the loaded program"))?;
             meter.links.push(match program {
                 "rt_meter_tx" => attach_egress(copy.as_fd(), interface.index)
                     .map_err(|error| refused(&error, Hook::Tc, None, interface))?,

@@ -10,7 +10,7 @@ use crate::CaptureError;
 /// Shortest time between two repairs of an attachment.
 const REPAIR_INTERVAL: Duration = Duration::from_secs(60);
 
-/// What a source does about its interface, on the monitor's thread; calls may wait.
+/// Actions of a source on its interface. The monitor's thread runs them; they may wait.
 pub trait Attachment: Send {
     /// Checks the attachment, every second while the interface exists; returns a message if it
     /// attached again what was detached from outside.

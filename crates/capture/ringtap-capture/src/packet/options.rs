@@ -139,8 +139,8 @@ fn geometry(options: &InterfaceOptions, largest: u32) -> Result<Geometry, Captur
     // One more for the region header; a lane needs at least two.
     let chunks = to_u32(chunks).max(2);
     let snap_length = options.snap_length.unwrap_or(u32::MAX);
-    let geometry = Geometry::contiguous(chunk, chunks.saturating_add(1), 1, snap_length);
-    let geometry = geometry.map_err(ShapeError::from)?;
+    let geometry = Geometry::contiguous(chunk, chunks.saturating_add(1), 1, snap_length)
+        .map_err(ShapeError::from)?;
     Ok(Geometry {
         snap_length: snap_length.min(geometry.max_payload()),
         ..geometry

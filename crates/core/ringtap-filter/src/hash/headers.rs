@@ -176,8 +176,7 @@ pub(super) fn ethernet(data: &[u8]) -> ParsedPacket<'_> {
         return ParsedPacket::TooShort;
     };
     let (ethertype, at, vlans) = after_tags(data, ethertype, 14);
-    let ip = ip_or_labels(data, ethertype, at);
-    let ip = ip.map(|ip| Ip { vlans, ..ip });
+    let ip = ip_or_labels(data, ethertype, at).map(|ip| Ip { vlans, ..ip });
     ip.map_or(ParsedPacket::Ethernet { macs, ethertype }, ParsedPacket::Ip)
 }
 

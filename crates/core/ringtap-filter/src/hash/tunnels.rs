@@ -135,7 +135,7 @@ pub struct TunnelHeader<'a> {
     pub vlan: u16,
 }
 
-/// What an IP packet must have to be a tunnel's.
+/// Condition under which an IP packet carries a tunnel.
 enum Carrier {
     Protocol(u8),
     /// UDP to this port.

@@ -68,8 +68,10 @@ impl Program {
             return (first.a(), first.x(), first.words().collect());
         }
         // A loop may read what its last round wrote: clear all.
-        let loads = self.instructions().iter();
-        let loads = loads.filter(|one| matches!(one.code, LD_MEM | LDX_MEM));
+        let loads = self
+            .instructions()
+            .iter()
+            .filter(|one| matches!(one.code, LD_MEM | LDX_MEM));
         let mut words: Vec<_> = loads.map(|one| one.k).collect();
         words.sort_unstable();
         words.dedup();

@@ -58,7 +58,7 @@ impl FilterTime {
         Self::from_thousandths(self.thousandths.saturating_add(other.thousandths))
     }
 
-    /// What is left of this without the other; nothing if the other is longer.
+    /// Subtracts the other time; zero if the other is longer.
     #[must_use]
     pub const fn without(self, other: Self) -> Self {
         Self::from_thousandths(self.thousandths.saturating_sub(other.thousandths))

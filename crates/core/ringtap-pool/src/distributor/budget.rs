@@ -38,7 +38,7 @@ pub(super) fn reserve(chunks: u32) -> u32 {
         .min(chunks.saturating_sub(1))
 }
 
-/// What a reader may take of a lane's shared half.
+/// Chunks that a reader may take of a lane's shared half.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Room {
     /// Shared chunks below which its owner may take a further one.
@@ -139,8 +139,9 @@ impl Owners {
             |one: &ReaderOwner| user.is_some() && one.user == user && !one.readers.is_empty();
         let is_free = |one: &ReaderOwner| one.readers.is_empty();
         let found = self.0.iter().position(is_it);
-        let at = found.or_else(|| self.0.iter().position(is_free));
-        let at = at.unwrap_or(self.0.len());
+        let at = found
+            .or_else(|| self.0.iter().position(is_free))
+            .unwrap_or(self.0.len());
         if at == self.0.len() {
             self.0.push(ReaderOwner {
                 user,

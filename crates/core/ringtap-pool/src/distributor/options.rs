@@ -9,7 +9,7 @@ pub struct ReaderOptions {
     /// Maximum number of chunks of one lane that the reader holds; by default as many as the lane's
     /// division between readers permits, or all if the source can wait.
     pub credit: Option<u32>,
-    /// What happens past the credit.
+    /// Treatment of packets past the credit.
     pub policy: Policy,
     /// Mask bits of the reader: it wants packets that have one of them.
     pub mask: u64,

@@ -42,7 +42,7 @@ impl Seen {
         }
     }
 
-    /// What a reader misses if it does not get these packets for this reason.
+    /// Counts of a reader that does not get these packets for this reason.
     pub(super) fn missing(self, why: Why) -> Missing {
         let Seen {
             sequences,
@@ -104,8 +104,9 @@ impl RestClasses {
         let is_it = |one: &RestClass| (one.mask, one.group) == (mask, group);
         let is_unused = |one: &RestClass| one.lanes.iter().all(|lane| lane.readers == 0);
         let found = self.0.iter().position(is_it);
-        let class = found.or_else(|| self.0.iter().position(is_unused));
-        let class = class.unwrap_or(self.0.len());
+        let class = found
+            .or_else(|| self.0.iter().position(is_unused))
+            .unwrap_or(self.0.len());
         if class == self.0.len() {
             self.0.push(RestClass {
                 mask,
@@ -135,7 +136,7 @@ impl RestClasses {
         self.0.iter().map(|class| class.lanes[lane].readers).sum()
     }
 
-    /// What a reader missed since it came to rest.
+    /// Packets that a reader missed since it came to rest.
     pub(super) fn missing(&self, lane: usize, rest: &Rest) -> Missing {
         let total = self.0[rest.class].lanes[lane].total;
         total.since(rest.since).missing(rest.why)

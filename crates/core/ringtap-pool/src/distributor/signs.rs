@@ -20,13 +20,13 @@ use crate::wake::Level;
 
 /// Number of readers up to which each step looks at all.
 const FEW: usize = 32;
-/// Number of steps without a sign after which a reader is looked at only in turn.
+/// After this number of steps without a sign, the distributor checks a reader only in turn.
 const QUIET: u64 = 1024;
-/// Number of steps in which each quiet reader is looked at.
+/// Number of steps in which the distributor checks each quiet reader once.
 const TURNS: u64 = QUIET / 16;
 /// Number of steps without a sign after which a reader's turn comes less often.
 const LONG_QUIET: u64 = QUIET * 16;
-/// Number of steps in which each reader is looked at that was quiet for so long: one reader in a step.
+/// Number of steps in which the distributor checks each reader that was quiet for [`LONG_QUIET`]: one reader in a step.
 const LONG_TURNS: u64 = LONG_QUIET / 16;
 
 struct Sign {
@@ -66,7 +66,7 @@ impl<const STEPS: u64> Lately<STEPS> {
     }
 }
 
-/// What the readers showed when they were last looked at.
+/// Signs that the readers showed at the last check.
 #[derive(Default)]
 pub(super) struct Signs {
     all: Vec<Option<Sign>>,

@@ -47,7 +47,7 @@ impl SlotMasks {
         self.is_filled = false;
     }
 
-    /// What a reader with this mask and group sees of slots; see [`SlotMasks::count`].
+    /// Counts of a reader with this mask and group; see [`SlotMasks::count`].
     pub(super) fn see(
         &mut self,
         pool: &Pool,

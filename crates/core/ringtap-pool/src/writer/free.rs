@@ -45,8 +45,10 @@ impl FreeChunks {
             let Ok(Some(entry)) = self.recycled.pop() else {
                 break;
             };
-            let id = u32::try_from(entry).map(ChunkId).ok();
-            let id = id.filter(|id| self.geometry.holds(*id) && self.come_back(*id));
+            let id = u32::try_from(entry)
+                .map(ChunkId)
+                .ok()
+                .filter(|id| self.geometry.holds(*id) && self.come_back(*id));
             self.stack.extend(id);
         }
         let id = self.stack.pop()?;

@@ -27,8 +27,9 @@ pub fn groups(change: StatusChange<'_>) -> Option<StatusTable> {
 }
 
 fn row(change: StatusChange<'_>, group: &GroupStatus) -> Option<Vec<TableCell>> {
-    let before = change.group(&group.name);
-    let before = before.map(|before| before.buddies.offloaded_chunks);
+    let before = change
+        .group(&group.name)
+        .map(|before| before.buddies.offloaded_chunks);
     Some(vec![
         plain(&group.name),
         plain(format!("{}%", group.offload_percent?)),

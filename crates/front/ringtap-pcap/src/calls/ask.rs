@@ -45,7 +45,7 @@ on_handle! {
         on
     };
     fn pcap_stats(p, statistics: *mut PcapStatistics) -> c_int => |handle| handle.with_capture(|capture| {
-        let counted = capture.statistics(handle.token().shared.window.delivered())?;
+        let counted = capture.statistics(handle.control().shared.window.delivered())?;
         if !statistics.is_null() {
             // SAFETY: not null; a place for this, by libpcap's manual.
             unsafe { statistics.write(counted) };
@@ -98,8 +98,10 @@ pub(super) fn is_plain(handle: &PcapHandle) -> bool {
 /// Whether a device of Ringtap can have time stamps of the NIC.
 pub(super) fn has_nic_stamps(handle: &PcapHandle) -> bool {
     let name = handle.settings().source.clone().unwrap_or_default();
-    let device = name.parse::<DeviceSpec>().ok();
-    let device = device.filter(|device| !device.kind.is_default() && device.kind.has_key("stamps"));
+    let device = name
+        .parse::<DeviceSpec>()
+        .ok()
+        .filter(|device| !device.kind.is_default() && device.kind.has_key("stamps"));
     let interface = device.and_then(|device| Interface::find(&device.name).ok());
     interface.is_some_and(|interface| interface.nic_stamps() == NicStamps::All)
 }

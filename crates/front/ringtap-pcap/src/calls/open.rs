@@ -9,10 +9,11 @@ use crate::abi::{ERRBUF_SIZE, ERROR, ERROR_NO_SUCH_DEVICE, ERROR_PERM_DENIED};
 use crate::abi::{ERROR_PROMISC_PERM_DENIED, Pcap};
 use crate::activate::activate;
 use crate::error::LibpcapError;
-use crate::handle::{PcapHandle, PcapSettings};
+use crate::handle::PcapHandle;
 use crate::handles;
 use crate::real::{self, RealHandle};
 use crate::route::{self, Route};
+use crate::settings::PcapSettings;
 use crate::text;
 
 #[unsafe(no_mangle)]
@@ -55,8 +56,8 @@ on_handle! {
 /// Makes the real library open the device of this handle.
 fn hand_over(handle: &PcapHandle) -> Result<c_int, LibpcapError> {
     let settings = handle.settings().clone();
-    let real = RealHandle::create(settings.source.as_deref().unwrap_or("any"));
-    let real = real.map_err(LibpcapError::general)?;
+    let real = RealHandle::create(settings.source.as_deref().unwrap_or("any"))
+        .map_err(LibpcapError::general)?;
     pass_settings(&real, &settings);
     // SAFETY: an open handle.
     let status = unsafe { (real.functions.pcap_activate)(real.p) };

@@ -33,8 +33,10 @@ on_handle! {
     };
     fn pcap_sendpacket(p, packet: *const u8, size: c_int) -> c_int => |handle| {
         handle.with_capture(|capture| {
-            let size = usize::try_from(size).ok().filter(|size| *size > 0);
-            let size = size.ok_or_else(|| NOT_POSITIVE.to_owned());
+            let size = usize::try_from(size)
+                .ok()
+                .filter(|size| *size > 0)
+                .ok_or_else(|| NOT_POSITIVE.to_owned());
             // SAFETY: as above.
             capture.inject(unsafe { bytes(packet, size) }?).map(|_| 0)
         })

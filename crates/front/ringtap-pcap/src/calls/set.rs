@@ -48,7 +48,7 @@ on_handle! {
         let instructions = unsafe { instructions(program) };
         let missing = || LibpcapError::general("setfilter: No filter specified");
         let set = capture.set_filter(instructions.ok_or_else(missing)?);
-        handle.token().shared.window.interrupt();
+        handle.control().shared.window.interrupt();
         set
     });
     fn pcap_setdirection(p, direction: c_int) -> c_int => |handle| handle.with_capture(|capture| {
@@ -56,7 +56,7 @@ on_handle! {
             return Err(LibpcapError::general("Invalid direction"));
         }
         capture.set_direction(direction);
-        handle.token().shared.window.interrupt();
+        handle.control().shared.window.interrupt();
         Ok(0)
     });
     fn pcap_setnonblock(p, on: c_int, errbuf: *mut c_char) -> c_int => |handle| {

@@ -20,10 +20,10 @@ use ringtap_pool::format::flag;
 
 use super::injector::Injector;
 use crate::abi::{DIRECTION_IN, DIRECTION_INOUT, DIRECTION_OUT};
+use crate::control::ReadControl;
 use crate::error::LibpcapError;
-use crate::handle::PcapSettings;
-use crate::handles::HandleToken;
 use crate::helper;
+use crate::settings::PcapSettings;
 use crate::shared::PacketWindow;
 
 /// A filter that the hub uses already.
@@ -70,31 +70,31 @@ impl PacketReader {
     }
 
     /// Prepares the handle's window and wake-up for this reader.
-    pub(crate) fn begin(&mut self, token: &HandleToken) -> Result<(), LibpcapError> {
+    pub(crate) fn begin(&mut self, control: &ReadControl) -> Result<(), LibpcapError> {
         let copy = self
             .copy
             .as_mut()
             .map_or(ptr::null_mut(), |copy| copy.as_mut_ptr());
-        token
+        control
             .shared
             .window
             .begin(copy, self.snap_bytes, self.nanoseconds);
-        self.listen(token)
+        self.listen(control)
     }
 
-    fn listen(&self, token: &HandleToken) -> Result<(), LibpcapError> {
-        token.wakeup.open().map_err(LibpcapError::general)?;
-        let listened = token.wakeup.with(|fd| self.cursor.listen(fd));
+    fn listen(&self, control: &ReadControl) -> Result<(), LibpcapError> {
+        control.wakeup.open().map_err(LibpcapError::general)?;
+        let listened = control.wakeup.with(|fd| self.cursor.listen(fd));
         Ok(listened.transpose().map(drop)?)
     }
 
     /// Separates the waits of this process from those of others that have copies of the handle.
-    pub(super) fn follow_fork(&mut self, token: &HandleToken) -> Result<(), LibpcapError> {
+    pub(super) fn follow_fork(&mut self, control: &ReadControl) -> Result<(), LibpcapError> {
         let forks = helper::forks();
         if forks != self.forks {
             self.forks = forks;
             self.cursor.renew_waits()?;
-            self.listen(token)?;
+            self.listen(control)?;
         }
         Ok(())
     }
@@ -176,7 +176,7 @@ impl PacketReader {
 
 /// Longest time that a packet is held back for earlier ones: `RINGTAP_IN_ORDER` in milliseconds.
 fn order_window() -> Duration {
-    let milliseconds = environment::variable("RINGTAP_IN_ORDER");
-    let milliseconds = milliseconds.and_then(|text| text.to_str()?.parse().ok());
+    let milliseconds =
+        environment::variable("RINGTAP_IN_ORDER").and_then(|text| text.to_str()?.parse().ok());
     milliseconds.map_or(ORDER_WINDOW, Duration::from_millis)
 }

@@ -17,7 +17,7 @@ const MIN_KEYS: u32 = 1024;
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Weight {
-    /// What orders keys: bytes, or questions of DNS.
+    /// Weight by which keys are ordered: bytes, or questions of DNS.
     weight: u64,
     /// A second count: packets, or questions that failed.
     also: u64,

@@ -87,7 +87,7 @@ pub(super) struct NdpiFlow {
     seen: usize,
 }
 
-/// What the library says of a flow.
+/// The library's verdict on a flow.
 pub(super) struct NdpiVerdict {
     /// Protocol and application: `TLS.YouTube`.
     pub(super) application: String,

@@ -8,7 +8,7 @@ use ringtap_pool::number::to_u32;
 use super::http;
 use crate::packet::{Dissected, SYN, TCP};
 
-/// Segments of each direction that are looked at: bounds the work for a sender of tiny ones.
+/// Segments of each direction that the parser reads: bounds the work for a sender of tiny segments.
 const MAX_SEGMENTS: u8 = 32;
 
 pub(super) const DNS_PORT: u16 = 53;
@@ -20,7 +20,7 @@ pub(super) enum StreamProtocol {
     Dns,
 }
 
-/// What a parser says of the first bytes of a stream.
+/// A parser's verdict on the first bytes of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ParseStatus {
     /// All is found.
@@ -43,7 +43,7 @@ pub(super) struct StreamStart {
     /// What the parser has dealt with, in bytes: whole lines of HTTP; of TLS, handshake messages without the
     /// headers of their records, which it moves to the begin.
     pub(super) parsed: usize,
-    /// What it has looked at, in bytes: all of HTTP; records of TLS.
+    /// Bytes that the parser has read: all of HTTP; records of TLS.
     pub(super) scanned: usize,
     /// Next expected sequence number.
     next: u32,

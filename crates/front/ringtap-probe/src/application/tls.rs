@@ -95,7 +95,7 @@ fn message_length(bytes: &[u8]) -> Option<usize> {
     Some(MESSAGE_HEADER + usize::try_from(length).unwrap_or(usize::MAX - MESSAGE_HEADER))
 }
 
-/// What a direction sends after a hello.
+/// Messages of a direction after its hello.
 enum AfterHello {
     /// Nothing that tells more.
     End,
@@ -165,8 +165,12 @@ fn client(
     let known = versions.into_iter().filter(|version| !is_grease(*version));
     let version = known.max().unwrap_or(hello.version.0);
     budget.bytes(NUMBER_WORK * (hello.ciphers.len() + types.len()))?;
-    let ciphers = hello.ciphers.iter().map(|cipher| cipher.0);
-    let ciphers = ciphers.filter(|cipher| !is_grease(*cipher)).collect();
+    let ciphers = hello
+        .ciphers
+        .iter()
+        .map(|cipher| cipher.0)
+        .filter(|cipher| !is_grease(*cipher))
+        .collect();
     details.ja4 = Some(ja4(version, ciphers, types, &signatures, first_alpn));
     details.server_name = name.map(text);
     // What the server chose stays, if its packet came first.

@@ -12,7 +12,7 @@ use toml::de::{DeTable, DeValue};
 
 use super::ConfigError;
 
-/// What a time looks like, for messages.
+/// Form of a time, for messages.
 pub(super) const TIME: &str = "a time above 0, like 500ms, 5s, 10m or 1h";
 
 /// One table.

@@ -19,7 +19,7 @@ const BACKLOG_KB: &str = "16384";
 /// Longest wait for a broker at the start of a file, in milliseconds.
 const START_MS: i32 = 5_000;
 /// Longest wait for the acknowledgement of a file's message, in milliseconds.
-const FILE_PATIENCE_MS: &str = "10000";
+const FILE_TIMEOUT_MS: &str = "10000";
 /// Longest wait for acknowledgements in milliseconds; at the end, the exporter's queue has a limit of its own.
 const FLUSH_MS: i32 = 300_000;
 
@@ -64,8 +64,8 @@ impl KafkaExporter {
         topic: &str,
         settings: &[(&str, &str)],
     ) -> Result<Self, ExportError> {
-        let patience = [("message.timeout.ms", FILE_PATIENCE_MS)];
-        let exporter = KafkaExporter::new(brokers, topic, &[&patience, settings].concat())?;
+        let timeout = [("message.timeout.ms", FILE_TIMEOUT_MS)];
+        let exporter = KafkaExporter::new(brokers, topic, &[&timeout, settings].concat())?;
         match exporter.producer.find_broker(START_MS) {
             Ok(()) => Ok(exporter),
             Err(reason) => Err(ExportError(format!("{}: {reason}", exporter.name))),

@@ -19,8 +19,10 @@ impl<W: Write> LineOutput<W> {
 
     /// Writes whole lines at once.
     pub(super) fn write(&mut self, lines: &[u8]) -> Result<(), ExportError> {
-        let written = self.output.write_all(lines);
-        let written = written.and_then(|()| self.output.flush());
+        let written = self
+            .output
+            .write_all(lines)
+            .and_then(|()| self.output.flush());
         self.unread |= written
             .as_ref()
             .is_err_and(|error| error.kind() == ErrorKind::BrokenPipe);

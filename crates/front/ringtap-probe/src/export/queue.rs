@@ -32,7 +32,7 @@ const HELPED_WAITING: u64 = 10_000;
 /// Most helpers of an exporter; at most one for each two processors.
 const MAX_HELPERS: usize = 4;
 
-/// What a sender does when the queue is full.
+/// Reaction of a sender to a full queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WhenFull {
     /// Drop the records and count them: for live captures.
@@ -69,7 +69,7 @@ struct ExportQueue {
     threads: Vec<JoinHandle<()>>,
 }
 
-/// What the threads of an exporter share with senders, and with readers of its counters.
+/// State that the threads of an exporter share with senders, and with readers of its counters.
 #[derive(Default)]
 pub(crate) struct ExportStatus {
     /// Records in the queue. A live capture takes no lock unless it drops records.
@@ -80,7 +80,7 @@ pub(crate) struct ExportStatus {
     past: Mutex<ExportPast>,
 }
 
-/// What became of records.
+/// Outcomes of records.
 #[derive(Default)]
 struct ExportPast {
     /// Without those in the queue.

@@ -3,7 +3,7 @@
 
 use serde::Serialize;
 
-/// What flow metering did so far.
+/// Totals of flow metering.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct FlowCounters {
     /// Flows now.

@@ -22,7 +22,7 @@ pub(super) struct Sequence {
     is_known: bool,
 }
 
-/// What a segment adds to its stream.
+/// Effect of a segment on its stream.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Added {
     /// New bytes, gaps included; -1 for a FIN whose number already counted as a byte.

@@ -25,7 +25,7 @@ pub const MAX_PERCENT: u64 = 800;
 /// Client ports of the copies.
 const FIRST_PORT: u16 = 40_000;
 
-/// What a payload is, by which it is compared.
+/// Class of a payload; costs are compared within a class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PayloadKind {
     /// DNS in datagrams.
@@ -41,7 +41,7 @@ pub enum PayloadKind {
 /// Payloads of one flow.
 #[derive(Clone, Debug)]
 pub struct PayloadTrace {
-    /// What they are.
+    /// Their class.
     pub kind: PayloadKind,
     /// One of each packet, in order.
     pub payloads: Vec<Vec<u8>>,

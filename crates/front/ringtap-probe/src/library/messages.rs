@@ -38,7 +38,7 @@ pub struct LibraryPlan {
 /// Longest pause before a process is started again, unless the first one is longer.
 pub const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
-/// What a process starts with.
+/// Settings with which a process starts.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ProcessSetup {
     pub(super) plan: LibraryPlan,

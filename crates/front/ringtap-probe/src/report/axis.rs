@@ -21,8 +21,10 @@ pub(super) fn number_ticks(top: f64) -> Vec<f64> {
     let power = 10_f64.powf(least.log10().floor());
     let steps = [1.0, 2.0, 5.0, 10.0].map(|step| step * power);
     // A quotient that is slightly above a step is that step.
-    let step = steps.into_iter().find(|step| *step >= least * (1.0 - 1e-9));
-    let step = step.unwrap_or(10.0 * power);
+    let step = steps
+        .into_iter()
+        .find(|step| *step >= least * (1.0 - 1e-9))
+        .unwrap_or(10.0 * power);
     let mut ticks = vec![0.0];
     for number in 1_u8..=10 {
         if ticks.last().is_some_and(|last| *last >= top * (1.0 - 1e-9)) {
@@ -41,8 +43,9 @@ pub(super) fn time_ticks(first: i64, last: i64) -> (Vec<i64>, i64) {
     let step = step.unwrap_or_else(days);
     let begin = first.div_euclid(step).saturating_mul(step);
     let ticks = (0..=MAX_TIMES + 1).map(|number| number.saturating_mul(step));
-    let ticks = ticks.map(|after| begin.saturating_add(after));
-    let ticks = ticks.filter(|tick| (first..=last).contains(tick));
+    let ticks = ticks
+        .map(|after| begin.saturating_add(after))
+        .filter(|tick| (first..=last).contains(tick));
     (ticks.collect(), step)
 }
 

@@ -157,8 +157,10 @@ impl FlowReport {
     }
 
     fn bars(&self) -> Result<String, Box<dyn std::error::Error>> {
-        let bars = self.sizes.iter();
-        let bars = bars.map(|(power, flows)| (f64::from(*power), *flows));
+        let bars = self
+            .sizes
+            .iter()
+            .map(|(power, flows)| (f64::from(*power), *flows));
         let bars: Vec<(f64, f64)> = bars.collect();
         let first = bars.first().map_or(0.0, |bar| bar.0);
         let last = bars.last().map_or(first + 1.0, |bar| bar.0 + 1.0);

@@ -34,7 +34,7 @@ pub struct LaneSnapshot {
     pub start: u64,
     /// Sequence of the next packet that is captured.
     pub position: u64,
-    /// What became of the lane's packets before the reader; `delivered` ones are in its pool.
+    /// Outcome of the lane's packets before the reader; `delivered` packets are in its pool.
     #[serde(flatten)]
     pub counters: Counters,
     /// Packets in chunks that the reader did not receive, whether it wanted them or not.

@@ -66,7 +66,7 @@ pub struct ConfigurationStatus {
     pub is_reading: bool,
     /// Why the file that was read last is not in force: file, line and key.
     pub error: Option<String>,
-    /// What changed with the file that was read last, and what did not.
+    /// Settings that changed with the file that was read last, and settings that did not.
     pub notes: Vec<String>,
 }
 
@@ -195,7 +195,7 @@ pub struct GroupStatus {
     pub members: u32,
     /// Most readers at one time.
     pub max_members: u32,
-    /// What happens to a reader past its credit.
+    /// Policy for a reader past its credit.
     pub policy: Policy,
     /// The offload threshold in percent, if the group has one.
     #[serde(default)]

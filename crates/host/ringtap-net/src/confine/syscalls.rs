@@ -111,8 +111,9 @@ fn hide_clone3() -> Result<(), ConfineError> {
 fn limit(rules: &mut CallRules, calls: Vec<LimitedCall>) -> Result<(), ConfineError> {
     for (call, argument, comparison, value) in calls {
         let condition = SeccompCondition::new(argument, SeccompCmpArgLen::Dword, comparison, value);
-        let rule = condition.and_then(|condition| SeccompRule::new(vec![condition]));
-        let rule = rule.map_err(refused("system calls"))?;
+        let rule = condition
+            .and_then(|condition| SeccompRule::new(vec![condition]))
+            .map_err(refused("system calls"))?;
         rules.entry(call).or_default().push(rule);
     }
     Ok(())
@@ -125,8 +126,8 @@ pub(super) fn allow_computation() -> Result<(), ConfineError> {
     let mut rules: CallRules = free.into_iter().map(|call| (call, Vec::new())).collect();
     limit(&mut rules, computation::limited())?;
     // Both halves of the pointer to new limits: reading the own ones is free.
-    let no_new = SeccompCondition::new(2, SeccompCmpArgLen::Qword, SeccompCmpOp::Eq, 0);
-    let no_new = no_new.and_then(|no_new| SeccompRule::new(vec![no_new]));
+    let no_new = SeccompCondition::new(2, SeccompCmpArgLen::Qword, SeccompCmpOp::Eq, 0)
+        .and_then(|no_new| SeccompRule::new(vec![no_new]));
     let no_new = no_new.map_err(refused("system calls"))?;
     rules.insert(libc::SYS_prlimit64, vec![no_new]);
     install(rules, REFUSAL, SeccompAction::Allow)

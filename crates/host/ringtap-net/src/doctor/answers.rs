@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What `ip` and `ethtool` say about an interface.
+//! Answers of `ip` and `ethtool` about an interface.
 
 use std::collections::BTreeMap;
 use std::process::{Command, Stdio};

@@ -23,7 +23,7 @@ const RESETS: [&str; 10] = [
     "nfp",
 ];
 
-/// What these answers say about the interface, on a machine with this number of CPUs.
+/// Diagnoses of the interface from these answers, on a machine with this number of CPUs.
 pub(super) fn diagnose(name: &str, answers: &DeviceAnswers, cpus: usize) -> Vec<Diagnosis> {
     let mut all = Vec::new();
     if !answers.has_ethtool() {

@@ -38,11 +38,11 @@ impl Remedy {
 /// One finding.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Diagnosis {
-    /// What was examined.
+    /// The topic that was examined.
     pub topic: &'static str,
     /// How much it matters.
     pub severity: Severity,
-    /// What was found.
+    /// The state that was found.
     pub found: String,
     /// Why it matters, and what to do without a command; empty if all is well.
     pub why: String,

@@ -17,7 +17,7 @@ const FILES: u64 = 4_096;
 /// Locked memory that a pool of AF_XDP needs, in bytes.
 const LOCKED: u64 = 256 << 20;
 
-/// What the running machine offers.
+/// Diagnoses of the running machine.
 pub(super) fn diagnose(purposes: &[Purpose]) -> Vec<Diagnosis> {
     let rights = Rights::of_this_process();
     let mut all = kernel(Version::running());

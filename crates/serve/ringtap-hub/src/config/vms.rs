@@ -66,8 +66,9 @@ impl VmTable {
             "a VM without groups gets nothing".to_owned()
         })?;
         let memory = self.memory.as_ref().map(|text| text.parse::<Size>());
-        let memory = memory.transpose();
-        let memory = memory.map_err(|error| HubConfigError::Invalid(error.to_string()))?;
+        let memory = memory
+            .transpose()
+            .map_err(|error| HubConfigError::Invalid(error.to_string()))?;
         Ok(VmConfig {
             name: vm_name(self.name.get_ref())?,
             machine,
@@ -82,7 +83,7 @@ impl VmTable {
 ///
 /// # Errors
 ///
-/// What a name looks like.
+/// Names the form of a name.
 pub fn vm_name(text: &str) -> Result<String, HubConfigError> {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
     let is_name = (1..=32).contains(&text.len()) && text.chars().all(is_plain);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a subscription gets of each source.
+//! The share of each source that a subscription gets.
 
 use ringtap_filter::{Place, Program};
 use ringtap_ipc::subscription::Wanted;

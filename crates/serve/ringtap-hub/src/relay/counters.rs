@@ -10,7 +10,7 @@ use ringtap_pool::ids::LaneId;
 /// Counters of all sources, and those of the reader.
 #[derive(Clone)]
 pub(crate) struct RelayCounters {
-    /// What the relay has read and copied.
+    /// Packets that the relay has read and copied.
     pub(super) copies: CopyCounts,
     /// The lanes of each source, counted over all sources, and whether the reader has received all its packets.
     pub(super) sources: Vec<(Range<u32>, bool)>,
@@ -26,8 +26,7 @@ impl RelayCounters {
         };
         let ids = lanes.clone().map(LaneId).zip(&inner.lanes);
         let lanes = ids.map(|(id, lane)| {
-            let copied = self.copies.copied.get(id.index()).copied();
-            let copied = copied.unwrap_or(0);
+            let copied = self.copies.copied.get(id.index()).copied().unwrap_or(0);
             self.copies.tally.of_copies(id, lane, copied)
         });
         SourceSnapshot {

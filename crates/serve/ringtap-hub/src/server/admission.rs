@@ -9,6 +9,7 @@
 //!   has fewer than a quarter of the free ones.
 
 use std::collections::HashMap;
+use std::num::NonZeroU32;
 
 use crate::limits::Limits;
 
@@ -32,6 +33,30 @@ pub(super) struct Occupancy {
     by_user: HashMap<u32, usize>,
 }
 
+/// The reason why the server refuses a connection; the message is for its user.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum ConnectionRefusal {
+    #[error("the hub has {limit} connections (limits.connections): end one")]
+    Full { limit: usize },
+    #[error("user {uid} has {count} connections (limits.connections_per_user): end one")]
+    PerUser { uid: u32, count: usize },
+    #[error(
+        "users who may attach to no group have {count} connections (limits.connections_of_strangers): \
+         ask the hub's owner to add user {uid} to a group"
+    )]
+    Strangers { uid: u32, count: usize },
+    #[error(
+        "user {uid} has {count} connections, more than a quarter of the {left} left of {limit} \
+         (limits.connections): end one"
+    )]
+    Quarter {
+        uid: u32,
+        count: usize,
+        left: usize,
+        limit: usize,
+    },
+}
+
 impl Occupancy {
     /// Counts these connections.
     pub(super) fn of(connections: impl Iterator<Item = (u32, UserClass)>) -> Self {
@@ -46,35 +71,34 @@ impl Occupancy {
     }
 
     /// Accepts a further connection of this user.
-    ///
-    /// # Errors
-    ///
-    /// The reason of the refusal, for the user.
-    pub(super) fn admit(&self, limits: &Limits, uid: u32, class: UserClass) -> Result<(), String> {
-        let of_user = self.by_user.get(&uid).copied().unwrap_or(0);
-        let number = |limit: std::num::NonZeroU32| limit.get().try_into().unwrap_or(usize::MAX);
-        let all: usize = number(limits.connections);
-        let per_user = number(limits.connections_per_user);
-        let of_strangers = number(limits.connections_of_strangers);
-        let left = (all - all / 16).saturating_sub(self.ordinary);
-        let left = left.min(all.saturating_sub(self.all));
+    pub(super) fn admit(
+        &self,
+        limits: &Limits,
+        uid: u32,
+        class: UserClass,
+    ) -> Result<(), ConnectionRefusal> {
+        let count = self.by_user.get(&uid).copied().unwrap_or(0);
+        let number = |limit: NonZeroU32| limit.get().try_into().unwrap_or(usize::MAX);
+        let limit: usize = number(limits.connections);
+        let max_strangers = number(limits.connections_of_strangers);
+        let left = (limit - limit / 16).saturating_sub(self.ordinary);
+        let left = left.min(limit.saturating_sub(self.all));
         match class {
-            UserClass::Own if self.all < all => Ok(()),
-            UserClass::Own => Err(format!(
-                "the hub has {all} connections (limits.connections): end one"
-            )),
-            _ if of_user >= per_user => Err(format!(
-                "user {uid} has {of_user} connections (limits.connections_per_user): end one"
-            )),
-            UserClass::Stranger if self.strangers >= of_strangers.min(left) => Err(format!(
-                "users who may attach to no group have {} connections (limits.connections_of_strangers): \
-                 ask the hub's owner to add user {uid} to a group",
-                self.strangers
-            )),
-            UserClass::Member if of_user >= left.div_ceil(4) => Err(format!(
-                "user {uid} has {of_user} connections, more than a quarter of the {left} left of {all} \
-                 (limits.connections): end one"
-            )),
+            UserClass::Own if self.all < limit => Ok(()),
+            UserClass::Own => Err(ConnectionRefusal::Full { limit }),
+            _ if count >= number(limits.connections_per_user) => {
+                Err(ConnectionRefusal::PerUser { uid, count })
+            }
+            UserClass::Stranger if self.strangers >= max_strangers.min(left) => {
+                let count = self.strangers;
+                Err(ConnectionRefusal::Strangers { uid, count })
+            }
+            UserClass::Member if count >= left.div_ceil(4) => Err(ConnectionRefusal::Quarter {
+                uid,
+                count,
+                left,
+                limit,
+            }),
             _ => Ok(()),
         }
     }
@@ -105,7 +129,11 @@ mod tests {
         panic!("there is no limit")
     }
 
-    fn admit(open: &[(u32, UserClass)], uid: u32, class: UserClass) -> Result<(), String> {
+    fn admit(
+        open: &[(u32, UserClass)],
+        uid: u32,
+        class: UserClass,
+    ) -> Result<(), ConnectionRefusal> {
         Occupancy::of(open.iter().copied()).admit(&Limits::default(), uid, class)
     }
 
@@ -113,7 +141,9 @@ mod tests {
     fn one_user_gets_its_limit_and_the_refusal_names_it() {
         let open = fill(&[(1000, UserClass::Member)]);
         assert_eq!(open.len(), 64);
-        let refusal = admit(&open, 1000, UserClass::Member).unwrap_err();
+        let refusal = admit(&open, 1000, UserClass::Member)
+            .unwrap_err()
+            .to_string();
         assert!(refusal.contains("limits.connections_per_user"), "{refusal}");
     }
 
@@ -127,7 +157,9 @@ mod tests {
             let open = fill(&users);
             assert_eq!(admit(&open, 1, UserClass::Member), Ok(()), "{hogs} users");
             assert_eq!(admit(&open, 0, UserClass::Own), Ok(()), "{hogs} users");
-            let refusal = admit(&open, 9999, UserClass::Stranger).unwrap_err();
+            let refusal = admit(&open, 9999, UserClass::Stranger)
+                .unwrap_err()
+                .to_string();
             assert!(
                 refusal.contains("limits.connections_of_strangers"),
                 "{refusal}"
@@ -148,7 +180,7 @@ mod tests {
     fn root_gets_every_connection_but_not_more() {
         let open = fill(&[(0, UserClass::Own)]);
         assert_eq!(open.len(), 512);
-        let refusal = admit(&open, 0, UserClass::Own).unwrap_err();
+        let refusal = admit(&open, 0, UserClass::Own).unwrap_err().to_string();
         assert!(refusal.contains("(limits.connections)"), "{refusal}");
         assert!(admit(&open, 1, UserClass::Member).is_err());
     }

@@ -295,8 +295,9 @@ impl ClientConnection {
                 Err(TryRecvError::Disconnected) => Err(ending()),
                 Ok(answer) => answer,
             };
-            let answer = answer.map_err(Answer::from);
-            let answer = answer.and_then(|answer| finish(connection, answer));
+            let answer = answer
+                .map_err(Answer::from)
+                .and_then(|answer| finish(connection, answer));
             Some(answer.unwrap_or_else(|refusal| refusal))
         };
         Waiting {

@@ -188,7 +188,7 @@ impl HubControl {
         sizes.map(SharedMemory::create).collect()
     }
 
-    /// What the hub's thread needs of a new member with these control regions.
+    /// The reader that the hub's thread links for a new member with these control regions.
     fn new_reader(
         &self,
         member: &JoinedMember<'_>,
@@ -265,8 +265,11 @@ impl HubControl {
         places: &[Vec<Place>],
         from: &[Vec<u64>],
     ) -> Result<Vec<Wanted>, Refused> {
-        let subscriber = self.subscribers.all.get_mut(&id);
-        let subscriber = subscriber.ok_or_else(not_subscribed)?;
+        let subscriber = self
+            .subscribers
+            .all
+            .get_mut(&id)
+            .ok_or_else(not_subscribed)?;
         let sources = places.iter().zip(from);
         let wanted = sources.map(|(places, from)| share.wanted(places, from.clone()));
         // The reader knows the sources that the hub had when it attached.
@@ -370,15 +373,18 @@ fn filter_note(facts: &Facts, wanted: &Wanted) -> Option<String> {
         return None;
     };
     let snap_length = facts.snap_length;
-    match snap_length < ORDINARY_FRAME_BYTES {
-        _ if wanted.filter.takes_everything() => None,
-        true => Some(format!(
+    if wanted.filter.takes_everything() {
+        None
+    } else if snap_length < ORDINARY_FRAME_BYTES {
+        Some(format!(
             "the filter sees only the first {snap_length} bytes of each packet: {reason}"
-        )),
+        ))
+    } else if facts.policy == Policy::Block {
         // The readers of a source that waits for them, like a file, lose nothing by it.
-        false if facts.policy == Policy::Block => None,
-        false => Some(format!(
+        None
+    } else {
+        Some(format!(
             "the reader runs the filter, not the capture: {reason}"
-        )),
+        ))
     }
 }

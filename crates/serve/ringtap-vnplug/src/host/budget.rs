@@ -2,7 +2,7 @@
 //! Limits of one guest.
 #![forbid(unsafe_code)]
 
-/// What one guest may use of the host.
+/// Limits of one guest's use of the host.
 #[derive(Clone, Copy, Debug)]
 pub struct GuestLimits {
     /// Most bytes of messages that the guest has not taken yet.

@@ -1,21 +1,24 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a virtual machine offers for hot-plug, and what an earlier host process left plugged.
+//! Hot-plug ports of a virtual machine, and devices that an earlier host process left plugged.
 #![forbid(unsafe_code)]
 
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use super::owner::{self, CharacterDevices, HotPlugTurn, ObjectNames, Removal};
+use super::owner::{self, CharacterDevices, HotPlugTurn, ObjectNames, Removal, Removed};
 use super::qmp::{Qmp, QmpError};
-use super::vm::{ASK_AGAIN, VmError};
+use super::vm::VmError;
 
 /// The oldest QEMU that was tried: older ones are refused.
 const OLDEST_QEMU: (u64, u64) = (7, 2);
-/// What a guest's firmware reserves behind a hot-plug port whose `pref64-reserve` is not set.
+/// Bytes that a guest's firmware reserves behind a hot-plug port whose `pref64-reserve` is not set.
 const RESERVED_BY_DEFAULT: u64 = 2 * 1024 * 1024;
 /// Interval between two looks for the end of an unplug.
 const LOOK: Duration = Duration::from_millis(50);
+/// Interval after which an unplug that the guest did not carry out is asked for again. Each request can make the
+/// guest's kernel eject what is in the slot, also what is plugged there later: so there is one request at a time.
+pub(super) const ASK_AGAIN: Duration = Duration::from_secs(5);
 
 const PERIPHERAL: &str = "/machine/peripheral";
 
@@ -108,15 +111,6 @@ pub(super) fn unplug(qmp: &mut Qmp, name: &str) -> Result<bool, QmpError> {
         Err(QmpError::Refused { .. }) => Ok(devices(qmp)?.iter().any(|one| one == name)),
         Err(error) => Err(error),
     }
-}
-
-/// Which objects [`remove_all`] removes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Removed {
-    /// Those that ended processes of the application left.
-    Left,
-    /// Those of this process, too.
-    All,
 }
 
 /// Unplugs what processes of the application left, one device after the other, so that its memory and its ports are

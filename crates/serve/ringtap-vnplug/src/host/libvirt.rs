@@ -79,7 +79,7 @@ impl Domain {
         let _closed = self.socket.shutdown(Shutdown::Both);
     }
 
-    /// What QEMU greets with.
+    /// QEMU's greeting.
     fn greeting(&self) -> io::Result<Value> {
         let version = json!({ "execute": "query-version" }).to_string();
         let version = monitor_command(&self.name, version.as_ref(), None)?;
@@ -149,8 +149,10 @@ fn monitor_command(domain: &str, command: &OsStr, fd: Option<OwnedFd>) -> io::Re
         // Only this process of `virsh` gets it, as its standard input.
         virsh.args(["--pass-fds", "0"]).stdin(fd);
     }
-    let done = virsh.arg(command).output();
-    let done = done.map_err(|error| io::Error::other(format!("{error}: install coreutils")))?;
+    let done = virsh
+        .arg(command)
+        .output()
+        .map_err(|error| io::Error::other(format!("{error}: install coreutils")))?;
     if done.status.success() {
         return Ok(done.stdout);
     }

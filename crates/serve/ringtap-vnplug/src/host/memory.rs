@@ -61,7 +61,7 @@ impl HostDevice {
         self.memory.header().application
     }
 
-    /// What the device is for.
+    /// Purpose of the device.
     #[must_use]
     pub fn kind(&self) -> DeviceKind {
         self.memory.header().kind

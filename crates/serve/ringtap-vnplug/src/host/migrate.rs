@@ -14,15 +14,15 @@ use super::vm::VmError;
 /// Interval between two looks at the state of a migration.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// What no name of a device begins with.
+/// Prefix that no name of a device has.
 const NO_EVENTS: &str = "/";
 
-/// What a migration took, as QEMU measured it.
+/// Duration of a migration, as QEMU measured it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Migration {
     /// From the command to the end.
     pub total_ms: u64,
-    /// For so long the guest did not run.
+    /// Time during which the guest did not run.
     pub downtime_ms: u64,
 }
 

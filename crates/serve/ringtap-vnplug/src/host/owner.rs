@@ -11,21 +11,21 @@
 //! - One process at a time plugs or unplugs; a process that keeps its turn delays others by [`LONGEST_WAIT`] at most.
 #![forbid(unsafe_code)]
 
+use std::hash::{BuildHasher as _, RandomState};
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::time::{Duration, Instant};
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use serde_json::{Value, json};
 
-use super::inventory::Removed;
 use super::qmp::{Qmp, QmpError};
-use super::vm::{VmError, random};
+use super::vm::VmError;
 
 /// Start of the names that this crate gives to QEMU's objects.
 const PREFIX: &str = "vnplug";
-/// What the name of a command port's socket ends with.
+/// End of the name of a command port's socket.
 const PORT: &str = "characters";
-/// What the name of the object ends with that stands for a turn.
+/// End of the name of the object that stands for a turn.
 const TURN: &str = "turn";
 /// Attempts to become the owner: QEMU may not have noticed yet that the owner before ended.
 const CLAIMS: usize = 10;
@@ -75,11 +75,11 @@ impl ObjectNames {
     }
 }
 
-/// What the name of an object says.
+/// Fields of an object's name.
 struct ObjectOrigin<'a> {
     application: &'a str,
     process: u32,
-    /// What all names of the process begin with.
+    /// Start of all names of the process.
     prefix: &'a str,
     object: &'a str,
 }
@@ -99,6 +99,15 @@ impl<'a> ObjectOrigin<'a> {
         })
         .filter(|_| is_ours)
     }
+}
+
+/// Which objects [`remove_all`](super::inventory::remove_all) removes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Removed {
+    /// Those that ended processes of the application left.
+    Left,
+    /// Those of this process, too.
+    All,
 }
 
 /// The sockets and other character devices of a QEMU.
@@ -204,7 +213,7 @@ pub(super) fn claim(qmp: &mut Qmp, names: &ObjectNames) -> Result<OwnedFd, VmErr
     })
 }
 
-/// What became of a character device that was to be removed.
+/// Outcome of removing a character device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Removal {
     /// QEMU does not have it any more.
@@ -229,7 +238,7 @@ pub(super) struct HotPlugTurn {
     is_taken: bool,
     /// Since when this process waits, and when it asks again.
     waiting: Option<(Instant, Instant)>,
-    /// Another process kept its turn for so long that this one waits no more.
+    /// Another process kept its turn beyond [`LONGEST_WAIT`]: this process waits no more.
     is_impatient: bool,
 }
 
@@ -292,6 +301,11 @@ impl HotPlugTurn {
 /// A pause of one to three times as many milliseconds: processes that began together end it at different times.
 fn pause(min_ms: u64) -> Duration {
     Duration::from_millis(min_ms + random() % (2 * min_ms))
+}
+
+/// A number that no other process guesses or repeats.
+pub(super) fn random() -> u64 {
+    RandomState::new().hash_one(std::process::id()) | 1
 }
 
 #[cfg(test)]

@@ -81,7 +81,7 @@ pub enum QmpError {
     Io(#[from] io::Error),
 }
 
-/// What QEMU reported since the last look.
+/// Events that QEMU reported since the last call.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct QmpNews {
     /// Devices of this process that are unplugged.

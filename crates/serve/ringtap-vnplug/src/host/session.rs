@@ -11,7 +11,7 @@ use crate::ctrl::VERSION;
 use crate::ctrl::message::{AnnouncedDevice, ApplicationMessage, Message};
 use crate::device::{MappingKind, SharedId};
 
-/// What a guest did.
+/// An action of a guest.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FromGuest {
     /// An agent started; it learns of all devices.
@@ -65,10 +65,10 @@ struct Announced {
     interrupts: Option<bool>,
 }
 
-/// What a message of the guest causes.
+/// Effects of a message of the guest.
 #[derive(Debug, Default)]
 pub struct SessionOutcome {
-    /// What the guest did, in order.
+    /// Actions of the guest, in order.
     pub events: Vec<FromGuest>,
     /// Messages to send to the guest.
     pub answers: Vec<Message>,

@@ -15,7 +15,6 @@ mod sleep;
 mod unplug;
 
 use std::collections::{BTreeMap, VecDeque};
-use std::hash::{BuildHasher as _, RandomState};
 use std::os::fd::{AsFd as _, BorrowedFd};
 use std::time::{Duration, Instant};
 
@@ -28,10 +27,10 @@ use reconnect::Reconnect;
 
 use super::budget::GuestLimits;
 use super::doorbell::{self, DeviceEvents};
-use super::inventory::{self, Removed};
+use super::inventory;
 use super::memory::{self, HostDevice};
 use super::migrate::wait_for_arrival;
-use super::owner::{self, HotPlugTurn, ObjectNames};
+use super::owner::{self, HotPlugTurn, ObjectNames, Removed, random};
 use super::qmp::{Monitor, Qmp, QmpError};
 use super::session::{FromGuest, HostSession};
 use crate::ctrl::message::{
@@ -44,9 +43,6 @@ use crate::device::{DeviceHeader, DeviceKind, SharedId};
 pub(super) const ROUND_INTERVAL: Duration = Duration::from_micros(100);
 /// Longest pause after a round.
 const LONGEST_PAUSE: Duration = Duration::from_millis(10);
-/// Interval after which an unplug that the guest did not carry out is asked for again. Each request can make the
-/// guest's kernel eject what is in the slot, also what is plugged there later: so there is one request at a time.
-pub(super) const ASK_AGAIN: Duration = Duration::from_secs(5);
 /// Bytes of the window that the controller of the command port needs.
 const CONTROLLER_BYTES: u64 = 64 * 1024;
 
@@ -431,8 +427,10 @@ impl GuestVm {
             let bits = plugged.device.take_pending();
             let vectors = (0..64_u16).filter(|vector| bits & (1 << vector) != 0);
             for vector in vectors {
-                let event = plugged.events.as_ref();
-                let event = event.and_then(|events| events.to_guest.get(usize::from(vector)));
+                let event = plugged
+                    .events
+                    .as_ref()
+                    .and_then(|events| events.to_guest.get(usize::from(vector)));
                 let message = Message::Signal {
                     device: *id,
                     vector,
@@ -463,9 +461,4 @@ fn remove_backing(qmp: &mut Qmp, kind: DeviceKind, name: &str) {
     };
     // Fails only if QEMU is gone or has removed it.
     let _absent = qmp.run(command, json!({ "id": name }));
-}
-
-/// A number that no other process guesses or repeats.
-pub(super) fn random() -> u64 {
-    RandomState::new().hash_one(std::process::id()) | 1
 }

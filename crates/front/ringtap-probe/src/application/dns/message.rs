@@ -25,7 +25,7 @@ const LONGEST_ADDRESS: usize = 39;
 const RESPONSE: u16 = 0x8000;
 const RCODE_BITS: u16 = 0x000f;
 
-/// What records need of a message.
+/// Fields of a DNS message that records contain.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct DnsMessage {
     pub(super) id: u16,
@@ -280,17 +280,20 @@ mod tests {
     fn by_simple_dns(bytes: &[u8]) -> Option<DnsMessage> {
         let packet = Packet::parse(bytes).ok()?;
         let question = packet.questions.first();
-        let answers = packet.answers.iter().take(MAX_ANSWERS);
-        let answers = answers.map(|answer| match &answer.rdata {
-            RData::A(a) => Ipv4Addr::from(a.address).to_string(),
-            RData::AAAA(aaaa) => Ipv6Addr::from(aaaa.address).to_string(),
-            RData::CNAME(name) => name.0.to_string(),
-            RData::NS(name) => name.0.to_string(),
-            RData::PTR(name) => name.0.to_string(),
-            RData::MX(mx) => mx.exchange.to_string(),
-            RData::SRV(srv) => srv.target.to_string(),
-            other => type_word(other.type_code().into()),
-        });
+        let answers = packet
+            .answers
+            .iter()
+            .take(MAX_ANSWERS)
+            .map(|answer| match &answer.rdata {
+                RData::A(a) => Ipv4Addr::from(a.address).to_string(),
+                RData::AAAA(aaaa) => Ipv6Addr::from(aaaa.address).to_string(),
+                RData::CNAME(name) => name.0.to_string(),
+                RData::NS(name) => name.0.to_string(),
+                RData::PTR(name) => name.0.to_string(),
+                RData::MX(mx) => mx.exchange.to_string(),
+                RData::SRV(srv) => srv.target.to_string(),
+                other => type_word(other.type_code().into()),
+            });
         Some(DnsMessage {
             id: packet.id(),
             is_answer: packet.has_flags(PacketFlag::RESPONSE),

@@ -15,7 +15,7 @@ const REVERSE: u32 = 29305;
 /// Marks an element with an enterprise number.
 const ENTERPRISE: u16 = 0x8000;
 
-/// What a data record has.
+/// Presence of optional fields in a data record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Template {
     v6: bool,

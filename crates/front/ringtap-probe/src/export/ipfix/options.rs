@@ -22,7 +22,7 @@ pub(super) struct OptionsRecord {
     values: Vec<Value>,
 }
 
-/// What an exporter sent so far.
+/// Totals that an exporter has sent.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct SentSum {
     pub(super) messages: u64,

@@ -32,7 +32,7 @@ enum State {
     Broken(Instant),
 }
 
-/// What became of a message.
+/// Outcome of sending a message.
 pub(super) enum SendOutcome {
     /// As far as the socket can tell, it arrives.
     All,

@@ -62,7 +62,7 @@ functions! {
     destroy: fn(*mut c_void);
 }
 
-/// What the callbacks write; they run within `poll` and `flush`.
+/// Reports that the callbacks write, which run within `poll` and `flush`.
 struct DeliveryReports {
     lost: AtomicU64,
     /// A message was lost since the last acknowledgement.
@@ -84,7 +84,7 @@ pub(super) struct KafkaProducer {
 // SAFETY: librdkafka's functions may be called from any thread.
 unsafe impl Send for KafkaProducer {}
 
-/// What became of a message.
+/// Outcome of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Produced {
     /// In the backlog, or counted as lost.

@@ -157,8 +157,10 @@ impl<R> RowGroups<R> {
 
     fn close(&mut self) -> Result<(), ParquetError> {
         if let Some(mut file) = self.file.take() {
-            let closed = file.writer.finish();
-            let closed = closed.and_then(|_| Ok(fs::rename(&file.hidden, &file.complete)?));
+            let closed = file
+                .writer
+                .finish()
+                .and_then(|_| Ok(fs::rename(&file.hidden, &file.complete)?));
             if closed.is_err() {
                 self.file = Some(file);
             }

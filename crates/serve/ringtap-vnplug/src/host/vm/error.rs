@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What can fail with a guest, with the remedy.
+//! Errors of work with a guest, with their remedies.
 #![forbid(unsafe_code)]
 
 use std::io;

@@ -10,7 +10,7 @@ use rustix::event::{PollFd, PollFlags};
 use super::{FromGuest, GuestVm, LONGEST_PAUSE, ROUND_INTERVAL, Reconnect, VmError};
 use crate::device::SharedId;
 
-/// What can end a sleep.
+/// Causes that can end a sleep.
 enum Awaited {
     Waker,
     Qmp,
@@ -77,8 +77,10 @@ impl GuestVm {
         let until = due.into_iter().flatten().min();
         let timeout = until.map(|until| until.saturating_duration_since(Instant::now()));
         let ready = sleep_on(fds, timeout)?;
-        let ready = awaited.into_iter().zip(ready);
-        let ready = ready.filter(|(what, is)| *is || (has_news && matches!(what, Awaited::Qmp)));
+        let ready = awaited
+            .into_iter()
+            .zip(ready)
+            .filter(|(what, is)| *is || (has_news && matches!(what, Awaited::Qmp)));
         Ok(ready.map(|(what, _)| what).collect())
     }
 

@@ -4,7 +4,9 @@
 
 use std::time::Instant;
 
-use super::{ASK_AGAIN, FromGuest, GuestVm, Leaving, Removed, VmError, inventory, remove_backing};
+use super::{FromGuest, GuestVm, Leaving, VmError, remove_backing};
+use crate::host::inventory::{self, ASK_AGAIN};
+use crate::host::owner::Removed;
 
 impl GuestVm {
     pub(super) fn unplug_all(&mut self, deadline: Instant) -> Result<(), VmError> {
