@@ -43,6 +43,24 @@ pub trait ConfigOpener {
 }
 
 /// A hub, and the configuration that it has.
+///
+/// # Examples
+///
+/// ```no_run
+/// use std::path::Path;
+///
+/// use ringtap_hub::config::{ConfigOpener, ConfiguredHub, read};
+///
+/// # fn run<O: ConfigOpener>(opener: O) -> Result<(), O::Error> {
+/// let file = Path::new("hub.toml");
+/// let mut hub = ConfiguredHub::start(read(file)?, opener, |_sources| Ok(()))?;
+/// // The file was changed.
+/// for note in hub.apply(&read(file)?)? {
+///     println!("{note}");
+/// }
+/// # Ok(())
+/// # }
+/// ```
 pub struct ConfiguredHub<O> {
     opener: O,
     hub: Hub,
