@@ -13,7 +13,7 @@ use std::{
     os::fd::AsFd as _,
     path::Path,
     process::{self, Command, Stdio},
-    sync::atomic::{AtomicU32, Ordering::Relaxed},
+    sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed},
     thread,
 };
 
@@ -181,7 +181,23 @@ impl Namespace {
         self.inject_from(&[sending_cpu()], frames.len().max(1), device, frames);
     }
 
-    /// The same from several CPUs in turn, `every` frames from each.
+    /// As [`Namespace::inject`], on another thread while `work` runs. The flag is set once all frames have arrived.
+    ///
+    /// # Panics
+    ///
+    /// As [`Namespace::inject`].
+    pub fn inject_during(&self, device: &str, frames: &[Vec<u8>], work: impl FnOnce(&AtomicBool)) {
+        let all_arrived = AtomicBool::new(false);
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                self.inject(device, frames);
+                all_arrived.store(true, Relaxed);
+            });
+            work(&all_arrived);
+        });
+    }
+
+    /// As [`Namespace::inject`], from several CPUs in turn, `every` frames from each.
     ///
     /// # Panics
     ///

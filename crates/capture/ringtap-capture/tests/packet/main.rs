@@ -12,7 +12,6 @@ use std::{
 };
 
 use capture::{Capture, Captured};
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use ringtap_capture::{InterfaceOptions, packet};
 use ringtap_device::{ChunkOptions, Direction, StampClock};
@@ -61,14 +60,7 @@ impl Harness for Veth {
         let source = net
             .enter(|| packet::open(&options()))
             .expect("the source opens");
-        let all_offered = AtomicBool::new(false);
-        std::thread::scope(|scope| {
-            scope.spawn(|| {
-                net.inject("tx0", frames);
-                all_offered.store(true, Relaxed);
-            });
-            suite(source, &all_offered);
-        });
+        net.inject_during("tx0", frames, |all_offered| suite(source, all_offered));
     }
 }
 

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Runs the conformance suite on every hook.
 
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-
 use ringtap_capture::tap::{Mode, TapOptions};
 use ringtap_pool::conformance::{Harness, PoolSize, UnderTraffic, check};
 use ringtap_pool::source::Source;
@@ -39,13 +37,8 @@ impl Harness for Taps {
     fn capture_under_traffic(&mut self, frames: &[Vec<u8>], suite: UnderTraffic<'_>) {
         let net = Namespace::with_veth(self.test);
         let source = attach(&net, &with(options("rx0"), |it| it.on.mode = self.mode));
-        let all_offered = AtomicBool::new(false);
-        std::thread::scope(|scope| {
-            scope.spawn(|| {
-                net.inject("tx0", frames);
-                all_offered.store(true, Relaxed);
-            });
-            suite(source.into(), &all_offered);
+        net.inject_during("tx0", frames, |all_offered| {
+            suite(source.into(), all_offered)
         });
     }
 

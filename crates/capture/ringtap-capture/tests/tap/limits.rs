@@ -9,7 +9,7 @@ use ringtap_capture::tap::{Direction, Mode, Taking, Tap};
 use ringtap_device::ChunkOptions;
 use ringtap_ipc::event::sleep_until_readable;
 use ringtap_pool::distributor::{Distributor, ReaderOptions, Returns};
-use ringtap_pool::reader::NextBatch;
+use ringtap_pool::reader::{NextBatch, Reader};
 use ringtap_pool::source::Status;
 use ringtap_pool::wake::NoSignal;
 pub(crate) use ringtap_testkit::LIMIT;
@@ -322,6 +322,14 @@ fn wait_for_quiet(tap: &mut Tap) {
     }
 }
 
+/// A distributor over the tap's lanes, and its only reader.
+fn with_one_reader(tap: &mut Tap) -> (Distributor, Reader) {
+    let lanes = std::mem::take(&mut tap.lanes);
+    let mut distributor = Distributor::new(tap.pool.clone(), lanes, Arc::new(NoSignal));
+    let (_, reader) = distributor.add_reader(&ReaderOptions::default()).unwrap();
+    (distributor, reader)
+}
+
 /// While no reader sleeps, the driver of the distributor waits for whole chunks.
 #[test]
 fn without_a_sleeping_reader_the_first_packet_of_a_chunk_signals_and_no_other() {
@@ -339,12 +347,7 @@ fn without_a_sleeping_reader_the_first_packet_of_a_chunk_signals_and_no_other() 
                 };
             }),
         );
-        let mut distributor = Distributor::new(
-            tap.pool.clone(),
-            std::mem::take(&mut tap.lanes),
-            Arc::new(NoSignal),
-        );
-        let (_, mut reader) = distributor.add_reader(&ReaderOptions::default()).unwrap();
+        let (mut distributor, mut reader) = with_one_reader(&mut tap);
         wait_for_quiet(&mut tap);
         net.inject("tx0", &[frame(1, 60)]);
         for _ in 0..3 {
@@ -375,12 +378,7 @@ fn a_reader_that_sleeps_is_woken_and_one_that_does_not_is_left_alone() {
     require_tool!("ip", "python3");
     let net = Namespace::with_veth("wake");
     let mut tap = attach(&net, &options("rx0"));
-    let mut distributor = Distributor::new(
-        tap.pool.clone(),
-        std::mem::take(&mut tap.lanes),
-        Arc::new(NoSignal),
-    );
-    let (_, mut reader) = distributor.add_reader(&ReaderOptions::default()).unwrap();
+    let (mut distributor, mut reader) = with_one_reader(&mut tap);
     let short = Some(Duration::from_millis(50));
     wait_for_quiet(&mut tap);
 
@@ -430,12 +428,7 @@ fn chunks_go_round_many_times() {
         it.on.pool.bytes = Some(16 * 4096);
     });
     let mut tap = attach(&net, &small);
-    let mut distributor = Distributor::new(
-        tap.pool.clone(),
-        std::mem::take(&mut tap.lanes),
-        Arc::new(NoSignal),
-    );
-    let (_, mut reader) = distributor.add_reader(&ReaderOptions::default()).unwrap();
+    let (mut distributor, mut reader) = with_one_reader(&mut tap);
     let mut read = 0;
     for round in 0..20_u8 {
         net.inject("tx0", &vec![frame(round, 900); 12]);

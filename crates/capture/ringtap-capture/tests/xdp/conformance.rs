@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Runs the conformance suite in native and in generic mode.
 
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-
 use ringtap_device::Mode;
 use ringtap_pool::conformance::{Harness, PoolSize, UnderTraffic, check};
 use ringtap_pool::source::Source;
@@ -41,14 +39,7 @@ impl Harness for Sockets {
                 it.on.pool.bytes = Some(32 << 20);
             }),
         );
-        let all_offered = AtomicBool::new(false);
-        std::thread::scope(|scope| {
-            scope.spawn(|| {
-                net.inject("tx0", frames);
-                all_offered.store(true, Relaxed);
-            });
-            suite(source, &all_offered);
-        });
+        net.inject_during("tx0", frames, |all_offered| suite(source, all_offered));
     }
 
     fn lossless(&self) -> bool {

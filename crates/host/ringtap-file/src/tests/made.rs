@@ -16,28 +16,25 @@ impl Made {
         }
     }
 
-    pub(super) fn u16(&mut self, value: u16) -> &mut Self {
-        self.bytes.extend(match self.order {
-            ByteOrder::Little => value.to_le_bytes(),
-            ByteOrder::Big => value.to_be_bytes(),
-        });
+    /// A number, given in network order.
+    fn number<const N: usize>(&mut self, mut bytes: [u8; N]) -> &mut Self {
+        if matches!(self.order, ByteOrder::Little) {
+            bytes.reverse();
+        }
+        self.bytes.extend(bytes);
         self
+    }
+
+    pub(super) fn u16(&mut self, value: u16) -> &mut Self {
+        self.number(value.to_be_bytes())
     }
 
     pub(super) fn u32(&mut self, value: u32) -> &mut Self {
-        self.bytes.extend(match self.order {
-            ByteOrder::Little => value.to_le_bytes(),
-            ByteOrder::Big => value.to_be_bytes(),
-        });
-        self
+        self.number(value.to_be_bytes())
     }
 
     pub(super) fn u64(&mut self, value: u64) -> &mut Self {
-        self.bytes.extend(match self.order {
-            ByteOrder::Little => value.to_le_bytes(),
-            ByteOrder::Big => value.to_be_bytes(),
-        });
-        self
+        self.number(value.to_be_bytes())
     }
 
     /// Words of 32 bits.
