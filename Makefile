@@ -28,7 +28,7 @@ help: ## list the targets
 build: ## install what is missing, build the release binary and the libraries (about 4 minutes when cold)
 	@scripts/prepare run
 	@echo "build: the release binary, $(BINARY), and the libraries: about 4 minutes when cold, seconds otherwise"
-	@cargo build --locked --release -p ringtap-cli -p ringtap-c -p ringtap-pcap
+	@cargo build --locked --release -p ringtap-cli -p ringtap-c -p ringtap-pcap -p ringtap-pfring
 	@scripts/library names $(dir $(BINARY))libringtap_pcap.so $(dir $(BINARY))library/pcap
 
 # Where libringtap.so is installed for the DAQ module, which finds it there.
@@ -127,7 +127,7 @@ $(BINARY):
 install: $(BINARY) ## copy program, libraries, man pages and completions to $(DESTDIR)$(PREFIX) (build first with make build)
 	@echo "install: $(BINARY) to $(DESTDIR)$(PREFIX)/bin/ringtap"
 	@install -D $(STRIP) -m 755 $(BINARY) $(DESTDIR)$(PREFIX)/bin/ringtap
-	@echo "install: libringtap.so in $(DESTDIR)$(LIBDIR); ringtap.h and lib/ringtap/libpcap.so.1 below $(DESTDIR)$(PREFIX)"
+	@echo "install: libringtap.so in $(DESTDIR)$(LIBDIR); ringtap.h, and libpcap.so.1 and libpfring.so.8 in lib/ringtap, below $(DESTDIR)$(PREFIX)"
 	@STRIP=$(STRIP) scripts/library install $(dir $(BINARY)) $(PREFIX) $(LIBDIR) $(DESTDIR)
 	@STRIP=$(STRIP) scripts/library install-names $(dir $(BINARY)) $(PREFIX) $(DESTDIR)
 	@echo "install: sources of the DAQ module in $(DESTDIR)$(PREFIX)/share/ringtap/daq"

@@ -49,6 +49,7 @@ const LAYERS: [(&str, &[&str]); 5] = [
             "ringtap-probe",
             "ringtap-c",
             "ringtap-pcap",
+            "ringtap-pfring",
             "ringtap-cli",
         ],
     ),

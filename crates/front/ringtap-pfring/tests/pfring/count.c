@@ -1,0 +1,139 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
+/* Counts packets as pfcount does: `count DEVICE recv|copy|burst|loop PACKETS [FILTER]`, or `count sizes`. */
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <pfring.h>
+
+#define CHECK(condition)                                                                           \
+    do {                                                                                           \
+        if (!(condition)) {                                                                        \
+            fprintf(stderr, "line %d: %s\n", __LINE__, #condition);                                \
+            exit(1);                                                                               \
+        }                                                                                          \
+    } while (0)
+
+static pfring *ring;
+static unsigned long counted, wanted;
+
+static void look_at(const struct pfring_pkthdr *header, const u_char *packet, const u_char *user)
+{
+    CHECK(user == (const u_char *)"user" || strcmp((const char *)user, "user") == 0);
+    CHECK(header->caplen >= 34 && header->caplen <= 128 && header->len >= header->caplen);
+    CHECK(header->ts.tv_sec > 1000000000);
+    CHECK(header->extended_hdr.timestamp_ns / 1000000000 == (unsigned long)header->ts.tv_sec);
+    /* IPv4 over Ethernet. */
+    CHECK(packet[12] == 8 && packet[13] == 0 && packet[14] >> 4 == 4);
+    if (++counted == wanted)
+        pfring_breakloop(ring);
+}
+
+static void on_interrupt(int number)
+{
+    (void)number;
+    pfring_breakloop(ring);
+}
+
+static void bursts(void)
+{
+    pfring_packet_info packets[32];
+    struct pfring_pkthdr header;
+
+    while (counted < wanted) {
+        int got = pfring_recv_burst(ring, packets, 32, 1);
+        CHECK(got > 0 && got <= 32);
+        for (int at = 0; at < got; at++) {
+            memset(&header, 0, sizeof(header));
+            header.ts = packets[at].ts;
+            header.caplen = packets[at].caplen;
+            header.len = packets[at].len;
+            header.extended_hdr.timestamp_ns = (unsigned long)packets[at].ts.tv_sec * 1000000000;
+            look_at(&header, packets[at].data, (const u_char *)"user");
+        }
+    }
+}
+
+static void one_by_one(u_int bytes)
+{
+    u_char copy[128], *packet = copy;
+    struct pfring_pkthdr header;
+    struct pollfd readable = { .fd = pfring_get_selectable_fd(ring), .events = POLLIN };
+
+    CHECK(readable.fd >= 0);
+    while (counted < wanted) {
+        int got = pfring_recv(ring, &packet, bytes, &header, 0);
+        CHECK(got >= 0 && (bytes == 0 || packet == copy));
+        if (got)
+            look_at(&header, packet, (const u_char *)"user");
+        else
+            CHECK(poll(&readable, 1, 10000) > 0);
+    }
+}
+
+static void sizes(void)
+{
+    printf("%zu %zu %zu %zu ", sizeof(struct pfring_pkthdr), offsetof(struct pfring_pkthdr, caplen),
+           offsetof(struct pfring_pkthdr, len), offsetof(struct pfring_pkthdr, extended_hdr));
+    printf("%zu %zu ", offsetof(struct pfring_pkthdr, extended_hdr.rx_direction),
+           offsetof(struct pfring_pkthdr, extended_hdr.if_index));
+    printf("%zu ", offsetof(struct pfring_pkthdr, extended_hdr.pkt_hash));
+    printf("%zu %zu %zu ", sizeof(pfring_packet_info), offsetof(pfring_packet_info, caplen),
+           offsetof(pfring_packet_info, hash));
+    printf("%zu %zu\n", sizeof(pfring_stat), offsetof(pfring_stat, shunt));
+}
+
+int main(int argc, char **argv)
+{
+    struct pfring_pkthdr header;
+    u_int32_t version;
+    pfring_stat stats;
+    u_char *packet;
+
+    if (argc == 2) {
+        sizes();
+        return 0;
+    }
+    CHECK(argc >= 4);
+    errno = 0;
+    CHECK(pfring_open("eth0", 128, 0) == NULL && errno == ENODEV);
+    CHECK(pfring_stats(NULL, &stats) == PF_RING_ERROR_INVALID_ARGUMENT);
+    ring = pfring_open(argv[1], 128, PF_RING_PROMISC | PF_RING_LONG_HEADER);
+    CHECK(ring);
+    wanted = strtoul(argv[3], NULL, 10);
+    signal(SIGINT, on_interrupt);
+    CHECK(pfring_stats(ring, &stats) == PF_RING_ERROR_RING_NOT_ENABLED);
+    CHECK(pfring_version(ring, &version) == 0 && version >> 16 == 8);
+    CHECK(pfring_set_application_name(ring, "count.c") == 0);
+    CHECK(pfring_set_poll_watermark(ring, 4) == 0);
+    CHECK(pfring_set_cluster(ring, 99, cluster_per_flow) == 0);
+    CHECK(pfring_set_socket_mode(ring, send_only_mode) == PF_RING_ERROR_NOT_SUPPORTED);
+    CHECK(pfring_set_socket_mode(ring, recv_only_mode) == 0);
+    CHECK(pfring_set_direction(ring, rx_and_tx_direction) == 0);
+    CHECK(pfring_set_bpf_filter(ring, "tcp prt 1") < 0);
+    CHECK(argc < 5 || pfring_set_bpf_filter(ring, argv[4]) == 0);
+    CHECK(pfring_enable_ring(ring) == 0);
+    CHECK(pfring_poll(ring, 20000) == 1);
+    /* The simulated NIC only receives. */
+    CHECK(pfring_set_direction(ring, (packet_direction)7) == PF_RING_ERROR_INVALID_ARGUMENT);
+    CHECK(pfring_set_direction(ring, tx_only_direction) == 0);
+    CHECK(pfring_recv(ring, &packet, 0, &header, 0) == 0);
+    CHECK(pfring_set_direction(ring, rx_only_direction) == 0);
+    CHECK(pfring_stats(ring, &stats) == 0 && stats.recv == 0);
+    if (strcmp(argv[2], "loop") == 0)
+        CHECK(pfring_loop(ring, look_at, (const u_char *)"user", 1) == 0);
+    else if (strcmp(argv[2], "burst") == 0)
+        bursts();
+    else
+        one_by_one(strcmp(argv[2], "copy") == 0 ? 128 : 0);
+    CHECK(pfring_stats(ring, &stats) == 0);
+    CHECK(stats.recv == counted && stats.shunt == 0);
+    CHECK(pfring_send(ring, "x", 1, 1) == PF_RING_ERROR_NOT_SUPPORTED);
+    printf("%lu packets\n", counted);
+    pfring_close(ring);
+    return 0;
+}

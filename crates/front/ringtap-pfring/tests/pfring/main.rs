@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A program like pfcount, compiled with our header, receives the packets of a group.
+
+use std::env;
+use std::mem::offset_of;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+
+use ringtap_pfring::abi::{BurstPacket, RingPacketHeader, RingStatistics};
+use ringtap_testkit::{LIMIT, Running, say_skipped};
+
+fn deps() -> PathBuf {
+    let exe = env::current_exe().expect("a test has a file");
+    exe.parent().expect("in a folder").to_owned()
+}
+
+/// The program, and the folder of its library.
+fn built() -> &'static (PathBuf, PathBuf) {
+    static BUILT: OnceLock<(PathBuf, PathBuf)> = OnceLock::new();
+    BUILT.get_or_init(|| {
+        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("pfring");
+        std::fs::create_dir_all(&folder).expect("a folder");
+        let library = folder.join("libpfring.so.8");
+        std::fs::copy(deps().join("libringtap_pfring.so"), &library).expect("the library");
+        let program = folder.join("count");
+        let home = Path::new(env!("CARGO_MANIFEST_DIR"));
+        // A program of PF_RING's users may name its header's folder here.
+        let header = env::var("PFRING_HEADER").map_or_else(|_| home.join("include"), PathBuf::from);
+        let output = Command::new("cc")
+            .args(["-std=gnu11", "-Wall", "-O1", "-o"])
+            .args([&program, &home.join("tests/pfring/count.c"), &library])
+            .arg("-I")
+            .arg(header)
+            .output()
+            .expect("a C compiler is installed");
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{errors}");
+        (program, folder)
+    })
+}
+
+fn count(socket: &Path, args: &[&str]) -> Running {
+    let (program, folder) = built();
+    let mut command = Command::new(program);
+    command.env("LD_LIBRARY_PATH", folder);
+    command.env("RINGTAP_SOCKET", socket).args(args);
+    Running::start(command)
+}
+
+#[test]
+fn a_pfcount_like_program_receives_a_group_in_every_way() {
+    let ringtap = deps().join("../ringtap");
+    if !ringtap.exists() {
+        say_skipped("needs the ringtap program: cargo build --bin ringtap");
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let socket = folder.path().join("hub.sock");
+    let mut command = Command::new(ringtap);
+    command.args(["hub", "--duration", "300", "-i", "sim:5000pps?flows=16"]);
+    command.args(["-g", "all", "-g", "two:2:flow", "--socket"]);
+    let hub = Running::start({
+        command.arg(&socket);
+        command
+    });
+    hub.wait_for_stderr("ringtap: hub of", LIMIT);
+    for way in ["recv", "copy", "burst", "loop"] {
+        let told = count(&socket, &["hub:all", way, "2000"]).wait(LIMIT);
+        let told = told.success().stdout;
+        assert!(told.contains(" packets\n"), "{way}: {told}");
+    }
+    let filtered = count(&socket, &["hub:two", "recv", "10", "udp"]).wait(LIMIT);
+    let _counted = filtered.success();
+    // A signal handler ends a loop that waits for packets.
+    let endless = count(&socket, &["hub:all", "loop", "100000000"]);
+    let begun = std::time::Instant::now();
+    while !String::from_utf8_lossy(&status(&socket)).contains("count.c") {
+        assert!(begun.elapsed() < LIMIT, "the ring attaches");
+    }
+    endless.interrupt();
+    let _ended = endless.wait(LIMIT).success();
+    hub.interrupt();
+    let _ended = hub.wait(LIMIT).success();
+}
+
+fn status(socket: &Path) -> Vec<u8> {
+    let mut command = Command::new(deps().join("../ringtap"));
+    command.args(["status", "--json", "--socket"]).arg(socket);
+    command.output().expect("it can be run").stdout
+}
+
+#[test]
+fn structures_have_the_sizes_and_offsets_that_pf_ring_8_has() {
+    let told = count(Path::new("/nowhere"), &["sizes"]).wait(LIMIT);
+    let told = told.success().stdout;
+    assert_eq!(told, "209 16 20 24 36 40 44 40 24 32 24 16\n");
+    let own = [
+        size_of::<RingPacketHeader>(),
+        offset_of!(RingPacketHeader, caplen),
+        offset_of!(RingPacketHeader, len),
+        offset_of!(RingPacketHeader, timestamp_ns),
+        offset_of!(RingPacketHeader, rx_direction),
+        offset_of!(RingPacketHeader, if_index),
+        offset_of!(RingPacketHeader, pkt_hash),
+        size_of::<BurstPacket>(),
+        offset_of!(BurstPacket, caplen),
+        offset_of!(BurstPacket, hash),
+        size_of::<RingStatistics>(),
+        offset_of!(RingStatistics, shunt),
+    ];
+    let own = own.map(|number| number.to_string()).join(" ");
+    assert_eq!(told.trim_end(), own);
+}
