@@ -24,6 +24,7 @@ mod tests;
 
 pub use key::{FlowKey, FlowKeyError, FlowPacket, KEY_WORDS};
 pub use rule::{
-    CutOff, FlowAction, FlowRule, FlowRuleError, FlowSettings, MAX_CUTS, StandingCutOff,
+    CUTS_WORDS, CutOff, FlowAction, FlowCuts, FlowRule, FlowRuleError, FlowSettings, MAX_CUTS,
+    StandingCutOff,
 };
-pub use table::{FlowCounts, FlowEnd, FlowTable, FlowTotals, WayCounts, is_end, is_restart};
+pub use table::{FlowCounts, FlowEnd, FlowTable, FlowTotals, LINGER_NS, WayCounts, is_end};

@@ -321,6 +321,7 @@ impl Membership {
             each,
             seed: self.seed,
             verifier: self.limits.verifier(),
+            flows: None,
         }
     }
 

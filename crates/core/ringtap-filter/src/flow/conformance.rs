@@ -17,13 +17,15 @@ const ACK: u8 = 0x10;
 /// Longer than `EVICT_IDLE` of the suite's tables, in milliseconds.
 const PAUSE: u64 = 300;
 const EVICT_IDLE: u64 = 200;
+/// Time of a rule, in milliseconds: longer than a packet needs to be sent.
+const LASTS: u64 = 5000;
 
 /// Members that want every packet.
 pub const MEMBERS: u64 = 0b111;
 
 /// One step of a case.
 #[derive(Clone, Debug)]
-pub enum Step {
+pub enum FlowStep {
     /// A packet, and the members that get it.
     Packet(Vec<u8>, u64),
     /// Sets a rule for members.
@@ -37,13 +39,13 @@ pub enum Step {
 }
 
 /// A case: settings, steps, and the counts afterwards.
-pub struct Case {
+pub struct FlowCase {
     /// Its name.
     pub name: &'static str,
     /// Settings of the table.
     pub settings: FlowSettings,
     /// Steps, in order.
-    pub steps: Vec<Step>,
+    pub steps: Vec<FlowStep>,
     /// Packets, bytes and TCP flags of flows; times are not compared.
     pub flows: Vec<(FlowKey, [WayCounts; 2])>,
     /// Counts of the table.
@@ -51,35 +53,35 @@ pub struct Case {
 }
 
 /// A table behind the suite.
-pub trait Harness {
+pub trait FlowHarness {
     /// Runs the steps of a case; panics if a packet's members or a rule's result are not as expected. Returns packets
     /// and bytes withheld from each member, the counts of these flows, and the table's counts.
-    fn run(&mut self, case: &Case) -> Outcome;
+    fn run(&mut self, case: &FlowCase) -> FlowOutcome;
 }
 
 /// What a table counted.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct Outcome {
+pub struct FlowOutcome {
     /// Packets and bytes withheld from members 0, 1 and 2.
     pub withheld: [(u64, u64); 3],
-    /// The flows of [`Case::flows`]: packets, bytes, TCP flags.
+    /// The flows of [`FlowCase::flows`]: packets, bytes, TCP flags.
     pub flows: Vec<[(u64, u64, u8); 2]>,
     /// Counts of the table.
     pub totals: FlowTotals,
 }
 
 /// Runs all cases.
-pub fn check(harness: &mut dyn Harness) {
+pub fn check(harness: &mut dyn FlowHarness) {
     for case in cases() {
         let outcome = harness.run(&case);
         assert_eq!(outcome, expected(&case), "{}", case.name);
     }
 }
 
-fn expected(case: &Case) -> Outcome {
+fn expected(case: &FlowCase) -> FlowOutcome {
     let mut withheld = [(0, 0); 3];
     for step in &case.steps {
-        if let Step::Packet(data, gets) = step {
+        if let FlowStep::Packet(data, gets) = step {
             for (member, sum) in withheld.iter_mut().enumerate() {
                 if gets & 1 << member == 0 {
                     sum.0 += 1;
@@ -90,7 +92,7 @@ fn expected(case: &Case) -> Outcome {
     }
     let flows = case.flows.iter();
     let counts = |way: WayCounts| (way.packets, way.bytes, way.flags);
-    Outcome {
+    FlowOutcome {
         withheld,
         flows: flows.map(|(_, ways)| ways.map(counts)).collect(),
         totals: case.totals,
@@ -189,7 +191,7 @@ fn settings(capacity: u32, standing: Vec<StandingCutOff>) -> FlowSettings {
 
 /// All cases.
 #[must_use]
-pub fn cases() -> Vec<Case> {
+pub fn cases() -> Vec<FlowCase> {
     vec![
         ignoring(),
         replacing(),
@@ -203,9 +205,9 @@ pub fn cases() -> Vec<Case> {
     ]
 }
 
-fn ignoring() -> Case {
-    use Step::{Packet, Set};
-    Case {
+fn ignoring() -> FlowCase {
+    use FlowStep::{Packet, Set};
+    FlowCase {
         name: "a member ignores a flow, in both directions, and no other",
         settings: settings(16, vec![]),
         steps: vec![
@@ -223,9 +225,9 @@ fn ignoring() -> Case {
     }
 }
 
-fn replacing() -> Case {
-    use Step::{Packet, Remove, Set};
-    Case {
+fn replacing() -> FlowCase {
+    use FlowStep::{Packet, Remove, Set};
+    FlowCase {
         name: "a member's rule replaces its earlier one, and is removed alone",
         settings: settings(16, vec![]),
         steps: vec![
@@ -243,20 +245,20 @@ fn replacing() -> Case {
     }
 }
 
-fn timed() -> Case {
-    use Step::{Packet, Set, Wait};
+fn timed() -> FlowCase {
+    use FlowStep::{Packet, Set, Wait};
     let timed = FlowRule {
-        lasts_ns: Some(PAUSE * 1_000_000),
+        lasts_ns: Some(LASTS * 1_000_000),
         ..ignore(key(UDP, 53))
     };
-    Case {
+    FlowCase {
         name: "a rule ends at its time, without anybody's help",
         settings: settings(16, vec![]),
         steps: vec![
             Set(ignore(key(UDP, 53)), 4),
             Set(timed, 1),
             Packet(udp(53, true, 60), 2),
-            Wait(2 * PAUSE),
+            Wait(LASTS + PAUSE),
             Packet(udp(53, true, 60), 3),
         ],
         flows: vec![(key(UDP, 53), [way(2, 120, 0), way(0, 0, 0)])],
@@ -264,9 +266,9 @@ fn timed() -> Case {
     }
 }
 
-fn cutting() -> Case {
-    use Step::{Packet, Set};
-    Case {
+fn cutting() -> FlowCase {
+    use FlowStep::{Packet, Set};
+    FlowCase {
         name: "packets and bytes of each direction before the cut are delivered exactly",
         settings: settings(16, vec![]),
         steps: vec![
@@ -284,8 +286,8 @@ fn cutting() -> Case {
     }
 }
 
-fn standing() -> Case {
-    use Step::Packet;
+fn standing() -> FlowCase {
+    use FlowStep::Packet;
     let after = |members, packets| StandingCutOff {
         members,
         cut: CutOff {
@@ -293,7 +295,7 @@ fn standing() -> Case {
             bytes: None,
         },
     };
-    Case {
+    FlowCase {
         name: "standing cut-offs hold for every flow",
         settings: settings(16, vec![after(1, 1), after(2, 2)]),
         steps: vec![
@@ -315,10 +317,10 @@ fn standing() -> Case {
     }
 }
 
-fn restarting() -> Case {
-    use Step::{Packet, Set};
+fn restarting() -> FlowCase {
+    use FlowStep::{Packet, Set};
     let flow = key(TCP, 80);
-    Case {
+    FlowCase {
         name: "rules end with a connection, not with its last segments",
         settings: settings(16, vec![]),
         steps: vec![
@@ -342,15 +344,15 @@ fn restarting() -> Case {
     }
 }
 
-fn outside() -> Case {
-    use Step::{Packet, Set};
+fn outside() -> FlowCase {
+    use FlowStep::{Packet, Set};
     let tagged = |vlan: u8| ethernet(&[0x81, 0, 0, vlan, 8, 0], &ipv4(UDP, 53, true, 0));
     let fragment = ethernet(&[8, 0], &ipv4(UDP, 53, true, 0x20));
     let padded = |mut frame: Vec<u8>| {
         frame.resize(64, 0);
         frame
     };
-    Case {
+    FlowCase {
         name: "flows of other VLANs, fragments and packets without IP are not withheld",
         settings: settings(16, vec![]),
         steps: vec![
@@ -378,12 +380,12 @@ fn vxlan(number: u8) -> Vec<u8> {
     ethernet(&[8, 0], &outer)
 }
 
-fn tunnelled() -> Case {
-    use Step::{Packet, Set};
+fn tunnelled() -> FlowCase {
+    use FlowStep::{Packet, Set};
     let inside = super::FlowPacket::of(&vxlan(7), 0, crate::hash::Link::Ethernet);
     let inside = inside.map_or_else(|| key(UDP, 1), |packet| packet.key);
     let length = vxlan(7).len() as u64;
-    Case {
+    FlowCase {
         name: "a flow in a tunnel is the tunnel's, and no other's",
         settings: settings(16, vec![]),
         steps: vec![
@@ -397,9 +399,9 @@ fn tunnelled() -> Case {
     }
 }
 
-fn full() -> Case {
-    use Step::{Full, Packet, Set, Wait};
-    Case {
+fn full() -> FlowCase {
+    use FlowStep::{Full, Packet, Set, Wait};
+    FlowCase {
         name: "a full table refuses rules while no flow is idle",
         settings: settings(2, vec![]),
         steps: vec![

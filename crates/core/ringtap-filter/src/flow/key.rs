@@ -103,9 +103,10 @@ impl FlowKey {
         tunnel: Option<(TunnelKind, u32)>,
     ) -> (Self, usize) {
         let is_swapped = (destination, ports.1) < (source, ports.0);
-        let (low, high, ports) = match is_swapped {
-            true => (destination, source, (ports.1, ports.0)),
-            false => (source, destination, ports),
+        let (low, high, ports) = if is_swapped {
+            (destination, source, (ports.1, ports.0))
+        } else {
+            (source, destination, ports)
         };
         let version: u32 = if source.len() == 4 { 4 } else { 6 };
         let (kind, identifier) = tunnel.map_or((0, 0), |(kind, number)| (kind.to_kernel(), number));

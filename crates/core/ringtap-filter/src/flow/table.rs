@@ -8,15 +8,15 @@
 
 use std::collections::{HashMap, VecDeque};
 
-use super::rule::{CutOff, FlowRule, FlowRuleError, FlowSettings, MAX_CUTS};
-use super::{FlowAction, FlowKey, FlowPacket};
+use super::rule::{FlowCuts, FlowRule, FlowRuleError, FlowSettings};
+use super::{FlowKey, FlowPacket};
 
 const FIN: u8 = 0x01;
 const SYN: u8 = 0x02;
 const RST: u8 = 0x04;
 const ACK: u8 = 0x10;
 /// Time for which a flow stays after its end, for the last segments, in nanoseconds.
-const LINGER_NS: u64 = 5_000_000_000;
+pub const LINGER_NS: u64 = 5_000_000_000;
 /// Ends of flows that wait to be taken; later ones are counted as lost.
 const MAX_ENDS: usize = 65_536;
 const NONE: usize = usize::MAX;
@@ -80,21 +80,13 @@ pub fn is_end(flags: [u8; 2]) -> bool {
 }
 
 /// Whether a segment with these TCP flags begins a new connection, if its flow had those before it.
-#[must_use]
-pub fn is_restart(segment: u8, before: [u8; 2]) -> bool {
+fn is_restart(segment: u8, before: [u8; 2]) -> bool {
     segment & (SYN | ACK) == SYN && ((before[0] | before[1]) & ACK != 0 || is_end(before))
-}
-
-#[derive(Clone, Copy)]
-struct Cut {
-    members: u64,
-    cut: CutOff,
-    expires_ns: u64,
 }
 
 struct Flow {
     key: FlowKey,
-    cuts: [Cut; MAX_CUTS],
+    cuts: FlowCuts,
     ways: [WayCounts; 2],
     /// Time of the last packet, or of the creation.
     last_ns: u64,
@@ -105,6 +97,7 @@ struct Flow {
 /// A table of flows with rules.
 pub struct FlowTable {
     settings: FlowSettings,
+    standing: FlowCuts,
     places: HashMap<FlowKey, usize>,
     flows: Vec<Flow>,
     /// The flow that is idle for longest, and the one that had the last packet.
@@ -113,15 +106,6 @@ pub struct FlowTable {
     ends: VecDeque<(FlowEnd, FlowCounts)>,
     totals: FlowTotals,
 }
-
-const NO_CUT: Cut = Cut {
-    members: 0,
-    cut: CutOff {
-        packets: None,
-        bytes: None,
-    },
-    expires_ns: u64::MAX,
-};
 
 impl Flow {
     fn counts(&self) -> FlowCounts {
@@ -134,12 +118,6 @@ impl Flow {
     fn flags(&self) -> [u8; 2] {
         self.ways.map(|way| way.flags)
     }
-
-    fn clear(&mut self, members: u64) {
-        for cut in &mut self.cuts {
-            cut.members &= !members;
-        }
-    }
 }
 
 impl FlowTable {
@@ -147,6 +125,7 @@ impl FlowTable {
     #[must_use]
     pub fn new(settings: FlowSettings) -> Self {
         FlowTable {
+            standing: FlowCuts::standing(&settings),
             settings,
             places: HashMap::new(),
             flows: Vec::new(),
@@ -164,13 +143,7 @@ impl FlowTable {
     ///
     /// Nothing changes.
     pub fn set(&mut self, rule: &FlowRule, members: u64, now_ns: u64) -> Result<(), FlowRuleError> {
-        let cut = rule.action.cut_off();
-        if matches!(rule.action, FlowAction::CutOff(_)) && cut == CutOff::default() {
-            return Err(FlowRuleError::NoLimit);
-        }
-        let expires_ns = rule
-            .lasts_ns
-            .map_or(u64::MAX, |ns| now_ns.saturating_add(ns));
+        rule.check()?;
         self.end_if_idle(&rule.key, now_ns);
         let at = match self.places.get(&rule.key) {
             Some(&at) => at,
@@ -180,27 +153,7 @@ impl FlowTable {
                 added.ok_or(FlowRuleError::Full { capacity })?
             }
         };
-        let cuts = &mut self.flows[at].cuts;
-        let is_alike = |it: &Cut| it.members != 0 && it.cut == cut && it.expires_ns == expires_ns;
-        // A place is free if only these members, or an expired rule, have it.
-        let is_free = |it: &Cut| it.members & !members == 0 || it.expires_ns <= now_ns;
-        let place = cuts.iter().position(is_alike);
-        let place = place.or_else(|| cuts.iter().position(is_free));
-        let Some(place) = place else {
-            return Err(FlowRuleError::TooManyCuts { key: rule.key });
-        };
-        if !is_alike(&cuts[place]) {
-            cuts[place] = NO_CUT;
-        }
-        for cut in cuts.iter_mut() {
-            cut.members &= !members;
-        }
-        cuts[place] = Cut {
-            members: cuts[place].members | members,
-            cut,
-            expires_ns,
-        };
-        Ok(())
+        self.flows[at].cuts.set(rule, members, now_ns)
     }
 
     /// Removes these members' rule for a flow; `false` if they have none.
@@ -209,9 +162,8 @@ impl FlowTable {
             return false;
         };
         let flow = &mut self.flows[at];
-        let has_rule = flow.cuts.iter().any(|cut| cut.members & members != 0);
-        flow.clear(members);
-        if self.settings.standing.is_empty() && flow.cuts.iter().all(|cut| cut.members == 0) {
+        let has_rule = flow.cuts.clear(members);
+        if self.standing.members() == 0 && flow.cuts.members() == 0 {
             self.end(at, FlowEnd::Removed);
         }
         has_rule
@@ -237,7 +189,7 @@ impl FlowTable {
         }
         let at = match at {
             Some(at) => at,
-            None if self.standing_members() & mask == 0 => return 0,
+            None if self.standing.members() & mask == 0 => return 0,
             None => match self.add(packet.key, now_ns) {
                 Some(at) => at,
                 None => {
@@ -257,19 +209,8 @@ impl FlowTable {
         way.bytes += u64::from(packet.wire_length);
         way.flags |= packet.flags;
         way.last_ns = now_ns;
-        let standing = self.settings.standing.iter().take(MAX_CUTS);
-        let standing = standing.filter(|it| it.cut.is_past(packets, bytes));
-        let cuts = flow.cuts.iter();
-        let cuts = cuts.filter(|it| now_ns < it.expires_ns && it.cut.is_past(packets, bytes));
-        let members = cuts
-            .map(|it| it.members)
-            .chain(standing.map(|it| it.members));
-        members.fold(0, |all, members| all | members) & mask
-    }
-
-    fn standing_members(&self) -> u64 {
-        let standing = self.settings.standing.iter().take(MAX_CUTS);
-        standing.fold(0, |all, it| all | it.members)
+        let standing = self.standing.past(packets, bytes, now_ns);
+        (flow.cuts.past(packets, bytes, now_ns) | standing) & mask
     }
 
     /// Ends flows that are idle, and those that ended some time ago; at most `most`.
@@ -336,7 +277,7 @@ impl FlowTable {
         let at = self.flows.len();
         self.flows.push(Flow {
             key,
-            cuts: [NO_CUT; MAX_CUTS],
+            cuts: FlowCuts::default(),
             ways: [WayCounts::default(); 2],
             last_ns: now_ns,
             earlier: NONE,

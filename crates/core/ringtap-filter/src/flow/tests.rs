@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The table in user space: the conformance suite, and what the kernel's table does otherwise.
 
-use super::conformance::{self, Case, Harness, MEMBERS, Outcome, Step};
+use super::conformance::{self, FlowCase, FlowHarness, FlowOutcome, FlowStep, MEMBERS};
 use super::*;
 use crate::hash::Link;
 
@@ -13,16 +13,16 @@ fn packet(data: &[u8]) -> Option<FlowPacket> {
     FlowPacket::of(data, u32::try_from(data.len()).unwrap(), Link::Ethernet)
 }
 
-impl Harness for InUserSpace {
-    fn run(&mut self, case: &Case) -> Outcome {
+impl FlowHarness for InUserSpace {
+    fn run(&mut self, case: &FlowCase) -> FlowOutcome {
         let mut table = FlowTable::new(case.settings.clone());
-        let mut outcome = Outcome::default();
+        let mut outcome = FlowOutcome::default();
         let mut now = SECOND;
         for (number, step) in case.steps.iter().enumerate() {
             now += 1000;
             let at = format!("{}, step {number}", case.name);
             match step {
-                Step::Packet(data, gets) => {
+                FlowStep::Packet(data, gets) => {
                     let packet = packet(data);
                     let withheld = packet.map_or(0, |it| table.withheld(&it, MEMBERS, now));
                     assert_eq!(MEMBERS & !withheld, *gets, "{at}");
@@ -32,13 +32,13 @@ impl Harness for InUserSpace {
                         sum.1 += is_withheld * data.len() as u64;
                     }
                 }
-                Step::Set(rule, members) => table.set(rule, *members, now).expect(&at),
-                Step::Full(rule, members) => {
+                FlowStep::Set(rule, members) => table.set(rule, *members, now).expect(&at),
+                FlowStep::Full(rule, members) => {
                     let refused = table.set(rule, *members, now);
                     assert!(matches!(refused, Err(FlowRuleError::Full { .. })), "{at}");
                 }
-                Step::Remove(key, members) => assert!(table.remove(key, *members), "{at}"),
-                Step::Wait(ms) => now += ms * 1_000_000,
+                FlowStep::Remove(key, members) => assert!(table.remove(key, *members), "{at}"),
+                FlowStep::Wait(ms) => now += ms * 1_000_000,
             }
         }
         let counts = |(key, _): &(FlowKey, _)| {
