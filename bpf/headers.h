@@ -168,7 +168,7 @@ static __always_inline int rt_ethernet(const struct rt_view *view, __u64 *at, in
 		if (!rt_read(view, *at + 2, &next, sizeof(next)))
 			break;
 		/* The first tag of the packet may be the restored one. */
-		if (view->is_detailed && (i || !is_outer) && rt_read(view, *at, &next, sizeof(next)))
+		if (view->is_detailed && (i || !is_outer || !view->tag) && rt_read(view, *at, &next, sizeof(next)))
 			found->vlans[i] = bpf_ntohs(next) & 0xfff;
 		if (!rt_read(view, *at + 2, &next, sizeof(next)))
 			break;

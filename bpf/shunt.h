@@ -194,7 +194,8 @@ static __noinline __u32 rt_flow_of(void *ctx, __u64 hook, __u64 tag, __u64 lengt
 	type = rt_labels(&view, &at, found.last);
 	if (!rt_ip(&view, at, type, &found))
 		return 0;
-	key->vlans = rt_vlan_number(&view) << 16 | found.vlans[1];
+	key->vlans = tag ? __builtin_bswap16(tag >> 16) & 0xfff : found.vlans[0];
+	key->vlans = key->vlans << 16 | found.vlans[1];
 	rt_forget(key->vlans, view.length);
 	*outer = found;
 	type = rt_tunnel(&view, &found, &at, &id);

@@ -266,6 +266,9 @@ impl RuleLoader for Unclassified {
         {
             return Err("this source cannot divide packets between the members of a group".into());
         }
+        if rules.flows.is_some() {
+            return Err("this source has no table of flows: flow rules need a tap: device".into());
+        }
         let why = "this source does not classify".to_owned();
         Ok(vec![Place::Reader(why); rules.each.len()])
     }

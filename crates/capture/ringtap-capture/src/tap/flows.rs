@@ -211,12 +211,8 @@ impl TapFlows {
         match self.flows.update(key, &flow, MapFlags::NO_EXIST) {
             Ok(()) => state.added += 1,
             Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
-            Err(error) => {
-                return match bpf::io_error(&error).raw_os_error() {
-                    Some(libc::E2BIG) => Ok(false),
-                    _ => Err(system(&error)),
-                };
-            }
+            Err(error) if error.kind() == ErrorKind::TooBig => return Ok(false),
+            Err(error) => return Err(system(&error)),
         }
         Ok(true)
     }
@@ -298,8 +294,8 @@ impl FlowRules for TapFlows {
             }
         }
         let written = self.write_cuts(&key, &cuts);
-        written.map_err(|error| match bpf::io_error(&error).raw_os_error() {
-            Some(libc::E2BIG) => full,
+        written.map_err(|error| match error.kind() {
+            ErrorKind::TooBig => full,
             _ => system(&error),
         })
     }

@@ -84,7 +84,8 @@ impl FlowHarness for InKernel {
                 FlowStep::Set(rule, members) => flows.set(rule, *members).expect(&at),
                 FlowStep::Full(rule, members) => {
                     let refused = flows.set(rule, *members);
-                    assert!(matches!(refused, Err(FlowRuleError::Full { .. })), "{at}");
+                    let is_full = matches!(refused, Err(FlowRuleError::Full { .. }));
+                    assert!(is_full, "{at}: {refused:?}");
                 }
                 FlowStep::Remove(key, members) => assert!(flows.remove(key, *members), "{at}"),
                 FlowStep::Wait(ms) => thread::sleep(Duration::from_millis(*ms)),
