@@ -259,9 +259,9 @@ int rt_tc_tx(struct __sk_buff *ctx)
 
 /* Never called: adds the format to the BTF, which a test compares with the Rust view. */
 int rt_format(const struct rt_region *region, const struct rt_chunk *chunk,
-	      const struct rt_slot *slot)
+	      const struct rt_slot *slot, const struct rt_ended *ended)
 {
-	return !region || !chunk || !slot;
+	return !region || !chunk || !slot || !ended;
 }
 
 char LICENSE[] SEC("license") = "Dual MIT/GPL";

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use ringtap_capture::tap::{Direction, Taking, Tap, TapOptions};
 use ringtap_device::Rate;
-use ringtap_filter::flow::{CutOff, FlowAction, FlowKey, FlowRule, FlowSettings, StandingCutOff};
+use ringtap_filter::flow::{CutOff, FlowAction, FlowId, FlowRule, FlowSettings, StandingCutOff};
 use ringtap_filter::{Rule, Rules};
 use ringtap_packet::Traffic;
 use ringtap_pool::distributor::{Distributor, ReaderOptions};
@@ -108,7 +108,7 @@ fn rule(number: u32) -> Result<FlowRule, SourceError> {
     let [_, a, b, c] = number.to_be_bytes();
     let ends: [(IpAddr, u16); 2] = [([10, a, b, c].into(), 1000), ([11, 0, 0, 1].into(), 53)];
     Ok(FlowRule {
-        key: FlowKey::new(ends[0], ends[1], UDP, [0; 2])?,
+        key: FlowId::new(ends[0], ends[1], UDP, [0; 2])?,
         action: FlowAction::Ignore,
         lasts_ns: None,
     })

@@ -22,9 +22,9 @@ mod table;
 #[cfg(test)]
 mod tests;
 
-pub use key::{FlowKey, FlowKeyError, FlowPacket, KEY_WORDS};
+pub use key::{FlowId, FlowKeyError, FlowPacket, KEY_WORDS};
 pub use rule::{
     CUTS_WORDS, CutOff, FlowAction, FlowCuts, FlowRule, FlowRuleError, FlowSettings, MAX_CUTS,
     StandingCutOff,
 };
-pub use table::{FlowCounts, FlowEnd, FlowTable, FlowTotals, LINGER_NS, WayCounts, is_end};
+pub use table::{FlowEnd, FlowSums, FlowTotals, LINGER_NS, RuleTable, WayCounts, is_end};

@@ -6,7 +6,7 @@ use std::ops::{Deref, DerefMut};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use ringtap_filter::flow::{FlowCounts, FlowEnd, FlowKey, FlowRule, FlowRuleError, FlowTotals};
+use ringtap_filter::flow::{FlowEnd, FlowId, FlowRule, FlowRuleError, FlowSums, FlowTotals};
 use ringtap_filter::{Balance, Place, Rules};
 use serde::{Deserialize, Serialize};
 
@@ -211,7 +211,7 @@ pub trait RuleLoader: Send {
 
 /// A source's table of flows, from any thread. A call takes microseconds; only a full table takes longer.
 pub trait FlowRules: Send + Sync {
-    /// Sets a rule for members, as [`ringtap_filter::flow::FlowTable::set`].
+    /// Sets a rule for members, as [`ringtap_filter::flow::RuleTable::set`].
     ///
     /// # Errors
     ///
@@ -219,19 +219,19 @@ pub trait FlowRules: Send + Sync {
     fn set(&self, rule: &FlowRule, members: u64) -> Result<(), FlowRuleError>;
 
     /// Removes members' rule for a flow; `false` if they have none.
-    fn remove(&self, key: &FlowKey, members: u64) -> bool;
+    fn remove(&self, key: &FlowId, members: u64) -> bool;
 
     /// Removes all rules of members that leave. The work grows with the number of rules.
     fn forget(&self, members: u64);
 
     /// A flow's counts.
-    fn get(&self, key: &FlowKey) -> Option<FlowCounts>;
+    fn get(&self, key: &FlowId) -> Option<FlowSums>;
 
     /// Ends flows that are idle or have ended, at most `most` of those looked at; the next call goes on.
     fn sweep(&self, most: usize);
 
     /// The ends of flows since the last call.
-    fn take_ends(&self) -> Vec<(FlowEnd, FlowCounts)>;
+    fn take_ends(&self) -> Vec<(FlowEnd, FlowSums)>;
 
     /// Counts of the table.
     fn totals(&self) -> FlowTotals;

@@ -23,7 +23,7 @@ use ringtap_bpf::map::{Access, Mapping};
 use ringtap_bpf::object as bpf;
 use ringtap_bpf::splice::Code;
 use ringtap_filter::flow::{
-    CUTS_WORDS, FlowCounts, FlowCuts, FlowEnd, FlowKey, FlowRule, FlowRuleError, FlowSettings,
+    CUTS_WORDS, FlowCuts, FlowEnd, FlowId, FlowRule, FlowRuleError, FlowSettings, FlowSums,
     FlowTotals, KEY_WORDS, LINGER_NS, WayCounts, is_end,
 };
 use ringtap_pool::memory::Words;
@@ -66,14 +66,14 @@ pub(super) struct TapFlows {
     cuts: MapHandle,
     /// `added` and `removed` of the programs when the table was made.
     before: [u64; 2],
-    state: Mutex<FlowState>,
+    state: Mutex<TableState>,
     /// Flows that the programs ended.
     kernel_ends: Mutex<RingBuffer<'static>>,
     ends: Arc<Mutex<FlowEnds>>,
 }
 
 /// What one thread at a time changes.
-struct FlowState {
+struct TableState {
     settings: FlowSettings,
     added: u64,
     removed: u64,
@@ -86,7 +86,7 @@ struct FlowState {
 
 #[derive(Default)]
 struct FlowEnds {
-    waiting: VecDeque<(FlowEnd, FlowCounts)>,
+    waiting: VecDeque<(FlowEnd, FlowSums)>,
     lost: u64,
 }
 
@@ -144,7 +144,7 @@ impl TapFlows {
                 parts.sum(|lane| &lane.added),
                 parts.sum(|lane| &lane.removed),
             ],
-            state: Mutex::new(FlowState {
+            state: Mutex::new(TableState {
                 settings: settings.clone(),
                 added: 0,
                 removed: 0,
@@ -184,7 +184,7 @@ impl TapFlows {
         code.set_number(MARK_SHUNT, 1)
     }
 
-    fn state(&self) -> MutexGuard<'_, FlowState> {
+    fn state(&self) -> MutexGuard<'_, TableState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -193,7 +193,7 @@ impl TapFlows {
     }
 
     /// Removes a flow with its rules.
-    fn end(&self, state: &mut FlowState, key: &[u8], why: FlowEnd) {
+    fn end(&self, state: &mut TableState, key: &[u8], why: FlowEnd) {
         let Ok(Some(flow)) = self.flows.lookup_and_delete(key) else {
             return; // a program removed it
         };
@@ -205,7 +205,7 @@ impl TapFlows {
     }
 
     /// Adds a flow unless it is there; `false` if there is no room.
-    fn add(&self, state: &mut FlowState, key: &[u8], now_ns: u64) -> Result<bool, FlowRuleError> {
+    fn add(&self, state: &mut TableState, key: &[u8], now_ns: u64) -> Result<bool, FlowRuleError> {
         let mut flow = [0; FLOW_WORDS * 8];
         flow[FLOW_WORDS * 8 - 8..].copy_from_slice(&now_ns.to_ne_bytes());
         match self.flows.update(key, &flow, MapFlags::NO_EXIST) {
@@ -218,7 +218,7 @@ impl TapFlows {
     }
 
     /// Evicts the flows that are idle for longest; `false` if none is idle for long enough.
-    fn make_room(&self, state: &mut FlowState, now_ns: u64) -> bool {
+    fn make_room(&self, state: &mut TableState, now_ns: u64) -> bool {
         if now_ns < state.next_search_ns {
             return false;
         }
@@ -254,7 +254,7 @@ impl TapFlows {
         self.cuts.update(key, &bytes, MapFlags::ANY)
     }
 
-    fn clear(&self, state: &mut FlowState, key: &[u8], members: u64) -> bool {
+    fn clear(&self, state: &mut TableState, key: &[u8], members: u64) -> bool {
         let mut cuts = self.cuts_of(key);
         if !cuts.clear(members) {
             return false;
@@ -300,7 +300,7 @@ impl FlowRules for TapFlows {
         })
     }
 
-    fn remove(&self, key: &FlowKey, members: u64) -> bool {
+    fn remove(&self, key: &FlowId, members: u64) -> bool {
         self.clear(&mut self.state(), &bytes_of(key), members)
     }
 
@@ -312,7 +312,7 @@ impl FlowRules for TapFlows {
         }
     }
 
-    fn get(&self, key: &FlowKey) -> Option<FlowCounts> {
+    fn get(&self, key: &FlowId) -> Option<FlowSums> {
         Some(counts(*key, &self.flow(&bytes_of(key))?))
     }
 
@@ -347,7 +347,7 @@ impl FlowRules for TapFlows {
         }
     }
 
-    fn take_ends(&self) -> Vec<(FlowEnd, FlowCounts)> {
+    fn take_ends(&self) -> Vec<(FlowEnd, FlowSums)> {
         let ring = self.kernel_ends.lock();
         // After a failure the entries stay for the next call.
         let _again = ring.unwrap_or_else(PoisonError::into_inner).consume();
@@ -383,7 +383,7 @@ impl FlowRules for TapFlows {
     }
 }
 
-fn push(ends: &Mutex<FlowEnds>, end: (FlowEnd, FlowCounts)) {
+fn push(ends: &Mutex<FlowEnds>, end: (FlowEnd, FlowSums)) {
     let mut ends = ends.lock().unwrap_or_else(PoisonError::into_inner);
     if ends.waiting.len() < MAX_ENDS {
         ends.waiting.push_back(end);
@@ -405,7 +405,7 @@ fn system(error: &libbpf_rs::Error) -> FlowRuleError {
     }
 }
 
-fn bytes_of(key: &FlowKey) -> [u8; KEY_BYTES] {
+fn bytes_of(key: &FlowId) -> [u8; KEY_BYTES] {
     let mut bytes = [0; KEY_BYTES];
     for (to, word) in bytes.as_chunks_mut::<4>().0.iter_mut().zip(key.to_words()) {
         *to = word.to_ne_bytes();
@@ -413,9 +413,9 @@ fn bytes_of(key: &FlowKey) -> [u8; KEY_BYTES] {
     bytes
 }
 
-fn key_of(bytes: &[u8]) -> Option<FlowKey> {
+fn key_of(bytes: &[u8]) -> Option<FlowId> {
     let words: [[u8; 4]; KEY_WORDS] = bytes.as_chunks().0.try_into().ok()?;
-    Some(FlowKey::from_words(words.map(u32::from_ne_bytes)))
+    Some(FlowId::from_words(words.map(u32::from_ne_bytes)))
 }
 
 fn words<const N: usize>(bytes: &[u8]) -> Option<[u64; N]> {
@@ -424,7 +424,7 @@ fn words<const N: usize>(bytes: &[u8]) -> Option<[u64; N]> {
 }
 
 /// Why and with which counts a program removed a flow: `struct rt_ended`.
-fn ended(bytes: &[u8]) -> Option<(FlowEnd, FlowCounts)> {
+fn ended(bytes: &[u8]) -> Option<(FlowEnd, FlowSums)> {
     let (key, rest) = bytes.split_at_checked(KEY_BYTES)?;
     let (why, flow) = rest.split_at_checked(8)?;
     let why = match words::<1>(why)? {
@@ -434,7 +434,7 @@ fn ended(bytes: &[u8]) -> Option<(FlowEnd, FlowCounts)> {
     Some((why, counts(key_of(key)?, &words(flow)?)))
 }
 
-fn counts(key: FlowKey, flow: &[u64; FLOW_WORDS]) -> FlowCounts {
+fn counts(key: FlowId, flow: &[u64; FLOW_WORDS]) -> FlowSums {
     let [a, b, c, d, e, f, g, h, i, j, _] = *flow;
     let way = |[packets, bytes, flags, first_ns, last_ns]: [u64; 5]| WayCounts {
         packets,
@@ -443,7 +443,7 @@ fn counts(key: FlowKey, flow: &[u64; FLOW_WORDS]) -> FlowCounts {
         first_ns,
         last_ns,
     };
-    FlowCounts {
+    FlowSums {
         key,
         ways: [[a, b, c, d, e], [f, g, h, i, j]].map(way),
     }

@@ -4,7 +4,7 @@
 use std::net::IpAddr;
 
 use super::{
-    CutOff, FlowAction, FlowKey, FlowRule, FlowSettings, FlowTotals, StandingCutOff, WayCounts,
+    CutOff, FlowAction, FlowId, FlowRule, FlowSettings, FlowTotals, StandingCutOff, WayCounts,
 };
 
 const TCP: u8 = 6;
@@ -33,7 +33,7 @@ pub enum FlowStep {
     /// A rule for which there is no room.
     Full(FlowRule, u64),
     /// Removes members' rule.
-    Remove(FlowKey, u64),
+    Remove(FlowId, u64),
     /// Milliseconds pass.
     Wait(u64),
 }
@@ -47,7 +47,7 @@ pub struct FlowCase {
     /// Steps, in order.
     pub steps: Vec<FlowStep>,
     /// Packets, bytes and TCP flags of flows; times are not compared.
-    pub flows: Vec<(FlowKey, [WayCounts; 2])>,
+    pub flows: Vec<(FlowId, [WayCounts; 2])>,
     /// Counts of the table.
     pub totals: FlowTotals,
 }
@@ -101,14 +101,14 @@ fn expected(case: &FlowCase) -> FlowOutcome {
 
 /// The packets' flow: 10.0.0.1 port 1000 and 10.0.0.2 port `port`.
 #[must_use]
-pub fn key(protocol: u8, port: u16) -> FlowKey {
+pub fn key(protocol: u8, port: u16) -> FlowId {
     tagged_key(protocol, port, 0)
 }
 
-fn tagged_key(protocol: u8, port: u16, vlan: u16) -> FlowKey {
+fn tagged_key(protocol: u8, port: u16, vlan: u16) -> FlowId {
     let ends = [([10, 0, 0, 1], 1000), ([10, 0, 0, 2], port)];
     let [low, high] = ends.map(|(address, port)| (IpAddr::from(address), port));
-    FlowKey::new(high, low, protocol, [vlan, 0]).unwrap_or_else(|error| panic!("{error}"))
+    FlowId::new(high, low, protocol, [vlan, 0]).unwrap_or_else(|error| panic!("{error}"))
 }
 
 /// A frame of the flow of [`key`], there (from 10.0.0.1) or back.
@@ -149,7 +149,7 @@ fn tcp(flags: u8, is_there: bool) -> Vec<u8> {
     frame(TCP, 80, is_there, flags, 60)
 }
 
-fn ignore(key: FlowKey) -> FlowRule {
+fn ignore(key: FlowId) -> FlowRule {
     FlowRule {
         key,
         action: FlowAction::Ignore,
@@ -157,7 +157,7 @@ fn ignore(key: FlowKey) -> FlowRule {
     }
 }
 
-fn cut(key: FlowKey, packets: Option<u64>, bytes: Option<u64>) -> FlowRule {
+fn cut(key: FlowId, packets: Option<u64>, bytes: Option<u64>) -> FlowRule {
     FlowRule {
         action: FlowAction::CutOff(CutOff { packets, bytes }),
         ..ignore(key)

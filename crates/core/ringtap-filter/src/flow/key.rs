@@ -16,10 +16,10 @@ const TCP: u8 = 6;
 const UDP: u8 = 17;
 const SCTP: u8 = 132;
 
-/// Key of a flow; `bpf/shunt.h` has the same words.
+/// Key of a flow; `bpf/flow_key.h` has the same words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(C)]
-pub struct FlowKey {
+pub struct FlowId {
     /// The lower address (of equal ones that with the lower port), in words, the first four bytes first; an IPv4
     /// address is one word.
     low: [u32; 4],
@@ -59,7 +59,7 @@ pub enum FlowKeyError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FlowPacket {
     /// Its flow.
-    pub key: FlowKey,
+    pub key: FlowId,
     /// Its direction: 0 from the lower address, 1 from the higher.
     pub way: usize,
     /// TCP flags; 0 for other protocols.
@@ -68,7 +68,7 @@ pub struct FlowPacket {
     pub wire_length: u32,
 }
 
-impl FlowKey {
+impl FlowId {
     /// The flow of packets from `source` to `destination` and back, outside of tunnels, with these ports (0 for
     /// protocols without) and VLAN numbers, the outermost first (0 without a tag).
     pub fn new(
@@ -91,7 +91,7 @@ impl FlowKey {
             return Err(FlowKeyError::Vlan { vlan });
         }
         let (from, to) = (octets(source), octets(destination));
-        Ok(FlowKey::assemble(&from, &to, ports, protocol, vlans, None).0)
+        Ok(FlowId::assemble(&from, &to, ports, protocol, vlans, None).0)
     }
 
     fn assemble(
@@ -110,7 +110,7 @@ impl FlowKey {
         };
         let version: u32 = if source.len() == 4 { 4 } else { 6 };
         let (kind, identifier) = tunnel.map_or((0, 0), |(kind, number)| (kind.to_kernel(), number));
-        let key = FlowKey {
+        let key = FlowId {
             low: words(low),
             high: words(high),
             ports: u32::from(ports.0) << 16 | u32::from(ports.1),
@@ -135,7 +135,7 @@ impl FlowKey {
     #[must_use]
     pub fn from_words(words: [u32; KEY_WORDS]) -> Self {
         let [a, b, c, d, e, f, g, h, ports, vlans, identifier, rest] = words;
-        FlowKey {
+        FlowId {
             low: [a, b, c, d],
             high: [e, f, g, h],
             ports,
@@ -186,7 +186,7 @@ impl FlowPacket {
         }
         let vlans = [ip.vlans[0], ip.vlans[1]];
         let tunnel = tunnel_of(&ip);
-        let (key, way) = FlowKey::assemble(
+        let (key, way) = FlowId::assemble(
             ip.source,
             ip.destination,
             ip.ports,
@@ -239,7 +239,7 @@ fn address(words: [u32; 4], is_ipv4: bool) -> IpAddr {
     Ipv6Addr::from(number).into()
 }
 
-impl fmt::Display for FlowKey {
+impl fmt::Display for FlowId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.protocol() {
             TCP => write!(f, "tcp")?,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What a reader says of a flow, and the settings of a table of flows.
 
-use super::FlowKey;
+use super::FlowId;
 
 /// Different cut-offs of one flow, and standing cut-offs of a table.
 pub const MAX_CUTS: usize = 4;
@@ -52,7 +52,7 @@ impl FlowAction {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FlowRule {
     /// The flow.
-    pub key: FlowKey,
+    pub key: FlowId,
     /// What is withheld.
     pub action: FlowAction,
     /// Nanoseconds until the rule ends; `None`: when the flow ends.
@@ -253,7 +253,7 @@ pub enum FlowRuleError {
     #[error(
         "{key}: readers have {MAX_CUTS} different rules for this flow already: remove one, or set an equal one"
     )]
-    TooManyCuts { key: FlowKey },
+    TooManyCuts { key: FlowId },
     /// The rule's cut-off has no limit.
     #[error("a cut-off needs a number of packets or of bytes")]
     NoLimit,

@@ -9,7 +9,7 @@
 use std::collections::{HashMap, VecDeque};
 
 use super::rule::{FlowCuts, FlowRule, FlowRuleError, FlowSettings};
-use super::{FlowKey, FlowPacket};
+use super::{FlowId, FlowPacket};
 
 const FIN: u8 = 0x01;
 const SYN: u8 = 0x02;
@@ -38,9 +38,9 @@ pub struct WayCounts {
 
 /// A flow and its counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct FlowCounts {
+pub struct FlowSums {
     /// The flow.
-    pub key: FlowKey,
+    pub key: FlowId,
     /// From the lower address, and from the higher.
     pub ways: [WayCounts; 2],
 }
@@ -84,8 +84,8 @@ fn is_restart(segment: u8, before: [u8; 2]) -> bool {
     segment & (SYN | ACK) == SYN && ((before[0] | before[1]) & ACK != 0 || is_end(before))
 }
 
-struct Flow {
-    key: FlowKey,
+struct TableFlow {
+    key: FlowId,
     cuts: FlowCuts,
     ways: [WayCounts; 2],
     /// Time of the last packet, or of the creation.
@@ -95,21 +95,21 @@ struct Flow {
 }
 
 /// A table of flows with rules.
-pub struct FlowTable {
+pub struct RuleTable {
     settings: FlowSettings,
     standing: FlowCuts,
-    places: HashMap<FlowKey, usize>,
-    flows: Vec<Flow>,
+    places: HashMap<FlowId, usize>,
+    flows: Vec<TableFlow>,
     /// The flow that is idle for longest, and the one that had the last packet.
     first: usize,
     last: usize,
-    ends: VecDeque<(FlowEnd, FlowCounts)>,
+    ends: VecDeque<(FlowEnd, FlowSums)>,
     totals: FlowTotals,
 }
 
-impl Flow {
-    fn counts(&self) -> FlowCounts {
-        FlowCounts {
+impl TableFlow {
+    fn counts(&self) -> FlowSums {
+        FlowSums {
             key: self.key,
             ways: self.ways,
         }
@@ -120,11 +120,11 @@ impl Flow {
     }
 }
 
-impl FlowTable {
+impl RuleTable {
     /// An empty table.
     #[must_use]
     pub fn new(settings: FlowSettings) -> Self {
-        FlowTable {
+        RuleTable {
             standing: FlowCuts::standing(&settings),
             settings,
             places: HashMap::new(),
@@ -157,7 +157,7 @@ impl FlowTable {
     }
 
     /// Removes these members' rule for a flow; `false` if they have none.
-    pub fn remove(&mut self, key: &FlowKey, members: u64) -> bool {
+    pub fn remove(&mut self, key: &FlowId, members: u64) -> bool {
         let Some(&at) = self.places.get(key) else {
             return false;
         };
@@ -238,13 +238,13 @@ impl FlowTable {
 
     /// A flow's counts.
     #[must_use]
-    pub fn get(&self, key: &FlowKey) -> Option<FlowCounts> {
+    pub fn get(&self, key: &FlowId) -> Option<FlowSums> {
         let at = *self.places.get(key)?;
         Some(self.flows[at].counts())
     }
 
     /// The ends of flows since the last call.
-    pub fn take_ends(&mut self) -> impl Iterator<Item = (FlowEnd, FlowCounts)> {
+    pub fn take_ends(&mut self) -> impl Iterator<Item = (FlowEnd, FlowSums)> {
         std::mem::take(&mut self.ends).into_iter()
     }
 
@@ -257,7 +257,7 @@ impl FlowTable {
         }
     }
 
-    fn end_if_idle(&mut self, key: &FlowKey, now_ns: u64) {
+    fn end_if_idle(&mut self, key: &FlowId, now_ns: u64) {
         if let Some(&at) = self.places.get(key)
             && now_ns.saturating_sub(self.flows[at].last_ns) > self.settings.idle_ns
         {
@@ -265,7 +265,7 @@ impl FlowTable {
         }
     }
 
-    fn add(&mut self, key: FlowKey, now_ns: u64) -> Option<usize> {
+    fn add(&mut self, key: FlowId, now_ns: u64) -> Option<usize> {
         if self.flows.len() as u64 >= u64::from(self.settings.capacity) {
             let oldest = self.flows.get(self.first)?;
             if now_ns.saturating_sub(oldest.last_ns) < self.settings.evict_idle_ns {
@@ -275,7 +275,7 @@ impl FlowTable {
             self.end(self.first, FlowEnd::Evicted);
         }
         let at = self.flows.len();
-        self.flows.push(Flow {
+        self.flows.push(TableFlow {
             key,
             cuts: FlowCuts::default(),
             ways: [WayCounts::default(); 2],
@@ -289,7 +289,7 @@ impl FlowTable {
     }
 
     /// Removes a flow; the last one moves to its place.
-    fn end(&mut self, at: usize, why: FlowEnd) -> Option<Moved> {
+    fn end(&mut self, at: usize, why: FlowEnd) -> Option<MovedFlow> {
         self.unlink(at);
         let flow = self.flows.swap_remove(at);
         self.places.remove(&flow.key);
@@ -306,7 +306,7 @@ impl FlowTable {
         self.places.insert(key, at);
         *self.link_after(earlier) = at;
         *self.link_before(later) = at;
-        Some(Moved { from, to: at })
+        Some(MovedFlow { from, to: at })
     }
 
     fn touch(&mut self, at: usize, now_ns: u64) {
@@ -348,12 +348,12 @@ impl FlowTable {
 }
 
 /// The last flow moved.
-struct Moved {
+struct MovedFlow {
     from: usize,
     to: usize,
 }
 
-impl Moved {
+impl MovedFlow {
     /// Where the flow is now that was at `at`.
     fn now_at(&self, at: usize) -> usize {
         if at == self.from { self.to } else { at }

@@ -15,7 +15,7 @@ fn packet(data: &[u8]) -> Option<FlowPacket> {
 
 impl FlowHarness for InUserSpace {
     fn run(&mut self, case: &FlowCase) -> FlowOutcome {
-        let mut table = FlowTable::new(case.settings.clone());
+        let mut table = RuleTable::new(case.settings.clone());
         let mut outcome = FlowOutcome::default();
         let mut now = SECOND;
         for (number, step) in case.steps.iter().enumerate() {
@@ -41,7 +41,7 @@ impl FlowHarness for InUserSpace {
                 FlowStep::Wait(ms) => now += ms * 1_000_000,
             }
         }
-        let counts = |(key, _): &(FlowKey, _)| {
+        let counts = |(key, _): &(FlowId, _)| {
             let flow = table.get(key).expect("the flow is in the table");
             flow.ways.map(|way| (way.packets, way.bytes, way.flags))
         };
@@ -72,25 +72,25 @@ fn udp(port: u16) -> FlowPacket {
 fn impossible_flows_are_refused() {
     let four = ([10, 0, 0, 1].into(), 0);
     let six = ([0_u8; 16].into(), 0);
-    let refused = FlowKey::new(four, six, 17, [0; 2]).unwrap_err();
+    let refused = FlowId::new(four, six, 17, [0; 2]).unwrap_err();
     assert!(matches!(refused, FlowKeyError::MixedVersions { .. }));
-    let refused = FlowKey::new((four.0, 5), four, 1, [0; 2]).unwrap_err();
+    let refused = FlowId::new((four.0, 5), four, 1, [0; 2]).unwrap_err();
     assert_eq!(refused, FlowKeyError::NoPorts { protocol: 1 });
-    let refused = FlowKey::new(four, four, 1, [4096, 0]).unwrap_err();
+    let refused = FlowId::new(four, four, 1, [4096, 0]).unwrap_err();
     assert_eq!(refused, FlowKeyError::Vlan { vlan: 4096 });
 }
 
 #[test]
 fn a_key_is_its_words_and_its_text() {
     let key = conformance::key(6, 80);
-    assert_eq!(FlowKey::from_words(key.to_words()), key);
+    assert_eq!(FlowId::from_words(key.to_words()), key);
     assert_eq!(key.to_string(), "tcp 10.0.0.1:1000 10.0.0.2:80");
-    assert_eq!(size_of::<FlowKey>(), 48);
+    assert_eq!(size_of::<FlowId>(), 48);
 }
 
 #[test]
 fn a_cut_off_without_a_limit_is_refused() {
-    let mut table = FlowTable::new(FlowSettings::default());
+    let mut table = RuleTable::new(FlowSettings::default());
     let rule = FlowRule {
         action: FlowAction::CutOff(CutOff::default()),
         ..ignore(1)
@@ -100,7 +100,7 @@ fn a_cut_off_without_a_limit_is_refused() {
 
 #[test]
 fn more_different_rules_than_places_are_refused_and_nothing_changes() {
-    let mut table = FlowTable::new(FlowSettings::default());
+    let mut table = RuleTable::new(FlowSettings::default());
     let rule = |packets| FlowRule {
         action: FlowAction::CutOff(CutOff {
             packets: Some(packets),
@@ -122,7 +122,7 @@ fn more_different_rules_than_places_are_refused_and_nothing_changes() {
 
 #[test]
 fn idle_flows_end_with_their_rules_and_their_counts() {
-    let mut table = FlowTable::new(FlowSettings {
+    let mut table = RuleTable::new(FlowSettings {
         idle_ns: SECOND,
         ..FlowSettings::default()
     });
@@ -146,7 +146,7 @@ fn idle_flows_end_with_their_rules_and_their_counts() {
 
 #[test]
 fn a_table_of_standing_cut_offs_evicts_the_flow_that_is_idle_for_longest() {
-    let mut table = FlowTable::new(FlowSettings {
+    let mut table = RuleTable::new(FlowSettings {
         capacity: 3,
         standing: vec![StandingCutOff {
             members: 1,
@@ -171,7 +171,7 @@ fn a_table_of_standing_cut_offs_evicts_the_flow_that_is_idle_for_longest() {
 
 #[test]
 fn rules_of_members_that_leave_go_with_them() {
-    let mut table = FlowTable::new(FlowSettings::default());
+    let mut table = RuleTable::new(FlowSettings::default());
     for port in 1..100 {
         table.set(&ignore(port), 1, 0).unwrap();
         table.set(&ignore(port), 2, 0).unwrap();

@@ -4,7 +4,7 @@
 use super::*;
 use std::mem::offset_of;
 
-use ringtap_filter::flow::{CUTS_WORDS, FlowKey};
+use ringtap_filter::flow::{CUTS_WORDS, FlowId};
 use ringtap_filter::{BUCKETS, Balance, MASKS};
 use ringtap_pool::format::{self, chunk, flag, region};
 use ringtap_pool::number::to_u32;
@@ -48,7 +48,7 @@ fn flows_lie_where_the_programs_have_them() {
         ("identifier", 40),
         ("rest", 44),
     ];
-    same("tap", "rt_flow_key", size_of::<FlowKey>(), &key);
+    same("tap", "rt_flow_key", size_of::<FlowId>(), &key);
     let way = [
         ("packets", 0),
         ("bytes", 8),
