@@ -63,6 +63,7 @@ struct rt_view {
 	__u64 captured;
 	const __u8 *bytes;
 	__u64 length; /* unknown to the verifier: used with rt_forget() */
+	__u64 is_detailed; /* 1: VLAN numbers and numbers of tunnels, too */
 };
 
 /* The fields to hash. */
@@ -167,7 +168,7 @@ static __always_inline int rt_ethernet(const struct rt_view *view, __u64 *at, in
 		if (!rt_read(view, *at + 2, &next, sizeof(next)))
 			break;
 		/* The first tag of the packet may be the restored one. */
-		if (view->hook == RT_BYTES && (i || !is_outer) && rt_read(view, *at, &next, sizeof(next)))
+		if (view->is_detailed && (i || !is_outer || !view->tag) && rt_read(view, *at, &next, sizeof(next)))
 			found->vlans[i] = bpf_ntohs(next) & 0xfff;
 		if (!rt_read(view, *at + 2, &next, sizeof(next)))
 			break;
@@ -187,6 +188,18 @@ static __always_inline int rt_ethernet(const struct rt_view *view, __u64 *at, in
 	found->ports = 0;
 	found->payload = 0;
 	return 1;
+}
+
+/* The outermost VLAN number; 0 without a tag. */
+static __always_inline __u32 rt_vlan_number(const struct rt_view *view)
+{
+	__be16 tag[2] __attribute__((aligned(4)));
+
+	if (view->tag)
+		return bpf_ntohs(view->tag >> 16) & 0xfff;
+	if (!rt_read(view, RT_MACS, tag, sizeof(tag)) || !rt_is_vlan(tag[0]))
+		return 0;
+	return bpf_ntohs(tag[1]) & 0xfff;
 }
 
 /* Ethertype of an IP packet, by its first byte; 0 if it is neither IPv4 nor IPv6. */

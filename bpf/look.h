@@ -18,18 +18,6 @@ struct rt_seen {
 	__u32 is_tcp, flags, sequence, sum, service, is_sent;
 };
 
-/* The outermost VLAN number; 0 without a tag. */
-static __always_inline __u32 rt_vlan_number(const struct rt_view *view)
-{
-	__be16 tag[2] __attribute__((aligned(4)));
-
-	if (view->tag)
-		return bpf_ntohs(view->tag >> 16) & 0xfff;
-	if (!rt_read(view, RT_MACS, tag, sizeof(tag)) || !rt_is_vlan(tag[0]))
-		return 0;
-	return bpf_ntohs(tag[1]) & 0xfff;
-}
-
 /* Type and code of ICMP, then 1; 0 without them. */
 static __always_inline __u32 rt_icmp_number(const struct rt_view *view, const struct rt_found *found)
 {

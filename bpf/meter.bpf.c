@@ -255,6 +255,7 @@ static __always_inline int rt_meter(void *ctx, enum rt_hook hook, __u64 length, 
 			       : bpf_skb_load_bytes(ctx, 0, lane->bytes, captured);
 	struct rt_view view = {
 		.hook = RT_BYTES,
+		.is_detailed = 1,
 		.tag = tag,
 		.shift = rt_shift(tag, length),
 		.captured = error ? 0 : captured + (tag ? RT_TAG : 0),

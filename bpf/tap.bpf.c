@@ -8,6 +8,7 @@
 #include "forward.h"
 #include "lane.h"
 #include "packet.h"
+#include "shunt.h"
 #include "steer.h"
 
 /* Return values of a tcx program: next program, or drop (kernel 6.6's linux/bpf.h). */
@@ -57,7 +58,8 @@ static __always_inline int rt_capture(struct rt_packet *packet, struct rt_lane *
 	__u32 readable = wire < most ? wire : most;
 	__u32 length = readable < config.snap_length ? readable : config.snap_length;
 	__u32 bytes = length < 16 ? 16 : length;
-	__u64 mask = ~0ULL;
+	__u64 mask = ~0ULL, withheld = 0;
+	struct rt_shunted *shunted = 0;
 	struct rt_room room;
 	struct rt_slot *slot;
 	long error;
@@ -84,6 +86,19 @@ static __always_inline int rt_capture(struct rt_packet *packet, struct rt_lane *
 		lane->filtered++;
 		return 1;
 	}
+	if (rt_has_flow_rules()) {
+		shunted = bpf_map_lookup_elem(&rt_shunted, &index);
+		if (shunted)
+			withheld = rt_withheld(packet, shunted, mask, readable, wire);
+		rt_forget(withheld, packet->length);
+		mask &= ~withheld;
+		if (!mask) {
+			if (shunted)
+				rt_count_withheld(shunted, withheld, wire);
+			lane->shunted++;
+			return 1;
+		}
+	}
 	/* No chunk free: count the packet and pass it on, so that capture never cuts the network. */
 	if (!rt_reserve(lane, index, words, bytes, &room)) {
 		lane->pool_full++;
@@ -108,6 +123,8 @@ static __always_inline int rt_capture(struct rt_packet *packet, struct rt_lane *
 		rt_use_nic_time(packet, slot);
 	lane->bytes += wire;
 	rt_publish(lane, &room);
+	if (rt_has_flow_rules() && withheld && shunted)
+		rt_count_withheld(shunted, withheld, wire);
 	rt_signal(words, index, RT_WAKE_PACKET);
 	return 1;
 }
@@ -242,9 +259,9 @@ int rt_tc_tx(struct __sk_buff *ctx)
 
 /* Never called: adds the format to the BTF, which a test compares with the Rust view. */
 int rt_format(const struct rt_region *region, const struct rt_chunk *chunk,
-	      const struct rt_slot *slot)
+	      const struct rt_slot *slot, const struct rt_ended *ended)
 {
-	return !region || !chunk || !slot;
+	return !region || !chunk || !slot || !ended;
 }
 
 char LICENSE[] SEC("license") = "Dual MIT/GPL";

@@ -45,7 +45,7 @@ struct rt_lane {
 	__u32 busy;
 	__u64 sequence; /* packets captured */
 	__u64 chunk_sequence;
-	__u64 offered; /* = sequence + filtered + pool_full + failed + other_queue, when not busy */
+	__u64 offered; /* = sequence + filtered + shunted + pool_full + failed + other_queue, when not busy */
 	__u64 bytes; /* wire bytes of the packets captured */
 	__u32 free_depth;
 	__u32 reserved;
@@ -58,7 +58,8 @@ struct rt_lane {
 	__u64 failed; /* the kernel refused to copy */
 	__u64 other_queue;
 	__u64 refused; /* invalid recycled chunk numbers */
-	__u64 reserved2[2];
+	__u64 shunted; /* packets withheld from every member that wanted them */
+	__u64 reserved2;
 } __attribute__((aligned(64)));
 
 enum rt_wake {

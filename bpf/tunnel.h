@@ -16,7 +16,7 @@
 #define RT_GENEVE_PORT 6081
 #define RT_MPLS_PORT 6635
 
-/* A tunnel's number in its header, if it has one; read only for packets whose bytes are at rt_view.bytes. */
+/* A tunnel's number in its header, if it has one; read only with rt_view.is_detailed. */
 struct rt_tunnel_id {
 	__u32 kind; /* RT_TUNNEL_*; 0: no tunnel */
 	__u32 is_set;
@@ -134,7 +134,7 @@ static __always_inline void rt_gre_key(const struct rt_view *view, __u64 at, __u
 	__u32 number;
 
 	id->kind = RT_TUNNEL_GRE;
-	if (view->hook != RT_BYTES || !(flags & 0x2000))
+	if (!view->is_detailed || !(flags & 0x2000))
 		return;
 	if (!rt_read(view, at + (flags & 0x8000 ? 4 : 0), key, sizeof(key)))
 		return;

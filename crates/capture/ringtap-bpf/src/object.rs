@@ -7,7 +7,7 @@
 use std::cell::RefCell;
 use std::fmt;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::Once;
 
 use libbpf_rs::libbpf_sys::BPF_F_XDP_DEV_BOUND_ONLY;
@@ -121,6 +121,17 @@ pub fn map(object: &Object, name: &str) -> io::Result<MapHandle> {
     let map = object.maps().find(|map| map.name() == name);
     let map = map.ok_or_else(|| missing("map", name))?;
     MapHandle::try_from(&map).map_err(|error| io_error(&error))
+}
+
+/// The number of a map's descriptor in a loaded object, which the object's instructions contain.
+///
+/// # Errors
+///
+/// There is no map of this name.
+pub fn map_number(object: &Object, name: &str) -> io::Result<i32> {
+    let map = object.maps().find(|map| map.name() == name);
+    let map = map.ok_or_else(|| missing("map", name))?;
+    Ok(map.as_fd().as_raw_fd())
 }
 
 /// The descriptor of a loaded program.

@@ -22,6 +22,8 @@ const EXIT: RawInsn = 0x95;
 /// Value of the source register for a call of, or a pointer to, a function of the same program.
 const OUR_CALL: u8 = 1;
 const OUR_FUNCTION: u8 = 4;
+/// Value of the source register for a map's descriptor.
+const MAP: u8 = 1;
 
 /// Why a program cannot be split.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -159,6 +161,22 @@ impl Code {
             }
         }
         found.then_some(()).ok_or(SpliceError::NoMark { mark })
+    }
+
+    /// Replaces each use of a map by another map, by their descriptors.
+    pub fn set_map(&mut self, from: i32, to: i32) {
+        for function in &mut self.functions {
+            let uses = |insn: RawInsn| {
+                opcode(insn) == LOAD_WIDE && source(insn) == MAP && constant(insn) == from
+            };
+            let places: Vec<_> = walk(&function.insns)
+                .filter(|(_, insn)| uses(*insn))
+                .map(|(at, _)| at)
+                .collect();
+            for at in places {
+                function.insns[at] = with_constant(function.insns[at], to);
+            }
+        }
     }
 
     /// Replaces the function that holds the wide constant `mark` by a program.

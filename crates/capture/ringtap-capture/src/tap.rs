@@ -8,6 +8,7 @@
 
 mod attach;
 mod attachment;
+mod flows;
 mod forward;
 mod groups;
 mod layout;

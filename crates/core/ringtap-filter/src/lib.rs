@@ -9,6 +9,7 @@ mod balance;
 pub mod caret;
 pub mod classifier;
 pub mod ebpf;
+pub mod flow;
 pub mod hash;
 mod link_type;
 pub mod program;

@@ -7,6 +7,7 @@
 
 use std::sync::Arc;
 
+use crate::flow::FlowSettings;
 use crate::hash::HashSeed;
 use crate::{Balance, Program};
 
@@ -98,6 +99,8 @@ pub struct Rules {
     pub seed: HashSeed,
     /// Most work of the kernel's verifier for one filter.
     pub verifier: VerifierLimits,
+    /// Settings of the table of flows, if there are flow rules or standing cut-offs.
+    pub flows: Option<FlowSettings>,
 }
 
 /// Limits to the work of the kernel's verifier for one filter; a reader runs a filter beyond them itself.

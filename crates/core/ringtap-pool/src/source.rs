@@ -6,6 +6,7 @@ use std::ops::{Deref, DerefMut};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
+use ringtap_filter::flow::{FlowEnd, FlowId, FlowRule, FlowRuleError, FlowSums, FlowTotals};
 use ringtap_filter::{Balance, Place, Rules};
 use serde::{Deserialize, Serialize};
 
@@ -201,6 +202,52 @@ pub trait RuleLoader: Send {
     fn gives_everything(&self) -> bool {
         false
     }
+
+    /// The table of flows, while the rules in force have [`Rules::flows`]; `None` if the source has no table.
+    fn flow_rules(&self) -> Option<Arc<dyn FlowRules>> {
+        None
+    }
+}
+
+/// A source's table of flows, from any thread. A call takes microseconds; only a full table takes longer.
+pub trait FlowRules: Send + Sync {
+    /// Sets a rule for members, as [`ringtap_filter::flow::RuleTable::set`].
+    ///
+    /// # Errors
+    ///
+    /// Nothing changes.
+    fn set(&self, rule: &FlowRule, members: u64) -> Result<(), FlowRuleError>;
+
+    /// Removes members' rule for a flow; `false` if they have none.
+    fn remove(&self, key: &FlowId, members: u64) -> bool;
+
+    /// Removes all rules of members that leave. The work grows with the number of rules.
+    fn forget(&self, members: u64);
+
+    /// A flow's counts.
+    fn get(&self, key: &FlowId) -> Option<FlowSums>;
+
+    /// Ends flows that are idle or have ended, at most `most` of those looked at; the next call goes on.
+    fn sweep(&self, most: usize);
+
+    /// The ends of flows since the last call.
+    fn take_ends(&self) -> Vec<(FlowEnd, FlowSums)>;
+
+    /// Counts of the table.
+    fn totals(&self) -> FlowTotals;
+
+    /// What was withheld from a member, on each lane. Packets withheld from all members that wanted them are in the
+    /// lane's `shunted`, too.
+    fn withheld(&self, member: u32) -> Vec<WithheldCounts>;
+}
+
+/// What flow rules withheld from a member.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct WithheldCounts {
+    /// Packets.
+    pub packets: u64,
+    /// Their bytes on the wire.
+    pub bytes: u64,
 }
 
 /// Asks an interface for its losses, from any thread: [`SourceDriver::counts`] has those of the last call. It
@@ -218,6 +265,9 @@ impl RuleLoader for Unclassified {
             .any(|rule| rule.balance != Balance::Everyone)
         {
             return Err("this source cannot divide packets between the members of a group".into());
+        }
+        if rules.flows.is_some() {
+            return Err("this source has no table of flows: flow rules need a tap: device".into());
         }
         let why = "this source does not classify".to_owned();
         Ok(vec![Place::Reader(why); rules.each.len()])

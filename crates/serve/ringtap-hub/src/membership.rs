@@ -324,6 +324,7 @@ impl Membership {
             each,
             seed: self.seed,
             verifier: self.limits.verifier(),
+            flows: None,
         }
     }
 

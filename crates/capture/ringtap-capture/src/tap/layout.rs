@@ -75,7 +75,8 @@ pub(super) struct LaneWords {
     pub(super) failed: AtomicU64,
     pub(super) other_queue: AtomicU64,
     pub(super) refused: AtomicU64,
-    reserved2: [AtomicU64; 2],
+    pub(super) shunted: AtomicU64,
+    reserved2: AtomicU64,
 }
 
 /// Control words of one lane, written by user space: `struct rt_control`.
@@ -103,6 +104,19 @@ pub(super) struct ForwardedWords {
     pub(super) from_stack: AtomicU64,
     pub(super) bytes: AtomicU64,
     reserved: [AtomicU64; 2],
+}
+
+/// What flow rules withheld on one CPU: `struct rt_shunted`. Only the programs write it.
+#[derive(Debug)]
+#[repr(C, align(64))]
+pub(super) struct ShuntedWords {
+    pub(super) packets: [AtomicU64; 64],
+    pub(super) bytes: [AtomicU64; 64],
+    pub(super) added: AtomicU64,
+    pub(super) removed: AtomicU64,
+    pub(super) untracked: AtomicU64,
+    pub(super) lost_ends: AtomicU64,
+    scratch: [AtomicU64; 20],
 }
 
 #[cfg(test)]

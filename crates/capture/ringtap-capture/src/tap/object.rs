@@ -20,6 +20,7 @@ use ringtap_pool::format::FIRST_EPOCH;
 use ringtap_pool::memory::Words;
 use ringtap_pool::number::to_u32;
 
+use super::flows::{self, FlowParts};
 use super::groups;
 use super::layout::{ControlWords, ForwardedWords, LaneWords};
 use super::options::TapOptions;
@@ -55,6 +56,7 @@ pub(super) struct Loaded {
     pub(super) recycle_ring: Arc<Mapping>,
     pub(super) forwarded: Words<ForwardedWords>,
     pub(super) groups: Words<AtomicU64>,
+    pub(super) flows: FlowParts,
 }
 
 impl Loaded {
@@ -99,6 +101,7 @@ impl Loaded {
             "rt_free_chunks",
             "rt_capture_ring",
             "rt_forwarded",
+            "rt_shunted",
         ] {
             freeze(bpf::map(&object, name)?)?;
         }
@@ -132,6 +135,7 @@ impl Loaded {
             groups: map("rt_groups", groups::ALL_WORDS * WORD, Access::ReadWrite)?
                 .words(0, groups::ALL_WORDS)
                 .ok_or(io::ErrorKind::UnexpectedEof)?,
+            flows: FlowParts::of(&object, possible)?,
             object,
         };
         set_clock(&loaded.control_words, clock::read()?);
@@ -201,13 +205,14 @@ fn size_maps(open: &mut OpenObject, plan: &TapPlan) -> libbpf_rs::Result<()> {
                 map.set_value_size(stride)?;
                 map.set_max_entries(plan.segments())?;
             }
-            "rt_lanes" | "rt_control" | "rt_turns" | "rt_forwarded" => {
+            "rt_lanes" | "rt_control" | "rt_turns" | "rt_forwarded" | "rt_shunted" => {
                 map.set_max_entries(plan.possible)?
             }
             "rt_free_chunks" | "rt_capture_ring" | "rt_recycle_ring" => {
                 map.set_max_entries(plan.all_ring_entries())?;
             }
             "rt_wakeups" => map.set_max_entries(WAKEUPS_BYTES)?,
+            "rt_flow_ends" => map.set_max_entries(flows::ENDS_BYTES)?,
             _ => {}
         }
     }

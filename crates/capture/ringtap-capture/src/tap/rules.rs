@@ -17,12 +17,14 @@ use std::os::fd::AsFd;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, MutexGuard};
 
+use ringtap_filter::flow::FlowSettings;
 use ringtap_filter::hash::{HashKeys, HashSeed};
 use ringtap_filter::{Balance, MAX_RULES, Place, Program as Filter, Rule, Rules};
 use ringtap_net::interface::Interface;
 use ringtap_pool::memory::Words;
-use ringtap_pool::source::{RuleLoader, SourceError};
+use ringtap_pool::source::{FlowRules, RuleLoader, SourceError};
 
+use super::flows::{FlowParts, TapFlows};
 use super::forward::Forward;
 use super::groups::{self, Selection};
 use super::layout::{ControlWords, LaneWords};
@@ -48,20 +50,32 @@ struct InForce {
     in_source: Vec<(Filter, FilterCost)>,
     /// Users' programs, in the order of their numbers.
     users: Vec<Arc<UserProgram>>,
+    /// The table of flows that the attached programs use.
+    flows: Option<Arc<TapFlows>>,
 }
 
 impl InForce {
     /// Whether the attached programs also implement these rules.
     fn has_programs_for(&self, rules: &Rules) -> bool {
-        let (seed, rules) = (rules.seed, &rules.each);
+        let (seed, flows, rules) = (rules.seed, rules.flows.as_ref(), &rules.each);
         let alike = |(rule, (filter, balance)): (&Rule, &(Filter, Balance))| {
             rule.filter == *filter && rule.balance == *balance
         };
         self.programs.as_ref().is_some_and(|programs| {
             self.seed == seed
+                && self.has_table_for(flows)
                 && programs.len() == rules.len()
                 && rules.iter().zip(programs).all(alike)
         }) && self.users.iter().all(|user| user.is_current())
+    }
+
+    /// Whether the attached programs use maps of flows that suit these settings.
+    fn has_table_for(&self, flows: Option<&FlowSettings>) -> bool {
+        match (&self.flows, flows) {
+            (None, None) => true,
+            (Some(table), Some(settings)) => table.fits(settings),
+            _ => false,
+        }
     }
 }
 
@@ -75,6 +89,7 @@ pub(super) struct TapRules {
     groups: Words<AtomicU64>,
     controls: Words<ControlWords>,
     forward: Option<Forward>,
+    flows: FlowParts,
     in_force: InForce,
     trials: Trials,
 }
@@ -101,6 +116,7 @@ impl TapRules {
             groups: loaded.groups.clone(),
             controls: loaded.control_words.clone(),
             forward,
+            flows: loaded.flows.clone(),
             in_force: InForce::default(),
             trials: Trials::default(),
         })
@@ -120,6 +136,24 @@ impl TapRules {
         }
     }
 
+    /// The table in force if it suits these settings, else a new one.
+    fn table_for(
+        &self,
+        flows: Option<&FlowSettings>,
+    ) -> Result<Option<Arc<TapFlows>>, SourceError> {
+        let Some(settings) = flows else {
+            return Ok(None);
+        };
+        if self.in_force.has_table_for(flows) {
+            return Ok(self.in_force.flows.clone());
+        }
+        let table = TapFlows::new(&self.flows, settings).map_err(|error| {
+            let (interface, capacity) = (&self.interface, settings.capacity);
+            format!("{interface}: the kernel makes no table of {capacity} flows: {error}")
+        })?;
+        Ok(Some(Arc::new(table)))
+    }
+
     fn change_members(&mut self, rules: &[Rule]) -> Result<(), SourceError> {
         let next = self.in_force.selection.for_same_programs();
         let links = self.links_in_use()?;
@@ -132,7 +166,8 @@ impl TapRules {
     }
 
     fn change_programs(&mut self, rules: &Rules) -> Result<(), SourceError> {
-        let (seed, verifier, rules) = (rules.seed, rules.verifier, &rules.each);
+        let (seed, verifier, flows) = (rules.seed, rules.verifier, rules.flows.as_ref());
+        let rules = &rules.each;
         let next = self.in_force.selection.for_next_programs();
         let filters: Vec<_> = rules.iter().map(|rule| rule.filter.clone()).collect();
         let contexts = load::contexts(&self.originals);
@@ -141,6 +176,7 @@ impl TapRules {
         for (_, original) in &mut self.originals {
             original.bind_to(interface);
         }
+        let table = self.table_for(flows)?;
         let ways = rules.iter().map(|rule| rule.balance.bit());
         let parts = RuleParts {
             originals: &self.originals,
@@ -151,6 +187,7 @@ impl TapRules {
             users: &users,
             verifier,
             forward: self.forward.as_ref(),
+            flows: table.as_deref(),
         };
         let loaded = load(&parts, &self.in_force.in_source, &mut self.trials);
         let LoadedRules {
@@ -182,6 +219,7 @@ impl TapRules {
             in_source,
             places,
             users,
+            flows: table,
         };
         Ok(())
     }
@@ -207,7 +245,15 @@ impl RuleLoader for TapRules {
         } else {
             self.change_programs(rules)?;
         }
+        if let Some((table, settings)) = self.in_force.flows.as_ref().zip(rules.flows.as_ref()) {
+            table.apply(settings)?;
+        }
         Ok(self.in_force.places.clone())
+    }
+
+    fn flow_rules(&self) -> Option<Arc<dyn FlowRules>> {
+        let table = self.in_force.flows.clone()?;
+        Some(table)
     }
 }
 

@@ -369,6 +369,7 @@ fn look(lane: &LaneWords) -> Counters {
     let captured = lane.sequence.load(Acquire);
     let pool_full = lane.pool_full.load(Acquire);
     let filtered = lane.filtered.load(Acquire);
+    let shunted = lane.shunted.load(Acquire);
     let failed = lane.failed.load(Acquire);
     let other_queue = lane.other_queue.load(Acquire);
     let nested = lane.nested.load(Acquire);
@@ -378,6 +379,7 @@ fn look(lane: &LaneWords) -> Counters {
         delivered: captured,
         bytes: lane.bytes.load(Acquire),
         filtered,
+        shunted,
         dropped: Dropped {
             pool_full,
             kernel: failed + nested,
@@ -427,6 +429,7 @@ mod tests {
         let settles = [
             &lane.sequence,
             &lane.filtered,
+            &lane.shunted,
             &lane.pool_full,
             &lane.failed,
         ];

@@ -17,6 +17,8 @@ mod chunks;
 #[cfg(test)]
 mod conformance;
 #[cfg(test)]
+mod flows;
+#[cfg(test)]
 mod forwarding;
 #[cfg(test)]
 mod leaving;

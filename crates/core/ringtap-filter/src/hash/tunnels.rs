@@ -92,22 +92,33 @@ impl TunnelKind {
         }
     }
 
+    /// All kinds, in the order of their numbers in `bpf/tunnel.h`, which begin at 1.
+    const KINDS: [TunnelKind; 10] = [
+        TunnelKind::Ip,
+        TunnelKind::Gre,
+        TunnelKind::Nvgre,
+        TunnelKind::Erspan,
+        TunnelKind::Mpls,
+        TunnelKind::L2tp,
+        TunnelKind::Vxlan,
+        TunnelKind::Geneve,
+        TunnelKind::Gtp,
+        TunnelKind::Teredo,
+    ];
+
     /// The kind of a number in `bpf/tunnel.h`; `None` for 0, no tunnel, and others.
     #[must_use]
     pub fn from_kernel(number: u8) -> Option<Self> {
-        const KINDS: [TunnelKind; 10] = [
-            TunnelKind::Ip,
-            TunnelKind::Gre,
-            TunnelKind::Nvgre,
-            TunnelKind::Erspan,
-            TunnelKind::Mpls,
-            TunnelKind::L2tp,
-            TunnelKind::Vxlan,
-            TunnelKind::Geneve,
-            TunnelKind::Gtp,
-            TunnelKind::Teredo,
-        ];
-        KINDS.get(usize::from(number).checked_sub(1)?).copied()
+        TunnelKind::KINDS
+            .get(usize::from(number).checked_sub(1)?)
+            .copied()
+    }
+
+    /// The number in `bpf/tunnel.h`.
+    #[must_use]
+    pub fn to_kernel(self) -> u8 {
+        let at = TunnelKind::KINDS.iter().position(|kind| *kind == self);
+        at.and_then(|at| u8::try_from(at + 1).ok()).unwrap_or(0)
     }
 
     /// True if each end chooses the identifiers of the packets to it, so that both directions of a connection have

@@ -4,18 +4,19 @@
 use super::*;
 use std::mem::offset_of;
 
+use ringtap_filter::flow::{CUTS_WORDS, FlowId};
 use ringtap_filter::{BUCKETS, Balance, MASKS};
 use ringtap_pool::format::{self, chunk, flag, region};
 use ringtap_pool::number::to_u32;
 
 use crate::c_view::{c_struct, places, same};
-use crate::tap::groups;
+use crate::tap::{flows, groups};
 
 #[test]
 fn lanes_and_control_words_lie_where_the_program_has_them() {
     let lane = places!(LaneWords: chunk, count, back, busy, sequence, chunk_sequence, offered,
         bytes, free_depth, filtered, capture_tail, recycle_head, pool_full, nested, failed, other_queue,
-        refused);
+        refused, shunted);
     same("tap", "rt_lane", size_of::<LaneWords>(), &lane);
     let control = places!(ControlWords: recycle_tail, capture_head, wake, paused,
         tai_minus_utc_ns, group_sets);
@@ -33,6 +34,46 @@ fn lanes_and_control_words_lie_where_the_program_has_them() {
 fn counters_of_what_was_forwarded_lie_where_the_programs_have_them() {
     let words = places!(ForwardedWords: offered, filtered, redirected, to_stack, from_stack, bytes);
     same("tap", "rt_forwarded", size_of::<ForwardedWords>(), &words);
+}
+
+#[test]
+fn flows_lie_where_the_programs_have_them() {
+    let shunted = places!(ShuntedWords: packets, bytes, added, removed, untracked, lost_ends);
+    same("tap", "rt_shunted", size_of::<ShuntedWords>(), &shunted);
+    let key = [
+        ("low", 0),
+        ("high", 16),
+        ("ports", 32),
+        ("vlans", 36),
+        ("identifier", 40),
+        ("rest", 44),
+    ];
+    same("tap", "rt_flow_key", size_of::<FlowId>(), &key);
+    let way = [
+        ("packets", 0),
+        ("bytes", 8),
+        ("flags", 16),
+        ("first_ns", 24),
+        ("last_ns", 32),
+    ];
+    same("tap", "rt_way", 40, &way);
+    same(
+        "tap",
+        "rt_flow",
+        flows::FLOW_WORDS * 8,
+        &[("ways", 0), ("created_ns", 80)],
+    );
+    let cut = [
+        ("members", 0),
+        ("packets", 8),
+        ("bytes", 16),
+        ("expires_ns", 24),
+    ];
+    same("tap", "rt_cut", 32, &cut);
+    let settings = [("standing", 0), ("members", 128), ("idle_ns", 136)];
+    same("tap", "rt_flow_settings", (CUTS_WORDS + 2) * 8, &settings);
+    let ended = [("key", 0), ("why", 48), ("flow", 56)];
+    same("tap", "rt_ended", 48 + 8 + flows::FLOW_WORDS * 8, &ended);
 }
 
 #[test]

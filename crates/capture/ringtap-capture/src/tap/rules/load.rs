@@ -14,6 +14,7 @@ use ringtap_filter::hash::HashKeys;
 use ringtap_filter::{Place, Program as Filter, VerifierLimits};
 
 use super::user::UserProgram;
+use crate::tap::flows::TapFlows;
 use crate::tap::forward::Forward;
 use crate::tap::programs::TapProgram;
 use ringtap_bpf::program::{NotLoaded, OriginalProgram, ProgramCopy};
@@ -50,6 +51,8 @@ pub(super) struct RuleParts<'a> {
     pub(super) verifier: VerifierLimits,
     /// Destination of packets, captured or not.
     pub(super) forward: Option<&'a Forward>,
+    /// The table of flows, if there are flow rules.
+    pub(super) flows: Option<&'a TapFlows>,
 }
 
 impl RuleParts<'_> {
@@ -85,6 +88,9 @@ impl RuleParts<'_> {
         let users: Vec<_> = users.collect();
         if !users.is_empty() {
             code.set_function(MARK_PROGRAMS, Code::choice(&users))?;
+        }
+        if let Some(flows) = self.flows {
+            flows.put_into(code)?;
         }
         match self.forward {
             Some(forward) => forward.put_into(code, program, context),

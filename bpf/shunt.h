@@ -1,0 +1,286 @@
+/* SPDX-License-Identifier: Dual MIT/GPL */
+/*
+ * Flow rules: finds the flow of a packet, counts it, and withholds it from the members whose rules for the flow say so.
+ * ringtap_filter::flow specifies keys and rules; its conformance suite compares the two.
+ * User space creates the maps of flows when the first rule comes, and changes the programs then; without, the verifier
+ * removes this code.
+ */
+#ifndef RINGTAP_SHUNT_H
+#define RINGTAP_SHUNT_H
+
+#include "flow_key.h"
+#include "packet.h"
+#include "splice.h"
+#include "steer.h"
+
+#define RT_NO_SHUNT 0x52545f5348554e54LL /* replaced by 1 if there are flow rules */
+
+#define RT_MAX_CUTS 4
+#define RT_FIN 0x01
+#define RT_SYN 0x02
+#define RT_RST 0x04
+#define RT_ACK 0x10
+
+/* Counts of one direction. */
+struct rt_way {
+	__u64 packets;
+	__u64 bytes;
+	__u64 flags;
+	__u64 first_ns; /* CLOCK_MONOTONIC */
+	__u64 last_ns;
+};
+
+struct rt_flow {
+	struct rt_way ways[2];
+	__u64 created_ns;
+};
+
+/* Members from which packets are withheld that have this many packets, or bytes, of their direction before them. */
+struct rt_cut {
+	__u64 members;
+	__u64 packets; /* ~0: no limit */
+	__u64 bytes;
+	__u64 expires_ns;
+};
+
+struct rt_cuts {
+	struct rt_cut each[RT_MAX_CUTS];
+};
+
+/* Written by user space before the programs that use it are attached. */
+struct rt_flow_settings {
+	struct rt_cuts standing; /* of all flows */
+	__u64 members; /* of `standing`, together */
+	__u64 idle_ns;
+};
+
+enum rt_flow_end {
+	RT_FLOW_IDLE = 1,
+	RT_FLOW_RESTARTED,
+};
+
+/* A flow that left the table. */
+struct rt_ended {
+	struct rt_flow_key key;
+	__u64 why; /* enum rt_flow_end */
+	struct rt_flow flow;
+};
+
+/* Packets and bytes withheld from each member, and counts of flows, on one CPU. */
+struct rt_shunted {
+	__u64 packets[64];
+	__u64 bytes[64];
+	__u64 added;
+	__u64 removed;
+	__u64 untracked; /* packets of flows for which there was no room */
+	__u64 lost_ends;
+	/* Of the packet at hand: the stack is too small. */
+	struct rt_flow_scratch scratch;
+} __attribute__((aligned(64)));
+
+/* User space puts larger maps in the place of these two. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 1);
+	__type(key, struct rt_flow_key);
+	__type(value, struct rt_flow);
+} rt_flows SEC(".maps");
+
+/* Written by user space; the programs only remove entries, with their flows. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 1);
+	__type(key, struct rt_flow_key);
+	__type(value, struct rt_cuts);
+} rt_flow_cuts SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct rt_flow_settings);
+} rt_flow_settings SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct rt_shunted);
+} rt_shunted SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 1); /* user space sets the size */
+} rt_flow_ends SEC(".maps");
+
+static __always_inline int rt_has_flow_rules(void)
+{
+	return !(rt_number(RT_NO_SHUNT) >> 32);
+}
+
+static __always_inline int rt_is_end(__u64 first, __u64 second)
+{
+	return (first | second) & RT_RST || first & second & RT_FIN;
+}
+
+/* Whether a segment begins a new connection with the flow's addresses and ports. */
+static __always_inline int rt_is_restart(__u64 flags, const struct rt_flow *flow)
+{
+	__u64 first = rt_load(flow->ways[0].flags), second = rt_load(flow->ways[1].flags);
+
+	if ((flags & (RT_SYN | RT_ACK)) != RT_SYN)
+		return 0;
+	return (first | second) & RT_ACK || rt_is_end(first, second);
+}
+
+static __always_inline int rt_is_idle(const struct rt_flow *flow, __u64 now, __u64 idle_ns)
+{
+	__u64 last = rt_load(flow->created_ns);
+
+	for (int i = 0; i < 2; i++) {
+		__u64 of_way = rt_load(flow->ways[i].last_ns);
+
+		if (of_way > last)
+			last = of_way;
+	}
+	return now > last && now - last > idle_ns;
+}
+
+/* Removes a flow with its rules, and reports its counts; of two CPUs that try, one does. */
+static __noinline int rt_end_flow(const struct rt_flow_key *key, struct rt_flow *flow,
+				  struct rt_shunted *counts, __u64 why)
+{
+	struct rt_ended *ended = bpf_ringbuf_reserve(&rt_flow_ends, sizeof(*ended), 0);
+
+	if (ended) {
+		ended->key = *key;
+		ended->why = why;
+		ended->flow = *flow;
+	}
+	if (bpf_map_delete_elem(&rt_flows, key)) {
+		if (ended)
+			bpf_ringbuf_discard(ended, 0);
+		return 0;
+	}
+	bpf_map_delete_elem(&rt_flow_cuts, key);
+	counts->removed++;
+	if (ended)
+		bpf_ringbuf_submit(ended, 0);
+	else
+		counts->lost_ends++;
+	return 0;
+}
+
+/* The flow, created if a standing cut-off needs it; 0 if there is no room. */
+static __noinline struct rt_flow *rt_new_flow(const struct rt_flow_key *key, __u64 now,
+					      struct rt_shunted *counts)
+{
+	struct rt_flow fresh = {.created_ns = now};
+	struct rt_flow *flow;
+
+	if (!bpf_map_update_elem(&rt_flows, key, &fresh, BPF_NOEXIST))
+		counts->added++;
+	/* Another CPU may have been first. */
+	flow = bpf_map_lookup_elem(&rt_flows, key);
+	if (!flow)
+		counts->untracked++;
+	return flow;
+}
+
+static __always_inline __u64 rt_past(const struct rt_cuts *cuts, __u64 packets, __u64 bytes, __u64 now)
+{
+	__u64 members = 0;
+
+#pragma unroll
+	for (int i = 0; i < RT_MAX_CUTS; i++) {
+		const struct rt_cut *cut = &cuts->each[i];
+
+		if (now < cut->expires_ns && (packets >= cut->packets || bytes >= cut->bytes))
+			members |= cut->members;
+	}
+	return members;
+}
+
+/* The members from whom a packet of a known flow is withheld. */
+static __noinline __u64 rt_count_in_flow(const struct rt_flow_key *key, struct rt_flow *flow,
+					 const struct rt_flow_settings *settings, __u64 how, __u64 now)
+{
+	struct rt_way *way = &flow->ways[how & RT_FROM_HIGH ? 1 : 0];
+	__u64 flags = how >> RT_FLAGS_SHIFT & 0xff, wire = how >> 32, packets, bytes, members;
+	const struct rt_cuts *cuts;
+
+	/* The returned numbers are the packet's own: a cut is exact when several CPUs count. */
+	packets = __sync_fetch_and_add(&way->packets, 1);
+	bytes = __sync_fetch_and_add(&way->bytes, wire);
+	if (flags & ~rt_load(way->flags))
+		__sync_fetch_and_or(&way->flags, flags);
+	if (!packets)
+		way->first_ns = now;
+	way->last_ns = now;
+	members = rt_past(&settings->standing, packets, bytes, now);
+	cuts = bpf_map_lookup_elem(&rt_flow_cuts, key);
+	if (cuts)
+		members |= rt_past(cuts, packets, bytes, now);
+	return members;
+}
+
+/* The members of `mask` from whom the packet is withheld. */
+static __always_inline __u64 rt_withheld(const struct rt_packet *packet, struct rt_shunted *counts,
+					 __u64 mask, __u64 captured, __u64 wire)
+{
+	const struct rt_flow_key *key = &counts->scratch.key;
+	__u64 lengths = (__u64)packet->length << 32 | captured, tag = packet->tag, how, now;
+	struct rt_flow_settings *settings;
+	struct rt_flow *flow;
+	__u32 zero = 0, why = 0;
+
+	rt_forget(tag, packet->length);
+	how = rt_flow_of(packet->ctx, packet->hook, tag, lengths, &counts->scratch);
+	settings = bpf_map_lookup_elem(&rt_flow_settings, &zero);
+	if (!how || !settings)
+		return 0;
+	flow = bpf_map_lookup_elem(&rt_flows, key);
+	if (!flow && !(settings->members & mask))
+		return 0;
+	now = bpf_ktime_get_ns();
+	if (flow && rt_is_restart(how >> RT_FLAGS_SHIFT & 0xff, flow))
+		why = RT_FLOW_RESTARTED;
+	if (flow && rt_is_idle(flow, now, settings->idle_ns))
+		why = RT_FLOW_IDLE;
+	if (flow && why) {
+		rt_end_flow(key, flow, counts, why);
+		flow = 0;
+	}
+	if (!flow) {
+		if (!(settings->members & mask))
+			return 0;
+		flow = rt_new_flow(key, now, counts);
+		if (!flow)
+			return 0;
+	}
+	return rt_count_in_flow(key, flow, settings, (wire << 32) | how, now) & mask;
+}
+
+/* Counts a packet for each of these members. */
+static __noinline int rt_count_withheld(struct rt_shunted *counts, __u64 members, __u64 wire)
+{
+#pragma clang loop unroll(disable)
+	for (int i = 0; i < 64; i++) {
+		__u64 lowest = members & -members;
+		__u32 bit;
+
+		if (!members)
+			break;
+		members ^= lowest;
+		rt_opaque(lowest);
+		bit = rt_bit_numbers[lowest * RT_BIT_PLACES >> 58] & 63;
+		counts->packets[bit]++;
+		counts->bytes[bit] += wire;
+	}
+	return 0;
+}
+
+#endif

@@ -1,0 +1,455 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The table of flows in the kernel: user space writes rules, the programs write counts (`bpf/shunt.h`).
+//!
+//! Invariants
+//! - The map of rules has no flow that the map of counts has not, except while one is removed.
+//! - The programs apply a rule's end and idle flows themselves, whether or not this process runs.
+//! - A full table is searched for idle flows at most ten times a second.
+
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd};
+use std::sync::atomic::{
+    AtomicU64,
+    Ordering::{Acquire, Relaxed},
+};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use libbpf_rs::{
+    ErrorKind, MapCore as _, MapFlags, MapHandle, MapType, Object, RingBuffer, RingBufferBuilder,
+    libbpf_sys,
+};
+use ringtap_bpf::map::{Access, Mapping};
+use ringtap_bpf::object as bpf;
+use ringtap_bpf::splice::Code;
+use ringtap_filter::flow::{
+    CUTS_WORDS, FlowCuts, FlowEnd, FlowId, FlowRule, FlowRuleError, FlowSettings, FlowSums,
+    FlowTotals, KEY_WORDS, LINGER_NS, WayCounts, is_end,
+};
+use ringtap_pool::memory::Words;
+use ringtap_pool::number::to_u32;
+use ringtap_pool::source::{FlowRules, WithheldCounts};
+use rustix::time::{ClockId, clock_gettime};
+
+use super::layout::ShuntedWords;
+
+/// `RT_NO_SHUNT`.
+const MARK_SHUNT: u64 = 0x5254_5f53_4855_4e54;
+/// Size of the ring buffer of flows that the programs end.
+pub(super) const ENDS_BYTES: u32 = 64 << 10;
+const KEY_BYTES: usize = KEY_WORDS * 4;
+/// Words of `struct rt_flow`: five of each direction, and the time of creation.
+pub(super) const FLOW_WORDS: usize = 11;
+/// Time between two searches of a full table for idle flows.
+const SEARCH_PAUSE_NS: u64 = 100_000_000;
+/// Share of a full table that one search evicts.
+const EVICTED_SHARE: usize = 64;
+/// Ends of flows that wait to be taken; later ones are counted as lost.
+const MAX_ENDS: usize = 65_536;
+
+/// The parts of a loaded object that concern flows.
+#[derive(Clone)]
+pub(super) struct FlowParts {
+    /// Numbers of the descriptors of the small maps that larger ones replace.
+    flows: i32,
+    cuts: i32,
+    settings: Arc<MapHandle>,
+    ends: Arc<MapHandle>,
+    shunted: Words<ShuntedWords>,
+}
+
+/// A table of flows in the kernel.
+pub(super) struct TapFlows {
+    parts: FlowParts,
+    capacity: u32,
+    flows: MapHandle,
+    cuts: MapHandle,
+    /// `added` and `removed` of the programs when the table was made.
+    before: [u64; 2],
+    state: Mutex<TableState>,
+    /// Flows that the programs ended.
+    kernel_ends: Mutex<RingBuffer<'static>>,
+    ends: Arc<Mutex<FlowEnds>>,
+}
+
+/// What one thread at a time changes.
+struct TableState {
+    settings: FlowSettings,
+    added: u64,
+    removed: u64,
+    evicted: u64,
+    /// Earliest time of the next search for idle flows.
+    next_search_ns: u64,
+    /// Where the next sweep begins.
+    cursor: Option<Vec<u8>>,
+}
+
+#[derive(Default)]
+struct FlowEnds {
+    waiting: VecDeque<(FlowEnd, FlowSums)>,
+    lost: u64,
+}
+
+impl FlowParts {
+    pub(super) fn of(object: &Object, lanes: usize) -> io::Result<Self> {
+        let shunted = bpf::map(object, "rt_shunted")?;
+        let bytes = lanes * size_of::<ShuntedWords>();
+        let shunted = Arc::new(Mapping::new(shunted, bytes, Access::Read)?).words(0, lanes);
+        Ok(FlowParts {
+            flows: bpf::map_number(object, "rt_flows")?,
+            cuts: bpf::map_number(object, "rt_flow_cuts")?,
+            settings: Arc::new(bpf::map(object, "rt_flow_settings")?),
+            ends: Arc::new(bpf::map(object, "rt_flow_ends")?),
+            shunted: shunted.ok_or(io::ErrorKind::UnexpectedEof)?,
+        })
+    }
+
+    fn sum(&self, of: fn(&ShuntedWords) -> &AtomicU64) -> u64 {
+        self.shunted.iter().map(|lane| of(lane).load(Relaxed)).sum()
+    }
+}
+
+fn hash_map(name: &str, value_bytes: usize, capacity: u32) -> io::Result<MapHandle> {
+    let size = size_of::<libbpf_sys::bpf_map_create_opts>();
+    let options = libbpf_sys::bpf_map_create_opts {
+        sz: libbpf_sys::size_t::try_from(size).map_err(io::Error::other)?,
+        // Memory for the flows that there are, not for all that there may be.
+        map_flags: libbpf_sys::BPF_F_NO_PREALLOC,
+        ..Default::default()
+    };
+    let (key, value) = (to_u32(KEY_BYTES), to_u32(value_bytes));
+    let map = MapHandle::create(MapType::Hash, Some(name), key, value, capacity, &options);
+    map.map_err(|error| bpf::io_error(&error))
+}
+
+impl TapFlows {
+    /// Makes the maps of a table.
+    pub(super) fn new(parts: &FlowParts, settings: &FlowSettings) -> io::Result<Self> {
+        let capacity = settings.capacity.max(1);
+        let ends = Arc::new(Mutex::new(FlowEnds::default()));
+        let mut builder = RingBufferBuilder::new();
+        let taken = Arc::clone(&ends);
+        let take = move |bytes: &[u8]| {
+            if let Some(ended) = ended(bytes) {
+                push(&taken, ended);
+            }
+            0
+        };
+        builder.add(&*parts.ends, take).map_err(io::Error::other)?;
+        let table = TapFlows {
+            capacity,
+            flows: hash_map("rt_flows", FLOW_WORDS * 8, capacity)?,
+            cuts: hash_map("rt_flow_cuts", CUTS_WORDS * 8, capacity)?,
+            before: [
+                parts.sum(|lane| &lane.added),
+                parts.sum(|lane| &lane.removed),
+            ],
+            state: Mutex::new(TableState {
+                settings: settings.clone(),
+                added: 0,
+                removed: 0,
+                evicted: 0,
+                next_search_ns: 0,
+                cursor: None,
+            }),
+            kernel_ends: Mutex::new(builder.build().map_err(io::Error::other)?),
+            ends,
+            parts: parts.clone(),
+        };
+        table.apply(settings)?;
+        Ok(table)
+    }
+
+    /// Whether a table with these settings needs no other maps.
+    pub(super) fn fits(&self, settings: &FlowSettings) -> bool {
+        self.capacity == settings.capacity.max(1)
+    }
+
+    /// Puts settings in force.
+    pub(super) fn apply(&self, settings: &FlowSettings) -> io::Result<()> {
+        self.state().settings = settings.clone();
+        let standing = FlowCuts::standing(settings);
+        let rest = [standing.members(), settings.idle_ns];
+        let words = standing.to_words().into_iter().chain(rest);
+        let bytes: Vec<_> = words.flat_map(u64::to_ne_bytes).collect();
+        let key = 0_u32.to_ne_bytes();
+        let written = self.parts.settings.update(&key, &bytes, MapFlags::ANY);
+        written.map_err(|error| bpf::io_error(&error))
+    }
+
+    /// Makes a program use the table.
+    pub(super) fn put_into(&self, code: &mut Code) -> Result<(), ringtap_bpf::splice::SpliceError> {
+        code.set_map(self.parts.flows, self.flows.as_fd().as_raw_fd());
+        code.set_map(self.parts.cuts, self.cuts.as_fd().as_raw_fd());
+        code.set_number(MARK_SHUNT, 1)
+    }
+
+    fn state(&self) -> MutexGuard<'_, TableState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn flow(&self, key: &[u8]) -> Option<[u64; FLOW_WORDS]> {
+        words(&self.flows.lookup(key, MapFlags::ANY).ok()??)
+    }
+
+    /// Removes a flow with its rules.
+    fn end(&self, state: &mut TableState, key: &[u8], why: FlowEnd) {
+        let Ok(Some(flow)) = self.flows.lookup_and_delete(key) else {
+            return; // a program removed it
+        };
+        let _without_rules = self.cuts.delete(key);
+        state.removed += 1;
+        if let Some((key, flow)) = key_of(key).zip(words(&flow)) {
+            push(&self.ends, (why, counts(key, &flow)));
+        }
+    }
+
+    /// Adds a flow unless it is there; `false` if there is no room.
+    fn add(&self, state: &mut TableState, key: &[u8], now_ns: u64) -> Result<bool, FlowRuleError> {
+        let mut flow = [0; FLOW_WORDS * 8];
+        flow[FLOW_WORDS * 8 - 8..].copy_from_slice(&now_ns.to_ne_bytes());
+        match self.flows.update(key, &flow, MapFlags::NO_EXIST) {
+            Ok(()) => state.added += 1,
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+            Err(error) if error.kind() == ErrorKind::TooBig => return Ok(false),
+            Err(error) => return Err(system(&error)),
+        }
+        Ok(true)
+    }
+
+    /// Evicts the flows that are idle for longest; `false` if none is idle for long enough.
+    fn make_room(&self, state: &mut TableState, now_ns: u64) -> bool {
+        if now_ns < state.next_search_ns {
+            return false;
+        }
+        state.next_search_ns = now_ns + SEARCH_PAUSE_NS;
+        let least = state.settings.evict_idle_ns;
+        let idle = self.flows.keys().filter_map(|key| {
+            let last = last_ns(&self.flow(&key)?);
+            (now_ns.saturating_sub(last) >= least).then_some((last, key))
+        });
+        let mut idle: Vec<_> = idle.collect();
+        idle.sort_unstable();
+        let most = usize::try_from(self.capacity).map_or(1, |flows| flows / EVICTED_SHARE);
+        idle.truncate(most.max(1));
+        for (_, key) in &idle {
+            self.end(state, key, FlowEnd::Evicted);
+            state.evicted += 1;
+        }
+        !idle.is_empty()
+    }
+
+    fn cuts_of(&self, key: &[u8]) -> FlowCuts {
+        let found = self.cuts.lookup(key, MapFlags::ANY).ok().flatten();
+        let words = found.and_then(|bytes| words(&bytes));
+        words.map_or_else(FlowCuts::default, |words| FlowCuts::from_words(&words))
+    }
+
+    fn write_cuts(&self, key: &[u8], cuts: &FlowCuts) -> libbpf_rs::Result<()> {
+        let bytes: Vec<_> = cuts
+            .to_words()
+            .into_iter()
+            .flat_map(u64::to_ne_bytes)
+            .collect();
+        self.cuts.update(key, &bytes, MapFlags::ANY)
+    }
+
+    fn clear(&self, state: &mut TableState, key: &[u8], members: u64) -> bool {
+        let mut cuts = self.cuts_of(key);
+        if !cuts.clear(members) {
+            return false;
+        }
+        if cuts.members() != 0 {
+            // It replaces an entry: no memory is needed that could be missing for long.
+            return self.write_cuts(key, &cuts).is_ok();
+        }
+        if state.settings.standing.is_empty() {
+            self.end(state, key, FlowEnd::Removed);
+        } else {
+            let _gone = self.cuts.delete(key);
+        }
+        true
+    }
+}
+
+impl FlowRules for TapFlows {
+    fn set(&self, rule: &FlowRule, members: u64) -> Result<(), FlowRuleError> {
+        rule.check()?;
+        let (key, now) = (bytes_of(&rule.key), monotonic_ns());
+        let mut state = self.state();
+        let is_idle =
+            |flow: &[u64; FLOW_WORDS]| now.saturating_sub(last_ns(flow)) > state.settings.idle_ns;
+        if self.flow(&key).is_some_and(|flow| is_idle(&flow)) {
+            self.end(&mut state, &key, FlowEnd::Idle);
+        }
+        let mut cuts = self.cuts_of(&key);
+        cuts.set(rule, members, now)?;
+        let full = FlowRuleError::Full {
+            capacity: self.capacity,
+        };
+        if !self.add(&mut state, &key, now)? {
+            let has_room = self.make_room(&mut state, now) && self.add(&mut state, &key, now)?;
+            if !has_room {
+                return Err(full);
+            }
+        }
+        let written = self.write_cuts(&key, &cuts);
+        written.map_err(|error| match error.kind() {
+            ErrorKind::TooBig => full,
+            _ => system(&error),
+        })
+    }
+
+    fn remove(&self, key: &FlowId, members: u64) -> bool {
+        self.clear(&mut self.state(), &bytes_of(key), members)
+    }
+
+    fn forget(&self, members: u64) {
+        let keys: Vec<_> = self.cuts.keys().collect();
+        let mut state = self.state();
+        for key in keys {
+            self.clear(&mut state, &key, members);
+        }
+    }
+
+    fn get(&self, key: &FlowId) -> Option<FlowSums> {
+        Some(counts(*key, &self.flow(&bytes_of(key))?))
+    }
+
+    fn sweep(&self, most: usize) {
+        let now = monotonic_ns();
+        let mut state = self.state();
+        let mut keys = self.flows.keys();
+        // A cursor that has left the map begins at its start.
+        let from = state.cursor.take();
+        let skipped = from
+            .as_ref()
+            .is_some_and(|from| keys.any(|key| key == *from));
+        let keys: Vec<_> = if skipped {
+            keys.take(most).collect()
+        } else {
+            self.flows.keys().take(most).collect()
+        };
+        if keys.len() == most {
+            state.cursor = keys.last().cloned();
+        }
+        for key in keys {
+            let Some(flow) = self.flow(&key) else {
+                continue;
+            };
+            let idle = now.saturating_sub(last_ns(&flow));
+            let flags = key_of(&key).map(|key| counts(key, &flow).ways.map(|way| way.flags));
+            if idle > state.settings.idle_ns {
+                self.end(&mut state, &key, FlowEnd::Idle);
+            } else if flags.is_some_and(is_end) && idle > LINGER_NS {
+                self.end(&mut state, &key, FlowEnd::Ended);
+            }
+        }
+    }
+
+    fn take_ends(&self) -> Vec<(FlowEnd, FlowSums)> {
+        let ring = self.kernel_ends.lock();
+        // After a failure the entries stay for the next call.
+        let _again = ring.unwrap_or_else(PoisonError::into_inner).consume();
+        let mut ends = self.ends.lock().unwrap_or_else(PoisonError::into_inner);
+        std::mem::take(&mut ends.waiting).into()
+    }
+
+    fn totals(&self) -> FlowTotals {
+        let state = self.state();
+        let [added, removed] = self.before;
+        let added = self.parts.sum(|lane| &lane.added) - added + state.added;
+        let removed = self.parts.sum(|lane| &lane.removed) - removed + state.removed;
+        let lost = self
+            .ends
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .lost;
+        FlowTotals {
+            flows: added.saturating_sub(removed),
+            evicted: state.evicted,
+            untracked: self.parts.sum(|lane| &lane.untracked),
+            lost_ends: lost + self.parts.sum(|lane| &lane.lost_ends),
+        }
+    }
+
+    fn withheld(&self, member: u32) -> Vec<WithheldCounts> {
+        let at = usize::try_from(member % 64).unwrap_or(0);
+        let of = |lane: &ShuntedWords| WithheldCounts {
+            packets: lane.packets[at].load(Acquire),
+            bytes: lane.bytes[at].load(Acquire),
+        };
+        self.parts.shunted.iter().map(of).collect()
+    }
+}
+
+fn push(ends: &Mutex<FlowEnds>, end: (FlowEnd, FlowSums)) {
+    let mut ends = ends.lock().unwrap_or_else(PoisonError::into_inner);
+    if ends.waiting.len() < MAX_ENDS {
+        ends.waiting.push_back(end);
+    } else {
+        ends.lost += 1;
+    }
+}
+
+fn monotonic_ns() -> u64 {
+    let now = clock_gettime(ClockId::Monotonic);
+    let seconds = u64::try_from(now.tv_sec).unwrap_or(0);
+    seconds * 1_000_000_000 + u64::try_from(now.tv_nsec).unwrap_or(0)
+}
+
+fn system(error: &libbpf_rs::Error) -> FlowRuleError {
+    let error = bpf::io_error(error);
+    FlowRuleError::System {
+        reason: format!("the kernel does not add the flow: {error}"),
+    }
+}
+
+fn bytes_of(key: &FlowId) -> [u8; KEY_BYTES] {
+    let mut bytes = [0; KEY_BYTES];
+    for (to, word) in bytes.as_chunks_mut::<4>().0.iter_mut().zip(key.to_words()) {
+        *to = word.to_ne_bytes();
+    }
+    bytes
+}
+
+fn key_of(bytes: &[u8]) -> Option<FlowId> {
+    let words: [[u8; 4]; KEY_WORDS] = bytes.as_chunks().0.try_into().ok()?;
+    Some(FlowId::from_words(words.map(u32::from_ne_bytes)))
+}
+
+fn words<const N: usize>(bytes: &[u8]) -> Option<[u64; N]> {
+    let words: [[u8; 8]; N] = bytes.as_chunks().0.try_into().ok()?;
+    Some(words.map(u64::from_ne_bytes))
+}
+
+/// Why and with which counts a program removed a flow: `struct rt_ended`.
+fn ended(bytes: &[u8]) -> Option<(FlowEnd, FlowSums)> {
+    let (key, rest) = bytes.split_at_checked(KEY_BYTES)?;
+    let (why, flow) = rest.split_at_checked(8)?;
+    let why = match words::<1>(why)? {
+        [1] => FlowEnd::Idle,
+        _ => FlowEnd::Restarted,
+    };
+    Some((why, counts(key_of(key)?, &words(flow)?)))
+}
+
+fn counts(key: FlowId, flow: &[u64; FLOW_WORDS]) -> FlowSums {
+    let [a, b, c, d, e, f, g, h, i, j, _] = *flow;
+    let way = |[packets, bytes, flags, first_ns, last_ns]: [u64; 5]| WayCounts {
+        packets,
+        bytes,
+        flags: flags.to_le_bytes()[0],
+        first_ns,
+        last_ns,
+    };
+    FlowSums {
+        key,
+        ways: [[a, b, c, d, e], [f, g, h, i, j]].map(way),
+    }
+}
+
+fn last_ns(flow: &[u64; FLOW_WORDS]) -> u64 {
+    let [.., created] = *flow;
+    created.max(flow[4]).max(flow[9])
+}

@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Flow rules: a reader withholds packets of single flows from itself.
+//!
+//! A *flow* is the packets of both directions between two addresses and ports of one protocol, in the same VLANs and
+//! the same tunnel. Packets that are not IP, and fragments, belong to no flow: rules never withhold them.
+//!
+//! A table knows a flow from the moment at which a rule is set for it; with standing cut-offs, from its first packet.
+//! It counts packets, bytes and TCP flags of each direction, of packets that some reader wants.
+//!
+//! - *Ignore*: no packet is for the reader.
+//! - *Cut off*: a packet is for the reader if fewer than N packets, or N bytes, of its direction came before it.
+//!
+//! A rule ends at its time, when the flow is idle for longer than [`FlowSettings::idle_ns`], and when a new connection
+//! has the same addresses and ports: a TCP segment with SYN and without ACK, after RST, after FIN of both directions, or
+//! after any ACK. `bpf/shunt.h` has the same semantics in the kernel; the conformance suite compares the two.
+
+#[cfg(any(test, feature = "conformance"))]
+pub mod conformance;
+mod key;
+mod rule;
+mod table;
+#[cfg(test)]
+mod tests;
+
+pub use key::{FlowId, FlowKeyError, FlowPacket, KEY_WORDS};
+pub use rule::{
+    CUTS_WORDS, CutOff, FlowAction, FlowCuts, FlowRule, FlowRuleError, FlowSettings, MAX_CUTS,
+    StandingCutOff,
+};
+pub use table::{FlowEnd, FlowSums, FlowTotals, LINGER_NS, RuleTable, WayCounts, is_end};

@@ -1,0 +1,263 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What a reader says of a flow, and the settings of a table of flows.
+
+use super::FlowId;
+
+/// Different cut-offs of one flow, and standing cut-offs of a table.
+pub const MAX_CUTS: usize = 4;
+
+/// Packets of each direction that come before the cut. At least one limit should be set: without, nothing is cut.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CutOff {
+    /// At most this many packets.
+    pub packets: Option<u64>,
+    /// Packets that begin within this many bytes on the wire.
+    pub bytes: Option<u64>,
+}
+
+impl CutOff {
+    /// Whether a packet with this many packets and bytes of its direction before it is behind the cut.
+    #[inline]
+    #[must_use]
+    pub fn is_past(&self, packets: u64, bytes: u64) -> bool {
+        self.packets.is_some_and(|most| packets >= most)
+            || self.bytes.is_some_and(|most| bytes >= most)
+    }
+}
+
+/// What is withheld from a reader.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FlowAction {
+    /// All packets.
+    Ignore,
+    /// The packets behind the cut, counted from the moment at which the table knows the flow.
+    CutOff(CutOff),
+}
+
+impl FlowAction {
+    /// The action as a cut-off: to ignore is to cut off before the first packet.
+    #[must_use]
+    pub fn cut_off(self) -> CutOff {
+        match self {
+            FlowAction::Ignore => CutOff {
+                packets: Some(0),
+                bytes: None,
+            },
+            FlowAction::CutOff(cut) => cut,
+        }
+    }
+}
+
+/// A rule for one flow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FlowRule {
+    /// The flow.
+    pub key: FlowId,
+    /// What is withheld.
+    pub action: FlowAction,
+    /// Nanoseconds until the rule ends; `None`: when the flow ends.
+    pub lasts_ns: Option<u64>,
+}
+
+impl FlowRule {
+    /// Refuses a rule that would withhold nothing.
+    ///
+    /// # Errors
+    ///
+    /// [`FlowRuleError::NoLimit`].
+    pub fn check(&self) -> Result<(), FlowRuleError> {
+        if self.action.cut_off() == CutOff::default() {
+            return Err(FlowRuleError::NoLimit);
+        }
+        Ok(())
+    }
+}
+
+/// Words of [`FlowCuts`]: `struct rt_cuts`.
+pub const CUTS_WORDS: usize = 4 * MAX_CUTS;
+
+/// Members, cut-off and end of one rule.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Cut {
+    members: u64,
+    cut: CutOff,
+    expires_ns: u64,
+}
+
+/// The rules of all members for one flow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FlowCuts([Cut; MAX_CUTS]);
+
+const NO_CUT: Cut = Cut {
+    members: 0,
+    cut: CutOff {
+        packets: None,
+        bytes: None,
+    },
+    expires_ns: u64::MAX,
+};
+
+impl Default for FlowCuts {
+    fn default() -> Self {
+        FlowCuts([NO_CUT; MAX_CUTS])
+    }
+}
+
+impl FlowCuts {
+    /// The standing cut-offs of a table.
+    #[must_use]
+    pub fn standing(settings: &FlowSettings) -> Self {
+        let mut cuts = FlowCuts::default();
+        for (place, standing) in cuts.0.iter_mut().zip(&settings.standing) {
+            place.members = standing.members;
+            place.cut = standing.cut;
+        }
+        cuts
+    }
+
+    /// Sets a rule for members, in place of their earlier one.
+    ///
+    /// # Errors
+    ///
+    /// [`FlowRuleError::TooManyCuts`]: nothing changes.
+    pub fn set(&mut self, rule: &FlowRule, members: u64, now_ns: u64) -> Result<(), FlowRuleError> {
+        let end = |ns| now_ns.saturating_add(ns);
+        let new = Cut {
+            members,
+            cut: rule.action.cut_off(),
+            expires_ns: rule.lasts_ns.map_or(u64::MAX, end),
+        };
+        let is_alike = |it: &Cut| it.cut == new.cut && it.expires_ns == new.expires_ns;
+        // A place is free if only these members, or an expired rule, have it.
+        let is_free = |it: &Cut| it.members & !members == 0 || it.expires_ns <= now_ns;
+        let place = self.0.iter().position(is_alike);
+        let place = place.or_else(|| self.0.iter().position(is_free));
+        let place = place.ok_or(FlowRuleError::TooManyCuts { key: rule.key })?;
+        self.clear(members);
+        let cut = &self.0[place];
+        let others = if is_alike(cut) { cut.members } else { 0 };
+        self.0[place] = Cut {
+            members: others | members,
+            ..new
+        };
+        Ok(())
+    }
+
+    /// Removes these members' rule; `false` if they have none.
+    pub fn clear(&mut self, members: u64) -> bool {
+        let had_rule = self.members() & members != 0;
+        for cut in &mut self.0 {
+            cut.members &= !members;
+        }
+        had_rule
+    }
+
+    /// The members that have a rule.
+    #[must_use]
+    pub fn members(&self) -> u64 {
+        self.0.iter().fold(0, |all, cut| all | cut.members)
+    }
+
+    /// The members that do not get a packet with this many packets and bytes of its direction before it.
+    #[inline]
+    #[must_use]
+    pub fn past(&self, packets: u64, bytes: u64, now_ns: u64) -> u64 {
+        let is_past = |it: &&Cut| now_ns < it.expires_ns && it.cut.is_past(packets, bytes);
+        let past = self.0.iter().filter(is_past);
+        past.fold(0, |all, cut| all | cut.members)
+    }
+
+    /// The words of `struct rt_cuts`.
+    #[must_use]
+    pub fn to_words(&self) -> [u64; CUTS_WORDS] {
+        let words = self.0.iter().flat_map(|it| {
+            let limit = |most: Option<u64>| most.unwrap_or(u64::MAX);
+            [
+                it.members,
+                limit(it.cut.packets),
+                limit(it.cut.bytes),
+                it.expires_ns,
+            ]
+        });
+        let mut all = [0; CUTS_WORDS];
+        for (word, value) in all.iter_mut().zip(words) {
+            *word = value;
+        }
+        all
+    }
+
+    /// The rules in these words.
+    #[must_use]
+    pub fn from_words(words: &[u64; CUTS_WORDS]) -> Self {
+        let mut cuts = FlowCuts::default();
+        for (cut, words) in cuts.0.iter_mut().zip(words.as_chunks::<4>().0) {
+            let [members, packets, bytes, expires_ns] = *words;
+            let limit = |most| (most != u64::MAX).then_some(most);
+            *cut = Cut {
+                members,
+                cut: CutOff {
+                    packets: limit(packets),
+                    bytes: limit(bytes),
+                },
+                expires_ns,
+            };
+        }
+        cuts
+    }
+}
+
+/// A cut-off for every flow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StandingCutOff {
+    /// Mask bits of the members from which packets are withheld.
+    pub members: u64,
+    /// The cut-off.
+    pub cut: CutOff,
+}
+
+/// Settings of a table of flows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FlowSettings {
+    /// Most flows.
+    pub capacity: u32,
+    /// A flow ends if it has no packets for longer than this, in nanoseconds.
+    pub idle_ns: u64,
+    /// A full table evicts the flow that is idle for longest, if for at least this time, in nanoseconds.
+    pub evict_idle_ns: u64,
+    /// Cut-offs of all flows; those behind the first [`MAX_CUTS`] are not applied.
+    pub standing: Vec<StandingCutOff>,
+}
+
+impl Default for FlowSettings {
+    fn default() -> Self {
+        FlowSettings {
+            capacity: 1 << 20,
+            idle_ns: 300_000_000_000,
+            evict_idle_ns: 1_000_000_000,
+            standing: Vec::new(),
+        }
+    }
+}
+
+/// Why a rule is not set.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+#[allow(missing_docs, reason = "the messages describe the fields")]
+pub enum FlowRuleError {
+    /// No room, and no flow is idle.
+    #[error(
+        "the table is full: {capacity} flows, of which none is idle; remove rules, or allow more flows"
+    )]
+    Full { capacity: u32 },
+    /// Readers have too many different rules for the flow.
+    #[error(
+        "{key}: readers have {MAX_CUTS} different rules for this flow already: remove one, or set an equal one"
+    )]
+    TooManyCuts { key: FlowId },
+    /// The rule's cut-off has no limit.
+    #[error("a cut-off needs a number of packets or of bytes")]
+    NoLimit,
+    /// The system refused.
+    #[error("{reason}")]
+    System { reason: String },
+}

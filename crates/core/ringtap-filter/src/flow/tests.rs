@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The table in user space: the conformance suite, and what the kernel's table does otherwise.
+
+use super::conformance::{self, FlowCase, FlowHarness, FlowOutcome, FlowStep, MEMBERS};
+use super::*;
+use crate::hash::Link;
+
+const SECOND: u64 = 1_000_000_000;
+
+struct InUserSpace;
+
+fn packet(data: &[u8]) -> Option<FlowPacket> {
+    FlowPacket::of(data, u32::try_from(data.len()).unwrap(), Link::Ethernet)
+}
+
+impl FlowHarness for InUserSpace {
+    fn run(&mut self, case: &FlowCase) -> FlowOutcome {
+        let mut table = RuleTable::new(case.settings.clone());
+        let mut outcome = FlowOutcome::default();
+        let mut now = SECOND;
+        for (number, step) in case.steps.iter().enumerate() {
+            now += 1000;
+            let at = format!("{}, step {number}", case.name);
+            match step {
+                FlowStep::Packet(data, gets) => {
+                    let packet = packet(data);
+                    let withheld = packet.map_or(0, |it| table.withheld(&it, MEMBERS, now));
+                    assert_eq!(MEMBERS & !withheld, *gets, "{at}");
+                    for (member, sum) in outcome.withheld.iter_mut().enumerate() {
+                        let is_withheld = withheld >> member & 1;
+                        sum.0 += is_withheld;
+                        sum.1 += is_withheld * data.len() as u64;
+                    }
+                }
+                FlowStep::Set(rule, members) => table.set(rule, *members, now).expect(&at),
+                FlowStep::Full(rule, members) => {
+                    let refused = table.set(rule, *members, now);
+                    assert!(matches!(refused, Err(FlowRuleError::Full { .. })), "{at}");
+                }
+                FlowStep::Remove(key, members) => assert!(table.remove(key, *members), "{at}"),
+                FlowStep::Wait(ms) => now += ms * 1_000_000,
+            }
+        }
+        let counts = |(key, _): &(FlowId, _)| {
+            let flow = table.get(key).expect("the flow is in the table");
+            flow.ways.map(|way| (way.packets, way.bytes, way.flags))
+        };
+        outcome.flows = case.flows.iter().map(counts).collect();
+        outcome.totals = table.totals();
+        outcome
+    }
+}
+
+#[test]
+fn the_table_in_user_space_conforms() {
+    conformance::check(&mut InUserSpace);
+}
+
+fn ignore(port: u16) -> FlowRule {
+    FlowRule {
+        key: conformance::key(17, port),
+        action: FlowAction::Ignore,
+        lasts_ns: None,
+    }
+}
+
+fn udp(port: u16) -> FlowPacket {
+    packet(&conformance::frame(17, port, true, 0, 60)).unwrap()
+}
+
+#[test]
+fn impossible_flows_are_refused() {
+    let four = ([10, 0, 0, 1].into(), 0);
+    let six = ([0_u8; 16].into(), 0);
+    let refused = FlowId::new(four, six, 17, [0; 2]).unwrap_err();
+    assert!(matches!(refused, FlowKeyError::MixedVersions { .. }));
+    let refused = FlowId::new((four.0, 5), four, 1, [0; 2]).unwrap_err();
+    assert_eq!(refused, FlowKeyError::NoPorts { protocol: 1 });
+    let refused = FlowId::new(four, four, 1, [4096, 0]).unwrap_err();
+    assert_eq!(refused, FlowKeyError::Vlan { vlan: 4096 });
+}
+
+#[test]
+fn a_key_is_its_words_and_its_text() {
+    let key = conformance::key(6, 80);
+    assert_eq!(FlowId::from_words(key.to_words()), key);
+    assert_eq!(key.to_string(), "tcp 10.0.0.1:1000 10.0.0.2:80");
+    assert_eq!(size_of::<FlowId>(), 48);
+}
+
+#[test]
+fn a_cut_off_without_a_limit_is_refused() {
+    let mut table = RuleTable::new(FlowSettings::default());
+    let rule = FlowRule {
+        action: FlowAction::CutOff(CutOff::default()),
+        ..ignore(1)
+    };
+    assert_eq!(table.set(&rule, 1, 0), Err(FlowRuleError::NoLimit));
+}
+
+#[test]
+fn more_different_rules_than_places_are_refused_and_nothing_changes() {
+    let mut table = RuleTable::new(FlowSettings::default());
+    let rule = |packets| FlowRule {
+        action: FlowAction::CutOff(CutOff {
+            packets: Some(packets),
+            bytes: None,
+        }),
+        ..ignore(1)
+    };
+    for packets in 0..4 {
+        table.set(&rule(packets), 1 << packets, 0).unwrap();
+    }
+    let refused = table.set(&rule(4), 1 << 4, 0);
+    assert!(matches!(refused, Err(FlowRuleError::TooManyCuts { .. })));
+    // A member's own place is free for its new rule, and equal rules share a place.
+    table.set(&rule(9), 1, 0).unwrap();
+    table.set(&rule(9), 1 << 4, 0).unwrap();
+    assert_eq!(table.withheld(&udp(1), u64::MAX, 1), 0);
+    assert_eq!(table.withheld(&udp(1), u64::MAX, 1), 0b10);
+}
+
+#[test]
+fn idle_flows_end_with_their_rules_and_their_counts() {
+    let mut table = RuleTable::new(FlowSettings {
+        idle_ns: SECOND,
+        ..FlowSettings::default()
+    });
+    table.set(&ignore(1), 1, 0).unwrap();
+    table.set(&ignore(2), 1, 0).unwrap();
+    assert_eq!(table.withheld(&udp(1), 1, SECOND), 1);
+    assert_eq!(table.withheld(&udp(2), 1, SECOND + 1), 0, "it was idle");
+    table.sweep(2 * SECOND + 1, 10);
+    let ends: Vec<_> = table.take_ends().collect();
+    let ends: Vec<_> = ends
+        .iter()
+        .map(|(why, flow)| (*why, flow.key, flow.ways[0].packets))
+        .collect();
+    let keys = [2, 1].map(|port| conformance::key(17, port));
+    assert_eq!(
+        ends,
+        [(FlowEnd::Idle, keys[0], 0), (FlowEnd::Idle, keys[1], 1)]
+    );
+    assert_eq!(table.totals(), FlowTotals::default());
+}
+
+#[test]
+fn a_table_of_standing_cut_offs_evicts_the_flow_that_is_idle_for_longest() {
+    let mut table = RuleTable::new(FlowSettings {
+        capacity: 3,
+        standing: vec![StandingCutOff {
+            members: 1,
+            cut: CutOff {
+                packets: Some(1),
+                bytes: None,
+            },
+        }],
+        ..FlowSettings::default()
+    });
+    for port in [1, 2, 3, 1] {
+        table.withheld(&udp(port), 1, u64::from(port));
+    }
+    assert_eq!(table.withheld(&udp(4), 1, 10), 0);
+    assert_eq!(table.totals().untracked, 1);
+    assert_eq!(table.withheld(&udp(4), 1, 2 * SECOND), 0);
+    let ends: Vec<_> = table.take_ends().collect();
+    assert_eq!(ends.len(), 1);
+    assert_eq!((ends[0].0, ends[0].1.key), (FlowEnd::Evicted, udp(2).key));
+    assert_eq!(table.withheld(&udp(1), 1, 2 * SECOND), 1);
+}
+
+#[test]
+fn rules_of_members_that_leave_go_with_them() {
+    let mut table = RuleTable::new(FlowSettings::default());
+    for port in 1..100 {
+        table.set(&ignore(port), 1, 0).unwrap();
+        table.set(&ignore(port), 2, 0).unwrap();
+    }
+    table.set(&ignore(200), 1, 0).unwrap();
+    table.forget(1);
+    assert_eq!(table.totals().flows, 99);
+    assert_eq!(table.withheld(&udp(50), 3, 1), 2);
+    table.forget(2);
+    assert_eq!(table.totals().flows, 0);
+}
