@@ -293,12 +293,9 @@ impl Receiver {
                 self.distance.took(batch.len(), batch.is_open());
                 Ok(Next::Batch(batch))
             }
+            None if self.map_new_memory()? => self.try_next(),
             None if self.is_over() => Ok(Next::Ended),
-            None if self.hub_left && self.holds.is_none() => Err(if self.control.is_agent() {
-                ReceiveError::AgentLeft
-            } else {
-                ReceiveError::HubLeft
-            }),
+            None if self.hub_left && self.holds.is_none() => Err(self.left()),
             None => {
                 self.distance.end();
                 Ok(Next::Empty)
@@ -323,6 +320,48 @@ impl Receiver {
             }
             self.wait(deadline)?;
         }
+    }
+
+    /// The hub, or the agent, is gone.
+    fn left(&self) -> ReceiveError {
+        if self.control.is_agent() {
+            ReceiveError::AgentLeft
+        } else {
+            ReceiveError::HubLeft
+        }
+    }
+
+    /// Maps the memory in which pools lie now; returns whether there was any.
+    #[inline]
+    fn map_new_memory(&mut self) -> Result<bool, ReceiveError> {
+        let is_new = |one: &OpenEndpoint| one.reader.new_memory().is_some();
+        if !self.endpoints.iter().any(is_new) {
+            return Ok(false);
+        }
+        self.map_memory()?;
+        Ok(true)
+    }
+
+    #[cold]
+    fn map_memory(&mut self) -> Result<(), ReceiveError> {
+        for (at, endpoint) in self.endpoints.iter_mut().enumerate() {
+            let Some(number) = endpoint.reader.new_memory() else {
+                continue;
+            };
+            let memory = match self.control.memory(at) {
+                Err(ControlError::Gone(_)) => return Err(self.left()),
+                memory => memory?,
+            };
+            let Some(memory) = memory else {
+                endpoint.reader.has_mapped(number);
+                continue;
+            };
+            // SAFETY: the pool of a hub in another process is a whole mapping, and the hub keeps what readers
+            // have of it: it could write any memory of the pool in any case.
+            unsafe { memory.map_over(endpoint.reader.pool().region()) }?;
+            endpoint.reader.has_mapped(memory.number);
+        }
+        Ok(())
     }
 
     #[inline]
