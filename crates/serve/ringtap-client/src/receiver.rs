@@ -25,6 +25,7 @@ use crate::connection::{ConnectError, Connection};
 use crate::control::{Control, ControlError};
 use crate::distance::Distance;
 use crate::merge::{Hold, Merge, Order, Turn};
+use crate::new_memory;
 pub use crate::receive_error::ReceiveError;
 use crate::tally::Tally;
 use crate::waiter::{Beside, WaitPlan, Waited, Waiter};
@@ -338,30 +339,13 @@ impl Receiver {
         if !self.endpoints.iter().any(is_new) {
             return Ok(false);
         }
-        self.map_memory()?;
-        Ok(true)
-    }
-
-    #[cold]
-    fn map_memory(&mut self) -> Result<(), ReceiveError> {
         for (at, endpoint) in self.endpoints.iter_mut().enumerate() {
-            let Some(number) = endpoint.reader.new_memory() else {
-                continue;
-            };
-            let memory = match self.control.memory(at) {
-                Err(ControlError::Gone(_)) => return Err(self.left()),
-                memory => memory?,
-            };
-            let Some(memory) = memory else {
-                endpoint.reader.has_mapped(number);
-                continue;
-            };
-            // SAFETY: the pool of a hub in another process is a whole mapping, and the hub keeps what readers
-            // have of it: it could write any memory of the pool in any case.
-            unsafe { memory.map_over(endpoint.reader.pool().region()) }?;
-            endpoint.reader.has_mapped(memory.number);
+            match new_memory::map(&*self.control, at, &mut endpoint.reader) {
+                Err(ReceiveError::Control(ControlError::Gone(_))) => return Err(self.left()),
+                mapped => mapped?,
+            }
         }
-        Ok(())
+        Ok(true)
     }
 
     #[inline]

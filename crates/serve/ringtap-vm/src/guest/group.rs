@@ -26,7 +26,7 @@ use ringtap_pool::reader::{NextBatch, Reader};
 use ringtap_pool::source::{Facts, Source};
 use ringtap_pool::wake::NoSignal;
 
-use super::memory::{GroupMemory, PartFile};
+use super::memory::{DeviceFile, GroupMemory};
 use super::source::{GroupState, HostLosses, HostRules, HostSource, SharedGroup};
 use crate::messages::{
     DevicePart, GrantedGroup, GuestCounters, GuestGap, GuestRequest, HostMessage, chunks_in,
@@ -72,7 +72,7 @@ struct HostPart {
 pub(super) struct PartMemory {
     pub(super) region: Region,
     /// The file to map it by.
-    pub(super) file: Option<PartFile>,
+    pub(super) file: Option<DeviceFile>,
 }
 
 /// Readers wait, and their subscription at the host has ended.

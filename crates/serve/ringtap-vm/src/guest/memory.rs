@@ -37,7 +37,7 @@ use crate::messages::GuestPool;
 pub(super) type GroupLane = Arc<Mutex<PassedLane<ChunkBatch>>>;
 
 /// A part of a device as a file, and where in it the part begins.
-pub(super) type PartFile = (Arc<OwnedFd>, u64);
+pub(super) type DeviceFile = (Arc<OwnedFd>, u64);
 
 /// The memory of a group.
 pub(super) struct GroupMemory {
@@ -111,7 +111,7 @@ impl GroupMemory {
     /// # Errors
     ///
     /// Why that cannot be done, for the user.
-    pub(super) fn enter(&mut self, device: (u64, u64), file: PartFile) -> Result<(), String> {
+    pub(super) fn enter(&mut self, device: (u64, u64), file: DeviceFile) -> Result<(), String> {
         if self.device != Some(device) {
             let out: Vec<_> = lock(&self.lane).out().collect();
             let bytes = self.pool.geometry().chunk_bytes();
@@ -166,7 +166,7 @@ impl GroupMemory {
     /// Maps memory, and tells the readers.
     fn change(
         &mut self,
-        file: PartFile,
+        file: DeviceFile,
         kept: Option<(Arc<OwnedFd>, Vec<Range<usize>>)>,
         goes: bool,
     ) -> io::Result<()> {
