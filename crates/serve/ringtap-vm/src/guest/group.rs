@@ -239,9 +239,8 @@ impl HostGroup {
         }
         drop(state);
         shared.answer();
-        match self.asked {
-            Some(GuestRequest::Subscribe { .. }) => self.taken = 0,
-            _ => {}
+        if let Some(GuestRequest::Subscribe { .. }) = self.asked {
+            self.taken = 0;
         }
         self.asked.clone()
     }
