@@ -46,7 +46,7 @@ class Lab:
         hub.wait_ready("ringtap: hub of", "xdp")
         self.tools = [hub] + [self.attach(one) for one in self.machines]
         for one in self.machines:
-            one.run(f"ringtap guest -B {RING_MIB // 2}MiB >/agent 2>&1 &")
+            one.run(f"ringtap guest >/agent 2>&1 &")
             one.run("until [ -S /run/ringtap/host/all.sock ]; do sleep 0.1; done", 120)
 
     def attach(self, one: Guest) -> Tool:

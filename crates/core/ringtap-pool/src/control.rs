@@ -47,6 +47,8 @@ pub(crate) struct HubWords {
     pub(crate) watching: AtomicU32,
     /// Whether the distributor waits for chunks to be returned.
     pub(crate) wants_returns: WakeFlag,
+    /// Number of the memory in which the pool lies, or [`MEMORY_LOST`].
+    pub(crate) memory: AtomicU32,
     /// Time in nanoseconds since 1970 up to which every packet is published in a delivered chunk;
     /// 0 if the source does not know it. Only for readers with `merges`.
     pub(crate) horizon_ns: AtomicU64,
@@ -67,7 +69,12 @@ pub(crate) struct ReaderWords {
     pub(crate) read_to: AtomicU64,
     /// 1 if the reader merges lanes by time, and so needs `horizon_ns`.
     pub(crate) merges: AtomicU32,
+    /// Number of the memory that the reader has mapped.
+    pub(crate) memory: AtomicU32,
 }
+
+/// In place of the number of a memory: the reader did not map the next one before the last was gone.
+pub(crate) const MEMORY_LOST: u32 = u32::MAX;
 
 /// A reader's own counters: to be shown, and to see how many packets wait for it. Nothing is delivered or
 /// freed by them.
@@ -289,12 +296,14 @@ mod tests {
         assert_eq!((HUB_WORDS, READER_WORDS, STARTS), (64, 128, 192));
         assert_eq!(offset_of!(ControlHeader, returns), 20);
         assert_eq!(offset_of!(HubWords, wants_returns), 16);
+        assert_eq!(offset_of!(HubWords, memory), 20);
         assert_eq!(offset_of!(HubWords, horizon_ns), 24);
         assert_eq!(offset_of!(ReaderWords, asleep), 8);
         assert_eq!(offset_of!(ReaderWords, sleeps), 12);
         assert_eq!(offset_of!(ReaderWords, progress), 16);
         assert_eq!(offset_of!(ReaderWords, read_to), 48);
         assert_eq!(offset_of!(ReaderWords, merges), 56);
+        assert_eq!(offset_of!(ReaderWords, memory), 60);
         // 2 lanes, 3 x 9 deliveries and 9 returns, each rounded up.
         assert_eq!(control_bytes(&geometry()), 192 + 64 + 32 * 8 + 16 * 8);
     }

@@ -37,7 +37,7 @@ mod wakeups;
 
 use std::sync::Arc;
 
-use crate::control::{self, ControlRegion, ControlRegionError};
+use crate::control::{self, ControlRegion, ControlRegionError, MEMORY_LOST};
 use crate::format::Geometry;
 use crate::ids::{ChunkId, LaneId, ReaderId};
 use crate::memory::Region;
@@ -46,7 +46,7 @@ pub use crate::policy::Policy;
 use crate::queue::{Consumer, PeerCorrupt, Producer};
 use crate::reader::Reader;
 use crate::sync::Ordering::*;
-use crate::view::{Chunk, Pool};
+use crate::view::Pool;
 use crate::wake::{Signal, WakeWord};
 use budget::{LaneBudget, Owners};
 use chunks::Chunks;
@@ -134,8 +134,6 @@ struct Lane {
     waiting_owners: ReaderSet,
     /// Sequence of the first packet after the last sealed chunk.
     sealed_to: u64,
-    /// Readers get packets of the next chunk only from this sequence on.
-    begins_at: u64,
     in_use: u32,
     budget: LaneBudget,
 }
@@ -187,6 +185,8 @@ pub struct Distributor {
     lease_tries: u64,
     /// Whether a sleeper was woken since the last check: it will soon sleep again.
     woke: bool,
+    /// Number of the memory in which the pool lies.
+    memory: u32,
     /// Returned chunks while they are processed; kept to reuse the allocation.
     returned: Vec<(usize, ChunkId)>,
 }
@@ -206,7 +206,6 @@ impl Distributor {
             bursts: ReaderSet::default(),
             waiting_owners: ReaderSet::default(),
             sealed_to: 0,
-            begins_at: 0,
             in_use: 0,
             budget: LaneBudget::UNLIMITED,
         };
@@ -232,6 +231,7 @@ impl Distributor {
             #[cfg(test)]
             lease_tries: 0,
             woke: false,
+            memory: 0,
             returned: Vec::new(),
         }
     }
@@ -248,19 +248,6 @@ impl Distributor {
         for (lane, start) in self.lanes.iter_mut().zip(starts) {
             lane.sealed_to = *start;
         }
-    }
-
-    /// When the lane opens its next chunk, readers get only the packets from this sequence on.
-    pub(crate) fn begin_next_at(&mut self, lane: LaneId, sequence: u64) {
-        if let Some(lane) = self.lanes.get_mut(lane.index()) {
-            lane.begins_at = sequence;
-        }
-    }
-
-    /// First slot that readers get of a chunk that was just opened.
-    fn first_slot(&self, lane: usize, id: ChunkId) -> u32 {
-        let first = self.pool.chunk(id).map_or(0, Chunk::first_sequence);
-        to_u32(self.lanes[lane].begins_at.saturating_sub(first))
     }
 
     /// The sizes of the pool.
@@ -308,6 +295,8 @@ impl Distributor {
             }
         }
         let control = ControlRegion::create(memory, self.pool.geometry(), starts)?;
+        control.hub().memory.store(self.memory, Relaxed);
+        control.reader().memory.store(self.memory, Relaxed);
         let credit = |lane: &Lane| {
             let chunks = lane.ends.chunks;
             entry::credit(options.credit, options.policy, chunks, &lane.budget)
@@ -355,6 +344,39 @@ impl Distributor {
         }
         if let Some(entry) = self.readers.get_mut(id.index()).and_then(Option::as_mut) {
             entry.mask = mask;
+        }
+    }
+
+    /// Tells the readers that the pool lies in the memory with this number from now on. In this process it is
+    /// mapped already. Chunks that readers hold have the same content there.
+    pub fn set_memory(&mut self, number: u32) {
+        self.memory = number;
+        for entry in self.readers.iter().flatten() {
+            // Pairs with the load in `Reader::accept`: what is delivered after this is read there.
+            let word = &entry.control.hub().memory;
+            if word.load(Relaxed) != MEMORY_LOST {
+                word.store(number, Release);
+            }
+        }
+    }
+
+    fn without_memory(&self) -> impl Iterator<Item = &Entry> {
+        let lacks = |entry: &&Entry| {
+            let has = entry.control.reader().memory.load(Acquire);
+            entry.control.hub().memory.load(Relaxed) != MEMORY_LOST && has != self.memory
+        };
+        self.readers.iter().flatten().filter(lacks)
+    }
+
+    /// Whether every reader has mapped the memory of [`Distributor::set_memory`], or has lost it.
+    pub fn is_memory_taken(&self) -> bool {
+        self.without_memory().next().is_none()
+    }
+
+    /// Ends the reading of those that still have not mapped that memory: the one before goes.
+    pub fn lose_memory(&mut self) {
+        for entry in self.without_memory() {
+            entry.control.hub().memory.store(MEMORY_LOST, Release);
         }
     }
 
@@ -505,8 +527,7 @@ impl Distributor {
         self.begin_in_burst(lane);
         self.lanes[lane].in_use += 1;
         self.report_opened(lane, id, choices);
-        let from = self.first_slot(lane, id);
-        self.lanes[lane].open_from = from;
+        self.lanes[lane].open_from = 0;
         let threshold = self.lanes[lane].budget.threshold();
         for choice in choices {
             self.attend(lane, choice.reader());
@@ -517,12 +538,12 @@ impl Distributor {
             if is_in_share && is_elsewhere(reader, choices) {
                 self.lanes[lane].missed.push(Missed::elsewhere(reader, 0));
             } else {
-                self.lease(lane, reader, id, from, threshold);
+                self.lease(lane, reader, id, 0, threshold);
             }
         }
         for reader in self.take_waiting(lane, id, threshold) {
             self.attend(lane, reader);
-            self.lease(lane, reader, id, from, threshold);
+            self.lease(lane, reader, id, 0, threshold);
         }
         Ok(())
     }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::control;
 use crate::distributor::{AddReaderError, Distributor, ReaderOptions};
 use crate::format::Geometry;
-use crate::ids::{LaneId, ReaderId};
+use crate::ids::{ChunkId, LaneId, ReaderId};
 use crate::memory::Region;
 use crate::number::to_usize;
 use crate::reader::Packet;
@@ -50,23 +50,39 @@ impl PrivatePool {
         readable: Pool,
         control: &Region,
     ) -> Result<Self, AddReaderError> {
+        let starts = vec![0; to_usize(writable.geometry().lane_count)];
+        // SAFETY: by the caller's promise.
+        unsafe { PrivatePool::begin_at(writable, readable, control, &starts, &[]) }
+    }
+
+    /// As [`PrivatePool::new`], with the sequence of each lane's first packet, and without these chunks.
+    unsafe fn begin_at(
+        writable: &Pool,
+        readable: Pool,
+        control: &Region,
+        starts: &[u64],
+        without: &[ChunkId],
+    ) -> Result<Self, AddReaderError> {
         let geometry = *writable.geometry();
         let (mut writers, mut ends) = (Vec::new(), Vec::new());
-        for lane in (0..geometry.lane_count).map(LaneId) {
-            let chunks = source::share(&geometry, lane);
+        for (lane, start) in (0..).map(LaneId).zip(starts) {
+            let mut chunks = source::share(&geometry, lane);
+            chunks.retain(|chunk| without.binary_search(chunk).is_err());
             // Writer and distributor are one thread, which needs no signal from itself.
             // SAFETY: writable by the caller's promise, and each lane has chunks of its own.
-            let (writer, end) = unsafe { source::lane(writable, lane, chunks, Arc::new(NoSignal)) };
+            let (mut writer, end) =
+                unsafe { source::lane(writable, lane, chunks, Arc::new(NoSignal)) };
+            writer.begin_at(*start);
             writers.push(writer);
             ends.push(end);
         }
         let mut distributor = Distributor::new(readable, ends, Arc::new(NoSignal));
+        distributor.begin_at(starts);
         let options = ReaderOptions {
             credit: Some(u32::MAX),
             ..ReaderOptions::default()
         };
-        let starts = vec![0; to_usize(geometry.lane_count)];
-        let reader = distributor.add_reader_at(&options, control, &starts)?;
+        let reader = distributor.add_reader_at(&options, control, starts)?;
         Ok(PrivatePool {
             writers,
             distributor,
@@ -74,7 +90,9 @@ impl PrivatePool {
         })
     }
 
-    /// Makes a pool in memory that another one may have used before, with an epoch of its own.
+    /// Makes a pool of one lane in memory that another one may have used before, with this epoch: its first
+    /// packet has the sequence `begins_at`, and it leaves the chunks `without`, in
+    /// order, as they are.
     ///
     /// # Errors
     ///
@@ -88,13 +106,16 @@ impl PrivatePool {
         geometry: Geometry,
         epoch: u64,
         control: &Region,
+        (begins_at, without): (u64, &[ChunkId]),
     ) -> Result<Self, PrivatePoolError> {
         let pool = Pool::new(region, geometry)?.with_epoch(epoch);
         // SAFETY: by the caller's promise.
         unsafe { pool.write_header() };
         control::clear(control);
         // SAFETY: by the caller's promise.
-        Ok(unsafe { PrivatePool::new(&pool, pool.clone(), control) }?)
+        let made =
+            unsafe { PrivatePool::begin_at(&pool, pool.clone(), control, &[begins_at], without) };
+        Ok(made?)
     }
 
     /// Copies a packet, to be published by its lane's writer; `false` if there is no room, which the
@@ -159,8 +180,9 @@ mod tests {
         let memory = Region::on_heap(to_usize(geometry.region_bytes()));
         let control = Region::on_heap(control::control_bytes(&geometry));
         // SAFETY: on the heap, and used nowhere else.
-        let private =
-            unsafe { PrivatePool::in_used_memory(memory.clone(), geometry, 77, &control) };
+        let private = unsafe {
+            PrivatePool::in_used_memory(memory.clone(), geometry, 77, &control, (5, &[ChunkId(2)]))
+        };
         let mut private = private.unwrap();
         let NextBatch::Batch(batch) = from.try_next().unwrap() else {
             panic!("no packet");
@@ -178,6 +200,7 @@ mod tests {
         let copies: Vec<_> = batch.packets().map(Result::unwrap).collect();
         assert_eq!(copies.len(), 1);
         assert_eq!(copies[0].data, b"packet");
+        assert_eq!(copies[0].sequence, 5);
         assert_eq!(PacketMeta::of(&copies[0].slot()), captured);
         assert_eq!(copies[0].slot().mask, u64::MAX);
     }

@@ -15,7 +15,7 @@ mod peek;
 
 use std::sync::Arc;
 
-use crate::control::{ControlRegion, ControlRegionError, Progress};
+use crate::control::{ControlRegion, ControlRegionError, MEMORY_LOST, Progress};
 pub use crate::gap::{CaptureGap, Gap};
 use crate::ids::LaneId;
 use crate::memory::Region;
@@ -52,6 +52,9 @@ pub struct Reader {
     read_to: u64,
     /// Bytes left of a packet that the distributor delivers as cut.
     cut_bytes: u32,
+    /// Number of the memory that is mapped, and of the one in which the pool lies.
+    memory: u32,
+    memory_now: u32,
 }
 
 impl Reader {
@@ -73,7 +76,10 @@ impl Reader {
         let starts = control.starts();
         let read_to = starts.iter().fold(0, |sum: u64, at| sum.wrapping_add(*at));
         control.reader().read_to.store(read_to, Relaxed);
+        let memory = control.reader().memory.load(Relaxed);
         Ok(Reader {
+            memory,
+            memory_now: memory,
             deliveries: Consumer::new(control.deliveries.clone()),
             lanes: starts.into_iter().map(ReaderLane::new).collect(),
             read_to,
@@ -118,6 +124,18 @@ impl Reader {
         })
     }
 
+    /// Whether the pool lies in other memory now. The reader finds nothing until that is mapped in place of the
+    /// one before, and [`Reader::has_mapped`] was called.
+    pub fn new_memory(&self) -> Option<u32> {
+        (self.memory_now != self.memory).then_some(self.memory_now)
+    }
+
+    /// The memory with this number is mapped.
+    pub fn has_mapped(&mut self, memory: u32) {
+        self.memory = memory;
+        self.home.control.reader().memory.store(memory, Release);
+    }
+
     /// The words by which this reader announces a sleep.
     pub fn sleeper(&self) -> Sleeper {
         Sleeper {
@@ -155,7 +173,12 @@ impl Reader {
         while let Some(entry) = self.deliveries.pop()? {
             self.accept_one(DeliveryEntry::from_entry(entry))?;
         }
-        Ok(ended)
+        // After the deliveries: those that came after a change of the memory are read in the new one.
+        self.memory_now = self.home.control.hub().memory.load(Acquire);
+        if self.memory_now == MEMORY_LOST {
+            return Err(RecvError::MemoryLost);
+        }
+        Ok(ended && self.memory_now == self.memory)
     }
 
     fn accept_one(&mut self, delivery: DeliveryEntry) -> Result<(), RecvError> {
@@ -188,6 +211,9 @@ impl Reader {
     /// Finds the next slots of a lane; moves past chunks that are read to their end.
     #[inline]
     fn find(&mut self, lane: usize) -> Result<Option<NextSlots>, RecvError> {
+        if self.memory_now != self.memory {
+            return Ok(None);
+        }
         while let Some(held) = &self.lanes[lane].front {
             let (chunk, from) = (held.chunk, held.next);
             let view = self.pool().chunk(chunk);

@@ -231,6 +231,22 @@ impl<'a> Chunk<'a> {
             .map_or(0, |words| publish::get_slot(words).mask)
     }
 
+    /// Bytes on the wire of the packets in these published slots.
+    pub(crate) fn wire_bytes(self, slots: Range<u32>) -> u64 {
+        let of_slot = |words| u64::from(publish::get_slot(words).wire_length);
+        slots
+            .filter_map(|index| self.slot(index))
+            .map(of_slot)
+            .sum()
+    }
+
+    /// The bytes of the chunk, for a copy of a chunk that no code writes.
+    pub fn copy_to(self, to: &mut [u8]) {
+        for (bytes, at) in to.chunks_exact_mut(8).zip((0..self.0.bytes()).step_by(8)) {
+            bytes.copy_from_slice(&self.0.word64(at).load(Relaxed).to_ne_bytes());
+        }
+    }
+
     /// Counts the slots whose mask has a bit of `mask`, and those with a bit of `group` but none of `mask`.
     pub(crate) fn count_masks(self, slots: Range<u32>, mask: u64, group: u64) -> (u64, u64) {
         let mut counts = (0, 0);

@@ -167,6 +167,12 @@ impl LaneWriter {
         self.max_packets = most.max(1);
     }
 
+    /// Lets the first packet have this sequence number.
+    pub(crate) fn begin_at(&mut self, sequence: u64) {
+        self.sequence = sequence;
+        self.counters.captured.store(sequence, Release);
+    }
+
     /// Counters of the lane, for other threads.
     pub fn counters(&self) -> Arc<LaneCounters> {
         Arc::clone(&self.counters)

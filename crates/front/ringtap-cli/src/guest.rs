@@ -9,7 +9,6 @@ use anyhow::{Context, Result, ensure};
 use clap::Args;
 use ringtap::{CapabilitySet, Confinement};
 use ringtap_client::{Connection, HOST_FOLDER};
-use ringtap_device::Size;
 use ringtap_explain::text;
 use ringtap_hub::config::{group_of_users, user};
 use ringtap_hub::{AccessList, Limits};
@@ -20,9 +19,6 @@ use tracing_subscriber::filter::LevelFilter;
 
 use crate::hub::{log, raise_descriptor_limit};
 use crate::{interrupt, print, signals};
-
-/// Bytes of the pool of a group.
-const POOL_BYTES: u64 = 32 << 20;
 
 /// Serves groups of the host's hub in this virtual machine, as `host:GROUP`.
 #[derive(Args, Debug)]
@@ -39,10 +35,6 @@ pub(crate) struct GuestArgs {
     /// Groups of users that may read, by name or number.
     #[arg(long, value_name = "GROUP", value_delimiter = ',', value_parser = group_of_users)]
     groups: Vec<u32>,
-
-    /// Memory of each group for packets that wait for their readers.
-    #[arg(short = 'B', long, value_name = "SIZE")]
-    pool: Option<Size>,
 
     /// Show how the running agent is connected with the host, and what would be faster.
     #[arg(long)]
@@ -77,7 +69,6 @@ pub(crate) fn run(args: &GuestArgs) -> Result<ExitCode> {
             uids: args.users.clone(),
             gids: args.groups.clone(),
         },
-        pool_bytes: args.pool.map_or(POOL_BYTES, |size| size.0),
         limits,
     })?;
     let stop = agent.stopper();

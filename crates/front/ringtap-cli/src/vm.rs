@@ -133,11 +133,6 @@ struct AttachArgs {
     #[arg(conflicts_with = "config")]
     groups: Vec<String>,
 
-    /// Let the guest map the whole pool of the hub's source, so that packets are not copied: of groups
-    /// that grant every packet of the only source, which is not a tap. Needs one more port.
-    #[arg(long, conflicts_with = "config")]
-    in_place: bool,
-
     /// Wait, at most one hour, while the VM still migrates to this QEMU.
     #[arg(long)]
     resume: bool,
@@ -182,7 +177,6 @@ impl AttachArgs {
                 socket: own.or(config.socket).unwrap_or_else(default_socket),
                 groups: found.groups,
                 memory_bytes: found.memory.0,
-                in_place: found.in_place,
             });
         }
         Ok(GroupOptions {
@@ -194,7 +188,6 @@ impl AttachArgs {
             socket: own.unwrap_or_else(default_socket),
             groups: self.groups.clone(),
             memory_bytes: self.memory.0,
-            in_place: self.in_place,
         })
     }
 }
@@ -425,9 +418,6 @@ fn describe(vm: &VmReport) -> String {
         let reader = group.reader.as_deref().unwrap_or("not subscribed");
         let counters = group_counters(group);
         text += &format!("  group {}: {reader}: {counters}\n", group.group);
-        if let Some(reason) = &group.copied_because {
-            text += &format!("    its packets are copied: {reason}\n");
-        }
         if let Some(reason) = &group.not_in_source {
             text += &format!("    its filter does not run in the kernel: {reason}\n");
         }
@@ -445,10 +435,9 @@ fn group_counters(group: &GroupReport) -> String {
         .into_iter()
         .fold(counters.nic, u64::saturating_add);
     format!(
-        "{} copied, {} read in place, {} filtered, {before} lost before the hub, {} lost at the hub, {} lost \
+        "{} copied, {} filtered, {before} lost before the hub, {} lost at the hub, {} lost \
          because the guest returned no memory, {} copied but not read by the guest",
         text::packets(counters.copied),
-        counters.in_place,
         counters.filtered,
         counters.overrun,
         counters.part_full,
@@ -466,7 +455,6 @@ mod tests {
             group: "ids".into(),
             reader: reader.map(Into::into),
             not_in_source: reader.map(|_| "too long".into()),
-            copied_because: None,
             counters: ringtap_vm::messages::GuestCounters {
                 copied: 7,
                 part_full: 9,

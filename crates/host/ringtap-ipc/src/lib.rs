@@ -11,6 +11,7 @@ pub mod mapping;
 pub mod memfd;
 pub mod mutex;
 pub mod peer;
+pub mod pool_memory;
 pub mod protocol;
 pub mod rate;
 pub mod socket;

@@ -5,15 +5,20 @@
 //! - Views of a mapping hold it, so it stays mapped as long as they live.
 
 use std::io;
+use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
 
 use ringtap_pool::memory::{Owner, Region, Words};
-use rustix::fs::{FileType, SealFlags, fcntl_get_seals, fstat};
+use ringtap_pool::number::to_u64;
+use rustix::fs::{FileType, SealFlags, fcntl_get_seals, fstat, fstatfs};
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
 use rustix::param::page_size;
+
+/// File system of the memory of PCI devices.
+const SYSFS_MAGIC: i64 = 0x6265_6572;
 
 /// The access that a mapping allows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -96,23 +101,26 @@ impl Mapping {
     ///
     /// # Errors
     ///
+    /// As for [`Mapping::of_peer_at`].
+    pub fn of_peer(file: impl AsFd, bytes: usize, access: Access) -> io::Result<Self> {
+        Mapping::of_peer_at(file, 0, bytes, access)
+    }
+
+    /// Maps `bytes` bytes from `offset` on of a file that another process sent: a memory file, a BPF map or
+    /// the memory of a PCI device.
+    ///
+    /// # Errors
+    ///
     /// [`io::ErrorKind::InvalidData`] for a file that is shorter or can be truncated: access past the
     /// end of the file would kill this process. Otherwise as for [`Mapping::new`].
-    pub fn of_peer(file: impl AsFd, bytes: usize, access: Access) -> io::Result<Self> {
-        let refused = |text| io::Error::new(io::ErrorKind::InvalidData, text);
-        let stat = fstat(&file)?;
-        // The kernel maps a BPF map whole or not at all.
-        if FileType::from_raw_mode(stat.st_mode).is_file() {
-            let seals = fcntl_get_seals(&file).map_err(|_| refused("a file instead of memory"))?;
-            if !seals.contains(SealFlags::SHRINK) {
-                return Err(refused("memory that could be cut"));
-            }
-            let have = usize::try_from(stat.st_size).unwrap_or(0);
-            if have < bytes {
-                return Err(refused("less memory than the sender stated"));
-            }
-        }
-        Mapping::new(file, bytes, access)
+    pub fn of_peer_at(
+        file: impl AsFd,
+        offset: u64,
+        bytes: usize,
+        access: Access,
+    ) -> io::Result<Self> {
+        check_peer(&file, offset, bytes)?;
+        Mapping::at(file, offset, bytes, access)
     }
 
     /// Maps whole files side by side, writable, followed by `more` zeroed bytes of this process. Every
@@ -190,6 +198,68 @@ impl Mapping {
     fn owner(self: &Arc<Self>) -> Owner {
         Arc::clone(self) as _
     }
+}
+
+/// Checks that no access to these bytes of a file that another process sent can kill this process.
+fn check_peer(file: impl AsFd, offset: u64, bytes: usize) -> io::Result<()> {
+    let refused = |text| io::Error::new(io::ErrorKind::InvalidData, text);
+    let stat = fstat(&file)?;
+    // The kernel maps a BPF map whole or not at all.
+    if !FileType::from_raw_mode(stat.st_mode).is_file() {
+        return Ok(());
+    }
+    // The kernel zaps a device's memory, or lets it read as zeros, but never cuts it.
+    if fstatfs(&file)?.f_type != SYSFS_MAGIC {
+        let seals = fcntl_get_seals(&file).map_err(|_| refused("a file instead of memory"))?;
+        if !seals.contains(SealFlags::SHRINK) {
+            return Err(refused("memory that could be cut"));
+        }
+    }
+    let end = offset.checked_add(to_u64(bytes));
+    let have = u64::try_from(stat.st_size).unwrap_or(0);
+    if end.is_some_and(|end| end <= have) {
+        Ok(())
+    } else {
+        Err(refused("less memory than the sender stated"))
+    }
+}
+
+/// Maps other files read-only in place of a mapping of this module: the first from its offset on over the whole of it, the
+/// others over parts of it, each from the offset that is the part's own.
+///
+/// # Errors
+///
+/// As for [`Mapping::of_peer_at`]; of the mapping, some parts may be replaced then.
+///
+/// # Safety
+///
+/// The region is a whole mapping of this module. What code of this process borrows of it has the same content in
+/// the new files.
+pub unsafe fn replace(
+    region: &Region,
+    (file, offset): (BorrowedFd<'_>, u64),
+    parts: &[(BorrowedFd<'_>, Range<usize>)],
+) -> io::Result<()> {
+    let all = (file, 0..region.bytes(), offset);
+    let own = parts
+        .iter()
+        .map(|(file, part)| (*file, part.clone(), to_u64(part.start)));
+    for (file, part, offset) in [all].into_iter().chain(own) {
+        if part.start >= part.end
+            || part.end > region.bytes()
+            || !part.start.is_multiple_of(page_size())
+        {
+            return Err(io::ErrorKind::InvalidData.into());
+        }
+        let bytes = part.end - part.start;
+        check_peer(file, offset, bytes)?;
+        // SAFETY: just checked to lie within the region.
+        let place = unsafe { region.address().add(part.start) }.as_ptr().cast();
+        let flags = MapFlags::SHARED | MapFlags::FIXED;
+        // SAFETY: replaces pages of a mapping, by the caller's promise; a thread that loads meanwhile waits.
+        unsafe { mmap(place, bytes, ProtFlags::READ, flags, file, offset) }?;
+    }
+    Ok(())
 }
 
 impl Drop for Mapping {

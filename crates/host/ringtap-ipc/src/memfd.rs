@@ -51,6 +51,20 @@ impl SealedPool {
         SealedPool::finish(file, mapping.region(), geometry)
     }
 
+    /// A descriptor of memory with the size of such a pool and this content, which nobody can write.
+    ///
+    /// # Errors
+    ///
+    /// As for [`SealedPool::create`].
+    pub fn filled(geometry: &Geometry, fill: impl FnOnce(&mut [u8])) -> io::Result<OwnedFd> {
+        let bytes = geometry.region_bytes();
+        let file = make(c"ringtap-pool", bytes)?;
+        let bytes = usize::try_from(bytes).map_err(|_| io::ErrorKind::OutOfMemory)?;
+        crate::mapping::fill(&file, bytes, fill)?;
+        seal(&file, SealFlags::WRITE)?;
+        Ok(file)
+    }
+
     /// Makes a pool for a reader of another user, whose memory [`Reclaimable`] frees although the
     /// reader still maps it.
     ///

@@ -24,6 +24,7 @@ pub use status::{
     LaneStatus, ReaderStatus, SourceState, SourceStatus,
 };
 
+use crate::pool_memory::MemoryAnswer;
 use crate::subscription::{Attached, SubscriptionRequest, Wanted};
 use crate::text;
 
@@ -58,6 +59,11 @@ pub enum Request {
     },
     /// Asks for the reader's counters.
     Statistics,
+    /// Asks for the memory in which the pool of an endpoint lies now.
+    Memory {
+        /// Number of the endpoint.
+        endpoint: usize,
+    },
     /// Makes the reader the inline reader of a bridge, whose packets its subscription delivers.
     Inline,
     /// Leaves the group.
@@ -97,6 +103,8 @@ pub enum Reply {
     },
     /// To `inline`. Two descriptors accompany it: the memory for verdicts and a doorbell.
     Inline,
+    /// To `memory`. A descriptor accompanies it, and a second one if `kept` has entries.
+    Memory(MemoryAnswer),
     /// To `credit` and `detach`.
     Done,
     /// To `statistics`.
@@ -229,7 +237,7 @@ mod tests {
                 answers += usize::from(encode(&answer) == line.as_bytes());
             }
         }
-        assert_eq!((asks, answers), (8, 9), "each is written as it is sent");
+        assert_eq!((asks, answers), (9, 10), "each is written as it is sent");
     }
 
     proptest::proptest! {

@@ -142,6 +142,8 @@ pub struct Endpoint {
 pub struct EndpointFiles {
     /// The pool, read-only.
     pub pool: OwnedFd,
+    /// Where in its memory the pool begins.
+    pub offset: u64,
     /// The control region.
     pub control: OwnedFd,
 }
@@ -228,6 +230,9 @@ pub struct AttachedEndpoint {
     pub epoch: u64,
     /// Bytes of the pool to map.
     pub pool_bytes: u64,
+    /// Where in the memory of its descriptor the pool begins.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub pool_offset: u64,
     /// Bytes of the control region to map.
     pub control_bytes: u64,
     /// A descriptor of the source's own signal accompanies the message.
@@ -268,6 +273,7 @@ impl Attached {
                 facts: endpoint.facts.clone(),
                 epoch: endpoint.pool.epoch(),
                 pool_bytes: endpoint.pool.geometry().region_bytes(),
+                pool_offset: files.offset,
                 control_bytes: to_u64(endpoint.control.bytes()),
                 wakes: endpoint.wake.is_some(),
                 wanted: endpoint.wanted.clone(),
@@ -316,21 +322,30 @@ impl Attached {
 
 impl AttachedEndpoint {
     fn open(self, pool: OwnedFd, control: OwnedFd) -> Result<Endpoint, AttachedError> {
-        let map = |file: &OwnedFd, bytes: u64, access| {
-            let mapping = Mapping::of_peer(file, to_usize(bytes), access);
+        let map = |file: &OwnedFd, offset, bytes: u64, access| {
+            let mapping = Mapping::of_peer_at(file, offset, to_usize(bytes), access);
             mapping.map(Arc::new).map_err(AttachedError::Mapping)
         };
-        let mapped = map(&pool, self.pool_bytes, Access::Read)?;
-        let region = map(&control, self.control_bytes, Access::ReadWrite)?.region();
+        let offset = self.pool_offset;
+        let mapped = map(&pool, offset, self.pool_bytes, Access::Read)?;
+        let region = map(&control, 0, self.control_bytes, Access::ReadWrite)?.region();
         Ok(Endpoint {
             facts: self.facts,
             pool: Pool::open(mapped.region(), self.epoch)?,
             control: region,
             wake: None,
             wanted: self.wanted,
-            files: Some(EndpointFiles { pool, control }),
+            files: Some(EndpointFiles {
+                pool,
+                offset,
+                control,
+            }),
         })
     }
+}
+
+fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 /// The wire form of where a filter runs: the reason why it does not run in the source.

@@ -16,6 +16,7 @@ use ringtap_ipc::doorbell::ReaderDoorbell;
 use ringtap_ipc::environment;
 use ringtap_ipc::event::{has_left, sleep_until_readable};
 use ringtap_ipc::mutex::lock;
+use ringtap_ipc::pool_memory::PoolMemory;
 use ringtap_ipc::protocol::{
     HubStatus, ReaderStatus, Reply, Request, Snapshot, VERSION, decode, encode,
 };
@@ -347,6 +348,16 @@ impl Control for Connection {
             Reply::Filtered { wanted } => Ok(wanted),
             _ => Err(ControlError::Gone("it set no filter".into())),
         }
+    }
+
+    fn memory(&self, endpoint: usize) -> Result<Option<PoolMemory>, ControlError> {
+        let (Reply::Memory(answer), fds) = self.ask(&Request::Memory { endpoint })? else {
+            return Err(ControlError::Gone("it gave no memory".into()));
+        };
+        let memory = PoolMemory::of_peer(answer, fds);
+        memory
+            .map(Some)
+            .ok_or_else(|| ControlError::Gone("it sent too few descriptors".into()))
     }
 
     fn stop(&self) {

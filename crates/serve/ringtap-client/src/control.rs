@@ -4,6 +4,7 @@
 use std::os::fd::BorrowedFd;
 
 use ringtap_filter::Program;
+use ringtap_ipc::pool_memory::PoolMemory;
 use ringtap_ipc::protocol::{Refused, Snapshot};
 use ringtap_ipc::subscription::Wanted;
 
@@ -46,6 +47,16 @@ pub trait Control: Send + Sync {
 
     /// Ends the capture for this reader, which then receives the remaining packets.
     fn stop(&self);
+
+    /// The memory in which the pool of an endpoint lies now; `None`: this process has mapped it already.
+    ///
+    /// # Errors
+    ///
+    /// Every [`ControlError`].
+    fn memory(&self, endpoint: usize) -> Result<Option<PoolMemory>, ControlError> {
+        let _mapped_by_the_hub = endpoint;
+        Ok(None)
+    }
 
     /// Whether this reader ends while the hub goes on.
     fn is_leaving(&self) -> bool {

@@ -61,6 +61,7 @@ mod cursor;
 mod descriptor;
 mod distance;
 mod merge;
+mod new_memory;
 mod pending;
 mod receive_error;
 mod receiver;

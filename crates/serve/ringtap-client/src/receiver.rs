@@ -25,6 +25,7 @@ use crate::connection::{ConnectError, Connection};
 use crate::control::{Control, ControlError};
 use crate::distance::Distance;
 use crate::merge::{Hold, Merge, Order, Turn};
+use crate::new_memory;
 pub use crate::receive_error::ReceiveError;
 use crate::tally::Tally;
 use crate::waiter::{Beside, WaitPlan, Waited, Waiter};
@@ -293,12 +294,9 @@ impl Receiver {
                 self.distance.took(batch.len(), batch.is_open());
                 Ok(Next::Batch(batch))
             }
+            None if self.map_new_memory()? => self.try_next(),
             None if self.is_over() => Ok(Next::Ended),
-            None if self.hub_left && self.holds.is_none() => Err(if self.control.is_agent() {
-                ReceiveError::AgentLeft
-            } else {
-                ReceiveError::HubLeft
-            }),
+            None if self.hub_left && self.holds.is_none() => Err(self.left()),
             None => {
                 self.distance.end();
                 Ok(Next::Empty)
@@ -323,6 +321,31 @@ impl Receiver {
             }
             self.wait(deadline)?;
         }
+    }
+
+    /// The hub, or the agent, is gone.
+    fn left(&self) -> ReceiveError {
+        if self.control.is_agent() {
+            ReceiveError::AgentLeft
+        } else {
+            ReceiveError::HubLeft
+        }
+    }
+
+    /// Maps the memory in which pools lie now; returns whether there was any.
+    #[inline]
+    fn map_new_memory(&mut self) -> Result<bool, ReceiveError> {
+        let is_new = |one: &OpenEndpoint| one.reader.new_memory().is_some();
+        if !self.endpoints.iter().any(is_new) {
+            return Ok(false);
+        }
+        for (at, endpoint) in self.endpoints.iter_mut().enumerate() {
+            match new_memory::map(&*self.control, at, &mut endpoint.reader) {
+                Err(ReceiveError::Control(ControlError::Gone(_))) => return Err(self.left()),
+                mapped => mapped?,
+            }
+        }
+        Ok(true)
     }
 
     #[inline]

@@ -28,6 +28,7 @@ use crate::engine::{Engine, EngineThread, Figures};
 use crate::group::Group;
 use crate::limits::Limits;
 use crate::membership::Membership;
+use crate::memory::MemoryChange;
 use crate::options::{HubOptions, random_seed};
 use crate::sources::SourceHandle;
 use crate::subscribers::{Changes, StatusView, Subscribers};
@@ -69,6 +70,8 @@ pub(crate) struct HubControl {
     /// Sources to be added when no rules are being loaded.
     pub(crate) new_sources: Vec<(Source, Responder<()>)>,
     inbox: Receiver<ControlWork>,
+    /// Changes of sources' memory that wait for readers.
+    pub(crate) memory_changes: Vec<MemoryChange>,
     /// The hub ends.
     pub(crate) is_ending: bool,
     /// Questions that wait for the next reading of the figures, and the earliest time of it.
@@ -116,6 +119,7 @@ impl HubControl {
             engine_event,
             new_sources: Vec::new(),
             inbox,
+            memory_changes: Vec::new(),
             is_ending: false,
             questions: Vec::new(),
             next_reading: Instant::now(),
@@ -167,6 +171,8 @@ impl HubControl {
             self.report_end();
             let wait = self.next_reading.saturating_duration_since(Instant::now());
             let timeout = (!self.questions.is_empty()).then_some(wait);
+            let look = self.look_at_memory();
+            let timeout = timeout.into_iter().chain(look).min();
             if let Err(error) = sleep_until_readable(&[self.event.as_fd()], timeout) {
                 tracing::error!("the hub's control thread cannot sleep: {error}");
             }

@@ -24,6 +24,7 @@ use std::time::{Duration, Instant};
 use ringtap_ipc::doorbell::{DoorbellBudget, DoorbellWatch};
 use ringtap_ipc::event::{Event, readable_among};
 use ringtap_ipc::time::now_ns;
+use ringtap_pool::distributor::Distributor;
 use ringtap_pool::wake::{FIRST_SLEEP, Signal as _};
 
 use crate::capture::{SourceCapture, Stage};
@@ -147,6 +148,18 @@ impl Engine {
         if let Some(capture) = self.captures.get_mut(source) {
             capture.stop();
         }
+    }
+
+    /// The distributor of a source.
+    pub(crate) fn distributor(&mut self, source: usize) -> Option<&mut Distributor> {
+        let capture = self.captures.get_mut(source);
+        capture.map(|capture| &mut capture.distributor)
+    }
+
+    /// Wakes all readers.
+    pub(crate) fn call_all(&mut self) {
+        self.links.call_all();
+        self.wake(Sleepers::All);
     }
 
     /// Whether every source has ended.

@@ -170,6 +170,7 @@ fn make_pool(
         wanted: all_classified(&endpoint.wanted),
         files: Some(EndpointFiles {
             pool: pool.file.try_clone()?,
+            offset: 0,
             control: memory.file,
         }),
         pool: pool.readable,

@@ -8,6 +8,7 @@ use std::sync::mpsc::{self, Receiver, Sender, TryRecvError};
 use std::thread::JoinHandle;
 
 use ringtap_filter::{Place, Rule, Rules};
+use ringtap_ipc::pool_memory::PoolMemory;
 use ringtap_ipc::thread::join;
 use ringtap_pool::source::{Facts, LossUpdate, RuleLoader, Source, SourceError, Unclassified};
 use ringtap_pool::view::Pool;
@@ -20,6 +21,8 @@ pub(crate) struct SourceHandle {
     pub(crate) facts: Facts,
     pub(crate) pool: Pool,
     pool_file: Option<OwnedFd>,
+    /// The memory in which the pool lies now, if it is not that of `pool_file`.
+    memory: Option<PoolMemory>,
     /// The source's own signal, on which readers sleep in addition to their doorbells.
     pub(crate) readers_wake: Option<Arc<OwnedFd>>,
     update_losses: Option<LossUpdate>,
@@ -44,6 +47,7 @@ impl SourceHandle {
             facts: source.facts.clone(),
             pool: source.pool.clone(),
             pool_file: source.pool_file.take(),
+            memory: None,
             readers_wake: source.readers_wake.clone(),
             update_losses: source.update_losses.take(),
             gives_everything: rules.gives_everything(),
@@ -53,9 +57,21 @@ impl SourceHandle {
         })
     }
 
-    /// Descriptor by which another process maps the pool.
-    pub(crate) fn pool_file(&self) -> Option<OwnedFd> {
-        self.pool_file.as_ref()?.try_clone().ok()
+    /// Descriptor by which another process maps the pool, and where in it the pool begins.
+    pub(crate) fn pool_file(&self) -> Option<(OwnedFd, u64)> {
+        match &self.memory {
+            Some(PoolMemory { file, .. }) => Some((file.0.try_clone().ok()?, file.1)),
+            None => Some((self.pool_file.as_ref()?.try_clone().ok()?, 0)),
+        }
+    }
+
+    /// The memory in which the pool lies since it was changed.
+    pub(crate) fn memory(&self) -> Option<&PoolMemory> {
+        self.memory.as_ref()
+    }
+
+    pub(crate) fn set_memory(&mut self, memory: PoolMemory) {
+        self.memory = Some(memory);
     }
 
     /// Asks the interface for its losses, which later counters contain.

@@ -9,7 +9,6 @@
 //!   reader of the granted groups.
 
 mod commands;
-mod in_place;
 mod life;
 mod part;
 mod queue;
@@ -36,7 +35,6 @@ use crate::messages::{
     APPLICATION, DevicePart, GuestRequest, HostMessage, PACKETS_VECTOR, pack, unpack,
 };
 use commands::{Answers, Commands, DETACHED, GuestAnswer, answers_of};
-use in_place::SourcePool;
 use life::{GroupLife, GroupLives};
 use part::{GroupPart, PartBytes};
 use queue::CommandQueue;
@@ -56,8 +54,6 @@ pub struct GroupOptions {
     pub groups: Vec<String>,
     /// Bytes of the pool device, a power of two.
     pub memory_bytes: u64,
-    /// Whether the guest may map the whole pool of the hub's source, and so read without a copy.
-    pub in_place: bool,
 }
 
 /// Why groups cannot be given to a guest.
@@ -169,7 +165,7 @@ impl HostGroups {
     pub fn plug(
         vm: &mut GuestVm,
         options: &GroupOptions,
-        mut report: Box<dyn FnMut(String)>,
+        report: Box<dyn FnMut(String)>,
     ) -> Result<Self, HostError> {
         let bytes = options.part_bytes()?;
         let pool = vm.plug(APPLICATION, DeviceKind::Bulk, options.pool_bytes())?;
@@ -188,26 +184,11 @@ impl HostGroups {
         };
         let parts = (0..).zip(&options.groups).map(part).collect::<Option<_>>();
         let parts = parts.ok_or_else(|| io::Error::from(io::ErrorKind::InvalidInput))?;
-        let source = if options.in_place {
-            match SourcePool::plug(vm, options) {
-                Ok(plugged) => Some(plugged),
-                Err(reason) => {
-                    report(format!("packets are copied, not read in place: {reason}"));
-                    None
-                }
-            }
-        } else {
-            None
-        };
-        let mut devices = vec![("pool", pool), ("control", control.clone())];
-        let source = source.map(|(source, device)| {
-            devices.push(("source", device));
-            source
-        });
+        let devices = [("pool", pool), ("control", control.clone())];
         let state = VmState::new(options, &devices);
         let waker = vm.waker();
         let guest = Arc::new(PacketsSignal(control));
-        let (queue, inbox) = start(options, (parts, source), guest, waker, &state.lives)?;
+        let (queue, inbox) = start(options, parts, guest, waker, &state.lives)?;
         Ok(HostGroups {
             agent: 0,
             queue,
@@ -399,7 +380,7 @@ impl Signal for PacketsSignal {
 /// Starts the thread that carries out requests.
 fn start(
     options: &GroupOptions,
-    (parts, source): (Vec<GroupPart>, Option<SourcePool>),
+    parts: Vec<GroupPart>,
     guest: Arc<dyn Signal>,
     waker: ringtap_ipc::event::Event,
     lives: &GroupLives,
@@ -410,7 +391,6 @@ fn start(
         vm: options.vm.clone(),
         socket: options.socket.clone(),
         parts,
-        source,
         queue: Arc::clone(&queue),
         answers: Answers { sender, waker },
         guest,

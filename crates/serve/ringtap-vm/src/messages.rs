@@ -15,6 +15,7 @@
 
 use ringtap_filter::Program;
 use ringtap_ipc::protocol::{ParseError, decode, encode};
+use ringtap_pool::format::Geometry;
 use ringtap_vnplug::ctrl::message::{ApplicationId, ApplicationMessage, MAX_PAYLOAD_BYTES};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -23,6 +24,8 @@ use serde::{Deserialize, Serialize};
 pub const APPLICATION_NAME: &str = "ringtap";
 /// Number of the application.
 pub const APPLICATION: ApplicationId = 0x5254_564D;
+/// Bytes of a chunk of a part.
+const CHUNK_BYTES: u32 = 64 << 10;
 /// Version of these messages.
 pub const VERSION: u16 = 1;
 /// The vector of the control device on which the host signals that a part has new packets. (The host
@@ -42,6 +45,11 @@ pub enum GuestRequest {
         /// The filter.
         #[serde(default = "Program::everything")]
         filter: Program,
+        /// What the host makes of the part.
+        pool: GuestPool,
+        /// What the guest missed before, if it was interrupted.
+        #[serde(default)]
+        gap: Option<GuestGap>,
     },
     /// Changes the filter of a subscription. The answer is [`HostMessage::Filtered`].
     ChangeFilter {
@@ -75,19 +83,14 @@ pub enum HostMessage {
     Subscribed {
         /// The group.
         group: String,
-        /// The part of the pool device; or the hub's pool, which the guest reads in place.
+        /// The part of the pool device.
         pool: DevicePart,
-        /// Epoch of the pool in this part.
-        pool_epoch: u64,
         /// Number of the subscription: another one for each.
         epoch: u64,
         /// The part of the control device: the reader's control region.
         control: DevicePart,
         /// Why the filter does not run in the host's kernel; absent if it does.
         not_in_source: Option<String>,
-        /// Whether the pool is the hub's.
-        #[serde(default)]
-        in_place: bool,
     },
     /// The new filter is in force.
     Filtered {
@@ -99,7 +102,7 @@ pub enum HostMessage {
         not_in_source: Option<String>,
     },
     /// The subscription has ended as the guest asked; the part stays as it is until the next one: the guest reads
-    /// what is left there. The hub's pool it left before.
+    /// what is left there.
     Unsubscribed {
         /// The group.
         group: String,
@@ -151,6 +154,48 @@ pub struct GrantedGroup {
     pub devices: Vec<String>,
     /// Link type of all sources (`LINKTYPE_*`).
     pub link_type: u16,
+    /// Bytes of its part of the pool device.
+    pub pool_bytes: u64,
+}
+
+/// The pool that a guest wants in a part: readers may still have chunks of the one before.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GuestPool {
+    /// Number of chunks, as for [`pool_geometry`].
+    pub chunks: u32,
+    /// Epoch of the pool.
+    pub epoch: u64,
+    /// Sequence of the first packet.
+    pub begins_at: u64,
+    /// Chunks that the host leaves as they are, in order: the first of each run, and how many.
+    pub without: Vec<[u32; 2]>,
+}
+
+impl GuestPool {
+    /// Whether the pool leaves this chunk as it is.
+    pub fn leaves_out(&self, chunk: u32) -> bool {
+        let mut runs = self.without.iter();
+        runs.any(|[first, count]| (*first..first.saturating_add(*count)).contains(&chunk))
+    }
+}
+
+/// An interruption of a guest's subscription.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GuestGap {
+    /// Packets of the capture before it.
+    pub after: u64,
+    /// How long it lasts.
+    pub duration_ns: u64,
+}
+
+/// The sizes of a pool in a part; `None` for impossible numbers.
+pub fn pool_geometry(chunks: u32) -> Option<Geometry> {
+    Geometry::contiguous(CHUNK_BYTES, chunks, 1, CHUNK_BYTES).ok()
+}
+
+/// The most chunks in a part of these bytes.
+pub fn chunks_in(bytes: u64) -> u32 {
+    u32::try_from(bytes / u64::from(CHUNK_BYTES)).unwrap_or(u32::MAX)
 }
 
 /// A piece of a device's memory.
@@ -168,10 +213,8 @@ pub struct DevicePart {
 /// it are the sum of the fields.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GuestCounters {
-    /// Packets in the part: the sequence of the next one.
+    /// Packets in the part.
     pub copied: u64,
-    /// Packets that the guest reads in the hub's pool, without a copy.
-    pub in_place: u64,
     /// Packets that do not pass the filter.
     pub filtered: u64,
     /// Packets for other members of a balanced group.
@@ -193,7 +236,6 @@ impl GuestCounters {
     pub fn add(&mut self, more: &GuestCounters) {
         let GuestCounters {
             copied,
-            in_place,
             filtered,
             other_members,
             nic,
@@ -204,7 +246,6 @@ impl GuestCounters {
         } = self;
         for (sum, more) in [
             (copied, more.copied),
-            (in_place, more.in_place),
             (filtered, more.filtered),
             (other_members, more.other_members),
             (nic, more.nic),

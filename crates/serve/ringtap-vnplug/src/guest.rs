@@ -6,8 +6,10 @@
 
 mod link;
 mod pci;
+mod processor;
 mod session;
 mod vfio;
 
 pub use link::{GuestDevice, GuestError, HostLink};
+pub use processor::can_share_devices;
 pub use session::GuestSession;

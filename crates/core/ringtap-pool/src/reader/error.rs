@@ -17,4 +17,9 @@ pub enum RecvError {
     /// The distributor reported a loss for a lane that does not exist.
     #[error("the capture side is corrupt: it reported a loss for {0}, which does not exist")]
     BadLane(LaneId),
+    /// The reader did not map the pool's next memory in time.
+    #[error(
+        "the memory of the packets was taken away: this reader did not take the next one in time"
+    )]
+    MemoryLost,
 }

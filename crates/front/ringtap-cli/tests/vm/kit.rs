@@ -315,13 +315,6 @@ impl GuestAndHub {
         self.vm(&words)
     }
 
-    /// Gives the machine the group `all`, to be read in the hub's own pool.
-    pub(crate) fn attach_in_place(&self) -> Running {
-        let mut words = self.attaching("vm1", &self.machine, &["all"]);
-        words.push("--in-place".to_owned());
-        self.vm(&words)
-    }
-
     /// Gives a machine groups once it has migrated to its QEMU.
     pub(crate) fn attach_later(
         &self,

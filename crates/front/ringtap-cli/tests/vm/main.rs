@@ -5,7 +5,6 @@
 mod account;
 mod applications;
 mod hostile;
-mod in_place;
 mod kills;
 mod kit;
 mod libvirt;

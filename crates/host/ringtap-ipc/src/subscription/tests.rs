@@ -27,6 +27,7 @@ fn endpoint(lanes: u32, wake: Option<OwnedFd>) -> Endpoint {
             from: vec![u64::MAX; 2],
         },
         files: Some(EndpointFiles {
+            offset: 0,
             pool: pool.file.try_clone().unwrap(),
             control: control.file,
         }),

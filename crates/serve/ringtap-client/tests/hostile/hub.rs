@@ -63,6 +63,7 @@ fn endpoint(script: &mut Script<'_>, regions: &Regions) -> AttachedEndpoint {
     let bytes =
         |region: &ringtap_pool::memory::Region| u64::try_from(region.bytes()).expect("it fits");
     AttachedEndpoint {
+        pool_offset: 0,
         facts: Facts {
             device: "lie".into(),
             link_type: 1,

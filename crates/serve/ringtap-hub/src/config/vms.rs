@@ -25,8 +25,6 @@ pub struct VmConfig {
     pub groups: Vec<String>,
     /// Size of the memory that the guest can read.
     pub memory: Size,
-    /// Whether the guest may map the whole pool of the hub's source.
-    pub in_place: bool,
 }
 
 /// How a virtual machine takes commands.
@@ -47,8 +45,6 @@ pub(super) struct VmTable {
     libvirt: Option<String>,
     groups: Vec<String>,
     memory: Option<String>,
-    #[serde(default)]
-    in_place: bool,
 }
 
 impl VmTable {
@@ -74,7 +70,6 @@ impl VmTable {
             machine,
             groups: self.groups.clone(),
             memory: memory.unwrap_or(MEMORY),
-            in_place: self.in_place,
         })
     }
 }

@@ -270,6 +270,15 @@ impl ClientConnection {
                     Ok(Reply::Statistics(snapshot).into())
                 })
             }),
+            Request::Memory { endpoint } => self.subscribed().map(|id| {
+                let ask = move |control: &mut HubControl, responder| {
+                    control.ask_memory(id, endpoint, responder);
+                };
+                self.later(false, ask, |_, memory| {
+                    let (answer, fds) = memory.answer();
+                    Ok(Answer::with(Reply::Memory(answer), &fds)?)
+                })
+            }),
             Request::Status { after } => self.status(after),
         };
         match begun {

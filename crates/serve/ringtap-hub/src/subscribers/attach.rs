@@ -339,8 +339,9 @@ impl JoinedMember<'_> {
             control: control.region,
             wake: wake.filter(|_| !self.is_foreign()),
             wanted,
-            files: source.pool_file().map(|pool| EndpointFiles {
+            files: source.pool_file().map(|(pool, offset)| EndpointFiles {
                 pool,
+                offset,
                 control: control.file,
             }),
         }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The agent: one thread that talks with the host, maps its devices, and copies packets of all groups.
+//! The agent: one thread that talks with the host, maps its devices, and passes on the chunks of all groups.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -9,17 +9,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::Duration;
 
-use ringtap_capture::CaptureError;
 use ringtap_hub::server::{Server, ServerOptions};
 use ringtap_hub::{AccessList, AdmissionOption, Group, Hub, HubError, HubOptions, Limits};
 use ringtap_ipc::event::{Event, sleep_until_readable};
+use ringtap_ipc::protocol::Delivery;
 use ringtap_ipc::socket::{ListenError, Listener};
-use ringtap_pool::memory::Region;
 use ringtap_vnplug::ctrl::message::{ApplicationMessage, Message};
-use ringtap_vnplug::device::SharedId;
-use ringtap_vnplug::guest::{GuestDevice, GuestError, HostLink};
+use ringtap_vnplug::device::{MappingKind, SharedId};
+use ringtap_vnplug::guest::{GuestDevice, GuestError, HostLink, can_share_devices};
 
-use super::group::HostGroup;
+use super::group::{HostGroup, PartMemory};
 use super::status::{AgentPresence, is_agent_running, write_status};
 use crate::messages::{
     APPLICATION, APPLICATION_NAME, DevicePart, GrantedGroup, GuestRequest, HostMessage, pack,
@@ -32,6 +31,9 @@ const PAUSE: Duration = Duration::from_secs(1);
 const DEVICE_TIME: Duration = Duration::from_secs(60);
 /// Time for which the thread still polls after the last packet, before it asks the host for signals.
 const NAP: Duration = Duration::from_micros(250);
+/// Interval between looks for chunks that readers have returned, and at what they have mapped.
+const RETURN_LOOK: Duration = Duration::from_millis(10);
+const READERS_LOOK: Duration = Duration::from_millis(2);
 /// Most groups of a host.
 const MAX_GROUPS: usize = 64;
 
@@ -42,8 +44,6 @@ pub struct AgentOptions {
     pub folder: PathBuf,
     /// Users that may read, beside root.
     pub access: AccessList,
-    /// Bytes of the pool of each group.
-    pub pool_bytes: u64,
     /// Limits of the hubs.
     pub limits: Limits,
 }
@@ -61,9 +61,6 @@ pub enum AgentError {
     /// A hub cannot start.
     #[error(transparent)]
     Hub(#[from] HubError),
-    /// A pool cannot be made.
-    #[error(transparent)]
-    Capture(#[from] CaptureError),
     /// Another agent.
     #[error("{}: an agent runs already: end it first", .0.display())]
     Running(PathBuf),
@@ -97,6 +94,8 @@ pub(super) struct HostProcess {
     /// Name of the group that awaits the answer to each request.
     requests: BTreeMap<u32, String>,
     last_request: u32,
+    /// Devices that go when no reader needs them.
+    leaving: Vec<SharedId>,
 }
 
 impl Agent {
@@ -170,6 +169,7 @@ impl Agent {
             devices: BTreeMap::new(),
             requests: BTreeMap::new(),
             last_request: 0,
+            leaving: Vec::new(),
         };
         let outcome = self.serve_host(&mut host);
         for served in self.groups.values_mut() {
@@ -199,6 +199,7 @@ impl Agent {
                 }
             }
             let found = self.step();
+            let awaits_readers = !self.release(host)?;
             wait = match (found, wait) {
                 (true, _) => Some(Duration::ZERO),
                 // Packets came a moment ago.
@@ -213,7 +214,7 @@ impl Agent {
                     wait = Some(Duration::ZERO);
                 }
             }
-            let event = host.link.next(wait);
+            let event = host.link.next(self.limit(wait, awaits_readers));
             if is_armed {
                 self.groups.values().for_each(|one| one.group.disarm());
             }
@@ -224,7 +225,31 @@ impl Agent {
         Ok(())
     }
 
-    /// Copies a batch of each group; returns whether there was any.
+    /// The longest wait: readers neither signal returned chunks nor that they have left memory.
+    fn limit(&self, wait: Option<Duration>, awaits_readers: bool) -> Option<Duration> {
+        let returns = self.groups.values().any(|one| one.group.awaits_returns());
+        let limits = [(awaits_readers, READERS_LOOK), (returns, RETURN_LOOK)];
+        let limits = limits.into_iter().filter(|(applies, _)| *applies);
+        limits.map(|(_, limit)| limit).chain(wait).min()
+    }
+
+    /// Lets devices go that no reader needs any more; returns whether nothing waits for readers.
+    fn release(&mut self, host: &mut HostProcess) -> Result<bool, AgentError> {
+        let mut is_settled = true;
+        for served in self.groups.values_mut() {
+            is_settled &= served.group.is_settled();
+        }
+        if is_settled {
+            for device in std::mem::take(&mut host.leaving) {
+                host.devices.remove(&device.0);
+                host.link.release(device)?;
+                self.report(Some(host))?;
+            }
+        }
+        Ok(is_settled)
+    }
+
+    /// Passes on what each group has; returns whether there was any.
     fn step(&mut self) -> bool {
         let mut found = false;
         for served in self.groups.values_mut() {
@@ -253,9 +278,8 @@ impl Agent {
                 for served in self.groups.values_mut() {
                     served.group.leave(device.0);
                 }
-                host.devices.remove(&device.0);
-                host.link.release(device)?;
-                self.report(Some(host))
+                host.leaving.push(device);
+                Ok(())
             }
             Message::Application(message) if message.application == APPLICATION => {
                 self.hear(host, &message)
@@ -312,6 +336,14 @@ impl Agent {
                 served.group.end();
             }
         }
+        // Readers of a pool that is larger than the part cannot go on.
+        let fits = |served: &ServedGroup| {
+            let mut same = granted
+                .iter()
+                .filter(|one| one.name == served.group.granted.name);
+            same.all(|one| served.group.fits(one))
+        };
+        self.groups.retain(|_, served| fits(served));
         for one in granted {
             let is_full = self.groups.len() >= MAX_GROUPS;
             match self.groups.get_mut(&one.name) {
@@ -330,12 +362,16 @@ impl Agent {
     /// Starts the hub of a group.
     fn open(&self, granted: GrantedGroup) -> Result<ServedGroup, AgentError> {
         let name = granted.name.clone();
-        let (mut group, source) =
-            HostGroup::new(granted.clone(), self.options.pool_bytes, self.event.clone())?;
+        let (mut group, source) = HostGroup::new(granted.clone(), self.event.clone())?;
         group.begin(granted);
         let hub_group = Group {
             access: self.options.access.clone(),
             admission: AdmissionOption::Guest,
+            delivery: if can_share_devices() {
+                Delivery::Shared
+            } else {
+                Delivery::Private
+            },
             ..Group::new(&name)
         };
         let options = HubOptions {
@@ -344,6 +380,7 @@ impl Agent {
         };
         // Checks the name.
         let (hub, _) = Hub::start(vec![source], vec![hub_group], options, Vec::new())?;
+        group.serve(hub.handle().clone());
         let listener = Listener::bind(&self.options.folder.join(format!("{name}.sock")))?;
         let server = Server::open(listener, &hub, ServerOptions::default())?;
         Ok(ServedGroup {
@@ -372,12 +409,19 @@ impl HostProcess {
     }
 
     /// A part of a mapped device.
-    fn memory(&self, part: DevicePart) -> Option<Region> {
+    fn memory(&self, part: DevicePart) -> Option<PartMemory> {
         let device = self.devices.get(&part.device)?;
+        if self.leaving.contains(&SharedId(part.device)) {
+            return None;
+        }
         // Memory of a device that was unplugged meanwhile reads as anything.
         let is_plugged = device.memory.device() == Some(SharedId(part.device));
         let (at, bytes) = (part.at.try_into().ok()?, part.bytes.try_into().ok()?);
-        device.memory.part(at, bytes).filter(|_| is_plugged)
+        let region = device.memory.part(at, bytes).filter(|_| is_plugged)?;
+        let is_for_readers = device.mapping != MappingKind::WriteBack || !can_share_devices();
+        let file = device.file.as_ref().filter(|_| is_for_readers);
+        let file = file.map(|(file, start)| (Arc::clone(file), start + part.at));
+        Some(PartMemory { region, file })
     }
 }
 

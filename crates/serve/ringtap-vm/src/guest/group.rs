@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A group of the host on the agent's thread: its subscription at the host, and the copy of its packets.
+//! A group of the host on the agent's thread: its subscription at the host, and its chunks.
 //!
 //! Invariants
 //! - At most one request waits for an answer. After the answer the group asks for what differs then.
@@ -9,37 +9,38 @@
 //!   subscription ends.
 
 use std::io;
+use std::os::fd::AsFd as _;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::mpsc::Sender;
 use std::time::Instant;
 
-use ringtap_capture::CaptureError;
-use ringtap_capture::source::{NewLane, SourceSetup};
 use ringtap_filter::Program;
+use ringtap_hub::Handle;
 use ringtap_ipc::event::Event;
+use ringtap_ipc::mutex::lock;
 use ringtap_ipc::time::nanoseconds;
 use ringtap_pool::distributor::Policy;
-use ringtap_pool::format::Geometry;
 use ringtap_pool::memory::Region;
-use ringtap_pool::number::to_u32;
-use ringtap_pool::reader::{ChunkBatch, NextBatch, Reader};
+use ringtap_pool::number::to_u64;
+use ringtap_pool::reader::{NextBatch, Reader};
 use ringtap_pool::source::{Facts, Source};
-use ringtap_pool::view::Pool;
 use ringtap_pool::wake::NoSignal;
-use ringtap_pool::writer::PacketMeta;
 
-use super::source::{GroupState, HostLosses, HostSource, SharedGroup};
-use crate::messages::{DevicePart, GrantedGroup, GuestCounters, GuestRequest, HostMessage};
+use super::memory::{DeviceFile, GroupMemory};
+use super::source::{GroupState, HostLosses, HostRules, HostSource, SharedGroup};
+use crate::messages::{
+    DevicePart, GrantedGroup, GuestCounters, GuestGap, GuestRequest, HostMessage, chunks_in,
+    pool_geometry,
+};
 
-/// Bytes of a chunk of the agent's pools.
-const CHUNK_BYTES: u32 = 64 << 10;
+/// Most batches that one step passes on.
+const STEP_BATCHES: usize = 64;
 
 /// A group of the host.
 pub(super) struct HostGroup {
     pub(super) granted: GrantedGroup,
     shared: Arc<SharedGroup>,
-    lane: NewLane,
+    memory: GroupMemory,
     /// The filter of the subscription at the host; `None` without a subscription.
     filter: Option<Program>,
     part: Option<HostPart>,
@@ -58,17 +59,20 @@ pub(super) struct HostGroup {
     gap: Option<OpenGap>,
     /// Number of gaps that have ended.
     gaps: u64,
-    /// Dropping it ends the source.
-    _source: Sender<CaptureError>,
 }
 
 /// The memory of a subscription.
 struct HostPart {
     reader: Reader,
-    /// Devices in which it lies.
-    devices: [u64; 2],
-    /// Whether the pool is the hub's.
-    is_in_place: bool,
+    /// The device of its control region.
+    control: u64,
+}
+
+/// Memory of a mapped device.
+pub(super) struct PartMemory {
+    pub(super) region: Region,
+    /// The file to map it by.
+    pub(super) file: Option<DeviceFile>,
 }
 
 /// Readers wait, and their subscription at the host has ended.
@@ -84,28 +88,17 @@ impl HostGroup {
     /// # Errors
     ///
     /// The system's, when memory or descriptors are not enough.
-    pub(super) fn new(
-        granted: GrantedGroup,
-        pool_bytes: u64,
-        agent: Event,
-    ) -> Result<(Self, Source), CaptureError> {
+    pub(super) fn new(granted: GrantedGroup, agent: Event) -> io::Result<(Self, Source)> {
         let device = format!("host:{}", granted.name);
-        let system = |reason| CaptureError::System {
-            device: device.clone(),
-            action: "making the pool",
-            reason,
-        };
-        let chunks = to_u32(pool_bytes / u64::from(CHUNK_BYTES));
-        let geometry = Geometry::contiguous(CHUNK_BYTES, chunks, 1, CHUNK_BYTES);
-        let geometry = geometry.map_err(|error| system(io::Error::other(error)))?;
+        let geometry = pool_geometry(chunks_in(granted.pool_bytes));
+        let geometry = geometry.ok_or(io::ErrorKind::InvalidInput)?;
+        let event = Event::new()?;
+        let (memory, ends) = GroupMemory::new(geometry, Arc::new(event.clone()))?;
         let snap_length = geometry.max_payload();
-        let mut setup = SourceSetup::new(device.clone(), geometry)?;
-        let lane = setup.lane(None)?;
-        let shared = SharedGroup::new(agent, setup.event());
+        let shared = SharedGroup::new(agent, event.clone());
         let driver = HostSource {
             shared: Arc::clone(&shared),
-            totals: lane.totals.clone(),
-            snap_length,
+            lane: Arc::clone(&memory.lane),
         };
         let facts = Facts {
             device,
@@ -121,11 +114,26 @@ impl HostGroup {
                     .to_owned(),
             ..Facts::default()
         };
-        let (source, sender) = setup.without_threads(facts, Box::new(driver))?;
+        let rules = HostRules {
+            shared: Arc::clone(&shared),
+            snap_length,
+        };
+        let source = Source {
+            facts,
+            pool: memory.pool.clone(),
+            pool_file: Some(memory.file()?),
+            pool_is_map: false,
+            lanes: vec![ends],
+            rules: Box::new(rules),
+            update_losses: Some(driver.loss_update()),
+            driver: Box::new(driver),
+            wake: event.as_fd().try_clone_to_owned()?,
+            readers_wake: None,
+        };
         let group = HostGroup {
             granted,
             shared,
-            lane,
+            memory,
             filter: None,
             part: None,
             taken: 0,
@@ -136,9 +144,28 @@ impl HostGroup {
             refused: None,
             gap: None,
             gaps: 0,
-            _source: sender,
         };
         Ok((group, source))
+    }
+
+    /// The hub of the group has started.
+    pub(super) fn serve(&mut self, hub: Handle) {
+        self.memory.serve(hub);
+    }
+
+    /// Whether the readers can go on with what a host grants.
+    pub(super) fn fits(&self, granted: &GrantedGroup) -> bool {
+        self.memory.pool.geometry().chunk_count <= chunks_in(granted.pool_bytes)
+    }
+
+    /// Whether no reader needs memory of a device that leaves.
+    pub(super) fn is_settled(&mut self) -> bool {
+        self.memory.is_settled()
+    }
+
+    /// Whether readers have chunks that the host waits for without a signal.
+    pub(super) fn awaits_returns(&self) -> bool {
+        self.part.is_some() && lock(&self.memory.lane).out().nth(1).is_some()
     }
 
     /// Whether the group has a subscription at the host.
@@ -161,15 +188,30 @@ impl HostGroup {
     /// The host process is gone, or grants the group no more.
     pub(super) fn end(&mut self) {
         self.interrupt(None);
+        self.leave_memory();
         self.asked = None;
         self.shared.set_host(false);
     }
 
     /// Leaves the memory if it lies in this device.
     pub(super) fn leave(&mut self, device: u64) {
-        let lies = |part: &HostPart| part.devices.contains(&device);
-        if self.part.as_ref().is_some_and(lies) {
+        let has_control = self
+            .part
+            .as_ref()
+            .is_some_and(|part| part.control == device);
+        let is_pool = self.memory.is_in(device);
+        if has_control || (is_pool && self.part.is_some()) {
             self.interrupt(None);
+        }
+        if is_pool {
+            self.leave_memory();
+        }
+    }
+
+    /// The memory goes with its device.
+    fn leave_memory(&mut self) {
+        if let Err(error) = self.memory.leave() {
+            self.note(&format!("what readers had of the host is lost: {error}"));
         }
     }
 
@@ -197,13 +239,8 @@ impl HostGroup {
         }
         drop(state);
         shared.answer();
-        match self.asked {
-            // The hub uses its pool again before the host answers.
-            Some(GuestRequest::Unsubscribe { .. }) => {
-                self.part = self.part.take().filter(|part| !part.is_in_place);
-            }
-            Some(GuestRequest::Subscribe { .. }) => self.taken = 0,
-            _ => {}
+        if let Some(GuestRequest::Subscribe { .. }) = self.asked {
+            self.taken = 0;
         }
         self.asked.clone()
     }
@@ -224,6 +261,11 @@ impl HostGroup {
                 group,
                 name: "guest".to_owned(),
                 filter,
+                pool: self.memory.wanted(),
+                gap: self.gap.as_ref().map(|gap| GuestGap {
+                    after: gap.after,
+                    duration_ns: nanoseconds(gap.since.elapsed()),
+                }),
             }),
             (Some(filter), Some(now)) if filter != *now => {
                 Some(GuestRequest::ChangeFilter { group, filter })
@@ -236,22 +278,20 @@ impl HostGroup {
     pub(super) fn answer(
         &mut self,
         answer: HostMessage,
-        memory: impl Fn(DevicePart) -> Option<Region>,
+        memory: impl Fn(DevicePart) -> Option<PartMemory>,
     ) {
         let not_in_source = match (self.asked.take(), answer) {
             (
                 Some(GuestRequest::Subscribe { filter, .. }),
                 HostMessage::Subscribed {
                     pool,
-                    pool_epoch,
                     control,
                     not_in_source,
-                    in_place,
                     ..
                 },
             ) => {
                 self.filter = Some(filter);
-                match HostPart::open((pool, pool_epoch, in_place), control, memory) {
+                match self.open(pool, control, memory) {
                     Ok(part) => self.resume(part),
                     Err(reason) => self.cannot_read(&reason),
                 }
@@ -337,6 +377,7 @@ impl HostGroup {
     fn forget(&mut self) {
         self.filter = None;
         self.part = None;
+        lock(&self.memory.lane).writer_has_ended();
         let mut state = self.shared.lock();
         let current = std::mem::take(&mut state.current);
         state.ended.add(current);
@@ -378,7 +419,6 @@ impl HostGroup {
     fn resume(&mut self, part: HostPart) {
         if let Some(OpenGap { since, after }) = self.gap.take() {
             let length = since.elapsed();
-            self.lane.writer.capture_gap(after, nanoseconds(length));
             let seconds = length.as_secs_f64();
             self.gaps += 1;
             let number = self.gaps;
@@ -411,79 +451,71 @@ impl HostGroup {
             .for_each(|part| part.reader.sleeper().disarm());
     }
 
-    /// Copies the next packets; returns whether there were any.
+    /// Passes the next chunks on; returns whether there were any packets.
     pub(super) fn step(&mut self) -> bool {
+        if !self.memory.is_told() {
+            return false;
+        }
+        let mut lane = lock(&self.memory.lane);
+        let taken_back = lane.take_back();
         let Some(part) = &mut self.part else {
             return false;
         };
-        match part.reader.try_next() {
-            Ok(NextBatch::Batch(batch)) => {
-                let read = copy(&batch, &mut self.lane);
-                self.taken = self.taken.saturating_add(read);
-                // For the host's account.
-                let delivered = &part.reader.progress().delivered;
-                delivered.store(self.taken, Relaxed);
-                true
-            }
-            Ok(NextBatch::Empty | NextBatch::Ended) => false,
-            Err(error) => {
-                self.part = None;
-                self.cannot_read(&error.to_string());
-                false
+        let mut failure = taken_back.err().map(|error| error.to_string());
+        let before = self.taken;
+        for _ in 0..STEP_BATCHES {
+            match part.reader.try_next() {
+                Ok(NextBatch::Batch(batch)) => {
+                    self.taken = self.taken.saturating_add(to_u64(batch.len()));
+                    lane.pass(batch.chunk(), batch);
+                }
+                Ok(NextBatch::Empty | NextBatch::Ended) => break,
+                Err(error) => {
+                    failure = Some(error.to_string());
+                    break;
+                }
             }
         }
+        drop(lane);
+        // For the host's account.
+        let delivered = &part.reader.progress().delivered;
+        delivered.store(self.taken, Relaxed);
+        if let Some(reason) = failure {
+            self.part = None;
+            self.cannot_read(&reason);
+        }
+        self.taken > before
+    }
+
+    /// Opens the pool and the control region of a subscription.
+    fn open(
+        &mut self,
+        pool: DevicePart,
+        control: DevicePart,
+        memory: impl Fn(DevicePart) -> Option<PartMemory>,
+    ) -> Result<HostPart, String> {
+        let find = |part| memory(part).ok_or("its device is not mapped");
+        let file = find(pool)?.file.ok_or("its device is no file")?;
+        self.memory.enter((pool.device, pool.at), file)?;
+        // The host takes returned chunks back when it needs them.
+        let host = Arc::new(NoSignal);
+        let there = self.memory.pool.clone();
+        let reader = Reader::open(there, &find(control)?.region, Policy::DropNewest, host);
+        Ok(HostPart {
+            reader: reader.map_err(|error| error.to_string())?,
+            control: control.device,
+        })
     }
 }
 
 impl Drop for HostGroup {
     fn drop(&mut self) {
         self.end();
+        self.shared.end();
     }
-}
-
-/// Copies the packets that some reader wants; returns the number of all that can be read.
-fn copy(batch: &ChunkBatch, lane: &mut NewLane) -> u64 {
-    let mut read = 0;
-    lane.classifier.begin();
-    for packet in batch.packets().map_while(Result::ok) {
-        read += 1;
-        let slot = packet.slot();
-        let Some(verdict) = lane.classifier.classify(packet.data, slot.wire_length) else {
-            continue;
-        };
-        let meta = PacketMeta {
-            mask: verdict.mask,
-            hash: verdict.hash,
-            ..PacketMeta::of(&slot)
-        };
-        // The writer counts a packet without room.
-        let _full = lane.writer.stage(&meta, [packet.data]);
-    }
-    lane.writer.publish();
-    lane.classifier.end();
-    read
 }
 
 impl HostPart {
-    /// Opens the pool, of this epoch and in the hub's own memory or not, and the control region.
-    fn open(
-        (pool, epoch, is_in_place): (DevicePart, u64, bool),
-        control: DevicePart,
-        memory: impl Fn(DevicePart) -> Option<Region>,
-    ) -> Result<Self, String> {
-        let devices = [pool.device, control.device];
-        let memory = |part| memory(part).ok_or("its device is not mapped");
-        let pool = Pool::open(memory(pool)?, epoch).map_err(|error| error.to_string())?;
-        // The host takes returned chunks back when it needs them.
-        let host = Arc::new(NoSignal);
-        let reader = Reader::open(pool, &memory(control)?, Policy::DropNewest, host);
-        Ok(HostPart {
-            reader: reader.map_err(|error| error.to_string())?,
-            devices,
-            is_in_place,
-        })
-    }
-
     /// At least the number of batches that the memory holds.
     fn max_batches(&self) -> u32 {
         let chunks = self.reader.pool().geometry().chunk_count;

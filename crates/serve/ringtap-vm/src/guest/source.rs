@@ -7,14 +7,14 @@
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::Duration;
 
-use ringtap_capture::source::{LaneTotals, RulesHook, ThreadedDriver};
-use ringtap_filter::{Program, Rules};
+use ringtap_filter::{Balance, Place, Program, Rules};
 use ringtap_ipc::event::Event;
 use ringtap_ipc::mutex::lock;
 use ringtap_pool::counters::Dropped;
-use ringtap_pool::source::{Counts, LossUpdate};
+use ringtap_pool::source::{Counts, LossUpdate, RuleLoader, SourceDriver, SourceError, Status};
 use ringtap_pool::wake::Signal as _;
 
+use super::memory::GroupLane;
 use crate::messages::GuestCounters;
 
 /// Longest wait for the host to answer.
@@ -40,6 +40,8 @@ pub(super) struct GroupState {
     pub(super) has_host: bool,
     /// Whether readers wait for the subscription at the host to begin again.
     pub(super) is_interrupted: bool,
+    /// The group is gone.
+    pub(super) has_ended: bool,
     notes: Vec<String>,
 }
 
@@ -109,6 +111,12 @@ impl SharedGroup {
         self.changed.notify_all();
     }
 
+    /// Ends the source.
+    pub(super) fn end(&self) {
+        self.lock().has_ended = true;
+        self.hub.signal();
+    }
+
     /// Tells the hub's user something.
     pub(super) fn note(&self, text: String) {
         let mut state = self.lock();
@@ -132,17 +140,34 @@ impl SharedGroup {
 /// The hub's side of a group.
 pub(super) struct HostSource {
     pub(super) shared: Arc<SharedGroup>,
-    pub(super) totals: LaneTotals,
+    pub(super) lane: GroupLane,
+}
+
+/// Asks the host for what readers want; they filter themselves, too.
+pub(super) struct HostRules {
+    pub(super) shared: Arc<SharedGroup>,
     pub(super) snap_length: u32,
 }
 
-impl ThreadedDriver for HostSource {
+impl HostSource {
+    /// Asks the host for its losses.
+    pub(super) fn loss_update(&self) -> LossUpdate {
+        let shared = Arc::clone(&self.shared);
+        Box::new(move || {
+            let asked = |state: &mut GroupState| state.counters_asked += 1;
+            shared.ask(asked, |state| state.counters_had < state.counters_asked);
+        })
+    }
+}
+
+impl SourceDriver for HostSource {
     fn counts(&mut self) -> Counts {
         let state = self.shared.lock();
         let mut losses = state.ended;
         losses.add(state.current);
+        drop(state);
         Counts {
-            lanes: vec![self.totals.counts()],
+            lanes: vec![lock(&self.lane).counts()],
             dropped: Dropped {
                 nic: losses.nic,
                 kernel: losses.others,
@@ -151,35 +176,48 @@ impl ThreadedDriver for HostSource {
         }
     }
 
-    fn loss_update(&self) -> Option<LossUpdate> {
-        let shared = Arc::clone(&self.shared);
-        Some(Box::new(move || {
-            let asked = |state: &mut GroupState| state.counters_asked += 1;
-            shared.ask(asked, |state| state.counters_had < state.counters_asked);
-        }))
+    fn status(&mut self) -> Status {
+        let state = self.shared.lock();
+        match *state {
+            GroupState {
+                has_ended: true, ..
+            } => Status::Ended,
+            GroupState {
+                has_host: false, ..
+            }
+            | GroupState {
+                is_interrupted: true,
+                ..
+            } => Status::Waiting,
+            _ => Status::Running,
+        }
+    }
+
+    fn take_notes(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.shared.lock().notes)
+    }
+
+    fn clear_wake(&mut self) {
+        self.shared.hub.clear();
     }
 
     fn stop(&mut self) {
         let leave = |state: &mut GroupState| state.want(None);
         self.shared.ask(leave, |_| false);
     }
+}
 
-    fn rules_hook(&self) -> Option<RulesHook> {
-        let (shared, snap_length) = (Arc::clone(&self.shared), self.snap_length);
-        Some(Box::new(move |rules| {
-            let wanted = union(rules, snap_length);
-            let want = |state: &mut GroupState| state.want(wanted);
-            shared.ask(want, |state| state.settled < state.edition);
-        }))
-    }
-
-    fn is_waiting(&self) -> bool {
-        let state = self.shared.lock();
-        !state.has_host || state.is_interrupted
-    }
-
-    fn take_notes(&mut self) -> Vec<String> {
-        std::mem::take(&mut self.shared.lock().notes)
+impl RuleLoader for HostRules {
+    fn classify(&mut self, rules: &Rules) -> Result<Vec<Place>, SourceError> {
+        let divides = |rule: &ringtap_filter::Rule| rule.balance != Balance::Everyone;
+        if rules.each.iter().any(divides) {
+            return Err("a guest's group is not divided between its readers".into());
+        }
+        let wanted = union(rules, self.snap_length);
+        let want = |state: &mut GroupState| state.want(wanted);
+        self.shared.ask(want, |state| state.settled < state.edition);
+        let why = "the host captures what any reader of this guest wants".to_owned();
+        Ok(vec![Place::Reader(why); rules.each.len()])
     }
 }
 

@@ -9,7 +9,7 @@ use std::path::Path;
 
 use ringtap_ipc::folder::{Folder, SocketFile};
 use ringtap_vnplug::device::{DeviceKind, MappingKind};
-use ringtap_vnplug::guest::GuestDevice;
+use ringtap_vnplug::guest::{GuestDevice, can_share_devices};
 use rustix::net::{AddressFamily, Shutdown, SocketFlags, SocketType, shutdown, socket_with};
 
 use super::agent::HostProcess;
@@ -78,7 +78,9 @@ pub(super) fn write_status<'a>(
 
 fn describe(device: &GuestDevice) -> String {
     let mapping = match device.mapping {
-        MappingKind::WriteBack => "cached (/dev/mem)",
+        MappingKind::WriteBack => "cached (/dev/mem), and copied for readers",
+        MappingKind::WriteCombining if can_share_devices() => "resource2_wc, as readers map it",
+        MappingKind::Uncached if can_share_devices() => "resource2, as readers map it",
         MappingKind::WriteCombining => {
             "write-combining, which is slow to read; faster: a pcie-root-port with pref64-reserve=4G \
              puts the device above 4 GiB"

@@ -6,6 +6,7 @@
 )]
 
 mod busy_host;
+mod exchange;
 
 use std::os::fd::AsFd as _;
 use std::sync::Arc;
@@ -18,75 +19,110 @@ use ringtap_hub::{Group, Handle, Hub, HubOptions};
 use ringtap_ipc::event::{Event, sleep_until_readable};
 use ringtap_ipc::mapping::{Access as MappingAccess, Mapping};
 use ringtap_ipc::memfd::SharedMemory;
-use ringtap_ipc::subscription::{Subscription, SubscriptionRequest};
+use ringtap_ipc::subscription::{Recipient, Subscription, SubscriptionRequest};
 use ringtap_pool::control::control_bytes;
-use ringtap_pool::distributor::{Distributor, Policy, ReaderOptions};
-use ringtap_pool::format::{FIRST_EPOCH, Geometry};
-use ringtap_pool::ids::{LaneId, ReaderId};
-use ringtap_pool::number::to_u64;
+use ringtap_pool::distributor::Policy;
+use ringtap_pool::format::FIRST_EPOCH;
+use ringtap_pool::ids::{ChunkId, LaneId};
+use ringtap_pool::number::{to_u64, to_usize};
+use ringtap_pool::private::PrivatePool;
 use ringtap_pool::reader::{CaptureGap, NextBatch, Reader};
-use ringtap_pool::source;
-use ringtap_pool::view::Pool;
-use ringtap_pool::wake::{NoSignal, Signal};
-use ringtap_pool::writer::{LaneWriter, PacketMeta};
+use ringtap_pool::wake::Signal;
+use ringtap_pool::writer::PacketMeta;
 
-use super::group::HostGroup;
-use crate::messages::{DevicePart, GrantedGroup, GuestCounters, GuestRequest, HostMessage};
+use super::group::{HostGroup, PartMemory};
+use crate::messages::{
+    DevicePart, GrantedGroup, GuestCounters, GuestGap, GuestPool, GuestRequest, HostMessage,
+    pool_geometry,
+};
 
 /// A test that waits longer on a busy machine has failed.
 const LIMIT: Duration = Duration::from_secs(120);
 const POOL: u64 = 1;
 const CONTROL: u64 = 2;
+const CHUNKS: u32 = 32;
+
+/// The memory of devices.
+struct Devices {
+    number: u64,
+    pool: SharedMemory,
+    control: SharedMemory,
+}
+
+impl Devices {
+    fn plug(number: u64) -> Self {
+        let geometry = pool_geometry(CHUNKS).unwrap();
+        let make = |bytes| SharedMemory::create(bytes).unwrap();
+        Devices {
+            number,
+            pool: make(to_usize(geometry.region_bytes())),
+            control: make(control_bytes(&geometry)),
+        }
+    }
+
+    fn part(&self, asked: DevicePart) -> Option<PartMemory> {
+        if asked.device == CONTROL {
+            let region = self.control.region.clone();
+            return Some(PartMemory { region, file: None });
+        }
+        let file = self.pool.file.try_clone().unwrap();
+        (asked.device == self.number).then(|| PartMemory {
+            region: self.pool.region.clone(),
+            file: Some((Arc::new(file), 0)),
+        })
+    }
+}
 
 /// The memory of a subscription on the host.
 struct HostHalf {
-    writer: LaneWriter,
-    distributor: Distributor,
-    reader: ReaderId,
-    pool: Pool,
-    control: SharedMemory,
+    private: PrivatePool,
     filter: Program,
     copied: u64,
 }
 
 impl HostHalf {
-    fn new(filter: Program) -> Self {
-        let geometry = Geometry::contiguous(4096, 64, 1, 1500).unwrap();
-        let pool = Pool::on_heap(geometry);
-        let chunks = source::share(&geometry, LaneId(0));
-        // SAFETY: on the heap, so writable, and this lane has all chunks.
-        let (writer, ends) = unsafe { source::lane(&pool, LaneId(0), chunks, Arc::new(NoSignal)) };
-        let mut distributor = Distributor::new(pool.clone(), vec![ends], Arc::new(NoSignal));
-        let control = SharedMemory::create(control_bytes(&geometry)).unwrap();
-        let options = ReaderOptions {
-            credit: Some(u32::MAX),
-            ..ReaderOptions::default()
+    fn new(filter: Program, devices: &Devices, pool: &GuestPool, gap: Option<GuestGap>) -> Self {
+        let geometry = pool_geometry(pool.chunks).unwrap();
+        let without = (1..pool.chunks).filter(|chunk| pool.leaves_out(*chunk));
+        let without: Vec<_> = without.map(ChunkId).collect();
+        let region = devices.pool.region.clone();
+        let first = (pool.begins_at, &*without);
+        // SAFETY: mapped writable, and the subscription before has ended.
+        let private = unsafe {
+            PrivatePool::in_used_memory(
+                region,
+                geometry,
+                pool.epoch,
+                &devices.control.region,
+                first,
+            )
         };
-        let reader = distributor.add_reader_at(&options, &control.region, &[0]);
+        let mut private = private.unwrap();
+        if let Some(gap) = gap {
+            private.writers[0].capture_gap(gap.after, gap.duration_ns);
+        }
         HostHalf {
-            reader: reader.unwrap(),
-            writer,
-            distributor,
-            pool,
-            control,
+            private,
             filter,
             copied: 0,
         }
     }
-}
 
-impl HostHalf {
-    /// Copies packets of 60 bytes.
-    fn write(&mut self, packets: u64) {
+    fn put(&mut self, length: usize) {
         let meta = PacketMeta {
-            wire_length: 60,
+            wire_length: u32::try_from(length).unwrap(),
             ..PacketMeta::default()
         };
-        for _ in 0..packets {
-            self.writer.write(&meta, [&[0; 60][..]]).unwrap();
-            self.copied += 1;
-            self.distributor.step().unwrap();
-        }
+        self.private.writers[0]
+            .write(&meta, [&vec![0; length][..]])
+            .unwrap();
+        self.copied += 1;
+        self.private.distributor.step().unwrap();
+    }
+
+    /// Copies packets of 60 bytes.
+    fn write(&mut self, packets: u64) {
+        (0..packets).for_each(|_| self.put(60));
     }
 }
 
@@ -99,8 +135,7 @@ struct GroupAndHost {
     refuses_filters: bool,
     /// Packets that the host copies before it ends a subscription.
     before_unsubscribing: u64,
-    /// The memory of the subscription before, which the guest may still read.
-    left: Option<HostHalf>,
+    devices: Devices,
 }
 
 fn granted() -> GrantedGroup {
@@ -108,12 +143,13 @@ fn granted() -> GrantedGroup {
         name: "ids".to_owned(),
         devices: vec!["tap:eth0".to_owned()],
         link_type: 1,
+        pool_bytes: pool_geometry(CHUNKS).unwrap().region_bytes(),
     }
 }
 
 fn both() -> (Hub, GroupAndHost) {
     let agent = Event::new().unwrap();
-    let (mut group, source) = HostGroup::new(granted(), 8 << 20, agent.clone()).unwrap();
+    let (mut group, source) = HostGroup::new(granted(), agent.clone()).unwrap();
     group.begin(granted());
     let (hub, _) = Hub::start(
         vec![source],
@@ -122,13 +158,14 @@ fn both() -> (Hub, GroupAndHost) {
         Vec::new(),
     )
     .unwrap();
+    group.serve(hub.handle().clone());
     let both = GroupAndHost {
         group,
         agent,
         part: None,
         refuses_filters: false,
         before_unsubscribing: 0,
-        left: None,
+        devices: Devices::plug(POOL),
     };
     (hub, both)
 }
@@ -140,14 +177,7 @@ impl GroupAndHost {
         loop {
             while let Some(request) = self.group.request() {
                 let answer = self.carry_out(request);
-                let part = self.part.as_ref();
-                let memory = |asked: DevicePart| {
-                    let part = part?;
-                    Some(match asked.device {
-                        POOL => part.pool.region().clone(),
-                        _ => part.control.region.clone(),
-                    })
-                };
+                let memory = |asked| self.devices.part(asked);
                 self.group.answer(answer, memory);
             }
             while self.group.step() {}
@@ -166,11 +196,17 @@ impl GroupAndHost {
             text: text.to_owned(),
         };
         match request {
-            GuestRequest::Subscribe { filter, group, .. } => {
+            GuestRequest::Subscribe {
+                filter,
+                group,
+                pool,
+                gap,
+                ..
+            } => {
                 if self.refuses_filters && !filter.takes_everything() {
                     return refused("no filters");
                 }
-                let part = HostHalf::new(filter);
+                let part = HostHalf::new(filter, &self.devices, &pool, gap);
                 let of = |device| DevicePart {
                     device,
                     at: 0,
@@ -179,12 +215,10 @@ impl GroupAndHost {
                 self.part = Some(part);
                 HostMessage::Subscribed {
                     group,
-                    pool: of(POOL),
-                    pool_epoch: FIRST_EPOCH,
+                    pool: of(self.devices.number),
                     epoch: FIRST_EPOCH,
                     control: of(CONTROL),
                     not_in_source: None,
-                    in_place: false,
                 }
             }
             GuestRequest::ChangeFilter { filter, group } => {
@@ -202,8 +236,8 @@ impl GroupAndHost {
             GuestRequest::Unsubscribe { group } => {
                 let mut part = self.part.take().expect("a subscription");
                 part.write(self.before_unsubscribing);
+                part.private.end();
                 let counters = counters(&part);
-                self.left = Some(part);
                 HostMessage::Unsubscribed { group, counters }
             }
             GuestRequest::Statistics { group } => {
@@ -217,19 +251,22 @@ impl GroupAndHost {
         }
     }
 
+    /// Waits until readers know the memory.
+    fn settle(&mut self) {
+        let deadline = Instant::now() + LIMIT;
+        while !self.group.is_settled() {
+            assert!(Instant::now() < deadline, "readers are not told");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
     /// The host captures a packet of each length.
     fn capture(&mut self, lengths: &[usize]) {
         let part = self.part.as_mut().expect("a subscription");
         for length in lengths {
-            let meta = PacketMeta {
-                wire_length: u32::try_from(*length).unwrap(),
-                ..PacketMeta::default()
-            };
-            let data = vec![0; *length];
-            if part.filter.matches(&data, meta.wire_length) {
-                part.writer.write(&meta, [&data]).unwrap();
-                part.copied += 1;
-                part.distributor.step().unwrap();
+            let wire_length = u32::try_from(*length).unwrap();
+            if part.filter.matches(&vec![0; *length], wire_length) {
+                part.put(*length);
             }
         }
         while self.group.step() {}
@@ -262,7 +299,10 @@ impl GroupAndHost {
 }
 
 fn counters(part: &HostHalf) -> GuestCounters {
-    let missed = part.distributor.missed(part.reader, LaneId(0));
+    let missed = part
+        .private
+        .distributor
+        .missed(part.private.reader, LaneId(0));
     GuestCounters {
         copied: part.copied,
         nic: 3,
@@ -307,8 +347,13 @@ fn read_with_gaps(subscription: Subscription, least: u64) -> (u64, Vec<CaptureGa
         if let NextBatch::Batch(batch) = reader.try_next().unwrap() {
             gaps.extend(batch.capture_gap);
             let packets = batch.packets().map(Result::unwrap);
-            let ours = packets.filter(|packet| packet.slot().mask & wanted.mask != 0);
+            let ours = packets.filter(|packet| {
+                wanted.recipient(packet, wanted.classified_from(0)) == Recipient::ThisReader
+            });
             count += to_u64(ours.count());
+        } else if let Some(memory) = reader.new_memory() {
+            // This process has mapped it.
+            reader.has_mapped(memory);
         } else {
             std::thread::sleep(Duration::from_millis(1));
         }
@@ -351,7 +396,7 @@ fn a_filter_that_the_host_refuses_is_replaced_by_everything() {
     both.capture(&[60, 70, 60]);
     assert_eq!(read(reader, 2), 2);
     let status = both.while_serving(hub.handle(), |handle| handle.status().unwrap());
-    assert_eq!(status.sources[0].lanes[0].counters.filtered, 1);
+    assert_eq!(status.sources[0].lanes[0].counters.delivered, 3);
 }
 
 #[test]
@@ -362,6 +407,7 @@ fn readers_stay_through_an_interruption_which_is_counted() {
     both.group.leave(POOL);
     both.group.end();
     both.part = None;
+    both.devices = Devices::plug(POOL + 10);
     // Nobody waits for a host that is not there.
     let other = hub
         .handle()
@@ -369,6 +415,7 @@ fn readers_stay_through_an_interruption_which_is_counted() {
     hub.handle().leave(other.unwrap().id);
     both.group.begin(granted());
     both.serve_until(|both| both.part.is_some());
+    both.settle();
     both.capture(&[60]);
     let (packets, gaps) = read_with_gaps(reader, 3);
     assert_eq!(packets, 3);
@@ -443,7 +490,7 @@ fn packets_that_come_while_the_last_reader_leaves_are_counted() {
     both.serve_until(|both| both.part.is_none());
     let status = both.while_serving(hub.handle(), |handle| handle.status().unwrap());
     let counts = &status.sources[0].lanes[0].counters;
-    assert_eq!((counts.delivered, counts.filtered), (2, 5));
+    assert_eq!((counts.delivered, counts.filtered), (7, 0));
     assert_eq!(status.sources[0].dropped.kernel, 0);
 }
 
@@ -454,8 +501,10 @@ fn memory_that_becomes_impossible_ends_only_its_own_use() {
     both.capture(&[60]);
     let part = both.part.as_ref().unwrap();
     // The host's words in the control region.
-    let bytes = part.control.region.bytes();
-    let mapping = Mapping::new(&part.control.file, bytes, MappingAccess::ReadWrite).unwrap();
+    assert_eq!(part.copied, 1);
+    let control = &both.devices.control;
+    let bytes = control.region.bytes();
+    let mapping = Mapping::new(&control.file, bytes, MappingAccess::ReadWrite).unwrap();
     let words = Arc::new(mapping).words::<AtomicU64>(64, 8).unwrap();
     words
         .iter()

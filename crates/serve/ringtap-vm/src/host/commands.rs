@@ -21,12 +21,13 @@ use ringtap_ipc::protocol::{HubStatus, SourceState};
 use ringtap_pool::wake::Signal;
 
 use super::GroupReport;
-use super::in_place::SourcePool;
 use super::life::{GroupLife, GroupLives};
 use super::part::{self, GroupPart};
 use super::queue::{CommandQueue, GuestCommand};
-use super::relay::{GuestRelay, RelayEnd, RelayPlace, RelayPool, not_in_source};
-use crate::messages::{GrantedGroup, GuestCounters, GuestRequest, HostMessage};
+use super::relay::{GuestRelay, RelayEnd, RelayPlace, not_in_source};
+use crate::messages::{
+    GrantedGroup, GuestCounters, GuestGap, GuestPool, GuestRequest, HostMessage,
+};
 
 /// Least and longest pause after a request; between them it is as long as the request took.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(2), Duration::from_secs(1));
@@ -71,8 +72,6 @@ pub(super) struct Commands {
     /// The hub.
     pub(super) socket: PathBuf,
     pub(super) parts: Vec<GroupPart>,
-    /// The hub's pool, if the guest maps that as well.
-    pub(super) source: Option<SourcePool>,
     pub(super) queue: Arc<CommandQueue>,
     pub(super) answers: Answers,
     /// Wakes the guest's readers.
@@ -143,7 +142,9 @@ impl Commands {
                 group,
                 name,
                 filter,
-            } => self.subscribe(group, &name, filter),
+                pool,
+                gap,
+            } => self.subscribe(group, &name, filter, (&pool, gap)),
             GuestRequest::ChangeFilter { group, filter } => {
                 match self.change_filter(&group, &filter, agent, request) {
                     // The relay answers.
@@ -202,6 +203,7 @@ impl Commands {
                 .map(|one| one.device.clone())
                 .collect(),
             link_type: link_type.0,
+            pool_bytes: part.pool_part.bytes,
         };
         let parts = self.parts.iter();
         let there = parts.filter(|part| has_group(&status, &part.group));
@@ -215,6 +217,7 @@ impl Commands {
         group: String,
         name: &str,
         filter: Program,
+        (wanted_pool, gap): (&GuestPool, Option<GuestGap>),
     ) -> Result<HostMessage, String> {
         let at = self.place_of(&group)?;
         if self.relays.contains_key(&at) {
@@ -235,42 +238,27 @@ impl Commands {
         let subscription = subscription.map_err(text)?;
         let part = self.parts.get(at).ok_or("no such part")?;
         let (pool, control) = (part.pool_part, part.control_part);
-        let in_place = match &self.source {
-            None => Err(None),
-            Some(source) => {
-                // The group does not change while it has this reader.
-                let status = connection.status().map_err(text)?;
-                let served = source.serves(&status, &group, &subscription, control.bytes);
-                served.map(|()| source.part).map_err(Some)
-            }
-        };
-        let geometry = part::geometry(&subscription, pool.bytes, control.bytes).ok_or(
-            "the VM's memory is too small for the hub's chunks: attach it with more --memory",
-        )?;
+        let geometry = part::geometry(wanted_pool, part)
+            .ok_or("the VM's memory is smaller than before: attach it with as much --memory")?;
         let wanted = subscription.endpoints.iter().map(|one| one.wanted.clone());
         let not_in_source = not_in_source(&wanted.collect::<Vec<_>>());
         self.epoch += 1;
         let (queue, epoch) = (Arc::clone(&self.queue), self.epoch);
-        let source_epoch = subscription.endpoints.first().map(|one| one.pool.epoch());
-        let (pool, pool_epoch, relay_pool) = match (&in_place, source_epoch) {
-            (Ok(whole), Some(of_source)) => (*whole, of_source, RelayPool::InPlace),
-            _ => (pool, epoch, RelayPool::Copied(part.pool.clone(), geometry)),
-        };
         // The guest has left the subscription before.
         lock(&self.lives).entry(at).or_default().settle();
-        let is_in_place = matches!(relay_pool, RelayPool::InPlace);
         let report = GroupReport {
             group: group.clone(),
             reader: Some(reader),
             not_in_source: not_in_source.clone(),
-            copied_because: in_place.err().flatten(),
             counters: GuestCounters::default(),
             not_taken: 0,
         };
         let place = RelayPlace {
             report,
             epoch,
-            pool: relay_pool,
+            pool: (part.pool.clone(), geometry),
+            wanted: wanted_pool.clone(),
+            gap,
             control: part.control.clone(),
             guest: Arc::clone(&self.guest),
             answers: self.answers.clone(),
@@ -285,11 +273,9 @@ impl Commands {
         Ok(HostMessage::Subscribed {
             group,
             pool,
-            pool_epoch,
             epoch,
             control,
             not_in_source,
-            in_place: is_in_place,
         })
     }
 
@@ -307,8 +293,6 @@ impl Commands {
     fn unsubscribe(&mut self, group: String) -> Result<HostMessage, String> {
         let (at, _) = self.relay_of(&group)?;
         let counters = self.end_relay(at).unwrap_or_default();
-        let mut lives = lock(&self.lives);
-        lives.entry(at).or_default().settle_in_place();
         Ok(HostMessage::Unsubscribed { group, counters })
     }
 

@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
 use super::GroupReport;
-use super::relay::{EndedRelay, GuestPool, RelayCommon};
+use super::relay::{EndedRelay, PartPool, RelayCommon};
 use crate::messages::GuestCounters;
 
 /// Each group's life, by the place of the group, for all threads.
@@ -31,7 +31,7 @@ pub(super) struct GroupLife {
 
 /// Memory of a subscription that has ended.
 struct LeftPool {
-    pool: GuestPool,
+    pool: PartPool,
     copied: u64,
 }
 
@@ -54,14 +54,6 @@ impl GroupLife {
     pub(super) fn settle(&mut self) {
         if let Some(left) = self.left.take() {
             self.not_taken += left.not_taken();
-        }
-    }
-
-    /// The guest has left the memory if that is the pool of the hub's source, whose chunks are freed.
-    pub(super) fn settle_in_place(&mut self) {
-        let is_in_place = |left: &LeftPool| matches!(left.pool, GuestPool::InPlace(_));
-        if self.left.as_ref().is_some_and(is_in_place) {
-            self.settle();
         }
     }
 

@@ -2,18 +2,17 @@
 //! The memory of one group in the two devices of a guest.
 #![forbid(unsafe_code)]
 
-use ringtap_ipc::subscription::Subscription;
 use ringtap_pool::control::control_bytes;
 use ringtap_pool::format::{Geometry, MAX_CHUNK_SIZE};
 use ringtap_pool::memory::Region;
-use ringtap_pool::number::{to_u32, to_u64};
+use ringtap_pool::number::to_u64;
 
-use crate::messages::DevicePart;
+use crate::messages::{DevicePart, GuestPool, chunks_in, pool_geometry};
 
 /// Least chunks of a part: one is written while others are read.
 const MIN_CHUNKS: u32 = 4;
-/// Chunk size for which a part's control region is made; with smaller chunks a part uses fewer.
-const USUAL_CHUNK_BYTES: u64 = 64 * 1024;
+/// Largest sequence of a first packet, so that no later one overflows.
+const MAX_BEGIN: u64 = 1 << 62;
 /// Parts begin at pages.
 const PAGE_BYTES: u64 = 4096;
 
@@ -40,34 +39,21 @@ impl PartBytes {
         if pool < u64::from(MIN_CHUNKS) * u64::from(MAX_CHUNK_SIZE) {
             return None;
         }
-        let chunks = u32::try_from(pool / USUAL_CHUNK_BYTES).ok()?;
-        let geometry = Geometry::contiguous(to_u32(USUAL_CHUNK_BYTES), chunks, 1, 0).ok()?;
+        let geometry = pool_geometry(chunks_in(pool)).filter(|one| one.chunk_count < u32::MAX)?;
         let control = to_u64(control_bytes(&geometry)).next_multiple_of(PAGE_BYTES);
         Some(PartBytes { pool, control })
     }
 }
 
-/// Sizes of the pool in a part: chunks as large as the sources', as many as the part has room for.
-pub(super) fn geometry(
-    subscription: &Subscription,
-    pool_bytes: u64,
-    max_control_bytes: u64,
-) -> Option<Geometry> {
-    let of = |field: fn(&Geometry) -> u32| {
-        let all = subscription.endpoints.iter();
-        all.map(|endpoint| field(endpoint.pool.geometry())).max()
-    };
-    let chunk_size = of(|geometry| geometry.chunk_size).unwrap_or(to_u32(USUAL_CHUNK_BYTES));
-    let snap_length = of(|geometry| geometry.snap_length).unwrap_or(u32::MAX);
-    let mut chunks = to_u32(pool_bytes / u64::from(chunk_size));
-    while chunks >= MIN_CHUNKS {
-        let geometry = Geometry::contiguous(chunk_size, chunks, 1, snap_length).ok()?;
-        if to_u64(control_bytes(&geometry)) <= max_control_bytes {
-            return Some(geometry);
-        }
-        chunks /= 2;
+/// Sizes of the pool that a guest wants in a part, if they are no larger than the part.
+pub(super) fn geometry(wanted: &GuestPool, part: &GroupPart) -> Option<Geometry> {
+    let geometry = pool_geometry(wanted.chunks).filter(|one| one.chunk_count >= MIN_CHUNKS)?;
+    if wanted.begins_at > MAX_BEGIN {
+        return None;
     }
-    None
+    let fits = geometry.region_bytes() <= part.pool_part.bytes
+        && to_u64(control_bytes(&geometry)) <= part.control_part.bytes;
+    fits.then_some(geometry)
 }
 
 #[cfg(test)]

@@ -1,12 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A guest's subscription: a thread reads the hub's pools in place and copies the packets that pass the
-//! filter into the guest's part; or passes the chunks on, if the guest can read the hub's pool itself.
+//! filter into the guest's part.
 //!
 //! Invariants
 //! - The thread waits for nothing that the guest does: packets without room in the part are lost, and
 //!   counted.
-//! - A chunk that was passed on stays this process's until the guest returned it, or its subscription
-//!   ended and the next one began, or the devices are unplugged.
 //! - The guest can spoil only its own reading: nothing that it writes into its control region is used
 //!   without a check, at each packet for it, and each [`RETURN_LOOK`] while it holds a full chunk.
 
@@ -27,41 +25,33 @@ use ringtap_ipc::event::Event;
 use ringtap_ipc::mutex::lock;
 use ringtap_ipc::subscription::{Subscription, Wanted};
 use ringtap_pool::counters::{Counters, Dropped};
-use ringtap_pool::distributor::Distributor;
 use ringtap_pool::format::Geometry;
-use ringtap_pool::ids::ReaderId;
+use ringtap_pool::ids::ChunkId;
 use ringtap_pool::memory::Region;
-use ringtap_pool::passed::PassedPool;
 use ringtap_pool::private::PrivatePool;
 use ringtap_pool::wake::Signal;
 
 use super::GroupReport;
 use super::commands::Answers;
-use crate::messages::{GuestCounters, HostMessage};
+use crate::messages::{GuestCounters, GuestGap, GuestPool, HostMessage};
 
 /// Interval between looks at the control region of a guest that has not returned all full chunks.
 const RETURN_LOOK: Duration = Duration::from_millis(10);
 
-/// Where a guest reads its packets.
-pub(super) enum RelayPool {
-    /// In this memory of its own, which becomes a pool of these sizes.
-    Copied(Region, Geometry),
-    /// In the pool of the hub's only source.
-    InPlace,
-}
-
 /// A guest's pool.
-pub(super) enum GuestPool {
-    Copied(Box<Copier>),
-    InPlace(Box<PassedPool<Batch>>),
-}
+pub(super) struct PartPool(Box<Copier>);
 
 /// What a relay needs besides its subscription.
 pub(super) struct RelayPlace {
     /// The subscription, without counters.
     pub(super) report: GroupReport,
     pub(super) epoch: u64,
-    pub(super) pool: RelayPool,
+    /// The memory of the pool, and its sizes.
+    pub(super) pool: (Region, Geometry),
+    /// How the guest wants it.
+    pub(super) wanted: GuestPool,
+    /// What the guest missed before.
+    pub(super) gap: Option<GuestGap>,
     pub(super) control: Region,
     /// Wakes the guest.
     pub(super) guest: Arc<dyn Signal>,
@@ -73,7 +63,7 @@ pub(super) struct GuestRelay {
     pub(super) common: Arc<RelayCommon>,
     connection: Arc<Connection>,
     adoptions: Sender<Adoption>,
-    thread: Option<JoinHandle<GuestPool>>,
+    thread: Option<JoinHandle<PartPool>>,
 }
 
 /// A subscription whose thread has ended.
@@ -81,7 +71,7 @@ pub(super) struct EndedRelay {
     /// The final counters.
     pub(super) counters: GuestCounters,
     /// Its memory, which the guest may still read; absent after a panic.
-    pub(super) pool: Option<GuestPool>,
+    pub(super) pool: Option<PartPool>,
 }
 
 /// State that the relay's thread shares with others.
@@ -98,8 +88,6 @@ pub(super) struct RelayCommon {
 #[derive(Clone)]
 struct RelayCounts {
     copies: CopyCounts,
-    /// The guest reads the packets in place: none is copied.
-    is_in_place: bool,
     /// The counters when the hub was asked last.
     at_hub: Counters,
     /// Without counters.
@@ -141,7 +129,7 @@ struct Adoption {
 
 struct RelayThread {
     receiver: Receiver,
-    pool: GuestPool,
+    pool: PartPool,
     common: Arc<RelayCommon>,
     adoptions: Inbox<Adoption>,
     place: RelayPlace,
@@ -155,36 +143,37 @@ impl GuestRelay {
         place: RelayPlace,
         ended: impl FnOnce(RelayEnd) + Send + 'static,
     ) -> io::Result<Self> {
-        let source = subscription.endpoints.first().map(|one| one.pool.clone());
         let receiver = Receiver::new(subscription, Arc::clone(&connection) as _);
         let receiver = receiver.map_err(io::Error::other)?;
-        let control = &place.control;
-        let pool = match &place.pool {
-            RelayPool::Copied(region, geometry) => {
-                let region = region.clone();
-                // SAFETY: the device's memory is mapped writable here. Each part has one relay at a time:
-                // the thread of the one before has ended. The guest reads the pool and shares the control
-                // region, through another machine's mapping.
-                let pool =
-                    unsafe { PrivatePool::in_used_memory(region, *geometry, place.epoch, control) };
-                let private = pool.map_err(io::Error::other)?;
-                let pool = CopyPool {
-                    private,
-                    waits: false,
-                };
-                GuestPool::Copied(Box::new(Copier::new(&receiver, vec![pool])))
-            }
-            RelayPool::InPlace => {
-                let source = source.ok_or(io::ErrorKind::InvalidInput)?;
-                let pool = PassedPool::new(source, &receiver.starts(), control);
-                GuestPool::InPlace(Box::new(pool.map_err(io::Error::other)?))
-            }
+        let (region, geometry) = place.pool.clone();
+        let wanted = &place.wanted;
+        let without = (1..geometry.chunk_count).filter(|chunk| wanted.leaves_out(*chunk));
+        let without: Vec<_> = without.map(ChunkId).collect();
+        // SAFETY: the device's memory is mapped writable here. Each part has one relay at a time: the thread
+        // of the one before has ended. The guest reads the pool and shares the control region, through
+        // another machine's mapping.
+        let private = unsafe {
+            PrivatePool::in_used_memory(
+                region,
+                geometry,
+                wanted.epoch,
+                &place.control,
+                (wanted.begins_at, &without),
+            )
         };
+        let mut private = private.map_err(io::Error::other)?;
+        if let Some(gap) = place.gap {
+            private.writers[0].capture_gap(gap.after, gap.duration_ns);
+        }
+        let pool = CopyPool {
+            private,
+            waits: false,
+        };
+        let pool = PartPool(Box::new(Copier::new(&receiver, vec![pool])));
         let common = Arc::new(RelayCommon {
             epoch: place.epoch,
             counts: Mutex::new(RelayCounts {
                 copies: CopyCounts::new(receiver.lanes()),
-                is_in_place: matches!(pool, GuestPool::InPlace(_)),
                 at_hub: Counters::default(),
                 report: place.report.clone(),
             }),
@@ -258,7 +247,7 @@ impl GuestRelay {
         }
     }
 
-    fn join(&mut self) -> Option<GuestPool> {
+    fn join(&mut self) -> Option<PartPool> {
         self.common.stop();
         // The thread waits for no other process.
         self.thread.take()?.join().ok()
@@ -309,15 +298,9 @@ impl RelayCounts {
 
     fn with(&self, counters: &Counters) -> GuestCounters {
         let (copies, dropped) = (&self.copies, counters.dropped);
-        let (in_place, part_full) = if self.is_in_place {
-            (copies.tally.packets(), 0)
-        } else {
-            (0, copies.lost())
-        };
         GuestCounters {
             copied: copies.copied(),
-            in_place,
-            part_full,
+            part_full: copies.lost(),
             filtered: counters.filtered,
             other_members: counters.other_members,
             nic: dropped.nic,
@@ -379,76 +362,45 @@ impl RelayThread {
     fn take(&mut self, batch: Batch) -> Result<(), RelayEnd> {
         let mut counts = lock(&self.common.counts);
         let copies = &mut counts.copies;
-        let moved = match &mut self.pool {
-            GuestPool::Copied(copier) => {
-                copier.copy(&batch, copies, || false)?;
-                Ok(())
-            }
-            GuestPool::InPlace(pool) => {
-                copies.tally.count_batch(&batch, |_| true)?;
-                if let Some(gap) = batch.gap() {
-                    let reader = pool.reader;
-                    pool.distributor.charge(reader, batch.lane(), gap.packets);
-                }
-                let (lane, chunk, first) = (batch.lane(), batch.chunk(), batch.first_sequence());
-                let passed = pool.pass(lane, chunk, first, batch);
-                passed.map_err(RelayEnd::because)
-            }
-        };
+        self.pool.0.copy(&batch, copies, || false)?;
         // Only now: what the hub counts as delivered is there for the guest, also after `kill -9`.
         self.receiver.publish_progress(&copies.tally);
         drop(counts);
-        moved?;
         self.pool.wake(&*self.place.guest);
         self.pool.check_guest()
     }
 }
 
-impl GuestPool {
-    fn distributor(&self) -> (&Distributor, ReaderId) {
-        match self {
-            GuestPool::Copied(copier) => {
-                let pool = &copier.pools[0].private;
-                (&pool.distributor, pool.reader)
-            }
-            GuestPool::InPlace(pool) => (&pool.distributor, pool.reader),
-        }
+impl PartPool {
+    fn private(&self) -> &PrivatePool {
+        &self.0.pools[0].private
     }
 
     /// Packets that the guest has taken of those that were copied for it, by its own count.
     pub(super) fn taken(&self) -> u64 {
-        let (distributor, reader) = self.distributor();
-        let progress = distributor.progress(reader);
+        let pool = self.private();
+        let progress = pool.distributor.progress(pool.reader);
         progress.map_or(0, |one| one.delivered.load(Relaxed))
     }
 
     fn wake(&mut self, guest: &dyn Signal) {
-        match self {
-            GuestPool::Copied(copier) => copier.wake(|| guest.signal()),
-            GuestPool::InPlace(pool) => pool.distributor.wake_sleepers(|_| guest.signal()),
-        }
+        self.0.wake(|| guest.signal());
     }
 
     /// Takes back the chunks that the guest has returned, and checks its control region. Returns the time of the
     /// next look, as the guest signals neither returned chunks nor damage.
     fn look(&mut self) -> Result<Option<Instant>, RelayEnd> {
-        let (stepped, awaits_returns) = match self {
-            GuestPool::Copied(copier) => {
-                let pool = &mut copier.pools[0].private;
-                let stepped = pool.distributor.step().map(drop);
-                (stepped, pool.distributor.holds_sealed(pool.reader))
-            }
-            GuestPool::InPlace(pool) => (pool.step(), pool.awaits_returns()),
-        };
-        stepped.map_err(RelayEnd::because)?;
+        let pool = &mut self.0.pools[0].private;
+        pool.distributor.step().map_err(RelayEnd::because)?;
+        let awaits_returns = pool.distributor.holds_sealed(pool.reader);
         self.check_guest()?;
         Ok(awaits_returns.then(|| Instant::now() + RETURN_LOOK))
     }
 
     /// Checks what the last step read from the guest's control region.
     fn check_guest(&self) -> Result<(), RelayEnd> {
-        let (distributor, reader) = self.distributor();
-        if distributor.is_corrupt(reader) {
+        let pool = self.private();
+        if pool.distributor.is_corrupt(pool.reader) {
             Err(RelayEnd::because(
                 "the guest wrote impossible values into its control region",
             ))
@@ -458,10 +410,7 @@ impl GuestPool {
     }
 
     fn end(&mut self) {
-        match self {
-            GuestPool::Copied(copier) => copier.pools[0].private.end(),
-            GuestPool::InPlace(pool) => pool.end(),
-        }
+        self.0.pools[0].private.end();
     }
 }
 

@@ -26,8 +26,6 @@ use crate::messages::GuestCounters;
 const ANSWER_TIME: Duration = Duration::from_secs(30);
 /// Most connections that wait to be accepted.
 const WAITING: i32 = 64;
-/// The mapping of ordinary memory.
-const WRITE_BACK: &str = "write-back";
 /// Most bytes of a report.
 const MAX_REPORT_BYTES: u64 = 1024 * 1024;
 
@@ -62,7 +60,7 @@ pub struct VmReport {
 /// A device of a virtual machine.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DeviceReport {
-    /// `pool`, `control`, or `source`: the pool of the hub's source.
+    /// `pool` or `control`.
     pub device: String,
     /// Bytes of its memory.
     pub bytes: u64,
@@ -81,10 +79,6 @@ pub struct GroupReport {
     pub reader: Option<String>,
     /// Why the filter does not run in the host's kernel; absent if it does.
     pub not_in_source: Option<String>,
-    /// Why packets are copied although the guest maps the hub's pool; absent if they are not, or it does
-    /// not.
-    #[serde(default)]
-    pub copied_because: Option<String>,
     /// The counters of all subscriptions since the VM was attached.
     pub counters: GuestCounters,
     /// Packets of `counters.copied` that no agent took: it ended, or did not read them before the devices were
@@ -148,7 +142,7 @@ impl VmState {
     /// The guest has mapped a device.
     pub(super) fn map(&mut self, id: SharedId, mapping: MappingKind, interrupts: bool) {
         let mapping = match mapping {
-            MappingKind::WriteBack => WRITE_BACK,
+            MappingKind::WriteBack => "write-back",
             MappingKind::WriteCombining => "write-combining",
             MappingKind::Uncached => "uncached",
             MappingKind::Vfio => "vfio",
@@ -191,12 +185,7 @@ impl VmState {
                      intel-iommu,intremap=on, and the guest with intel_iommu=on iommu=pt and vfio-pci"
                         .to_owned(),
                 ),
-                ("control", _) | (_, Some(WRITE_BACK)) => {}
-                _ => advice.push(
-                    "the guest does not map the pool as ordinary memory: start QEMU with \
-                     pref64-reserve=4G for the pool's port, so that /dev/mem can"
-                        .to_owned(),
-                ),
+                _ => {}
             }
         }
         advice

@@ -3,7 +3,6 @@
 
 mod ends;
 mod feeder;
-mod in_place;
 
 use std::os::unix::fs::FileExt as _;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -20,22 +19,20 @@ use ringtap_pool::wake::NoSignal;
 use ringtap_testkit::LIMIT;
 
 use super::*;
-use crate::messages::{APPLICATION, GuestCounters, VERSION};
+use crate::messages::{APPLICATION, GuestCounters, GuestPool, VERSION};
 use feeder::Feeder;
 
-const POOL_BYTES: u64 = 64 * 4096;
-/// Bytes of the file of the hub's pool.
-const SOURCE_BYTES: u64 = 1 << 20;
+/// Chunks of a part, and what the guest says of its pool.
+const CHUNKS: u32 = 6;
+const EPOCH: u64 = 77;
+const BEGINS_AT: u64 = 1000;
+const POOL_BYTES: u64 = CHUNKS as u64 * (64 << 10);
 const CONTROL_BYTES: u64 = 16_384;
-/// Number of the device that shows the hub's pool.
-const SOURCE: u64 = 3;
 
 /// The two devices, with a part for each group.
 struct Devices {
     pools: Vec<SharedMemory>,
     controls: Vec<SharedMemory>,
-    /// The hub's pool, if the guest maps it.
-    source: Option<std::os::fd::OwnedFd>,
 }
 
 struct Setup {
@@ -67,6 +64,14 @@ fn subscribe(group: &str, filter: Program) -> GuestRequest {
         group: group.into(),
         name: "reader".into(),
         filter,
+        pool: GuestPool {
+            chunks: CHUNKS,
+            epoch: EPOCH,
+            begins_at: BEGINS_AT,
+            // The guest's readers still have one.
+            without: vec![[2, 1]],
+        },
+        gap: None,
     }
 }
 
@@ -78,24 +83,17 @@ fn statistics() -> GuestRequest {
 
 impl Setup {
     fn new(feeder: &Feeder) -> Self {
-        Setup::with(feeder, false)
-    }
-
-    /// With the hub's pool for the guest to map, or without.
-    fn with(feeder: &Feeder, in_place: bool) -> Self {
         let options = GroupOptions {
             vm: "vm1".into(),
             monitor: Monitor::Libvirt("vm1".into()),
             socket: feeder.socket(),
             groups: vec!["all".into(), "more".into()],
             memory_bytes: 64 << 20,
-            in_place,
         };
         let make = |bytes| SharedMemory::create(to_usize(bytes)).unwrap();
         let devices = Devices {
             pools: vec![make(POOL_BYTES), make(POOL_BYTES)],
             controls: vec![make(CONTROL_BYTES), make(CONTROL_BYTES)],
-            source: in_place.then(|| super::in_place::find(&options).unwrap()),
         };
         let part = |at: usize| GroupPart {
             group: options.groups[at].clone(),
@@ -116,10 +114,7 @@ impl Setup {
         let state = VmState::new(&options, &[]);
         let waker = Event::new().unwrap();
         let guest = Arc::new(NoSignal);
-        let source = devices.source.as_ref();
-        let source = source.map(|file| SourcePool::of(file, SOURCE, SOURCE_BYTES).unwrap());
-        let memory = (parts, source);
-        let started = start(&options, memory, guest, waker.clone(), &state.lives);
+        let started = start(&options, parts, guest, waker.clone(), &state.lives);
         let (queue, inbox) = started.unwrap();
         let host = HostGroups {
             agent: 0,
@@ -185,7 +180,6 @@ impl Setup {
         let answer = self.ask(7, &subscribe(group, filter));
         let HostMessage::Subscribed {
             pool,
-            pool_epoch,
             epoch,
             control,
             ..
@@ -197,15 +191,11 @@ impl Setup {
         let map = |file: &std::os::fd::OwnedFd, bytes, access| {
             Arc::new(Mapping::new(file, to_usize(bytes), access).unwrap()).region()
         };
-        let file = match pool.device {
-            SOURCE => self.devices.source.as_ref().unwrap(),
-            _ => &self.devices.pools[at].file,
-        };
-        assert_eq!(pool.at, if pool.device == SOURCE { 0 } else { to_u64(at) });
-        let pool = map(file, pool.bytes, Access::Read);
+        assert_eq!(pool.at, to_u64(at));
+        let pool = map(&self.devices.pools[at].file, pool.bytes, Access::Read);
         let file = &self.devices.controls[at].file;
         let control = map(file, control.bytes, Access::ReadWrite);
-        let pool = Pool::open(pool, pool_epoch).unwrap();
+        let pool = Pool::open(pool, EPOCH).unwrap();
         let reader = Reader::open(pool, &control, Policy::DropNewest, Arc::new(NoSignal));
         (reader.unwrap(), epoch)
     }
@@ -251,7 +241,6 @@ impl Setup {
 fn sum(counters: &GuestCounters) -> u64 {
     let GuestCounters {
         copied,
-        in_place,
         filtered,
         other_members,
         nic,
@@ -260,7 +249,7 @@ fn sum(counters: &GuestCounters) -> u64 {
         overrun,
         part_full,
     } = *counters;
-    copied + in_place + filtered + other_members + nic + kernel + pool_full + overrun + part_full
+    copied + filtered + other_members + nic + kernel + pool_full + overrun + part_full
 }
 
 /// Reads packets until there are this many; each has this byte.
@@ -402,22 +391,20 @@ fn a_guest_that_overwrites_its_control_region_spoils_only_its_own_subscription()
 
 #[test]
 fn a_control_region_that_is_overwritten_after_the_last_packet_is_noticed() {
-    for in_place in [false, true] {
-        let feeder = Feeder::new();
-        let setup = Setup::with(&feeder, in_place);
-        let (_hostile, epoch) = setup.subscribed(0, Program::everything());
-        // More than a chunk holds.
-        feeder.write(100, 1);
-        setup.wait_until_read(100);
-        setup.overwrite_control(0);
-        let HostMessage::Ended {
-            reason, epoch: of, ..
-        } = setup.next(0)
-        else {
-            panic!("the subscription goes on")
-        };
-        assert!(reason.contains("control region") && of == epoch, "{reason}");
-    }
+    let feeder = Feeder::new();
+    let setup = Setup::new(&feeder);
+    let (_hostile, epoch) = setup.subscribed(0, Program::everything());
+    // More than a chunk holds.
+    feeder.write(1000, 1);
+    setup.wait_until_read(1000);
+    setup.overwrite_control(0);
+    let HostMessage::Ended {
+        reason, epoch: of, ..
+    } = setup.next(0)
+    else {
+        panic!("the subscription goes on")
+    };
+    assert!(reason.contains("control region") && of == epoch, "{reason}");
 }
 
 #[test]

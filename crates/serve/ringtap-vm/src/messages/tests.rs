@@ -36,6 +36,16 @@ fn requests() -> impl Strategy<Value = GuestRequest> {
             group,
             name,
             filter: filter(loads, k),
+            pool: GuestPool {
+                chunks: k,
+                epoch: u64::from(k) << 32,
+                begins_at: u64::from(k),
+                without: vec![[k, 1]; loads],
+            },
+            gap: (k % 2 == 0).then_some(GuestGap {
+                after: u64::from(k),
+                duration_ns: 7,
+            }),
         },
         1 => GuestRequest::ChangeFilter {
             group,
@@ -61,7 +71,6 @@ fn answers() -> impl Strategy<Value = HostMessage> {
         ] = numbers;
         let counters = GuestCounters {
             copied,
-            in_place: nic / 2,
             filtered,
             other_members,
             nic,
@@ -82,16 +91,15 @@ fn answers() -> impl Strategy<Value = HostMessage> {
                     name: group,
                     devices: vec![text],
                     link_type,
+                    pool_bytes: nic,
                 }],
             },
             1 => HostMessage::Subscribed {
                 group,
                 pool: part(copied),
-                pool_epoch: overrun,
                 epoch: kernel,
                 control: part(overrun),
                 not_in_source,
-                in_place: filtered % 2 == 0,
             },
             2 => HostMessage::Filtered {
                 group,

@@ -97,6 +97,9 @@ pub struct GuestDevice {
     pub memory: ApplicationMemory,
     /// How it is mapped.
     pub mapping: MappingKind,
+    /// The file that is mapped, and where in it the application's memory begins; absent for vfio. Only files of sysfs may be
+    /// given to other processes.
+    pub file: Option<(Arc<OwnedFd>, u64)>,
     /// Why the device does not interrupt, if it has events and does not.
     pub no_interrupts: Option<String>,
 }
@@ -306,8 +309,10 @@ impl HostLink {
             self.round(Some(LOOK)).map_err(io::Error::other)?;
         };
         let mut no_interrupts = None;
+        let mut whole = None;
         let (events, mapping, kind) = if pci.known.header.kind.vectors() == 0 {
-            let (mapping, kind) = pci.map()?;
+            let (mapping, kind, file) = pci.map()?;
+            whole = Some(file);
             (MappedEvents::None, mapping, kind)
         } else {
             match VfioEvents::open(&pci) {
@@ -320,7 +325,7 @@ impl HostLink {
                     // Takes the device back from vfio if that has it.
                     let pci = PciDevice::find(announced, &lock)?.ok_or(io::ErrorKind::NotFound)?;
                     let registers = pci.map_registers()?;
-                    let (mapping, kind) = pci.map()?;
+                    let (mapping, kind, _) = pci.map()?;
                     (MappedEvents::Registers(registers), mapping, kind)
                 }
             }
@@ -328,6 +333,7 @@ impl HostLink {
         let found = GuestDevice {
             memory: ApplicationMemory::new(mapping, pci.known),
             mapping: kind,
+            file: whole.map(|(file, offset)| (Arc::new(file), offset)),
             no_interrupts,
         };
         Ok((events, found))

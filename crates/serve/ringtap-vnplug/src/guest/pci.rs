@@ -4,13 +4,16 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use ringtap_ipc::mapping::{Access, Mapping};
+use ringtap_pool::number::to_u64;
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 
+use super::processor::can_share_devices;
 use crate::ctrl::message::AnnouncedDevice;
 use crate::device::{DeviceKind, HEADER_BYTES, KnownDevice, MappingKind};
 
@@ -77,7 +80,7 @@ impl PciDevice {
     /// Bytes to map: header and memory, in whole pages.
     pub(super) fn mapped_bytes(&self) -> io::Result<usize> {
         let (start, end) = bar(&self.folder)?;
-        let before = ringtap_pool::number::to_u64(self.known.start());
+        let before = to_u64(self.known.start());
         let whole = self.known.header.bytes.checked_add(before);
         let bytes = whole.and_then(|bytes| bytes.checked_next_multiple_of(4096));
         let bytes = bytes.filter(|bytes| *bytes <= end.saturating_sub(start).saturating_add(1));
@@ -93,8 +96,9 @@ impl PciDevice {
         }
     }
 
-    /// Maps the memory without vfio, the fastest way that works.
-    pub(super) fn map(&self) -> io::Result<(Arc<Mapping>, MappingKind)> {
+    /// Maps the memory without vfio, the fastest way that works; with the file, and the offset of the application's
+    /// memory in it.
+    pub(super) fn map(&self) -> io::Result<(Arc<Mapping>, MappingKind, (OwnedFd, u64))> {
         let bytes = self.mapped_bytes()?;
         let (start, _) = bar(&self.folder)?;
         let (file_of, access) = (|name: &str| self.folder.join(name), self.access());
@@ -104,13 +108,21 @@ impl PciDevice {
         ];
         if start >= FOUR_GIB {
             let memory = (PathBuf::from(MEMORY), start, MappingKind::WriteBack);
-            ways.insert(0, memory);
+            // One cached mapping makes the kernel refuse all others.
+            let at = if can_share_devices() { ways.len() } else { 0 };
+            ways.insert(at, memory);
         }
         let mut failure = io::Error::from(io::ErrorKind::NotFound);
         for (path, offset, kind) in ways {
-            let mapped = open(&path, access).and_then(|f| Mapping::at(f, offset, bytes, access));
-            match mapped.map(Arc::new) {
-                Ok(mapping) if self.known.is_at(&mapping) => return Ok((mapping, kind)),
+            let mapped = open(&path, access).and_then(|file| {
+                let mapping = Mapping::at(&file, offset, bytes, access)?;
+                Ok((Arc::new(mapping), OwnedFd::from(file)))
+            });
+            match mapped {
+                Ok((mapping, file)) if self.known.is_at(&mapping) => {
+                    let offset = offset + to_u64(self.known.start());
+                    return Ok((mapping, kind, (file, offset)));
+                }
                 Ok(_) => {}
                 Err(error) => failure = error,
             }
@@ -169,7 +181,7 @@ fn first_page(folder: &Path) -> io::Result<Arc<Mapping>> {
         |path: &Path, at| Mapping::at(open(path, Access::Read)?, at, HEADER_BYTES, Access::Read);
     let (start, _) = bar(folder)?;
     // As an agent has it mapped that uses it: the kernel refuses, and logs, another kind of mapping beside a cached one.
-    let cached = if start >= FOUR_GIB {
+    let cached = if start >= FOUR_GIB && !can_share_devices() {
         map(Path::new(MEMORY), start)
     } else {
         Err(io::ErrorKind::Unsupported.into())

@@ -80,7 +80,6 @@ fn options(folder: &Path) -> AgentOptions {
     AgentOptions {
         folder: folder.to_owned(),
         access: AccessList::default(),
-        pool_bytes: 1 << 20,
         limits: Limits::default(),
     }
 }

@@ -14,7 +14,6 @@ fn report(name: &str) -> VmReport {
         socket: "/run/ringtap/hub.sock".into(),
         groups: vec!["ids".to_owned()],
         memory_bytes: 1 << 20,
-        in_place: false,
     };
     VmState::new(&options, &[]).full_report()
 }

@@ -48,18 +48,9 @@ impl Feeder {
         self.folder
     }
 
-    /// With other groups.
-    pub(super) fn with(groups: Vec<Group>) -> Self {
-        Feeder::start_with(tempfile::tempdir().unwrap(), groups)
-    }
-
     /// A hub in the folder of one that ended.
     pub(super) fn start(folder: tempfile::TempDir) -> Self {
-        Feeder::start_with(folder, vec![Group::new("all"), Group::new("more")])
-    }
-
-    fn start_with(folder: tempfile::TempDir, groups: Vec<Group>) -> Self {
-        // With the chunk of the header, a power of two of bytes.
+        let groups = vec![Group::new("all"), Group::new("more")];
         let (source, feed) = FedSource::new(256);
         let options = HubOptions::default();
         let (hub, _) = Hub::start(vec![source.into()], groups, options, Vec::new()).unwrap();
