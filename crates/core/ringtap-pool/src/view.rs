@@ -115,6 +115,12 @@ impl Pool {
         Pool { epoch, ..self }
     }
 
+    /// Whether the memory has no other pool now, nor none.
+    pub fn is_current(&self) -> bool {
+        let word = self.region.piece(to_u64(format::region::EPOCH), 8);
+        word.is_some_and(|word| u64::from_le(word.word64(0).load(Relaxed)) == self.epoch)
+    }
+
     /// Distinguishes the pool from those that it replaced.
     pub fn epoch(&self) -> u64 {
         self.epoch

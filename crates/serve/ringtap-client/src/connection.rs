@@ -26,7 +26,6 @@ use ringtap_ipc::transport::{MAX_BYTES, Transport};
 use ringtap_ipc::verdict::VerdictSender;
 
 use crate::control::{Control, ControlError};
-use crate::receiver::common_link_type;
 
 /// Folder of the sockets at which the agent in a virtual machine serves groups of the host.
 pub const HOST_FOLDER: &str = "/run/ringtap/host";
@@ -378,4 +377,11 @@ impl Control for Connection {
     fn connection(&self) -> Option<BorrowedFd<'_>> {
         self.transport.hang_up()
     }
+}
+
+/// The link type of all sources, Ethernet without sources; `None` if they differ.
+pub(crate) fn common_link_type(types: impl Iterator<Item = u16>) -> Option<LinkType> {
+    let mut types = types.map(LinkType);
+    let first = types.next().unwrap_or(LinkType::ETHERNET);
+    types.all(|other| other == first).then_some(first)
 }

@@ -18,10 +18,11 @@ use ringtap_ipc::protocol::Snapshot;
 use ringtap_ipc::subscription::{Subscription, SubscriptionRequest, Wanted, Watermark};
 use ringtap_pool::reader::{self, Reader, RecvError};
 use ringtap_pool::source::Facts;
+use ringtap_pool::view::Pool;
 use ringtap_pool::wake::Signal;
 
 use crate::classified::Batch;
-use crate::connection::{ConnectError, Connection};
+use crate::connection::{ConnectError, Connection, common_link_type};
 use crate::control::{Control, ControlError};
 use crate::distance::Distance;
 use crate::merge::{Hold, Merge, Order, Turn};
@@ -282,6 +283,11 @@ impl Receiver {
         }
         if self.distance.left().is_some() {
             return Ok(Next::Empty);
+        }
+        // After an agent's end its memory is used anew.
+        let mut pools = self.endpoints.iter().map(|one| one.reader.pool());
+        if self.hub_left && self.control.is_agent() && !pools.all(Pool::is_current) {
+            return Err(self.left());
         }
         let batch = if self.merge.is_some() {
             self.in_order_of_time()?
@@ -589,11 +595,4 @@ impl Receiver {
 fn cut(time: Duration, deadline: Option<Instant>) -> Duration {
     let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
     left.map_or(time, |left| left.min(time))
-}
-
-/// The link type of all sources, Ethernet without sources; `None` if they differ.
-pub(crate) fn common_link_type(types: impl Iterator<Item = u16>) -> Option<LinkType> {
-    let mut types = types.map(LinkType);
-    let first = types.next().unwrap_or(LinkType::ETHERNET);
-    types.all(|other| other == first).then_some(first)
 }

@@ -11,6 +11,7 @@
 //! - The agent's thread never waits for a reader.
 
 mod agent;
+mod claim;
 mod group;
 mod memory;
 mod source;

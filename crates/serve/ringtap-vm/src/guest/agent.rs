@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::os::fd::AsFd as _;
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
@@ -18,6 +18,7 @@ use ringtap_vnplug::ctrl::message::{ApplicationMessage, Message};
 use ringtap_vnplug::device::{MappingKind, SharedId};
 use ringtap_vnplug::guest::{GuestDevice, GuestError, HostLink, can_share_devices};
 
+use super::claim::Claim;
 use super::group::{HostGroup, PartMemory};
 use super::status::{AgentPresence, is_agent_running, write_status};
 use crate::messages::{
@@ -96,6 +97,8 @@ pub(super) struct HostProcess {
     last_request: u32,
     /// Devices that go when no reader needs them.
     leaving: Vec<SharedId>,
+    /// Devices that readers of an earlier agent may still read.
+    claims: Vec<Claim>,
 }
 
 impl Agent {
@@ -170,6 +173,7 @@ impl Agent {
             requests: BTreeMap::new(),
             last_request: 0,
             leaving: Vec::new(),
+            claims: Vec::new(),
         };
         let outcome = self.serve_host(&mut host);
         for served in self.groups.values_mut() {
@@ -191,15 +195,12 @@ impl Agent {
     fn serve_host(&mut self, host: &mut HostProcess) -> Result<(), AgentError> {
         let mut wait = Some(Duration::ZERO);
         while !self.is_stopped() {
-            for (name, served) in &mut self.groups {
-                while let Some(request) = served.group.request() {
-                    if !host.ask(name, &request)? {
-                        served.group.answer(too_long(), |_| None);
-                    }
-                }
+            host.claims.retain(|claim| !claim.is_over());
+            if host.claims.is_empty() {
+                self.ask(host)?;
             }
             let found = self.step();
-            let awaits_readers = !self.release(host)?;
+            let awaits_readers = !self.release(host)? || !host.claims.is_empty();
             wait = match (found, wait) {
                 (true, _) => Some(Duration::ZERO),
                 // Packets came a moment ago.
@@ -220,6 +221,18 @@ impl Agent {
             }
             if let Some(message) = event? {
                 self.take_in(host, message)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Sends what the groups ask of the host.
+    fn ask(&mut self, host: &mut HostProcess) -> Result<(), AgentError> {
+        for (name, served) in &mut self.groups {
+            while let Some(request) = served.group.request() {
+                if !host.ask(name, &request)? {
+                    served.group.answer(too_long(), |_| None);
+                }
             }
         }
         Ok(())
@@ -269,7 +282,7 @@ impl Agent {
             }
             Message::DeviceAdded(added) if added.application == APPLICATION => {
                 match host.link.map(&added, DEVICE_TIME) {
-                    Ok(device) => drop(host.devices.insert(added.device.0, device)),
+                    Ok(device) => host.take(added.device, device),
                     Err(error) => tracing::error!("{error}"),
                 }
                 self.report(Some(host))
@@ -408,6 +421,15 @@ impl HostProcess {
         Ok(true)
     }
 
+    /// Takes a mapped device, from readers of an earlier agent if there are any.
+    fn take(&mut self, number: SharedId, device: GuestDevice) {
+        // Where readers cannot map devices, none has an earlier agent's.
+        if let Some((file, _)) = file_of(&device).filter(|_| can_share_devices()) {
+            self.claims.push(Claim::new(Arc::clone(file)));
+        }
+        self.devices.insert(number.0, device);
+    }
+
     /// A part of a mapped device.
     fn memory(&self, part: DevicePart) -> Option<PartMemory> {
         let device = self.devices.get(&part.device)?;
@@ -418,11 +440,15 @@ impl HostProcess {
         let is_plugged = device.memory.device() == Some(SharedId(part.device));
         let (at, bytes) = (part.at.try_into().ok()?, part.bytes.try_into().ok()?);
         let region = device.memory.part(at, bytes).filter(|_| is_plugged)?;
-        let is_for_readers = device.mapping != MappingKind::WriteBack || !can_share_devices();
-        let file = device.file.as_ref().filter(|_| is_for_readers);
-        let file = file.map(|(file, start)| (Arc::clone(file), start + part.at));
+        let file = file_of(device).map(|(file, start)| (Arc::clone(file), start + part.at));
         Some(PartMemory { region, file })
     }
+}
+
+/// The file of a device's memory, unless readers must not have it.
+fn file_of(device: &GuestDevice) -> Option<&(Arc<OwnedFd>, u64)> {
+    let is_for_readers = device.mapping != MappingKind::WriteBack || !can_share_devices();
+    device.file.as_ref().filter(|_| is_for_readers)
 }
 
 fn too_long() -> HostMessage {
