@@ -29,7 +29,7 @@ use crate::merge::{Hold, Merge, Order, Turn};
 use crate::new_memory;
 pub use crate::receive_error::ReceiveError;
 use crate::tally::Tally;
-use crate::waiter::{Beside, WaitPlan, Waited, Waiter};
+use crate::waiter::{Beside, WaitPlan, Waited, Waiter, cut};
 
 /// Shortest sleep while packets gather up to the watermark.
 const MIN_PAUSE: Duration = Duration::from_micros(250);
@@ -289,24 +289,31 @@ impl Receiver {
         if self.hub_left && self.control.is_agent() && !pools.all(Pool::is_current) {
             return Err(self.left());
         }
-        let batch = if self.merge.is_some() {
-            self.in_order_of_time()?
-        } else {
-            self.in_turn()?
-        };
+        let mut batch = self.take()?;
+        if batch.is_none() && self.map_new_memory()? {
+            batch = self.take()?;
+        }
         match batch {
             Some(batch) => {
                 self.waiter.found();
                 self.distance.took(batch.len(), batch.is_open());
                 Ok(Next::Batch(batch))
             }
-            None if self.map_new_memory()? => self.try_next(),
             None if self.is_over() => Ok(Next::Ended),
             None if self.hub_left && self.holds.is_none() => Err(self.left()),
             None => {
                 self.distance.end();
                 Ok(Next::Empty)
             }
+        }
+    }
+
+    #[inline]
+    fn take(&mut self) -> Result<Option<Batch>, ReceiveError> {
+        if self.merge.is_some() {
+            self.in_order_of_time()
+        } else {
+            self.in_turn()
         }
     }
 
@@ -589,10 +596,4 @@ impl Receiver {
             progress.bytes.store(tally.bytes(), Relaxed);
         }
     }
-}
-
-/// The part of this time that ends before `deadline`.
-fn cut(time: Duration, deadline: Option<Instant>) -> Duration {
-    let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
-    left.map_or(time, |left| left.min(time))
 }

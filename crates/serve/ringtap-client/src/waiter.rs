@@ -277,6 +277,12 @@ fn add(set: &OwnedFd, fd: BorrowedFd<'_>, what: u64, flags: epoll::EventFlags) -
     Ok(epoll::add(set, fd, epoll::EventData::new_u64(what), flags)?)
 }
 
+/// The part of this time that ends before `deadline`.
+pub(crate) fn cut(time: Duration, deadline: Option<Instant>) -> Duration {
+    let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+    left.map_or(time, |left| left.min(time))
+}
+
 #[cfg(test)]
 mod tests {
     use ringtap_ipc::doorbell::doorbell;
