@@ -267,9 +267,12 @@ impl Agent {
             Message::Refuse { oldest, newest, .. } => {
                 Err(GuestError::Refused(oldest, newest).into())
             }
-            Message::DeviceAdded(added) if added.application == APPLICATION => {
-                match host.link.map(&added, DEVICE_TIME) {
-                    Ok(device) => drop(host.devices.insert(added.device.0, device)),
+            Message::DeviceAdded {
+                device,
+                application: APPLICATION,
+            } => {
+                match host.link.map(device, DEVICE_TIME) {
+                    Ok(mapped) => drop(host.devices.insert(device.0, mapped)),
                     Err(error) => tracing::error!("{error}"),
                 }
                 self.report(Some(host))
