@@ -5,20 +5,20 @@
 
 use libfuzzer_sys::fuzz_target;
 use ringtap_vnplug::ctrl::frame::{Deframer, MAX_BODY_BYTES, encode};
-use ringtap_vnplug::ctrl::message::{AnnouncedDevice, Message};
-use ringtap_vnplug::device::SharedId;
+use ringtap_vnplug::ctrl::message::Message;
+use ringtap_vnplug::device::{DeviceHeader, DeviceKind, SharedId};
 use ringtap_vnplug::guest::GuestSession;
 use ringtap_vnplug::host::HostSession;
 
 fuzz_target!(|input: &[u8]| {
     let mut host = HostSession::default();
     for device in 1..4 {
-        let announced = AnnouncedDevice {
+        host.add(&DeviceHeader {
             device: SharedId(device),
             application: 7,
-            foreign: None,
-        };
-        host.add(announced, 2);
+            kind: DeviceKind::Control { vectors: 2 },
+            bytes: 4096,
+        });
     }
     let mut guest = GuestSession::new(5);
     let mut receive = |body: &[u8]| {

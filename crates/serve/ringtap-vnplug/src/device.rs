@@ -12,7 +12,7 @@ use ringtap_ipc::mapping::Mapping;
 use ringtap_pool::memory::{Region, Words};
 use ringtap_pool::number::to_usize;
 
-use crate::ctrl::message::{AnnouncedDevice, ApplicationId};
+use crate::ctrl::message::ApplicationId;
 
 /// Bytes of the header, before the application's memory.
 pub const HEADER_BYTES: usize = 4096;
@@ -121,8 +121,13 @@ impl DeviceHeader {
     }
 
     /// The header in a device's memory; `None` for the memory of anything else.
-    fn read(mapping: &Arc<Mapping>) -> Option<Self> {
-        let [magic, version, device, application, vectors, bytes] = first_words(mapping)?;
+    pub(crate) fn read(mapping: &Arc<Mapping>) -> Option<Self> {
+        let mut values = [0; 6];
+        let words: Words<AtomicU64> = mapping.words(0, values.len())?;
+        for (value, word) in values.iter_mut().zip(words.iter()) {
+            *value = u64::from_le(word.load(Relaxed));
+        }
+        let [magic, version, device, application, vectors, bytes] = values;
         if magic != MAGIC || version != HEADER_VERSION {
             return None;
         }
@@ -138,105 +143,36 @@ impl DeviceHeader {
             bytes,
         })
     }
-}
 
-/// Memory of another process that a device shows as it is, without a header: the guest recognizes it by
-/// its first bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ForeignMemory {
-    /// Bytes of it.
-    pub bytes: u64,
-    /// The first bytes, as words of the memory.
-    pub first: [u64; FIRST_WORDS],
+    /// Whether the mapped memory is that of the device.
+    pub(crate) fn is_at(&self, mapping: &Arc<Mapping>) -> bool {
+        DeviceHeader::read(mapping) == Some(*self)
+    }
 }
-
-/// Words by which a guest recognizes [`ForeignMemory`].
-pub const FIRST_WORDS: usize = 8;
 
 /// The application's memory of a device, mapped in this process.
 #[derive(Clone, Debug)]
 pub struct ApplicationMemory {
     mapping: Arc<Mapping>,
-    known: KnownDevice,
-}
-
-/// A device, and how its memory is recognized.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct KnownDevice {
-    /// The header in the device, or the header that it would have.
-    pub(crate) header: DeviceHeader,
-    /// The memory of a device without a header.
-    pub(crate) foreign: Option<ForeignMemory>,
-}
-
-impl KnownDevice {
-    /// The announced device, if this is its memory.
-    pub(crate) fn find(announced: &AnnouncedDevice, mapping: &Arc<Mapping>) -> Option<Self> {
-        let AnnouncedDevice {
-            device,
-            application,
-            foreign,
-        } = *announced;
-        let header = match foreign {
-            None => DeviceHeader::read(mapping)?,
-            Some(memory) => DeviceHeader {
-                device,
-                application,
-                kind: DeviceKind::Bulk,
-                bytes: memory.bytes,
-            },
-        };
-        let known = KnownDevice { header, foreign };
-        (header.device == device && known.is_at(mapping)).then_some(known)
-    }
-
-    /// Whether the mapped memory is that of the device.
-    pub(crate) fn is_at(&self, mapping: &Arc<Mapping>) -> bool {
-        match self.foreign {
-            None => DeviceHeader::read(mapping) == Some(self.header),
-            Some(memory) => first_words(mapping) == Some(memory.first),
-        }
-    }
-
-    /// Offset of the application's memory.
-    pub(crate) fn start(&self) -> usize {
-        match self.foreign {
-            None => HEADER_BYTES,
-            Some(_) => 0,
-        }
-    }
-}
-
-/// The first words of a device's memory.
-pub(crate) fn first_words<const N: usize>(mapping: &Arc<Mapping>) -> Option<[u64; N]> {
-    let words: Words<AtomicU64> = mapping.words(0, N)?;
-    let mut values = [0; N];
-    for (value, word) in values.iter_mut().zip(words.iter()) {
-        *value = u64::from_le(word.load(Relaxed));
-    }
-    Some(values)
+    header: DeviceHeader,
 }
 
 impl ApplicationMemory {
     /// The memory of a mapped device.
-    pub(crate) fn new(mapping: Arc<Mapping>, known: KnownDevice) -> Self {
-        ApplicationMemory { mapping, known }
+    pub(crate) fn new(mapping: Arc<Mapping>, header: DeviceHeader) -> Self {
+        ApplicationMemory { mapping, header }
     }
 
-    /// The header in the device, or the header that it would have.
+    /// The header of the device.
     #[must_use]
     pub fn header(&self) -> &DeviceHeader {
-        &self.known.header
-    }
-
-    pub(crate) fn foreign(&self) -> Option<ForeignMemory> {
-        self.known.foreign
+        &self.header
     }
 
     /// Bytes of it.
     #[must_use]
     pub fn bytes(&self) -> usize {
-        to_usize(self.known.header.bytes)
+        to_usize(self.header.bytes)
     }
 
     /// `count` values of `T`, a struct or word of atomics, from byte `at` on; `None` if they lie outside
@@ -248,7 +184,7 @@ impl ApplicationMemory {
         if end > self.bytes() {
             return None;
         }
-        self.mapping.words(self.known.start() + at, count)
+        self.mapping.words(HEADER_BYTES + at, count)
     }
 
     /// The `bytes` bytes from `at`, a multiple of 8, as a region; `None` if they are not all inside. As
@@ -257,7 +193,7 @@ impl ApplicationMemory {
     #[must_use]
     pub fn part(&self, at: usize, bytes: usize) -> Option<Region> {
         if at.checked_add(bytes)? <= self.bytes() {
-            self.mapping.part(self.known.start() + at, bytes)
+            self.mapping.part(HEADER_BYTES + at, bytes)
         } else {
             None
         }
@@ -267,7 +203,7 @@ impl ApplicationMemory {
     /// ones, and that of a device plugged later in its place has another number.
     #[must_use]
     pub fn device(&self) -> Option<SharedId> {
-        let is_there = self.known.is_at(&self.mapping);
-        is_there.then_some(self.known.header.device)
+        let is_there = self.header.is_at(&self.mapping);
+        is_there.then_some(self.header.device)
     }
 }

@@ -231,17 +231,12 @@ impl AddAssign for BuddyCounts {
 }
 
 impl GroupStatus {
-    /// Whether each member gets every packet that the hub captures.
-    #[must_use]
-    pub fn grants_everything(&self) -> bool {
-        self.division == Division::BROADCAST && self.filter.is_empty()
-    }
-
     /// Whether there is room for a further member, which gets every packet that the hub captures.
     #[must_use]
     pub fn admits_to_everything(&self) -> bool {
+        let grants_everything = self.division == Division::BROADCAST && self.filter.is_empty();
         let has_room = self.members < self.max_members;
-        self.grants_everything() && has_room
+        grants_everything && has_room
     }
 }
 

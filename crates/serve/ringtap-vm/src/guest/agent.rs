@@ -280,9 +280,12 @@ impl Agent {
             Message::Refuse { oldest, newest, .. } => {
                 Err(GuestError::Refused(oldest, newest).into())
             }
-            Message::DeviceAdded(added) if added.application == APPLICATION => {
-                match host.link.map(&added, DEVICE_TIME) {
-                    Ok(device) => host.take(added.device, device),
+            Message::DeviceAdded {
+                device,
+                application: APPLICATION,
+            } => {
+                match host.link.map(device, DEVICE_TIME) {
+                    Ok(mapped) => host.take(device, mapped),
                     Err(error) => tracing::error!("{error}"),
                 }
                 self.report(Some(host))

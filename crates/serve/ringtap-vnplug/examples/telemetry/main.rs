@@ -33,8 +33,11 @@ fn guest() -> Result<(), Box<dyn Error>> {
     let mut page = None;
     loop {
         match link.next(None)? {
-            Some(Message::DeviceAdded(added)) if added.application == page::APPLICATION => {
-                let mapped = link.map(&added, Duration::from_secs(10))?;
+            Some(Message::DeviceAdded {
+                device,
+                application: page::APPLICATION,
+            }) => {
+                let mapped = link.map(device, Duration::from_secs(10))?;
                 if mapped.memory.header().kind == DeviceKind::Bulk {
                     page = Some(mapped);
                 }

@@ -8,7 +8,7 @@ use thiserror::Error;
 
 use super::VERSION;
 use super::frame::MAX_BODY_BYTES;
-use crate::device::{FIRST_WORDS, ForeignMemory, MappingKind, SharedId};
+use crate::device::{MappingKind, SharedId};
 
 /// Bytes of the framework header.
 const HEADER_BYTES: usize = 8;
@@ -33,17 +33,6 @@ pub struct ApplicationMessage {
     pub payload: Vec<u8>,
 }
 
-/// A device of the host.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct AnnouncedDevice {
-    /// Its number.
-    pub device: SharedId,
-    /// The application that it is for.
-    pub application: ApplicationId,
-    /// Its memory, if that has no header.
-    pub foreign: Option<ForeignMemory>,
-}
-
 /// A message between host and guest.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "docs/internals/vnplug.md describes the fields")]
@@ -63,7 +52,10 @@ pub enum Message {
         instance: u64,
     },
     /// Host: the device is plugged.
-    DeviceAdded(AnnouncedDevice),
+    DeviceAdded {
+        device: SharedId,
+        application: ApplicationId,
+    },
     /// Host: the device will be unplugged; the guest unmaps it and answers `DeviceReleased`.
     DeviceLeaving { device: SharedId },
     /// Guest: the device is mapped; it takes signals by interrupt, or as `Signal`.
@@ -101,7 +93,7 @@ impl Message {
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         let application = match self {
-            Message::DeviceAdded(added) => added.application,
+            Message::DeviceAdded { application, .. } => *application,
             Message::Application(message) => message.application,
             _ => 0,
         };
@@ -117,11 +109,7 @@ impl Message {
                 newest,
                 instance,
             } => (3, *instance, vec![*oldest, *newest]),
-            Message::DeviceAdded(added) => {
-                let words = added.foreign.map(ForeignMemory::words);
-                let bytes = words.iter().flatten().flat_map(|word| word.to_le_bytes());
-                (4, added.device.0, bytes.collect())
-            }
+            Message::DeviceAdded { device, .. } => (4, device.0, Vec::new()),
             Message::DeviceLeaving { device } => (5, device.0, Vec::new()),
             Message::DeviceReady {
                 device,
@@ -177,14 +165,10 @@ impl Message {
                 newest,
                 instance,
             },
-            (4, memory) => Message::DeviceAdded(AnnouncedDevice {
+            (4, []) => Message::DeviceAdded {
                 device,
                 application,
-                foreign: match memory {
-                    [] => None,
-                    words => Some(ForeignMemory::of_bytes(words).ok_or(length)?),
-                },
-            }),
+            },
             (5, []) => Message::DeviceLeaving { device },
             (6, &[mapping, interrupts]) => Message::DeviceReady {
                 device,
@@ -214,24 +198,6 @@ impl Message {
             }
             (1..=9, _) => return Err(length),
             _ => return Err(unknown),
-        })
-    }
-}
-
-impl ForeignMemory {
-    fn words(self) -> Vec<u64> {
-        [&[self.bytes], &self.first[..]].concat()
-    }
-
-    fn of_bytes(bytes: &[u8]) -> Option<Self> {
-        let (words, []) = bytes.as_chunks() else {
-            return None;
-        };
-        let (bytes, first) = words.split_first()?;
-        let first: [[u8; 8]; FIRST_WORDS] = first.try_into().ok()?;
-        Some(ForeignMemory {
-            bytes: u64::from_le_bytes(*bytes),
-            first: first.map(u64::from_le_bytes),
         })
     }
 }

@@ -5,9 +5,9 @@ use proptest::prelude::*;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 
 use super::frame::{MAX_BODY_BYTES, MAX_FRAME_BYTES, encode};
-use super::message::{AnnouncedDevice, ApplicationMessage, DecodeError};
+use super::message::{ApplicationMessage, DecodeError};
 use super::*;
-use crate::device::{FIRST_WORDS, ForeignMemory, MappingKind, SharedId};
+use crate::device::{MappingKind, SharedId};
 
 fn message() -> impl Strategy<Value = Message> {
     let device = any::<u64>().prop_map(SharedId);
@@ -24,18 +24,10 @@ fn message() -> impl Strategy<Value = Message> {
             instance
         }),
         any::<(u8, u64)>().prop_map(|(version, instance)| Message::Welcome { version, instance }),
-        (
-            device.clone(),
-            1..u32::MAX,
-            any::<Option<(u64, [u64; FIRST_WORDS])>>()
-        )
-            .prop_map(|(device, application, foreign)| Message::DeviceAdded(
-                AnnouncedDevice {
-                    device,
-                    application,
-                    foreign: foreign.map(|(bytes, first)| ForeignMemory { bytes, first }),
-                }
-            )),
+        (device.clone(), 1..u32::MAX).prop_map(|(device, application)| Message::DeviceAdded {
+            device,
+            application
+        }),
         device
             .clone()
             .prop_map(|device| Message::DeviceLeaving { device }),
@@ -102,6 +94,14 @@ proptest! {
             again[0] = bytes[0];
             prop_assert_eq!(again, bytes);
         }
+    }
+
+    #[test]
+    fn a_longer_message_is_refused_unless_it_is_an_applications(message in message(), more in 1_usize..80) {
+        let mut bytes = message.encode();
+        bytes.resize(bytes.len() + more, 0);
+        let is_refused = Message::decode(&bytes) == Err(DecodeError::Length(bytes.len()));
+        prop_assert_eq!(is_refused, !matches!(message, Message::Application(_)));
     }
 
     #[test]

@@ -24,7 +24,7 @@ use thiserror::Error;
 use super::pci::{DeviceLock, PciDevice};
 use super::session::GuestSession;
 use super::vfio::VfioEvents;
-use crate::ctrl::message::{AnnouncedDevice, ApplicationMessage, MAX_PAYLOAD_BYTES, Message};
+use crate::ctrl::message::{ApplicationMessage, MAX_PAYLOAD_BYTES, Message};
 use crate::ctrl::{Channel, port_name};
 use crate::device::{ApplicationMemory, MappingKind, SharedId, doorbell_store};
 
@@ -206,13 +206,8 @@ impl HostLink {
     /// # Errors
     ///
     /// [`GuestError::Map`], which the host learns of as well.
-    pub fn map(
-        &mut self,
-        announced: &AnnouncedDevice,
-        limit: Duration,
-    ) -> Result<GuestDevice, GuestError> {
-        let device = announced.device;
-        match self.try_map(announced, limit) {
+    pub fn map(&mut self, device: SharedId, limit: Duration) -> Result<GuestDevice, GuestError> {
+        match self.try_map(device, limit) {
             Ok((events, found)) => {
                 let interrupts = matches!(events, MappedEvents::Vfio(_));
                 self.devices.insert(device, events);
@@ -287,16 +282,14 @@ impl HostLink {
 
     fn try_map(
         &mut self,
-        announced: &AnnouncedDevice,
+        device: SharedId,
         limit: Duration,
     ) -> io::Result<(MappedEvents, GuestDevice)> {
         let deadline = Instant::now() + limit;
-        let leaving = Message::DeviceLeaving {
-            device: announced.device,
-        };
+        let leaving = Message::DeviceLeaving { device };
         let (pci, lock) = loop {
             if let Some(lock) = DeviceLock::take()
-                && let Some(pci) = PciDevice::find(announced, &lock)?
+                && let Some(pci) = PciDevice::find(device, &lock)?
             {
                 break (pci, lock);
             }
@@ -310,20 +303,20 @@ impl HostLink {
         };
         let mut no_interrupts = None;
         let mut whole = None;
-        let (events, mapping, kind) = if pci.known.header.kind.vectors() == 0 {
+        let (events, mapping, kind) = if pci.header.kind.vectors() == 0 {
             let (mapping, kind, file) = pci.map()?;
             whole = Some(file);
             (MappedEvents::None, mapping, kind)
         } else {
             match VfioEvents::open(&pci) {
-                Ok((vfio, mapping)) if pci.known.is_at(&mapping) => {
+                Ok((vfio, mapping)) if pci.header.is_at(&mapping) => {
                     (MappedEvents::Vfio(vfio), mapping, MappingKind::Vfio)
                 }
                 refused => {
                     let reason = refused.err().map(|error| error.to_string());
                     no_interrupts = Some(reason.unwrap_or_default());
                     // Takes the device back from vfio if that has it.
-                    let pci = PciDevice::find(announced, &lock)?.ok_or(io::ErrorKind::NotFound)?;
+                    let pci = PciDevice::find(device, &lock)?.ok_or(io::ErrorKind::NotFound)?;
                     let registers = pci.map_registers()?;
                     let (mapping, kind, _) = pci.map()?;
                     (MappedEvents::Registers(registers), mapping, kind)
@@ -331,7 +324,7 @@ impl HostLink {
             }
         };
         let found = GuestDevice {
-            memory: ApplicationMemory::new(mapping, pci.known),
+            memory: ApplicationMemory::new(mapping, pci.header),
             mapping: kind,
             file: whole.map(|(file, offset)| (Arc::new(file), offset)),
             no_interrupts,

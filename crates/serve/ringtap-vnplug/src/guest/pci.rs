@@ -14,8 +14,7 @@ use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 
 use super::processor::can_share_devices;
-use crate::ctrl::message::AnnouncedDevice;
-use crate::device::{DeviceKind, HEADER_BYTES, KnownDevice, MappingKind};
+use crate::device::{DeviceHeader, DeviceKind, HEADER_BYTES, MappingKind, SharedId};
 
 const DEVICES: &str = "/sys/bus/pci/devices";
 /// Makes the kernel look for a device's driver; only root may write it.
@@ -54,13 +53,13 @@ impl DeviceLock {
 pub(super) struct PciDevice {
     /// Its folder in sysfs.
     pub(super) folder: PathBuf,
-    pub(super) known: KnownDevice,
+    pub(super) header: DeviceHeader,
 }
 
 impl PciDevice {
-    /// The PCI device with the memory of an announced device. Devices that a process uses by vfio, of this or another
+    /// The PCI device with the memory of a shared device. Devices that a process uses by vfio, of this or another
     /// application, stay with that process.
-    pub(super) fn find(device: &AnnouncedDevice, _lock: &DeviceLock) -> io::Result<Option<Self>> {
+    pub(super) fn find(device: SharedId, _lock: &DeviceLock) -> io::Result<Option<Self>> {
         for entry in fs::read_dir(DEVICES)? {
             let folder = entry?.path();
             if !is_ivshmem(&folder) || is_used_by_vfio(&folder) {
@@ -70,8 +69,9 @@ impl PciDevice {
             let Ok(mapping) = first_page(&folder) else {
                 continue;
             };
-            if let Some(known) = KnownDevice::find(device, &mapping) {
-                return Ok(Some(PciDevice { folder, known }));
+            let header = DeviceHeader::read(&mapping);
+            if let Some(header) = header.filter(|header| header.device == device) {
+                return Ok(Some(PciDevice { folder, header }));
             }
         }
         Ok(None)
@@ -80,8 +80,7 @@ impl PciDevice {
     /// Bytes to map: header and memory, in whole pages.
     pub(super) fn mapped_bytes(&self) -> io::Result<usize> {
         let (start, end) = bar(&self.folder)?;
-        let before = to_u64(self.known.start());
-        let whole = self.known.header.bytes.checked_add(before);
+        let whole = self.header.bytes.checked_add(to_u64(HEADER_BYTES));
         let bytes = whole.and_then(|bytes| bytes.checked_next_multiple_of(4096));
         let bytes = bytes.filter(|bytes| *bytes <= end.saturating_sub(start).saturating_add(1));
         bytes
@@ -90,7 +89,7 @@ impl PciDevice {
     }
 
     pub(super) fn access(&self) -> Access {
-        match self.known.header.kind {
+        match self.header.kind {
             DeviceKind::Bulk => Access::Read,
             DeviceKind::Control { .. } => Access::ReadWrite,
         }
@@ -119,8 +118,8 @@ impl PciDevice {
                 Ok((Arc::new(mapping), OwnedFd::from(file)))
             });
             match mapped {
-                Ok((mapping, file)) if self.known.is_at(&mapping) => {
-                    let offset = offset + to_u64(self.known.start());
+                Ok((mapping, file)) if self.header.is_at(&mapping) => {
+                    let offset = offset + to_u64(HEADER_BYTES);
                     return Ok((mapping, kind, (file, offset)));
                 }
                 Ok(_) => {}

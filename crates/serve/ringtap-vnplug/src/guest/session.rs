@@ -40,7 +40,7 @@ impl GuestSession {
                 self.is_welcome
             }
             Message::Refuse { instance, .. } => instance == self.instance,
-            Message::DeviceAdded(_)
+            Message::DeviceAdded { .. }
             | Message::DeviceLeaving { .. }
             | Message::Signal { .. }
             | Message::Application(_) => self.is_welcome,

@@ -44,7 +44,7 @@ impl VfioEvents {
         let command = u16::from_le_bytes(command) | MEMORY_AND_BUS_MASTER;
         device.region_write(CONFIGURATION, &command.to_le_bytes(), COMMAND);
         let new = || EventFd::new(EFD_CLOEXEC | EFD_NONBLOCK);
-        let vectors = (0..pci.known.header.kind.vectors()).map(|_| new());
+        let vectors = (0..pci.header.kind.vectors()).map(|_| new());
         let vectors: Vec<EventFd> = vectors.collect::<io::Result<_>>()?;
         let request = new()?;
         device

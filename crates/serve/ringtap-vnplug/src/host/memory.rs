@@ -7,21 +7,18 @@
 #![forbid(unsafe_code)]
 
 use std::io;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 
 use ringtap_ipc::event::Event;
 use ringtap_ipc::mapping::{Access, Mapping};
 use ringtap_pool::wake::Signal as _;
-use rustix::fs::{
-    MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, fstat, ftruncate, memfd_create,
-};
+use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
 
-use crate::ctrl::message::{AnnouncedDevice, ApplicationId};
+use crate::ctrl::message::ApplicationId;
 use crate::device::{
-    ApplicationMemory, DeviceHeader, DeviceKind, ForeignMemory, HEADER_BYTES, KnownDevice,
-    MAX_VECTORS, SharedId, first_words,
+    ApplicationMemory, DeviceHeader, DeviceKind, HEADER_BYTES, MAX_VECTORS, SharedId,
 };
 
 use super::VmError;
@@ -36,19 +33,6 @@ pub struct HostDevice {
 }
 
 impl HostDevice {
-    fn new(
-        mapping: Arc<Mapping>,
-        header: DeviceHeader,
-        foreign: Option<ForeignMemory>,
-        wake: Event,
-    ) -> Self {
-        HostDevice {
-            memory: ApplicationMemory::new(mapping, KnownDevice { header, foreign }),
-            pending: Arc::default(),
-            wake,
-        }
-    }
-
     /// The device's number.
     #[must_use]
     pub fn id(&self) -> SharedId {
@@ -65,15 +49,6 @@ impl HostDevice {
     #[must_use]
     pub fn kind(&self) -> DeviceKind {
         self.memory.header().kind
-    }
-
-    /// The device as the guest learns of it.
-    pub(super) fn announced(&self) -> AnnouncedDevice {
-        AnnouncedDevice {
-            device: self.id(),
-            application: self.application(),
-            foreign: self.memory.foreign(),
-        }
     }
 
     /// The application's memory, which the host may write.
@@ -137,47 +112,16 @@ pub(super) fn make(
         seals |= SealFlags::FUTURE_WRITE;
     }
     fcntl_add_seals(&file, seals)?;
-    Ok((HostDevice::new(mapping, header, None, wake), file))
-}
-
-/// The device for a file of memory that another process writes; its size is a power of two.
-///
-/// # Errors
-///
-/// [`io::ErrorKind::InvalidInput`] for a file of another size, and one that a process with its descriptor
-/// could cut or write.
-pub(super) fn foreign(
-    device: SharedId,
-    application: ApplicationId,
-    file: BorrowedFd<'_>,
-    wake: Event,
-) -> io::Result<HostDevice> {
-    let refused = |text| io::Error::new(io::ErrorKind::InvalidInput, text);
-    let seals = fcntl_get_seals(file).map_err(|_| refused("it is no memory file"))?;
-    if !seals.contains(SealFlags::SHRINK | SealFlags::FUTURE_WRITE) {
-        return Err(refused("its file is not sealed"));
-    }
-    let bytes = u64::try_from(fstat(file)?.st_size).unwrap_or(0);
-    if bytes < HEADER_BYTES as u64 || !bytes.is_power_of_two() {
-        return Err(refused("its size is no power of two"));
-    }
-    let header = DeviceHeader {
-        device,
-        application,
-        kind: DeviceKind::Bulk,
-        bytes,
+    let device = HostDevice {
+        memory: ApplicationMemory::new(mapping, header),
+        pending: Arc::default(),
+        wake,
     };
-    let size = usize::try_from(bytes).map_err(|_| io::ErrorKind::OutOfMemory)?;
-    let mapping = Arc::new(Mapping::new(file, size, Access::Read)?);
-    let first = first_words(&mapping).ok_or(io::ErrorKind::InvalidInput)?;
-    let memory = ForeignMemory { bytes, first };
-    Ok(HostDevice::new(mapping, header, Some(memory), wake))
+    Ok((device, file))
 }
 
 #[cfg(test)]
 mod tests {
-    use std::os::fd::AsFd as _;
-
     use super::*;
 
     fn device(kind: DeviceKind) -> (HostDevice, OwnedFd) {
@@ -240,36 +184,5 @@ mod tests {
         }
         assert_eq!(device.take_pending(), 0b101);
         assert_eq!(device.take_pending(), 0);
-    }
-
-    #[test]
-    fn only_a_sealed_file_whose_size_is_a_power_of_two_is_shown_as_it_is() {
-        let made = |size, seals| {
-            let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
-            let file = memfd_create("ringtap-test", flags).unwrap();
-            ftruncate(&file, size).unwrap();
-            rustix::io::pwrite(&file, &[7; 64], 0).unwrap();
-            fcntl_add_seals(&file, seals).unwrap();
-            let wake = Event::new().unwrap();
-            foreign(SharedId(5), 3, file.as_fd(), wake)
-        };
-        let sealed = SealFlags::GROW | SealFlags::SHRINK | SealFlags::FUTURE_WRITE;
-        for (size, seals) in [
-            (8192, SealFlags::empty()),
-            (8192, SealFlags::FUTURE_WRITE),
-            (8192, SealFlags::SHRINK),
-            (12_288, sealed),
-            (2048, sealed),
-        ] {
-            assert!(made(size, seals).is_err(), "{size}");
-        }
-        let device = made(8192, sealed).unwrap();
-        let memory = ForeignMemory {
-            bytes: 8192,
-            first: [0x0707_0707_0707_0707; 8],
-        };
-        assert_eq!(device.announced().foreign, Some(memory));
-        assert_eq!(device.memory().device(), Some(SharedId(5)));
-        assert!(device.memory().part(0, 8192).is_some() && device.memory().part(8, 8192).is_none());
     }
 }

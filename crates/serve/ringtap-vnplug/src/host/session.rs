@@ -8,8 +8,8 @@
 use std::collections::BTreeMap;
 
 use crate::ctrl::VERSION;
-use crate::ctrl::message::{AnnouncedDevice, ApplicationMessage, Message};
-use crate::device::{MappingKind, SharedId};
+use crate::ctrl::message::{ApplicationId, ApplicationMessage, Message};
+use crate::device::{DeviceHeader, MappingKind, SharedId};
 
 /// An action of a guest.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -58,7 +58,7 @@ pub struct HostSession {
 
 #[derive(Debug)]
 struct Announced {
-    device: AnnouncedDevice,
+    application: ApplicationId,
     vectors: u16,
     leaving: bool,
     /// Whether signals interrupt the guest, once it has mapped the device.
@@ -84,15 +84,23 @@ impl HostSession {
     }
 
     /// Adds a device; returns the message for the guest if an agent is there.
-    pub fn add(&mut self, device: AnnouncedDevice, vectors: u16) -> Option<Message> {
-        let announced = Announced {
+    pub fn add(&mut self, header: &DeviceHeader) -> Option<Message> {
+        let DeviceHeader {
             device,
-            vectors,
+            application,
+            ..
+        } = *header;
+        let announced = Announced {
+            application,
+            vectors: header.kind.vectors(),
             leaving: false,
             interrupts: None,
         };
-        self.devices.insert(device.device, announced);
-        self.agent.map(|_| Message::DeviceAdded(device))
+        self.devices.insert(device, announced);
+        self.agent.map(|_| Message::DeviceAdded {
+            device,
+            application,
+        })
     }
 
     /// Marks a device as leaving; returns the message for the guest if an agent is there.
@@ -192,8 +200,11 @@ impl HostSession {
             version: VERSION,
             instance,
         });
-        let staying = self.devices.values().filter(|one| !one.leaving);
-        let added = staying.map(|one| Message::DeviceAdded(one.device));
+        let staying = self.devices.iter().filter(|(_, one)| !one.leaving);
+        let added = staying.map(|(device, one)| Message::DeviceAdded {
+            device: *device,
+            application: one.application,
+        });
         outcome.answers.extend(added);
     }
 }

@@ -33,9 +33,7 @@ use super::migrate::wait_for_arrival;
 use super::owner::{self, HotPlugTurn, ObjectNames, Removed, random};
 use super::qmp::{Monitor, Qmp, QmpError};
 use super::session::{FromGuest, HostSession};
-use crate::ctrl::message::{
-    AnnouncedDevice, ApplicationId, ApplicationMessage, MAX_PAYLOAD_BYTES, Message,
-};
+use crate::ctrl::message::{ApplicationId, ApplicationMessage, MAX_PAYLOAD_BYTES, Message};
 use crate::ctrl::{Channel, port_name};
 use crate::device::{DeviceHeader, DeviceKind, SharedId};
 
@@ -161,38 +159,12 @@ impl GuestVm {
             bytes,
         };
         let (device, file) = memory::make(header, size, self.wake.clone())?;
-        self.plug_made(device, file.as_fd(), size)
-    }
-
-    /// Plugs memory of another process as it is, which the guest can only read: a sealed memory file.
-    ///
-    /// # Errors
-    ///
-    /// As for [`GuestVm::plug`]; [`VmError::Io`]: the file cannot be shown to a guest.
-    pub fn plug_file(
-        &mut self,
-        application: ApplicationId,
-        file: BorrowedFd<'_>,
-    ) -> Result<HostDevice, VmError> {
-        let id = SharedId(random());
-        let device = memory::foreign(id, application, file, self.wake.clone())?;
-        let size = device.memory().header().bytes;
-        self.plug_made(device, file, size)
-    }
-
-    /// Gives QEMU the memory of a device, and announces it to the guest.
-    fn plug_made(
-        &mut self,
-        device: HostDevice,
-        file: BorrowedFd<'_>,
-        size: u64,
-    ) -> Result<HostDevice, VmError> {
         if device.application() == 0 {
             return Err(VmError::NoApplication);
         }
         let followed = self.follow_reconnect();
         self.settle(followed)?;
-        let plugged = self.plug_in_turn(&device, file, size);
+        let plugged = self.plug_in_turn(&device, file.as_fd(), size);
         self.told_apart(plugged)?;
         Ok(device)
     }
@@ -211,7 +183,8 @@ impl GuestVm {
         if !had_turn {
             self.turn.end(&mut self.qmp, &self.names)?;
         }
-        if let Some(message) = self.session.add(plugged?, device.kind().vectors()) {
+        plugged?;
+        if let Some(message) = self.session.add(device.memory().header()) {
             self.say(&message)?;
         }
         Ok(())
@@ -223,7 +196,7 @@ impl GuestVm {
         device: &HostDevice,
         file: BorrowedFd<'_>,
         size: u64,
-    ) -> Result<AnnouncedDevice, VmError> {
+    ) -> Result<(), VmError> {
         let (id, kind) = (device.id(), device.kind());
         let name = self.names.of(format_args!("{:016x}", id.0));
         let backing = format!("{name}-memory");
@@ -264,7 +237,7 @@ impl GuestVm {
             leaving: None,
         };
         self.devices.insert(id, plugged);
-        Ok(device.announced())
+        Ok(())
     }
 
     /// What an action yields: the end of the QMP connection is that of QEMU only if the command port has ended, too.

@@ -69,8 +69,8 @@ fn agent() -> Result<(), Box<dyn Error>> {
     let mut devices: BTreeMap<SharedId, GuestDevice> = BTreeMap::new();
     loop {
         match link.next(None)? {
-            Some(Message::DeviceAdded(added)) => match link.map(&added, LIMIT) {
-                Ok(mapped) => drop(devices.insert(added.device, mapped)),
+            Some(Message::DeviceAdded { device, .. }) => match link.map(device, LIMIT) {
+                Ok(mapped) => drop(devices.insert(device, mapped)),
                 Err(error) => println!("GUEST {error}"),
             },
             Some(Message::DeviceLeaving { device }) => {

@@ -2,7 +2,7 @@
 //! Tests of the host's half of the protocol.
 
 use super::*;
-use crate::device::{FIRST_WORDS, ForeignMemory};
+use crate::device::DeviceKind;
 
 const DEVICE: SharedId = SharedId(9);
 const OTHER: SharedId = SharedId(8);
@@ -15,11 +15,12 @@ fn hello(instance: u64) -> Message {
     }
 }
 
-fn added(device: SharedId, foreign: Option<ForeignMemory>) -> AnnouncedDevice {
-    AnnouncedDevice {
-        device,
+fn header(vectors: u16) -> DeviceHeader {
+    DeviceHeader {
+        device: DEVICE,
         application: 4,
-        foreign,
+        kind: DeviceKind::Control { vectors },
+        bytes: 4096,
     }
 }
 
@@ -34,15 +35,14 @@ fn ready(device: SharedId) -> Message {
 #[test]
 fn an_agent_learns_of_all_devices_and_so_does_the_next() {
     let mut session = HostSession::default();
-    let foreign = Some(ForeignMemory {
-        bytes: 8192,
-        first: [3; FIRST_WORDS],
-    });
-    assert_eq!(session.add(added(DEVICE, foreign), 1), None);
+    assert_eq!(session.add(&header(1)), None);
     for instance in [1, 2] {
         let outcome = session.receive(hello(instance));
         assert!(outcome.is_new_agent);
-        let added = Message::DeviceAdded(added(DEVICE, foreign));
+        let added = Message::DeviceAdded {
+            device: DEVICE,
+            application: 4,
+        };
         let welcome = Message::Welcome {
             version: VERSION,
             instance,
@@ -78,7 +78,7 @@ fn an_agent_of_another_version_is_refused_with_ours() {
 #[test]
 fn what_a_guest_says_of_unknown_devices_and_vectors_is_ignored() {
     let mut session = HostSession::default();
-    session.add(added(DEVICE, None), 2);
+    session.add(&header(2));
     let nothing = |session: &mut HostSession, message: Message| {
         let outcome = session.receive(message.clone());
         assert!(
@@ -116,7 +116,7 @@ fn what_a_guest_says_of_unknown_devices_and_vectors_is_ignored() {
 fn a_leaving_device_is_not_announced_and_a_late_mapping_is_ended() {
     let mut session = HostSession::default();
     session.receive(hello(1));
-    assert!(session.add(added(DEVICE, None), 1).is_some());
+    assert!(session.add(&header(1)).is_some());
     let leaving = Message::DeviceLeaving { device: DEVICE };
     assert_eq!(session.leave(DEVICE), Some(leaving.clone()));
     assert_eq!(session.receive(ready(DEVICE)).answers, [leaving]);
