@@ -267,6 +267,7 @@ impl LaneCapture {
     /// Counts the staged packets: a reader that sees a packet finds it counted.
     fn settle_staged(&mut self) {
         self.settled.captured = self.writer.next_sequence();
+        self.settled.bytes = self.writer.wire_bytes();
         self.statistics.settle(self.settled);
     }
 

@@ -119,6 +119,12 @@ impl LaneWriter {
         self.sequence + u64::from(staged)
     }
 
+    /// Bytes on the wire of the packets before that one.
+    pub fn wire_bytes(&self) -> u64 {
+        let open = self.open.as_ref().map_or(0, super::Open::wire_bytes);
+        self.bytes + open
+    }
+
     /// Writes a slot for a packet at offset `at` of the open chunk; returns `false` without a free slot.
     ///
     /// Cuts the packet to the snap length. The slot is not published yet.
