@@ -47,6 +47,8 @@ devices
 before=$plugged
 setpriv --reuid 65534 --regid 65534 --clear-groups ringtap count -q --json -i host:all udp port 53 >/dns & dns=$!
 gate 1001
+# Time for packets of this subscription.
+sleep 1
 kill -INT $dns
 wait $dns
 echo "GUEST dns $(cat /dns)"
