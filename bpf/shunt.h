@@ -22,7 +22,7 @@
 #define RT_ACK 0x10
 
 /* Counts of one direction. */
-struct rt_way {
+struct rt_direction {
 	__u64 packets;
 	__u64 bytes;
 	__u64 flags;
@@ -31,7 +31,7 @@ struct rt_way {
 };
 
 struct rt_flow {
-	struct rt_way ways[2];
+	struct rt_direction directions[2];
 	__u64 created_ns;
 };
 
@@ -129,7 +129,7 @@ static __always_inline int rt_is_end(__u64 first, __u64 second)
 /* Whether a segment begins a new connection with the flow's addresses and ports. */
 static __always_inline int rt_is_restart(__u64 flags, const struct rt_flow *flow)
 {
-	__u64 first = rt_load(flow->ways[0].flags), second = rt_load(flow->ways[1].flags);
+	__u64 first = rt_load(flow->directions[0].flags), second = rt_load(flow->directions[1].flags);
 
 	if ((flags & (RT_SYN | RT_ACK)) != RT_SYN)
 		return 0;
@@ -141,10 +141,10 @@ static __always_inline int rt_is_idle(const struct rt_flow *flow, __u64 now, __u
 	__u64 last = rt_load(flow->created_ns);
 
 	for (int i = 0; i < 2; i++) {
-		__u64 of_way = rt_load(flow->ways[i].last_ns);
+		__u64 of_direction = rt_load(flow->directions[i].last_ns);
 
-		if (of_way > last)
-			last = of_way;
+		if (of_direction > last)
+			last = of_direction;
 	}
 	return now > last && now - last > idle_ns;
 }
@@ -208,18 +208,18 @@ static __always_inline __u64 rt_past(const struct rt_cuts *cuts, __u64 packets, 
 static __noinline __u64 rt_count_in_flow(const struct rt_flow_key *key, struct rt_flow *flow,
 					 const struct rt_flow_settings *settings, __u64 how, __u64 now)
 {
-	struct rt_way *way = &flow->ways[how & RT_FROM_HIGH ? 1 : 0];
+	struct rt_direction *direction = &flow->directions[how & RT_FROM_HIGH ? 1 : 0];
 	__u64 flags = how >> RT_FLAGS_SHIFT & 0xff, wire = how >> 32, packets, bytes, members;
 	const struct rt_cuts *cuts;
 
 	/* The returned numbers are the packet's own: a cut is exact when several CPUs count. */
-	packets = __sync_fetch_and_add(&way->packets, 1);
-	bytes = __sync_fetch_and_add(&way->bytes, wire);
-	if (flags & ~rt_load(way->flags))
-		__sync_fetch_and_or(&way->flags, flags);
+	packets = __sync_fetch_and_add(&direction->packets, 1);
+	bytes = __sync_fetch_and_add(&direction->bytes, wire);
+	if (flags & ~rt_load(direction->flags))
+		__sync_fetch_and_or(&direction->flags, flags);
 	if (!packets)
-		way->first_ns = now;
-	way->last_ns = now;
+		direction->first_ns = now;
+	direction->last_ns = now;
 	members = rt_past(&settings->standing, packets, bytes, now);
 	cuts = bpf_map_lookup_elem(&rt_flow_cuts, key);
 	if (cuts)

@@ -57,7 +57,7 @@ pub(crate) fn wall_minus_boot_ns() -> i64 {
     measurements.min().map_or(0, |(_, difference)| difference)
 }
 
-fn nanoseconds(time: Timespec) -> i64 {
+pub(crate) fn nanoseconds(time: Timespec) -> i64 {
     time.tv_sec
         .saturating_mul(SECOND_NS)
         .saturating_add(time.tv_nsec)

@@ -27,4 +27,4 @@ pub use rule::{
     CUTS_WORDS, CutOff, FlowAction, FlowCuts, FlowRule, FlowRuleError, FlowSettings, MAX_CUTS,
     StandingCutOff,
 };
-pub use table::{FlowEnd, FlowSums, FlowTotals, LINGER_NS, RuleTable, WayCounts, is_end};
+pub use table::{FlowDirection, FlowEnd, FlowSums, FlowTotals, RuleTable};

@@ -121,8 +121,6 @@ struct Lane {
     open: Option<ChunkId>,
     /// Attentive readers that miss the open chunk.
     missed: Vec<Missed>,
-    /// First slot of the open chunk that readers get.
-    open_from: u32,
     /// Readers that a chunk of the lane concerns; the others rest.
     attentive: ReaderSet,
     /// Readers with a lease on the open chunk.
@@ -199,7 +197,6 @@ impl Distributor {
             ends,
             open: None,
             missed: Vec::new(),
-            open_from: 0,
             attentive: ReaderSet::default(),
             filling: ReaderSet::default(),
             burst: 0,
@@ -527,7 +524,6 @@ impl Distributor {
         self.begin_in_burst(lane);
         self.lanes[lane].in_use += 1;
         self.report_opened(lane, id, choices);
-        self.lanes[lane].open_from = 0;
         let threshold = self.lanes[lane].budget.threshold();
         for choice in choices {
             self.attend(lane, choice.reader());
@@ -582,10 +578,9 @@ impl Distributor {
         self.scheduler.sealed(id, published);
         self.chunks.seal(id);
         let (pool, slots) = (&self.pool, &mut self.slots);
-        let missing = self.lanes[lane].open_from.min(published)..published;
         slots.forget();
         self.resting.seal(lane, |mask, group| {
-            slots.see(pool, id, missing.clone(), (mask, group))
+            slots.see(pool, id, 0..published, (mask, group))
         });
         for missed in std::mem::take(&mut self.lanes[lane].missed) {
             self.count_missed(lane, id, missed, published);

@@ -13,7 +13,7 @@ use ringtap_ipc::protocol::{
 
 use ringtap_pool::counters::{Counters, Scope, Term};
 
-use crate::change::{StatusChange, account, sum};
+use crate::change::{StatusChange, account, lanes_of, sum};
 use crate::finding::{Finding, Loss};
 
 /// Finds losses and faults of a hub, the worst first. Without an earlier status there are no present rates.
@@ -60,16 +60,23 @@ impl Case<'_> {
     fn source(&self, at: usize, status: &SourceStatus) -> Vec<Finding> {
         let before = self.change.source(at);
         let source = Box::new(status.clone());
-        let offered = account(status).offered;
+        let offered = lanes_of(status).offered;
         let started = self.change.now.started_ns;
         let losses = Term::losses_of(&[Scope::Source, Scope::Lane]).filter_map(|term| {
             let count = |source: &SourceStatus| term.count(&account(source));
-            let counters = (before.map(count), count(status));
+            let lost = count(status);
+            // Lanes count what they lose as offered; what is lost before them never reached one.
+            let of = if term.scopes.contains(&Scope::Lane) {
+                offered.max(lost)
+            } else {
+                offered.saturating_add(lost)
+            };
+            let loss = self.loss((before.map(count), lost), of, started)?;
             Some(Finding::Lost {
                 source: source.clone(),
                 term,
                 furthest_behind: self.furthest_behind(),
-                loss: self.loss(counters, offered, started)?,
+                loss,
             })
         });
         let mut findings: Vec<_> = losses.collect();

@@ -21,7 +21,7 @@ use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -30,6 +30,7 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
+use ringtap_ipc::mutex::lock;
 use ringtap_ipc::thread::join;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
@@ -224,7 +225,7 @@ async fn connection(
 ) -> io::Result<()> {
     let service = service_fn(|request: Request<_>| {
         has_asked.store(true, Relaxed);
-        let mut pages = pages.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut pages = lock(&pages);
         future::ready(pages.get(request.method(), request.uri().path()))
     });
     let mut connection = http1::Builder::new()

@@ -151,6 +151,20 @@ fn losses_of_the_card_name_the_interface_and_its_ring() {
 }
 
 #[test]
+fn a_share_is_of_the_packets_that_reached_the_place() {
+    let answer = after(|hub| {
+        hub.sources[0].dropped.nic = 500;
+        hub.sources[0].lanes[1].counters.dropped.pool_full = 1_000;
+    });
+    let share = |kind| {
+        let mut findings = answer.findings.iter();
+        let found = findings.find(|one| one.kind() == kind);
+        found.and_then(Finding::loss).map(crate::Loss::share)
+    };
+    assert_eq!((share("nic"), share("pool_full")), (Some(0.2), Some(0.5)));
+}
+
+#[test]
 fn losses_of_the_kernel_are_those_of_lanes_and_of_none() {
     let answer = after(|hub| {
         hub.sources[0].device = "packet:eth0".into();

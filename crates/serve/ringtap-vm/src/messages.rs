@@ -16,6 +16,7 @@
 use ringtap_filter::Program;
 use ringtap_ipc::protocol::{ParseError, decode, encode};
 use ringtap_pool::format::Geometry;
+use ringtap_pool::ids::ChunkId;
 use ringtap_vnplug::ctrl::message::{ApplicationId, ApplicationMessage, MAX_PAYLOAD_BYTES};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -172,10 +173,17 @@ pub struct GuestPool {
 }
 
 impl GuestPool {
-    /// Whether the pool leaves this chunk as it is.
-    pub fn leaves_out(&self, chunk: u32) -> bool {
-        let mut runs = self.without.iter();
-        runs.any(|[first, count]| (*first..first.saturating_add(*count)).contains(&chunk))
+    /// The chunks that the pool leaves as they are, in order. A run counts from behind the runs before it on, so that
+    /// no list of runs makes much work.
+    pub fn chunks_without(&self) -> Vec<ChunkId> {
+        let mut from = 1;
+        let runs = self.without.iter().flat_map(|[first, count]| {
+            let end = first.saturating_add(*count).min(self.chunks);
+            let run = from.max(*first)..end;
+            from = from.max(end);
+            run
+        });
+        runs.map(ChunkId).collect()
     }
 }
 

@@ -13,7 +13,7 @@ use std::sync::atomic::{
     AtomicU64,
     Ordering::{Acquire, Relaxed},
 };
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use libbpf_rs::{
     ErrorKind, MapCore as _, MapFlags, MapHandle, MapType, Object, RingBuffer, RingBufferBuilder,
@@ -23,15 +23,17 @@ use ringtap_bpf::map::{Access, Mapping};
 use ringtap_bpf::object as bpf;
 use ringtap_bpf::splice::Code;
 use ringtap_filter::flow::{
-    CUTS_WORDS, FlowCuts, FlowEnd, FlowId, FlowRule, FlowRuleError, FlowSettings, FlowSums,
-    FlowTotals, KEY_WORDS, LINGER_NS, WayCounts, is_end,
+    CUTS_WORDS, FlowCuts, FlowDirection, FlowEnd, FlowId, FlowRule, FlowRuleError, FlowSettings,
+    FlowSums, FlowTotals, KEY_WORDS,
 };
+use ringtap_ipc::mutex::lock;
 use ringtap_pool::memory::Words;
 use ringtap_pool::number::to_u32;
 use ringtap_pool::source::{FlowRules, WithheldCounts};
 use rustix::time::{ClockId, clock_gettime};
 
 use super::layout::ShuntedWords;
+use crate::clock::nanoseconds;
 
 /// `RT_NO_SHUNT`.
 const MARK_SHUNT: u64 = 0x5254_5f53_4855_4e54;
@@ -185,7 +187,7 @@ impl TapFlows {
     }
 
     fn state(&self) -> MutexGuard<'_, TableState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 
     fn flow(&self, key: &[u8]) -> Option<[u64; FLOW_WORDS]> {
@@ -337,22 +339,17 @@ impl FlowRules for TapFlows {
             let Some(flow) = self.flow(&key) else {
                 continue;
             };
-            let idle = now.saturating_sub(last_ns(&flow));
-            let flags = key_of(&key).map(|key| counts(key, &flow).ways.map(|way| way.flags));
-            if idle > state.settings.idle_ns {
-                self.end(&mut state, &key, FlowEnd::Idle);
-            } else if flags.is_some_and(is_end) && idle > LINGER_NS {
-                self.end(&mut state, &key, FlowEnd::Ended);
+            let idle_ns = now.saturating_sub(last_ns(&flow));
+            if let Some(why) = state.settings.end_of(idle_ns, flags(&flow)) {
+                self.end(&mut state, &key, why);
             }
         }
     }
 
     fn take_ends(&self) -> Vec<(FlowEnd, FlowSums)> {
-        let ring = self.kernel_ends.lock();
         // After a failure the entries stay for the next call.
-        let _again = ring.unwrap_or_else(PoisonError::into_inner).consume();
-        let mut ends = self.ends.lock().unwrap_or_else(PoisonError::into_inner);
-        std::mem::take(&mut ends.waiting).into()
+        let _again = lock(&self.kernel_ends).consume();
+        std::mem::take(&mut lock(&self.ends).waiting).into()
     }
 
     fn totals(&self) -> FlowTotals {
@@ -360,11 +357,7 @@ impl FlowRules for TapFlows {
         let [added, removed] = self.before;
         let added = self.parts.sum(|lane| &lane.added) - added + state.added;
         let removed = self.parts.sum(|lane| &lane.removed) - removed + state.removed;
-        let lost = self
-            .ends
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .lost;
+        let lost = lock(&self.ends).lost;
         FlowTotals {
             flows: added.saturating_sub(removed),
             evicted: state.evicted,
@@ -384,7 +377,7 @@ impl FlowRules for TapFlows {
 }
 
 fn push(ends: &Mutex<FlowEnds>, end: (FlowEnd, FlowSums)) {
-    let mut ends = ends.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut ends = lock(ends);
     if ends.waiting.len() < MAX_ENDS {
         ends.waiting.push_back(end);
     } else {
@@ -393,9 +386,7 @@ fn push(ends: &Mutex<FlowEnds>, end: (FlowEnd, FlowSums)) {
 }
 
 fn monotonic_ns() -> u64 {
-    let now = clock_gettime(ClockId::Monotonic);
-    let seconds = u64::try_from(now.tv_sec).unwrap_or(0);
-    seconds * 1_000_000_000 + u64::try_from(now.tv_nsec).unwrap_or(0)
+    nanoseconds(clock_gettime(ClockId::Monotonic)).cast_unsigned()
 }
 
 fn system(error: &libbpf_rs::Error) -> FlowRuleError {
@@ -434,9 +425,14 @@ fn ended(bytes: &[u8]) -> Option<(FlowEnd, FlowSums)> {
     Some((why, counts(key_of(key)?, &words(flow)?)))
 }
 
+/// TCP flags of both directions.
+fn flags(flow: &[u64; FLOW_WORDS]) -> [u8; 2] {
+    [flow[2], flow[7]].map(|flags| flags.to_le_bytes()[0])
+}
+
 fn counts(key: FlowId, flow: &[u64; FLOW_WORDS]) -> FlowSums {
     let [a, b, c, d, e, f, g, h, i, j, _] = *flow;
-    let way = |[packets, bytes, flags, first_ns, last_ns]: [u64; 5]| WayCounts {
+    let direction = |[packets, bytes, flags, first_ns, last_ns]: [u64; 5]| FlowDirection {
         packets,
         bytes,
         flags: flags.to_le_bytes()[0],
@@ -445,7 +441,7 @@ fn counts(key: FlowId, flow: &[u64; FLOW_WORDS]) -> FlowSums {
     };
     FlowSums {
         key,
-        ways: [[a, b, c, d, e], [f, g, h, i, j]].map(way),
+        directions: [[a, b, c, d, e], [f, g, h, i, j]].map(direction),
     }
 }
 

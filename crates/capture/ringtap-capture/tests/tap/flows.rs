@@ -116,7 +116,8 @@ impl FlowHarness for InKernel {
         );
         let of = |(key, _): &(_, _)| {
             let flow = flows.get(key).expect("the flow is in the table");
-            flow.ways.map(|way| (way.packets, way.bytes, way.flags))
+            flow.directions
+                .map(|direction| (direction.packets, direction.bytes, direction.flags))
         };
         FlowOutcome {
             withheld: [0, 1, 2].map(|member| sum(&*flows, member)),
@@ -179,8 +180,14 @@ fn a_cut_is_exact_while_both_directions_come_on_several_cpus() {
     assert_eq!(sum(&*flows, 1), (sent - 1000, (sent - 1000) * 60));
     assert_eq!(sum(&*flows, 2), (0, 0));
     let flow = flows.get(&key(UDP, 53)).unwrap();
-    assert_eq!(flow.ways.map(|way| way.packets), [6000, 3000]);
-    assert_eq!(flow.ways.map(|way| way.bytes), [360_000, 180_000]);
+    assert_eq!(
+        flow.directions.map(|direction| direction.packets),
+        [6000, 3000]
+    );
+    assert_eq!(
+        flow.directions.map(|direction| direction.bytes),
+        [360_000, 180_000]
+    );
 }
 
 #[test]
@@ -204,7 +211,7 @@ fn rules_and_flows_stay_when_filters_change_and_go_with_the_table() {
     flows.forget(1);
     let ends: Vec<_> = flows.take_ends();
     assert_eq!(
-        (ends.len(), ends[0].0, ends[0].1.ways[0].packets),
+        (ends.len(), ends[0].0, ends[0].1.directions[0].packets),
         (1, FlowEnd::Removed, 2)
     );
     send();
@@ -247,7 +254,14 @@ fn flows_that_restart_or_idle_are_reported_with_their_counts() {
     let ends: Vec<_> = flows.take_ends();
     let ends: Vec<_> = ends
         .iter()
-        .map(|(why, flow)| (*why, flow.key, flow.ways[0].packets, flow.ways[0].flags))
+        .map(|(why, flow)| {
+            (
+                *why,
+                flow.key,
+                flow.directions[0].packets,
+                flow.directions[0].flags,
+            )
+        })
         .collect();
     for expected in [
         (FlowEnd::Restarted, key(6, 80), 2, SYN | RST),

@@ -4,7 +4,7 @@
 use std::net::IpAddr;
 
 use super::{
-    CutOff, FlowAction, FlowId, FlowRule, FlowSettings, FlowTotals, StandingCutOff, WayCounts,
+    CutOff, FlowAction, FlowDirection, FlowId, FlowRule, FlowSettings, FlowTotals, StandingCutOff,
 };
 
 const TCP: u8 = 6;
@@ -47,7 +47,7 @@ pub struct FlowCase {
     /// Steps, in order.
     pub steps: Vec<FlowStep>,
     /// Packets, bytes and TCP flags of flows; times are not compared.
-    pub flows: Vec<(FlowId, [WayCounts; 2])>,
+    pub flows: Vec<(FlowId, [FlowDirection; 2])>,
     /// Counts of the table.
     pub totals: FlowTotals,
 }
@@ -91,10 +91,12 @@ fn expected(case: &FlowCase) -> FlowOutcome {
         }
     }
     let flows = case.flows.iter();
-    let counts = |way: WayCounts| (way.packets, way.bytes, way.flags);
+    let counts = |direction: FlowDirection| (direction.packets, direction.bytes, direction.flags);
     FlowOutcome {
         withheld,
-        flows: flows.map(|(_, ways)| ways.map(counts)).collect(),
+        flows: flows
+            .map(|(_, directions)| directions.map(counts))
+            .collect(),
         totals: case.totals,
     }
 }
@@ -164,12 +166,12 @@ fn cut(key: FlowId, packets: Option<u64>, bytes: Option<u64>) -> FlowRule {
     }
 }
 
-fn way(packets: u64, bytes: u64, flags: u8) -> WayCounts {
-    WayCounts {
+fn direction(packets: u64, bytes: u64, flags: u8) -> FlowDirection {
+    FlowDirection {
         packets,
         bytes,
         flags,
-        ..WayCounts::default()
+        ..FlowDirection::default()
     }
 }
 
@@ -220,7 +222,7 @@ fn ignoring() -> FlowCase {
             Set(ignore(key(UDP, 53)), 5),
             Packet(udp(53, false, 70), 0),
         ],
-        flows: vec![(key(UDP, 53), [way(1, 60, 0), way(2, 170, 0)])],
+        flows: vec![(key(UDP, 53), [direction(1, 60, 0), direction(2, 170, 0)])],
         totals: one_flow(),
     }
 }
@@ -240,7 +242,7 @@ fn replacing() -> FlowCase {
             Remove(key(UDP, 53), 2),
             Packet(udp(53, true, 60), 6),
         ],
-        flows: vec![(key(UDP, 53), [way(5, 300, 0), way(0, 0, 0)])],
+        flows: vec![(key(UDP, 53), [direction(5, 300, 0), direction(0, 0, 0)])],
         totals: one_flow(),
     }
 }
@@ -261,7 +263,7 @@ fn timed() -> FlowCase {
             Wait(LASTS + PAUSE),
             Packet(udp(53, true, 60), 3),
         ],
-        flows: vec![(key(UDP, 53), [way(2, 120, 0), way(0, 0, 0)])],
+        flows: vec![(key(UDP, 53), [direction(2, 120, 0), direction(0, 0, 0)])],
         totals: one_flow(),
     }
 }
@@ -281,7 +283,7 @@ fn cutting() -> FlowCase {
             Packet(udp(53, false, 60), 7),
             Packet(udp(53, false, 60), 4),
         ],
-        flows: vec![(key(UDP, 53), [way(3, 190, 0), way(3, 249, 0)])],
+        flows: vec![(key(UDP, 53), [direction(3, 190, 0), direction(3, 249, 0)])],
         totals: one_flow(),
     }
 }
@@ -307,8 +309,8 @@ fn standing() -> FlowCase {
             Packet(udp(54, true, 60), 6),
         ],
         flows: vec![
-            (key(UDP, 53), [way(3, 180, 0), way(1, 60, 0)]),
-            (key(UDP, 54), [way(2, 120, 0), way(0, 0, 0)]),
+            (key(UDP, 53), [direction(3, 180, 0), direction(1, 60, 0)]),
+            (key(UDP, 54), [direction(2, 120, 0), direction(0, 0, 0)]),
         ],
         totals: FlowTotals {
             flows: 2,
@@ -339,7 +341,7 @@ fn restarting() -> FlowCase {
             Set(ignore(flow), 2),
             Packet(tcp(SYN_ACK, false), 5),
         ],
-        flows: vec![(flow, [way(0, 0, 0), way(1, 60, SYN_ACK)])],
+        flows: vec![(flow, [direction(0, 0, 0), direction(1, 60, SYN_ACK)])],
         totals: one_flow(),
     }
 }
@@ -364,7 +366,10 @@ fn outside() -> FlowCase {
             Packet(padded(fragment), 7),
             Packet(padded(ethernet(&[0x88, 0xb5], &[])), 7),
         ],
-        flows: vec![(tagged_key(UDP, 53, 5), [way(1, 64, 0), way(0, 0, 0)])],
+        flows: vec![(
+            tagged_key(UDP, 53, 5),
+            [direction(1, 64, 0), direction(0, 0, 0)],
+        )],
         totals: FlowTotals {
             flows: 2,
             ..FlowTotals::default()
@@ -394,7 +399,7 @@ fn tunnelled() -> FlowCase {
             Packet(vxlan(8), 7),
             Packet(udp(53, true, 60), 7),
         ],
-        flows: vec![(inside, [way(1, length, 0), way(0, 0, 0)])],
+        flows: vec![(inside, [direction(1, length, 0), direction(0, 0, 0)])],
         totals: one_flow(),
     }
 }
@@ -416,8 +421,8 @@ fn full() -> FlowCase {
             Packet(udp(3, true, 60), 6),
         ],
         flows: vec![
-            (key(UDP, 1), [way(2, 120, 0), way(0, 0, 0)]),
-            (key(UDP, 3), [way(1, 60, 0), way(0, 0, 0)]),
+            (key(UDP, 1), [direction(2, 120, 0), direction(0, 0, 0)]),
+            (key(UDP, 3), [direction(1, 60, 0), direction(0, 0, 0)]),
         ],
         totals: FlowTotals {
             flows: 2,

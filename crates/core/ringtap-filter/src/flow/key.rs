@@ -61,7 +61,7 @@ pub struct FlowPacket {
     /// Its flow.
     pub key: FlowId,
     /// Its direction: 0 from the lower address, 1 from the higher.
-    pub way: usize,
+    pub direction: usize,
     /// TCP flags; 0 for other protocols.
     pub flags: u8,
     /// Length on the wire, in bytes.
@@ -186,7 +186,7 @@ impl FlowPacket {
         }
         let vlans = [ip.vlans[0], ip.vlans[1]];
         let tunnel = tunnel_of(&ip);
-        let (key, way) = FlowId::assemble(
+        let (key, direction) = FlowId::assemble(
             ip.source,
             ip.destination,
             ip.ports,
@@ -200,7 +200,7 @@ impl FlowPacket {
         };
         Some(FlowPacket {
             key,
-            way,
+            direction,
             flags,
             wire_length,
         })

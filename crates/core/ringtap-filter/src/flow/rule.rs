@@ -218,7 +218,7 @@ pub struct StandingCutOff {
 /// Settings of a table of flows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FlowSettings {
-    /// Most flows.
+    /// Maximum number of flows.
     pub capacity: u32,
     /// A flow ends if it has no packets for longer than this, in nanoseconds.
     pub idle_ns: u64,

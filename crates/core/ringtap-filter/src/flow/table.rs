@@ -16,14 +16,14 @@ const SYN: u8 = 0x02;
 const RST: u8 = 0x04;
 const ACK: u8 = 0x10;
 /// Time for which a flow stays after its end, for the last segments, in nanoseconds.
-pub const LINGER_NS: u64 = 5_000_000_000;
+const LINGER_NS: u64 = 5_000_000_000;
 /// Ends of flows that wait to be taken; later ones are counted as lost.
 const MAX_ENDS: usize = 65_536;
 const NONE: usize = usize::MAX;
 
 /// What one direction of a flow had.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct WayCounts {
+pub struct FlowDirection {
     /// Packets.
     pub packets: u64,
     /// Their bytes on the wire.
@@ -42,7 +42,7 @@ pub struct FlowSums {
     /// The flow.
     pub key: FlowId,
     /// From the lower address, and from the higher.
-    pub ways: [WayCounts; 2],
+    pub directions: [FlowDirection; 2],
 }
 
 /// Why a flow left the table.
@@ -73,9 +73,22 @@ pub struct FlowTotals {
     pub lost_ends: u64,
 }
 
+impl FlowSettings {
+    /// Why a flow ends that has had no packet for this time, with these TCP flags of its directions; `None`: it goes on.
+    #[must_use]
+    pub fn end_of(&self, idle_ns: u64, flags: [u8; 2]) -> Option<FlowEnd> {
+        if idle_ns > self.idle_ns {
+            Some(FlowEnd::Idle)
+        } else if is_end(flags) && idle_ns > LINGER_NS {
+            Some(FlowEnd::Ended)
+        } else {
+            None
+        }
+    }
+}
+
 /// Whether a flow with these TCP flags of its directions has ended.
-#[must_use]
-pub fn is_end(flags: [u8; 2]) -> bool {
+fn is_end(flags: [u8; 2]) -> bool {
     (flags[0] | flags[1]) & RST != 0 || flags[0] & flags[1] & FIN != 0
 }
 
@@ -87,7 +100,7 @@ fn is_restart(segment: u8, before: [u8; 2]) -> bool {
 struct TableFlow {
     key: FlowId,
     cuts: FlowCuts,
-    ways: [WayCounts; 2],
+    directions: [FlowDirection; 2],
     /// Time of the last packet, or of the creation.
     last_ns: u64,
     earlier: usize,
@@ -111,12 +124,12 @@ impl TableFlow {
     fn counts(&self) -> FlowSums {
         FlowSums {
             key: self.key,
-            ways: self.ways,
+            directions: self.directions,
         }
     }
 
     fn flags(&self) -> [u8; 2] {
-        self.ways.map(|way| way.flags)
+        self.directions.map(|direction| direction.flags)
     }
 }
 
@@ -200,38 +213,34 @@ impl RuleTable {
         };
         self.touch(at, now_ns);
         let flow = &mut self.flows[at];
-        let way = &mut flow.ways[packet.way];
-        let (packets, bytes) = (way.packets, way.bytes);
+        let direction = &mut flow.directions[packet.direction];
+        let (packets, bytes) = (direction.packets, direction.bytes);
         if packets == 0 {
-            way.first_ns = now_ns;
+            direction.first_ns = now_ns;
         }
-        way.packets += 1;
-        way.bytes += u64::from(packet.wire_length);
-        way.flags |= packet.flags;
-        way.last_ns = now_ns;
+        direction.packets += 1;
+        direction.bytes += u64::from(packet.wire_length);
+        direction.flags |= packet.flags;
+        direction.last_ns = now_ns;
         let standing = self.standing.past(packets, bytes, now_ns);
         (flow.cuts.past(packets, bytes, now_ns) | standing) & mask
     }
 
-    /// Ends flows that are idle, and those that ended some time ago; at most `most`.
-    pub fn sweep(&mut self, now_ns: u64, most: usize) {
-        let mut at = self.first;
-        for _ in 0..most {
+    /// Looks at `count` flows, those first that are idle for longest, and ends the ones that are idle for too long or
+    /// ended some time ago.
+    pub fn sweep(&mut self, now_ns: u64, count: usize) {
+        let (mut at, mut over) = (self.first, Vec::new());
+        for _ in 0..count {
             let Some(flow) = self.flows.get(at) else {
-                return;
+                break;
             };
-            let idle = now_ns.saturating_sub(flow.last_ns);
-            let next = flow.later;
-            if idle > self.settings.idle_ns {
-                at = self
-                    .end(at, FlowEnd::Idle)
-                    .map_or(next, |moved| moved.now_at(next));
-            } else if is_end(flow.flags()) && idle > LINGER_NS {
-                at = self
-                    .end(at, FlowEnd::Ended)
-                    .map_or(next, |moved| moved.now_at(next));
-            } else {
-                at = next;
+            let idle_ns = now_ns.saturating_sub(flow.last_ns);
+            over.extend((self.settings.end_of(idle_ns, flow.flags())).map(|why| (flow.key, why)));
+            at = flow.later;
+        }
+        for (key, why) in over {
+            if let Some(&at) = self.places.get(&key) {
+                self.end(at, why);
             }
         }
     }
@@ -278,7 +287,7 @@ impl RuleTable {
         self.flows.push(TableFlow {
             key,
             cuts: FlowCuts::default(),
-            ways: [WayCounts::default(); 2],
+            directions: [FlowDirection::default(); 2],
             last_ns: now_ns,
             earlier: NONE,
             later: NONE,
@@ -289,7 +298,7 @@ impl RuleTable {
     }
 
     /// Removes a flow; the last one moves to its place.
-    fn end(&mut self, at: usize, why: FlowEnd) -> Option<MovedFlow> {
+    fn end(&mut self, at: usize, why: FlowEnd) {
         self.unlink(at);
         let flow = self.flows.swap_remove(at);
         self.places.remove(&flow.key);
@@ -298,15 +307,12 @@ impl RuleTable {
         } else {
             self.totals.lost_ends += 1;
         }
-        let from = self.flows.len();
-        let (key, earlier, later) = {
-            let moved = self.flows.get(at)?;
-            (moved.key, moved.earlier, moved.later)
-        };
-        self.places.insert(key, at);
-        *self.link_after(earlier) = at;
-        *self.link_before(later) = at;
-        Some(MovedFlow { from, to: at })
+        if let Some(moved) = self.flows.get(at) {
+            let (key, earlier, later) = (moved.key, moved.earlier, moved.later);
+            self.places.insert(key, at);
+            *self.link_after(earlier) = at;
+            *self.link_before(later) = at;
+        }
     }
 
     fn touch(&mut self, at: usize, now_ns: u64) {
@@ -344,18 +350,5 @@ impl RuleTable {
         self.flows[at].later = NONE;
         *self.link_after(earlier) = at;
         self.last = at;
-    }
-}
-
-/// The last flow moved.
-struct MovedFlow {
-    from: usize,
-    to: usize,
-}
-
-impl MovedFlow {
-    /// Where the flow is now that was at `at`.
-    fn now_at(&self, at: usize) -> usize {
-        if at == self.from { self.to } else { at }
     }
 }

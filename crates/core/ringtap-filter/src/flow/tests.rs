@@ -43,7 +43,8 @@ impl FlowHarness for InUserSpace {
         }
         let counts = |(key, _): &(FlowId, _)| {
             let flow = table.get(key).expect("the flow is in the table");
-            flow.ways.map(|way| (way.packets, way.bytes, way.flags))
+            flow.directions
+                .map(|direction| (direction.packets, direction.bytes, direction.flags))
         };
         outcome.flows = case.flows.iter().map(counts).collect();
         outcome.totals = table.totals();
@@ -134,7 +135,7 @@ fn idle_flows_end_with_their_rules_and_their_counts() {
     let ends: Vec<_> = table.take_ends().collect();
     let ends: Vec<_> = ends
         .iter()
-        .map(|(why, flow)| (*why, flow.key, flow.ways[0].packets))
+        .map(|(why, flow)| (*why, flow.key, flow.directions[0].packets))
         .collect();
     let keys = [2, 1].map(|port| conformance::key(17, port));
     assert_eq!(

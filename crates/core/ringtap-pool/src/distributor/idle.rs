@@ -59,8 +59,12 @@ impl Distributor {
         if let Some(why) = self.attend(lane, reader)
             && self.lanes[lane].open.is_some()
         {
-            let from = self.lanes[lane].open_from;
-            self.lanes[lane].missed.push(Missed { reader, from, why });
+            let missed = Missed {
+                reader,
+                from: 0,
+                why,
+            };
+            self.lanes[lane].missed.push(missed);
         }
     }
 

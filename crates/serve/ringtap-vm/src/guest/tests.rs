@@ -23,7 +23,7 @@ use ringtap_ipc::subscription::{Recipient, Subscription, SubscriptionRequest};
 use ringtap_pool::control::control_bytes;
 use ringtap_pool::distributor::Policy;
 use ringtap_pool::format::FIRST_EPOCH;
-use ringtap_pool::ids::{ChunkId, LaneId};
+use ringtap_pool::ids::LaneId;
 use ringtap_pool::number::{to_u64, to_usize};
 use ringtap_pool::private::PrivatePool;
 use ringtap_pool::reader::{CaptureGap, NextBatch, Reader};
@@ -83,8 +83,7 @@ struct HostHalf {
 impl HostHalf {
     fn new(filter: Program, devices: &Devices, pool: &GuestPool, gap: Option<GuestGap>) -> Self {
         let geometry = pool_geometry(pool.chunks).unwrap();
-        let without = (1..pool.chunks).filter(|chunk| pool.leaves_out(*chunk));
-        let without: Vec<_> = without.map(ChunkId).collect();
+        let without = pool.chunks_without();
         let region = devices.pool.region.clone();
         let first = (pool.begins_at, &*without);
         // SAFETY: mapped writable, and the subscription before has ended.

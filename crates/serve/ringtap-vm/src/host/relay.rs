@@ -26,7 +26,6 @@ use ringtap_ipc::mutex::lock;
 use ringtap_ipc::subscription::{Subscription, Wanted};
 use ringtap_pool::counters::{Counters, Dropped};
 use ringtap_pool::format::Geometry;
-use ringtap_pool::ids::ChunkId;
 use ringtap_pool::memory::Region;
 use ringtap_pool::private::PrivatePool;
 use ringtap_pool::wake::Signal;
@@ -147,8 +146,7 @@ impl GuestRelay {
         let receiver = receiver.map_err(io::Error::other)?;
         let (region, geometry) = place.pool.clone();
         let wanted = &place.wanted;
-        let without = (1..geometry.chunk_count).filter(|chunk| wanted.leaves_out(*chunk));
-        let without: Vec<_> = without.map(ChunkId).collect();
+        let without = wanted.chunks_without();
         // SAFETY: the device's memory is mapped writable here. Each part has one relay at a time: the thread
         // of the one before has ended. The guest reads the pool and shares the control region, through
         // another machine's mapping.

@@ -166,3 +166,21 @@ fn a_filter_that_does_not_fit_and_another_version_are_refused() {
     let refused = unpack::<GuestRequest>(&packed).unwrap_err();
     assert!(refused.to_string().contains("version 2"), "{refused}");
 }
+
+#[test]
+fn runs_name_each_chunk_of_the_pool_once() {
+    let pool = |without: &[[u32; 2]]| GuestPool {
+        chunks: 10,
+        epoch: 1,
+        begins_at: 0,
+        without: without.to_vec(),
+    };
+    let chunks = |without: &[[u32; 2]]| -> Vec<u32> {
+        let chunks = pool(without).chunks_without();
+        chunks.into_iter().map(|ChunkId(chunk)| chunk).collect()
+    };
+    assert_eq!(chunks(&[[2, 2], [7, 1]]), [2, 3, 7]);
+    assert_eq!(chunks(&[[2, 3], [3, 3], [1, 9]]), [2, 3, 4, 5, 6, 7, 8, 9]);
+    assert_eq!(chunks(&[[0, u32::MAX]; 1000]).len(), 9);
+    assert!(chunks(&[[u32::MAX, u32::MAX], [20, 1]]).is_empty());
+}

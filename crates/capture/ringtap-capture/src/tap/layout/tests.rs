@@ -49,19 +49,19 @@ fn flows_lie_where_the_programs_have_them() {
         ("rest", 44),
     ];
     same("tap", "rt_flow_key", size_of::<FlowId>(), &key);
-    let way = [
+    let direction = [
         ("packets", 0),
         ("bytes", 8),
         ("flags", 16),
         ("first_ns", 24),
         ("last_ns", 32),
     ];
-    same("tap", "rt_way", 40, &way);
+    same("tap", "rt_direction", 40, &direction);
     same(
         "tap",
         "rt_flow",
         flows::FLOW_WORDS * 8,
-        &[("ways", 0), ("created_ns", 80)],
+        &[("directions", 0), ("created_ns", 80)],
     );
     let cut = [
         ("members", 0),
