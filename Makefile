@@ -39,7 +39,7 @@ daq: ## build daq_ringtap.so, Snort's module, for the installed LibDAQ 3 (2 minu
 	@echo "daq: the C library, 2 minutes when cold, and the module, seconds"
 	@cargo build --locked --release -p ringtap-c
 	@scripts/library install $(dir $(BINARY)) $(DAQ_PREFIX) $(DAQ_PREFIX)/lib
-	@PKG_CONFIG_PATH=$(DAQ_PREFIX)/lib/pkgconfig:$(PKG_CONFIG_PATH) daq/build $(abspath $(dir $(BINARY)))
+	@PKG_CONFIG_PATH=$(DAQ_PREFIX)/lib/pkgconfig:$(PKG_CONFIG_PATH) daq/build $(abspath $(dir $(BINARY)))/daq
 
 sample: build ## build, write a small capture file to try the reading verbs on
 	@mkdir -p examples

@@ -35,7 +35,7 @@ struct rt_flow {
 	__u64 created_ns;
 };
 
-/* Members from which packets are withheld that have this many packets, or bytes, of their direction before them. */
+/* From these members, packets are withheld once their direction has had this many packets, or bytes. */
 struct rt_cut {
 	__u64 members;
 	__u64 packets; /* ~0: no limit */

@@ -38,8 +38,12 @@ static int subscribe(struct instance *self, const char *socket, const char *grou
     /* A process that ends has said why. */
     for (int step = 0; helper && step < END_WAITS && helper_runs(helper); step++)
         helper_wait();
-    if (helper && *helper_said(helper) && !helper_runs(helper))
-        return fail(self, DAQ_ERROR, "%s", helper_said(helper));
+    if (helper && *helper_said(helper) && !helper_runs(helper)) {
+        const char *said = helper_said(helper);
+
+        /* fail() names the program, too. */
+        return fail(self, DAQ_ERROR, "%s", strncmp(said, "ringtap: ", 9) == 0 ? said + 9 : said);
+    }
     if (code == RINGTAP_ERROR_REFUSED && self->is_inline)
         return fail(self, DAQ_ERROR, "%s (one instance decides for a bridge)", ringtap_error(NULL));
     return fail(self, code == RINGTAP_ERROR_NO_HUB ? DAQ_ERROR_NODEV : DAQ_ERROR, "%s", ringtap_error(NULL));

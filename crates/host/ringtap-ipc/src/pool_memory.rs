@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Memory in which a pool lies from now on, although its readers go on: a device was plugged or unplugged.
+//! New memory of a pool whose readers go on: the device with its memory was plugged or unplugged.
 #![allow(unsafe_code, reason = "replaces mappings")]
 
 use std::io;

@@ -6,7 +6,7 @@ use super::FlowId;
 /// Different cut-offs of one flow, and standing cut-offs of a table.
 pub const MAX_CUTS: usize = 4;
 
-/// Packets of each direction that come before the cut. At least one limit should be set: without, nothing is cut.
+/// The packets of each direction that a reader still gets. Set at least one limit: without one, it gets all.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CutOff {
     /// At most this many packets.
