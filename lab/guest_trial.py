@@ -17,7 +17,7 @@ from tool import Tool
 from trial import Traffic, send
 
 TRIAL_SECONDS = 3.0
-#: Memory for packets that wait: of a guest's ring, or half of it on the host and half in the guest.
+#: Memory for packets that wait: of a guest's ring, or of the memory that a guest shares with the host.
 RING_MIB = 16
 #: A guest whose processors are busy no longer than this in half a second has read all.
 QUIET_NS = 50_000_000
@@ -51,7 +51,7 @@ class Lab:
 
     def attach(self, one: Guest) -> Tool:
         """Plugs the memory into a machine."""
-        command = self.run.programs.fill(ATTACH, qmp=one.qmp, name=one.name, mib=RING_MIB // 2)
+        command = self.run.programs.fill(ATTACH, qmp=one.qmp, name=one.name, mib=RING_MIB)
         tool = self.stack.enter_context(Tool(command))
         tool.wait_ready("attached, for groups", "nothing")
         return tool

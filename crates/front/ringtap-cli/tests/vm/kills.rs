@@ -95,7 +95,8 @@ impl Kills {
         while !is_reached(&vm) {
             if !vm.is_running() {
                 let ended = vm.wait(GUEST_LIMIT);
-                assert_eq!(ended.status.code(), Some(18), "{}", ended.stderr);
+                let (stderr, console) = (ended.stderr, self.host.console());
+                assert_eq!(ended.status.code(), Some(18), "{stderr}\n{console}");
                 return None;
             }
             assert!(Instant::now() < until, "{state:?}: {}", self.host.console());
