@@ -65,6 +65,8 @@ struct OpenEndpoint {
     /// See [`Receiver::take_horizon_ns`].
     horizon_ns: Option<u64>,
     ended: bool,
+    /// Number of memory that had left before this reader could map it.
+    memory_left: Option<u32>,
 }
 
 impl OpenEndpoint {
@@ -147,6 +149,7 @@ impl Receiver {
                 lanes_before,
                 horizon_ns: None,
                 ended: false,
+                memory_left: None,
             });
             lanes_before += lanes;
         }
@@ -289,9 +292,9 @@ impl Receiver {
         if self.hub_left && self.control.is_agent() && !pools.all(Pool::is_current) {
             return Err(self.left());
         }
-        let mut batch = self.take()?;
+        let mut batch = self.take_there()?;
         if batch.is_none() && self.map_new_memory()? {
-            batch = self.take()?;
+            batch = self.take_there()?;
         }
         match batch {
             Some(batch) => {
@@ -305,6 +308,21 @@ impl Receiver {
                 self.distance.end();
                 Ok(Next::Empty)
             }
+        }
+    }
+
+    /// As [`Receiver::take`]; memory that was unplugged under the reader reads as zeros.
+    #[inline]
+    fn take_there(&mut self) -> Result<Option<Batch>, ReceiveError> {
+        let taken = self.take();
+        let is_there = || {
+            self.endpoints
+                .iter()
+                .all(|one| one.reader.pool().is_current())
+        };
+        match taken {
+            Err(ReceiveError::Corrupt(_)) if !is_there() => Err(RecvError::MemoryLost.into()),
+            taken => taken,
         }
     }
 
@@ -348,12 +366,18 @@ impl Receiver {
     /// Maps the memory in which pools lie now; returns whether there was any.
     #[inline]
     fn map_new_memory(&mut self) -> Result<bool, ReceiveError> {
-        let is_new = |one: &OpenEndpoint| one.reader.new_memory().is_some();
+        let is_new =
+            |one: &OpenEndpoint| new_memory::number(&one.reader, one.memory_left).is_some();
         if !self.endpoints.iter().any(is_new) {
             return Ok(false);
         }
         for (at, endpoint) in self.endpoints.iter_mut().enumerate() {
-            match new_memory::map(&*self.control, at, &mut endpoint.reader) {
+            match new_memory::map(
+                &*self.control,
+                at,
+                &mut endpoint.reader,
+                &mut endpoint.memory_left,
+            ) {
                 Err(ReceiveError::Control(ControlError::Gone(_))) => return Err(self.left()),
                 mapped => mapped?,
             }

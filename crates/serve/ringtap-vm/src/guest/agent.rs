@@ -7,10 +7,12 @@ use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use ringtap_hub::server::{Server, ServerOptions};
-use ringtap_hub::{AccessList, AdmissionOption, Group, Hub, HubError, HubOptions, Limits};
+use ringtap_hub::{
+    AccessList, AdmissionOption, Group, Hub, HubError, HubOptions, Limits, MEMORY_TIME,
+};
 use ringtap_ipc::event::{Event, sleep_until_readable};
 use ringtap_ipc::protocol::Delivery;
 use ringtap_ipc::socket::{ListenError, Listener};
@@ -180,6 +182,7 @@ impl Agent {
             served.group.end();
         }
         self.report(None)?;
+        self.wait_for_readers()?;
         match outcome {
             Err(AgentError::Link(GuestError::Left)) => {}
             Err(error @ AgentError::Link(GuestError::Refused(..))) => return Err(error),
@@ -190,6 +193,25 @@ impl Agent {
             other => other?,
         }
         Ok(host.is_welcome)
+    }
+
+    /// Waits until no reader needs memory of the host process that left. The next one unplugs it when this agent
+    /// closes the link.
+    fn wait_for_readers(&mut self) -> Result<(), AgentError> {
+        let deadline = Instant::now() + MEMORY_TIME;
+        while !self.are_settled() && !self.is_stopped() && Instant::now() < deadline {
+            let _woken = sleep_until_readable(&[self.event.as_fd()], Some(READERS_LOOK))?;
+            self.event.clear();
+        }
+        Ok(())
+    }
+
+    /// Whether no reader needs memory of a device that leaves.
+    fn are_settled(&mut self) -> bool {
+        let groups = self.groups.values_mut();
+        groups
+            .map(|served| &mut served.group)
+            .all(HostGroup::is_settled)
     }
 
     fn serve_host(&mut self, host: &mut HostProcess) -> Result<(), AgentError> {
@@ -248,10 +270,7 @@ impl Agent {
 
     /// Lets devices go that no reader needs any more; returns whether nothing waits for readers.
     fn release(&mut self, host: &mut HostProcess) -> Result<bool, AgentError> {
-        let mut is_settled = true;
-        for served in self.groups.values_mut() {
-            is_settled &= served.group.is_settled();
-        }
+        let is_settled = self.are_settled();
         if is_settled {
             for device in std::mem::take(&mut host.leaving) {
                 host.devices.remove(&device.0);

@@ -113,6 +113,20 @@ pub(super) fn unplug(qmp: &mut Qmp, name: &str) -> Result<bool, QmpError> {
     }
 }
 
+/// Waits until the guest uses no device of ended processes of the application, at most for `limit`. Memory that is
+/// taken away under a program in the guest reads as zeros.
+pub(super) fn wait_for_release(
+    qmp: &mut Qmp,
+    names: &ObjectNames,
+    limit: Duration,
+) -> Result<(), QmpError> {
+    let deadline = Instant::now() + limit;
+    while CharacterDevices::list(qmp)?.has_agent_of_ended(names) && Instant::now() < deadline {
+        std::thread::sleep(LOOK);
+    }
+    Ok(())
+}
+
 /// Unplugs what processes of the application left, one device after the other, so that its memory and its ports are
 /// free again. Only for the owner of the application.
 ///

@@ -166,6 +166,17 @@ impl CharacterDevices {
         origins.any(|origin| origin.object == TURN && self.is_alive(origin.prefix))
     }
 
+    /// Whether an agent has the command port of an ended process of the application open: it closes that port when
+    /// nothing in the guest uses the process's devices any more.
+    pub(super) fn has_agent_of_ended(&self, names: &ObjectNames) -> bool {
+        self.0.iter().filter(|one| one.is_open).any(|one| {
+            let origin = ObjectOrigin::of(&one.name).filter(|origin| origin.object == PORT);
+            origin.is_some_and(|origin| {
+                origin.application == names.application && !self.is_alive(origin.prefix)
+            })
+        })
+    }
+
     /// Those that [`remove_all`](super::inventory::remove_all) removes.
     pub(super) fn removed(&self, names: &ObjectNames, what: Removed) -> impl Iterator<Item = &str> {
         let all = self.0.iter().map(|one| &*one.name);
@@ -319,6 +330,22 @@ mod tests {
             is_open: false,
         };
         CharacterDevices(list.iter().map(one).collect())
+    }
+
+    #[test]
+    fn an_agent_that_has_the_port_of_an_ended_process_open_still_uses_its_devices() {
+        let names = ObjectNames::new("telemetry").unwrap();
+        let has_agent = |name: &str, is_connected, is_open| {
+            let mut list = devices(&[(name, is_connected)]);
+            list.0[0].is_open = is_open;
+            list.has_agent_of_ended(&names)
+        };
+        let ended = "vnplug-telemetry-77-0abc-characters";
+        assert!(has_agent(ended, false, true));
+        assert!(!has_agent(ended, false, false));
+        assert!(!has_agent(ended, true, true), "it has not ended");
+        assert!(!has_agent("vnplug-other-77-0abc-characters", false, true));
+        assert!(!has_agent("vnplug-telemetry-77-0abc-turn", false, true));
     }
 
     #[test]

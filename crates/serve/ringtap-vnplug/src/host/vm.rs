@@ -126,6 +126,8 @@ impl GuestVm {
         wait_for_arrival(&mut self.qmp, Duration::from_millis(self.limits.arrival_ms))?;
         inventory::check(&mut self.qmp)?;
         self.can_interrupt |= inventory::has_kvm(&mut self.qmp)?;
+        let release = Duration::from_millis(self.limits.release_ms);
+        inventory::wait_for_release(&mut self.qmp, &self.names, release)?;
         self.remove(Removed::Left, limit)?;
         self.turn.wait(&mut self.qmp, &self.names)?;
         let port = inventory::free_port(&mut self.qmp, CONTROLLER_BYTES)?;
