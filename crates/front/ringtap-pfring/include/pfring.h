@@ -10,6 +10,7 @@
 #ifndef RINGTAP_PFRING_H
 #define RINGTAP_PFRING_H
 
+#include <netinet/in.h>
 #include <sys/time.h>
 #include <sys/types.h>
 
@@ -19,17 +20,67 @@ extern "C" {
 
 #define PF_RING_ERROR_GENERIC -1
 #define PF_RING_ERROR_INVALID_ARGUMENT -2
+#define PF_RING_ERROR_NO_PKT_AVAILABLE -3
 #define PF_RING_ERROR_NOT_SUPPORTED -7
 #define PF_RING_ERROR_RING_NOT_ENABLED -12
 
-/* Flags of pfring_open(), which change nothing. */
+/* Flags of pfring_open(). Headers are parsed with PF_RING_LONG_HEADER and without PF_RING_DO_NOT_PARSE;
+ * other flags change nothing. */
 #define PF_RING_LONG_HEADER (1 << 2)
 #define PF_RING_PROMISC (1 << 3)
 #define PF_RING_TIMESTAMP (1 << 4)
 #define PF_RING_DO_NOT_PARSE (1 << 9)
 
+#define NO_TUNNEL_ID 0xFFFFFFFF
+
 /* A ring; its fields are not for programs compiled with this header. */
 typedef struct __pfring pfring;
+
+/* IPv4: in the host's order; IPv6: in the network's. */
+typedef union {
+    struct in6_addr v6;
+    u_int32_t v4;
+} ip_addr;
+
+/* 0 if it is not there. */
+struct pkt_offset {
+    int16_t eth_offset;
+    int16_t vlan_offset;
+    int16_t l3_offset;
+    int16_t l4_offset;
+    int16_t payload_offset;
+} __attribute__((packed));
+
+/* Not filled in: tunnel_id is NO_TUNNEL_ID. */
+typedef struct {
+    u_int32_t tunnel_id;
+    u_int8_t tunneled_dmac[6], tunneled_smac[6];
+    u_int16_t tunneled_eth_type;
+    u_int8_t tunneled_ip_version;
+    u_int8_t tunneled_proto;
+    ip_addr tunneled_ip_src, tunneled_ip_dst;
+    u_int16_t tunneled_l4_src_port, tunneled_l4_dst_port;
+} __attribute__((packed)) tunnel_info;
+
+/* What the headers of a packet say. Numbers are in the host's order. */
+struct pkt_parsing_info {
+    u_int8_t dmac[6], smac[6];
+    u_int16_t eth_type;
+    u_int16_t vlan_id;      /* of the outer tag; 0 without */
+    u_int16_t qinq_vlan_id; /* of the inner tag; 0 without */
+    u_int8_t ip_version;
+    u_int8_t l3_proto, ip_tos;
+    ip_addr ip_src, ip_dst;
+    u_int16_t l4_src_port, l4_dst_port;
+    u_int8_t icmp_type, icmp_code;
+    struct {
+        u_int8_t flags;
+        u_int32_t seq_num, ack_num;
+    } tcp;
+    tunnel_info tunnel;
+    int32_t last_matched_rule_id; /* 0 */
+    struct pkt_offset offset;
+} __attribute__((packed));
 
 struct pfring_extended_pkthdr {
     u_int64_t timestamp_ns; /* nanoseconds since 1970 */
@@ -39,7 +90,14 @@ struct pfring_extended_pkthdr {
     u_int16_t device_id;    /* 0 */
     int32_t if_index;       /* -1: unknown */
     u_int32_t pkt_hash;     /* flow hash, the same in both directions */
-    u_int8_t unused[161];   /* 0: nothing is parsed */
+    struct {
+        int32_t bounce_interface;
+        void *reserved;
+    } tx; /* 0 */
+    struct {
+        u_int32_t pid;
+    } process; /* 0 */
+    struct pkt_parsing_info parsed_pkt;
 } __attribute__((packed));
 
 struct pfring_pkthdr {
@@ -71,12 +129,14 @@ typedef enum { cluster_per_flow, cluster_round_robin } cluster_type;
 typedef void (*pfringProcesssPacket)(const struct pfring_pkthdr *header, const u_char *packet,
                                      const u_char *user);
 
-/* Opens hub:GROUP, or host:GROUP in a virtual machine. NULL, and errno, if there is no such hub. */
+/* Opens hub:GROUP, host:GROUP in a virtual machine, or any device of Ringtap; an interface that a hub captures
+ * whole is read through the hub. NULL, and errno, if there is no such hub or interface. */
 pfring *pfring_open(const char *device, u_int32_t caplen, u_int32_t flags);
 void pfring_close(pfring *ring);
 void pfring_shutdown(pfring *ring);
 
-/* Subscribes: fails if there is no such group, or it admits no further reader. */
+/* Begins to receive: fails if there is no such group, if it admits no further reader, or without the rights to
+ * capture an interface. */
 int pfring_enable_ring(pfring *ring);
 
 /* Before pfring_enable_ring(): the name in `ringtap status`; packets to wait for. */
@@ -110,8 +170,47 @@ int pfring_get_selectable_fd(pfring *ring);
 int pfring_stats(pfring *ring, pfring_stat *stats);
 int pfring_version(pfring *ring, u_int32_t *version);
 
-/* PF_RING_ERROR_NOT_SUPPORTED. */
+/* As pfring_recv(), with the headers parsed up to layer 2, 3 or 4. */
+int pfring_recv_parsed(pfring *ring, u_char **packet, u_int bytes, struct pfring_pkthdr *header, u_int8_t wait,
+                       u_int8_t level, u_int8_t add_timestamp, u_int8_t add_hash);
+
+/* Leaves when the ring is closed. */
+int pfring_remove_from_cluster(pfring *ring);
+
+/* Sends through the ring's interface, at once; returns the bytes. Of a group it is the interface of the hub's
+ * first source, if it is in this namespace. Needs CAP_NET_RAW. */
 int pfring_send(pfring *ring, char *packet, u_int bytes, u_int8_t flush);
+int pfring_flush_tx_packets(pfring *ring);
+
+/* Sends the packet that was received last through the interface with this number. */
+int pfring_send_last_rx_packet(pfring *ring, int interface);
+
+/* Of the ring's interface; PF_RING_ERROR_NOT_SUPPORTED if it has none here. */
+int pfring_get_mtu_size(pfring *ring);
+int pfring_get_bound_device_ifindex(pfring *ring, int *index);
+int pfring_get_bound_device_address(pfring *ring, u_char address[6]);
+int pfring_get_device_ifindex(pfring *ring, char *name, int *index);
+u_int8_t pfring_get_num_rx_channels(pfring *ring);   /* 1 without an interface */
+u_int32_t pfring_get_interface_speed(pfring *ring);  /* in Mbit/s; 0 if not known */
+
+/* Parses a packet of header->caplen bytes up to layer 2, 3 or 4; returns the last layer that it has. */
+int pfring_parse_pkt(u_char *packet, struct pfring_pkthdr *header, u_int8_t level, u_int8_t add_timestamp,
+                     u_int8_t add_hash);
+
+/* Write a line about a packet, and return its length. */
+int pfring_print_parsed_pkt(char *text, u_int bytes, const u_char *packet, const struct pfring_pkthdr *header);
+int pfring_print_pkt(char *text, u_int bytes, const u_char *packet, u_int len, u_int caplen);
+
+/* Writes a number with marks between thousands; returns the text. */
+char *pfring_format_numbers(double value, char *text, u_int bytes, u_int8_t add_decimals);
+
+/* Change nothing. */
+int pfring_set_poll_duration(pfring *ring, u_int ms);
+int pfring_set_tx_watermark(pfring *ring, u_int16_t packets);
+void pfring_config(u_short percent);
+
+/* PF_RING_ERROR_NOT_SUPPORTED. */
+int pfring_recv_chunk(pfring *ring, void **chunk, void *info, u_int8_t wait);
 int pfring_add_filtering_rule(pfring *ring, void *rule);
 int pfring_handle_hash_filtering_rule(pfring *ring, void *rule, u_char add);
 

@@ -9,21 +9,26 @@
 )]
 #![expect(missing_docs, reason = "include/pfring.h has the documentation")]
 
-use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
+pub mod facts;
+pub mod refused;
+pub mod sending;
+pub mod texts;
+
+use std::ffi::{CStr, c_char, c_int, c_uint};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-use ringtap_client::{CursorPacket, Deadline, Look};
-use ringtap_pool::format::flag;
+use ringtap::{CursorPacket, Deadline, Look, flag};
 
 use crate::abi::{
-    self, BurstPacket, ERROR_GENERIC, PARSED_BYTES, RECV_BURST, RING_BYTES, RingPacketHeader,
-    RingStatistics,
+    self, BurstPacket, ERROR_GENERIC, OPEN_DO_NOT_PARSE, OPEN_LONG_HEADER, ParsedPacket,
+    RECV_BURST, RING_BYTES, RingPacketHeader, RingStatistics,
 };
 use crate::error::RingError;
+use crate::parse::parse;
 use crate::ring::{RingDirection, RingState};
 
 /// A ring. Programs read fields of its first part, whose layout is PF_RING's.
@@ -76,10 +81,11 @@ fn deadline(wait: u8) -> Deadline {
 pub unsafe extern "C" fn pfring_open(
     device: *const c_char,
     caplen: u32,
-    _flags: u32,
+    flags: u32,
 ) -> *mut PfRing {
+    let parses = flags & OPEN_LONG_HEADER != 0 && flags & OPEN_DO_NOT_PARSE == 0;
     // SAFETY: NULL or a text, by the header.
-    let opened = catch_unwind(|| RingState::open(unsafe { text(device) }?, caplen));
+    let opened = catch_unwind(|| RingState::open(unsafe { text(device) }?, caplen, parses));
     match opened {
         Ok(Ok(state)) => {
             let mut visible = [0; RING_BYTES / 8];
@@ -132,7 +138,25 @@ pub unsafe extern "C" fn pfring_shutdown(ring: *mut PfRing) {
     unsafe { pfring_breakloop(ring) };
 }
 
-fn header(packet: &CursorPacket, caplen: u32) -> RingPacketHeader {
+/// The packet's captured bytes.
+///
+/// # Safety
+///
+/// The ring has not looked again since it found the packet.
+unsafe fn bytes_of<'a>(packet: &CursorPacket, caplen: u32) -> &'a [u8] {
+    let bytes = ringtap_pool::number::to_usize(caplen.min(packet.captured_bytes));
+    // SAFETY: the packet has at least so many bytes, by the contract above.
+    unsafe { std::slice::from_raw_parts(packet.data, bytes) }
+}
+
+/// The header of a packet that was just found.
+fn header(packet: &CursorPacket, caplen: u32, level: u8) -> RingPacketHeader {
+    let parsed = if level == 0 {
+        ParsedPacket::NONE
+    } else {
+        // SAFETY: the packet was just found.
+        parse(unsafe { bytes_of(packet, caplen) }, level).0
+    };
     let is_sent = packet.flags & u16::from(flag::OUT) != 0;
     RingPacketHeader {
         seconds: seconds(packet),
@@ -148,7 +172,7 @@ fn header(packet: &CursorPacket, caplen: u32) -> RingPacketHeader {
         pkt_hash: packet.hash,
         tx: [0; 16],
         process: 0,
-        parsed: [0; PARSED_BYTES],
+        parsed,
     }
 }
 
@@ -160,13 +184,14 @@ fn microseconds(packet: &CursorPacket) -> i64 {
     i64::try_from(packet.time_ns % 1_000_000_000 / 1000).unwrap_or(0)
 }
 
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn pfring_recv(
+/// Receives a packet, with the part of its header parsed up to `level`, or as the ring parses.
+unsafe fn receive(
     ring: *mut PfRing,
     buffer: *mut *mut u8,
     buffer_bytes: c_uint,
     to: *mut RingPacketHeader,
     wait: u8,
+    level: Option<u8>,
 ) -> c_int {
     let work = |ring: &mut RingState| {
         if buffer.is_null() || to.is_null() {
@@ -187,12 +212,41 @@ pub unsafe extern "C" fn pfring_recv(
             // SAFETY: as above; the packet has at least so many bytes until the next look.
             unsafe { ptr::copy_nonoverlapping(packet.data, place, bytes) };
         }
+        let header = header(&packet, caplen, level.unwrap_or(ring.level()));
         // SAFETY: not null; a header, perhaps not aligned.
-        unsafe { to.write_unaligned(header(&packet, caplen)) };
+        unsafe { to.write_unaligned(header) };
         Ok(1)
     };
     // SAFETY: as for `with`.
     unsafe { with(ring, work) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pfring_recv(
+    ring: *mut PfRing,
+    buffer: *mut *mut u8,
+    buffer_bytes: c_uint,
+    to: *mut RingPacketHeader,
+    wait: u8,
+) -> c_int {
+    // SAFETY: as for `receive`.
+    unsafe { receive(ring, buffer, buffer_bytes, to, wait, None) }
+}
+
+/// Times and hashes are always there, whatever the last two arguments are.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pfring_recv_parsed(
+    ring: *mut PfRing,
+    buffer: *mut *mut u8,
+    buffer_bytes: c_uint,
+    to: *mut RingPacketHeader,
+    wait: u8,
+    level: u8,
+    _add_timestamp: u8,
+    _add_hash: u8,
+) -> c_int {
+    // SAFETY: as for `receive`.
+    unsafe { receive(ring, buffer, buffer_bytes, to, wait, Some(level)) }
 }
 
 #[unsafe(no_mangle)]
@@ -247,10 +301,11 @@ pub unsafe extern "C" fn pfring_loop(
         return RingError::Argument.code();
     };
     loop {
-        let mut packet = None;
+        let (mut packet, mut level) = (None, 0);
         // SAFETY: as for `with`; the ring is not borrowed while the program's function runs.
         let code = unsafe {
             with(ring, |ring| {
+                level = ring.level();
                 packet = ring.next(deadline(wait))?.map(|one| CursorPacket {
                     captured_bytes: one.captured_bytes.min(ring.caplen),
                     ..one
@@ -262,7 +317,7 @@ pub unsafe extern "C" fn pfring_loop(
             return code;
         }
         if let Some(packet) = packet {
-            let header = header(&packet, packet.captured_bytes);
+            let header = header(&packet, packet.captured_bytes, level);
             // SAFETY: the program's function; the packet is readable until the next look.
             unsafe { looper(&raw const header, packet.data, user) };
         }
@@ -330,6 +385,13 @@ pub unsafe extern "C" fn pfring_set_cluster(
     unsafe { with(ring, |_| Ok(0)) }
 }
 
+/// A ring leaves its group when it is closed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pfring_remove_from_cluster(ring: *mut PfRing) -> c_int {
+    // SAFETY: as for `with`.
+    unsafe { with(ring, |_| Ok(0)) }
+}
+
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pfring_set_direction(ring: *mut PfRing, direction: c_int) -> c_int {
     let work = |ring: &mut RingState| {
@@ -345,11 +407,11 @@ pub unsafe extern "C" fn pfring_set_direction(ring: *mut PfRing, direction: c_in
     unsafe { with(ring, work) }
 }
 
-/// Receiving, mode 0 or 2, is all that this library does.
+/// Modes 0 to 2 change nothing: a ring receives once it is enabled, and sends at any time.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pfring_set_socket_mode(ring: *mut PfRing, mode: c_int) -> c_int {
     let work = |_: &mut RingState| match mode {
-        0 | 2 => Ok(0),
+        0..=2 => Ok(0),
         _ => Err(RingError::Unsupported),
     };
     // SAFETY: as for `with`.
@@ -389,31 +451,4 @@ pub unsafe extern "C" fn pfring_version(ring: *mut PfRing, version: *mut u32) ->
     unsafe { version.write(abi::VERSION) };
     // SAFETY: as for `with`.
     unsafe { with(ring, |_| Ok(0)) }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn pfring_send(
-    ring: *mut PfRing,
-    _packet: *mut c_char,
-    _bytes: c_uint,
-    _flush: u8,
-) -> c_int {
-    // SAFETY: as for `with`.
-    unsafe { with(ring, |_| Err(RingError::Unsupported)) }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn pfring_add_filtering_rule(ring: *mut PfRing, _rule: *mut c_void) -> c_int {
-    // SAFETY: as for `with`.
-    unsafe { with(ring, |_| Err(RingError::Unsupported)) }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn pfring_handle_hash_filtering_rule(
-    ring: *mut PfRing,
-    _rule: *mut c_void,
-    _add: u8,
-) -> c_int {
-    // SAFETY: as for `with`.
-    unsafe { with(ring, |_| Err(RingError::Unsupported)) }
 }

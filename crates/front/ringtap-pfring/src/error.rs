@@ -4,7 +4,9 @@
 use std::ffi::c_int;
 
 use ringtap_client::{ConnectError, ReceiveError};
+use ringtap_device::DeviceError;
 use ringtap_filter::text::FilterError;
+use ringtap_net::interface::InterfaceError;
 
 use crate::abi;
 
@@ -15,11 +17,12 @@ pub(crate) enum RingError {
     /// A null pointer, or a text that is not UTF-8.
     #[error("a null pointer or an invalid value")]
     Argument,
-    /// Not a group of a hub.
-    #[error(
-        "{0}: this library reads groups of a hub: start `ringtap hub -i {0} -g all`, and open hub:all"
-    )]
-    Device(String),
+    /// The ring's packets come from no interface of this namespace.
+    #[error("the ring has no interface here")]
+    NoInterface,
+    /// No packet was received yet, or it is no longer there.
+    #[error("there is no packet")]
+    NoPacket,
     /// `pfring_enable_ring` was not called.
     #[error("the ring is not enabled")]
     NotEnabled,
@@ -30,11 +33,19 @@ pub(crate) enum RingError {
     #[error("not supported")]
     Unsupported,
     #[error(transparent)]
+    Device(#[from] DeviceError),
+    #[error(transparent)]
+    Interface(#[from] InterfaceError),
+    #[error(transparent)]
+    Open(#[from] ringtap::Error),
+    #[error(transparent)]
     Connect(#[from] ConnectError),
     #[error(transparent)]
     Receive(#[from] ReceiveError),
     #[error(transparent)]
     Filter(#[from] FilterError),
+    #[error("sending: {0}")]
+    Send(#[from] std::io::Error),
 }
 
 impl RingError {
@@ -43,7 +54,8 @@ impl RingError {
         match self {
             RingError::Argument => abi::ERROR_INVALID_ARGUMENT,
             RingError::NotEnabled => abi::ERROR_RING_NOT_ENABLED,
-            RingError::Unsupported => abi::ERROR_NOT_SUPPORTED,
+            RingError::Unsupported | RingError::NoInterface => abi::ERROR_NOT_SUPPORTED,
+            RingError::NoPacket => abi::ERROR_NO_PACKET,
             _ => abi::ERROR_GENERIC,
         }
     }

@@ -8,4 +8,5 @@
 pub mod abi;
 pub mod calls;
 mod error;
+mod parse;
 mod ring;

@@ -1,17 +1,21 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A ring: a reader of a group, from `pfring_enable_ring` on.
 
-use std::os::fd::RawFd;
-use std::path::PathBuf;
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::os::fd::{OwnedFd, RawFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-use ringtap_client::{
-    Connection, Cursor, CursorPacket, Deadline, Look, Receiver, SubscriptionRequest, Watermark,
-    default_socket, host_socket,
+use ringtap::{
+    CaptureHub, Cursor, CursorPacket, Deadline, DeviceOptions, DeviceSpec, Facts, Look, OpenOptions,
 };
-use ringtap_filter::{LinkType, MAX_SNAP_LENGTH, Program, text};
+use ringtap_client::{Connection, HubBeside, default_socket, host_socket};
+use ringtap_device::kinds;
+use ringtap_filter::{LinkType, MAX_SNAP_LENGTH, text};
+use ringtap_net::interface::Interface;
+use ringtap_net::packet_socket;
 use ringtap_pool::counters::Counters;
 use ringtap_pool::format::flag;
 
@@ -43,68 +47,108 @@ impl RingDirection {
 
 /// A ring's settings, and its reader once it is enabled.
 pub(crate) struct RingState {
-    socket: PathBuf,
-    group: String,
+    device: DeviceSpec,
     pub(crate) name: String,
     pub(crate) watermark: u16,
     pub(crate) direction: RingDirection,
     filter: String,
     pub(crate) caplen: u32,
+    /// Whether headers of packets are parsed.
+    parses: bool,
     stops: Arc<AtomicBool>,
-    cursor: Option<Cursor>,
+    reader: Option<RingReader>,
     /// Packets of the other direction.
     left_out: u64,
+    /// Sockets that send, by the number of their interface.
+    senders: HashMap<u32, OwnedFd>,
+    sends_through: Option<u32>,
+    /// The packet that was received last, readable until the next look.
+    last: Option<(*const u8, u32)>,
 }
 
-fn compile(filter: &str, link_type: LinkType) -> Result<Program, RingError> {
-    Ok(text::compile(filter, link_type, MAX_SNAP_LENGTH)?)
+/// The reader of an enabled ring. The cursor ends before its hub.
+struct RingReader {
+    cursor: Cursor,
+    facts: Facts,
+    _hub: CaptureHub,
 }
+
+// SAFETY: `last` points into the reader's memory, which moves with the ring.
+unsafe impl Send for RingState {}
 
 impl RingState {
-    /// A ring of a group; the hub must run.
-    pub(crate) fn open(device: &str, caplen: u32) -> Result<Self, RingError> {
-        let (socket, group) = match device.split_once(':') {
-            Some(("hub", group)) => (default_socket(), group),
-            Some(("host", group)) => (host_socket(group), group),
-            _ => return Err(RingError::Device(device.to_owned())),
-        };
+    /// A ring of a device, which must be there.
+    pub(crate) fn open(device: &str, caplen: u32, parses: bool) -> Result<Self, RingError> {
+        let mut device: DeviceSpec = device.parse()?;
         let name = std::fs::read_to_string("/proc/self/comm");
         let name = name.map_or_else(|_| "libpfring".to_owned(), |name| name.trim().to_owned());
-        let _hub = Connection::open(&socket, &name)?;
+        if device.kind.names_a_group() {
+            let socket = if device.kind.is_of_host {
+                host_socket(&device.name)
+            } else {
+                default_socket()
+            };
+            let _hub = Connection::open(&socket, &name)?;
+        } else if device.kind.names_an_interface() {
+            let _interface = Interface::find(&device.name)?;
+            // A hub that captures the whole interface already has its packets.
+            if device == DeviceSpec::interface(&device.name)
+                && let Ok(Some(hub)) = HubBeside::find(&device.name, &name)
+                && let Some(group) = hub.whole()
+            {
+                device = DeviceSpec::new(&kinds::HUB, group);
+            }
+        }
         Ok(RingState {
-            socket,
-            group: group.to_owned(),
+            device,
             name,
             watermark: 0,
             direction: RingDirection::default(),
             filter: String::new(),
             caplen,
+            parses,
             stops: Arc::default(),
-            cursor: None,
+            reader: None,
             left_out: 0,
+            senders: HashMap::new(),
+            sends_through: None,
+            last: None,
         })
     }
 
-    /// Subscribes; packets from now on are received.
+    /// Begins to receive.
     pub(crate) fn enable(&mut self) -> Result<(), RingError> {
-        if self.cursor.is_some() {
+        if self.reader.is_some() {
             return Ok(());
         }
-        let watermark = Some(u32::from(self.watermark)).filter(|packets| *packets > 1);
-        let request = SubscriptionRequest {
-            watermark: Watermark::or_default(watermark, None, None),
-            ..SubscriptionRequest::new(&self.group, &self.name)
+        let is_interface = self.device.kind.names_an_interface();
+        let options = DeviceOptions {
+            watermark: Some(u32::from(self.watermark)).filter(|packets| *packets > 1),
+            snap_length: Some(self.caplen)
+                .filter(|bytes| is_interface && (1..MAX_SNAP_LENGTH).contains(bytes)),
+            ..DeviceOptions::default()
         };
-        let filter = self.filter.clone();
-        let (receiver, _connection) = Receiver::subscribe(&self.socket, request, |link_type| {
-            compile(&filter, link_type)
-        })?;
-        self.cursor = Some(Cursor::new(receiver));
+        let options = OpenOptions::new().device_options(options);
+        let options = options.name(&self.name).filter(&self.filter);
+        let capture = options.open_device(&self.device)?;
+        let facts = capture.facts().clone();
+        let (cursor, hub) = capture.into_cursor();
+        self.reader = Some(RingReader {
+            cursor,
+            facts,
+            _hub: hub,
+        });
         Ok(())
     }
 
     pub(crate) fn cursor(&mut self) -> Result<&mut Cursor, RingError> {
-        self.cursor.as_mut().ok_or(RingError::NotEnabled)
+        let reader = self.reader.as_mut();
+        Ok(&mut reader.ok_or(RingError::NotEnabled)?.cursor)
+    }
+
+    /// The last layer that is parsed.
+    pub(crate) fn level(&self) -> u8 {
+        if self.parses { 4 } else { 0 }
     }
 
     /// The flag that ends waits and `pfring_loop`; a signal handler may set it.
@@ -119,6 +163,7 @@ impl RingState {
 
     /// Waits for packets, until the deadline, the end or a stop.
     pub(crate) fn wait(&mut self, deadline: Deadline) -> Result<Look, RingError> {
+        self.last = None;
         loop {
             if self.has_stopped() {
                 return Ok(Look::Empty);
@@ -158,10 +203,11 @@ impl RingState {
     /// The next packet of the ring's direction among those that were found.
     pub(crate) fn take(&mut self) -> Option<CursorPacket> {
         let direction = self.direction;
-        let cursor = self.cursor.as_mut()?;
+        let cursor = &mut self.reader.as_mut()?.cursor;
         loop {
             let packet = *cursor.take_one()?;
             if direction.has(&packet) {
+                self.last = Some((packet.data, packet.captured_bytes));
                 return Some(packet);
             }
             self.left_out += 1;
@@ -173,15 +219,59 @@ impl RingState {
     }
 
     pub(crate) fn set_filter(&mut self, filter: &str) -> Result<(), RingError> {
-        match &mut self.cursor {
-            None => drop(compile(filter, LinkType::ETHERNET)?),
-            Some(cursor) => {
-                let program = compile(filter, cursor.receiver().link_type()?)?;
-                cursor.set_filter(&program)?;
+        match &mut self.reader {
+            None => drop(text::compile(filter, LinkType::ETHERNET, MAX_SNAP_LENGTH)?),
+            Some(reader) => {
+                let program = ringtap::compile(filter, &reader.facts)?;
+                reader.cursor.set_filter(&program)?;
             }
         }
         filter.clone_into(&mut self.filter);
         Ok(())
+    }
+
+    /// The interface of the ring, in this namespace: of a group, that of the hub's first source.
+    pub(crate) fn interface(&self) -> Result<Interface, RingError> {
+        let of_reader = self
+            .reader
+            .as_ref()
+            .and_then(|reader| reader.facts.interface.as_ref());
+        let name = match of_reader {
+            Some(name) => name,
+            None if self.device.kind.names_an_interface() => &self.device.name,
+            None => return Err(RingError::NoInterface),
+        };
+        Ok(Interface::find(name)?)
+    }
+
+    /// The number of the interface that the ring sends through.
+    pub(crate) fn sends_through(&mut self) -> Result<u32, RingError> {
+        if let Some(interface) = self.sends_through {
+            return Ok(interface);
+        }
+        let index = self.interface()?.index;
+        self.sends_through = Some(index);
+        Ok(index)
+    }
+
+    /// Sends a frame with its Ethernet header.
+    pub(crate) fn send(&mut self, interface: u32, frame: &[u8]) -> Result<(), RingError> {
+        let socket = match self.senders.entry(interface) {
+            Entry::Occupied(socket) => socket.into_mut(),
+            Entry::Vacant(place) => place.insert(packet_socket::open(interface)?),
+        };
+        let sent = rustix::io::retry_on_intr(|| rustix::io::write(&*socket, frame))
+            .map_err(std::io::Error::from)?;
+        if sent == frame.len() {
+            Ok(())
+        } else {
+            Err(RingError::Argument)
+        }
+    }
+
+    /// The packet that was received last.
+    pub(crate) fn last(&self) -> Option<(*const u8, u32)> {
+        self.last
     }
 
     /// The counters; of a hub that has left, those that the reader knows.

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ringtap_client::{Batch, Control, ControlError, Next, Order, Receiver, Tally};
+use ringtap_client::{Batch, Control, ControlError, Cursor, Next, Order, Receiver, Tally};
 use ringtap_filter::Program;
 use ringtap_hub::server::Server;
 use ringtap_hub::{Handle, Hub};
@@ -30,6 +30,11 @@ pub struct Capture {
     /// The capture's own hub, which ends after the receivers.
     pub(crate) _hub: Option<Arc<OwnHub>>,
 }
+
+/// Keeps the source of a [`Cursor`] running; of a group of a hub nothing. Drop the cursor first.
+pub struct CaptureHub(
+    #[expect(dead_code, reason = "kept until it is dropped")] Option<Arc<OwnHub>>,
+);
 
 /// A hub that runs for one capture, and its server for other processes, which ends first.
 pub(crate) struct OwnHub {
@@ -73,6 +78,28 @@ impl Capture {
             subscription: subscription.id,
         });
         Ok(Capture::new(Receiver::new(subscription, control)?))
+    }
+
+    /// A cursor over the capture, for programs that take packets one by one and keep no batches.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use ringtap::Look;
+    ///
+    /// let (mut cursor, _hub) = ringtap::open("sim:max?burst=10")?.into_cursor();
+    /// let mut packets = 0;
+    /// while cursor.look(ringtap::Deadline::Never)? == Look::Packets {
+    ///     while cursor.take_one().is_some() {
+    ///         packets += 1;
+    ///     }
+    /// }
+    /// assert_eq!(packets, 10);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn into_cursor(self) -> (Cursor, CaptureHub) {
+        (Cursor::new(self.receiver), CaptureHub(self._hub))
     }
 
     pub(crate) fn in_order(self, window: Duration) -> Self {

@@ -9,11 +9,13 @@ mod counted;
 mod error;
 mod open;
 
-pub use capture::{AllCounters, Capture};
+pub use capture::{AllCounters, Capture, CaptureHub};
 pub use counted::Counted;
 pub use error::Error;
 pub use open::{OpenOptions, compile, open};
-pub use ringtap_client::{Batch, Control, Next, ORDER_WINDOW, Order};
+pub use ringtap_client::{
+    Batch, Control, Cursor, CursorPacket, Deadline, Look, Next, ORDER_WINDOW, Order,
+};
 pub use ringtap_device::{DeviceSpec, Direction, Mode, Options as DeviceOptions};
 pub use ringtap_filter::{Balance, Headers};
 pub use ringtap_ipc::protocol::Snapshot;

@@ -33,6 +33,76 @@ static void look_at(const struct pfring_pkthdr *header, const u_char *packet, co
         pfring_breakloop(ring);
 }
 
+/* The simulated NIC sends UDP over IPv4. */
+static void check_parsed(const struct pfring_pkthdr *header, u_int8_t last)
+{
+    const struct pkt_parsing_info *parsed = &header->extended_hdr.parsed_pkt;
+
+    CHECK(parsed->eth_type == 0x0800 && parsed->offset.l3_offset == 14);
+    CHECK(parsed->tunnel.tunnel_id == NO_TUNNEL_ID);
+    if (last < 3)
+        return;
+    CHECK(parsed->ip_version == 4 && parsed->offset.l4_offset == 34 && parsed->ip_src.v4 != 0);
+    if (last == 4)
+        CHECK(parsed->l3_proto == IPPROTO_UDP && parsed->offset.payload_offset == 42);
+}
+
+/* Every layer, by the ring and by the program. */
+static void parsing(void)
+{
+    struct pfring_pkthdr header;
+    char text[256];
+    u_char *packet;
+
+    for (int level = 2; level <= 4; level++) {
+        CHECK(pfring_recv_parsed(ring, &packet, 0, &header, 1, level, 1, 1) == 1);
+        look_at(&header, packet, (const u_char *)"user");
+        check_parsed(&header, level);
+        memset(&header.extended_hdr.parsed_pkt, 0, sizeof(struct pkt_parsing_info));
+        CHECK(pfring_parse_pkt(packet, &header, level, 0, 0) == level);
+        check_parsed(&header, level);
+    }
+    CHECK(pfring_recv(ring, &packet, 0, &header, 1) == 1);
+    look_at(&header, packet, (const u_char *)"user");
+    check_parsed(&header, 4);
+    CHECK(pfring_print_parsed_pkt(text, sizeof(text), packet, &header) == (int)strlen(text));
+    CHECK(strstr(text, "[l3_proto=UDP]"));
+    CHECK(pfring_print_parsed_pkt(text, 4, packet, &header) == 3 && strlen(text) == 3);
+    CHECK(strcmp(pfring_format_numbers(1234567, text, sizeof(text), 0), "1'234'567") == 0);
+    CHECK(pfring_format_numbers(1234567, text, 0, 0) == text);
+}
+
+/* `count send FROM TO`: packets that arrive at one interface are sent through another one. */
+static int sending(const char *from, const char *to)
+{
+    struct pfring_pkthdr header;
+    char frame[60] = "\x02\0\0\0\0\1\x02\0\0\0\0\2\x88\xb5ringtap";
+    u_char address[6], *packet;
+    pfring *sender, *receiver;
+    int index;
+
+    receiver = pfring_open(to, 1500, PF_RING_PROMISC);
+    sender = pfring_open(from, 1500, 0);
+    CHECK(receiver && sender);
+    CHECK(pfring_set_direction(receiver, rx_only_direction) == 0);
+    CHECK(pfring_enable_ring(receiver) == 0);
+    CHECK(pfring_get_mtu_size(sender) == 1500 && pfring_get_num_rx_channels(sender) >= 1);
+    CHECK(pfring_get_bound_device_address(sender, address) == 0 && (address[0] & 1) == 0);
+    CHECK(pfring_get_bound_device_ifindex(sender, &index) == 0 && index > 1);
+    CHECK(pfring_send_last_rx_packet(receiver, index) == PF_RING_ERROR_NO_PKT_AVAILABLE);
+    CHECK(pfring_send(sender, frame, sizeof(frame), 1) == sizeof(frame));
+    CHECK(pfring_flush_tx_packets(sender) == 0);
+    CHECK(pfring_recv(receiver, &packet, 0, &header, 1) == 1);
+    CHECK(header.len == sizeof(frame) && memcmp(packet, frame, sizeof(frame)) == 0);
+    /* It comes back through the other end. */
+    CHECK(pfring_send_last_rx_packet(receiver, index) == 0);
+    CHECK(pfring_recv(receiver, &packet, 0, &header, 1) == 1);
+    CHECK(memcmp(packet, frame, sizeof(frame)) == 0);
+    pfring_close(sender);
+    pfring_close(receiver);
+    return 0;
+}
+
 static void on_interrupt(int number)
 {
     (void)number;
@@ -99,8 +169,10 @@ int main(int argc, char **argv)
         return 0;
     }
     CHECK(argc >= 4);
+    if (strcmp(argv[1], "send") == 0)
+        return sending(argv[2], argv[3]);
     errno = 0;
-    CHECK(pfring_open("eth0", 128, 0) == NULL && errno == ENODEV);
+    CHECK(pfring_open("absent0", 128, 0) == NULL && errno == ENODEV);
     CHECK(pfring_stats(NULL, &stats) == PF_RING_ERROR_INVALID_ARGUMENT);
     ring = pfring_open(argv[1], 128, PF_RING_PROMISC | PF_RING_LONG_HEADER);
     CHECK(ring);
@@ -111,7 +183,7 @@ int main(int argc, char **argv)
     CHECK(pfring_set_application_name(ring, "count.c") == 0);
     CHECK(pfring_set_poll_watermark(ring, 4) == 0);
     CHECK(pfring_set_cluster(ring, 99, cluster_per_flow) == 0);
-    CHECK(pfring_set_socket_mode(ring, send_only_mode) == PF_RING_ERROR_NOT_SUPPORTED);
+    CHECK(pfring_set_socket_mode(ring, (socket_mode)3) == PF_RING_ERROR_NOT_SUPPORTED);
     CHECK(pfring_set_socket_mode(ring, recv_only_mode) == 0);
     CHECK(pfring_set_direction(ring, rx_and_tx_direction) == 0);
     CHECK(pfring_set_bpf_filter(ring, "tcp prt 1") < 0);
@@ -124,6 +196,8 @@ int main(int argc, char **argv)
     CHECK(pfring_recv(ring, &packet, 0, &header, 0) == 0);
     CHECK(pfring_set_direction(ring, rx_only_direction) == 0);
     CHECK(pfring_stats(ring, &stats) == 0 && stats.recv == 0);
+    if (strcmp(argv[2], "recv") == 0)
+        parsing();
     if (strcmp(argv[2], "loop") == 0)
         CHECK(pfring_loop(ring, look_at, (const u_char *)"user", 1) == 0);
     else if (strcmp(argv[2], "burst") == 0)
@@ -133,6 +207,8 @@ int main(int argc, char **argv)
     CHECK(pfring_stats(ring, &stats) == 0);
     CHECK(stats.recv == counted && stats.shunt == 0);
     CHECK(pfring_send(ring, "x", 1, 1) == PF_RING_ERROR_NOT_SUPPORTED);
+    CHECK(pfring_get_mtu_size(ring) == PF_RING_ERROR_NOT_SUPPORTED);
+    CHECK(pfring_get_num_rx_channels(ring) == 1);
     printf("%lu packets\n", counted);
     pfring_close(ring);
     return 0;

@@ -8,7 +8,7 @@ use std::process::Command;
 use std::sync::OnceLock;
 
 use ringtap_pfring::abi::{BurstPacket, RingPacketHeader, RingStatistics};
-use ringtap_testkit::{LIMIT, Running, say_skipped};
+use ringtap_testkit::{LIMIT, Namespace, Running, require_root, say_skipped};
 
 fn deps() -> PathBuf {
     let exe = env::current_exe().expect("a test has a file");
@@ -82,6 +82,17 @@ fn a_pfcount_like_program_receives_a_group_in_every_way() {
     let _ended = endless.wait(LIMIT).success();
     hub.interrupt();
     let _ended = hub.wait(LIMIT).success();
+}
+
+#[test]
+fn a_ring_of_an_interface_receives_what_another_sends() {
+    require_root!();
+    let net = Namespace::with_veth("pfring");
+    let (program, folder) = built();
+    let mut command = net.command(program.to_str().expect("a plain path"));
+    command.args(["send", "tx0", "rx0"]);
+    command.env("LD_LIBRARY_PATH", folder);
+    let _sent = Running::start(command).wait(LIMIT).success();
 }
 
 fn status(socket: &Path) -> Vec<u8> {
