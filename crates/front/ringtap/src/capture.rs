@@ -259,7 +259,8 @@ impl Capture {
     pub fn all_counters(&self) -> Result<AllCounters, Error> {
         let snapshot = match self.receiver.snapshot() {
             Ok(snapshot) => Some(snapshot),
-            Err(ControlError::Gone(_) | ControlError::Late { .. }) => None,
+            Err(ControlError::Late { .. }) => None,
+            Err(error) if error.is_gone() => None,
             Err(refused) => return Err(refused.into()),
         };
         let (mut total, sources, lanes) = match &snapshot {

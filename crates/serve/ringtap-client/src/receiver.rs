@@ -354,7 +354,7 @@ impl Receiver {
         }
         for (at, endpoint) in self.endpoints.iter_mut().enumerate() {
             match new_memory::map(&*self.control, at, &mut endpoint.reader) {
-                Err(ReceiveError::Control(ControlError::Gone(_))) => return Err(self.left()),
+                Err(ReceiveError::Control(error)) if error.is_gone() => return Err(self.left()),
                 mapped => mapped?,
             }
         }
