@@ -26,7 +26,7 @@ use ringtap_pool::reader::{NextBatch, Reader};
 use ringtap_pool::source::{Facts, Source};
 use ringtap_pool::wake::NoSignal;
 
-use super::memory::{DeviceFile, GroupMemory};
+use super::memory::{DeviceFile, GroupMemory, MemoryError};
 use super::source::{GroupState, HostLosses, HostRules, HostSource, SharedGroup};
 use crate::messages::{
     DevicePart, GrantedGroup, GuestCounters, GuestGap, GuestRequest, HostMessage, chunks_in,
@@ -293,7 +293,7 @@ impl HostGroup {
                 self.filter = Some(filter);
                 match self.open(pool, control, memory) {
                     Ok(part) => self.resume(part),
-                    Err(reason) => self.cannot_read(&reason),
+                    Err(reason) => self.cannot_read(&reason.to_string()),
                 }
                 not_in_source
             }
@@ -493,16 +493,16 @@ impl HostGroup {
         pool: DevicePart,
         control: DevicePart,
         memory: impl Fn(DevicePart) -> Option<PartMemory>,
-    ) -> Result<HostPart, String> {
-        let find = |part| memory(part).ok_or("its device is not mapped");
-        let file = find(pool)?.file.ok_or("its device is no file")?;
+    ) -> Result<HostPart, MemoryError> {
+        let find = |part| memory(part).ok_or(MemoryError::NotMapped);
+        let file = find(pool)?.file.ok_or(MemoryError::NoFile)?;
         self.memory.enter((pool.device, pool.at), file)?;
         // The host takes returned chunks back when it needs them.
         let host = Arc::new(NoSignal);
         let there = self.memory.pool.clone();
         let reader = Reader::open(there, &find(control)?.region, Policy::DropNewest, host);
         Ok(HostPart {
-            reader: reader.map_err(|error| error.to_string())?,
+            reader: reader?,
             control: control.device,
         })
     }

@@ -10,8 +10,8 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
-use super::GroupReport;
 use super::relay::{EndedRelay, PartPool, RelayCommon};
+use super::report::GroupReport;
 use crate::messages::GuestCounters;
 
 /// Each group's life, by the place of the group, for all threads.

@@ -2,6 +2,9 @@
 //! A guest's subscription: a thread reads the hub's pools in place and copies the packets that pass the
 //! filter into the guest's part.
 //!
+//! Copies, because a guest can read all memory that its device maps, and may see only what its groups give it. Each
+//! subscription has a thread, so that none delays another.
+//!
 //! Invariants
 //! - The thread waits for nothing that the guest does: packets without room in the part are lost, and
 //!   counted.
@@ -10,6 +13,7 @@
 
 use std::io;
 use std::os::fd::AsFd as _;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 use std::sync::mpsc::{Receiver as Inbox, Sender, channel};
 use std::sync::{Arc, Mutex};
@@ -24,14 +28,15 @@ use ringtap_filter::{Place, Program};
 use ringtap_ipc::event::Event;
 use ringtap_ipc::mutex::lock;
 use ringtap_ipc::subscription::{Subscription, Wanted};
+use ringtap_ipc::thread::{join, panic_text};
 use ringtap_pool::counters::{Counters, Dropped};
 use ringtap_pool::format::Geometry;
 use ringtap_pool::memory::Region;
 use ringtap_pool::private::PrivatePool;
 use ringtap_pool::wake::Signal;
 
-use super::GroupReport;
-use super::commands::Answers;
+use super::answers::Answers;
+use super::report::GroupReport;
 use crate::messages::{GuestCounters, GuestGap, GuestPool, HostMessage};
 
 /// Interval between looks at the control region of a guest that has not returned all full chunks.
@@ -69,7 +74,7 @@ pub(super) struct GuestRelay {
 pub(super) struct EndedRelay {
     /// The final counters.
     pub(super) counters: GuestCounters,
-    /// Its memory, which the guest may still read; absent after a panic.
+    /// Its memory, which the guest may still read.
     pub(super) pool: Option<PartPool>,
 }
 
@@ -117,6 +122,15 @@ impl From<ReceiveError> for RelayEnd {
             ..RelayEnd::because(error)
         }
     }
+}
+
+/// Runs the thread's work. A panic ends the subscription, and the guest learns why.
+fn caught(work: impl FnOnce() -> Option<RelayEnd>) -> Option<RelayEnd> {
+    catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| {
+        let text = panic_text(&*panic);
+        let reason = format!("the host's thread that copies has panicked: {text}");
+        Some(RelayEnd::because(reason))
+    })
 }
 
 /// A filter that is in force at the hub.
@@ -191,11 +205,11 @@ impl GuestRelay {
         };
         let builder = std::thread::Builder::new().name("relay".into());
         let thread = builder.spawn(move || {
-            let reason = thread.run();
+            let end = caught(|| thread.run());
             thread.pool.end();
             thread.place.guest.signal();
-            if let Some(reason) = reason {
-                ended(reason);
+            if let Some(end) = end {
+                ended(end);
             }
             thread.pool
         })?;
@@ -248,13 +262,13 @@ impl GuestRelay {
     fn join(&mut self) -> Option<PartPool> {
         self.common.stop();
         // The thread waits for no other process.
-        self.thread.take()?.join().ok()
+        self.thread.take().and_then(join)
     }
 }
 
 impl Drop for GuestRelay {
     fn drop(&mut self) {
-        let _pool = self.join();
+        drop(self.join());
     }
 }
 
@@ -418,4 +432,17 @@ pub(super) fn not_in_source(wanted: &[Wanted]) -> Option<String> {
         Place::Source => None,
         Place::Reader(reason) => Some(reason.clone()),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_panic_is_the_reason_for_the_end() {
+        assert!(caught(|| None).is_none());
+        let end = caught(|| panic!("chunk {} is lost", 7)).unwrap();
+        assert!(end.reason.ends_with("panicked: chunk 7 is lost"));
+        assert!(!end.hub_is_over);
+    }
 }

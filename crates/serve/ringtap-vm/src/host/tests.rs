@@ -13,10 +13,12 @@ use ringtap_ipc::event::Event;
 use ringtap_ipc::mapping::{Access, Mapping};
 use ringtap_ipc::memfd::SharedMemory;
 use ringtap_pool::distributor::Policy;
+use ringtap_pool::number::to_u64;
 use ringtap_pool::reader::{NextBatch, Reader};
 use ringtap_pool::view::Pool;
 use ringtap_pool::wake::NoSignal;
 use ringtap_testkit::LIMIT;
+use ringtap_vnplug::host::Monitor;
 
 use super::*;
 use crate::messages::{APPLICATION, GuestCounters, GuestPool, VERSION};
