@@ -43,6 +43,20 @@ pub enum ClassifierError {
 }
 
 /// Classifies packets by rules.
+///
+/// # Examples
+///
+/// ```
+/// use ringtap_filter::classifier::{Classifier, Turns};
+/// use ringtap_filter::{LinkType, Program, Rule, Rules};
+///
+/// let nothing = Rule { filter: Program::nothing(), ..Rule::everything(0b10) };
+/// let rules = Rules::from(vec![Rule::everything(0b01), nothing]);
+/// let classifier = Classifier::new(&rules, LinkType::ETHERNET)?;
+/// let found = classifier.classify(&[0; 60], 60, &mut Turns::default());
+/// assert_eq!(found.mask, 0b01);
+/// # Ok::<(), ringtap_filter::classifier::ClassifierError>(())
+/// ```
 #[derive(Debug, Clone)]
 pub struct Classifier {
     rules: Vec<Rule>,

@@ -65,6 +65,21 @@ pub enum ProbeError {
 }
 
 /// A probe that runs.
+///
+/// # Examples
+///
+/// ```
+/// use ringtap_probe::export::WhenFull;
+/// use ringtap_probe::{Probe, ProbePlan};
+///
+/// let capture = ringtap::open("sim:max?burst=1000&clock=virtual")?;
+/// let plan = ProbePlan::standard(None);
+/// // Without an exporter the results are only counted.
+/// let probe = Probe::start(vec![capture], None, plan, Vec::new(), WhenFull::Wait, None)?;
+/// let outcome = probe.run(|note| eprintln!("{note}"))?;
+/// assert_eq!(outcome.counters.delivered, 1000);
+/// # Ok::<(), ringtap_probe::ProbeError>(())
+/// ```
 pub struct Probe {
     threads: Vec<JoinHandle<()>>,
     reports: Receiver<WorkerReport>,
