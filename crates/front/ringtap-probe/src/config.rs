@@ -17,6 +17,7 @@ use toml::de::DeTable;
 
 use crate::analysis::{AnalysisKind, AnalysisPlace, AnalysisPlan, GapScope, KeyPart};
 use crate::application::require_ndpi;
+use crate::export::ExportError;
 use crate::export::destination::Destination;
 use crate::flows::FlowOptions;
 use crate::library::LibraryPlan;
@@ -81,6 +82,20 @@ impl ProbeConfig {
 
     /// Checks the text of a file of this name.
     ///
+    /// # Examples
+    ///
+    /// ```
+    /// use ringtap_probe::config::ProbeConfig;
+    ///
+    /// let text = "[[analysis]]\nkind = \"top\"\nby = \"source\"\nevery = \"10s\"\n";
+    /// let config = ProbeConfig::parse("probe.toml", text, None)?;
+    /// assert_eq!(config.plan.analyses[0].name, "top source");
+    ///
+    /// let error = ProbeConfig::parse("probe.toml", "[[analysis]]\nkind = \"tops\"\n", None);
+    /// assert!(error.unwrap_err().to_string().starts_with("probe.toml, line 2, kind: expected"));
+    /// # Ok::<(), ringtap_probe::config::ConfigError>(())
+    /// ```
+    ///
     /// # Errors
     ///
     /// As for [`ProbeConfig::read`].
@@ -139,13 +154,13 @@ pub fn time(text: &str) -> Result<Duration, TimeError> {
     keys::duration(text).ok_or(TimeError)
 }
 
-fn export(to: &str) -> Result<ExportPlan, String> {
+fn export(to: &str) -> Result<ExportPlan, ExportError> {
     match to {
         "text" => Ok(ExportPlan::Text),
         "json" => Ok(ExportPlan::Json),
         _ => match to.parse() {
             Ok(destination) => Ok(ExportPlan::To(destination)),
-            Err(error) => Err(format!("{error}, or text, or json")),
+            Err(error) => Err(ExportError(format!("{error}, or text, or json"))),
         },
     }
 }

@@ -15,7 +15,7 @@ use ringtap_ipc::socket::Listener;
 use ringtap_net::interface::InterfaceError;
 
 use super::ethernet;
-use crate::hub::{self, LAST_READERS, raise_descriptor_limit};
+use crate::hub::{LAST_READERS, raise_descriptor_limit};
 use crate::print;
 
 pub(super) struct RunningBridge {
@@ -36,7 +36,7 @@ impl RunningBridge {
     ) -> Result<Self> {
         let compiled = groups
             .iter()
-            .map(|group| group.compile(&ethernet(), hub::compile));
+            .map(|group| group.compile(&ethernet(), ringtap::compile));
         let compiled = compiled.collect::<Result<_, _>>()?;
         let listener = if groups.is_empty() {
             None

@@ -44,7 +44,7 @@ pub unsafe extern "C" fn pcap_findalldevs(
             }
             Err(why) if groups.is_empty() => {
                 // SAFETY: an error buffer or NULL, by libpcap's manual.
-                unsafe { text::give(errbuf, why) };
+                unsafe { text::give(errbuf, &why.to_string()) };
                 return ERROR;
             }
             Err(_) => {}
@@ -138,7 +138,7 @@ pub unsafe extern "C" fn pcap_lookupnet(
             Ok(functions) => functions,
             Err(why) => {
                 // SAFETY: an error buffer or NULL, by libpcap's manual.
-                unsafe { text::give(errbuf, why) };
+                unsafe { text::give(errbuf, &why.to_string()) };
                 return ERROR;
             }
         };
