@@ -106,7 +106,7 @@ impl Classifier {
         if count > MAX_RULES {
             return Err(ClassifierError::TooMany { count });
         }
-        let link = Link::of(link_type);
+        let link = Link::from_link_type(link_type);
         for (number, rule) in rules.iter().enumerate() {
             if rule.filter.loops() {
                 return Err(ClassifierError::Loops { rule: number });

@@ -28,14 +28,14 @@ const TAG_BITS: u32 = 4;
 const TAG: usize = 0b0101;
 const MAX_GENERATION: usize = usize::MAX >> (INDEX_BITS + TAG_BITS);
 
-static TABLE: [HandlePlace; MOST] = [const { HandlePlace::new() }; MOST];
+static TABLE: [HandleEntry; MOST] = [const { HandleEntry::new() }; MOST];
 
 thread_local! {
     /// Why the last call without a handle failed.
     static WITHOUT_HANDLE: RefCell<Option<CString>> = const { RefCell::new(None) };
 }
 
-struct HandlePlace {
+struct HandleEntry {
     inside: Mutex<Inside>,
     /// For [`stop`], which does not wait for the thread that uses the session.
     stop: Mutex<Option<(usize, Arc<Connection>)>>,
@@ -49,9 +49,9 @@ struct Inside {
     broken: Option<String>,
 }
 
-impl HandlePlace {
+impl HandleEntry {
     const fn new() -> Self {
-        HandlePlace {
+        HandleEntry {
             inside: Mutex::new(Inside {
                 generation: 0,
                 session: None,
@@ -89,16 +89,16 @@ fn enter(handle: *const CHandle) -> Result<MutexGuard<'static, Inside>, CallErro
 
 /// Stores a session and returns its handle.
 pub(crate) fn add(session: Session) -> Result<*mut CHandle, CallError> {
-    for (index, place) in TABLE.iter().enumerate() {
+    for (index, entry) in TABLE.iter().enumerate() {
         // Another thread uses this entry.
-        let Ok(mut inside) = place.inside.try_lock() else {
+        let Ok(mut inside) = entry.inside.try_lock() else {
             continue;
         };
         if inside.session.is_some() {
             continue;
         }
         let generation = (inside.generation + 1) & MAX_GENERATION;
-        *lock(&place.stop) = Some((generation, Arc::clone(&session.connection)));
+        *lock(&entry.stop) = Some((generation, Arc::clone(&session.connection)));
         *inside = Inside {
             generation,
             session: Some(Box::new(session)),

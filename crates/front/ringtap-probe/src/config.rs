@@ -15,7 +15,7 @@ use ringtap_capture::meter::MAX_LOOPS;
 use ringtap_ipc::trusted::read_trusted;
 use toml::de::DeTable;
 
-use crate::analysis::{AnalysisKind, AnalysisPlace, AnalysisPlan, GapScope, KeyPart};
+use crate::analysis::{AnalysisKind, AnalysisPlace, AnalysisPlan, GapScope, KeyField};
 use crate::application::require_ndpi;
 use crate::export::ExportError;
 use crate::export::destination::Destination;
@@ -218,14 +218,14 @@ fn kind(table: &mut KeyTable<'_>, word: &str) -> Result<(AnalysisKind, String), 
     let kind = match word {
         "flows" => AnalysisKind::Flows(flows(table)?),
         "top" => {
-            let (by, text) = key_part(table)?;
+            let (by, text) = key_field(table)?;
             usual = format!("top {text}");
             let count = table.number("count", 1..=MAX_KEYS)?.unwrap_or(10);
             AnalysisKind::Top { by, count }
         }
         "sizes" => AnalysisKind::Sizes,
         "cardinality" => {
-            let (by, text) = key_part(table)?;
+            let (by, text) = key_field(table)?;
             usual = format!("distinct {text}");
             AnalysisKind::Cardinality { by }
         }
@@ -281,11 +281,11 @@ fn place(table: &mut KeyTable<'_>, kind: &AnalysisKind) -> Result<AnalysisPlace,
 }
 
 /// The part of a key that `by` names, and its text.
-fn key_part<'a>(table: &mut KeyTable<'a>) -> Result<(KeyPart, &'a str), ConfigError> {
-    let words = KeyPart::WORDS.map(KeyPart::word).join(", ");
+fn key_field<'a>(table: &mut KeyTable<'a>) -> Result<(KeyField, &'a str), ConfigError> {
+    let words = KeyField::WORDS.map(KeyField::word).join(", ");
     let words = format!("one of {words}, or a network like source/24 or destination/16");
     let wrong = format!("expected {words}");
-    let part = table.parsed("by", |by| match KeyPart::from_text(by) {
+    let part = table.parsed("by", |by| match KeyField::from_text(by) {
         Some(part) => Ok((part, by)),
         None => Err(wrong),
     })?;

@@ -332,7 +332,7 @@ impl Capture {
         let sources = self.receiver.snapshot()?.sources;
         for source in sources {
             if let Some(failure) = source.failure {
-                return Err(Error::of_source(failure, source.is_removed));
+                return Err(Error::from_source(failure, source.is_removed));
             }
         }
         Ok(())

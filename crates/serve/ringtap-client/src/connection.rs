@@ -368,7 +368,7 @@ impl Control for Connection {
         let (Reply::Memory(answer), fds) = self.ask(&Request::Memory { endpoint })? else {
             return Err(ControlError::Gone("it gave no memory".into()));
         };
-        let memory = PoolMemory::of_peer(answer, fds);
+        let memory = PoolMemory::from_peer(answer, fds);
         memory
             .map(Some)
             .ok_or_else(|| ControlError::Gone("it sent too few descriptors".into()))

@@ -10,9 +10,9 @@
 
 mod answers;
 mod commands;
+mod granted_memory;
 mod life;
 mod options;
-mod part;
 mod queue;
 mod relay;
 mod report;
@@ -33,13 +33,13 @@ use ringtap_vnplug::device::DeviceKind;
 use ringtap_vnplug::host::{BackEnd, FromGuest, GuestVm, HostDevice, VmError};
 
 use crate::messages::{
-    APPLICATION, DevicePart, GuestRequest, HostMessage, PACKETS_VECTOR, pack, unpack,
+    APPLICATION, DeviceRange, GuestRequest, HostMessage, PACKETS_VECTOR, pack, unpack,
 };
 use answers::{Answers, GuestAnswer, answers_of};
 use commands::{Commands, DETACHED};
+use granted_memory::GrantedMemory;
 use life::{GroupLife, GroupLives};
 pub use options::{GroupOptions, HostError};
-use part::GroupPart;
 use queue::CommandQueue;
 pub use report::{DeviceReport, GroupReport, VmReport};
 use status::VmState;
@@ -92,28 +92,31 @@ impl HostGroups {
         options: &GroupOptions,
         report: Box<dyn FnMut(String)>,
     ) -> Result<Self, HostError> {
-        let bytes = options.part_bytes()?;
+        let bytes = options.group_bytes()?;
         let pool = vm.plug(APPLICATION, DeviceKind::Bulk, options.pool_bytes())?;
         let kind = DeviceKind::Control { vectors: 1 };
         let control = vm.plug(APPLICATION, kind, bytes.control * options.count())?;
-        let part = |(at, group): (u64, &String)| {
-            let (pool_part, pool) = device_part(&pool, at, bytes.pool)?;
-            let (control_part, control) = device_part(&control, at, bytes.control)?;
-            Some(GroupPart {
+        let memory = |(at, group): (u64, &String)| {
+            let (pool_range, pool) = device_range(&pool, at, bytes.pool)?;
+            let (control_range, control) = device_range(&control, at, bytes.control)?;
+            Some(GrantedMemory {
                 group: group.clone(),
                 pool,
-                pool_part,
+                pool_range,
                 control,
-                control_part,
+                control_range,
             })
         };
-        let parts = (0..).zip(&options.groups).map(part).collect::<Option<_>>();
-        let parts = parts.ok_or_else(|| io::Error::from(io::ErrorKind::InvalidInput))?;
+        let memory = (0..)
+            .zip(&options.groups)
+            .map(memory)
+            .collect::<Option<_>>();
+        let memory: Vec<_> = memory.ok_or_else(|| io::Error::from(io::ErrorKind::InvalidInput))?;
         let devices = [("pool", pool), ("control", control.clone())];
         let state = VmState::new(options, &devices);
         let waker = vm.waker();
         let guest = Arc::new(PacketsSignal(control));
-        let (queue, inbox) = start(options, parts, guest, waker, &state.lives)?;
+        let (queue, inbox) = start(options, memory, guest, waker, &state.lives)?;
         Ok(HostGroups {
             agent: 0,
             queue,
@@ -305,7 +308,7 @@ impl Signal for PacketsSignal {
 /// Starts the thread that carries out requests.
 fn start(
     options: &GroupOptions,
-    parts: Vec<GroupPart>,
+    memory: Vec<GrantedMemory>,
     guest: Arc<dyn Signal>,
     waker: ringtap_ipc::event::Event,
     lives: &GroupLives,
@@ -315,7 +318,7 @@ fn start(
     let commands = Commands {
         vm: options.vm.clone(),
         socket: options.socket.clone(),
-        parts,
+        memory,
         queue: Arc::clone(&queue),
         answers: Answers { sender, waker },
         guest,
@@ -332,11 +335,11 @@ fn start(
 }
 
 /// Part number `at` of a device that is divided into parts of `bytes` bytes.
-fn device_part(device: &HostDevice, at: u64, bytes: u64) -> Option<(DevicePart, Region)> {
+fn device_range(device: &HostDevice, at: u64, bytes: u64) -> Option<(DeviceRange, Region)> {
     let at = at.checked_mul(bytes)?;
     let region = device.memory().part(to_usize(at), to_usize(bytes))?;
     let device = device.id().0;
-    Some((DevicePart { device, at, bytes }, region))
+    Some((DeviceRange { device, at, bytes }, region))
 }
 
 #[cfg(test)]

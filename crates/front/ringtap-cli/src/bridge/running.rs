@@ -97,7 +97,7 @@ impl RunningBridge {
                 &error,
                 CaptureError::Interface(InterfaceError::Removed { .. })
             );
-            return Ok(Some(ringtap::Error::of_source(
+            return Ok(Some(ringtap::Error::from_source(
                 error.to_string(),
                 is_removed,
             )));
@@ -128,6 +128,6 @@ fn failure_of(sources: Vec<SourceStatus>) -> Option<ringtap::Error> {
     sources.into_iter().find_map(|source| {
         let is_removed = source.is_removed;
         let failure = source.failure?;
-        Some(ringtap::Error::of_source(failure, is_removed))
+        Some(ringtap::Error::from_source(failure, is_removed))
     })
 }

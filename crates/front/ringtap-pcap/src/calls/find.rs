@@ -142,7 +142,7 @@ pub unsafe extern "C" fn pcap_lookupnet(
                 return ERROR;
             }
         };
-        let interface = match Route::of(name.as_deref(), None) {
+        let interface = match Route::for_device(name.as_deref(), None) {
             Ok(Route::Ringtap(of)) if of.kind.names_an_interface() => Some(c_text(&of.name)),
             Ok(Route::Ringtap(_)) => {
                 // libpcap, too, returns 0 for a device that is not an interface ("any").

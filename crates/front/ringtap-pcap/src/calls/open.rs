@@ -23,7 +23,7 @@ pub unsafe extern "C" fn pcap_create(source: *const c_char, errbuf: *mut c_char)
         let name = unsafe { text::take(source) };
         let via = route::via();
         route::say_if_around(name.as_deref(), via.as_deref());
-        let error = match Route::of(name.as_deref(), via.as_deref()) {
+        let error = match Route::for_device(name.as_deref(), via.as_deref()) {
             Ok(Route::Libpcap) => match real::functions() {
                 // SAFETY: the same call with the same caller's guarantee.
                 Ok(functions) => return unsafe { (functions.pcap_create)(source, errbuf) },

@@ -81,7 +81,7 @@ impl Config {
     ///
     /// The device and the right.
     pub fn require_rights(&self) -> Result<()> {
-        let rights = Rights::of_this_process();
+        let rights = Rights::current();
         self.devices.iter().try_for_each(|Device { spec, .. }| {
             let checked = spec.kind.require_rights(&rights);
             checked.map_err(|error| HubConfigError::Invalid(format!("{}: {error}", spec.name)))

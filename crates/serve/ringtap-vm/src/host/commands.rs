@@ -20,10 +20,10 @@ use ringtap_ipc::protocol::{HubStatus, SourceState};
 use ringtap_pool::wake::Signal;
 
 use super::answers::Answers;
+use super::granted_memory::{self, GrantedMemory};
 use super::life::{GroupLife, GroupLives};
-use super::part::{self, GroupPart};
 use super::queue::{CommandQueue, GuestCommand};
-use super::relay::{GuestRelay, RelayEnd, RelayPlace, not_in_source};
+use super::relay::{GuestRelay, RelayEnd, RelaySetup, not_in_source};
 use super::report::GroupReport;
 use crate::messages::{
     GrantedGroup, GuestCounters, GuestGap, GuestPool, GuestRequest, HostMessage,
@@ -67,7 +67,7 @@ pub(super) struct Commands {
     pub(super) vm: String,
     /// The hub.
     pub(super) socket: PathBuf,
-    pub(super) parts: Vec<GroupPart>,
+    pub(super) memory: Vec<GrantedMemory>,
     pub(super) queue: Arc<CommandQueue>,
     pub(super) answers: Answers,
     /// Wakes the guest's readers.
@@ -128,7 +128,7 @@ impl Commands {
         match &self.granted {
             _ if !self.has_agent => None,
             None => Some(LOOK_FOR_HUB),
-            Some(granted) => (granted.len() < self.parts.len()).then_some(LOOK_FOR_GROUP),
+            Some(granted) => (granted.len() < self.memory.len()).then_some(LOOK_FOR_GROUP),
         }
     }
 
@@ -191,18 +191,18 @@ impl Commands {
         if status.sources.iter().all(|one| ended(one.state)) {
             return Err(RequestError::SourcesEnded);
         }
-        let granted = |part: &GroupPart| GrantedGroup {
-            name: part.group.clone(),
+        let granted = |one: &GrantedMemory| GrantedGroup {
+            name: one.group.clone(),
             devices: status
                 .sources
                 .iter()
                 .map(|one| one.device.clone())
                 .collect(),
             link_type: link_type.0,
-            pool_bytes: part.pool_part.bytes,
+            pool_bytes: one.pool_range.bytes,
         };
-        let parts = self.parts.iter();
-        let there = parts.filter(|part| has_group(&status, &part.group));
+        let memory = self.memory.iter();
+        let there = memory.filter(|one| has_group(&status, &one.group));
         let groups: Vec<_> = there.map(granted).collect();
         self.granted = Some(groups.iter().map(|one| one.name.clone()).collect());
         Ok(HostMessage::Granted { groups })
@@ -215,7 +215,7 @@ impl Commands {
         filter: Program,
         (wanted_pool, gap): (&GuestPool, Option<GuestGap>),
     ) -> Result<HostMessage, RequestError> {
-        let at = self.place_of(&group)?;
+        let at = self.position(&group)?;
         if self.relays.contains_key(&at) {
             return Err(RequestError::Subscribed(group));
         }
@@ -232,9 +232,10 @@ impl Commands {
             self.granted = None;
         }
         let subscription = subscription?;
-        let part = &self.parts[at];
-        let (pool, control) = (part.pool_part, part.control_part);
-        let geometry = part::geometry(wanted_pool, part).ok_or(RequestError::LessMemory)?;
+        let memory = &self.memory[at];
+        let (pool, control) = (memory.pool_range, memory.control_range);
+        let geometry =
+            granted_memory::geometry(wanted_pool, memory).ok_or(RequestError::LessMemory)?;
         let wanted = subscription.endpoints.iter().map(|one| one.wanted.clone());
         let not_in_source = not_in_source(&wanted.collect::<Vec<_>>());
         self.epoch += 1;
@@ -248,18 +249,18 @@ impl Commands {
             counters: GuestCounters::default(),
             not_taken: 0,
         };
-        let place = RelayPlace {
+        let setup = RelaySetup {
             report,
             epoch,
-            pool: (part.pool.clone(), geometry),
+            pool: (memory.pool.clone(), geometry),
             wanted: wanted_pool.clone(),
             gap,
-            control: part.control.clone(),
+            control: memory.control.clone(),
             guest: Arc::clone(&self.guest),
             answers: self.answers.clone(),
         };
         let ended = move |end| queue.push(GuestCommand::Ended(at, epoch, end));
-        let relay = GuestRelay::start(subscription, Arc::new(connection), place, ended)?;
+        let relay = GuestRelay::start(subscription, Arc::new(connection), setup, ended)?;
         let mut lives = lock(&self.lives);
         lives.entry(at).or_default().begin(&relay.common);
         drop(lives);
@@ -310,10 +311,10 @@ impl Commands {
         self.end_and_tell(at, &end.reason);
     }
 
-    fn place_of(&self, group: &str) -> Result<usize, RequestError> {
-        let found = self.parts.iter().position(|part| part.group == group);
+    fn position(&self, group: &str) -> Result<usize, RequestError> {
+        let found = self.memory.iter().position(|one| one.group == group);
         found.ok_or_else(|| {
-            let granted: Vec<_> = self.parts.iter().map(|part| &*part.group).collect();
+            let granted: Vec<_> = self.memory.iter().map(|one| &*one.group).collect();
             RequestError::NotGranted {
                 vm: self.vm.clone(),
                 granted: granted.join(", "),
@@ -322,7 +323,7 @@ impl Commands {
     }
 
     fn relay_of(&self, group: &str) -> Result<(usize, &GuestRelay), RequestError> {
-        let at = self.place_of(group)?;
+        let at = self.position(group)?;
         let relay = self.relays.get(&at);
         let relay = relay.ok_or_else(|| RequestError::NotSubscribed(group.to_owned()))?;
         Ok((at, relay))
@@ -340,9 +341,10 @@ impl Commands {
     fn end_and_tell(&mut self, at: usize, reason: &str) {
         let epoch = self.relays.get(&at).map(|relay| relay.common.epoch);
         let counters = self.end_relay(at);
-        if let (Some(part), Some(epoch), Some(counters)) = (self.parts.get(at), epoch, counters) {
+        if let (Some(memory), Some(epoch), Some(counters)) = (self.memory.get(at), epoch, counters)
+        {
             let message = HostMessage::Ended {
-                group: part.group.clone(),
+                group: memory.group.clone(),
                 epoch,
                 reason: reason.to_owned(),
                 counters,

@@ -10,7 +10,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
-use super::relay::{EndedRelay, PartPool, RelayCommon};
+use super::relay::{EndedRelay, RelayCommon, RelayPool};
 use super::report::GroupReport;
 use crate::messages::GuestCounters;
 
@@ -31,7 +31,7 @@ pub(super) struct GroupLife {
 
 /// Memory of a subscription that has ended.
 struct LeftPool {
-    pool: PartPool,
+    pool: RelayPool,
     copied: u64,
 }
 

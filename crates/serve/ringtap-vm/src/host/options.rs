@@ -10,7 +10,7 @@ use ringtap_pool::number::to_u64;
 use ringtap_vnplug::device::HEADER_BYTES;
 use ringtap_vnplug::host::{Monitor, VmError};
 
-use super::part::PartBytes;
+use super::granted_memory::GroupBytes;
 
 /// Groups for a virtual machine.
 #[derive(Clone, Debug)]
@@ -79,7 +79,7 @@ impl GroupOptions {
     ///
     /// [`HostError::NoGroup`], [`HostError::Memory`], [`HostError::Connect`].
     pub fn check(&self) -> Result<(), HostError> {
-        self.part_bytes()?;
+        self.group_bytes()?;
         let status = Connection::open(&self.socket, &self.vm)?.status()?;
         let there: Vec<_> = status.groups.into_iter().map(|one| one.name).collect();
         match self.groups.iter().find(|group| !there.contains(group)) {
@@ -100,13 +100,13 @@ impl GroupOptions {
         self.memory_bytes.saturating_sub(to_u64(HEADER_BYTES))
     }
 
-    pub(super) fn part_bytes(&self) -> Result<PartBytes, HostError> {
+    pub(super) fn group_bytes(&self) -> Result<GroupBytes, HostError> {
         let bytes = self.memory_bytes;
         if !bytes.is_power_of_two() {
             return Err(HostError::NoPowerOfTwo { bytes });
         }
-        let parts = PartBytes::of(self.pool_bytes(), self.count());
-        parts.ok_or(HostError::Memory {
+        let bytes_of_groups = GroupBytes::for_groups(self.pool_bytes(), self.count());
+        bytes_of_groups.ok_or(HostError::Memory {
             bytes,
             groups: self.groups.len(),
         })

@@ -43,10 +43,10 @@ use crate::messages::{GuestCounters, GuestGap, GuestPool, HostMessage};
 const RETURN_LOOK: Duration = Duration::from_millis(10);
 
 /// A guest's pool.
-pub(super) struct PartPool(Box<Copier>);
+pub(super) struct RelayPool(Box<Copier>);
 
 /// What a relay needs besides its subscription.
-pub(super) struct RelayPlace {
+pub(super) struct RelaySetup {
     /// The subscription, without counters.
     pub(super) report: GroupReport,
     pub(super) epoch: u64,
@@ -67,7 +67,7 @@ pub(super) struct GuestRelay {
     pub(super) common: Arc<RelayCommon>,
     connection: Arc<Connection>,
     adoptions: Sender<Adoption>,
-    thread: Option<JoinHandle<PartPool>>,
+    thread: Option<JoinHandle<RelayPool>>,
 }
 
 /// A subscription whose thread has ended.
@@ -75,7 +75,7 @@ pub(super) struct EndedRelay {
     /// The final counters.
     pub(super) counters: GuestCounters,
     /// Its memory, which the guest may still read.
-    pub(super) pool: Option<PartPool>,
+    pub(super) pool: Option<RelayPool>,
 }
 
 /// State that the relay's thread shares with others.
@@ -142,10 +142,10 @@ struct Adoption {
 
 struct RelayThread {
     receiver: Receiver,
-    pool: PartPool,
+    pool: RelayPool,
     common: Arc<RelayCommon>,
     adoptions: Inbox<Adoption>,
-    place: RelayPlace,
+    setup: RelaySetup,
 }
 
 impl GuestRelay {
@@ -153,13 +153,13 @@ impl GuestRelay {
     pub(super) fn start(
         subscription: Subscription,
         connection: Arc<Connection>,
-        place: RelayPlace,
+        setup: RelaySetup,
         ended: impl FnOnce(RelayEnd) + Send + 'static,
     ) -> io::Result<Self> {
         let receiver = Receiver::new(subscription, Arc::clone(&connection) as _);
         let receiver = receiver.map_err(io::Error::other)?;
-        let (region, geometry) = place.pool.clone();
-        let wanted = &place.wanted;
+        let (region, geometry) = setup.pool.clone();
+        let wanted = &setup.wanted;
         let without = wanted.chunks_without();
         // SAFETY: the device's memory is mapped writable here. Each part has one relay at a time: the thread
         // of the one before has ended. The guest reads the pool and shares the control region, through
@@ -169,25 +169,25 @@ impl GuestRelay {
                 region,
                 geometry,
                 wanted.epoch,
-                &place.control,
+                &setup.control,
                 (wanted.begins_at, &without),
             )
         };
         let mut private = private.map_err(io::Error::other)?;
-        if let Some(gap) = place.gap {
+        if let Some(gap) = setup.gap {
             private.writers[0].capture_gap(gap.after, gap.duration_ns);
         }
         let pool = CopyPool {
             private,
             waits: false,
         };
-        let pool = PartPool(Box::new(Copier::new(&receiver, vec![pool])));
+        let pool = RelayPool(Box::new(Copier::new(&receiver, vec![pool])));
         let common = Arc::new(RelayCommon {
-            epoch: place.epoch,
+            epoch: setup.epoch,
             counts: Mutex::new(RelayCounts {
                 copies: CopyCounts::new(receiver.lanes()),
                 at_hub: Counters::default(),
-                report: place.report.clone(),
+                report: setup.report.clone(),
             }),
             news: AtomicBool::new(false),
             stop: AtomicBool::new(false),
@@ -201,13 +201,13 @@ impl GuestRelay {
             pool,
             common: Arc::clone(&common),
             adoptions: inbox,
-            place,
+            setup,
         };
         let builder = std::thread::Builder::new().name("relay".into());
         let thread = builder.spawn(move || {
             let end = caught(|| thread.run());
             thread.pool.end();
-            thread.place.guest.signal();
+            thread.setup.guest.signal();
             if let Some(end) = end {
                 ended(end);
             }
@@ -259,7 +259,7 @@ impl GuestRelay {
         }
     }
 
-    fn join(&mut self) -> Option<PartPool> {
+    fn join(&mut self) -> Option<RelayPool> {
         self.common.stop();
         // The thread waits for no other process.
         self.thread.take().and_then(join)
@@ -366,7 +366,7 @@ impl RelayThread {
                 from: counts.copies.copied(),
                 not_in_source,
             };
-            let answers = &self.place.answers;
+            let answers = &self.setup.answers;
             answers.send(adoption.agent, adoption.request, message);
         }
     }
@@ -378,12 +378,12 @@ impl RelayThread {
         // Only now: what the hub counts as delivered is there for the guest, also after `kill -9`.
         self.receiver.publish_progress(&copies.tally);
         drop(counts);
-        self.pool.wake(&*self.place.guest);
+        self.pool.wake(&*self.setup.guest);
         self.pool.check_guest()
     }
 }
 
-impl PartPool {
+impl RelayPool {
     fn private(&self) -> &PrivatePool {
         &self.0.pools[0].private
     }

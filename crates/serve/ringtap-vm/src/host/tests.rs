@@ -97,26 +97,26 @@ impl Setup {
             pools: vec![make(POOL_BYTES), make(POOL_BYTES)],
             controls: vec![make(CONTROL_BYTES), make(CONTROL_BYTES)],
         };
-        let part = |at: usize| GroupPart {
+        let memory = |at: usize| GrantedMemory {
             group: options.groups[at].clone(),
             pool: devices.pools[at].region.clone(),
-            pool_part: DevicePart {
+            pool_range: DeviceRange {
                 device: 1,
                 at: to_u64(at),
                 bytes: POOL_BYTES,
             },
             control: devices.controls[at].region.clone(),
-            control_part: DevicePart {
+            control_range: DeviceRange {
                 device: 2,
                 at: to_u64(at),
                 bytes: CONTROL_BYTES,
             },
         };
-        let parts = vec![part(0), part(1)];
+        let memory = vec![memory(0), memory(1)];
         let state = VmState::new(&options, &[]);
         let waker = Event::new().unwrap();
         let guest = Arc::new(NoSignal);
-        let started = start(&options, parts, guest, waker.clone(), &state.lives);
+        let started = start(&options, memory, guest, waker.clone(), &state.lives);
         let (queue, inbox) = started.unwrap();
         let host = HostGroups {
             agent: 0,
