@@ -2,6 +2,8 @@
 /*
  * The symmetric flow hash in the kernel. ringtap_filter::hash specifies it; a test compares
  * the two.
+ * The NIC's hash does not serve: most NICs give the directions of a flow different hashes, sources in user space have
+ * none, and a sender that knows the key can aim all packets at one member.
  */
 #ifndef RINGTAP_FLOW_H
 #define RINGTAP_FLOW_H

@@ -2,6 +2,7 @@
 /*
  * Key of the flow to which a packet belongs, and its direction. ringtap_filter::flow specifies it; the conformance suite
  * there compares the two.
+ * The key has all fields instead of their hash: a rule must never withhold packets of another flow.
  */
 #ifndef RINGTAP_FLOW_KEY_H
 #define RINGTAP_FLOW_KEY_H

@@ -2,6 +2,8 @@
 /*
  * Headers of a packet: Ethernet, VLAN tags, MPLS, PPPoE and IP. ringtap_filter::hash specifies the rules;
  * a test compares the two.
+ * One parser for all hooks, which differ only in how they read bytes: a flow has the same hash wherever its packets are
+ * seen. Numbers of tags, labels and extension headers are limited, because the verifier follows each turn of a loop.
  */
 #ifndef RINGTAP_HEADERS_H
 #define RINGTAP_HEADERS_H

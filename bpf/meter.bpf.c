@@ -2,6 +2,7 @@
 /*
  * The meter: counts packets by flow, by keys and by length in the kernel. No packet goes to user
  * space; user space takes the counts of one half of the flows while packets count in the other.
+ * Flows of a CPU have their own records, and halves are exchanged: neither packets nor user space need a lock.
  */
 #include "look.h"
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Dual MIT/GPL */
 /*
  * A packet at one of the tap's hooks. Its bytes are copied as they were on the wire: with the
- * stripped VLAN tag restored.
+ * stripped VLAN tag restored. XDP and tcx have the tag at different places; readers, filters and
+ * files get one form.
  */
 #ifndef RINGTAP_PACKET_H
 #define RINGTAP_PACKET_H

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Dual MIT/GPL
-/* Records the kernel's message when it refuses an XDP attachment by this thread. */
+/*
+ * Records the kernel's message when it refuses an XDP attachment by this thread. The system call returns only an error
+ * number; the driver's reason is in this tracepoint alone.
+ */
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
 

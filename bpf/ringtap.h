@@ -2,6 +2,7 @@
 /*
  * The pool's format for eBPF, specified in docs/internals/format.md; a test compares it with
  * crates/core/ringtap-pool/src/format.rs. All numbers are little-endian.
+ * Written by hand for each language: the structures are few, and the build needs no generator.
  */
 #ifndef RINGTAP_H
 #define RINGTAP_H

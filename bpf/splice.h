@@ -2,6 +2,8 @@
 /*
  * Marker numbers in a loaded program that user space replaces:
  * crates/capture/ringtap-bpf/src/splice.rs.
+ * Rules are code, not data that a program interprets: a packet pays only for the comparisons of its rules, the verifier
+ * removes the rest, and the update of one link changes all rules between two packets.
  */
 #ifndef RINGTAP_SPLICE_H
 #define RINGTAP_SPLICE_H

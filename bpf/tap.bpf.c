@@ -2,6 +2,8 @@
 /*
  * The tap: an XDP or tcx program copies each packet once into the open chunk of the current
  * CPU's lane, and passes it on (or drops it, if the tap is exclusive).
+ * It writes where readers have the pool mapped, so that a packet costs one copy and no system call, for any number of
+ * readers.
  */
 #include <bpf/bpf_core_read.h>
 

@@ -3,6 +3,7 @@
  * Data shared by the tap's programs and user space besides the pool's format: settings, lanes,
  * control words and their maps. A test compares it with the Rust view,
  * crates/capture/ringtap-capture/src/tap/layout.rs.
+ * What the program writes and what user space writes are in different maps: user space can change no packet and no count.
  */
 #ifndef RINGTAP_TAP_H
 #define RINGTAP_TAP_H

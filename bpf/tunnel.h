@@ -2,6 +2,7 @@
 /*
  * Headers of tunnels: those that ringtap_filter::hash marks with K, one level deep. It specifies the rules; a test
  * compares the two.
+ * One level only: behind each further one, the verifier would follow all paths through the headers again.
  */
 #ifndef RINGTAP_TUNNEL_H
 #define RINGTAP_TUNNEL_H

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Dual MIT/GPL */
-/* Helps compiler and verifier to agree about values. */
+/*
+ * Helps compiler and verifier to agree about values. clang removes a check that it can prove to be useless, and the verifier
+ * needs to see it, because it forgets what clang knows.
+ */
 #ifndef RINGTAP_VERIFIER_H
 #define RINGTAP_VERIFIER_H
 

@@ -145,7 +145,7 @@ pub fn attach(
 
 /// Checks that this process has the capabilities for a purpose.
 pub fn require_rights(interface: &str, purpose: Purpose) -> Result<(), BpfError> {
-    let rights = Rights::of_this_process().require(purpose);
+    let rights = Rights::current().require(purpose);
     rights.map_err(|reason| BpfError::NoRights {
         interface: interface.to_owned(),
         reason,

@@ -213,7 +213,7 @@ fn another_program_error(interface: &Interface, found: FoundProgram) -> BpfError
 
 /// Whether this process sees the links of other processes.
 fn sees_processes() -> bool {
-    Rights::of_this_process().require(Purpose::Tap).is_ok()
+    Rights::current().require(Purpose::Tap).is_ok()
 }
 
 /// The process that keeps a program attached: it holds the program's link.

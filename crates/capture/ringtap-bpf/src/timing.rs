@@ -18,6 +18,7 @@ use ringtap_filter::{FilterTime, Instruction, PACKET_NS, Program as Filter};
 
 use crate::program::{self, LoadedProgram, NotLoaded, ProgramKind};
 use crate::splice::{RawInsn, translate};
+use crate::trial::FilterRefusal;
 
 /// Calls the function that follows for the whole packet without a tag, and returns its result. The
 /// verifier knows neither the length nor the tag: a field that is 0 in timed runs.
@@ -100,19 +101,23 @@ impl Timing {
         })
     }
 
-    /// Checks a filter's estimated time; the error is the reason why the filter is left out.
-    pub(crate) fn check(&self, filter: BorrowedFd<'_>, estimate: FilterTime) -> Result<(), String> {
+    /// Checks a filter's estimated time.
+    ///
+    /// # Errors
+    ///
+    /// [`FilterRefusal::TimedRun`]: the filter takes longer.
+    pub(crate) fn check(
+        &self,
+        filter: BorrowedFd<'_>,
+        estimate: FilterTime,
+    ) -> Result<(), FilterRefusal> {
         // Where the kernel runs no test, the estimate alone counts.
-        let Ok(time) = self.measure(filter) else {
-            return Ok(());
-        };
-        if time <= tolerated(estimate) {
-            return Ok(());
+        match self.measure(filter) {
+            Ok(measured) if measured > tolerated(estimate) => {
+                Err(FilterRefusal::TimedRun { measured, estimate })
+            }
+            _ => Ok(()),
         }
-        Err(format!(
-            "a timed run took {time} of the time to capture a packet, and the estimate by which the \
-             limits of filters hold is {estimate}"
-        ))
     }
 
     /// The time of a loaded filter, without the call.
@@ -193,7 +198,8 @@ mod tests {
         };
         let heavy = filter(INDEXED, 500);
         // As if the weights were those of a processor with loads ten times as fast.
-        let reason = check(&heavy, FilterTime::from_percent(100)).unwrap_err();
+        let refusal = check(&heavy, FilterTime::from_percent(100)).unwrap_err();
+        let reason = refusal.to_string();
         assert!(
             reason.contains("the estimate") && reason.contains("100.0 %"),
             "{reason}"

@@ -11,7 +11,7 @@ use std::collections::{HashMap, VecDeque};
 use std::os::fd::AsFd as _;
 
 use ringtap_filter::ebpf::FilterHook;
-use ringtap_filter::{Program as Filter, VerifierLimits};
+use ringtap_filter::{FilterTime, Program as Filter, VerifierLimits};
 
 use crate::program::NotLoaded;
 use crate::timing::{LoadedFilter, TIMED_HOOK, Timing, load_alone};
@@ -31,10 +31,41 @@ pub struct FilterCost {
     insns: usize,
 }
 
-/// Results of trials: the cost, or the reason why the filter is left out.
+/// Reason why a filter is left out of the program in the kernel.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+#[allow(missing_docs, reason = "the messages describe the fields")]
+pub enum FilterRefusal {
+    /// The paths through the filter are too many for the verifier.
+    #[error(
+        "all ways through the filter have {steps} instructions together, more than the {limit} allowed \
+         (filter_path_steps in [limits])"
+    )]
+    Paths { steps: u64, limit: u32 },
+    /// The verifier followed the filter for too long.
+    #[error(
+        "the verifier follows {steps} instructions of the filter, more than the {limit} allowed \
+         (filter_verifier_steps in [limits])"
+    )]
+    VerifierSteps { steps: u32, limit: u32 },
+    /// The filter is slower than its estimate.
+    #[error(
+        "a timed run took {measured} of the time to capture a packet, and the estimate by which the limits \
+         of filters hold is {estimate}"
+    )]
+    TimedRun {
+        measured: FilterTime,
+        estimate: FilterTime,
+    },
+    /// The kernel refuses a program with the filter.
+    #[error("{0}")]
+    Program(String),
+}
+
+/// Results of trials.
 #[derive(Default)]
 pub struct Trials {
-    known: HashMap<Filter, Result<FilterCost, String>>,
+    known: HashMap<Filter, Result<FilterCost, FilterRefusal>>,
     /// Oldest first.
     order: VecDeque<Filter>,
 }
@@ -72,25 +103,25 @@ impl Trials {
         filter: &Filter,
         hooks: &[FilterHook],
         limits: VerifierLimits,
-    ) -> Result<Result<FilterCost, String>, NotLoaded> {
+    ) -> Result<Result<FilterCost, FilterRefusal>, NotLoaded> {
         if let Some(known) = self.known.get(filter) {
             return Ok(known.clone());
         }
         let result = match self.try_alone(filter, hooks, limits) {
-            Ok(cost) => Ok(cost),
-            Err(NotLoaded::Refused(reason)) => Err(reason),
+            Ok(result) => result,
+            Err(NotLoaded::Refused(reason)) => Err(FilterRefusal::Program(reason)),
             Err(unavailable) => return Err(unavailable),
         };
         self.remember(filter, result.clone());
         Ok(result)
     }
 
-    /// Leaves a filter out from now on.
+    /// Leaves a filter out from now on, because the kernel refused a program with it for this reason.
     pub fn refuse(&mut self, filter: &Filter, reason: String) {
-        self.remember(filter, Err(reason));
+        self.remember(filter, Err(FilterRefusal::Program(reason)));
     }
 
-    fn remember(&mut self, filter: &Filter, result: Result<FilterCost, String>) {
+    fn remember(&mut self, filter: &Filter, result: Result<FilterCost, FilterRefusal>) {
         if self.known.insert(filter.clone(), result).is_none() {
             self.order.push_back(filter.clone());
         }
@@ -109,14 +140,11 @@ impl Trials {
         filter: &Filter,
         hooks: &[FilterHook],
         limits: VerifierLimits,
-    ) -> Result<FilterCost, NotLoaded> {
+    ) -> Result<Result<FilterCost, FilterRefusal>, NotLoaded> {
         let steps = filter.steps_of_all_paths().unwrap_or(0);
         let limit = limits.path_steps;
         if steps > limit.into() {
-            return Err(NotLoaded::Refused(format!(
-                "all ways through the filter have {steps} instructions together, more than the {limit} \
-                 allowed (filter_path_steps in [limits])"
-            )));
+            return Ok(Err(FilterRefusal::Paths { steps, limit }));
         }
         let mut cost = FilterCost::default();
         let mut timed = None;
@@ -124,10 +152,7 @@ impl Trials {
             let LoadedFilter { program, length } = load_alone(filter, *hook)?;
             let (steps, limit) = (program.verifier_steps, limits.steps);
             if steps > limit {
-                return Err(NotLoaded::Refused(format!(
-                    "the verifier follows {steps} instructions of the filter, more than the {limit} \
-                     allowed (filter_verifier_steps in [limits])"
-                )));
+                return Ok(Err(FilterRefusal::VerifierSteps { steps, limit }));
             }
             cost = cost.max(FilterCost {
                 steps,
@@ -144,8 +169,7 @@ impl Trials {
         let estimate = filter.longest_time().unwrap_or_default();
         // Not kept: a filter is tried once, and the programs hold descriptors.
         let checked = Timing::new()?.check(timed.as_fd(), estimate);
-        checked.map_err(NotLoaded::Refused)?;
-        Ok(cost)
+        Ok(checked.map(|()| cost))
     }
 }
 
@@ -172,7 +196,8 @@ mod tests {
         let reason = trials
             .cost(&looping, &[FilterHook::Tc], VerifierLimits::default())
             .unwrap()
-            .unwrap_err();
+            .unwrap_err()
+            .to_string();
         assert!(reason.contains("protochain"), "{reason}");
         assert!(trials.known.contains_key(&looping));
     }
@@ -184,7 +209,7 @@ mod tests {
             ..VerifierLimits::default()
         };
         let cost = Trials::default().cost(&filter(1), &[FilterHook::Tc], limits);
-        let reason = cost.unwrap().unwrap_err();
+        let reason = cost.unwrap().unwrap_err().to_string();
         assert!(reason.contains("filter_path_steps in [limits]"), "{reason}");
     }
 }

@@ -12,7 +12,7 @@
 
 use std::{
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc, Mutex,
         atomic::{
             AtomicU64,
             Ordering::{Relaxed, SeqCst},
@@ -25,6 +25,7 @@ use ringtap_filter::{
     LinkType, Place, Program, Rule, Rules,
     classifier::{Classification, Classifier, ClassifierError, Turns},
 };
+use ringtap_ipc::mutex::lock;
 use ringtap_pool::source::SourceError;
 
 /// Reason why a user-space source refuses rules; the old rules stay in force.
@@ -86,7 +87,7 @@ impl LaneRules {
             device: device.to_owned(),
             reason,
         })?;
-        *self.rules.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(classifier));
+        *lock(&self.rules) = Some(Arc::new(classifier));
         // Pairs with `LaneClassifier::begin`: a batch sees this edition, or the loop below sees the batch.
         self.edition.fetch_add(1, SeqCst);
         let before = self.batches.load(SeqCst);
@@ -136,9 +137,7 @@ impl LaneClassifier {
         self.shared.batches.fetch_add(1, SeqCst);
         let edition = self.shared.edition.load(SeqCst);
         if edition != self.edition {
-            let rules = self.shared.rules.lock();
-            self.rules
-                .clone_from(&rules.unwrap_or_else(PoisonError::into_inner));
+            self.rules.clone_from(&lock(&self.shared.rules));
             self.edition = edition;
         }
     }

@@ -60,7 +60,7 @@ impl InterfaceOptions {
             mode: asked.mode.unwrap_or_default(),
             promiscuous: asked.promiscuous.unwrap_or(true),
             snap_length: asked.snap_length,
-            pool: PoolAsked::of(asked),
+            pool: PoolAsked::from_options(asked),
             stamps,
             at_removal: AtRemoval::of(asked),
             ..Self::new(&device.name, direction)

@@ -44,9 +44,9 @@ const OUTSIDE: u8 = 0x80;
 /// In `retransmissions`: the first segment may be a retransmission, too.
 const FIRST_MAY_REPEAT: u32 = 1 << 31;
 
-/// Parts of a packet's key that count; flows that differ in others are one.
+/// Fields of a packet's key that count; flows that differ in others are one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct KeyParts {
+pub struct KeyFields {
     /// Source address.
     pub source: bool,
     /// Destination address.
@@ -60,8 +60,8 @@ pub struct KeyParts {
 /// Quantities that a meter counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MeterWants {
-    /// The key of flows; without any part, only lengths are counted.
-    pub parts: KeyParts,
+    /// The key of flows; without any field, only lengths are counted.
+    pub key: KeyFields,
     /// Of tunnelled packets, the headers that count.
     pub headers: Headers,
     /// Most flows, each direction by itself, between two calls of [`KernelMeter::take`], of all CPUs together.
@@ -379,16 +379,16 @@ impl MeterShape {
     }
 
     fn config(self, effect: Effect, wants: &MeterWants) -> MeterConfig {
-        let parts = [
-            (wants.parts.source, 1),
-            (wants.parts.destination, 2),
-            (wants.parts.ports, 4),
-            (wants.parts.vlan, 8),
+        let fields = [
+            (wants.key.source, 1),
+            (wants.key.destination, 2),
+            (wants.key.ports, 4),
+            (wants.key.vlan, 8),
         ];
         let random = RandomState::new();
         MeterConfig {
             exclusive: u32::from(effect == Effect::Takes),
-            parts: parts
+            parts: fields
                 .iter()
                 .map(|(is_wanted, bit)| u32::from(*is_wanted) * bit)
                 .sum(),

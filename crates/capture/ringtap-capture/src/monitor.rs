@@ -13,12 +13,13 @@ use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, Ordering::Acquire, Ordering::Release};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use ringtap_device::Options;
 use ringtap_ipc::event::{Event, readable_among};
+use ringtap_ipc::mutex::lock;
 use ringtap_ipc::thread::join;
 use ringtap_net::confine::limit_source_thread;
 use ringtap_net::interface::{Arrival, Interface, InterfaceChange, InterfaceError, Watch};
@@ -83,7 +84,7 @@ struct MonitorFindings {
 
 impl MonitorState {
     fn found(&self) -> MutexGuard<'_, MonitorFindings> {
-        self.found.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.found)
     }
 }
 

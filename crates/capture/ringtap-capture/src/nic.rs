@@ -5,8 +5,9 @@
 //! - The number never decreases, also when a driver resets its counters.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
+use ringtap_ipc::mutex::lock;
 use ringtap_net::interface::Interface;
 use ringtap_net::netlink::Losses;
 use ringtap_pool::counters::Dropped;
@@ -115,7 +116,7 @@ impl SharedLosses {
 
     /// The losses, for one thread; while another thread asks the interface, this waits.
     pub fn lock(&self) -> MutexGuard<'_, NicLosses> {
-        self.nic.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.nic)
     }
 
     /// Packets lost on arrival at the last update. Never waits.

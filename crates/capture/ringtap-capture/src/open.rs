@@ -24,6 +24,15 @@ static OPENERS: [(&Kind, OpenDevice); 5] = [
 ///
 /// An interface without a kind is opened as a tap. A packet socket replaces a tap that cannot
 /// start, unless an option needs a tap; a note in the source's facts says so.
+///
+/// # Examples
+///
+/// ```
+/// let source = ringtap_capture::open(&"sim:10Gbps?burst=100&queues=2".parse()?)?;
+/// assert_eq!(source.lanes.len(), 2);
+/// assert_eq!(source.facts.link_type, 1);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub fn open(device: &DeviceSpec) -> Result<Source, CaptureError> {
     open_at(device, FileStart::AtOnce)
 }

@@ -70,7 +70,7 @@ impl PcapOptions {
         PcapOptions {
             speed: options.speed.unwrap_or(Speed::TOP),
             snap_length: options.snap_length,
-            pool: PoolAsked::of(options),
+            pool: PoolAsked::from_options(options),
             ..PcapOptions::new(device.name.clone())
         }
     }

@@ -58,7 +58,7 @@ pub enum ShapeError {
 impl PoolAsked {
     /// The sizes in a device's options.
     #[must_use]
-    pub fn of(options: &Options) -> Self {
+    pub fn from_options(options: &Options) -> Self {
         let narrow = |size: ringtap_device::Size| to_u32(size.0);
         PoolAsked {
             bytes: options.pool.map(|size| size.0),

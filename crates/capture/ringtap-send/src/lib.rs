@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Sends generated packets or those of a file out of one interface, at a rate, and counts all.
 //!
+//! # Examples
+//!
 //! ```no_run
 //! use ringtap_device::Rate;
 //! use ringtap_packet::Traffic;

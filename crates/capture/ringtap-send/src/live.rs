@@ -235,7 +235,7 @@ fn lacking_rights(error: &libbpf_rs::Error) -> Option<NoLiveFrames> {
     if error.kind() != ErrorKind::PermissionDenied {
         return None;
     }
-    let rights = Rights::of_this_process().require(Purpose::LiveFrames);
+    let rights = Rights::current().require(Purpose::LiveFrames);
     rights.err().map(NoLiveFrames::Rights)
 }
 

@@ -2,9 +2,11 @@
 //! State that the sending thread shares with the caller.
 
 use std::sync::{
-    Arc, Mutex, MutexGuard, PoisonError,
+    Arc, Mutex, MutexGuard,
     atomic::{AtomicBool, Ordering::Relaxed},
 };
+
+use ringtap_ipc::mutex::lock;
 
 use super::counters::SendCounters;
 
@@ -43,6 +45,6 @@ impl SharedRun {
     }
 
     fn lock(&self) -> MutexGuard<'_, RunState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 }

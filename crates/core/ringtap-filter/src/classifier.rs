@@ -43,6 +43,20 @@ pub enum ClassifierError {
 }
 
 /// Classifies packets by rules.
+///
+/// # Examples
+///
+/// ```
+/// use ringtap_filter::classifier::{Classifier, Turns};
+/// use ringtap_filter::{LinkType, Program, Rule, Rules};
+///
+/// let nothing = Rule { filter: Program::nothing(), ..Rule::everything(0b10) };
+/// let rules = Rules::from(vec![Rule::everything(0b01), nothing]);
+/// let classifier = Classifier::new(&rules, LinkType::ETHERNET)?;
+/// let found = classifier.classify(&[0; 60], 60, &mut Turns::default());
+/// assert_eq!(found.mask, 0b01);
+/// # Ok::<(), ringtap_filter::classifier::ClassifierError>(())
+/// ```
 #[derive(Debug, Clone)]
 pub struct Classifier {
     rules: Vec<Rule>,
@@ -92,7 +106,7 @@ impl Classifier {
         if count > MAX_RULES {
             return Err(ClassifierError::TooMany { count });
         }
-        let link = Link::of(link_type);
+        let link = Link::from_link_type(link_type);
         for (number, rule) in rules.iter().enumerate() {
             if rule.filter.loops() {
                 return Err(ClassifierError::Loops { rule: number });

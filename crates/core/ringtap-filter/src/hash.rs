@@ -115,7 +115,7 @@ pub enum Link {
 impl Link {
     /// First header of packets of a link type; `None` if the link type has no known addresses.
     #[must_use]
-    pub fn of(link_type: LinkType) -> Option<Self> {
+    pub fn from_link_type(link_type: LinkType) -> Option<Self> {
         /// `LINKTYPE_IPV4` and `LINKTYPE_IPV6`.
         const ONE_VERSION: [u16; 2] = [228, 229];
         /// `LINKTYPE_NULL` and `LINKTYPE_LOOP`.

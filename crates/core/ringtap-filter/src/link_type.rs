@@ -27,7 +27,7 @@ impl LinkType {
     ///
     /// Interfaces without a header of their own, and IP tunnels, carry bare IP packets.
     #[must_use]
-    pub fn of_hardware(hardware: u16) -> Self {
+    pub fn from_hardware(hardware: u16) -> Self {
         match hardware {
             1 | 772 => Self::ETHERNET,
             768 | 769 | 776 | 778 | 823 | 519 | 65534 => Self::RAW_IP,
@@ -41,7 +41,7 @@ impl LinkType {
     /// Link type of a file that states this number. Some writers state the number of libpcap's functions for raw IP
     /// (12, which no link type of files has).
     #[must_use]
-    pub fn of_file(number: u16) -> Self {
+    pub fn from_file(number: u16) -> Self {
         match number {
             12 => Self::RAW_IP,
             other => Self(other),
@@ -86,16 +86,16 @@ mod tests {
 
     #[test]
     fn loopback_is_ethernet_and_tunnels_are_raw() {
-        assert_eq!(LinkType::of_hardware(1), LinkType::ETHERNET);
-        assert_eq!(LinkType::of_hardware(772), LinkType::ETHERNET);
-        assert_eq!(LinkType::of_hardware(65534), LinkType::RAW_IP);
-        assert_eq!(LinkType::of_hardware(801), LinkType::IEEE802_11);
-        assert_eq!(LinkType::of_hardware(803), LinkType::IEEE802_11_RADIOTAP);
-        assert_eq!(LinkType::of_hardware(824), LinkType::NETLINK);
-        assert_eq!(LinkType::of_hardware(512), LinkType::UNKNOWN);
+        assert_eq!(LinkType::from_hardware(1), LinkType::ETHERNET);
+        assert_eq!(LinkType::from_hardware(772), LinkType::ETHERNET);
+        assert_eq!(LinkType::from_hardware(65534), LinkType::RAW_IP);
+        assert_eq!(LinkType::from_hardware(801), LinkType::IEEE802_11);
+        assert_eq!(LinkType::from_hardware(803), LinkType::IEEE802_11_RADIOTAP);
+        assert_eq!(LinkType::from_hardware(824), LinkType::NETLINK);
+        assert_eq!(LinkType::from_hardware(512), LinkType::UNKNOWN);
         assert_eq!(LinkType::RAW_IP.dlt(), 12);
         assert_eq!(LinkType::ETHERNET.dlt(), 1);
-        assert_eq!(LinkType::of_file(12), LinkType::RAW_IP);
-        assert_eq!(LinkType::of_file(113), LinkType::LINUX_SLL);
+        assert_eq!(LinkType::from_file(12), LinkType::RAW_IP);
+        assert_eq!(LinkType::from_file(113), LinkType::LINUX_SLL);
     }
 }

@@ -94,6 +94,24 @@ pub enum EntriesError {
 
 /// A checked program; copies share the instructions. In messages it is the list of its
 /// [entries](Program::to_entries).
+///
+/// # Examples
+///
+/// ```
+/// use ringtap_filter::{Instruction, Program};
+///
+/// // `tcpdump -ddd arp`: load the ethertype, compare, keep all bytes or none.
+/// let arp = Program::new(&[
+///     Instruction::new(0x28, 0, 0, 12),
+///     Instruction::new(0x15, 0, 1, 0x0806),
+///     Instruction::new(0x06, 0, 0, 262_144),
+///     Instruction::new(0x06, 0, 0, 0),
+/// ])?;
+/// let mut packet = [0; 60];
+/// packet[12..14].copy_from_slice(&[0x08, 0x06]);
+/// assert!(arp.matches(&packet, 60));
+/// # Ok::<(), ringtap_filter::ProgramError>(())
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(try_from = "Vec<u64>", into = "Vec<u64>")]
 pub struct Program {

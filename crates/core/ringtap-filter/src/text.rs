@@ -39,6 +39,23 @@ pub enum FilterError {
 /// Looks up host names once, at this time. For `protochain`, libpcap's program jumps back (a `ja` with
 /// a negative `k`), which the kernel refuses.
 ///
+/// # Examples
+///
+/// ```
+/// use ringtap_filter::LinkType;
+/// use ringtap_filter::text::compile;
+///
+/// let arp = compile("arp", LinkType::ETHERNET, 96)?;
+/// let mut packet = [0; 60];
+/// assert!(!arp.matches(&packet, 60));
+/// packet[12..14].copy_from_slice(&[0x08, 0x06]);
+/// assert!(arp.matches(&packet, 60));
+///
+/// let error = compile("udp prot 53", LinkType::ETHERNET, 96).unwrap_err();
+/// assert!(error.to_string().contains("udp prot 53"));
+/// # Ok::<(), ringtap_filter::text::FilterError>(())
+/// ```
+///
 /// # Errors
 ///
 /// - [`FilterError::Refused`]: libpcap's message and, if known, the position.
@@ -74,10 +91,13 @@ pub fn compile_with_netmask(
     };
     let parses = |text: &str| compile(text, Optimizer::Off).is_ok();
     let compiled = compile(expression, Optimizer::On);
-    let instructions = compiled.map_err(|message| FilterError::Refused {
-        expression: expression.to_owned(),
-        place: position::find(expression, &message, parses),
-        message: without_prefix(message),
+    let instructions = compiled.map_err(|error| {
+        let message = error.to_string();
+        FilterError::Refused {
+            expression: expression.to_owned(),
+            place: position::find(expression, &message, parses),
+            message: without_prefix(message),
+        }
     })?;
     Program::new(&instructions).map_err(|error| unusable(expression, instructions.len(), &error))
 }

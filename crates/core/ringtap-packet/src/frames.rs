@@ -55,6 +55,19 @@ pub struct Offsets {
 }
 
 /// Templates and parameters for writing packet number `n`.
+///
+/// # Examples
+///
+/// ```
+/// use ringtap_packet::{MacAddress, Plan, Traffic};
+///
+/// let plan = Plan::new(&Traffic::default(), MacAddress([2, 0, 0, 0, 0, 1]))?;
+/// let mut packet = Vec::new();
+/// plan.write(0, 0, &mut packet);
+/// // Without the 4 bytes that the device appends.
+/// assert_eq!(packet.len(), 60);
+/// # Ok::<(), ringtap_packet::TrafficError>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct Plan {
     /// One shape for each size.

@@ -14,7 +14,7 @@ use std::mem::offset_of;
 use crate::format::Geometry;
 use crate::memory::{Region, Words};
 use crate::number::to_usize;
-use crate::queue::Parts;
+use crate::queue::QueueMemory;
 use crate::sync::{AtomicU32, AtomicU64, Ordering::*};
 use crate::wake::WakeFlag;
 
@@ -96,8 +96,8 @@ pub struct Progress {
 pub(crate) struct ControlRegion {
     pub(crate) hub: Words<HubWords>,
     pub(crate) reader: Words<ReaderWords>,
-    pub(crate) deliveries: Parts,
-    pub(crate) returns: Parts,
+    pub(crate) deliveries: QueueMemory,
+    pub(crate) returns: QueueMemory,
     /// Sequence of the first packet that the reader may get, per lane.
     pub(crate) starts: Words<AtomicU64>,
 }
@@ -127,7 +127,7 @@ struct ControlSizes {
 }
 
 /// Offset of each part; all are multiples of 64 bytes.
-struct Places {
+struct ControlOffsets {
     deliveries: usize,
     returns: usize,
     end: usize,
@@ -138,7 +138,7 @@ const READER_WORDS: usize = HUB_WORDS + size_of::<HubWords>();
 const STARTS: usize = READER_WORDS + size_of::<ReaderWords>();
 
 impl ControlSizes {
-    fn of(geometry: &Geometry) -> Self {
+    fn for_pool(geometry: &Geometry) -> Self {
         let chunks = geometry.chunk_count.clamp(1, MAX_ENTRIES / 4);
         ControlSizes {
             lanes: geometry.lane_count,
@@ -148,12 +148,12 @@ impl ControlSizes {
         }
     }
 
-    fn places(self) -> Places {
+    fn offsets(self) -> ControlOffsets {
         let line = |bytes: usize| bytes.next_multiple_of(64);
         let entries = |count: u32| to_usize(count) * size_of::<u64>();
         let deliveries = STARTS + line(entries(self.lanes));
         let returns = deliveries + line(entries(self.deliveries));
-        Places {
+        ControlOffsets {
             deliveries,
             returns,
             end: returns + line(entries(self.returns)),
@@ -163,7 +163,7 @@ impl ControlSizes {
 
 /// Bytes of a control region for a reader of a pool of these sizes.
 pub fn control_bytes(geometry: &Geometry) -> usize {
-    ControlSizes::of(geometry).places().end
+    ControlSizes::for_pool(geometry).offsets().end
 }
 
 /// Clears memory of a control region that another reader used before.
@@ -181,7 +181,7 @@ impl ControlRegion {
         geometry: &Geometry,
         starts: &[u64],
     ) -> Result<Self, ControlRegionError> {
-        let sizes = ControlSizes::of(geometry);
+        let sizes = ControlSizes::for_pool(geometry);
         let control = ControlRegion::view(region, sizes)?;
         for (word, start) in control.starts.iter().zip(starts) {
             word.store(start.to_le(), Relaxed);
@@ -217,11 +217,11 @@ impl ControlRegion {
     }
 
     fn view(region: &Region, sizes: ControlSizes) -> Result<Self, ControlRegionError> {
-        let places = sizes.places();
+        let offsets = sizes.offsets();
         let too_small = || ControlRegionError::TooSmall {
             have_bytes: region.bytes(),
         };
-        if region.bytes() < places.end {
+        if region.bytes() < offsets.end {
             return Err(too_small());
         }
         let word = |at| region.words::<AtomicU32>(at, 1).ok_or_else(too_small);
@@ -229,15 +229,15 @@ impl ControlRegion {
             let words = region.words::<AtomicU64>(at, to_usize(count));
             words.ok_or_else(too_small)
         };
-        let deliveries = Parts::new(
+        let deliveries = QueueMemory::new(
             word(READER_WORDS + offset_of!(ReaderWords, deliveries_head))?,
             word(HUB_WORDS + offset_of!(HubWords, deliveries_tail))?,
-            entries(places.deliveries, sizes.deliveries)?,
+            entries(offsets.deliveries, sizes.deliveries)?,
         );
-        let returns = Parts::new(
+        let returns = QueueMemory::new(
             word(HUB_WORDS + offset_of!(HubWords, returns_head))?,
             word(READER_WORDS + offset_of!(ReaderWords, returns_tail))?,
-            entries(places.returns, sizes.returns)?,
+            entries(offsets.returns, sizes.returns)?,
         );
         Ok(ControlRegion {
             hub: region.words(HUB_WORDS, 1).ok_or_else(too_small)?,

@@ -121,7 +121,7 @@ impl PrivatePool {
     /// Copies a packet, to be published by its lane's writer; `false` if there is no room, which the
     /// reader learns as a gap.
     pub fn put(&mut self, lane: LaneId, packet: &Packet<'_>) -> bool {
-        let meta = PacketMeta::of(&packet.slot());
+        let meta = PacketMeta::from_slot(&packet.slot());
         let Some(writer) = self.writers.get_mut(lane.index()) else {
             return false;
         };
@@ -201,7 +201,7 @@ mod tests {
         assert_eq!(copies.len(), 1);
         assert_eq!(copies[0].data, b"packet");
         assert_eq!(copies[0].sequence, 5);
-        assert_eq!(PacketMeta::of(&copies[0].slot()), captured);
+        assert_eq!(PacketMeta::from_slot(&copies[0].slot()), captured);
         assert_eq!(copies[0].slot().mask, u64::MAX);
     }
 }

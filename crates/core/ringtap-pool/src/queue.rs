@@ -13,18 +13,18 @@ use crate::memory::Words;
 use crate::number::to_usize;
 use crate::sync::{AtomicU32, AtomicU64, Ordering::*};
 
-/// Shared parts of a queue; head and tail may lie in different mappings.
+/// Memory of a queue; head and tail may lie in different mappings.
 #[derive(Clone)]
-pub struct Parts {
+pub struct QueueMemory {
     head: Words<AtomicU32>,
     tail: Words<AtomicU32>,
     entries: Words<AtomicU64>,
 }
 
-/// Why the parts cannot form a queue.
+/// Reason why memory cannot be a queue.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 #[error("a queue of {entries} entries: expected a power of two up to 2^31, one head and one tail")]
-pub struct PartsError {
+pub struct QueueMemoryError {
     entries: usize,
 }
 
@@ -50,22 +50,22 @@ pub enum PushError {
     PeerCorrupt(#[from] PeerCorrupt),
 }
 
-impl Parts {
-    /// Joins the parts to a queue.
+impl QueueMemory {
+    /// The memory of a queue.
     ///
     /// # Errors
     ///
-    /// [`PartsError`] if the number of entries is not a power of two, or head or tail is missing.
+    /// [`QueueMemoryError`] if the number of entries is not a power of two, or head or tail is missing.
     pub fn new(
         head: Words<AtomicU32>,
         tail: Words<AtomicU32>,
         entries: Words<AtomicU64>,
-    ) -> Result<Self, PartsError> {
+    ) -> Result<Self, QueueMemoryError> {
         let count = entries.len();
         if !count.is_power_of_two() || count > 1 << 31 || head.is_empty() || tail.is_empty() {
-            return Err(PartsError { entries: count });
+            return Err(QueueMemoryError { entries: count });
         }
-        Ok(Parts {
+        Ok(QueueMemory {
             head,
             tail,
             entries,
@@ -77,7 +77,7 @@ impl Parts {
         let capacity = to_usize(capacity.clamp(1, 1 << 31).next_power_of_two());
         let word = || Words::on_heap(vec![AtomicU32::new(0)]);
         let entries = (0..capacity).map(|_| AtomicU64::new(0)).collect();
-        Parts {
+        QueueMemory {
             head: word(),
             tail: word(),
             entries: Words::on_heap(entries),
@@ -96,21 +96,21 @@ impl Parts {
 
 /// Creates both ends of a queue on the heap.
 pub fn pair(capacity: u32) -> (Producer, Consumer) {
-    let parts = Parts::on_heap(capacity);
-    (Producer::new(parts.clone()), Consumer::new(parts))
+    let memory = QueueMemory::on_heap(capacity);
+    (Producer::new(memory.clone()), Consumer::new(memory))
 }
 
 /// The end that pushes.
 pub struct Producer {
-    parts: Parts,
+    memory: QueueMemory,
     tail: u32,
 }
 
 impl Producer {
     /// The producing end; the caller creates only one.
-    pub fn new(parts: Parts) -> Self {
-        let tail = parts.tail[0].load(Relaxed);
-        Producer { parts, tail }
+    pub fn new(memory: QueueMemory) -> Self {
+        let tail = memory.tail[0].load(Relaxed);
+        Producer { memory, tail }
     }
 
     /// Appends an entry; the consumer sees it and all earlier writes at once.
@@ -120,9 +120,9 @@ impl Producer {
     /// - [`PushError::Full`]: nothing was pushed.
     /// - [`PushError::PeerCorrupt`]: the consumer wrote an impossible index.
     pub fn push(&mut self, entry: u64) -> Result<(), PushError> {
-        let capacity = self.parts.capacity();
+        let capacity = self.memory.capacity();
         // Pairs with the release store in `Consumer::pop`: the entry was read before it is overwritten.
-        let waiting = self.tail.wrapping_sub(self.parts.head[0].load(Acquire));
+        let waiting = self.tail.wrapping_sub(self.memory.head[0].load(Acquire));
         if waiting > capacity {
             return Err(PeerCorrupt {
                 claimed: waiting,
@@ -133,25 +133,25 @@ impl Producer {
         if waiting == capacity {
             return Err(PushError::Full);
         }
-        self.parts.entry(self.tail).store(entry, Relaxed);
+        self.memory.entry(self.tail).store(entry, Relaxed);
         self.tail = self.tail.wrapping_add(1);
         // Pairs with the acquire load in `Consumer::pop`: makes the entry visible.
-        self.parts.tail[0].store(self.tail, Release);
+        self.memory.tail[0].store(self.tail, Release);
         Ok(())
     }
 }
 
 /// The end that pops.
 pub struct Consumer {
-    parts: Parts,
+    memory: QueueMemory,
     head: u32,
 }
 
 impl Consumer {
     /// The consuming end; the caller creates only one.
-    pub fn new(parts: Parts) -> Self {
-        let head = parts.head[0].load(Relaxed);
-        Consumer { parts, head }
+    pub fn new(memory: QueueMemory) -> Self {
+        let head = memory.head[0].load(Relaxed);
+        Consumer { memory, head }
     }
 
     /// Takes the oldest entry; `None` when there is none.
@@ -160,9 +160,9 @@ impl Consumer {
     ///
     /// [`PeerCorrupt`]: the producer wrote an impossible index.
     pub fn pop(&mut self) -> Result<Option<u64>, PeerCorrupt> {
-        let capacity = self.parts.capacity();
+        let capacity = self.memory.capacity();
         // Pairs with the release store in `Producer::push`: makes the entry visible.
-        let waiting = self.parts.tail[0].load(Acquire).wrapping_sub(self.head);
+        let waiting = self.memory.tail[0].load(Acquire).wrapping_sub(self.head);
         if waiting > capacity {
             return Err(PeerCorrupt {
                 claimed: waiting,
@@ -172,17 +172,17 @@ impl Consumer {
         if waiting == 0 {
             return Ok(None);
         }
-        let entry = self.parts.entry(self.head).load(Relaxed);
+        let entry = self.memory.entry(self.head).load(Relaxed);
         self.head = self.head.wrapping_add(1);
         // Pairs with the acquire load in `Producer::push`: the entry may be overwritten.
-        self.parts.head[0].store(self.head, Release);
+        self.memory.head[0].store(self.head, Release);
         Ok(Some(entry))
     }
 
     /// Number of entries; at most the capacity, whatever the producer's index is.
     pub(crate) fn len(&self) -> u32 {
-        let waiting = self.parts.tail[0].load(Acquire).wrapping_sub(self.head);
-        waiting.min(self.parts.capacity())
+        let waiting = self.memory.tail[0].load(Acquire).wrapping_sub(self.head);
+        waiting.min(self.memory.capacity())
     }
 
     /// Index of the next entry.
@@ -193,14 +193,14 @@ impl Consumer {
     /// The oldest entry, which stays in the queue.
     #[inline]
     pub fn peek(&self) -> Option<u64> {
-        let entry = || self.parts.entry(self.head).load(Relaxed);
+        let entry = || self.memory.entry(self.head).load(Relaxed);
         (!self.is_empty()).then(entry)
     }
 
     /// Whether the queue is empty (or the producer's index is impossible, which `pop` reports).
     #[inline]
     pub fn is_empty(&self) -> bool {
-        self.parts.tail[0].load(Acquire) == self.head
+        self.memory.tail[0].load(Acquire) == self.head
     }
 }
 
@@ -210,20 +210,20 @@ mod tests {
 
     #[test]
     fn an_impossible_index_of_the_other_side_is_refused() {
-        let parts = Parts::on_heap(4);
+        let memory = QueueMemory::on_heap(4);
         let (mut producer, mut consumer) =
-            (Producer::new(parts.clone()), Consumer::new(parts.clone()));
+            (Producer::new(memory.clone()), Consumer::new(memory.clone()));
         assert!(consumer.is_empty());
         assert_eq!(producer.push(7), Ok(()));
         assert!(!consumer.is_empty());
-        parts.head[0].store(2, Relaxed);
+        memory.head[0].store(2, Relaxed);
         let claimed = u32::MAX;
         let corrupt = PeerCorrupt {
             claimed,
             capacity: 4,
         };
         assert_eq!(producer.push(8), Err(corrupt.into()));
-        parts.tail[0].store(claimed, Relaxed);
+        memory.tail[0].store(claimed, Relaxed);
         assert_eq!(consumer.pop(), Err(corrupt));
     }
 }

@@ -43,7 +43,7 @@ pub struct PacketMeta {
 
 impl PacketMeta {
     /// The metadata of a captured packet, for a copy that all readers want.
-    pub fn of(slot: &Slot) -> Self {
+    pub fn from_slot(slot: &Slot) -> Self {
         PacketMeta {
             time_ns: slot.time_ns,
             wire_length: slot.wire_length,

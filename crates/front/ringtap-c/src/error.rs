@@ -54,9 +54,9 @@ impl CallError {
             CallError::Handle => types::ERROR_HANDLE,
             CallError::Busy => types::ERROR_BUSY,
             CallError::TooManyHandles(_) | CallError::System(_) => types::ERROR_SYSTEM,
-            CallError::Connect(error) => of_connect(error),
-            CallError::Receive(error) => of_receive(error),
-            CallError::Control(error) => of_control(error),
+            CallError::Connect(error) => connect_code(error),
+            CallError::Receive(error) => receive_code(error),
+            CallError::Control(error) => control_code(error),
             CallError::Filter(_) => types::ERROR_FILTER,
             CallError::Verdict(VerdictError::Corrupt(_)) => types::ERROR_CORRUPT,
             CallError::Verdict(_) => types::ERROR_HUB_LEFT,
@@ -65,28 +65,28 @@ impl CallError {
     }
 }
 
-fn of_connect(error: &ConnectError) -> c_int {
+fn connect_code(error: &ConnectError) -> c_int {
     match error {
         ConnectError::NoHub { .. } => types::ERROR_NO_HUB,
         ConnectError::System { .. }
         | ConnectError::Memory(_)
         | ConnectError::Attached(AttachedError::Mapping(_)) => types::ERROR_SYSTEM,
-        ConnectError::Control(error) => of_control(error),
+        ConnectError::Control(error) => control_code(error),
         _ => types::ERROR_CORRUPT,
     }
 }
 
-fn of_receive(error: &ReceiveError) -> c_int {
+fn receive_code(error: &ReceiveError) -> c_int {
     match error {
         ReceiveError::LinkTypes => types::ERROR_FILTER,
         ReceiveError::HubLeft | ReceiveError::AgentLeft => types::ERROR_HUB_LEFT,
         ReceiveError::System(_) => types::ERROR_SYSTEM,
-        ReceiveError::Control(error) => of_control(error),
+        ReceiveError::Control(error) => control_code(error),
         _ => types::ERROR_CORRUPT,
     }
 }
 
-fn of_control(error: &ControlError) -> c_int {
+fn control_code(error: &ControlError) -> c_int {
     match error {
         ControlError::Refused(_) => types::ERROR_REFUSED,
         _ => types::ERROR_HUB_LEFT,

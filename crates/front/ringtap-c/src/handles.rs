@@ -6,7 +6,6 @@
 //! - One thread at a time uses a session. A second thread gets an error and does not wait.
 //! - This module catches a panic in a session; after it the session can only be closed.
 
-use std::any::Any;
 use std::cell::RefCell;
 use std::ffi::{CStr, CString, c_int};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -15,6 +14,7 @@ use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 
 use ringtap_client::{Connection, Control as _};
 use ringtap_ipc::mutex::lock;
+use ringtap_ipc::thread::panic_text;
 
 use crate::error::CallError;
 use crate::session::{Session, c_text};
@@ -28,14 +28,14 @@ const TAG_BITS: u32 = 4;
 const TAG: usize = 0b0101;
 const MAX_GENERATION: usize = usize::MAX >> (INDEX_BITS + TAG_BITS);
 
-static TABLE: [HandlePlace; MOST] = [const { HandlePlace::new() }; MOST];
+static TABLE: [HandleEntry; MOST] = [const { HandleEntry::new() }; MOST];
 
 thread_local! {
     /// Why the last call without a handle failed.
     static WITHOUT_HANDLE: RefCell<Option<CString>> = const { RefCell::new(None) };
 }
 
-struct HandlePlace {
+struct HandleEntry {
     inside: Mutex<Inside>,
     /// For [`stop`], which does not wait for the thread that uses the session.
     stop: Mutex<Option<(usize, Arc<Connection>)>>,
@@ -49,9 +49,9 @@ struct Inside {
     broken: Option<String>,
 }
 
-impl HandlePlace {
+impl HandleEntry {
     const fn new() -> Self {
-        HandlePlace {
+        HandleEntry {
             inside: Mutex::new(Inside {
                 generation: 0,
                 session: None,
@@ -89,16 +89,16 @@ fn enter(handle: *const CHandle) -> Result<MutexGuard<'static, Inside>, CallErro
 
 /// Stores a session and returns its handle.
 pub(crate) fn add(session: Session) -> Result<*mut CHandle, CallError> {
-    for (index, place) in TABLE.iter().enumerate() {
+    for (index, entry) in TABLE.iter().enumerate() {
         // Another thread uses this entry.
-        let Ok(mut inside) = place.inside.try_lock() else {
+        let Ok(mut inside) = entry.inside.try_lock() else {
             continue;
         };
         if inside.session.is_some() {
             continue;
         }
         let generation = (inside.generation + 1) & MAX_GENERATION;
-        *lock(&place.stop) = Some((generation, Arc::clone(&session.connection)));
+        *lock(&entry.stop) = Some((generation, Arc::clone(&session.connection)));
         *inside = Inside {
             generation,
             session: Some(Box::new(session)),
@@ -124,7 +124,7 @@ pub(crate) fn with(
             (None, None) => Err(CallError::Handle),
             (None, Some(session)) => catch_unwind(AssertUnwindSafe(|| work(session)))
                 .unwrap_or_else(|panic| {
-                    let why = text_of(&*panic);
+                    let why = panic_text(&*panic).to_owned();
                     inside.broken = Some(why.clone());
                     Err(CallError::Internal(why))
                 }),
@@ -144,7 +144,7 @@ pub(crate) fn with(
 /// Runs `work` without a handle; stores the error for this thread.
 pub(crate) fn guarded(work: impl FnOnce() -> Result<c_int, CallError>) -> c_int {
     let outcome = catch_unwind(AssertUnwindSafe(work))
-        .unwrap_or_else(|panic| Err(CallError::Internal(text_of(&*panic))));
+        .unwrap_or_else(|panic| Err(CallError::Internal(panic_text(&*panic).to_owned())));
     outcome.unwrap_or_else(|error| {
         let text = c_text(&error.to_string());
         // Fails in a thread that is ending.
@@ -189,12 +189,6 @@ pub(crate) fn error(handle: *const CHandle) -> *const std::ffi::c_char {
             .unwrap_or(NOTHING.as_ptr()),
     }));
     looked.unwrap_or(NOTHING.as_ptr())
-}
-
-fn text_of(panic: &(dyn Any + Send)) -> String {
-    let known = panic.downcast_ref::<&str>().copied();
-    let known = known.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
-    known.unwrap_or("no reason given").to_owned()
 }
 
 #[cfg(test)]

@@ -343,7 +343,7 @@ fn say_inline(args: &BridgeArgs, running: &RunningBridge, before: &mut Option<(I
             args.verdict_timeout
         ),
     };
-    print::of_peer("inline reader", format_args!("ringtap: {text}"));
+    print::from_peer("inline reader", format_args!("ringtap: {text}"));
 }
 
 fn say(args: &BridgeArgs, running: &mut RunningBridge, before: &mut [Counters; 2]) -> Result<()> {

@@ -44,7 +44,7 @@ struct DeviceLine {
 }
 
 impl DeviceLine {
-    fn of_interface(interface: &Interface) -> Self {
+    fn from_interface(interface: &Interface) -> Self {
         let kind = interface.kind.as_deref();
         let driver = interface.driver.as_deref().or(kind).unwrap_or("-");
         let state = match (interface.is_up, interface.has_carrier) {
@@ -72,7 +72,7 @@ impl DeviceLine {
         }
     }
 
-    fn of_group(name: &str) -> Self {
+    fn from_group(name: &str) -> Self {
         Self {
             kind: "device",
             device: format!("hub:{name}"),
@@ -87,12 +87,12 @@ impl DeviceLine {
 
 pub(crate) fn run(args: &DevicesArgs) -> Result<ExitCode> {
     let interfaces = Interface::list()?;
-    let mut all: Vec<_> = interfaces.iter().map(DeviceLine::of_interface).collect();
+    let mut all: Vec<_> = interfaces.iter().map(DeviceLine::from_interface).collect();
     // Without a hub there are no groups to list.
     let status = args.hub.connect("devices").ok();
     let status = status.and_then(|hub| hub.status().ok());
     let groups = status.iter().flat_map(|status| &status.groups);
-    all.extend(groups.map(|group| DeviceLine::of_group(&group.name)));
+    all.extend(groups.map(|group| DeviceLine::from_group(&group.name)));
     if args.json {
         for one in &all {
             print::line(serde_json::to_string(one)?)?;

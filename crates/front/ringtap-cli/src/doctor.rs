@@ -52,7 +52,7 @@ pub(crate) fn run(args: &DoctorArgs) -> Result<ExitCode> {
         doctor::restore(&mut say, |line| print::notes([line]))?;
         return printed.map(|()| ExitCode::SUCCESS);
     }
-    let purposes = kinds::of_interfaces().filter_map(|kind| kind.purpose);
+    let purposes = kinds::interface_kinds().filter_map(|kind| kind.purpose);
     let all = doctor::examine(args.interface.as_deref(), &purposes.collect::<Vec<_>>())?;
     if args.json {
         let interface = args.interface.as_deref();

@@ -67,12 +67,12 @@ program. A program that is statically linked, or that has file capabilities or a
 ignores it; `exec` says so and what to do (docs/libpcap.md).";
 
 fn via(text: &str) -> Result<String> {
-    let mut words = kinds::of_interfaces().map(|kind| kind.word);
+    let mut words = kinds::interface_kinds().map(|kind| kind.word);
     if ["auto", "libpcap"].contains(&text) || words.any(|word| word == text) {
         return Ok(text.to_owned());
     }
     if !text.contains(':') {
-        bail!("expected {}, auto or libpcap", kinds::ways());
+        bail!("expected {}, auto or libpcap", kinds::substitutes());
     }
     let device: DeviceSpec = text.parse()?;
     Ok(device.to_string())

@@ -325,8 +325,8 @@ impl ConfigOpener for DeviceOpener {
         })
     }
 
-    fn compile(&self, filter: &str, facts: &Facts) -> Result<Program, String> {
-        compile(filter, facts)
+    fn compile(&self, filter: &str, facts: &Facts) -> Result<Program> {
+        Ok(ringtap::compile(filter, facts)?)
     }
 }
 
@@ -344,11 +344,6 @@ fn start(config: Config, keeps: &Confinement) -> Result<ConfiguredHub<DeviceOpen
         }
         Ok(keeps.enter()?)
     })
-}
-
-/// Compiles a filter for the packets of a source.
-pub(crate) fn compile(filter: &str, facts: &Facts) -> Result<Program, String> {
-    ringtap::compile(filter, facts).map_err(|error| crate::describe(&error.into()))
 }
 
 /// The server of a hub's metrics, if there is one, and the keys that it has.

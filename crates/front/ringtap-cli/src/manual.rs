@@ -14,7 +14,7 @@ use clap_complete::env::Shells;
 use clap_mangen::Man;
 
 use crate::{signals, statuses};
-use roff::{of_markdown, tagged, verbatim};
+use roff::{from_markdown, tagged, verbatim};
 
 const HUB: &str = include_str!("../../../../docs/hub.md");
 const PROBE: &str = include_str!("../../../../docs/probe.md");
@@ -162,11 +162,11 @@ fn verb_page(verb: Command) -> Result<String> {
 
 /// Pages about configuration files, from the documents.
 fn file_pages() -> [(String, String); 2] {
-    let hub = of_markdown(
+    let hub = from_markdown(
         HUB,
         &["Configuration file", "Groups", "Slow readers", "Limits"],
     );
-    let probe = of_markdown(PROBE, &["Configuration", "Actions"]);
+    let probe = from_markdown(PROBE, &["Configuration", "Actions"]);
     [
         file_page("hub.toml", "configuration of the Ringtap hub", &hub),
         file_page(

@@ -5,7 +5,7 @@
 //! - Nothing here panics: a closed pipe or a full disk is an error, or is ignored.
 //! - The text is written when the call returns: nothing is buffered.
 //! - No control character of a text reaches the terminal.
-//! - No peer (a guest, a reader, a network) can print without limit: see [`of_peer`].
+//! - No peer (a guest, a reader, a network) can print without limit: see [`from_peer`].
 
 use std::fmt::Display;
 use std::io::{self, ErrorKind, Write as _};
@@ -60,7 +60,7 @@ pub(crate) fn note(text: impl Display) {
 
 /// Prints a line that a peer caused, as [`note`] does, within the limits for this peer and for all peers. The
 /// next line states how many were left out.
-pub(crate) fn of_peer(peer: &str, text: impl Display) {
+pub(crate) fn from_peer(peer: &str, text: impl Display) {
     static LINES: LazyLock<Mutex<LineLimit<String>>> = LazyLock::new(Mutex::default);
     let line = lock(&LINES).pass(peer.to_owned(), text.to_string(), Instant::now());
     line.into_iter().for_each(note);
@@ -107,7 +107,7 @@ struct NoteWriter;
 impl io::Write for NoteWriter {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let text = String::from_utf8_lossy(bytes);
-        of_peer(NETWORK, format_args!("ringtap: {}", text.trim_end()));
+        from_peer(NETWORK, format_args!("ringtap: {}", text.trim_end()));
         Ok(bytes.len())
     }
 

@@ -211,7 +211,7 @@ pub(crate) fn run(args: &ProbeArgs) -> Result<ExitCode> {
     let libraries = libraries.transpose()?;
     if libraries
         .as_ref()
-        .is_some_and(|host| !host.has_listed_files())
+        .is_some_and(|one| !one.has_listed_files())
     {
         print::note(
             "ringtap: this kernel has no Landlock: libraries can read all files that their user may read",

@@ -146,7 +146,7 @@ fn follow(sender: &Sender, report: &mut Report, is_quiet: bool) -> io::Result<()
     let mut next = Instant::now() + interval;
     while !sender.wait(TICK.min(next.saturating_duration_since(Instant::now()))) {
         for note in sender.take_notes() {
-            print::of_peer(print::NETWORK, format_args!("ringtap: {note}"));
+            print::from_peer(print::NETWORK, format_args!("ringtap: {note}"));
         }
         if signals::wants_counters() {
             print::note(report.so_far(sender.counters())?);

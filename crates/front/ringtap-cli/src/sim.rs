@@ -4,7 +4,7 @@
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use anyhow::{Result, ensure};
+use anyhow::{Result, bail, ensure};
 use clap::Args;
 use ringtap_capture::sim::run::{CHUNK_SHARE, Experiment, LaneOutcome, SimOutcome};
 use ringtap_capture::sim::{PS_PER_SECOND, SimOptions};
@@ -53,12 +53,11 @@ Examples:
               --service 50000pps --offload 60                     advanced mode, T = 60 %";
 
 /// Parses a rate; returns the time per packet, in picoseconds.
-fn time_ps(text: &str) -> Result<u64, String> {
-    match text.parse() {
-        Ok(Rate::Max) => Ok(0),
-        Ok(Rate::PacketsPerSecond(rate)) => Ok((PS_PER_SECOND / rate).max(1)),
-        Ok(Rate::BitsPerSecond(_)) => Err("expected packets per second (1Mpps) or max".to_owned()),
-        Err(error) => Err(error.to_string()),
+fn time_ps(text: &str) -> Result<u64> {
+    match text.parse::<Rate>()? {
+        Rate::Max => Ok(0),
+        Rate::PacketsPerSecond(rate) => Ok((PS_PER_SECOND / rate).max(1)),
+        Rate::BitsPerSecond(_) => bail!("expected packets per second (1Mpps) or max"),
     }
 }
 

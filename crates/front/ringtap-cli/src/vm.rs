@@ -329,7 +329,8 @@ fn serve_guest(
 ) -> Result<HostGroups> {
     interrupt::on_interrupt(ending.clone())?;
     let name = options.vm.clone();
-    let report = move |text: String| print::of_peer(&name, format_args!("ringtap: {name}: {text}"));
+    let report =
+        move |text: String| print::from_peer(&name, format_args!("ringtap: {name}: {text}"));
     let mut groups = HostGroups::plug(vm, options, Box::new(report.clone()))?;
     status.start(groups.reporter(), ending)?;
     let (current, vm_name) = (groups.reporter(), options.vm.clone());

@@ -16,7 +16,7 @@ const QUIET_NS: u64 = 5_000_000_000;
 
 /// Where packets are lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum LossPlace {
+enum LossSite {
     /// A source, by position.
     Source(usize),
     /// A reader, by number.
@@ -51,7 +51,7 @@ pub struct LossLine {
 /// Compares the hub's counters with those of the last look.
 #[derive(Default)]
 pub struct LossWatch {
-    seen: HashMap<LossPlace, LossSeen>,
+    seen: HashMap<LossSite, LossSeen>,
 }
 
 impl LossWatch {
@@ -62,7 +62,7 @@ impl LossWatch {
         let sources = hub.sources.iter().enumerate().map(|(at, source)| {
             let name = source.device.clone();
             (
-                LossPlace::Source(at),
+                LossSite::Source(at),
                 None,
                 name,
                 account(source).dropped.total(),
@@ -73,17 +73,17 @@ impl LossWatch {
                 "reader {} \"{}\" (group {}, process {})",
                 reader.reader, reader.name, reader.group, reader.pid
             );
-            let place = LossPlace::Reader(reader.reader);
+            let site = LossSite::Reader(reader.reader);
             (
-                place,
+                site,
                 Some(reader.uid),
                 name,
                 reader.counters.dropped.overrun,
             )
         });
-        for (place, uid, name, packets) in sources.chain(readers) {
-            let (now, text) = self.compare(place, packets, hub.time_ns, &name);
-            seen.insert(place, now);
+        for (site, uid, name, packets) in sources.chain(readers) {
+            let (now, text) = self.compare(site, packets, hub.time_ns, &name);
+            seen.insert(site, now);
             lines.extend(text.map(|text| LossLine { uid, text }));
         }
         self.seen = seen;
@@ -92,12 +92,12 @@ impl LossWatch {
 
     fn compare(
         &self,
-        place: LossPlace,
+        site: LossSite,
         packets: u64,
         now_ns: u64,
         name: &str,
     ) -> (LossSeen, Option<String>) {
-        let before = self.seen.get(&place).copied().unwrap_or_default();
+        let before = self.seen.get(&site).copied().unwrap_or_default();
         let lost = grouped(packets.saturating_sub(before.packets));
         let (losing, text) = match before.losing {
             None if packets > before.packets => {

@@ -44,7 +44,7 @@ type Capturing = (PcapCapture, PacketReader);
 pub(crate) fn activate(handle: &Arc<PcapHandle>) -> Result<Option<c_int>, LibpcapError> {
     let settings = handle.settings().clone();
     let mut has_nic = false;
-    let capture = match Route::of(settings.source.as_deref(), route::via().as_deref())? {
+    let capture = match Route::for_device(settings.source.as_deref(), route::via().as_deref())? {
         Route::Libpcap => return Ok(None),
         Route::Ringtap(device) => {
             has_nic = device.kind.names_an_interface();

@@ -294,7 +294,7 @@ impl PcapCapture {
 
     /// Sends a packet unchanged; returns the number of bytes sent.
     pub(crate) fn inject(&self, packet: &[u8]) -> Result<c_int, LibpcapError> {
-        let sent = self.injector.send(packet).map_err(LibpcapError::general)?;
+        let sent = self.injector.send(packet)?;
         Ok(c_int::try_from(sent).unwrap_or(c_int::MAX))
     }
 

@@ -100,12 +100,12 @@ unsafe extern "C" fn ringtap_pcap_real(name: *const c_char, errbuf: *mut c_char)
         match unsafe { real::address(name) } {
             Ok(address) => address,
             Err(why) if errbuf.is_null() => {
-                crate::messages::once(why);
+                crate::messages::once(&why.to_string());
                 ptr::null_mut()
             }
             Err(why) => {
                 // SAFETY: an error buffer, by libpcap's manual.
-                unsafe { text::give(errbuf, why) };
+                unsafe { text::give(errbuf, &why.to_string()) };
                 ptr::null_mut()
             }
         }

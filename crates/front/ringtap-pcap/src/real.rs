@@ -6,7 +6,7 @@
 //!   same names and come first in the process.
 //! - The real library is never unloaded, so its addresses stay valid.
 
-use std::ffi::{CStr, CString, c_char, c_int, c_void};
+use std::ffi::{CStr, CString, NulError, c_char, c_int, c_void};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
@@ -14,6 +14,7 @@ use std::sync::OnceLock;
 use ringtap_ipc::environment;
 
 use crate::abi::{ERRBUF_SIZE, Pcap};
+use crate::error::LibpcapError;
 use crate::list::Functions;
 use crate::text;
 
@@ -37,14 +38,55 @@ const DEEPBIND: c_int = if cfg!(fuzzing) {
     libc::RTLD_LOCAL | libc::RTLD_DEEPBIND
 };
 
-static REAL: OnceLock<Result<(Library, Functions), String>> = OnceLock::new();
+static REAL: OnceLock<Result<(Library, Functions), NoLibpcap>> = OnceLock::new();
 
-/// The real library's functions, or the reason why there are none.
-pub(crate) fn functions() -> Result<&'static Functions, &'static str> {
-    match REAL.get_or_init(load) {
-        Ok((_, functions)) => Ok(functions),
-        Err(why) => Err(why),
+/// Reason why the real library is missing.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum NoLibpcap {
+    #[error("RINGTAP_LIBPCAP={}: {why}", .path.display())]
+    Named { path: PathBuf, why: NotLibpcap },
+    #[error(
+        "the system's own libpcap is needed for this: install it (libpcap0.8, libpcap), or name it in \
+         RINGTAP_LIBPCAP: {}", tried(.0)
+    )]
+    NotFound(Vec<(PathBuf, NotLibpcap)>),
+    #[error("the system's libpcap lacks a function of libpcap 1.10")]
+    NoFunction,
+}
+
+/// Reason why a file is not the real library.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum NotLibpcap {
+    #[error(transparent)]
+    Path(#[from] NulError),
+    /// In the loader's words.
+    #[error("{0}")]
+    Loader(String),
+    #[error("is Ringtap's own, not the system's")]
+    Ours,
+    #[error("has no {0}: libpcap 1.10 is needed")]
+    Lacks(&'static str),
+}
+
+impl From<&NoLibpcap> for LibpcapError {
+    fn from(error: &NoLibpcap) -> Self {
+        LibpcapError::general(error.to_string())
     }
+}
+
+fn tried(files: &[(PathBuf, NotLibpcap)]) -> String {
+    if files.is_empty() {
+        return "there is no libpcap.so.* in the usual folders".to_owned();
+    }
+    let reason = |(path, why): &(PathBuf, NotLibpcap)| format!("{}: {why}", path.display());
+    files.iter().map(reason).collect::<Vec<_>>().join("; ")
+}
+
+/// The real library's functions.
+pub(crate) fn functions() -> Result<&'static Functions, &'static NoLibpcap> {
+    REAL.get_or_init(load)
+        .as_ref()
+        .map(|(_, functions)| functions)
 }
 
 /// The real library's functions if the library is loaded already; for signal handlers.
@@ -52,17 +94,17 @@ pub(crate) fn found() -> Option<&'static Functions> {
     Some(&REAL.get()?.as_ref().ok()?.1)
 }
 
-/// Address of the real library's function with this name, or the reason why there is none.
+/// Address of the real library's function with this name.
 ///
 /// # Safety
 ///
 /// `name` is a text.
-pub(crate) unsafe fn address(name: *const c_char) -> Result<*mut c_void, &'static str> {
-    let (library, _) = REAL.get_or_init(load).as_ref().map_err(|why| &**why)?;
+pub(crate) unsafe fn address(name: *const c_char) -> Result<*mut c_void, &'static NoLibpcap> {
+    let (library, _) = REAL.get_or_init(load).as_ref()?;
     // SAFETY: an open library; the caller guarantees the text.
     let found = unsafe { libc::dlsym(library.0, name) };
     if found.is_null() {
-        Err("the system's libpcap lacks a function of libpcap 1.10")
+        Err(&NoLibpcap::NoFunction)
     } else {
         Ok(found)
     }
@@ -84,28 +126,29 @@ pub(crate) struct RealHandle {
 
 impl RealHandle {
     /// A handle for a device, not activated yet.
-    pub(crate) fn create(device: &str) -> Result<Self, String> {
+    pub(crate) fn create(device: &str) -> Result<Self, LibpcapError> {
         let functions = functions()?;
-        let device = CString::new(device).map_err(|error| error.to_string())?;
+        let device = CString::new(device);
+        let device = device.map_err(|error| LibpcapError::general(error.to_string()))?;
         let mut errbuf: [c_char; ERRBUF_SIZE] = [0; ERRBUF_SIZE];
         // SAFETY: a text and an error buffer.
         let p = unsafe { (functions.pcap_create)(device.as_ptr(), errbuf.as_mut_ptr()) };
         if p.is_null() {
             // SAFETY: libpcap filled it.
             let why = unsafe { text::take(errbuf.as_ptr()) };
-            return Err(why.unwrap_or_default());
+            return Err(LibpcapError::general(why.unwrap_or_default()));
         }
         Ok(RealHandle { functions, p })
     }
 
     /// A handle without a device, optionally with nanoseconds.
-    pub(crate) fn dead(dlt: c_int, snap: c_int, nanoseconds: bool) -> Result<Self, String> {
+    pub(crate) fn dead(dlt: c_int, snap: c_int, nanoseconds: bool) -> Result<Self, LibpcapError> {
         let functions = functions()?;
         let open = functions.pcap_open_dead_with_tstamp_precision;
         // SAFETY: takes three numbers.
         let p = unsafe { open(dlt, snap, nanoseconds.into()) };
         if p.is_null() {
-            Err("out of memory".to_owned())
+            Err(LibpcapError::general("out of memory"))
         } else {
             Ok(RealHandle { functions, p })
         }
@@ -143,28 +186,20 @@ fn keep_names() {
     }
 }
 
-fn load() -> Result<(Library, Functions), String> {
+fn load() -> Result<(Library, Functions), NoLibpcap> {
     keep_names();
     if let Some(path) = environment::variable("RINGTAP_LIBPCAP") {
         let path = PathBuf::from(path);
-        return open(&path).map_err(|why| format!("RINGTAP_LIBPCAP={}: {why}", path.display()));
+        return open(&path).map_err(|why| NoLibpcap::Named { path, why });
     }
-    let mut reasons = Vec::new();
+    let mut tried = Vec::new();
     for path in candidates() {
         match open(&path) {
             Ok(found) => return Ok(found),
-            Err(why) => reasons.push(format!("{}: {why}", path.display())),
+            Err(why) => tried.push((path, why)),
         }
     }
-    let why = if reasons.is_empty() {
-        "there is no libpcap.so.* in the usual folders".to_owned()
-    } else {
-        reasons.join("; ")
-    };
-    Err(format!(
-        "the system's own libpcap is needed for this: install it (libpcap0.8, libpcap), \
-         or name it in RINGTAP_LIBPCAP: {why}"
-    ))
+    Err(NoLibpcap::NotFound(tried))
 }
 
 /// Paths that may be libpcap, those of the multiarch folder first.
@@ -191,25 +226,25 @@ fn libraries_in(folder: &Path) -> Vec<PathBuf> {
     paths.filter(is_libpcap).collect()
 }
 
-fn open(path: &Path) -> Result<(Library, Functions), String> {
-    let name = CString::new(path.as_os_str().as_bytes()).map_err(|error| error.to_string())?;
+fn open(path: &Path) -> Result<(Library, Functions), NotLibpcap> {
+    let name = CString::new(path.as_os_str().as_bytes())?;
     // SAFETY: a text; the library's initialisers run as if a program linked it.
     let library = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | DEEPBIND) };
     if library.is_null() {
-        return Err(last_error());
+        return Err(NotLibpcap::Loader(last_error()));
     }
     // SAFETY: an open library and a text.
     let find = |name: &CStr| unsafe { libc::dlsym(library, name.as_ptr()) };
     if !find(MARK).is_null() {
         close(library);
-        return Err("is Ringtap's own, not the system's".to_owned());
+        return Err(NotLibpcap::Ours);
     }
     // SAFETY: a library of this name has libpcap's functions under libpcap's names.
     match unsafe { Functions::find(find) } {
         Ok(functions) => Ok((Library(library), functions)),
         Err(missing) => {
             close(library);
-            Err(format!("has no {missing}: libpcap 1.10 is needed"))
+            Err(NotLibpcap::Lacks(missing))
         }
     }
 }

@@ -23,7 +23,7 @@ pub(crate) enum Route {
 
 impl Route {
     /// The route for a device, given the value of `RINGTAP_VIA`.
-    pub(crate) fn of(name: Option<&str>, via: Option<&str>) -> Result<Self, LibpcapError> {
+    pub(crate) fn for_device(name: Option<&str>, via: Option<&str>) -> Result<Self, LibpcapError> {
         let ringtap = |text: &str| match text.parse::<DeviceSpec>() {
             Ok(device) => Ok(Route::Ringtap(Box::new(device))),
             Err(error) => Err(LibpcapError::general(error.to_string())),
@@ -41,9 +41,9 @@ impl Route {
             device if has_prefix(device) => return ringtap(device),
             "" | "auto" => None,
             word => {
-                let found = kinds::of_interfaces().find(|kind| kind.word == word);
+                let found = kinds::interface_kinds().find(|kind| kind.word == word);
                 Some(found.ok_or_else(|| {
-                    let ways = kinds::ways();
+                    let ways = kinds::substitutes();
                     LibpcapError::general(format!(
                         "RINGTAP_VIA={word}: expected {ways}, auto or libpcap"
                     ))
@@ -118,7 +118,7 @@ mod tests {
 
     #[test]
     fn a_name_of_ringtap_is_its_device_and_others_are_the_real_librarys() {
-        let of = |name, via| Route::of(Some(name), via).map_err(|error| error.text);
+        let of = |name, via| Route::for_device(Some(name), via).map_err(|error| error.text);
         let device = |text: &str| Ok(Route::Ringtap(Box::new(text.parse().unwrap())));
         assert_eq!(of("hub:web", None), device("hub:web"));
         assert_eq!(of("tap:lo@0", Some("libpcap")), device("tap:lo@0"));

@@ -5,6 +5,7 @@
 //! - [`Wakeup::signal`] is safe in a signal handler: no lock, no allocation, `errno` unchanged.
 //! - The descriptor is closed only while no thread is between finding and writing it, or not at all.
 
+use std::io;
 use std::os::fd::{BorrowedFd, FromRawFd as _, IntoRawFd as _, OwnedFd};
 use std::sync::atomic::{AtomicI32, AtomicU32, Ordering::SeqCst};
 
@@ -31,9 +32,9 @@ impl Wakeup {
     }
 
     /// Creates the descriptor; replaces one that another process shares.
-    pub(crate) fn open(&self) -> Result<(), String> {
+    pub(crate) fn open(&self) -> io::Result<()> {
         let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
-        let made = eventfd(0, flags).map_err(|error| format!("no descriptor: {error}"))?;
+        let made = eventfd(0, flags)?;
         self.replace(made.into_raw_fd());
         Ok(())
     }

@@ -13,7 +13,7 @@ mod top;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use ringtap_capture::meter::{KeyParts, SIZE_RANGES};
+use ringtap_capture::meter::{KeyFields, SIZE_RANGES};
 use serde::Serialize;
 
 use crate::application::DnsName;
@@ -21,7 +21,7 @@ use crate::flows::{FlowOptions, FlowUpdate};
 use crate::packet::{Dissected, PacketKey};
 use crate::record::{Measurement, as_value};
 use cardinality::Distinct;
-pub use keys::{KeyPart, protocol_word};
+pub use keys::{KeyField, protocol_word};
 use sizes::FrameSizes;
 pub use times::GapScope;
 use times::{PacketGaps, RoundTrips, TimeHistogram};
@@ -64,7 +64,7 @@ pub enum AnalysisKind {
     /// The keys with most bytes.
     Top {
         /// Which part of a packet's key counts.
-        by: KeyPart,
+        by: KeyField,
         /// Number of keys in a result.
         count: u32,
     },
@@ -73,7 +73,7 @@ pub enum AnalysisKind {
     /// Number of distinct keys, estimated.
     Cardinality {
         /// Which part of a packet's key counts.
-        by: KeyPart,
+        by: KeyField,
     },
     /// Round trips of TCP handshakes.
     RoundTrips,
@@ -95,20 +95,23 @@ pub enum AnalysisKind {
 }
 
 impl AnalysisKind {
-    /// The parts of the key by which the kernel counts packets for this analysis.
-    pub(crate) fn key_parts(self) -> KeyParts {
+    /// The fields of the key by which the kernel counts packets for this analysis.
+    pub(crate) fn key_fields(self) -> KeyFields {
         let (by, vlan) = match self {
-            AnalysisKind::Flows(_) => (KeyPart::Flow, true),
+            AnalysisKind::Flows(_) => (KeyField::Flow, true),
             AnalysisKind::Top { by, .. } | AnalysisKind::Cardinality { by } => (by, false),
-            _ => return KeyParts::default(),
+            _ => return KeyFields::default(),
         };
-        KeyParts {
+        KeyFields {
             source: !matches!(
                 by,
-                KeyPart::Destination | KeyPart::DestinationNet(_) | KeyPart::Port
+                KeyField::Destination | KeyField::DestinationNet(_) | KeyField::Port
             ),
-            destination: !matches!(by, KeyPart::Source | KeyPart::SourceNet(_) | KeyPart::Port),
-            ports: matches!(by, KeyPart::Port | KeyPart::Flow),
+            destination: !matches!(
+                by,
+                KeyField::Source | KeyField::SourceNet(_) | KeyField::Port
+            ),
+            ports: matches!(by, KeyField::Port | KeyField::Flow),
             vlan,
         }
     }
@@ -173,10 +176,10 @@ const DNS_VALUES: [&str; 3] = ["questions", "failures", "error_questions"];
 /// A worker's part of an analysis with results at intervals.
 #[derive(Debug)]
 pub(crate) enum Meter {
-    Top(KeyPart, u32, TopKeys<PacketKey>),
+    Top(KeyField, u32, TopKeys<PacketKey>),
     Dns(u32, TopKeys<String>),
     Sizes(FrameSizes),
-    Cardinality(KeyPart, Distinct),
+    Cardinality(KeyField, Distinct),
     RoundTrips(Box<RoundTrips>),
     Gaps(Box<PacketGaps>),
     /// Loops for each packet, and packets.

@@ -15,8 +15,9 @@ use ringtap_capture::meter::MAX_LOOPS;
 use ringtap_ipc::trusted::read_trusted;
 use toml::de::DeTable;
 
-use crate::analysis::{AnalysisKind, AnalysisPlace, AnalysisPlan, GapScope, KeyPart};
+use crate::analysis::{AnalysisKind, AnalysisPlace, AnalysisPlan, GapScope, KeyField};
 use crate::application::require_ndpi;
+use crate::export::ExportError;
 use crate::export::destination::Destination;
 use crate::flows::FlowOptions;
 use crate::library::LibraryPlan;
@@ -81,6 +82,20 @@ impl ProbeConfig {
 
     /// Checks the text of a file of this name.
     ///
+    /// # Examples
+    ///
+    /// ```
+    /// use ringtap_probe::config::ProbeConfig;
+    ///
+    /// let text = "[[analysis]]\nkind = \"top\"\nby = \"source\"\nevery = \"10s\"\n";
+    /// let config = ProbeConfig::parse("probe.toml", text, None)?;
+    /// assert_eq!(config.plan.analyses[0].name, "top source");
+    ///
+    /// let error = ProbeConfig::parse("probe.toml", "[[analysis]]\nkind = \"tops\"\n", None);
+    /// assert!(error.unwrap_err().to_string().starts_with("probe.toml, line 2, kind: expected"));
+    /// # Ok::<(), ringtap_probe::config::ConfigError>(())
+    /// ```
+    ///
     /// # Errors
     ///
     /// As for [`ProbeConfig::read`].
@@ -139,13 +154,13 @@ pub fn time(text: &str) -> Result<Duration, TimeError> {
     keys::duration(text).ok_or(TimeError)
 }
 
-fn export(to: &str) -> Result<ExportPlan, String> {
+fn export(to: &str) -> Result<ExportPlan, ExportError> {
     match to {
         "text" => Ok(ExportPlan::Text),
         "json" => Ok(ExportPlan::Json),
         _ => match to.parse() {
             Ok(destination) => Ok(ExportPlan::To(destination)),
-            Err(error) => Err(format!("{error}, or text, or json")),
+            Err(error) => Err(ExportError(format!("{error}, or text, or json"))),
         },
     }
 }
@@ -203,14 +218,14 @@ fn kind(table: &mut KeyTable<'_>, word: &str) -> Result<(AnalysisKind, String), 
     let kind = match word {
         "flows" => AnalysisKind::Flows(flows(table)?),
         "top" => {
-            let (by, text) = key_part(table)?;
+            let (by, text) = key_field(table)?;
             usual = format!("top {text}");
             let count = table.number("count", 1..=MAX_KEYS)?.unwrap_or(10);
             AnalysisKind::Top { by, count }
         }
         "sizes" => AnalysisKind::Sizes,
         "cardinality" => {
-            let (by, text) = key_part(table)?;
+            let (by, text) = key_field(table)?;
             usual = format!("distinct {text}");
             AnalysisKind::Cardinality { by }
         }
@@ -266,11 +281,11 @@ fn place(table: &mut KeyTable<'_>, kind: &AnalysisKind) -> Result<AnalysisPlace,
 }
 
 /// The part of a key that `by` names, and its text.
-fn key_part<'a>(table: &mut KeyTable<'a>) -> Result<(KeyPart, &'a str), ConfigError> {
-    let words = KeyPart::WORDS.map(KeyPart::word).join(", ");
+fn key_field<'a>(table: &mut KeyTable<'a>) -> Result<(KeyField, &'a str), ConfigError> {
+    let words = KeyField::WORDS.map(KeyField::word).join(", ");
     let words = format!("one of {words}, or a network like source/24 or destination/16");
     let wrong = format!("expected {words}");
-    let part = table.parsed("by", |by| match KeyPart::from_text(by) {
+    let part = table.parsed("by", |by| match KeyField::from_text(by) {
         Some(part) => Ok((part, by)),
         None => Err(wrong),
     })?;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Changes and observes a running probe, from any thread.
 
+use std::io;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -46,7 +48,17 @@ pub enum CommandError {
     /// The new configuration cannot come into force.
     #[error("the old configuration stays in force: {0}")]
     Reload(#[from] ReloadError),
-    /// A probe in another process refused the command, or did not answer.
+    /// No probe answers at a socket.
+    #[error(
+        "{}: no live probe of this user answers there ({reason}): name its --control", .socket.display()
+    )]
+    NoProbe {
+        /// The socket.
+        socket: PathBuf,
+        /// The system's reason.
+        reason: io::Error,
+    },
+    /// A probe in another process refused the command.
     #[error("{0}")]
     Refused(String),
 }

@@ -21,6 +21,7 @@ use ringtap_ipc::text::{MAX_TEXT_BYTES, from_json};
 use ringtap_ipc::thread::join;
 use ringtap_ipc::transport::{MAX_BYTES, Transport as _};
 use ringtap_pool::wake::Signal as _;
+use serde::{Deserialize, Serialize};
 
 use crate::action::ProbeCommand;
 use crate::control::{CommandError, ProbeControl};
@@ -47,8 +48,16 @@ pub enum CtlError {
     Listen(#[from] ListenError),
 }
 
-/// A probe's answer: a text for the user, or why the command was not carried out.
-type CtlAnswer = Result<String, String>;
+/// A probe's answer.
+#[derive(Serialize, Deserialize)]
+enum CtlAnswer {
+    /// A text for the user.
+    #[serde(rename = "Ok")]
+    Done(String),
+    /// Why the command was not carried out.
+    #[serde(rename = "Err")]
+    Refused(String),
+}
 
 /// The socket of a running probe; closes when this is dropped.
 pub struct CtlServer {
@@ -110,9 +119,12 @@ fn answer(socket: &Socket, control: &ProbeControl, buffer: &mut [u8]) -> io::Res
         return Ok(());
     }
     let (message, _refused) = socket.receive(buffer)?;
-    let answer: CtlAnswer = match from_json::<ProbeCommand>(message, MAX_TEXT_BYTES) {
-        Err(error) => Err(format!("not a command: {error}")),
-        Ok(command) => control.apply(&command).map_err(|error| error.to_string()),
+    let answer = match from_json::<ProbeCommand>(message, MAX_TEXT_BYTES) {
+        Err(error) => CtlAnswer::Refused(format!("not a command: {error}")),
+        Ok(command) => match control.apply(&command) {
+            Ok(text) => CtlAnswer::Done(text),
+            Err(error) => CtlAnswer::Refused(error.to_string()),
+        },
     };
     socket.send(&serde_json::to_vec(&answer)?, &[])
 }
@@ -137,13 +149,14 @@ pub fn send(path: &Path, command: &ProbeCommand) -> Result<String, CommandError>
         // The ledger is one text of the message.
         Ok(from_json(answer, MAX_BYTES)?)
     };
-    let answer = asked().unwrap_or_else(|reason| {
-        Err(format!(
-            "{}: no live probe of this user answers there ({reason}): name its --control",
-            path.display()
-        ))
-    });
-    answer.map_err(CommandError::Refused)
+    match asked() {
+        Ok(CtlAnswer::Done(text)) => Ok(text),
+        Ok(CtlAnswer::Refused(why)) => Err(CommandError::Refused(why)),
+        Err(reason) => Err(CommandError::NoProbe {
+            socket: path.to_owned(),
+            reason,
+        }),
+    }
 }
 
 /// The socket of a probe whose user named none: `/run/ringtap-root/probe.sock` for root, else in the user's own

@@ -10,7 +10,7 @@ pub(crate) fn folder_of(becomes: Option<u32>) -> Result<Option<PathBuf>, FolderE
     if !rustix::process::geteuid().is_root() {
         return Ok(None);
     }
-    let root = Folder::of_root()?;
+    let root = Folder::for_root()?;
     let own = match becomes {
         None => root,
         Some(uid) => root.folder_for(&format!("probe-{uid}"), uid)?,

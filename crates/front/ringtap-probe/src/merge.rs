@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Joins the workers' parts of each interval.
+//! Joins the workers' results of each interval.
 //!
 //! Invariants
 //! - A result appears once all workers have passed its interval, or have ended.
 //! - The worker after the last has the analyses in the kernel, for itself.
-//! - At most [`MAX_WAITING`] intervals wait; beyond it, the oldest appears without the missing parts.
+//! - At most [`MAX_WAITING`] intervals wait; beyond it, the oldest appears without the missing results.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -16,7 +16,7 @@ use crate::record::Measurement;
 const MAX_WAITING: usize = 256;
 
 /// Results of one worker for one interval of one analysis.
-pub(crate) struct IntervalPart {
+pub(crate) struct WorkerResult {
     pub(crate) worker: usize,
     pub(crate) analysis: String,
     pub(crate) interval: Interval,
@@ -31,7 +31,7 @@ pub(crate) struct IntervalResult {
     pub(crate) measurements: Vec<Measurement>,
 }
 
-/// Parts of intervals that some worker has not passed yet.
+/// Results of intervals that some worker has not passed yet.
 pub(crate) struct Merger {
     workers: usize,
     ended: Vec<bool>,
@@ -50,28 +50,28 @@ impl Merger {
         }
     }
 
-    /// Adds a part; appends results that are complete now.
-    pub(crate) fn add(&mut self, part: IntervalPart, results: &mut Vec<IntervalResult>) {
-        let passed = self.passed.entry(part.analysis.clone());
+    /// Adds the results of a worker; appends results that are complete now.
+    pub(crate) fn add(&mut self, result: WorkerResult, results: &mut Vec<IntervalResult>) {
+        let passed = self.passed.entry(result.analysis.clone());
         let passed = passed.or_insert_with(|| {
-            if part.worker < self.workers {
+            if result.worker < self.workers {
                 vec![None; self.workers]
             } else {
                 // For these, all others have passed every interval.
                 [vec![Some(Interval::LAST); self.workers], vec![None]].concat()
             }
         });
-        if let Some(passed) = passed.get_mut(part.worker) {
-            *passed = Some(part.interval);
+        if let Some(passed) = passed.get_mut(result.worker) {
+            *passed = Some(result.interval);
         }
-        let place = (part.interval, part.analysis);
+        let place = (result.interval, result.analysis);
         match self.waiting.get_mut(&place) {
             Some((meter, seen)) => {
-                meter.merge(part.meter);
-                *seen = seen.joined(part.seen);
+                meter.merge(result.meter);
+                *seen = seen.joined(result.seen);
             }
             None => {
-                self.waiting.insert(place, (part.meter, part.seen));
+                self.waiting.insert(place, (result.meter, result.seen));
             }
         }
         self.take_complete(results);
@@ -82,14 +82,14 @@ impl Merger {
         }
     }
 
-    /// A worker that had ended sends parts again.
+    /// A worker that had ended sends results again.
     pub(crate) fn resume(&mut self, worker: usize) {
         if let Some(ended) = self.ended.get_mut(worker) {
             *ended = false;
         }
     }
 
-    /// A worker sends no more parts.
+    /// A worker sends no more results.
     pub(crate) fn end(&mut self, worker: usize, results: &mut Vec<IntervalResult>) {
         if let Some(ended) = self.ended.get_mut(worker) {
             *ended = true;

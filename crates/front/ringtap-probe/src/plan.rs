@@ -4,10 +4,10 @@
 use std::time::Duration;
 
 use ringtap::{Congestion, Headers};
-use ringtap_capture::meter::{KeyParts, MeterWants};
+use ringtap_capture::meter::{KeyFields, MeterWants};
 
 use crate::action::ActionPlan;
-use crate::analysis::{AnalysisKind, AnalysisPlace, AnalysisPlan, GapScope, KeyPart};
+use crate::analysis::{AnalysisKind, AnalysisPlace, AnalysisPlan, GapScope, KeyField};
 use crate::flows::FlowOptions;
 use crate::library::LibraryPlan;
 
@@ -69,15 +69,15 @@ impl ProbePlan {
         };
         let kinds = [
             ("flows", AnalysisKind::Flows(flows)),
-            ("top source", top(KeyPart::Source)),
-            ("top destination", top(KeyPart::Destination)),
-            ("top port", top(KeyPart::Port)),
-            ("top flow", top(KeyPart::Flow)),
+            ("top source", top(KeyField::Source)),
+            ("top destination", top(KeyField::Destination)),
+            ("top port", top(KeyField::Port)),
+            ("top flow", top(KeyField::Flow)),
             ("sizes", AnalysisKind::Sizes),
             (
                 "distinct source",
                 AnalysisKind::Cardinality {
-                    by: KeyPart::Source,
+                    by: KeyField::Source,
                 },
             ),
         ];
@@ -156,22 +156,22 @@ impl ProbePlan {
     /// What the kernel has to count for its analyses, also for those that are switched off; `None` if it has
     /// none.
     pub fn kernel_wants(&self) -> Option<MeterWants> {
-        let (parts, loops) = self
+        let (key, loops) = self
             .analyses
             .iter()
             .filter(|one| one.place == AnalysisPlace::Kernel)
-            .map(|one| (one.kind.key_parts(), one.kind.loops()))
+            .map(|one| (one.kind.key_fields(), one.kind.loops()))
             .reduce(|(one, loops), (other, more)| {
-                let parts = KeyParts {
+                let key = KeyFields {
                     source: one.source | other.source,
                     destination: one.destination | other.destination,
                     ports: one.ports | other.ports,
                     vlan: one.vlan | other.vlan,
                 };
-                (parts, loops.saturating_add(more))
+                (key, loops.saturating_add(more))
             })?;
         Some(MeterWants {
-            parts,
+            key,
             headers: self.headers,
             max_flows: self.kernel_flows,
             loops,

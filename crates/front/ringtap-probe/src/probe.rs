@@ -21,7 +21,7 @@ use crate::board::PlanBoard;
 use crate::control::ProbeControl;
 use crate::export::{ExportError, ExportQueues, Exporter, WhenFull};
 use crate::ledger::ProbeLedger;
-use crate::library::{LibraryError, LibraryHost, RunningLibraries};
+use crate::library::{LibraryError, LibrarySupervisor, RunningLibraries};
 use crate::merge::Merger;
 use crate::packet::Secret;
 use crate::plan::{PlanError, ProbePlan};
@@ -65,6 +65,21 @@ pub enum ProbeError {
 }
 
 /// A probe that runs.
+///
+/// # Examples
+///
+/// ```
+/// use ringtap_probe::export::WhenFull;
+/// use ringtap_probe::{Probe, ProbePlan};
+///
+/// let capture = ringtap::open("sim:max?burst=1000&clock=virtual")?;
+/// let plan = ProbePlan::standard(None);
+/// // Without an exporter the results are only counted.
+/// let probe = Probe::start(vec![capture], None, plan, Vec::new(), WhenFull::Wait, None)?;
+/// let outcome = probe.run(|note| eprintln!("{note}"))?;
+/// assert_eq!(outcome.counters.delivered, 1000);
+/// # Ok::<(), ringtap_probe::ProbeError>(())
+/// ```
 pub struct Probe {
     threads: Vec<JoinHandle<()>>,
     reports: Receiver<WorkerReport>,
@@ -77,7 +92,7 @@ pub struct Probe {
 }
 
 impl Probe {
-    /// Starts one worker for each capture, and one for the analyses in the kernel if there is a meter. The host
+    /// Starts one worker for each capture, and one for the analyses in the kernel if there is a meter. The supervisor
     /// has started the plan's libraries.
     ///
     /// # Errors
@@ -89,7 +104,7 @@ impl Probe {
         plan: ProbePlan,
         exporters: Vec<Box<dyn Exporter>>,
         when_full: WhenFull,
-        host: Option<LibraryHost>,
+        supervisor: Option<LibrarySupervisor>,
     ) -> Result<Self, ProbeError> {
         plan.check(captures.len())?;
         let links: Result<Vec<_>, _> = captures.iter().map(link_of).collect();
@@ -138,8 +153,8 @@ impl Probe {
             threads.push(builder.spawn(move || worker.run_meter(meter))?);
         }
         let report = move |message| sender.send(WorkerReport::Library(message)).is_ok();
-        let libraries = host
-            .map(|host| RunningLibraries::new(host, report))
+        let libraries = supervisor
+            .map(|supervisor| RunningLibraries::new(supervisor, report))
             .transpose()?;
         let ledgers = libraries.as_ref().map(RunningLibraries::ledgers);
         let control = Arc::new(ProbeControl {
@@ -267,7 +282,7 @@ pub fn usual_workers() -> NonZeroU32 {
 
 fn link_of(capture: &Capture) -> Result<Link, ProbeError> {
     let link_type = capture.facts().link_type;
-    Link::of(LinkType(link_type)).ok_or(ProbeError::LinkType(link_type))
+    Link::from_link_type(LinkType(link_type)).ok_or(ProbeError::LinkType(link_type))
 }
 
 /// Index of the interface that a capture reads, if this network namespace has it.

@@ -25,7 +25,7 @@ use crate::flows::{FlowCounters, FlowMeter, FlowOptions, PACKETS_TOGETHER};
 use crate::interval::Interval;
 use crate::ledger::{KernelLedger, ProbeLedger};
 use crate::library::SlotMessage;
-use crate::merge::IntervalPart;
+use crate::merge::WorkerResult;
 use crate::packet::{Dissected, Secret};
 use crate::plan::ProbePlan;
 use crate::record::Record;
@@ -40,7 +40,7 @@ const RECORDS_TOGETHER: usize = 512;
 /// A message of a worker to the probe.
 pub(crate) enum WorkerReport {
     /// The worker's part of an interval.
-    Part(IntervalPart),
+    Part(WorkerResult),
     /// A message about a process of a library; `None`: the host of all processes has ended.
     Library(Option<SlotMessage>),
     /// The capture has ended, and so has the worker.
@@ -307,7 +307,7 @@ impl ProbeWorker {
         if old.interval == Interval::NONE {
             return;
         }
-        let part = WorkerReport::Part(IntervalPart {
+        let part = WorkerReport::Part(WorkerResult {
             worker: self.setup.number,
             analysis: old.plan.name,
             interval: old.interval,

@@ -35,7 +35,7 @@ impl Compression {
     pub const ZSTD: Self = Self::Zstd(1);
 
     /// The compression that the ending of a file's name asks for.
-    pub(crate) fn of_name(file: &str) -> Option<Self> {
+    pub(crate) fn from_file_name(file: &str) -> Option<Self> {
         [Self::GZIP, Self::ZSTD]
             .into_iter()
             .find(|method| file.ends_with(method.ending()))

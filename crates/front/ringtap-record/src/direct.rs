@@ -93,28 +93,32 @@ pub(crate) fn aligned_buffer(thread: &mut WriteThread) -> Vec<u8> {
     buffer
 }
 
-/// Part of a file.
-pub(crate) struct FilePart {
+/// Bytes to be written to a file.
+pub(crate) struct WriteRequest {
     pub(crate) medium: Arc<dyn Medium>,
-    /// The part in its buffer.
+    /// The bytes in their buffer.
     pub(crate) range: Range<usize>,
-    /// Offset of the part in the file.
+    /// Their offset in the file.
     pub(crate) offset: u64,
-    /// Whole blocks that are in the file for certain once the part is written.
+    /// Whole blocks that are in the file for certain once they are written.
     pub(crate) holds: FileContent,
 }
 
 /// The thread that writes.
-pub(crate) type WriteThread = Workers<FilePart, ()>;
+pub(crate) type WriteThread = Workers<WriteRequest, ()>;
 
 /// Starts the thread.
 pub(crate) fn start() -> io::Result<WriteThread> {
     let mut has_failed = false;
-    let write = move |buffer: &[u8], part: &FilePart| {
+    let write = move |buffer: &[u8], request: &WriteRequest| {
         if has_failed {
             return Err(io::Error::other("an earlier part could not be written"));
         }
-        let written = write_all(&*part.medium, &buffer[part.range.clone()], part.offset);
+        let written = write_all(
+            &*request.medium,
+            &buffer[request.range.clone()],
+            request.offset,
+        );
         has_failed = written.is_err();
         written.map_err(|(_, cause)| cause)
     };

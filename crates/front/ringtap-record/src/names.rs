@@ -116,7 +116,7 @@ impl Names {
 /// Splits `dir/name.pcapng` into `dir/name` and `.pcapng`, `name.pcapng.zst` into `name` and `.pcapng.zst`.
 fn split_extension(path: &str) -> (&str, &str) {
     let name = path.rfind('/').map_or(0, |slash| slash + 1);
-    let plain = match Compression::of_name(path) {
+    let plain = match Compression::from_file_name(path) {
         Some(method) => path.len() - method.ending().len(),
         None => path.len(),
     };

@@ -229,7 +229,8 @@ impl RecordOptions {
 
     /// How files are compressed, by `compress` or the file's name.
     pub(crate) fn compression(&self) -> Option<Compression> {
-        self.compress.or_else(|| Compression::of_name(&self.file))
+        self.compress
+            .or_else(|| Compression::from_file_name(&self.file))
     }
 
     /// Refuses options that contradict each other.
@@ -238,7 +239,7 @@ impl RecordOptions {
     ///
     /// The first contradiction.
     pub fn check(&self) -> Result<(), OptionsError> {
-        let named = Compression::of_name(&self.file);
+        let named = Compression::from_file_name(&self.file);
         let is_other = |asked: Compression| named.is_some_and(|it| it.ending() != asked.ending());
         let has_budget = self.max_total.is_some() || self.min_free.is_some();
         Err(match self.file.as_str() {

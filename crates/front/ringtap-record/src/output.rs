@@ -20,7 +20,9 @@ use ringtap_ipc::folder::{FOREIGN_LINK, link_flags};
 use rustix::io::Errno;
 
 use crate::compress::{self, Compressor};
-use crate::direct::{self, DirectFile, FilePart, PART_BYTES, WriteThread, aligned, aligned_buffer};
+use crate::direct::{
+    self, DirectFile, PART_BYTES, WriteRequest, WriteThread, aligned, aligned_buffer,
+};
 use crate::error::WriteError;
 use crate::medium::{Medium, StdoutPipe, make_private, write_all};
 use crate::options::RecordOptions;
@@ -255,7 +257,7 @@ impl Output {
         let range = self.base..self.base + bytes;
         self.base = next.len();
         next.extend_from_slice(&self.buffer[rest..]);
-        let part = FilePart {
+        let request = WriteRequest {
             medium: Arc::clone(&self.medium),
             offset: self.offset,
             // A last block may end in the next part.
@@ -265,7 +267,7 @@ impl Output {
         self.before = all;
         self.in_file = bytes - aligned(bytes);
         self.offset += to_u64(aligned(bytes));
-        let sent = thread.submit(mem::replace(&mut self.buffer, next), part);
+        let sent = thread.submit(mem::replace(&mut self.buffer, next), request);
         sent.map_err(|cause| self.fail(0, cause))
     }
 
@@ -288,7 +290,7 @@ impl Output {
             WriteMode::Cached => return Ok(false),
             WriteMode::Direct(thread) => match thread.take() {
                 None => return Ok(false),
-                Some(Ok((part, ()))) => self.written = part.holds,
+                Some(Ok((request, ()))) => self.written = request.holds,
                 Some(Err(cause)) => return Err(self.fail(0, cause)),
             },
             WriteMode::Compressed(compressor) => {

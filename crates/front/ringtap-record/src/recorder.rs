@@ -248,7 +248,7 @@ impl Recorder {
             received => {
                 let all = capture
                     .all_counters()
-                    .map(|all| of_interfaces(self.start_ns, now_ns(), &all));
+                    .map(|all| interface_statistics(self.start_ns, now_ns(), &all));
                 let statistics = all.as_deref().unwrap_or_default();
                 let closed = self.writer.finish(statistics);
                 (received.and(all.map(drop).map_err(Into::into)), closed)
@@ -293,7 +293,7 @@ impl Recorder {
     /// Closes the file with these counters, and begins the next one.
     fn next_file(&mut self, counters: &AllCounters) -> Result<ControlFlow<()>, RecordError> {
         let (now_ns, file) = (now_ns(), self.writer.file().to_owned());
-        let statistics = of_interfaces(self.start_ns, now_ns, counters);
+        let statistics = interface_statistics(self.start_ns, now_ns, counters);
         if self.writer.rotate(&statistics, now_ns)? == FileNext::Stop {
             return Ok(ControlFlow::Break(()));
         }
@@ -331,7 +331,7 @@ fn to_file(packet: PoolPacket<'_>, (interface, has_nic_clock): (u32, bool)) -> F
 
 /// The counters since the start of the capture, as statistics of the file's interfaces: one for each
 /// source. A hub that left gave no counters of single sources.
-fn of_interfaces(start_ns: u64, time_ns: u64, all: &AllCounters) -> Vec<Statistics> {
+fn interface_statistics(start_ns: u64, time_ns: u64, all: &AllCounters) -> Vec<Statistics> {
     let sources = match &all.sources[..] {
         [] | [_] => slice::from_ref(&all.total),
         several => several,

@@ -286,7 +286,8 @@ impl Capture {
     pub fn all_counters(&self) -> Result<AllCounters, Error> {
         let snapshot = match self.receiver.snapshot() {
             Ok(snapshot) => Some(snapshot),
-            Err(ControlError::Gone(_) | ControlError::Late { .. }) => None,
+            Err(ControlError::Late { .. }) => None,
+            Err(error) if error.is_gone() => None,
             Err(refused) => return Err(refused.into()),
         };
         let (mut total, sources, lanes) = match &snapshot {
@@ -358,7 +359,7 @@ impl Capture {
         let sources = self.receiver.snapshot()?.sources;
         for source in sources {
             if let Some(failure) = source.failure {
-                return Err(Error::of_source(failure, source.is_removed));
+                return Err(Error::from_source(failure, source.is_removed));
             }
         }
         Ok(())

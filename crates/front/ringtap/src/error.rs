@@ -60,7 +60,7 @@ pub enum Error {
 impl Error {
     /// The error of a source that failed for this reason.
     #[must_use]
-    pub fn of_source(failure: String, is_removed: bool) -> Self {
+    pub fn from_source(failure: String, is_removed: bool) -> Self {
         if is_removed {
             Error::InterfaceRemoved(failure)
         } else {

@@ -5,7 +5,7 @@ use clap::builder::ValueHint;
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches};
 use clap_complete::engine::{ArgValueCandidates, CompletionCandidate};
 
-use super::{FlagName, OptionKey, Options, Size, kinds};
+use super::{FlagName, OptionError, OptionKey, Options, Size, kinds};
 
 impl Args for Options {
     fn augment_args(command: Command) -> Command {
@@ -72,10 +72,30 @@ pub fn words(all: &'static str) -> ArgValueCandidates {
     ArgValueCandidates::new(candidates)
 }
 
+/// Reason why a flag refuses a value.
+#[derive(Debug, thiserror::Error)]
+enum FlagError {
+    #[error("\"{text}\" is not a {option}: expected {}", alternatives(.words))]
+    Words {
+        text: String,
+        option: &'static str,
+        words: Vec<&'static str>,
+    },
+    #[error(transparent)]
+    Option(#[from] OptionError),
+}
+
+fn alternatives(words: &[&str]) -> String {
+    match words {
+        [first @ .., last] if !first.is_empty() => format!("{} or {last}", first.join(", ")),
+        _ => words.concat(),
+    }
+}
+
 /// The text of a value as the option takes it.
-fn accepted(key: &OptionKey, text: &str) -> Result<String, String> {
+fn accepted(key: &OptionKey, text: &str) -> Result<String, FlagError> {
     let value = match key.value {
-        "BYTES" => match text.parse::<Size>().map_err(|error| error.to_string())? {
+        "BYTES" => match text.parse().map_err(OptionError::Size)? {
             // As without the flag.
             Size(0) => String::new(),
             Size(bytes) => bytes.to_string(),
@@ -87,15 +107,13 @@ fn accepted(key: &OptionKey, text: &str) -> Result<String, String> {
         return Ok(value);
     }
     let set = key.set(&mut Options::default(), &value);
-    set.map_err(|error| match error.strip_prefix("expected ") {
-        Some(words) if key.value.contains('|') => {
-            let (first, last) = words.rsplit_once(", ").unwrap_or(("", words));
-            format!(
-                "\"{text}\" is not a {}: expected {first} or {last}",
-                key.name
-            )
-        }
-        _ => error,
+    set.map_err(|error| match error {
+        OptionError::Words(words) => FlagError::Words {
+            text: text.to_owned(),
+            option: key.name,
+            words,
+        },
+        error => error.into(),
     })?;
     Ok(value)
 }
@@ -127,10 +145,9 @@ mod tests {
         options: Options,
     }
 
-    fn parsed(flags: &[&str]) -> Result<Options, String> {
+    fn parsed(flags: &[&str]) -> Result<Options, clap::Error> {
         let words = ["ringtap"].iter().chain(flags);
-        let flags = Flags::try_parse_from(words).map_err(|error| error.to_string())?;
-        Ok(flags.options)
+        Ok(Flags::try_parse_from(words)?.options)
     }
 
     #[test]
@@ -160,7 +177,7 @@ mod tests {
             (["-j", "adapter"], "use adapter_unsynced"),
             (["-s", "300000"], "1 to 262144"),
         ] {
-            let error = parsed(&flags).unwrap_err();
+            let error = parsed(&flags).unwrap_err().to_string();
             assert!(error.contains(says), "{error}");
         }
     }

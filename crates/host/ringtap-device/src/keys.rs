@@ -3,7 +3,12 @@
 
 use std::{fmt, str::FromStr};
 
+use ringtap_filter::MAX_SNAP_LENGTH;
+
 use super::options::Options;
+use super::rate::SpeedError;
+use super::shaping::SkewError;
+use super::size::SizeError;
 
 /// One option.
 pub struct OptionKey {
@@ -29,6 +34,35 @@ pub struct FlagName {
     pub long: &'static str,
 }
 
+/// Reason why an option refuses a value.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum OptionError {
+    /// The value is none of these words.
+    #[error("expected {}", .0.join(", "))]
+    Words(Vec<&'static str>),
+    /// The value does not have this form.
+    #[error("expected {0}")]
+    Form(&'static str),
+    /// The number of bytes to keep of each packet is too large, or no number.
+    #[error("expected 1 to {MAX_SNAP_LENGTH} bytes, or 0 for all")]
+    SnapLength,
+    /// `adapter`: a NIC's time in the system's clock.
+    #[error(
+        "Linux does not convert the NIC's time: use adapter_unsynced, and `phc2sys` to set the NIC's clock"
+    )]
+    AdapterStamps,
+    /// The value is not a size.
+    #[error(transparent)]
+    Size(#[from] SizeError),
+    /// The value is not a speed.
+    #[error(transparent)]
+    Speed(#[from] SpeedError),
+    /// The value does not divide packets among queues.
+    #[error(transparent)]
+    Skew(#[from] SkewError),
+}
+
 /// The field of [`Options`] that an option sets.
 enum OptionField {
     /// Present or absent.
@@ -37,11 +71,11 @@ enum OptionField {
     Switch(fn(&mut Options) -> &mut Option<bool>),
     /// A number above 0.
     Number(fn(&mut Options) -> &mut Option<u32>),
-    /// Any other type: sets the value from its text or says what it expects, and prints the value.
+    /// Any other type: parses and prints the value.
     Other(SetValue, GetValue),
 }
 
-type SetValue = fn(&mut Options, &str) -> Result<(), String>;
+type SetValue = fn(&mut Options, &str) -> Result<(), OptionError>;
 type GetValue = fn(&Options) -> Option<String>;
 
 impl OptionKey {
@@ -49,8 +83,8 @@ impl OptionKey {
     ///
     /// # Errors
     ///
-    /// Names the values that the option accepts.
-    pub fn set(&self, options: &mut Options, text: &str) -> Result<(), String> {
+    /// [`OptionError`]: the value has another form.
+    pub fn set(&self, options: &mut Options, text: &str) -> Result<(), OptionError> {
         match self.field {
             OptionField::Flag(field) => *field(options) = true,
             OptionField::Switch(field) => return choose(field(options), &SWITCH, text),
@@ -171,17 +205,17 @@ const SWITCH: [(&str, bool); 2] = [("on", true), ("off", false)];
 /// Sets `target` to the value that `text` names.
 pub(super) fn choose<T: Copy>(
     target: &mut Option<T>,
-    values: &[(&str, T)],
+    values: &[(&'static str, T)],
     text: &str,
-) -> Result<(), String> {
+) -> Result<(), OptionError> {
     match values.iter().find(|(name, _)| *name == text) {
         Some((_, value)) => {
             *target = Some(*value);
             Ok(())
         }
         None => {
-            let names: Vec<_> = values.iter().map(|(name, _)| *name).collect();
-            Err(format!("expected {}", names.join(", ")))
+            let names = values.iter().map(|(name, _)| *name);
+            Err(OptionError::Words(names.collect()))
         }
     }
 }
@@ -195,20 +229,19 @@ pub(super) fn text(value: Option<impl fmt::Display>) -> Option<String> {
     value.map(|value| value.to_string())
 }
 
-pub(super) fn parsed<T: FromStr<Err: fmt::Display>>(
+pub(super) fn parsed<T: FromStr<Err: Into<OptionError>>>(
     target: &mut Option<T>,
     text: &str,
-) -> Result<(), String> {
-    let value = text.parse().map_err(|error: T::Err| error.to_string())?;
-    *target = Some(value);
+) -> Result<(), OptionError> {
+    *target = Some(text.parse().map_err(T::Err::into)?);
     Ok(())
 }
 
 pub(super) fn set_number<T: FromStr + Default + PartialOrd>(
     target: &mut Option<T>,
     text: &str,
-) -> Result<(), String> {
+) -> Result<(), OptionError> {
     let number = text.parse().ok().filter(|number| *number > T::default());
-    *target = Some(number.ok_or("expected a number above 0")?);
+    *target = Some(number.ok_or(OptionError::Form("a number above 0"))?);
     Ok(())
 }

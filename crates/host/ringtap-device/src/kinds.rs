@@ -34,16 +34,16 @@ pub fn prefixed() -> impl Iterator<Item = &'static Kind> {
 }
 
 /// Every kind that has a word, and a name that is an interface's.
-pub fn of_interfaces() -> impl Iterator<Item = &'static Kind> {
+pub fn interface_kinds() -> impl Iterator<Item = &'static Kind> {
     prefixed().filter(|kind| kind.names_an_interface())
 }
 
 /// What can take the place of an interface without a source, for messages: `hub:GROUP`, ..., `tap`, ...
-pub fn ways() -> String {
+pub fn substitutes() -> String {
     let groups = prefixed()
         .filter(|kind| kind.names_a_group())
         .map(|kind| kind.example);
-    let words = of_interfaces().map(|kind| kind.word);
+    let words = interface_kinds().map(|kind| kind.word);
     groups.chain(words).collect::<Vec<_>>().join(", ")
 }
 

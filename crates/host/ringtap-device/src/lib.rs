@@ -21,7 +21,7 @@ mod shaping;
 mod size;
 mod spec;
 
-pub use keys::{FlagName, OptionKey};
+pub use keys::{FlagName, OptionError, OptionKey};
 pub use kind::{Kind, NameOf};
 pub use list::parse_list;
 pub use options::{Direction, Mode, Options, StampClock};

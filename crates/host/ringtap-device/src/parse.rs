@@ -21,13 +21,13 @@ const INTERFACE_NAME_BYTES: usize = 15;
 
 /// Position of a device in a text, for errors.
 #[derive(Clone, Copy)]
-struct TextPlace<'a> {
+struct TextSpan<'a> {
     text: &'a str,
     start: usize,
     end: usize,
 }
 
-impl<'a> TextPlace<'a> {
+impl<'a> TextSpan<'a> {
     fn str(self) -> &'a str {
         &self.text[self.start..self.end]
     }
@@ -73,7 +73,7 @@ impl FromStr for DeviceSpec {
 
 /// The device at `place` of `text`.
 pub(super) fn device(text: &str, place: Range<usize>) -> Result<DeviceSpec, DeviceError> {
-    let whole = TextPlace {
+    let whole = TextSpan {
         text,
         start: place.start,
         end: place.end,
@@ -100,7 +100,7 @@ pub(super) fn device(text: &str, place: Range<usize>) -> Result<DeviceSpec, Devi
     })
 }
 
-fn split_kind(target: TextPlace<'_>) -> Result<(&'static Kind, TextPlace<'_>), DeviceError> {
+fn split_kind(target: TextSpan<'_>) -> Result<(&'static Kind, TextSpan<'_>), DeviceError> {
     let (prefix, rest) = target.split_at(':');
     match (rest, DeviceSpec::kind_of(target.str())) {
         (Some(rest), Some(kind)) => Ok((kind, rest)),
@@ -109,7 +109,7 @@ fn split_kind(target: TextPlace<'_>) -> Result<(&'static Kind, TextPlace<'_>), D
     }
 }
 
-fn unknown_kind(prefix: TextPlace<'_>) -> DeviceError {
+fn unknown_kind(prefix: TextSpan<'_>) -> DeviceError {
     let known: Vec<_> = kinds::prefixed().map(|kind| kind.word).collect();
     let meant = meant(prefix.str(), known.iter().copied());
     let known = known.join(", ");
@@ -119,51 +119,54 @@ fn unknown_kind(prefix: TextPlace<'_>) -> DeviceError {
     ))
 }
 
-fn parse_name(kind: &Kind, place: TextPlace<'_>) -> Result<String, DeviceError> {
+fn parse_name(kind: &Kind, place: TextSpan<'_>) -> Result<String, DeviceError> {
     let Some(name) = escape::unescape(place.str()) else {
         return Err(place.error("the name is not UTF-8 once its %XX are replaced"));
     };
-    let checked = match kind.name_of {
-        NameOf::Interface => check_interface(&name),
+    match kind.name_of {
+        NameOf::Interface => check_interface(&name, place)?,
         NameOf::File if name.is_empty() => {
-            Err("expected the name of a file, or - for standard input".to_owned())
+            return Err(place.error("expected the name of a file, or - for standard input"));
         }
-        NameOf::File if name.contains('\0') => Err("a file's name has no NUL byte".to_owned()),
-        NameOf::Group if name.is_empty() => Err("expected the name of a group".to_owned()),
-        NameOf::Link => match name.parse::<Rate>() {
-            Ok(_) => Ok(()),
-            Err(error) => Err(format!("the simulated link: {error}")),
-        },
-        NameOf::File | NameOf::Group => Ok(()),
-    };
-    checked.map_err(|message| place.error(message))?;
+        NameOf::File if name.contains('\0') => {
+            return Err(place.error("a file's name has no NUL byte"));
+        }
+        NameOf::Group if name.is_empty() => {
+            return Err(place.error("expected the name of a group"));
+        }
+        NameOf::Link => {
+            let rate: Result<Rate, _> = name.parse();
+            rate.map_err(|error| place.error(format!("the simulated link: {error}")))?;
+        }
+        NameOf::File | NameOf::Group => {}
+    }
     Ok(name)
 }
 
 /// Checks the name of an interface by the rules of Linux.
-fn check_interface(name: &str) -> Result<(), String> {
+fn check_interface(name: &str, place: TextSpan<'_>) -> Result<(), DeviceError> {
     let bytes = name.len();
     let is_bad = |sign: char| sign == '/' || sign == ':' || sign == '\0' || sign.is_whitespace();
     if name.is_empty() {
-        Err("expected the name of an interface".to_owned())
+        Err(place.error("expected the name of an interface"))
     } else if name == "." || name == ".." {
-        Err(format!("\"{name}\" cannot be the name of an interface"))
+        Err(place.error(format!("\"{name}\" cannot be the name of an interface")))
     } else if let Some(sign) = name.chars().find(|sign| is_bad(*sign)) {
         let file = match sign {
             '/' => format!("; is it a file? then write pcap:{name}"),
             _ => String::new(),
         };
-        Err(format!("an interface's name cannot contain {sign:?}{file}"))
+        Err(place.error(format!("an interface's name cannot contain {sign:?}{file}")))
     } else if bytes > INTERFACE_NAME_BYTES {
-        Err(format!(
+        Err(place.error(format!(
             "an interface's name has at most {INTERFACE_NAME_BYTES} bytes, this has {bytes}"
-        ))
+        )))
     } else {
         Ok(())
     }
 }
 
-fn parse_queues(name: TextPlace<'_>, place: TextPlace<'_>) -> Result<Queues, DeviceError> {
+fn parse_queues(name: TextSpan<'_>, place: TextSpan<'_>) -> Result<Queues, DeviceError> {
     let starts_as_number = place.str().starts_with(|sign: char| sign.is_ascii_digit());
     if !starts_as_number && !place.str().is_empty() {
         return Err(place.error(format!(
@@ -177,7 +180,7 @@ fn parse_queues(name: TextPlace<'_>, place: TextPlace<'_>) -> Result<Queues, Dev
     Ok(Queues::chosen(ranges?))
 }
 
-fn parse_range(place: TextPlace<'_>) -> Result<std::ops::RangeInclusive<u16>, DeviceError> {
+fn parse_range(place: TextSpan<'_>) -> Result<std::ops::RangeInclusive<u16>, DeviceError> {
     let (first, last) = place.split_at('-');
     let from = parse_queue(first)?;
     let to = last.map_or(Ok(from), parse_queue)?;
@@ -190,7 +193,7 @@ fn parse_range(place: TextPlace<'_>) -> Result<std::ops::RangeInclusive<u16>, De
     }
 }
 
-fn parse_queue(place: TextPlace<'_>) -> Result<u16, DeviceError> {
+fn parse_queue(place: TextSpan<'_>) -> Result<u16, DeviceError> {
     let is_number = place.str().bytes().all(|byte| byte.is_ascii_digit());
     match place.str().parse() {
         Ok(queue) if is_number => Ok(queue),
@@ -204,38 +207,38 @@ fn parse_queue(place: TextPlace<'_>) -> Result<u16, DeviceError> {
 }
 
 /// The options of a device of this kind.
-fn parse_options(kind: &Kind, place: TextPlace<'_>) -> Result<Options, DeviceError> {
+fn parse_options(kind: &Kind, place: TextSpan<'_>) -> Result<Options, DeviceError> {
     let mut options = Options::default();
     for part in place.split('&') {
         let (name, value) = match part.str().split_once('=') {
             Some((name, value)) => (name, Some(value)),
             None => (part.str(), None),
         };
-        let key = find(kind, name).map_err(|message| part.error(message))?;
+        let key = find(kind, name, part)?;
         if key.get(&options).is_some() {
             return Err(part.error(format!("{name} is given twice")));
         }
-        let outcome = match (key.value, value) {
-            ("", Some(_)) => Err(format!("{name} takes no value")),
-            ("", None) => key.set(&mut options, ""),
-            (expected, None) => Err(format!("{name} needs a value: {name}={expected}")),
-            (_, Some(value)) => key
-                .set(&mut options, value)
-                .map_err(|message| format!("{name}: {message}")),
-        };
-        outcome.map_err(|message| part.error(message))?;
+        match (key.value, value) {
+            ("", Some(_)) => return Err(part.error(format!("{name} takes no value"))),
+            (form, None) if !form.is_empty() => {
+                return Err(part.error(format!("{name} needs a value: {name}={form}")));
+            }
+            (_, value) => key
+                .set(&mut options, value.unwrap_or_default())
+                .map_err(|error| part.error(format!("{name}: {error}")))?,
+        }
     }
     Ok(options)
 }
 
-fn find(kind: &Kind, name: &str) -> Result<&'static OptionKey, String> {
+fn find(kind: &Kind, name: &str, place: TextSpan<'_>) -> Result<&'static OptionKey, DeviceError> {
     let mut known = kind.keys.iter().copied();
     if let Some(key) = known.find(|key| key.name == name) {
         return Ok(key);
     }
     let list: Vec<_> = kind.keys.iter().map(|key| key.written()).collect();
     let list = format!("options of {kind}: {}", list.join(", "));
-    Err(match kinds::with_key(name) {
+    let message = match kinds::with_key(name) {
         only if !only.is_empty() => {
             let why = kind.lacks.iter().find(|(lacking, _)| *lacking == name);
             let why = why.map_or_else(String::new, |(_, why)| format!(": {why}"));
@@ -247,5 +250,6 @@ fn find(kind: &Kind, name: &str) -> Result<&'static OptionKey, String> {
             let meant = meant(name, kind.keys.iter().map(|key| key.name));
             format!("no option \"{name}\"{meant} ({list})")
         }
-    })
+    };
+    Err(place.error(message))
 }

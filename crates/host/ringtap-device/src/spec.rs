@@ -8,6 +8,7 @@ use ringtap_net::interface::{Interface, InterfaceError};
 
 use super::{
     escape,
+    keys::OptionError,
     kind::Kind,
     kinds::{self, AUTO, PCAP},
     options::{Direction, Options},
@@ -15,6 +16,22 @@ use super::{
 };
 
 /// A device as the user named it, checked.
+///
+/// # Examples
+///
+/// ```
+/// use ringtap_device::{DeviceSpec, Queues, Size};
+///
+/// let device: DeviceSpec = "tap:eth0@0-3?pool=1GiB&exclusive".parse()?;
+/// assert_eq!((device.kind.word, &*device.name), ("tap", "eth0"));
+/// assert_ne!(device.queues, Queues::All);
+/// assert_eq!(device.options.pool, Some(Size(1 << 30)));
+/// assert!(device.options.exclusive);
+///
+/// let error = "packet:eth0?exclusive".parse::<DeviceSpec>().unwrap_err();
+/// assert!(error.to_string().contains("exclusive is for tap only"));
+/// # Ok::<(), ringtap_device::DeviceError>(())
+/// ```
 #[derive(Debug, Clone, PartialEq)]
 pub struct DeviceSpec {
     /// Kind of source.
@@ -47,8 +64,8 @@ pub enum DeviceError {
         flag: String,
     },
     /// A flag with an invalid value.
-    #[error("{flag}: {message}")]
-    BadFlag { flag: String, message: String },
+    #[error("{flag}: {error}")]
+    BadFlag { flag: String, error: OptionError },
     /// A flag that this kind of source does not have.
     #[error("{flag} has no meaning for {device}: only for {kinds}")]
     Pointless {
@@ -119,7 +136,7 @@ impl DeviceSpec {
                 }
                 _ => key
                     .set(&mut merged.options, &by_flag)
-                    .map_err(|message| DeviceError::BadFlag { flag, message })?,
+                    .map_err(|error| DeviceError::BadFlag { flag, error })?,
             }
         }
         Ok(merged)

@@ -22,7 +22,7 @@ pub(super) fn interface(
     body: &[u8],
     order: ByteOrder,
 ) -> Result<FileInterface, Damage> {
-    let link_type = LinkType::of_file(order.u16_at(body, 0));
+    let link_type = LinkType::from_file(order.u16_at(body, 0));
     let mut interface = FileInterface::new(section, link_type, order.u32_at(body, 4));
     each_option(&body[INTERFACE_FIXED..], order, |code, value| {
         match (code, value.len()) {

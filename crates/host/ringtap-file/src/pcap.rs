@@ -142,7 +142,7 @@ impl PcapHeader {
             Some(_) => Resolution::NANOSECONDS,
             None => dialect.resolution(),
         };
-        let link_type = aix.unwrap_or(LinkType::of_file(link_type.0));
+        let link_type = aix.unwrap_or(LinkType::from_file(link_type.0));
         window.take(whole);
         let mut interface = FileInterface::new(0, link_type, snap_length);
         interface.resolution = resolution;

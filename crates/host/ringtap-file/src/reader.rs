@@ -103,14 +103,23 @@ impl RawPacket<'_> {
 
 /// Reads a capture file.
 ///
-/// ```no_run
-/// # fn main() -> Result<(), ringtap_file::ReadError> {
-/// let mut reader = ringtap_file::FileReader::open("first.pcapng")?;
+/// # Examples
+///
+/// ```
+/// use std::io::Cursor;
+///
+/// use ringtap_file::FileReader;
+/// use ringtap_file::write::classic;
+/// use ringtap_filter::LinkType;
+///
+/// let mut file = Vec::new();
+/// classic::file_header(&mut file, LinkType::ETHERNET);
+/// let mut reader = FileReader::from_stream("empty.pcap", Cursor::new(file))?;
 /// while let Some(packet) = reader.next_packet()? {
 ///     println!("{} ns, {} bytes", packet.time_ns, packet.data.len());
 /// }
-/// # Ok(())
-/// # }
+/// assert_eq!(reader.interfaces()[0].link_type, LinkType::ETHERNET);
+/// # Ok::<(), ringtap_file::ReadError>(())
 /// ```
 pub struct FileReader {
     window: Window,

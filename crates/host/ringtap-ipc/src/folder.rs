@@ -159,7 +159,7 @@ impl Folder {
     /// # Errors
     ///
     /// Every [`FolderError`] but [`FolderError::NotAFile`].
-    pub fn of_root() -> Result<Self, FolderError> {
+    pub fn for_root() -> Result<Self, FolderError> {
         let folder = Folder::open_or_create(Path::new(ROOT_FOLDER), 0o755)?;
         folder.require_own()?;
         Ok(folder)

@@ -101,9 +101,9 @@ impl Mapping {
     ///
     /// # Errors
     ///
-    /// As for [`Mapping::of_peer_at`].
-    pub fn of_peer(file: impl AsFd, bytes: usize, access: Access) -> io::Result<Self> {
-        Mapping::of_peer_at(file, 0, bytes, access)
+    /// As for [`Mapping::from_peer_at`].
+    pub fn from_peer(file: impl AsFd, bytes: usize, access: Access) -> io::Result<Self> {
+        Mapping::from_peer_at(file, 0, bytes, access)
     }
 
     /// Maps `bytes` bytes from `offset` on of a file that another process sent: a memory file, a BPF map or
@@ -113,7 +113,7 @@ impl Mapping {
     ///
     /// [`io::ErrorKind::InvalidData`] for a file that is shorter or can be truncated: access past the
     /// end of the file would kill this process. Otherwise as for [`Mapping::new`].
-    pub fn of_peer_at(
+    pub fn from_peer_at(
         file: impl AsFd,
         offset: u64,
         bytes: usize,
@@ -229,7 +229,7 @@ fn check_peer(file: impl AsFd, offset: u64, bytes: usize) -> io::Result<()> {
 ///
 /// # Errors
 ///
-/// As for [`Mapping::of_peer_at`]; of the mapping, some parts may be replaced then.
+/// As for [`Mapping::from_peer_at`]; of the mapping, some parts may be replaced then.
 ///
 /// # Safety
 ///
@@ -291,15 +291,15 @@ mod tests {
     #[test]
     fn what_could_be_cut_or_is_too_short_is_not_mapped() {
         let memory = SharedMemory::create(8192).unwrap();
-        assert!(Mapping::of_peer(&memory.file, 8192, Access::Read).is_ok());
-        assert!(Mapping::of_peer(&memory.file, 8193, Access::Read).is_err());
+        assert!(Mapping::from_peer(&memory.file, 8192, Access::Read).is_ok());
+        assert!(Mapping::from_peer(&memory.file, 8193, Access::Read).is_err());
         let file = tempfile::tempfile().unwrap();
         file.set_len(8192).unwrap();
-        assert!(Mapping::of_peer(&file, 4096, Access::Read).is_err());
+        assert!(Mapping::from_peer(&file, 4096, Access::Read).is_err());
         let flags = rustix::fs::MemfdFlags::ALLOW_SEALING;
         let unsealed = rustix::fs::memfd_create("test", flags).unwrap();
         rustix::fs::ftruncate(&unsealed, 8192).unwrap();
-        assert!(Mapping::of_peer(&unsealed, 4096, Access::Read).is_err());
+        assert!(Mapping::from_peer(&unsealed, 4096, Access::Read).is_err());
     }
 
     #[test]

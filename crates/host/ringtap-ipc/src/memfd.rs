@@ -218,7 +218,7 @@ mod tests {
         let blocks = || rustix::fs::fstat(&pool.file).unwrap().st_blocks;
         assert!(blocks() > 0);
         assert!(Mapping::new(&*pool.file, bytes, Access::ReadWrite).is_err());
-        assert!(Mapping::of_peer(&*pool.file, bytes, Access::Read).is_ok());
+        assert!(Mapping::from_peer(&*pool.file, bytes, Access::Read).is_ok());
         assert!(fcntl_add_seals(&*pool.file, SealFlags::WRITE).is_err());
         assert!(is_closed_to_others(&pool.file));
         reclaimable.reclaim();

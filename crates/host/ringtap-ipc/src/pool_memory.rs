@@ -51,7 +51,7 @@ impl PoolMemory {
     }
 
     /// The memory that a hub sent; `None` without its descriptors.
-    pub fn of_peer(answer: MemoryAnswer, fds: Vec<OwnedFd>) -> Option<Self> {
+    pub fn from_peer(answer: MemoryAnswer, fds: Vec<OwnedFd>) -> Option<Self> {
         let mut fds = fds.into_iter().map(Arc::new);
         let file = fds.next()?;
         let parts = answer.kept.into_iter().map(|[start, end]| start..end);

@@ -263,7 +263,7 @@ pub enum AttachedError {
 impl Attached {
     /// The message and descriptors for a subscription; `None` if another process cannot map one of the
     /// pools.
-    pub fn of(subscription: &Subscription) -> Option<(Self, Vec<BorrowedFd<'_>>)> {
+    pub fn from_subscription(subscription: &Subscription) -> Option<(Self, Vec<BorrowedFd<'_>>)> {
         let mut fds = subscription.doorbell.descriptors().to_vec();
         let mut endpoints = Vec::new();
         for endpoint in &subscription.endpoints {
@@ -323,7 +323,7 @@ impl Attached {
 impl AttachedEndpoint {
     fn open(self, pool: OwnedFd, control: OwnedFd) -> Result<Endpoint, AttachedError> {
         let map = |file: &OwnedFd, offset, bytes: u64, access| {
-            let mapping = Mapping::of_peer_at(file, offset, to_usize(bytes), access);
+            let mapping = Mapping::from_peer_at(file, offset, to_usize(bytes), access);
             mapping.map(Arc::new).map_err(AttachedError::Mapping)
         };
         let offset = self.pool_offset;

@@ -18,7 +18,7 @@ use std::sync::{Arc, Mutex};
 use ringtap_pool::ids::LaneId;
 use ringtap_pool::memory::Words;
 use ringtap_pool::number::to_u32;
-use ringtap_pool::queue::{Consumer, Parts, PeerCorrupt, Producer, PushError};
+use ringtap_pool::queue::{Consumer, PeerCorrupt, Producer, PushError, QueueMemory};
 use ringtap_pool::wake::{Signal as _, WakeFlag};
 
 use crate::event::Event;
@@ -107,13 +107,13 @@ impl PacketVerdict {
 }
 
 /// Maps the queue and the flag by which the bridge asks to be woken.
-fn map(file: impl AsFd) -> io::Result<(Parts, Words<WakeFlag>)> {
-    let mapping = Arc::new(Mapping::of_peer(file, BYTES, Access::ReadWrite)?);
+fn map(file: impl AsFd) -> io::Result<(QueueMemory, Words<WakeFlag>)> {
+    let mapping = Arc::new(Mapping::from_peer(file, BYTES, Access::ReadWrite)?);
     let outside = || io::Error::from(io::ErrorKind::InvalidData);
     let head = mapping.words(HEAD, 1).ok_or_else(outside)?;
     let tail = mapping.words(TAIL, 1).ok_or_else(outside)?;
     let entries = mapping.words(FIRST, ENTRIES).ok_or_else(outside)?;
-    let parts = Parts::new(head, tail, entries).map_err(io::Error::other)?;
+    let parts = QueueMemory::new(head, tail, entries).map_err(io::Error::other)?;
     let asleep = mapping.words(ASLEEP, 1).ok_or_else(outside)?;
     Ok((parts, asleep))
 }

@@ -5,7 +5,9 @@ mod state;
 
 use std::io;
 use std::str::FromStr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use ringtap_ipc::mutex::lock;
 
 use crate::cpu::{self, ONLINE};
 use crate::interrupts::{self, Interrupts, InterruptsError, Steering};
@@ -212,7 +214,7 @@ pub struct Steered(Arc<Mutex<Moved>>);
 
 impl Steered {
     fn moved(&self) -> MutexGuard<'_, Moved> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0)
     }
 
     /// Moves them back before this is dropped.

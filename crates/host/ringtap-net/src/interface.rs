@@ -200,7 +200,7 @@ impl Interface {
             is_up: flags.contains(LinkFlags::Up),
             has_carrier: flags.contains(LinkFlags::LowerUp),
             is_loopback: flags.contains(LinkFlags::Loopback),
-            link_type: LinkType::of_hardware(link.header.link_layer_type.into()),
+            link_type: LinkType::from_hardware(link.header.link_layer_type.into()),
             kind: None,
             driver: ethtool::driver(&name),
             largest_merged_bytes: LARGEST_IP_PACKET,

@@ -75,7 +75,7 @@ pub fn enter() -> Result<Standing, PrivateError> {
     if threads > 1 {
         return Err(PrivateError::Threads { threads });
     }
-    let rights = Rights::of_this_process();
+    let rights = Rights::current();
     let standing = match rights.require(Purpose::Tap) {
         Ok(()) if rights.has(CapabilitySet::SYS_ADMIN) => {
             unshare(UnshareFlags::NEWNET)

@@ -87,7 +87,7 @@ pub enum RightsError {
 impl Rights {
     /// The rights of the calling thread.
     #[must_use]
-    pub fn of_this_process() -> Self {
+    pub fn current() -> Self {
         let effective = rustix::thread::capabilities(None).map(|sets| sets.effective);
         Self {
             held: effective.unwrap_or(CapabilitySet::empty()),
@@ -191,7 +191,7 @@ mod tests {
 
     #[test]
     fn the_own_rights_can_be_read() {
-        let rights = Rights::of_this_process();
+        let rights = Rights::current();
         if rustix::process::geteuid().is_root() && rights.in_initial_namespace {
             assert!(rights.has(CapabilitySet::NET_RAW));
         }

@@ -145,9 +145,7 @@ impl Connection {
             },
         };
         let socket = Socket::connect(path).map_err(refused)?;
-        let mut connection = Connection::over(Box::new(socket), name)?;
-        connection.is_agent = is_of_agent(path);
-        Ok(connection)
+        Connection::greet(Box::new(socket), name, is_of_agent(path))
     }
 
     /// Says hello over a connection that exists already.
@@ -156,13 +154,21 @@ impl Connection {
     ///
     /// [`ConnectError::Control`], [`ConnectError::Protocol`].
     pub fn over(transport: Box<dyn Transport>, name: &str) -> Result<Self, ConnectError> {
+        Connection::greet(transport, name, false)
+    }
+
+    fn greet(
+        transport: Box<dyn Transport>,
+        name: &str,
+        is_agent: bool,
+    ) -> Result<Self, ConnectError> {
         let mut connection = Connection {
             transport,
             request: Mutex::new(()),
             own: Mutex::new(None),
             link_types: Vec::new(),
             leaving: AtomicBool::new(false),
-            is_agent: false,
+            is_agent,
         };
         connection.link_types = connection.hello(name)?;
         Ok(connection)
@@ -285,7 +291,7 @@ impl Connection {
     }
 
     fn ask(&self, request: &Request) -> Result<(Reply, Vec<OwnedFd>), ControlError> {
-        let gone = |error: io::Error| ControlError::Gone(error.to_string());
+        let gone = |error: io::Error| self.gone(error.to_string());
         let _turn = lock(&self.request);
         let sent = self.transport.send(&encode(request), &[]);
         // A refusal that came before the request is still to be read.
@@ -307,12 +313,21 @@ impl Connection {
         }
         .map_err(gone)?;
         if bytes.is_empty() {
-            return Err(ControlError::Gone("it closed the connection".into()));
+            return Err(self.gone("it closed the connection".into()));
         }
         match decode(bytes) {
             Ok(Reply::Refused(refused)) => Err(refused.into()),
             Ok(reply) => Ok((reply, fds)),
             Err(error) => Err(ControlError::Gone(error.to_string())),
+        }
+    }
+
+    /// The connection has ended, for this reason.
+    fn gone(&self, reason: String) -> ControlError {
+        if self.is_agent {
+            ControlError::AgentGone
+        } else {
+            ControlError::Gone(reason)
         }
     }
 
@@ -353,7 +368,7 @@ impl Control for Connection {
         let (Reply::Memory(answer), fds) = self.ask(&Request::Memory { endpoint })? else {
             return Err(ControlError::Gone("it gave no memory".into()));
         };
-        let memory = PoolMemory::of_peer(answer, fds);
+        let memory = PoolMemory::from_peer(answer, fds);
         memory
             .map(Some)
             .ok_or_else(|| ControlError::Gone("it sent too few descriptors".into()))
@@ -384,4 +399,34 @@ pub(crate) fn common_link_type(types: impl Iterator<Item = u16>) -> Option<LinkT
     let mut types = types.map(LinkType);
     let first = types.next().unwrap_or(LinkType::ETHERNET);
     types.all(|other| other == first).then_some(first)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The error of a question to a hub, or to an agent, that answers only the greeting.
+    fn after_the_end(is_agent: bool) -> ControlError {
+        let (reader, hub) = Socket::pair().unwrap();
+        let hello = Reply::Hello {
+            protocol: VERSION,
+            features: Vec::new(),
+            version: String::new(),
+            link_types: vec![1],
+        };
+        hub.send(&encode(&hello), &[]).unwrap();
+        let connection = Connection::greet(Box::new(reader), "test", is_agent).unwrap();
+        drop(hub);
+        connection.snapshot().unwrap_err()
+    }
+
+    #[test]
+    fn a_reader_whose_agent_ended_is_told_to_start_the_agent() {
+        let error = after_the_end(true);
+        assert!(error.is_gone());
+        assert!(error.to_string().contains("start `ringtap guest` again"));
+        let error = after_the_end(false);
+        assert!(error.is_gone());
+        assert!(error.to_string().starts_with("the hub ended: "));
+    }
 }

@@ -15,6 +15,11 @@ pub enum ControlError {
     /// The hub is gone.
     #[error("the hub ended: {0}")]
     Gone(String),
+    /// The agent in this virtual machine has died or was stopped.
+    #[error(
+        "the agent of this virtual machine ended: start `ringtap guest` again, then this reader"
+    )]
+    AgentGone,
     /// The hub did not answer in time. The connection is closed, because the answer may still come.
     #[error(
         "the hub did not answer for {seconds} seconds: its process is stopped, or this machine is too busy; \
@@ -27,6 +32,14 @@ pub enum ControlError {
     /// The hub refused the command.
     #[error(transparent)]
     Refused(#[from] Refused),
+}
+
+impl ControlError {
+    /// Whether no hub and no agent is there any more.
+    #[must_use]
+    pub fn is_gone(&self) -> bool {
+        matches!(self, ControlError::Gone(_) | ControlError::AgentGone)
+    }
 }
 
 /// Sends a reader's commands to its hub.

@@ -378,7 +378,7 @@ impl Receiver {
                 &mut endpoint.reader,
                 &mut endpoint.memory_left,
             ) {
-                Err(ReceiveError::Control(ControlError::Gone(_))) => return Err(self.left()),
+                Err(ReceiveError::Control(error)) if error.is_gone() => return Err(self.left()),
                 mapped => mapped?,
             }
         }

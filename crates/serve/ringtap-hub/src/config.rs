@@ -22,7 +22,7 @@ use toml::Spanned;
 
 use crate::group::Group;
 use crate::limits::Limits;
-use groups::{GroupPlaces, Result};
+use groups::{GroupLocations, Result};
 pub use groups::{GroupText, HubConfigError, admit_sudo_user, group_of_users, user, viewers};
 pub use running::{ConfigOpener, ConfiguredHub};
 use vms::VmTable;
@@ -317,12 +317,12 @@ impl Text<'_> {
 
     fn group(&self, table: GroupTable) -> Result<GroupText> {
         let mut group = Group::new(self.value("name", &table.name, groups::name)?);
-        let mut places = GroupPlaces::default();
+        let mut locations = GroupLocations::default();
         let filter = table.filter.as_ref();
-        places.filter = filter.map(|text| self.place("filter", &text.span()));
+        locations.filter = filter.map(|text| self.place("filter", &text.span()));
         let filter = table.filter.map(Spanned::into_inner).unwrap_or_default();
         let balance = table.balance.as_ref();
-        places.balance = balance.map(|word| self.place("balance", &word.span()));
+        locations.balance = balance.map(|word| self.place("balance", &word.span()));
         let members = self.positive("members", table.members, "a group of no members")?;
         group.max_members = members.unwrap_or(group.max_members);
         let nothing = "a reader that may hold no chunk gets nothing: expected 1 or more";
@@ -353,7 +353,7 @@ impl Text<'_> {
         Ok(GroupText {
             group,
             filter,
-            places,
+            locations,
         })
     }
 }

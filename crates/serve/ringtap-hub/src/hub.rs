@@ -99,6 +99,27 @@ impl Hub {
     /// Starts a hub on sources that capture already. The hub serves these requests before it moves any
     /// packet, so that their readers can start with the first captured packet.
     ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use ringtap_hub::{Group, Hub, HubOptions};
+    /// use ringtap_ipc::subscription::SubscriptionRequest;
+    ///
+    /// # fn run(source: ringtap_pool::source::Source) -> Result<(), Box<dyn std::error::Error>> {
+    /// // `source` is what `ringtap_capture::open` returned.
+    /// let groups = vec![Group::new("all")];
+    /// let first = SubscriptionRequest::new("all", "first reader");
+    /// let (hub, mut subscriptions) =
+    ///     Hub::start(vec![source], groups, HubOptions::default(), vec![first])?;
+    /// let first = subscriptions.remove(0)?;
+    /// // The packets are read from `first` by a `Receiver` of `ringtap-client`. More readers come and leave
+    /// // while the hub runs.
+    /// let second = hub.handle().attach(SubscriptionRequest::new("all", "second reader"))?;
+    /// # drop((first, second));
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     ///
     /// Every [`HubError`]; a [`Refused`] for each refused request.

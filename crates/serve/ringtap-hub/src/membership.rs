@@ -25,12 +25,11 @@ use ringtap_pool::number::{to_u32, to_usize};
 use crate::answer::not_subscribed;
 use crate::group::Group;
 use crate::limits::{FilterOwner, FilterTimes, Limits, TooMuchWork};
+use share::NoRule;
 pub(crate) use share::Share;
 
 /// Bits that belong to one subscription each; the one after them is shared.
 const OWN_BITS: u32 = 63;
-const NOT_IN_SOURCE: &str = "a member of a balanced group runs its own filter itself";
-const NO_BIT_LEFT: &str = "there are more readers than bits in a packet's mask";
 
 /// A member of a group.
 pub(crate) struct Member {
@@ -332,7 +331,7 @@ impl Membership {
     pub(crate) fn share(&self, subscription: SubscriptionId) -> Option<Share> {
         let (one, member) = self.member(subscription)?;
         let is_shared = one.is_balanced() || one.group.division == Division::Lanes;
-        let mut rule = Err(NO_BIT_LEFT.to_owned());
+        let mut rule = Err(NoRule::NoBit);
         let mut index = 0;
         self.each_rule(|_, of| {
             if member.bit.is_some() && of.contains(&subscription) {
@@ -341,9 +340,9 @@ impl Membership {
             index += 1;
         });
         if is_shared && !member.own.takes_everything() {
-            rule = Err(NOT_IN_SOURCE.to_owned());
+            rule = Err(NoRule::Balanced);
         } else if let Some(reason) = &member.not_in_source {
-            rule = Err(reason.to_string());
+            rule = Err(NoRule::TooMuchWork(reason.clone()));
         }
         Some(Share {
             mask: member.mask(),

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Private delivery: a thread copies packets that pass a reader's filter into a private pool.
 //!
-//! The reader maps only the private pool, which holds no other packets.
+//! The reader maps only the private pool, which holds no other packets. A thread for each reader, because the time that a
+//! copy takes must not delay the chunks of others.
 //!
 //! Invariants
 //! - Each packet of the subscription is copied, counted as filtered, or counted as lost.

@@ -87,6 +87,24 @@ struct Ready {
 impl Server {
     /// Serves readers that connect to this socket.
     ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use std::path::Path;
+    ///
+    /// use ringtap_hub::Hub;
+    /// use ringtap_hub::server::{Server, ServerOptions};
+    /// use ringtap_ipc::socket::Listener;
+    ///
+    /// # fn run(hub: &Hub) -> Result<(), Box<dyn std::error::Error>> {
+    /// let listener = Listener::bind(Path::new("/run/ringtap/hub.sock"))?;
+    /// let server = Server::open(listener, hub, ServerOptions::default())?;
+    /// // Readers attach: `ringtap count -i hub:all`.
+    /// drop(server);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     ///
     /// The system's, when no thread or descriptor is free.

@@ -37,7 +37,7 @@ impl HubControl {
                 .zip(&figures.sources)
                 .enumerate()
                 .map(|(at, ((baseline, missed), source))| {
-                    let snapshot = of_endpoint(baseline, missed, source);
+                    let snapshot = endpoint_snapshot(baseline, missed, source);
                     match &subscriber.relay {
                         Some(relay) => relay.counters().as_private(at, snapshot),
                         None => snapshot,
@@ -55,7 +55,7 @@ impl HubControl {
             .membership
             .groups()
             .filter(|(group, _)| view.shows(&group.name));
-        let groups = groups.map(|(group, members)| self.of_group(group, members, figures));
+        let groups = groups.map(|(group, members)| self.group_status(group, members, figures));
         let readers = self
             .subscribers
             .all
@@ -63,7 +63,7 @@ impl HubControl {
             .filter(|(_, subscriber)| view.shows(&subscriber.group));
         let readers = readers.filter_map(|(id, subscriber)| {
             let numbers = figures.readers.get(id)?.numbers.clone();
-            Some(self.of_reader(*id, subscriber, numbers))
+            Some(self.reader_status(*id, subscriber, numbers))
         });
         let (mut departed, mut departed_overrun) = self.subscribers.departed.status();
         let is_whole = *view == StatusView::Whole;
@@ -92,7 +92,7 @@ impl HubControl {
         }
     }
 
-    fn of_group(&self, group: &Group, members: usize, figures: &Figures) -> GroupStatus {
+    fn group_status(&self, group: &Group, members: usize, figures: &Figures) -> GroupStatus {
         let mut status = GroupStatus {
             name: group.name.clone(),
             division: group.division.clone(),
@@ -114,7 +114,7 @@ impl HubControl {
     }
 
     /// The status of a reader with these figures of its sources.
-    fn of_reader(
+    fn reader_status(
         &self,
         id: SubscriptionId,
         subscriber: &Subscriber,
@@ -143,7 +143,11 @@ impl HubControl {
 }
 
 /// A source's counters since those `before`, with what a reader missed per lane.
-fn of_endpoint(before: &Counts, missed: &[Missing], source: &SourceFigures) -> SourceSnapshot {
+fn endpoint_snapshot(
+    before: &Counts,
+    missed: &[Missing],
+    source: &SourceFigures,
+) -> SourceSnapshot {
     let now = &source.status;
     let lane = |(at, lane): (usize, &LaneStatus)| {
         let now = lane.counters;

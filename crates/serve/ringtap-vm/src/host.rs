@@ -8,98 +8,42 @@
 //! - A guest can make only the process of its own virtual machine busy, and reach the hub only as a
 //!   reader of the granted groups.
 
+mod answers;
 mod commands;
+mod granted_memory;
 mod life;
-mod part;
+mod options;
 mod queue;
 mod relay;
+mod report;
 mod status;
 
 use std::collections::BTreeMap;
 use std::io;
-use std::path::PathBuf;
 use std::sync::mpsc::{Receiver as Inbox, RecvTimeoutError, channel};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use ringtap_client::{ConnectError, Connection, ControlError};
 use ringtap_ipc::mutex::lock;
 use ringtap_pool::memory::Region;
-use ringtap_pool::number::{to_u64, to_usize};
+use ringtap_pool::number::to_usize;
 use ringtap_pool::wake::Signal;
 use ringtap_vnplug::ctrl::message::ApplicationMessage;
-use ringtap_vnplug::device::{DeviceKind, HEADER_BYTES};
-use ringtap_vnplug::host::{BackEnd, FromGuest, GuestVm, HostDevice, Monitor, VmError};
+use ringtap_vnplug::device::DeviceKind;
+use ringtap_vnplug::host::{BackEnd, FromGuest, GuestVm, HostDevice, VmError};
 
 use crate::messages::{
-    APPLICATION, DevicePart, GuestRequest, HostMessage, PACKETS_VECTOR, pack, unpack,
+    APPLICATION, DeviceRange, GuestRequest, HostMessage, PACKETS_VECTOR, pack, unpack,
 };
-use commands::{Answers, Commands, DETACHED, GuestAnswer, answers_of};
+use answers::{Answers, GuestAnswer, answers_of};
+use commands::{Commands, DETACHED};
+use granted_memory::GrantedMemory;
 use life::{GroupLife, GroupLives};
-use part::{GroupPart, PartBytes};
+pub use options::{GroupOptions, HostError};
 use queue::CommandQueue;
+pub use report::{DeviceReport, GroupReport, VmReport};
 use status::VmState;
-pub use status::{AttachedVms, DeviceReport, GroupReport, StatusServer, VmReport, standard_folder};
-
-/// Groups for a virtual machine.
-#[derive(Clone, Debug)]
-pub struct GroupOptions {
-    /// Name of the virtual machine.
-    pub vm: String,
-    /// Where its QEMU takes commands.
-    pub monitor: Monitor,
-    /// Socket of the hub.
-    pub socket: PathBuf,
-    /// Groups that the guest may read.
-    pub groups: Vec<String>,
-    /// Bytes of the pool device, a power of two.
-    pub memory_bytes: u64,
-}
-
-/// Why groups cannot be given to a guest.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum HostError {
-    /// The hub cannot be asked.
-    #[error(transparent)]
-    Connect(#[from] ConnectError),
-    /// The hub gives no status.
-    #[error(transparent)]
-    Control(#[from] ControlError),
-    /// The hub has no such group.
-    #[error("the hub has no group {group}: it has {}", .there.join(", "))]
-    NoGroup {
-        /// The group.
-        group: String,
-        /// The hub's groups.
-        there: Vec<String>,
-    },
-    /// The memory has a size that no device has.
-    #[error(
-        "--memory {}: the size must be a power of two: use {} or {}",
-        size(*bytes), size(below(*bytes)), size(below(*bytes) * 2)
-    )]
-    NoPowerOfTwo {
-        /// The size asked for.
-        bytes: u64,
-    },
-    /// The memory is too small for the groups.
-    #[error(
-        "{bytes} bytes of memory are too few for {groups} groups: use a larger --memory, a power of two"
-    )]
-    Memory {
-        /// The size asked for.
-        bytes: u64,
-        /// Number of groups.
-        groups: usize,
-    },
-    /// The virtual machine refuses.
-    #[error(transparent)]
-    Vm(#[from] VmError),
-    /// A system call failed.
-    #[error(transparent)]
-    Io(#[from] io::Error),
-}
+pub use status::{AttachedVms, StatusServer, standard_folder};
 
 /// The groups of one guest.
 pub struct HostGroups {
@@ -115,49 +59,30 @@ pub struct HostGroups {
 /// Longest wait at the end for the hub to tell the final counters.
 const STOP_LIMIT: Duration = Duration::from_secs(10);
 
-impl GroupOptions {
-    /// Checks what can be checked without the virtual machine.
-    ///
-    /// # Errors
-    ///
-    /// [`HostError::NoGroup`], [`HostError::Memory`], [`HostError::Connect`].
-    pub fn check(&self) -> Result<(), HostError> {
-        self.part_bytes()?;
-        let status = Connection::open(&self.socket, &self.vm)?.status()?;
-        let there: Vec<_> = status.groups.into_iter().map(|one| one.name).collect();
-        match self.groups.iter().find(|group| !there.contains(group)) {
-            None => Ok(()),
-            Some(group) => Err(HostError::NoGroup {
-                group: group.clone(),
-                there,
-            }),
-        }
-    }
-
-    fn count(&self) -> u64 {
-        to_u64(self.groups.len())
-    }
-
-    /// Bytes for the application in the pool device.
-    fn pool_bytes(&self) -> u64 {
-        self.memory_bytes.saturating_sub(to_u64(HEADER_BYTES))
-    }
-
-    fn part_bytes(&self) -> Result<PartBytes, HostError> {
-        let bytes = self.memory_bytes;
-        if !bytes.is_power_of_two() {
-            return Err(HostError::NoPowerOfTwo { bytes });
-        }
-        let parts = PartBytes::of(self.pool_bytes(), self.count());
-        parts.ok_or(HostError::Memory {
-            bytes,
-            groups: self.groups.len(),
-        })
-    }
-}
-
 impl HostGroups {
     /// Plugs the devices into a virtual machine. `report` gets sentences for the user.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use ringtap_vm::host::{GroupOptions, HostGroups};
+    /// use ringtap_vnplug::host::{GuestVm, Monitor};
+    ///
+    /// # fn run(vm: &mut GuestVm) -> Result<(), ringtap_vm::host::HostError> {
+    /// let options = GroupOptions {
+    ///     vm: "vm1".into(),
+    ///     monitor: Monitor::Qmp("/run/vm1.qmp".into()),
+    ///     socket: "/run/ringtap/hub.sock".into(),
+    ///     groups: vec!["dns".into()],
+    ///     memory_bytes: 64 << 20,
+    /// };
+    /// options.check()?;
+    /// let groups = HostGroups::plug(vm, &options, Box::new(|line| eprintln!("{line}")))?;
+    /// // `ringtap_vnplug::host::serve` runs them until the virtual machine ends or lets them go.
+    /// # drop(groups);
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     ///
@@ -167,28 +92,31 @@ impl HostGroups {
         options: &GroupOptions,
         report: Box<dyn FnMut(String)>,
     ) -> Result<Self, HostError> {
-        let bytes = options.part_bytes()?;
+        let bytes = options.group_bytes()?;
         let pool = vm.plug(APPLICATION, DeviceKind::Bulk, options.pool_bytes())?;
         let kind = DeviceKind::Control { vectors: 1 };
         let control = vm.plug(APPLICATION, kind, bytes.control * options.count())?;
-        let part = |(at, group): (u64, &String)| {
-            let (pool_part, pool) = device_part(&pool, at, bytes.pool)?;
-            let (control_part, control) = device_part(&control, at, bytes.control)?;
-            Some(GroupPart {
+        let memory = |(at, group): (u64, &String)| {
+            let (pool_range, pool) = device_range(&pool, at, bytes.pool)?;
+            let (control_range, control) = device_range(&control, at, bytes.control)?;
+            Some(GrantedMemory {
                 group: group.clone(),
                 pool,
-                pool_part,
+                pool_range,
                 control,
-                control_part,
+                control_range,
             })
         };
-        let parts = (0..).zip(&options.groups).map(part).collect::<Option<_>>();
-        let parts = parts.ok_or_else(|| io::Error::from(io::ErrorKind::InvalidInput))?;
+        let memory = (0..)
+            .zip(&options.groups)
+            .map(memory)
+            .collect::<Option<_>>();
+        let memory: Vec<_> = memory.ok_or_else(|| io::Error::from(io::ErrorKind::InvalidInput))?;
         let devices = [("pool", pool), ("control", control.clone())];
         let state = VmState::new(options, &devices);
         let waker = vm.waker();
         let guest = Arc::new(PacketsSignal(control));
-        let (queue, inbox) = start(options, parts, guest, waker, &state.lives)?;
+        let (queue, inbox) = start(options, memory, guest, waker, &state.lives)?;
         Ok(HostGroups {
             agent: 0,
             queue,
@@ -380,7 +308,7 @@ impl Signal for PacketsSignal {
 /// Starts the thread that carries out requests.
 fn start(
     options: &GroupOptions,
-    parts: Vec<GroupPart>,
+    memory: Vec<GrantedMemory>,
     guest: Arc<dyn Signal>,
     waker: ringtap_ipc::event::Event,
     lives: &GroupLives,
@@ -390,7 +318,7 @@ fn start(
     let commands = Commands {
         vm: options.vm.clone(),
         socket: options.socket.clone(),
-        parts,
+        memory,
         queue: Arc::clone(&queue),
         answers: Answers { sender, waker },
         guest,
@@ -406,28 +334,12 @@ fn start(
     Ok((queue, inbox))
 }
 
-/// The largest power of two below a size, at most half of the largest number.
-fn below(bytes: u64) -> u64 {
-    1 << bytes.max(1).ilog2().min(62)
-}
-
-/// A size as options have it.
-fn size(bytes: u64) -> String {
-    let units = [("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)];
-    let fits = |(_, unit): &(&str, u64)| bytes > 0 && bytes.is_multiple_of(*unit);
-    let found = units.into_iter().find(fits);
-    found.map_or_else(
-        || bytes.to_string(),
-        |(name, unit)| format!("{}{name}", bytes / unit),
-    )
-}
-
 /// Part number `at` of a device that is divided into parts of `bytes` bytes.
-fn device_part(device: &HostDevice, at: u64, bytes: u64) -> Option<(DevicePart, Region)> {
+fn device_range(device: &HostDevice, at: u64, bytes: u64) -> Option<(DeviceRange, Region)> {
     let at = at.checked_mul(bytes)?;
     let region = device.memory().part(to_usize(at), to_usize(bytes))?;
     let device = device.id().0;
-    Some((DevicePart { device, at, bytes }, region))
+    Some((DeviceRange { device, at, bytes }, region))
 }
 
 #[cfg(test)]

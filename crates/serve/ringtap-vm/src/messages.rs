@@ -85,11 +85,11 @@ pub enum HostMessage {
         /// The group.
         group: String,
         /// The part of the pool device.
-        pool: DevicePart,
+        pool: DeviceRange,
         /// Number of the subscription: another one for each.
         epoch: u64,
         /// The part of the control device: the reader's control region.
-        control: DevicePart,
+        control: DeviceRange,
         /// Why the filter does not run in the host's kernel; absent if it does.
         not_in_source: Option<String>,
     },
@@ -208,7 +208,7 @@ pub fn chunks_in(bytes: u64) -> u32 {
 
 /// A piece of a device's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct DevicePart {
+pub struct DeviceRange {
     /// The device's number.
     pub device: u64,
     /// Offset in the application's memory of the device.

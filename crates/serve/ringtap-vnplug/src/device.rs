@@ -78,7 +78,7 @@ pub enum MappingKind {
 impl MappingKind {
     /// The kind with this number in messages.
     #[must_use]
-    pub fn of(number: u8) -> Option<Self> {
+    pub fn from_number(number: u8) -> Option<Self> {
         let kinds = [
             MappingKind::WriteBack,
             MappingKind::WriteCombining,

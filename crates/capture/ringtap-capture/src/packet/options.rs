@@ -102,7 +102,7 @@ impl PacketPlan {
         interface: &Interface,
     ) -> Result<Self, CaptureError> {
         interface.require_up()?;
-        Rights::of_this_process().require(Purpose::Packet)?;
+        Rights::current().require(Purpose::Packet)?;
         let link_type = interface.link_type;
         if link_type == LinkType::UNKNOWN {
             return Err(CaptureError::LinkType {
@@ -155,13 +155,13 @@ fn filter(direction: Direction, is_loopback: bool) -> Vec<Instruction> {
     const WHOLE: u32 = u32::MAX;
     match (direction, is_loopback) {
         (Direction::InOut, false) => vec![give(WHOLE)],
-        (Direction::Out, _) => by_way(WHOLE, 0),
-        (Direction::In, _) | (Direction::InOut, true) => by_way(0, WHOLE),
+        (Direction::Out, _) => by_direction(WHOLE, 0),
+        (Direction::In, _) | (Direction::InOut, true) => by_direction(0, WHOLE),
     }
 }
 
 /// Keeps `leaving` bytes of outgoing packets and `arriving` bytes of incoming ones.
-fn by_way(leaving: u32, arriving: u32) -> Vec<Instruction> {
+fn by_direction(leaving: u32, arriving: u32) -> Vec<Instruction> {
     const LOAD_BYTE: u16 = 0x30;
     const JUMP_IF_EQUAL: u16 = 0x15;
     /// `SKF_AD_OFF + SKF_AD_PKTTYPE`.

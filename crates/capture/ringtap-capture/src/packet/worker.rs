@@ -8,7 +8,7 @@
 use std::{
     os::fd::AsFd,
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc, Mutex,
         atomic::{
             AtomicBool,
             Ordering::{Acquire, Release},
@@ -18,6 +18,7 @@ use std::{
 };
 
 use ringtap_filter::{Program, classifier::Classification};
+use ringtap_ipc::mutex::lock;
 use ringtap_pool::{
     counters::Counters,
     format::flag,
@@ -75,7 +76,7 @@ impl PacketProgress {
 
     /// The kernel's counters now, or the final ones once the thread has ended.
     pub(super) fn kernel(&self) -> Counters {
-        let mut kernel = self.kernel.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kernel = lock(&self.kernel);
         // A socket whose statistics cannot be read adds nothing.
         if let (false, Ok(new)) = (self.is_final(), self.socket.statistics()) {
             kernel.offered += u64::from(new.packets);
@@ -99,7 +100,7 @@ impl PacketProgress {
     /// Makes the counters final: packets counted but never handed over are lost.
     fn finish(&self, copied: u64) {
         self.kernel();
-        let mut kernel = self.kernel.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kernel = lock(&self.kernel);
         kernel.dropped.kernel = kernel.offered.saturating_sub(copied);
         self.is_final.store(true, Release);
     }

@@ -87,7 +87,7 @@ impl SimOptions {
             ring: asked.ring.unwrap_or(RING),
             clock: asked.clock.unwrap_or_default(),
             snap_length: device.options.snap_length,
-            pool: PoolAsked::of(&device.options),
+            pool: PoolAsked::from_options(&device.options),
             ..SimOptions::new(rate)
         })
     }

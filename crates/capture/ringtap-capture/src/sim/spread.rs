@@ -20,9 +20,9 @@ struct FlowClass {
     weight: u32,
 }
 
-/// A place of one queue in the row.
+/// An entry of one queue in the row.
 #[derive(Clone, Copy, Debug)]
-struct RowPlace {
+struct RowEntry {
     /// Position in the row.
     at: u64,
     class: FlowClass,
@@ -35,7 +35,7 @@ struct RowPlace {
 pub(super) struct Spread {
     /// Packets in the row.
     row: u64,
-    queues: Vec<Vec<RowPlace>>,
+    queues: Vec<Vec<RowEntry>>,
 }
 
 /// Number on the link and flow of a packet.
@@ -51,45 +51,45 @@ impl Spread {
     /// There are at least as many flows as queues, and one more if the skew has an elephant.
     pub(super) fn new(queues: u32, flows: u32, skew: Option<&Skew>) -> Self {
         let classes = classes(queues, flows, skew);
-        let mut places = vec![Vec::new(); queues as usize];
+        let mut entries = vec![Vec::new(); queues as usize];
         let mut seen = vec![0; classes.len()];
         let row = row(&classes);
         for (at, number) in (0..).zip(&row) {
             let (class, before) = (classes[*number], seen[*number]);
             seen[*number] += 1;
-            places[class.queue as usize].push(RowPlace { at, class, before });
+            entries[class.queue as usize].push(RowEntry { at, class, before });
         }
         Spread {
             row: row.len() as u64,
-            queues: places,
+            queues: entries,
         }
     }
 
     /// Number of packets of `queue` among the first `packets` of the link.
     pub(super) fn count(&self, queue: u32, packets: u64) -> u64 {
-        let places = &self.queues[queue as usize];
+        let entries = &self.queues[queue as usize];
         let rest = packets % self.row;
-        let begun = places.partition_point(|place| place.at < rest) as u64;
-        let whole = (packets / self.row).saturating_mul(places.len() as u64);
+        let begun = entries.partition_point(|entry| entry.at < rest) as u64;
+        let whole = (packets / self.row).saturating_mul(entries.len() as u64);
         whole.saturating_add(begun)
     }
 
     /// Packet `n` of `queue`, which gets packets.
     pub(super) fn packet(&self, queue: u32, n: u64) -> LinkPacket {
-        let places = &self.queues[queue as usize];
-        let round = n / places.len() as u64;
-        let place = &places[usize::try_from(n % places.len() as u64).unwrap_or(0)];
+        let entries = &self.queues[queue as usize];
+        let round = n / entries.len() as u64;
+        let entry = &entries[usize::try_from(n % entries.len() as u64).unwrap_or(0)];
         let FlowClass {
             first,
             step,
             flows,
             weight,
             ..
-        } = place.class;
-        let turns = round * u64::from(weight) + u64::from(place.before);
+        } = entry.class;
+        let turns = round * u64::from(weight) + u64::from(entry.before);
         let turn = u32::try_from(turns % u64::from(flows)).unwrap_or(0);
         LinkPacket {
-            number: round * self.row + place.at,
+            number: round * self.row + entry.at,
             flow: first + step * turn,
         }
     }
@@ -98,11 +98,11 @@ impl Spread {
     /// `packet`.
     pub(super) fn turns(&self, queue: u32, n: u64) -> Option<FlowTurns> {
         match self.queues[queue as usize][..] {
-            [place] => Some(FlowTurns {
+            [entry] => Some(FlowTurns {
                 next: self.packet(queue, n),
                 row: self.row,
-                end: place.class.first + place.class.step * place.class.flows,
-                class: place.class,
+                end: entry.class.first + entry.class.step * entry.class.flows,
+                class: entry.class,
             }),
             _ => None,
         }

@@ -36,10 +36,10 @@ impl WireTimes {
     pub(super) fn new(rate: Rate, lengths: &[usize]) -> Self {
         let (unit, sizes) = match rate {
             Rate::Max => (WireUnit::Exact(0), vec![1]),
-            Rate::PacketsPerSecond(rate) => (WireUnit::of(rate), vec![1]),
+            Rate::PacketsPerSecond(rate) => (WireUnit::for_rate(rate), vec![1]),
             Rate::BitsPerSecond(rate) => {
                 let bits = |length: &usize| (*length as u64 + WIRE_OVERHEAD_BYTES) * 8;
-                (WireUnit::of(rate), lengths.iter().map(bits).collect())
+                (WireUnit::for_rate(rate), lengths.iter().map(bits).collect())
             }
         };
         let mut cycle = 0;
@@ -92,7 +92,7 @@ impl WireTimes {
 }
 
 impl WireUnit {
-    fn of(rate: u64) -> Self {
+    fn for_rate(rate: u64) -> Self {
         if PS_PER_SECOND.is_multiple_of(rate) {
             WireUnit::Exact(PS_PER_SECOND / rate)
         } else {

@@ -3,10 +3,11 @@
 
 use std::io;
 use std::os::fd::OwnedFd;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use libbpf_rs::libbpf_sys::{BPF_TCX_EGRESS, BPF_TCX_INGRESS};
 
+use ringtap_ipc::mutex::lock;
 use ringtap_net::interface::Interface;
 
 use ringtap_bpf::BpfError;
@@ -155,6 +156,6 @@ impl Links {
 
     /// Locks the links: no other thread changes them while the guard lives.
     pub(super) fn lock(&self) -> MutexGuard<'_, LinkSet> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0)
     }
 }

@@ -16,7 +16,7 @@ use ringtap_pool::counters::{Counters, Dropped};
 use ringtap_pool::distributor::{LaneEnds, Policy};
 use ringtap_pool::ids::LaneId;
 use ringtap_pool::memory::Words;
-use ringtap_pool::queue::{Consumer, Parts, Producer};
+use ringtap_pool::queue::{Consumer, Producer, QueueMemory};
 use ringtap_pool::source::{Counts, Facts, Pause, Source, SourceDriver, Status};
 use ringtap_pool::view::Pool;
 use ringtap_pool::wake::WakeWord;
@@ -334,12 +334,12 @@ fn ends(loaded: &Loaded, plan: &TapPlan, lane: u32) -> io::Result<LaneEnds> {
     let ring = index * entries * size_of::<AtomicU64>();
     let of_lane = |at| words::<AtomicU32>(&loaded.lanes, written + at, 1);
     let of_ours = |at| words::<AtomicU32>(&loaded.control, ours + at, 1);
-    let opened = Parts::new(
+    let opened = QueueMemory::new(
         of_ours(offset_of!(ControlWords, capture_head))?,
         of_lane(offset_of!(LaneWords, capture_tail))?,
         words(&loaded.capture_ring, ring, plan.ring_entries)?,
     );
-    let recycle = Parts::new(
+    let recycle = QueueMemory::new(
         of_lane(offset_of!(LaneWords, recycle_head))?,
         of_ours(offset_of!(ControlWords, recycle_tail))?,
         words(&loaded.recycle_ring, ring, plan.ring_entries)?,

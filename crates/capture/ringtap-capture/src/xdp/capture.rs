@@ -11,7 +11,7 @@ use ringtap_pool::ids::ChunkId;
 use ringtap_pool::number::to_u32;
 use ringtap_pool::writer::{CellLayout, LaneCounters, LaneWriter, PacketMeta};
 
-use super::cells::{CellPlace, CellShare, Cells, ChunkStage};
+use super::cells::{CellPosition, CellShare, Cells, ChunkStage};
 use super::layout::{CellStamp, STAMP_BYTES};
 use super::statistics::{LaneStatistics, Settled};
 use crate::classifier::LaneClassifier;
@@ -106,24 +106,24 @@ impl LaneCapture {
     /// Prefetches the packet at this address.
     #[inline]
     pub fn prefetch(&self, address: u64) {
-        if let Some(CellPlace { chunk, at }) = self.cells.locate(address) {
+        if let Some(CellPosition { chunk, at }) = self.cells.locate(address) {
             self.writer.prefetch(chunk, at - STAMP_BYTES);
         }
     }
 
     /// Bytes of a received packet that has no slot yet.
     #[inline]
-    pub fn bytes(&mut self, place: CellPlace, length: usize) -> Option<&mut [u8]> {
-        // SAFETY: the kernel gave this cell back (`place` is that of a received piece), and no slot
+    pub fn bytes(&mut self, position: CellPosition, length: usize) -> Option<&mut [u8]> {
+        // SAFETY: the kernel gave this cell back (`position` is that of a received piece), and no slot
         // refers to it before this borrow ends.
-        unsafe { self.writer.cell(place.chunk, place.at, length) }
+        unsafe { self.writer.cell(position.chunk, position.at, length) }
     }
 
     /// Reads the stamp in front of a packet and takes over its counts.
     #[inline]
-    pub fn stamp(&mut self, place: CellPlace) -> Option<CellStamp> {
-        let at = place.at.checked_sub(STAMP_BYTES)?;
-        let front = CellPlace { at, ..place };
+    pub fn stamp(&mut self, position: CellPosition) -> Option<CellStamp> {
+        let at = position.at.checked_sub(STAMP_BYTES)?;
+        let front = CellPosition { at, ..position };
         let stamp = CellStamp::from_bytes(self.bytes(front, STAMP_BYTES)?.first_chunk()?);
         self.account(&stamp);
         Some(stamp)
@@ -146,27 +146,27 @@ impl LaneCapture {
 
     /// Captures a packet that lies in one cell of this lane, if a rule wants it.
     #[inline]
-    pub fn note(&mut self, place: CellPlace, length: usize, stamp: &CellStamp) {
-        let Some(meta) = self.classify(place, length, stamp) else {
+    pub fn note(&mut self, position: CellPosition, length: usize, stamp: &CellStamp) {
+        let Some(meta) = self.classify(position, length, stamp) else {
             return;
         };
-        let is_open = match self.cells.stage(place.chunk) {
+        let is_open = match self.cells.stage(position.chunk) {
             ChunkStage::Open => true,
-            ChunkStage::Fresh => self.open(place.chunk),
+            ChunkStage::Fresh => self.open(position.chunk),
             _ => false,
         };
-        let in_place = is_open && place.at.is_multiple_of(8);
-        if in_place && self.writer.stage_in_place(&meta, place.at, length) {
+        let in_place = is_open && position.at.is_multiple_of(8);
+        if in_place && self.writer.stage_in_place(&meta, position.at, length) {
             return;
         }
-        self.copy_cell(&meta, place, length);
+        self.copy_cell(&meta, position, length);
     }
 
     /// Classifies a whole packet; counts it and returns `None` if no rule wants it.
     #[inline]
     fn classify(
         &mut self,
-        place: CellPlace,
+        position: CellPosition,
         length: usize,
         stamp: &CellStamp,
     ) -> Option<PacketMeta> {
@@ -174,7 +174,7 @@ impl LaneCapture {
             return Some(self.meta(stamp, length, (u64::MAX, None)));
         }
         // SAFETY: as in `bytes`, which would borrow the classifier, too.
-        let data = unsafe { self.writer.cell(place.chunk, place.at, length) }?;
+        let data = unsafe { self.writer.cell(position.chunk, position.at, length) }?;
         let wire = to_u32(length);
         let verdict = self.classifier.classify(data, wire)?;
         Some(self.meta(stamp, length, (verdict.mask, verdict.hash)))
@@ -211,10 +211,10 @@ impl LaneCapture {
 
     /// Copies a packet whose chunk is sealed or whose offset is not 8-byte aligned.
     #[cold]
-    fn copy_cell(&mut self, meta: &PacketMeta, place: CellPlace, length: usize) {
+    fn copy_cell(&mut self, meta: &PacketMeta, position: CellPosition, length: usize) {
         let mut gathered = std::mem::take(&mut self.gathered);
         gathered.clear();
-        gathered.extend_from_slice(self.bytes(place, length).unwrap_or_default());
+        gathered.extend_from_slice(self.bytes(position, length).unwrap_or_default());
         self.stage_copy(meta, &gathered);
         self.gathered = gathered;
     }

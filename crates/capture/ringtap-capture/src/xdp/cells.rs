@@ -49,7 +49,7 @@ impl CellEntry {
 
 /// Position of a piece of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct CellPlace {
+pub struct CellPosition {
     pub chunk: ChunkId,
     /// Offset in the chunk.
     pub at: usize,
@@ -162,13 +162,13 @@ impl Cells {
 
     /// Finds the cell of a UMEM address; `None` if no cell of this lane contains it.
     #[inline]
-    pub fn locate(&self, address: u64) -> Option<CellPlace> {
+    pub fn locate(&self, address: u64) -> Option<CellPosition> {
         let address = address.checked_sub(self.base)?;
         let chunk = u32::try_from(address >> self.chunk_shift).ok()?;
         let index = usize::try_from(chunk.checked_sub(self.first)?).ok()?;
         let at = address & ((1 << self.chunk_shift) - 1);
         let is_ours = index < self.chunks.len() && at >= u64::from(self.layout.first);
-        is_ours.then_some(CellPlace {
+        is_ours.then_some(CellPosition {
             chunk: ChunkId(chunk),
             at: usize::try_from(at).ok()?,
         })
@@ -290,8 +290,8 @@ mod tests {
             [6 * 8192 + 2048, 6 * 8192 + 4096, 6 * 8192 + 6144].map(|at| BASE + at)
         );
         assert_eq!(cells.held(), 3);
-        let place = cells.locate(addresses[1] + 256).unwrap();
-        assert_eq!((place.chunk, place.at), (ChunkId(6), 4096 + 256));
+        let position = cells.locate(addresses[1] + 256).unwrap();
+        assert_eq!((position.chunk, position.at), (ChunkId(6), 4096 + 256));
         for address in [
             0,
             BASE + 4 * 8192 + 4096,

@@ -8,11 +8,12 @@
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::atomic::Ordering::Release;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use libbpf_rs::{MapCore as _, MapFlags, MapHandle, Object};
 use ringtap_device::StampClock;
 use ringtap_filter::Program as Filter;
+use ringtap_ipc::mutex::lock;
 use ringtap_net::interface::Interface;
 use ringtap_net::rights::Purpose;
 use ringtap_pool::memory::Words;
@@ -185,7 +186,7 @@ impl QueueProgram {
     }
 
     fn link(&self) -> MutexGuard<'_, Option<QueueLink>> {
-        self.link.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.link)
     }
 }
 

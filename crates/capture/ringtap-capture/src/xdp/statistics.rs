@@ -7,9 +7,10 @@
 //! - The socket's losses are `pool_full` when no chunk was free at that time, else `kernel`.
 
 use std::sync::atomic::{AtomicBool, Ordering::Acquire, Ordering::Release};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use ringtap_ipc::event::Event;
+use ringtap_ipc::mutex::lock;
 use ringtap_pool::counters::{Counters, Dropped};
 use ringtap_pool::memory::Words;
 
@@ -91,7 +92,7 @@ impl LaneStatistics {
     }
 
     fn state(&self) -> MutexGuard<'_, LaneState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 
     /// Stores the thread's counters.

@@ -11,7 +11,7 @@ use ringtap_pool::number::to_usize;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::capture::{ADDRESSES, LaneCapture, TAG};
-use super::cells::CellPlace;
+use super::cells::CellPosition;
 use super::ring::{Fill, Received, RingPiece};
 
 /// Packets published at a time.
@@ -146,29 +146,29 @@ impl QueueWorker {
     #[inline]
     fn take(&mut self, piece: RingPiece) {
         let capture = &mut self.capture;
-        let Some(place) = capture.cells.locate(piece.address) else {
+        let Some(position) = capture.cells.locate(piece.address) else {
             return capture.lose();
         };
-        let is_last = capture.cells.came_back(place.chunk);
-        self.take_cell(place, to_usize(piece.length));
+        let is_last = capture.cells.came_back(position.chunk);
+        self.take_cell(position, to_usize(piece.length));
         if is_last {
-            self.capture.cells.let_go(place.chunk);
+            self.capture.cells.let_go(position.chunk);
         }
     }
 
     #[inline]
-    fn take_cell(&mut self, place: CellPlace, length: usize) {
-        let Some(stamp) = self.capture.stamp(place) else {
+    fn take_cell(&mut self, position: CellPosition, length: usize) {
+        let Some(stamp) = self.capture.stamp(position) else {
             return self.capture.lose();
         };
         let length = match stamp.tag {
             None => length,
-            Some(tag) => match self.put_tag_back(place, length, tag) {
+            Some(tag) => match self.put_tag_back(position, length, tag) {
                 Some(longer) => longer,
                 None => return self.capture.lose(),
             },
         };
-        self.capture.note(place, length, &stamp);
+        self.capture.note(position, length, &stamp);
     }
 
     /// Captures a packet that spans several cells by copying the pieces into the chunk.
@@ -179,15 +179,15 @@ impl QueueWorker {
         let capture = &mut self.capture;
         for index in first..first + count {
             let piece = self.received.peek(index);
-            let Some(place) = capture.cells.locate(piece.address) else {
+            let Some(position) = capture.cells.locate(piece.address) else {
                 continue;
             };
-            capture.cells.came_back(place.chunk);
+            capture.cells.came_back(position.chunk);
             if index == first {
-                stamp = capture.stamp(place);
+                stamp = capture.stamp(position);
             }
             let length = to_usize(piece.length);
-            gathered.extend_from_slice(capture.bytes(place, length).unwrap_or_default());
+            gathered.extend_from_slice(capture.bytes(position, length).unwrap_or_default());
         }
         if let Some(tag) = stamp.and_then(|stamp| stamp.tag)
             && gathered.len() >= ADDRESSES
@@ -203,17 +203,22 @@ impl QueueWorker {
         for index in first..first + count {
             let piece = self.received.peek(index);
             let cells = &mut self.capture.cells;
-            if let Some(place) = cells.locate(piece.address) {
-                cells.let_go(place.chunk);
+            if let Some(position) = cells.locate(piece.address) {
+                cells.let_go(position.chunk);
             }
         }
     }
 
     /// Restores a stripped VLAN tag in the cell; returns the length including the tag.
     #[cold]
-    fn put_tag_back(&mut self, place: CellPlace, length: usize, tag: [u8; TAG]) -> Option<usize> {
+    fn put_tag_back(
+        &mut self,
+        position: CellPosition,
+        length: usize,
+        tag: [u8; TAG],
+    ) -> Option<usize> {
         let longer = length + TAG;
-        let bytes = self.capture.bytes(place, longer)?;
+        let bytes = self.capture.bytes(position, longer)?;
         if length < ADDRESSES {
             return Some(length);
         }

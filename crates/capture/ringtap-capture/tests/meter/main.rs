@@ -11,7 +11,7 @@ mod tcp;
 use std::time::Duration;
 
 use ringtap_capture::CaptureError;
-use ringtap_capture::meter::{FlowCounts, KernelMeter, KeyParts, MAX_LOOPS, MeterWants};
+use ringtap_capture::meter::{FlowCounts, KernelMeter, KeyFields, MAX_LOOPS, MeterWants};
 use ringtap_capture::tap::{Direction, Mode, Taking, Tap, TapOptions};
 use ringtap_filter::Headers;
 use ringtap_testkit::{Namespace, require_root, require_tool, settle_everywhere, with};
@@ -23,7 +23,7 @@ const SYN: u8 = 2;
 const ACK: u8 = 16;
 
 const WANTS: MeterWants = MeterWants {
-    parts: KeyParts {
+    key: KeyFields {
         source: true,
         destination: true,
         ports: true,
@@ -291,11 +291,11 @@ fn only_the_parts_of_a_key_that_are_wanted_make_flows() {
     require_root!();
     require_tool!("ip");
     let net = Namespace::with_veth("meter_parts");
-    let parts = KeyParts {
+    let key = KeyFields {
         source: true,
-        ..KeyParts::default()
+        ..KeyFields::default()
     };
-    let mut meter = attach(&net, Taking::Pass, &MeterWants { parts, ..WANTS }).unwrap();
+    let mut meter = attach(&net, Taking::Pass, &MeterWants { key, ..WANTS }).unwrap();
     let frame = |n: u8| ipv4(UDP, 1 + n % 2, 9, &udp([n.into(), n.into()], b""));
     let frames: Vec<_> = (0..100).map(|n| ethernet(&[], 0x0800, &frame(n))).collect();
     net.inject("tx0", &frames);

@@ -251,7 +251,7 @@ impl<'a> Translator<'a> {
             return;
         }
         let field = Field {
-            size: AccessSize::of(load.bytes),
+            size: AccessSize::from_bytes(load.bytes),
             offset: if load.is_indexed {
                 Offset::From(X, k)
             } else {

@@ -32,7 +32,7 @@ pub(super) enum AccessSize {
 
 impl AccessSize {
     /// The size of a load of this many bytes; classic BPF has no larger ones than words.
-    pub(super) fn of(bytes: u8) -> Self {
+    pub(super) fn from_bytes(bytes: u8) -> Self {
         match bytes {
             1 => AccessSize::Byte,
             2 => AccessSize::Half,

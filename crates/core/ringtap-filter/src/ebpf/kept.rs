@@ -90,7 +90,7 @@ impl Kept {
             for &(place, key) in of_header {
                 let next = to.label();
                 let field = Field {
-                    size: AccessSize::of(key.bytes),
+                    size: AccessSize::from_bytes(key.bytes),
                     offset: Offset::From(X, key.offset),
                     into: A,
                 };

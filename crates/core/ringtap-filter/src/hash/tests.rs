@@ -272,7 +272,7 @@ fn each_link_header_leads_to_the_same_ip_packet() {
     let four = ipv4(17, (1, 2), 0, &transport(1000, 53, &[]));
     let six = ipv6(17, (1, 2), &transport(1000, 53, &[]));
     let hash = |link: u16, data: &[u8]| {
-        let link = Link::of(LinkType(link)).expect("a link with known addresses");
+        let link = Link::from_link_type(LinkType(link)).expect("a link with known addresses");
         (KEYS.flow(data, link, Headers::Outer), vlan(data, link))
     };
     let (hash4, hash6) = (hash(101, &four).0, hash(101, &six).0);
@@ -304,7 +304,7 @@ fn each_link_header_leads_to_the_same_ip_packet() {
             assert_eq!(hash(link, &data[..short]).0, 0, "{link} {header:?}");
         }
     }
-    assert_eq!(Link::of(LinkType(105)), None);
+    assert_eq!(Link::from_link_type(LinkType(105)), None);
 }
 
 proptest! {

@@ -3,7 +3,7 @@
 #![allow(unsafe_code, reason = "the one place that calls libpcap's C interface")]
 
 use std::{
-    ffi::{CStr, CString, c_char, c_int, c_uint, c_void},
+    ffi::{CStr, CString, NulError, c_char, c_int, c_uint, c_void},
     ptr::NonNull,
 };
 
@@ -95,17 +95,29 @@ pub(super) enum Optimizer {
     Off,
 }
 
-/// Compiles `expression`; on failure returns libpcap's message.
+/// Reason why libpcap compiles no program.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum CompileError {
+    #[error(transparent)]
+    Nul(#[from] NulError),
+    #[error("libpcap: out of memory")]
+    NoMemory,
+    /// In libpcap's words.
+    #[error("{0}")]
+    Refused(String),
+}
+
+/// Compiles `expression`.
 pub(super) fn compile(
     expression: &str,
     dlt: u16,
     snap_length: u32,
     netmask: u32,
     optimizer: Optimizer,
-) -> Result<Vec<Instruction>, String> {
-    let text = CString::new(expression).map_err(|error| error.to_string())?;
+) -> Result<Vec<Instruction>, CompileError> {
+    let text = CString::new(expression)?;
     // A match returns the snap length, so 0 would never match.
-    let handle = Dead::open(dlt, snap_length.max(1)).ok_or("libpcap: out of memory")?;
+    let handle = Dead::open(dlt, snap_length.max(1)).ok_or(CompileError::NoMemory)?;
     let mut program = LibpcapProgram {
         length: 0,
         instructions: std::ptr::null_mut(),
@@ -121,7 +133,7 @@ pub(super) fn compile(
         )
     };
     if outcome != 0 {
-        return Err(message(&handle));
+        return Err(CompileError::Refused(message(&handle)));
     }
     let instructions = copy(&program);
     // SAFETY: pcap_compile filled the program, and it is freed once, here.

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Admission of leases: guarantees of readers, and their room in the shared half of a lane.
+//!
+//! A guarantee alone would leave most of a pool unused while few readers are slow; room for all alone would let one reader
+//! take the chunks that the others need. So half of a lane is guaranteed in equal shares; the readers that need more share the other half.
 
 use super::Distributor;
 use super::budget::{LEAST, LaneBudget, Room};

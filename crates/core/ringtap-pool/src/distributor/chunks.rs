@@ -7,9 +7,9 @@ use super::reader_set::ReaderSet;
 use crate::ids::ChunkId;
 use crate::number::to_usize;
 
-/// Part of a lane's chunks from which a lease takes its chunk.
+/// What a lease counts against.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Part {
+pub(super) enum LeaseKind {
     /// The reader's guarantee.
     Guarantee,
     /// The shared half.
@@ -31,10 +31,10 @@ struct ChunkRecord {
 impl ChunkRecord {
     /// Whether a lease that is about to be added, or was just removed, is the only one beyond a
     /// guarantee: of the chunk, and of the owner on the chunk.
-    fn only_use(&self, part: Part, peers: &ReaderSet) -> SharedUse {
+    fn only_use(&self, kind: LeaseKind, peers: &ReaderSet) -> SharedUse {
         SharedUse {
-            of_lane: part == Part::Shared && self.shared.is_empty(),
-            of_owner: part == Part::Shared && !self.shared.has_any_of(peers),
+            of_lane: kind == LeaseKind::Shared && self.shared.is_empty(),
+            of_owner: kind == LeaseKind::Shared && !self.shared.has_any_of(peers),
         }
     }
 }
@@ -42,8 +42,8 @@ impl ChunkRecord {
 /// A lease that has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Ended {
-    /// The part of which the reader had the chunk.
-    pub(super) part: Part,
+    /// What the lease counted against.
+    pub(super) kind: LeaseKind,
     /// It was the last lease beyond a guarantee: of the chunk, and of the owner on the chunk.
     pub(super) frees: SharedUse,
 }
@@ -130,13 +130,13 @@ impl Chunks {
         &mut self,
         id: ChunkId,
         reader: usize,
-        part: Part,
+        kind: LeaseKind,
         peers: &ReaderSet,
     ) -> SharedUse {
         let record = &mut self.records[id.index()];
         record.leases.add(reader);
-        let takes = record.only_use(part, peers);
-        if part == Part::Shared {
+        let takes = record.only_use(kind, peers);
+        if kind == LeaseKind::Shared {
             record.shared.add(reader);
         }
         let (lane, opening) = (record.lane, record.opening);
@@ -161,14 +161,14 @@ impl Chunks {
         if !record.leases.remove(reader) {
             return None;
         }
-        let part = if record.shared.remove(reader) {
-            Part::Shared
+        let kind = if record.shared.remove(reader) {
+            LeaseKind::Shared
         } else {
-            Part::Guarantee
+            LeaseKind::Guarantee
         };
         let ended = Ended {
-            part,
-            frees: record.only_use(part, peers),
+            kind,
+            frees: record.only_use(kind, peers),
         };
         let lane = record.lane;
         let List { leases, held } = &mut self.lists[reader][lane];
@@ -239,7 +239,7 @@ mod tests {
         let mut chunks = Chunks::new(9, 2);
         for (id, lane) in [(5, 0), (2, 1), (7, 0), (3, 0)] {
             assert!(chunks.take(ChunkId(id), lane));
-            chunks.lease(ChunkId(id), 1, Part::Guarantee, &ReaderSet::default());
+            chunks.lease(ChunkId(id), 1, LeaseKind::Guarantee, &ReaderSet::default());
         }
         assert_eq!(held(&chunks, 1, 0), [5, 7, 3]);
         assert_eq!(
@@ -261,7 +261,7 @@ mod tests {
         let mut chunks = Chunks::new(9, 1);
         for id in [1, 2, 3] {
             assert!(chunks.take(ChunkId(id), 0));
-            chunks.lease(ChunkId(id), 0, Part::Guarantee, &ReaderSet::default());
+            chunks.lease(ChunkId(id), 0, LeaseKind::Guarantee, &ReaderSet::default());
         }
         assert!(
             chunks
@@ -270,7 +270,7 @@ mod tests {
         );
         chunks.seal(ChunkId(2));
         assert!(chunks.free_if_done(ChunkId(2)) && chunks.take(ChunkId(2), 0));
-        chunks.lease(ChunkId(2), 0, Part::Guarantee, &ReaderSet::default());
+        chunks.lease(ChunkId(2), 0, LeaseKind::Guarantee, &ReaderSet::default());
         assert_eq!(held(&chunks, 0, 0), [1, 3, 2]);
     }
 
@@ -287,9 +287,14 @@ mod tests {
         assert!(chunks.take(id, 0));
         // Readers 1 and 2 have one owner, reader 3 another.
         let owners = [peers(&[0]), peers(&[1, 2]), peers(&[1, 2]), peers(&[3])];
-        let parts = [Part::Guarantee, Part::Shared, Part::Shared, Part::Shared];
+        let kinds = [
+            LeaseKind::Guarantee,
+            LeaseKind::Shared,
+            LeaseKind::Shared,
+            LeaseKind::Shared,
+        ];
         let leased: Vec<_> = (0..4)
-            .map(|at| chunks.lease(id, at, parts[at], &owners[at]))
+            .map(|at| chunks.lease(id, at, kinds[at], &owners[at]))
             .map(|takes| (takes.of_lane, takes.of_owner))
             .collect();
         let first = [(false, false), (true, true), (false, false), (false, true)];
@@ -297,12 +302,12 @@ mod tests {
         assert!(chunks.is_shared_by(id, &owners[1]) && !chunks.is_shared_by(id, &owners[0]));
         let ended = [1, 0, 2, 3].map(|reader| chunks.end_lease(id, reader, &owners[reader]));
         let ended =
-            ended.map(|one| one.map(|one| (one.part, one.frees.of_lane, one.frees.of_owner)));
+            ended.map(|one| one.map(|one| (one.kind, one.frees.of_lane, one.frees.of_owner)));
         let expected = [
-            (Part::Shared, false, false),
-            (Part::Guarantee, false, false),
-            (Part::Shared, false, true),
-            (Part::Shared, true, true),
+            (LeaseKind::Shared, false, false),
+            (LeaseKind::Guarantee, false, false),
+            (LeaseKind::Shared, false, true),
+            (LeaseKind::Shared, true, true),
         ];
         assert_eq!(ended, expected.map(Some));
     }
@@ -311,10 +316,10 @@ mod tests {
     fn a_list_stays_short_while_one_chunk_is_held_for_long() {
         let mut chunks = Chunks::new(4, 1);
         assert!(chunks.take(ChunkId(1), 0));
-        chunks.lease(ChunkId(1), 0, Part::Guarantee, &ReaderSet::default());
+        chunks.lease(ChunkId(1), 0, LeaseKind::Guarantee, &ReaderSet::default());
         for _ in 0..1000 {
             assert!(chunks.take(ChunkId(2), 0));
-            chunks.lease(ChunkId(2), 0, Part::Guarantee, &ReaderSet::default());
+            chunks.lease(ChunkId(2), 0, LeaseKind::Guarantee, &ReaderSet::default());
             assert!(
                 chunks
                     .end_lease(ChunkId(2), 0, &ReaderSet::default())

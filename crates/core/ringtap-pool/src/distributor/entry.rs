@@ -2,7 +2,7 @@
 //! The distributor's state of one reader: queues, credit and losses.
 
 use super::budget::{LaneBudget, Room, reserve};
-use super::chunks::Part;
+use super::chunks::LeaseKind;
 use super::missed::{Missing, Why};
 use super::options::ReaderOptions;
 use super::resting::Rest;
@@ -41,9 +41,9 @@ pub(super) struct Account {
 
 impl Account {
     /// Counts a further lease.
-    fn hold(&mut self, part: Part) {
+    fn hold(&mut self, kind: LeaseKind) {
         self.held += 1;
-        self.shared_held += u32::from(part == Part::Shared);
+        self.shared_held += u32::from(kind == LeaseKind::Shared);
     }
 
     /// Counts a chunk that the reader gets in this burst.
@@ -68,9 +68,9 @@ impl Account {
     }
 
     /// Counts the end of a lease.
-    pub(super) fn release(&mut self, part: Part) {
+    pub(super) fn release(&mut self, kind: LeaseKind) {
         self.held -= 1;
-        self.shared_held -= u32::from(part == Part::Shared);
+        self.shared_held -= u32::from(kind == LeaseKind::Shared);
     }
 
     /// Notes a lease on the chunk that is being filled, from this sequence on.
@@ -144,24 +144,24 @@ impl Entry {
         self.lanes.iter().map(|account| account.held).sum()
     }
 
-    /// The part of a lane from which the reader takes another chunk; `None` if it may not. With
+    /// What a lease of another chunk of a lane counts against; `None` if the reader may not hold it. With
     /// `may_share`, it may take one from the shared half.
-    pub(super) fn part(&self, lane: usize, may_share: bool) -> Option<Part> {
+    pub(super) fn lease_kind(&self, lane: usize, may_share: bool) -> Option<LeaseKind> {
         let account = &self.lanes[lane];
         let of_guarantee = account.held - account.shared_held;
         if account.held >= account.credit {
             None
         } else if self.policy == Policy::Block || of_guarantee < account.guarantee {
-            Some(Part::Guarantee)
+            Some(LeaseKind::Guarantee)
         } else {
-            may_share.then_some(Part::Shared)
+            may_share.then_some(LeaseKind::Shared)
         }
     }
 
-    /// The part of a lane from which the reader gets the chunk that was just opened, and whether it gets
+    /// What the lease of the chunk that was just opened counts against, and whether the reader gets
     /// only the first bytes of each packet; `None` if it does not get the chunk.
-    pub(super) fn terms(&mut self, lane: usize, room: Room) -> Option<(Part, bool)> {
-        let part = self.part(lane, room.may_share)?;
+    pub(super) fn terms(&mut self, lane: usize, room: Room) -> Option<(LeaseKind, bool)> {
+        let kind = self.lease_kind(lane, room.may_share)?;
         let account = &mut self.lanes[lane];
         let limit = account
             .guarantee
@@ -172,10 +172,10 @@ impl Entry {
             Policy::Sample { one_in } if strained => {
                 account.turn = account.turn.wrapping_add(1);
                 let is_due = account.turn.is_multiple_of(one_in.max(1));
-                is_due.then_some((part, false))
+                is_due.then_some((kind, false))
             }
-            Policy::Cut { .. } => Some((part, strained)),
-            _ => Some((part, false)),
+            Policy::Cut { .. } => Some((kind, strained)),
+            _ => Some((kind, false)),
         }
     }
 
@@ -186,7 +186,7 @@ impl Entry {
         chunk: ChunkId,
         from: u32,
         cut: bool,
-        part: Part,
+        kind: LeaseKind,
     ) -> bool {
         let reported = self.report_missed(lane);
         // The queue has room for every chunk of the pool: only a corrupt reader causes a failure.
@@ -195,7 +195,7 @@ impl Entry {
             self.corrupt = true;
             return false;
         }
-        self.lanes[lane].hold(part);
+        self.lanes[lane].hold(kind);
         true
     }
 

@@ -97,7 +97,7 @@ impl Distributor {
             let entry = self.readers[reader].as_ref();
             entry.is_some_and(|entry| {
                 let may_share = self.has_room(id.index(), entry, threshold);
-                entry.part(id.index(), may_share).is_some()
+                entry.lease_kind(id.index(), may_share).is_some()
             })
         };
         let has_room = |owner| self.owners.get(owner).shared_held(id.index()) < threshold;

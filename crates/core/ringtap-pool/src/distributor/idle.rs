@@ -17,7 +17,9 @@ impl Distributor {
         // The member that is to get a share's chunk, and a sample that left a chunk out, do not rest.
         let rests = match why {
             Why::Elsewhere => true,
-            Why::Credit | Why::Burst => !entry.is_in_share && entry.part(lane, false).is_none(),
+            Why::Credit | Why::Burst => {
+                !entry.is_in_share && entry.lease_kind(lane, false).is_none()
+            }
         };
         if !rests || entry.corrupt || entry.policy == Policy::Block && why != Why::Elsewhere {
             return;
@@ -82,7 +84,7 @@ impl Distributor {
         for lane in 0..self.lanes.len() {
             for reader in 0..self.readers.len() {
                 let entry = self.readers[reader].as_ref();
-                if entry.is_some_and(|entry| entry.part(lane, false).is_some()) {
+                if entry.is_some_and(|entry| entry.lease_kind(lane, false).is_some()) {
                     self.has_returned(lane, reader);
                 }
             }

@@ -48,7 +48,7 @@ impl Distributor {
             let entry = self.readers[reader].as_ref();
             entry.filter(|entry| !entry.corrupt).is_some_and(|entry| {
                 let is_left_out = entry.is_in_share && is_elsewhere(reader, choices);
-                !is_left_out && entry.part(lane, true).is_none()
+                !is_left_out && entry.lease_kind(lane, true).is_none()
             })
         };
         !self.blocking.iter().any(waits)
@@ -80,20 +80,20 @@ impl Distributor {
             self.lease_tries += 1;
         }
         let burst = self.bursts;
-        if let Some((part, cut)) = entry.terms(lane, room)
-            && entry.deliver(lane, chunk, from, cut, part)
+        if let Some((kind, cut)) = entry.terms(lane, room)
+            && entry.deliver(lane, chunk, from, cut, kind)
         {
             entry.lanes[lane].note_burst(burst);
             entry.lanes[lane].begins(begins.unwrap_or(0) + u64::from(from));
             self.lanes[lane].filling.add(reader);
             self.signs.unsure.add(reader);
             let peers = &self.owners.get(entry.owner).readers;
-            let takes = self.chunks.lease(chunk, reader, part, peers);
+            let takes = self.chunks.lease(chunk, reader, kind, peers);
             self.lanes[lane].budget.take_shared(takes);
             self.owners.takes(entry.owner, lane, takes);
         } else {
             // A sample leaves chunks out though there is credit.
-            let why = if entry.part(lane, room.may_share).is_some() {
+            let why = if entry.lease_kind(lane, room.may_share).is_some() {
                 Why::Credit
             } else {
                 entry.lanes[lane].why_past_credit(burst)
@@ -125,7 +125,7 @@ impl Distributor {
             // A sample is of whole chunks.
             let may = entry.is_some_and(|entry| {
                 let room = self.room(lane, entry, id, threshold);
-                let may_lease = entry.part(lane, room.may_share).is_some();
+                let may_lease = entry.lease_kind(lane, room.may_share).is_some();
                 may_lease && !matches!(entry.policy, Policy::Sample { .. })
             });
             if !may {

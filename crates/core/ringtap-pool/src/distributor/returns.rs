@@ -55,7 +55,7 @@ impl Distributor {
         };
         let lane = self.chunks.lane(id);
         if let Some(entry) = self.readers[reader].as_mut() {
-            entry.lanes[lane].release(ended.part);
+            entry.lanes[lane].release(ended.kind);
         }
         self.lanes[lane].budget.free_shared(ended.frees);
         self.owners.frees(owner, lane, ended.frees);

@@ -5,14 +5,14 @@ use loom::cell::UnsafeCell;
 use loom::sync::Arc;
 use loom::thread;
 use ringtap_pool::memory::Words;
-use ringtap_pool::queue::{Consumer, Parts, Producer, PushError};
+use ringtap_pool::queue::{Consumer, Producer, PushError, QueueMemory};
 use ringtap_pool::{AtomicU32, AtomicU64};
 
 /// A queue with separate head and tail words, both starting at `start`.
 fn queue(capacity: usize, start: u32) -> (Producer, Consumer) {
     let index = || Words::on_heap(vec![AtomicU32::new(start)]);
     let entries = (0..capacity).map(|_| AtomicU64::new(u64::MAX)).collect();
-    let parts = Parts::new(index(), index(), Words::on_heap(entries)).unwrap();
+    let parts = QueueMemory::new(index(), index(), Words::on_heap(entries)).unwrap();
     (Producer::new(parts.clone()), Consumer::new(parts))
 }
 

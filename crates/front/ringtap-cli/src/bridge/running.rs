@@ -15,7 +15,7 @@ use ringtap_ipc::socket::Listener;
 use ringtap_net::interface::InterfaceError;
 
 use super::ethernet;
-use crate::hub::{self, LAST_READERS, raise_descriptor_limit};
+use crate::hub::{LAST_READERS, raise_descriptor_limit};
 use crate::print;
 
 pub(super) struct RunningBridge {
@@ -36,7 +36,7 @@ impl RunningBridge {
     ) -> Result<Self> {
         let compiled = groups
             .iter()
-            .map(|group| group.compile(&ethernet(), hub::compile));
+            .map(|group| group.compile(&ethernet(), ringtap::compile));
         let compiled = compiled.collect::<Result<_, _>>()?;
         let listener = if groups.is_empty() {
             None
@@ -97,7 +97,7 @@ impl RunningBridge {
                 &error,
                 CaptureError::Interface(InterfaceError::Removed { .. })
             );
-            return Ok(Some(ringtap::Error::of_source(
+            return Ok(Some(ringtap::Error::from_source(
                 error.to_string(),
                 is_removed,
             )));
@@ -128,6 +128,6 @@ fn failure_of(sources: Vec<SourceStatus>) -> Option<ringtap::Error> {
     sources.into_iter().find_map(|source| {
         let is_removed = source.is_removed;
         let failure = source.failure?;
-        Some(ringtap::Error::of_source(failure, is_removed))
+        Some(ringtap::Error::from_source(failure, is_removed))
     })
 }

@@ -8,6 +8,7 @@ use flate2::{Compress, Compression, FlushCompress};
 use ringtap_filter::Program;
 use serde_json::json;
 
+use crate::UsageError;
 use crate::reading::Extra;
 
 /// The kind of load.
@@ -22,10 +23,14 @@ pub(crate) enum WorkKind {
 }
 
 impl FromStr for WorkKind {
-    type Err = String;
+    type Err = UsageError;
 
-    fn from_str(text: &str) -> Result<Self, String> {
-        let wanted = || format!("\"{text}\": expected headers, zlib:0 to zlib:9, or bpf:TIMES");
+    fn from_str(text: &str) -> Result<Self, UsageError> {
+        let wanted = || {
+            UsageError(format!(
+                "\"{text}\": expected headers, zlib:0 to zlib:9, or bpf:TIMES"
+            ))
+        };
         if text == "headers" {
             return Ok(WorkKind::Headers);
         }
@@ -123,9 +128,13 @@ mod tests {
 
     #[test]
     fn work_is_read_as_users_write_it() {
-        assert_eq!("zlib:9".parse(), Ok(WorkKind::Zlib(9)));
-        assert_eq!("bpf:300".parse(), Ok(WorkKind::Bpf(300)));
-        assert_eq!("headers".parse(), Ok(WorkKind::Headers));
+        for (text, kind) in [
+            ("zlib:9", WorkKind::Zlib(9)),
+            ("bpf:300", WorkKind::Bpf(300)),
+            ("headers", WorkKind::Headers),
+        ] {
+            assert_eq!(text.parse::<WorkKind>().unwrap(), kind);
+        }
         for bad in ["headers:1", "zlib:10", "zlib", "bpf:-1", "md5:1"] {
             assert!(bad.parse::<WorkKind>().is_err(), "{bad}");
         }

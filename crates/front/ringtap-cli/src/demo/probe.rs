@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The demo's probe: one worker that makes a record of each flow.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread::{Scope, ScopedJoinHandle};
 
 use anyhow::{Context, Result, anyhow};
 use ringtap::{Capture, Facts};
 use ringtap_explain::report;
+use ringtap_ipc::mutex::lock;
 use ringtap_net::affinity;
 use ringtap_probe::analysis::AnalysisKind;
 use ringtap_probe::export::text::flow_line;
@@ -52,7 +53,7 @@ impl Exporter for SummaryExporter {
     }
 
     fn write(&mut self, records: &[Record]) -> Result<(), ExportError> {
-        let mut summary = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut summary = lock(&self.0);
         for record in records {
             if let Record::Flow(flow) = record {
                 summary.add(flow);
@@ -122,12 +123,7 @@ impl RunningProbe<'_> {
         let mut outcome = ended.context("the probe")?;
         // The only exporter is [`SummaryExporter`], of which users need no account.
         outcome.ledger.exporters.clear();
-        let mut summary = self
-            .summary
-            .0
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        let flows = std::mem::take(&mut *summary);
+        let flows = std::mem::take(&mut *lock(&self.summary.0));
         say("\nThe probe:")?;
         let title = format!("{}:", self.facts.device);
         say(report::counters(

@@ -27,7 +27,7 @@ fn tag(word: &str, meaning: &str) -> String {
 }
 
 /// The sections of a document below these headings of the second level.
-pub(super) fn of_markdown(document: &str, headings: &[&str]) -> String {
+pub(super) fn from_markdown(document: &str, headings: &[&str]) -> String {
     let sections = document.split("\n## ");
     let is_wanted = |section: &&str| {
         headings

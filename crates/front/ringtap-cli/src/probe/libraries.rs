@@ -28,7 +28,7 @@ pub(crate) struct LibrariesArgs {
     #[arg(long)]
     user: Option<u32>,
 
-    /// Setup of one process, as JSON; without it, this process is the host.
+    /// Setup of one process, as JSON; without it, this process is the supervisor.
     setup: Option<String>,
 }
 
@@ -40,7 +40,7 @@ pub(crate) fn run(args: &LibrariesArgs) -> Result<ExitCode> {
     // These processes end with the probe, which Ctrl-C ends in good order.
     interrupt::outlive()?;
     if let Some(setup) = &args.setup {
-        // The link that the host started it by is called `exe`.
+        // The link that the supervisor started it by is called `exe`.
         set_name(c"ringtap")?;
         library::run(&serde_json::from_str(setup)?, &socket)?;
         return Ok(ExitCode::SUCCESS);

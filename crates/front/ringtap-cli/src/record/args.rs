@@ -127,17 +127,16 @@ mod tests {
         files: RecordFileArgs,
     }
 
-    fn parse(words: &[&str]) -> Result<RecordOptions, String> {
-        let line = Line::try_parse_from([&["x"], words].concat());
-        let files = line.map_err(|error| error.to_string())?.files;
-        files.options().map_err(|error| error.to_string())
+    fn parse(words: &[&str]) -> anyhow::Result<RecordOptions> {
+        let line = Line::try_parse_from([&["x"], words].concat())?;
+        Ok(line.files.options()?)
     }
 
     #[test]
     fn messages_of_the_recorder_name_flags() {
         let refused = parse(&["-w", "f", "-W", "5"]).unwrap_err();
         assert_eq!(
-            refused,
+            refused.to_string(),
             "-W keeps the newest files of a series: add -C or -G"
         );
         let note = with_flags(ringtap_record::Note::ShortWindow {
@@ -220,7 +219,9 @@ mod tests {
             &["-w", "a.gz"],
             &["-w", "a", "--compress", "zstd"],
         ] {
-            let message = parse(&[wrong, &["--direct-io"]].concat()).unwrap_err();
+            let message = parse(&[wrong, &["--direct-io"]].concat())
+                .unwrap_err()
+                .to_string();
             assert!(message.contains("--direct-io"), "{message}");
         }
     }

@@ -21,21 +21,28 @@ pub(crate) enum Criterion {
     Packets(u64),
 }
 
+fn refuse<T>(why: String) -> Result<T, UsageError> {
+    Err(UsageError(why))
+}
+
 impl FromStr for Criterion {
-    type Err = String;
+    type Err = UsageError;
 
     /// A size is in units of 1000 bytes, or has a unit.
-    fn from_str(text: &str) -> Result<Self, String> {
+    fn from_str(text: &str) -> Result<Self, UsageError> {
         let file_size = |text: &str| match file_size(text) {
             Ok(bytes) => Ok(Self::FileSize(bytes)),
-            Err(error) => Err(error.to_string()),
+            Err(error) => refuse(error.to_string()),
         };
         let (name, value) = text.split_once(':').unwrap_or((text, ""));
         let count = || match value.parse() {
             Ok(count @ 1..) => Ok(count),
-            _ => Err(format!("{name}: expected a whole number above 0")),
+            _ => refuse(format!("{name}: expected a whole number above 0")),
         };
-        let small = || u32::try_from(count()?).map_err(|_| format!("{name}: is too large"));
+        let small = || match u32::try_from(count()?) {
+            Ok(small) => Ok(small),
+            Err(_) => refuse(format!("{name}: is too large")),
+        };
         match name {
             "duration" => Ok(Self::Duration(small()?)),
             "files" => Ok(Self::Files(small()?)),
@@ -44,7 +51,7 @@ impl FromStr for Criterion {
                 file_size(&format!("{value}kB"))
             }
             "filesize" => file_size(value),
-            _ => Err("expected duration:SECONDS, filesize:KB, files:N or packets:N".to_owned()),
+            _ => refuse("expected duration:SECONDS, filesize:KB, files:N or packets:N".to_owned()),
         }
     }
 }

@@ -112,7 +112,7 @@ impl BatchConsumer for Recording<'_> {
 fn show(note: &Note) {
     let line = format!("ringtap: {}", with_flags(note));
     match note {
-        Note::ShortWindow { .. } => print::of_peer(print::NETWORK, line),
+        Note::ShortWindow { .. } => print::from_peer(print::NETWORK, line),
         _ => print::note(line),
     }
 }

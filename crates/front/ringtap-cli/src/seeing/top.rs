@@ -73,7 +73,7 @@ pub(crate) fn run(args: &TopArgs) -> Result<ExitCode> {
         io::stdout().is_terminal(),
         UsageError(no_terminal.to_owned())
     );
-    let mut screen = Screen::new(&args.hub.path(), args.interval, Palette::of_environment());
+    let mut screen = Screen::new(&args.hub.path(), args.interval, Palette::from_environment());
     let (mut poller, first) = Poller::start(args.hub.connect("top")?, args.interval)?;
     screen.show(first);
     let quit = Arc::new(AtomicBool::new(false));

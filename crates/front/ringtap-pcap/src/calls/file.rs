@@ -81,7 +81,6 @@ fn with_real<T>(
     let Some(capture) = handle.capture() else {
         return Err(LibpcapError::general(not_yet));
     };
-    let real = RealHandle::dead(capture.dlt, capture.snap_bytes, capture.nanoseconds)
-        .map_err(LibpcapError::general)?;
+    let real = RealHandle::dead(capture.dlt, capture.snap_bytes, capture.nanoseconds)?;
     work(real.functions, real.p).ok_or_else(|| LibpcapError::general(real.error()))
 }

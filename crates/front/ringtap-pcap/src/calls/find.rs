@@ -44,7 +44,7 @@ pub unsafe extern "C" fn pcap_findalldevs(
             }
             Err(why) if groups.is_empty() => {
                 // SAFETY: an error buffer or NULL, by libpcap's manual.
-                unsafe { text::give(errbuf, why) };
+                unsafe { text::give(errbuf, &why.to_string()) };
                 return ERROR;
             }
             Err(_) => {}
@@ -138,11 +138,11 @@ pub unsafe extern "C" fn pcap_lookupnet(
             Ok(functions) => functions,
             Err(why) => {
                 // SAFETY: an error buffer or NULL, by libpcap's manual.
-                unsafe { text::give(errbuf, why) };
+                unsafe { text::give(errbuf, &why.to_string()) };
                 return ERROR;
             }
         };
-        let interface = match Route::of(name.as_deref(), None) {
+        let interface = match Route::for_device(name.as_deref(), None) {
             Ok(Route::Ringtap(of)) if of.kind.names_an_interface() => Some(c_text(&of.name)),
             Ok(Route::Ringtap(_)) => {
                 // libpcap, too, returns 0 for a device that is not an interface ("any").

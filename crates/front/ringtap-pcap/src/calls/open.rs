@@ -23,11 +23,11 @@ pub unsafe extern "C" fn pcap_create(source: *const c_char, errbuf: *mut c_char)
         let name = unsafe { text::take(source) };
         let via = route::via();
         route::say_if_around(name.as_deref(), via.as_deref());
-        let error = match Route::of(name.as_deref(), via.as_deref()) {
+        let error = match Route::for_device(name.as_deref(), via.as_deref()) {
             Ok(Route::Libpcap) => match real::functions() {
                 // SAFETY: the same call with the same caller's guarantee.
                 Ok(functions) => return unsafe { (functions.pcap_create)(source, errbuf) },
-                Err(why) => why.to_owned(),
+                Err(why) => why.to_string(),
             },
             Ok(_) => return handles::add(name),
             Err(error) => error.text,
@@ -56,8 +56,7 @@ on_handle! {
 /// Makes the real library open the device of this handle.
 fn hand_over(handle: &PcapHandle) -> Result<c_int, LibpcapError> {
     let settings = handle.settings().clone();
-    let real = RealHandle::create(settings.source.as_deref().unwrap_or("any"))
-        .map_err(LibpcapError::general)?;
+    let real = RealHandle::create(settings.source.as_deref().unwrap_or("any"))?;
     pass_settings(&real, &settings);
     // SAFETY: an open handle.
     let status = unsafe { (real.functions.pcap_activate)(real.p) };

@@ -2,6 +2,7 @@
 //! Reads packets, one by one or by a callback (in `border.c`), and sends packets.
 
 use std::ffi::{c_int, c_void};
+use std::fmt::Display;
 
 use super::on_handle;
 use crate::abi::{Callback, PacketHeader, Pcap};
@@ -23,10 +24,13 @@ on_handle! {
     fn pcap_inject(p, packet: *const c_void, size: usize) -> c_int => |handle| {
         handle.with_capture(|capture| {
             let size = match c_int::try_from(size) {
-                Ok(0) => Err(NO_BYTES.to_owned()),
+                Ok(0) => Err(invalid(NO_BYTES)),
                 Ok(_) => Ok(size),
-                Err(_) => Err(format!("More than {} bytes cannot be injected", c_int::MAX)),
-            };
+                Err(_) => Err(invalid(format_args!(
+                    "More than {} bytes cannot be injected",
+                    c_int::MAX
+                ))),
+            }?;
             // SAFETY: this many bytes are there, by libpcap's manual.
             capture.inject(unsafe { bytes(packet.cast(), size) }?)
         })
@@ -36,21 +40,21 @@ on_handle! {
             let size = usize::try_from(size)
                 .ok()
                 .filter(|size| *size > 0)
-                .ok_or_else(|| NOT_POSITIVE.to_owned());
+                .ok_or_else(|| invalid(NOT_POSITIVE))?;
             // SAFETY: as above.
             capture.inject(unsafe { bytes(packet, size) }?).map(|_| 0)
         })
     };
 }
 
+fn invalid(why: impl Display) -> LibpcapError {
+    LibpcapError::general(format!("{why}: Invalid argument"))
+}
+
 /// # Safety
 ///
 /// `packet` is NULL or points to `size` bytes, which outlive `'a`.
-unsafe fn bytes<'a>(
-    packet: *const u8,
-    size: Result<usize, String>,
-) -> Result<&'a [u8], LibpcapError> {
-    let size = size.map_err(|why| LibpcapError::general(format!("{why}: Invalid argument")))?;
+unsafe fn bytes<'a>(packet: *const u8, size: usize) -> Result<&'a [u8], LibpcapError> {
     if packet.is_null() {
         return Err(LibpcapError::general("no packet was given"));
     }

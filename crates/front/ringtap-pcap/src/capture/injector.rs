@@ -20,6 +20,8 @@ use ringtap_ipc::time::now_ns;
 use ringtap_net::packet_socket;
 use rustix::net::SendFlags;
 
+use crate::error::LibpcapError;
+
 /// Most packets remembered; one more replaces the oldest.
 const MOST: usize = 8192;
 /// Bytes remembered of each packet.
@@ -35,10 +37,21 @@ struct SentPacket {
     prefix: [u8; PREFIX_BYTES],
 }
 
+/// Reason why a handle cannot send.
+#[derive(Debug, thiserror::Error)]
+enum NoSocket {
+    #[error("{capture} has no single interface to send by")]
+    NoInterface { capture: String },
+    #[error("{interface}: sending needs CAP_NET_RAW")]
+    NoRights { interface: String },
+    #[error("{interface}: opening a packet socket: {error}")]
+    System { interface: String, error: io::Error },
+}
+
 /// Sends the packets of a handle.
 pub(super) struct Injector {
-    /// Or the reason why there is none. Opened early, as a program may give up its rights later.
-    socket: Result<OwnedFd, String>,
+    /// Opened early, as a program may give up its rights later.
+    socket: Result<OwnedFd, NoSocket>,
     sent: Mutex<VecDeque<SentPacket>>,
     has_sent: AtomicBool,
 }
@@ -48,7 +61,9 @@ impl Injector {
     pub(super) fn new(name: &str, interface: Option<&str>) -> Self {
         let socket = match interface {
             Some(interface) => open_socket(interface),
-            None => Err(format!("{name} has no single interface to send by")),
+            None => Err(NoSocket::NoInterface {
+                capture: name.to_owned(),
+            }),
         };
         Injector {
             socket,
@@ -58,14 +73,15 @@ impl Injector {
     }
 
     /// Sends a packet unchanged; returns the number of bytes sent.
-    pub(super) fn send(&self, packet: &[u8]) -> Result<usize, String> {
-        let socket = self.socket.as_ref().map_err(String::clone)?;
+    pub(super) fn send(&self, packet: &[u8]) -> Result<usize, LibpcapError> {
+        let socket = self.socket.as_ref();
+        let socket = socket.map_err(|why| LibpcapError::general(why.to_string()))?;
         // Locked while the packet is sent: a reader that captures it meanwhile waits for its entry.
         let mut all = lock(&self.sent);
         self.has_sent.store(true, Relaxed);
         let from_ns = now_ns();
         let sent = rustix::net::send(socket, packet, SendFlags::empty())
-            .map_err(|error| format!("send: {}", system_text(error)))?;
+            .map_err(|error| LibpcapError::general(format!("send: {}", system_text(error))))?;
         if all.len() == MOST {
             all.pop_front();
         }
@@ -109,10 +125,13 @@ impl Injector {
 }
 
 /// Opens a packet socket that sends on this interface and receives nothing.
-fn open_socket(interface: &str) -> Result<OwnedFd, String> {
-    packet_socket::open_by_name(interface).map_err(|error| match error.kind() {
-        io::ErrorKind::PermissionDenied => format!("{interface}: sending needs CAP_NET_RAW"),
-        _ => format!("{interface}: opening a packet socket: {error}"),
+fn open_socket(interface: &str) -> Result<OwnedFd, NoSocket> {
+    packet_socket::open_by_name(interface).map_err(|error| {
+        let interface = interface.to_owned();
+        match error.kind() {
+            io::ErrorKind::PermissionDenied => NoSocket::NoRights { interface },
+            _ => NoSocket::System { interface, error },
+        }
     })
 }
 
@@ -168,7 +187,10 @@ mod tests {
 
     #[test]
     fn what_cannot_be_sent_is_refused_with_the_reason() {
-        let refused = |interface| Injector::new("hub:web", interface).send(b"x").unwrap_err();
+        let refused = |interface| {
+            let injector = Injector::new("hub:web", interface);
+            injector.send(b"x").unwrap_err().text
+        };
         let why = refused(Some("no interface has this name"));
         assert!(why.contains("no interface has this name: opening"), "{why}");
         assert!(refused(None).contains("hub:web has no single interface"));

@@ -83,7 +83,8 @@ impl PacketReader {
     }
 
     fn listen(&self, control: &ReadControl) -> Result<(), LibpcapError> {
-        control.wakeup.open().map_err(LibpcapError::general)?;
+        let opened = control.wakeup.open();
+        opened.map_err(|error| LibpcapError::general(format!("no descriptor: {error}")))?;
         let listened = control.wakeup.with(|fd| self.cursor.listen(fd));
         Ok(listened.transpose().map(drop)?)
     }

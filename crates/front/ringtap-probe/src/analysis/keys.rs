@@ -9,7 +9,7 @@ use crate::packet::PacketKey;
 
 /// A part of a packet's key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum KeyPart {
+pub enum KeyField {
     /// Source address.
     Source,
     /// Destination address.
@@ -26,39 +26,39 @@ pub enum KeyPart {
     DestinationNet(u8),
 }
 
-impl KeyPart {
+impl KeyField {
     /// All parts without a number.
-    pub(crate) const WORDS: [KeyPart; 5] = [
-        KeyPart::Source,
-        KeyPart::Destination,
-        KeyPart::Pair,
-        KeyPart::Port,
-        KeyPart::Flow,
+    pub(crate) const WORDS: [KeyField; 5] = [
+        KeyField::Source,
+        KeyField::Destination,
+        KeyField::Pair,
+        KeyField::Port,
+        KeyField::Flow,
     ];
 
     /// The part's word in results.
     pub fn word(self) -> &'static str {
         match self {
-            KeyPart::SourceNet(_) => "source_net",
-            KeyPart::DestinationNet(_) => "destination_net",
-            KeyPart::Source => "source",
-            KeyPart::Destination => "destination",
-            KeyPart::Pair => "pair",
-            KeyPart::Port => "port",
-            KeyPart::Flow => "flow",
+            KeyField::SourceNet(_) => "source_net",
+            KeyField::DestinationNet(_) => "destination_net",
+            KeyField::Source => "source",
+            KeyField::Destination => "destination",
+            KeyField::Pair => "pair",
+            KeyField::Port => "port",
+            KeyField::Flow => "flow",
         }
     }
 
     /// The part that a configuration names: a word, for networks with the number of bits: `source/24`.
     pub(crate) fn from_text(text: &str) -> Option<Self> {
         let Some((word, bits)) = text.split_once('/') else {
-            let found = KeyPart::WORDS.iter().find(|part| part.word() == text);
+            let found = KeyField::WORDS.iter().find(|part| part.word() == text);
             return found.copied();
         };
         let bits: u8 = bits.parse().ok().filter(|bits| (1..=32).contains(bits))?;
         match word {
-            "source" => Some(KeyPart::SourceNet(bits)),
-            "destination" => Some(KeyPart::DestinationNet(bits)),
+            "source" => Some(KeyField::SourceNet(bits)),
+            "destination" => Some(KeyField::DestinationNet(bits)),
             _ => None,
         }
     }
@@ -81,35 +81,35 @@ impl KeyPart {
             reversed
         };
         match self {
-            KeyPart::Source => PacketKey {
+            KeyField::Source => PacketKey {
                 source: key.source,
                 ..nothing
             },
-            KeyPart::Destination => PacketKey {
+            KeyField::Destination => PacketKey {
                 destination: key.destination,
                 ..nothing
             },
-            KeyPart::Pair => PacketKey {
+            KeyField::Pair => PacketKey {
                 source: key.source.min(key.destination),
                 destination: key.source.max(key.destination),
                 ..nothing
             },
-            KeyPart::Port => PacketKey {
+            KeyField::Port => PacketKey {
                 ports: (key.ports.0.min(key.ports.1), 0),
                 protocol: key.protocol,
                 is_ipv6: false,
                 ..nothing
             },
-            KeyPart::Flow => PacketKey {
+            KeyField::Flow => PacketKey {
                 vlan: 0,
                 outside: 0,
                 ..ordered
             },
-            KeyPart::SourceNet(bits) => PacketKey {
+            KeyField::SourceNet(bits) => PacketKey {
                 source: network(key.source, bits, key.is_ipv6),
                 ..nothing
             },
-            KeyPart::DestinationNet(bits) => PacketKey {
+            KeyField::DestinationNet(bits) => PacketKey {
                 destination: network(key.destination, bits, key.is_ipv6),
                 ..nothing
             },
@@ -124,15 +124,15 @@ impl KeyPart {
         };
         let (source, destination) = (key.address(key.source), key.address(key.destination));
         match self {
-            KeyPart::Source => source.to_string(),
-            KeyPart::Destination => destination.to_string(),
-            KeyPart::SourceNet(bits) if key.is_ipv6 => format!("{source}/{}", 2 * bits),
-            KeyPart::DestinationNet(bits) if key.is_ipv6 => format!("{destination}/{}", 2 * bits),
-            KeyPart::SourceNet(bits) => format!("{source}/{bits}"),
-            KeyPart::DestinationNet(bits) => format!("{destination}/{bits}"),
-            KeyPart::Pair => format!("{source} {destination}"),
-            KeyPart::Port => format!("{}/{}", key.ports.0, protocol_word(key.protocol)),
-            KeyPart::Flow => format!(
+            KeyField::Source => source.to_string(),
+            KeyField::Destination => destination.to_string(),
+            KeyField::SourceNet(bits) if key.is_ipv6 => format!("{source}/{}", 2 * bits),
+            KeyField::DestinationNet(bits) if key.is_ipv6 => format!("{destination}/{}", 2 * bits),
+            KeyField::SourceNet(bits) => format!("{source}/{bits}"),
+            KeyField::DestinationNet(bits) => format!("{destination}/{bits}"),
+            KeyField::Pair => format!("{source} {destination}"),
+            KeyField::Port => format!("{}/{}", key.ports.0, protocol_word(key.protocol)),
+            KeyField::Flow => format!(
                 "{} {} {}",
                 protocol_word(key.protocol),
                 end(source, key.ports.0),
@@ -181,18 +181,18 @@ mod tests {
             is_ipv6,
             outside: 0,
         };
-        let part = KeyPart::from_text("source/20").expect("a part");
+        let part = KeyField::from_text("source/20").expect("a part");
         let text = |key| part.text(&part.select(&key));
         assert_eq!(text(key([0, 0x0a01_ffff], false)), "10.1.240.0/20");
         let address = [0x2001_0db8_ffff_ffff, u64::MAX];
         assert_eq!(text(key(address, true)), "2001:db8:ff00::/40");
-        let all = KeyPart::SourceNet(32);
+        let all = KeyField::SourceNet(32);
         assert_eq!(
             all.text(&all.select(&key(address, true))),
             "2001:db8:ffff:ffff::/64"
         );
         for wrong in ["source/0", "source/33", "pair/8", "source/", "mac"] {
-            assert_eq!(KeyPart::from_text(wrong), None, "{wrong}");
+            assert_eq!(KeyField::from_text(wrong), None, "{wrong}");
         }
     }
 }

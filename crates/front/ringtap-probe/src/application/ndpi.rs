@@ -7,9 +7,10 @@
 //!   How often the library touches their bytes is not known.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use libloading::Library;
+use ringtap_ipc::mutex::lock;
 use ringtap_pool::number::to_u16;
 
 use super::budget::WorkBudget;
@@ -113,7 +114,7 @@ impl NdpiModule {
         // SAFETY: the library's initialisers have no conditions.
         let library = unsafe { Library::new(LIBRARY) }?;
         let functions = NdpiFunctions::find(&library)?;
-        let _alone = FIRST.lock().unwrap_or_else(PoisonError::into_inner);
+        let _alone = lock(&FIRST);
         // SAFETY: 0 is "no preferences".
         let module = unsafe { (functions.init_detection_module)(0) };
         if module.is_null() {

@@ -7,11 +7,28 @@ use super::ConfigError;
 use super::keys::KeyTable;
 use crate::action::{ActionPlan, ActionTrigger, ProbeCommand};
 use crate::analysis::AnalysisKind;
-use crate::condition::{Condition, Subject};
-use crate::plan::ProbePlan;
+use crate::condition::{Condition, ConditionError, Subject};
+use crate::plan::{PlanError, ProbePlan};
 
 /// Shortest period of an action: the probe looks at its counters once a second.
 const SHORTEST: Duration = Duration::from_secs(1);
+
+/// Reason why a key of an action has a value that does not suit the plan.
+#[derive(Debug, thiserror::Error)]
+enum ActionError {
+    #[error(transparent)]
+    Plan(#[from] PlanError),
+    #[error(transparent)]
+    Condition(#[from] ConditionError),
+    #[error("flow records have no period: change idle and active of this analysis")]
+    NoPeriod,
+    #[error("\"{0}\" has no values that can be compared")]
+    NoValues(String),
+    #[error(
+        "\"{analysis}\" has the values {names}; bps and pps are computed from bytes and packets"
+    )]
+    OtherValues { analysis: String, names: String },
+}
 
 /// The action of a table, for a plan with all its analyses.
 pub(super) fn action(
@@ -22,10 +39,10 @@ pub(super) fn action(
     let name = table.text("name")?;
     let analysis = table.parsed("analysis", |name| match plan.analysis(name) {
         Ok(one) if word == "period" && matches!(one.kind, AnalysisKind::Flows(_)) => {
-            Err("flow records have no period: change idle and active of this analysis".to_owned())
+            Err(ActionError::NoPeriod)
         }
         Ok(_) => Ok(name),
-        Err(why) => Err(why.to_string()),
+        Err(why) => Err(why.into()),
     })?;
     let period = table.time("period")?;
     if period.is_some() && word != "period" {
@@ -65,9 +82,9 @@ pub(super) fn action(
 
 fn trigger(table: &mut KeyTable<'_>, plan: &ProbePlan) -> Result<ActionTrigger, ConfigError> {
     let condition = |text: &str| {
-        let condition: Condition = text.parse().map_err(|why| format!("{why}"))?;
+        let condition: Condition = text.parse()?;
         check(&condition.subject, plan)?;
-        Ok::<_, String>(condition)
+        Ok::<_, ActionError>(condition)
     };
     let every = table.long_time("every", SHORTEST)?;
     let when = table.parsed("when", condition)?;
@@ -83,15 +100,14 @@ fn trigger(table: &mut KeyTable<'_>, plan: &ProbePlan) -> Result<ActionTrigger, 
 }
 
 /// Refuses values that no result of the analysis has.
-fn check(subject: &Subject, plan: &ProbePlan) -> Result<(), String> {
+fn check(subject: &Subject, plan: &ProbePlan) -> Result<(), ActionError> {
     let Subject::Value(analysis, value) = subject else {
         return Ok(());
     };
     let names = if plan.libraries.iter().any(|one| one.name == *analysis) {
         &["value"][..]
     } else {
-        let found = plan.analysis(analysis).map_err(|why| why.to_string())?;
-        found.kind.value_names()
+        plan.analysis(analysis)?.kind.value_names()
     };
     let is_rate = |source: &str| names.contains(&source);
     let is_known = match value.as_str() {
@@ -101,10 +117,10 @@ fn check(subject: &Subject, plan: &ProbePlan) -> Result<(), String> {
     };
     match (is_known, names) {
         (true, _) => Ok(()),
-        (false, []) => Err(format!("\"{analysis}\" has no values that can be compared")),
-        (false, _) => Err(format!(
-            "\"{analysis}\" has the values {}; bps and pps are computed from bytes and packets",
-            names.join(", ")
-        )),
+        (false, []) => Err(ActionError::NoValues(analysis.clone())),
+        (false, _) => Err(ActionError::OtherValues {
+            analysis: analysis.clone(),
+            names: names.join(", "),
+        }),
     }
 }

@@ -76,7 +76,7 @@ fn a_whole_file_is_understood() {
         (Duration::from_secs(30), 5000)
     );
     let kind = AnalysisKind::Top {
-        by: KeyPart::Pair,
+        by: KeyField::Pair,
         count: 20,
     };
     assert_eq!(
@@ -85,7 +85,7 @@ fn a_whole_file_is_understood() {
     );
     assert_eq!(top.every, Some(Duration::from_secs(60)));
     let wants = config.plan.kernel_wants().expect("one is in the kernel");
-    assert!(wants.parts.source && wants.parts.destination && !wants.parts.ports);
+    assert!(wants.key.source && wants.key.destination && !wants.key.ports);
     assert_eq!(wants.loops, 70);
     assert!(config.plan.needs_packets());
     let [enable, flood] = &config.plan.actions[..] else {

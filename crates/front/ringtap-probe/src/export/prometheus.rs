@@ -5,13 +5,14 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, text};
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::{Registry, Unit};
+use ringtap_ipc::mutex::lock;
 use ringtap_pool::number::to_u64;
 
 use super::{ExportError, Exporter};
@@ -75,7 +76,7 @@ impl Exporter for ProbeMetrics {
 
 impl ProbeMetrics {
     fn totals(&self) -> MutexGuard<'_, MetricsNow> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0)
     }
 
     /// All metrics, with those of the ledger, in OpenMetrics' text format.

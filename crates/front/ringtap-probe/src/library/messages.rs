@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Messages between the probe, the host of its libraries, and their processes.
+//! Messages between the probe, the supervisor of its libraries, and their processes.
 
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -52,7 +52,7 @@ pub struct ProcessSetup {
     pub(super) starts: u32,
 }
 
-/// A message of a process, or of the host about it.
+/// A message of a process, or of the supervisor about it.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum ProcessMessage {
     /// The library has started, and the process reads packets.
@@ -65,10 +65,10 @@ pub(super) enum ProcessMessage {
     /// The process works.
     Alive,
     /// The results of an interval.
-    Part(ProcessPart),
+    Part(ProcessResult),
     /// The capture has ended; all results are out.
     Ended,
-    /// Of the host: the process ended before the capture did.
+    /// Of the supervisor: the process ended before the capture did.
     Down {
         why: String,
         did_hang: bool,
@@ -79,7 +79,7 @@ pub(super) enum ProcessMessage {
 
 /// The results of an interval of one process.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) struct ProcessPart {
+pub(super) struct ProcessResult {
     pub(super) interval: Interval,
     pub(super) seen: Interval,
     pub(super) packets: u64,

@@ -3,7 +3,7 @@
 //!
 //! Invariants
 //! - The library's first instruction runs in the sandbox, after the subscription.
-//! - The process ends with the host that started it, and can start no other process.
+//! - The process ends with the supervisor that started it, and can start no other process.
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -15,7 +15,7 @@ use rustix::process::{Signal, set_parent_process_death_signal};
 
 use super::copy::loadable;
 use super::loaded::{LoadedAnalysis, PacketView};
-use super::messages::{ProcessMessage, ProcessPart, ProcessSetup, receive_with, send};
+use super::messages::{ProcessMessage, ProcessResult, ProcessSetup, receive_with, send};
 use crate::interval::Interval;
 
 /// Longest time without a look at the clock.
@@ -32,11 +32,11 @@ struct LibraryProcess<'a> {
     packets: u64,
 }
 
-/// Runs the process at the other end of the host's socket to the end of the capture.
+/// Runs the process at the other end of the supervisor's socket to the end of the capture.
 ///
 /// # Errors
 ///
-/// The host has left, or the capture failed.
+/// The supervisor has left, or the capture failed.
 pub fn run(setup: &ProcessSetup, socket: &Socket) -> io::Result<()> {
     set_parent_process_death_signal(Some(Signal::KILL))?;
     let Some(((), copies)) = receive_with(socket, &mut Vec::new())? else {
@@ -134,7 +134,7 @@ impl LibraryProcess<'_> {
             return Ok(());
         }
         let values = self.library.results();
-        let part = ProcessPart {
+        let part = ProcessResult {
             interval: self.interval,
             seen: std::mem::replace(&mut self.seen, Interval::NONE),
             packets: std::mem::take(&mut self.packets),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The probe's side of libraries: starts the host, joins results, keeps their account.
+//! The probe's side of libraries: starts the supervisor, joins results, keeps their account.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -19,11 +19,11 @@ use ringtap_pool::number::to_u32;
 
 use super::copy::copy;
 use super::messages::{
-    LibraryPlan, ProcessMessage, ProcessPart, ProcessSetup, SlotMessage, receive, send_with,
+    LibraryPlan, ProcessMessage, ProcessResult, ProcessSetup, SlotMessage, receive, send_with,
 };
 use crate::analysis::Meter;
 use crate::ledger::LibraryLedger;
-use crate::merge::{IntervalPart, IntervalResult, Merger};
+use crate::merge::{IntervalResult, Merger, WorkerResult};
 
 /// Why libraries cannot start.
 #[derive(Debug, thiserror::Error)]
@@ -45,8 +45,8 @@ pub enum LibraryError {
     Refused { name: String, why: String },
 }
 
-/// The host of a probe's libraries; ends, with all its processes, when this is dropped.
-pub struct LibraryHost {
+/// The supervisor of a probe's libraries; ends, with all its processes, when this is dropped.
+pub struct LibrarySupervisor {
     child: Child,
     socket: Arc<Socket>,
     plans: Vec<LibraryPlan>,
@@ -59,8 +59,8 @@ pub struct LibraryHost {
     early: Vec<SlotMessage>,
 }
 
-impl LibraryHost {
-    /// Starts the host of these libraries: `program` with these arguments, before the probe gives up the right to.
+impl LibrarySupervisor {
+    /// Starts the supervisor of these libraries: `program` with these arguments, before the probe gives up the right to.
     ///
     /// # Errors
     ///
@@ -87,7 +87,7 @@ impl LibraryHost {
             // Standard output is the probe's alone.
             .stdout(Stdio::null())
             .spawn()?;
-        Ok(LibraryHost {
+        Ok(LibrarySupervisor {
             child,
             socket: Arc::new(near),
             plans,
@@ -160,9 +160,9 @@ impl LibraryHost {
     }
 }
 
-impl Drop for LibraryHost {
+impl Drop for LibrarySupervisor {
     fn drop(&mut self) {
-        // The host sees the end, and ends with its processes.
+        // The supervisor sees the end, and ends with its processes.
         self.socket.finish();
         for _ in 0..50 {
             if !matches!(self.child.try_wait(), Ok(None)) {
@@ -182,7 +182,7 @@ pub(crate) fn group(library: usize) -> String {
 
 /// Libraries of a running probe.
 pub(crate) struct RunningLibraries {
-    host: LibraryHost,
+    supervisor: LibrarySupervisor,
     mergers: Vec<Merger>,
     /// Whether a process may have further results.
     is_up: Vec<bool>,
@@ -196,17 +196,23 @@ pub(crate) struct RunningLibraries {
 pub(crate) type LibraryLedgers = Arc<Mutex<Vec<LibraryLedger>>>;
 
 impl RunningLibraries {
-    /// Passes messages of a started host on with `report`, which returns whether the probe is still there.
+    /// Passes messages of a started supervisor on with `report`, which returns whether the probe is still there.
     pub(crate) fn new(
-        mut host: LibraryHost,
+        mut supervisor: LibrarySupervisor,
         report: impl Fn(Option<SlotMessage>) -> bool + Send + 'static,
     ) -> io::Result<Self> {
-        let processes = |library| host.slots.iter().filter(|(own, _)| *own == library).count();
-        let mergers = (0..host.plans.len())
+        let processes = |library| {
+            supervisor
+                .slots
+                .iter()
+                .filter(|(own, _)| *own == library)
+                .count()
+        };
+        let mergers = (0..supervisor.plans.len())
             .map(|library| Merger::new(processes(library)))
             .collect();
-        let socket = Arc::clone(&host.socket);
-        let mut early = std::mem::take(&mut host.early).into_iter();
+        let socket = Arc::clone(&supervisor.socket);
+        let mut early = std::mem::take(&mut supervisor.early).into_iter();
         let pass_on = move || {
             let mut buffer = Vec::new();
             loop {
@@ -219,13 +225,13 @@ impl RunningLibraries {
                 }
             }
         };
-        let ledgers = host.plans.iter().map(|plan| LibraryLedger {
+        let ledgers = supervisor.plans.iter().map(|plan| LibraryLedger {
             name: plan.name.clone(),
             ..LibraryLedger::default()
         });
         Ok(RunningLibraries {
             mergers,
-            is_up: vec![true; host.slots.len()],
+            is_up: vec![true; supervisor.slots.len()],
             ledgers: Arc::new(Mutex::new(ledgers.collect())),
             lines: LineLimit::default(),
             thread: Some(
@@ -233,7 +239,7 @@ impl RunningLibraries {
                     .name("libraries".into())
                     .spawn(pass_on)?,
             ),
-            host,
+            supervisor,
         })
     }
 
@@ -246,7 +252,7 @@ impl RunningLibraries {
         self.is_up.contains(&true)
     }
 
-    /// Takes a message of the host; `None`: the host has ended.
+    /// Takes a message of the supervisor; `None`: the supervisor has ended.
     pub(crate) fn report(
         &mut self,
         message: Option<SlotMessage>,
@@ -260,8 +266,8 @@ impl RunningLibraries {
             self.is_up.fill(false);
             return;
         };
-        let name = self.host.name(slot);
-        let Some((library, worker)) = self.host.place(slot) else {
+        let name = self.supervisor.name(slot);
+        let Some((library, worker)) = self.supervisor.place(slot) else {
             return;
         };
         let (is_up, merger) = (&mut self.is_up[slot as usize], &mut self.mergers[library]);
@@ -279,7 +285,7 @@ impl RunningLibraries {
                 let ledger = &mut lock(&self.ledgers)[library];
                 ledger.analysed = ledger.analysed.saturating_add(part.packets);
                 ledger.left_out = ledger.left_out.saturating_add(part.left_out);
-                merger.add(interval_part(name, worker, part), results);
+                merger.add(worker_result(name, worker, part), results);
             }
             ProcessMessage::Refused(why) => {
                 note(format!("analysis {name}: process {worker}: {why}"));
@@ -314,23 +320,23 @@ impl RunningLibraries {
         self.mergers
             .iter_mut()
             .for_each(|merger| merger.finish(results));
-        drop(self.host);
+        drop(self.supervisor);
         if let Some(thread) = self.thread.take() {
             join(thread);
         }
     }
 }
 
-fn interval_part(analysis: String, worker: u32, part: ProcessPart) -> IntervalPart {
+fn worker_result(analysis: String, worker: u32, from: ProcessResult) -> WorkerResult {
     let mut sums = BTreeMap::new();
-    for (name, key, value) in part.values {
+    for (name, key, value) in from.values {
         *sums.entry((name, key)).or_default() += value;
     }
-    IntervalPart {
+    WorkerResult {
         worker: worker as usize,
         analysis,
-        interval: part.interval,
-        seen: part.seen,
+        interval: from.interval,
+        seen: from.seen,
         meter: Meter::Sums(sums),
     }
 }

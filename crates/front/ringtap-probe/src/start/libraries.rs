@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Start of a probe's libraries: their host, the groups that they read, and their processes.
+//! Start of a probe's libraries: their supervisor, the groups that they read, and their processes.
 
 use std::env;
 use std::io;
@@ -12,10 +12,10 @@ use ringtap_ipc::trusted::{TrustError, open_trusted};
 use rustix::process::geteuid;
 
 use crate::folder::folder_of;
-use crate::library::{LibraryError, LibraryHost, group};
+use crate::library::{LibraryError, LibrarySupervisor, group};
 use crate::plan::ProbePlan;
 
-/// Why the host of a probe's libraries did not start.
+/// Why the supervisor of a probe's libraries did not start.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LibraryStartError {
@@ -28,22 +28,22 @@ pub enum LibraryStartError {
     /// No folder for the socket of the probe's hub.
     #[error(transparent)]
     Folder(#[from] FolderError),
-    /// The host does not start.
+    /// The supervisor does not start.
     #[error(transparent)]
-    Host(#[from] LibraryError),
+    Supervisor(#[from] LibraryError),
 }
 
 /// The libraries of a probe that starts.
 pub struct LibraryStart {
-    host: LibraryHost,
+    supervisor: LibrarySupervisor,
     hub: PathBuf,
     workers: u32,
-    /// The user of the host and its processes, if it is another one than that of the probe.
+    /// The user of the supervisor and its processes, if it is another one than that of the probe.
     user: Option<User>,
 }
 
 impl LibraryStart {
-    /// Starts the host if the plan has libraries: this program with the argument `verb`, and `--user UID` if this
+    /// Starts the supervisor if the plan has libraries: this program with the argument `verb`, and `--user UID` if this
     /// process is root. `becomes` is the user that the probe becomes.
     ///
     /// # Errors
@@ -69,7 +69,7 @@ impl LibraryStart {
         let folder = folder_of(becomes)?.or_else(environment::runtime_folder);
         let folder = folder.unwrap_or_else(environment::temporary_folder);
         Ok(Some(LibraryStart {
-            host: LibraryHost::spawn(&program, &words, plan.libraries.clone())?,
+            supervisor: LibrarySupervisor::spawn(&program, &words, plan.libraries.clone())?,
             hub: folder.join(format!("probe-{}.sock", std::process::id())),
             workers: 0,
             user: own,
@@ -93,8 +93,8 @@ impl LibraryStart {
     /// # Errors
     ///
     /// Every [`LibraryError`].
-    pub fn start(mut self, filter: &str) -> Result<LibraryHost, LibraryError> {
-        self.host.start(self.workers, &self.hub, filter)?;
-        Ok(self.host)
+    pub fn start(mut self, filter: &str) -> Result<LibrarySupervisor, LibraryError> {
+        self.supervisor.start(self.workers, &self.hub, filter)?;
+        Ok(self.supervisor)
     }
 }

@@ -2,7 +2,7 @@
 //! `hub` and `host`: a group of a running hub, and of the host's hub inside a virtual machine.
 
 use crate::escape;
-use crate::keys::OptionKey;
+use crate::keys::{OptionError, OptionKey};
 use crate::kind::{Kind, NameOf};
 use crate::options::Options;
 
@@ -67,8 +67,8 @@ static DISTANCE: OptionKey = OptionKey::number(
     |to| &mut to.distance_us,
 );
 
-fn set_socket(options: &mut Options, text: &str) -> Result<(), String> {
+fn set_socket(options: &mut Options, text: &str) -> Result<(), OptionError> {
     let path = escape::unescape(text).filter(|path| !path.is_empty());
-    options.socket = Some(path.ok_or("expected the path of a socket")?);
+    options.socket = Some(path.ok_or(OptionError::Form("the path of a socket"))?);
     Ok(())
 }

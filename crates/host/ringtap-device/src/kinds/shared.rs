@@ -3,9 +3,9 @@
 
 use ringtap_filter::MAX_SNAP_LENGTH;
 
-use crate::keys::{OptionKey, choose, named, parsed, text};
+use crate::keys::{OptionError, OptionKey, choose, named, parsed, text};
 use crate::options::{Direction, Mode, Options, StampClock};
-use crate::size::{Size, SizeError};
+use crate::size::Size;
 
 pub(super) static MODE: OptionKey = OptionKey::other(
     "mode",
@@ -105,35 +105,30 @@ const STAMP_CLOCKS: [(&str, StampClock); 2] = [
     ("adapter_unsynced", StampClock::Nic),
 ];
 
-fn set_stamps(options: &mut Options, text: &str) -> Result<(), String> {
+fn set_stamps(options: &mut Options, text: &str) -> Result<(), OptionError> {
     if text == "adapter" {
-        let why = "Linux does not convert the NIC's time: use adapter_unsynced, and `phc2sys` to set the NIC's clock";
-        return Err(why.to_owned());
+        return Err(OptionError::AdapterStamps);
     }
     choose(&mut options.stamps, &STAMP_CLOCKS, text)
 }
 
 /// As in tcpdump, 0 is the whole packet.
-fn set_snap_length(options: &mut Options, text: &str) -> Result<(), String> {
+fn set_snap_length(options: &mut Options, text: &str) -> Result<(), OptionError> {
     let bytes = match text.parse() {
         Ok(0) => MAX_SNAP_LENGTH,
         Ok(bytes) if bytes <= MAX_SNAP_LENGTH => bytes,
-        _ => {
-            return Err(format!(
-                "expected 1 to {MAX_SNAP_LENGTH} bytes, or 0 for all"
-            ));
-        }
+        _ => return Err(OptionError::SnapLength),
     };
     options.snap_length = Some(bytes);
     Ok(())
 }
 
-fn set_chunk(options: &mut Options, text: &str) -> Result<(), String> {
-    let size: Size = text.parse().map_err(|error: SizeError| error.to_string())?;
+fn set_chunk(options: &mut Options, text: &str) -> Result<(), OptionError> {
+    let size: Size = text.parse()?;
     if CHUNK_SIZES.contains(&size.0) && size.0.is_power_of_two() {
         options.chunk = Some(size);
         Ok(())
     } else {
-        Err("expected a power of two from 4KiB to 512KiB".to_owned())
+        Err(OptionError::Form("a power of two from 4KiB to 512KiB"))
     }
 }

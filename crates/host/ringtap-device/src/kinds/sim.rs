@@ -4,7 +4,7 @@
 use ringtap_packet::Sizes;
 
 use super::shared::{CHUNK, CHUNKS, PACKETS, POOL, SNAP};
-use crate::keys::{OptionKey, choose, named, parsed, set_number, text};
+use crate::keys::{OptionError, OptionKey, choose, named, parsed, set_number, text};
 use crate::kind::{Kind, NameOf};
 use crate::options::Options;
 use crate::shaping::Clock;
@@ -83,11 +83,12 @@ static CLOCK: OptionKey = OptionKey::other(
 
 const CLOCKS: [(&str, Clock); 2] = [("real", Clock::Real), ("virtual", Clock::Virtual)];
 
-fn set_sizes(options: &mut Options, text: &str) -> Result<(), String> {
+fn set_sizes(options: &mut Options, text: &str) -> Result<(), OptionError> {
     let sizes = match text {
         "imix" => Some(Sizes::Imix),
         _ => text.parse().ok().map(Sizes::Fixed),
     };
-    options.sim.sizes = Some(sizes.ok_or("expected bytes with the checksum, from 64, or imix")?);
+    let form = OptionError::Form("bytes with the checksum, from 64, or imix");
+    options.sim.sizes = Some(sizes.ok_or(form)?);
     Ok(())
 }

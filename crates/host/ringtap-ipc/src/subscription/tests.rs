@@ -53,7 +53,7 @@ fn subscription() -> (Subscription, Event) {
 
 /// The message and its descriptors as they arrive.
 fn sent(subscription: &Subscription) -> (Attached, Vec<OwnedFd>) {
-    let (message, fds) = Attached::of(subscription).unwrap();
+    let (message, fds) = Attached::from_subscription(subscription).unwrap();
     let fds = fds.iter().map(|fd| fd.try_clone_to_owned().unwrap());
     (decode(&encode(&message)).unwrap(), fds.collect())
 }
@@ -104,5 +104,5 @@ fn missing_and_exchanged_descriptors_are_refused() {
 fn a_pool_without_a_file_cannot_be_sent() {
     let (mut subscription, _signal) = subscription();
     subscription.endpoints[1].files = None;
-    assert!(Attached::of(&subscription).is_none());
+    assert!(Attached::from_subscription(&subscription).is_none());
 }

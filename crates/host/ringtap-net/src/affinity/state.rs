@@ -77,7 +77,7 @@ impl StateFile {
 
 /// The folder, which is created if it does not exist.
 pub(super) fn make_folder() -> Result<Folder, FolderError> {
-    let _above = Folder::of_root()?;
+    let _above = Folder::for_root()?;
     let folder = Folder::open_or_create(Path::new(FOLDER), 0o700)?;
     folder.require_own()?;
     Ok(folder)

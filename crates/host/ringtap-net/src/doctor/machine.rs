@@ -19,7 +19,7 @@ const LOCKED: u64 = 256 << 20;
 
 /// Diagnoses of the running machine.
 pub(super) fn diagnose(purposes: &[Purpose]) -> Vec<Diagnosis> {
-    let rights = Rights::of_this_process();
+    let rights = Rights::current();
     let mut all = kernel(Version::running());
     all.extend(rights_for(purposes, &rights));
     all.extend(settings(Path::new("/")));

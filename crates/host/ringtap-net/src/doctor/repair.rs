@@ -75,7 +75,7 @@ pub fn fix<'a>(
     remedies: impl IntoIterator<Item = &'a Remedy>,
     mut say: impl FnMut(String),
 ) -> Result<(), RepairError> {
-    let folder = Folder::of_root()?;
+    let folder = Folder::for_root()?;
     let _lock = lock(&folder)?;
     let namespace = own_namespace()?;
     let mut failed = 0;
@@ -104,7 +104,7 @@ pub fn restore(
     mut say: impl FnMut(String),
     mut note: impl FnMut(String),
 ) -> Result<(), RepairError> {
-    let folder = Folder::of_root()?;
+    let folder = Folder::for_root()?;
     let _lock = lock(&folder)?;
     let mut text = String::new();
     match folder.open_own(FILE) {

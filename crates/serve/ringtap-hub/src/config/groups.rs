@@ -44,12 +44,12 @@ pub struct GroupText {
     pub group: Group,
     /// Its filter, as the user wrote it.
     pub filter: String,
-    pub(super) places: GroupPlaces,
+    pub(super) locations: GroupLocations,
 }
 
 /// Positions (file name, line and key) of texts that are checked later.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct GroupPlaces {
+pub(super) struct GroupLocations {
     pub(super) filter: Option<String>,
     pub(super) balance: Option<String>,
 }
@@ -60,7 +60,7 @@ impl GroupText {
         GroupText {
             group: Group::new(name),
             filter: String::new(),
-            places: GroupPlaces::default(),
+            locations: GroupLocations::default(),
         }
     }
 
@@ -99,26 +99,26 @@ impl GroupText {
         facts: &Facts,
         compile: impl Fn(&str, &Facts) -> Result<Program, E>,
     ) -> Result<Group> {
-        let place = |place: &Option<String>| {
+        let location = |location: &Option<String>| {
             let named = || format!("group {}", self.name());
-            place.clone().unwrap_or_else(named)
+            location.clone().unwrap_or_else(named)
         };
         let text = &self.filter;
         let filter = compile(text, facts).map_err(|error| {
-            let place = place(&self.places.filter);
+            let location = location(&self.locations.filter);
             // In `-g NAME:WORD`, WORD may be meant as a balance or as a filter.
-            HubConfigError::Filter(if self.places.filter.is_none() && !text.contains(' ') {
-                format!("{place}: \"{text}\" is no balance, and as a filter: {error}")
+            HubConfigError::Filter(if self.locations.filter.is_none() && !text.contains(' ') {
+                format!("{location}: \"{text}\" is no balance, and as a filter: {error}")
             } else {
-                format!("{place}: {error}")
+                format!("{location}: {error}")
             })
         })?;
         if let Balance::Program(file) = self.group.division.balance() {
             open_trusted(file).map_err(|error| {
-                let place = place(&self.places.balance);
+                let location = location(&self.locations.balance);
                 let file = file.display();
                 HubConfigError::Invalid(format!(
-                    "{place}: {file}: no program to balance by: {error}"
+                    "{location}: {file}: no program to balance by: {error}"
                 ))
             })?;
         }
@@ -229,7 +229,7 @@ impl FromStr for GroupText {
         Ok(GroupText {
             group,
             filter,
-            places: GroupPlaces::default(),
+            locations: GroupLocations::default(),
         })
     }
 }

@@ -7,6 +7,8 @@
 //! - While an interface is missing, the hub has neither sources nor groups: a reader that attached to a part of
 //!   the sources would never get packets of the others.
 
+use std::fmt::Display;
+
 use ringtap_device::DeviceSpec;
 use ringtap_filter::hash::HashSeed;
 use ringtap_filter::{LinkType, Program};
@@ -24,8 +26,8 @@ use crate::options::HubOptions;
 
 /// Opens the devices and compiles the filters of a configuration: this crate can do neither.
 pub trait ConfigOpener {
-    /// Why a device cannot be opened, or a hub cannot take a configuration.
-    type Error: From<HubConfigError> + From<HubError> + From<Refused>;
+    /// Why a device cannot be opened, a filter is wrong, or a hub cannot take a configuration.
+    type Error: Display + From<HubConfigError> + From<HubError> + From<Refused>;
 
     /// Starts to capture from a device.
     ///
@@ -39,7 +41,7 @@ pub trait ConfigOpener {
     /// # Errors
     ///
     /// What is wrong with the filter.
-    fn compile(&self, filter: &str, facts: &Facts) -> Result<Program, String>;
+    fn compile(&self, filter: &str, facts: &Facts) -> Result<Program, Self::Error>;
 }
 
 /// A hub, and the configuration that it has.
@@ -79,7 +81,7 @@ impl Config {
     ///
     /// The device and the right.
     pub fn require_rights(&self) -> Result<()> {
-        let rights = Rights::of_this_process();
+        let rights = Rights::current();
         self.devices.iter().try_for_each(|Device { spec, .. }| {
             let checked = spec.kind.require_rights(&rights);
             checked.map_err(|error| HubConfigError::Invalid(format!("{}: {error}", spec.name)))

@@ -41,7 +41,11 @@ pub(crate) struct ReaderFigures {
     pub(crate) missed: Vec<Vec<Missing>>,
 }
 
-pub(super) fn of_reader(link: &ReaderLink, captures: &[SourceCapture], now: u64) -> ReaderFigures {
+pub(super) fn reader_figures(
+    link: &ReaderLink,
+    captures: &[SourceCapture],
+    now: u64,
+) -> ReaderFigures {
     let mut numbers = ReaderStatus {
         counters: Counters {
             dropped: Dropped {
@@ -121,7 +125,7 @@ fn age_ms(capture: &SourceCapture, reader: ReaderId, lane: LaneId, now: u64) -> 
     time.map_or(0, |time| now.saturating_sub(time) / 1_000_000)
 }
 
-pub(super) fn of_source(capture: &mut SourceCapture, groups: u32) -> SourceFigures {
+pub(super) fn source_figures(capture: &mut SourceCapture, groups: u32) -> SourceFigures {
     let counts = capture.counts();
     let geometry = *capture.pool.geometry();
     let in_flight = |lane: &Counters| {

@@ -11,7 +11,7 @@ use ringtap_pool::distributor::{AddReaderError, Policy, ReaderOptions};
 use ringtap_pool::ids::ReaderId;
 
 use super::Engine;
-use super::figures::{Figures, of_reader, of_source};
+use super::figures::{Figures, reader_figures, source_figures};
 use super::links::{NewReader, ReaderLink, START_TRIES};
 use crate::capture::{Beginning, SourceCapture};
 
@@ -84,7 +84,7 @@ impl Engine {
             return ReaderStatus::default();
         };
         link.lost = link.lost(&self.captures);
-        let mut last = of_reader(&link, &self.captures, now_ns()).numbers;
+        let mut last = reader_figures(&link, &self.captures, now_ns()).numbers;
         let counts: Vec<_> = self
             .captures
             .iter_mut()
@@ -128,12 +128,12 @@ impl Engine {
         self.links.note_losses(&self.captures, now);
         let links = self.links.all.iter();
         // Before the sources: what a reader counts, its sources have counted.
-        let readers = links.map(|(id, link)| (*id, of_reader(link, &self.captures, now)));
+        let readers = links.map(|(id, link)| (*id, reader_figures(link, &self.captures, now)));
         let mut readers: HashMap<_, _> = readers.collect();
         let sources = self
             .captures
             .iter_mut()
-            .map(|capture| of_source(capture, groups));
+            .map(|capture| source_figures(capture, groups));
         let sources: Vec<_> = sources.collect();
         let counts: Vec<_> = sources.iter().map(|one| one.status.counts()).collect();
         for (id, link) in &self.links.all {

@@ -4,6 +4,19 @@
 use ringtap_filter::{Place, Program};
 use ringtap_ipc::subscription::Wanted;
 
+use crate::limits::TooMuchWork;
+
+/// Reason why a subscription has no rule in a source.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum NoRule {
+    #[error("there are more readers than bits in a packet's mask")]
+    NoBit,
+    #[error("a member of a balanced group runs its own filter itself")]
+    Balanced,
+    #[error(transparent)]
+    TooMuchWork(TooMuchWork),
+}
+
 /// The packets that a subscription gets.
 #[derive(Clone, Debug)]
 pub(crate) struct Share {
@@ -13,8 +26,8 @@ pub(crate) struct Share {
     pub(crate) group: u64,
     /// The filters of the group and the subscription, combined.
     pub(crate) filter: Program,
-    /// Index of the subscription's rule in a source, or the reason why it has none.
-    pub(crate) rule: Result<usize, String>,
+    /// Index of the subscription's rule in a source.
+    pub(crate) rule: Result<usize, NoRule>,
 }
 
 impl Share {
@@ -36,7 +49,7 @@ impl Share {
             group: self.group,
             place: match &self.rule {
                 Ok(rule) => places.get(*rule).cloned().unwrap_or(Place::Source),
-                Err(why) => Place::Reader(why.clone()),
+                Err(why) => Place::Reader(why.to_string()),
             },
             filter: self.filter.clone(),
             from,

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Decides whether the server accepts a further connection.
 //!
+//! A fixed limit per user would let a few users take all connections together, or waste most of them when there are few
+//! users. So a user's limit falls with what is left: a quarter of it.
+//!
 //! Invariants
 //! - Connections of ordinary users never take the last sixteenth of all connections, which is for root
 //!   and the hub's own user.

@@ -420,7 +420,7 @@ impl ClientConnection {
             ));
         }
         let id = subscription.id;
-        let answer = match Attached::of(&subscription) {
+        let answer = match Attached::from_subscription(&subscription) {
             Some((message, fds)) => Answer::with(Reply::Attached(message), &fds),
             None => {
                 let message = "a source of this hub cannot be read from another process";

@@ -44,7 +44,7 @@ impl HubControl {
     fn forget(&mut self, id: SubscriptionId, subscriber: Option<Subscriber>) {
         let numbers = self.engine.call(move |engine| engine.unlink(id));
         if let Some(subscriber) = subscriber {
-            let last = self.of_reader(id, &subscriber, numbers.unwrap_or_default());
+            let last = self.reader_status(id, &subscriber, numbers.unwrap_or_default());
             let (delivered, filtered, lost) = (
                 last.counters.delivered,
                 last.counters.filtered,

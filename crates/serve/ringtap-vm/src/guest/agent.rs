@@ -21,10 +21,10 @@ use ringtap_vnplug::device::{MappingKind, SharedId};
 use ringtap_vnplug::guest::{GuestDevice, GuestError, HostLink, can_share_devices};
 
 use super::claim::Claim;
-use super::group::{HostGroup, PartMemory};
+use super::group::{HostGroup, MappedRange};
 use super::status::{AgentPresence, is_agent_running, write_status};
 use crate::messages::{
-    APPLICATION, APPLICATION_NAME, DevicePart, GrantedGroup, GuestRequest, HostMessage, pack,
+    APPLICATION, APPLICATION_NAME, DeviceRange, GrantedGroup, GuestRequest, HostMessage, pack,
     unpack,
 };
 
@@ -354,7 +354,7 @@ impl Agent {
             Ok(answer) => {
                 let served = asker.and_then(|name| self.groups.get_mut(&name));
                 if let Some(served) = served {
-                    served.group.answer(answer, |part| host.memory(part));
+                    served.group.answer(answer, |range| host.memory(range));
                 }
             }
             Err(error) => {
@@ -453,17 +453,17 @@ impl HostProcess {
     }
 
     /// A part of a mapped device.
-    fn memory(&self, part: DevicePart) -> Option<PartMemory> {
-        let device = self.devices.get(&part.device)?;
-        if self.leaving.contains(&SharedId(part.device)) {
+    fn memory(&self, range: DeviceRange) -> Option<MappedRange> {
+        let device = self.devices.get(&range.device)?;
+        if self.leaving.contains(&SharedId(range.device)) {
             return None;
         }
         // Memory of a device that was unplugged meanwhile reads as anything.
-        let is_plugged = device.memory.device() == Some(SharedId(part.device));
-        let (at, bytes) = (part.at.try_into().ok()?, part.bytes.try_into().ok()?);
+        let is_plugged = device.memory.device() == Some(SharedId(range.device));
+        let (at, bytes) = (range.at.try_into().ok()?, range.bytes.try_into().ok()?);
         let region = device.memory.part(at, bytes).filter(|_| is_plugged)?;
-        let file = file_of(device).map(|(file, start)| (Arc::clone(file), start + part.at));
-        Some(PartMemory { region, file })
+        let file = file_of(device).map(|(file, start)| (Arc::clone(file), start + range.at));
+        Some(MappedRange { region, file })
     }
 }
 

@@ -26,10 +26,10 @@ use ringtap_pool::reader::{NextBatch, Reader};
 use ringtap_pool::source::{Facts, Source};
 use ringtap_pool::wake::NoSignal;
 
-use super::memory::{DeviceFile, GroupMemory};
+use super::memory::{DeviceFile, GroupMemory, MemoryError};
 use super::source::{GroupState, HostLosses, HostRules, HostSource, SharedGroup};
 use crate::messages::{
-    DevicePart, GrantedGroup, GuestCounters, GuestGap, GuestRequest, HostMessage, chunks_in,
+    DeviceRange, GrantedGroup, GuestCounters, GuestGap, GuestRequest, HostMessage, chunks_in,
     pool_geometry,
 };
 
@@ -43,7 +43,7 @@ pub(super) struct HostGroup {
     memory: GroupMemory,
     /// The filter of the subscription at the host; `None` without a subscription.
     filter: Option<Program>,
-    part: Option<HostPart>,
+    reader: Option<HostReader>,
     /// Packets that were read in this subscription.
     taken: u64,
     /// Why no packets come although readers wait.
@@ -61,15 +61,15 @@ pub(super) struct HostGroup {
     gaps: u64,
 }
 
-/// The memory of a subscription.
-struct HostPart {
-    reader: Reader,
+/// Reads the memory of a subscription.
+struct HostReader {
+    inner: Reader,
     /// The device of its control region.
     control: u64,
 }
 
 /// Memory of a mapped device.
-pub(super) struct PartMemory {
+pub(super) struct MappedRange {
     pub(super) region: Region,
     /// The file to map it by.
     pub(super) file: Option<DeviceFile>,
@@ -135,7 +135,7 @@ impl HostGroup {
             shared,
             memory,
             filter: None,
-            part: None,
+            reader: None,
             taken: 0,
             trouble: None,
             asked: None,
@@ -165,7 +165,7 @@ impl HostGroup {
 
     /// Whether readers have chunks that the host waits for without a signal.
     pub(super) fn awaits_returns(&self) -> bool {
-        self.part.is_some() && lock(&self.memory.lane).out().nth(1).is_some()
+        self.reader.is_some() && lock(&self.memory.lane).out().nth(1).is_some()
     }
 
     /// Whether the group has a subscription at the host.
@@ -196,11 +196,11 @@ impl HostGroup {
     /// Leaves the memory if it lies in this device.
     pub(super) fn leave(&mut self, device: u64) {
         let has_control = self
-            .part
+            .reader
             .as_ref()
-            .is_some_and(|part| part.control == device);
+            .is_some_and(|reader| reader.control == device);
         let is_pool = self.memory.is_in(device);
-        if has_control || (is_pool && self.part.is_some()) {
+        if has_control || (is_pool && self.reader.is_some()) {
             self.interrupt(None);
         }
         if is_pool {
@@ -278,7 +278,7 @@ impl HostGroup {
     pub(super) fn answer(
         &mut self,
         answer: HostMessage,
-        memory: impl Fn(DevicePart) -> Option<PartMemory>,
+        memory: impl Fn(DeviceRange) -> Option<MappedRange>,
     ) {
         let not_in_source = match (self.asked.take(), answer) {
             (
@@ -292,8 +292,8 @@ impl HostGroup {
             ) => {
                 self.filter = Some(filter);
                 match self.open(pool, control, memory) {
-                    Ok(part) => self.resume(part),
-                    Err(reason) => self.cannot_read(&reason),
+                    Ok(reader) => self.resume(reader),
+                    Err(reason) => self.cannot_read(&reason.to_string()),
                 }
                 not_in_source
             }
@@ -308,7 +308,7 @@ impl HostGroup {
                 Some(GuestRequest::Unsubscribe { .. }),
                 HostMessage::Unsubscribed { counters, .. },
             ) => {
-                self.leave_part(Some(counters));
+                self.leave_reader(Some(counters));
                 self.forget();
                 None
             }
@@ -376,7 +376,7 @@ impl HostGroup {
     /// Counts the subscription at the host as one that has ended.
     fn forget(&mut self) {
         self.filter = None;
-        self.part = None;
+        self.reader = None;
         lock(&self.memory.lane).writer_has_ended();
         let mut state = self.shared.lock();
         let current = std::mem::take(&mut state.current);
@@ -385,11 +385,11 @@ impl HostGroup {
 
     /// Reads what is left in the memory, and leaves it. Returns the number of packets of the capture that ends,
     /// of which `counters` are the final ones, if they are known.
-    fn leave_part(&mut self, counters: Option<GuestCounters>) -> u64 {
+    fn leave_reader(&mut self, counters: Option<GuestCounters>) -> u64 {
         // A host that still copies must not keep this thread for ever.
-        let most = self.part.as_ref().map_or(0, HostPart::max_batches);
+        let most = self.reader.as_ref().map_or(0, HostReader::max_batches);
         let _read = (0..most).take_while(|_| self.step()).count();
-        self.part = None;
+        self.reader = None;
         let Some(counters) = counters else {
             return self.taken;
         };
@@ -408,7 +408,7 @@ impl HostGroup {
     fn interrupt(&mut self, counters: Option<GuestCounters>) {
         // A subscription that was asked for may have begun.
         let was_subscribed = self.filter.is_some() || counters.is_some();
-        let after = self.leave_part(counters);
+        let after = self.leave_reader(counters);
         if was_subscribed && self.gap.is_none() {
             let since = Instant::now();
             self.gap = Some(OpenGap { since, after });
@@ -416,7 +416,7 @@ impl HostGroup {
         self.forget();
     }
 
-    fn resume(&mut self, part: HostPart) {
+    fn resume(&mut self, reader: HostReader) {
         if let Some(OpenGap { since, after }) = self.gap.take() {
             let length = since.elapsed();
             let seconds = length.as_secs_f64();
@@ -427,7 +427,7 @@ impl HostGroup {
                  capture), {seconds:.2} s"
             ));
         }
-        self.part = Some(part);
+        self.reader = Some(reader);
         self.trouble = None;
         self.shared.lock().is_interrupted = false;
     }
@@ -439,16 +439,16 @@ impl HostGroup {
 
     /// Announces that the agent's thread sleeps; call [`HostGroup::step`] once more after it.
     pub(super) fn arm(&self) {
-        self.part
+        self.reader
             .iter()
-            .for_each(|part| part.reader.sleeper().arm());
+            .for_each(|reader| reader.inner.sleeper().arm());
     }
 
     /// Withdraws [`HostGroup::arm`].
     pub(super) fn disarm(&self) {
-        self.part
+        self.reader
             .iter()
-            .for_each(|part| part.reader.sleeper().disarm());
+            .for_each(|reader| reader.inner.sleeper().disarm());
     }
 
     /// Passes the next chunks on; returns whether there were any packets.
@@ -458,13 +458,13 @@ impl HostGroup {
         }
         let mut lane = lock(&self.memory.lane);
         let taken_back = lane.take_back();
-        let Some(part) = &mut self.part else {
+        let Some(reader) = &mut self.reader else {
             return false;
         };
         let mut failure = taken_back.err().map(|error| error.to_string());
         let before = self.taken;
         for _ in 0..STEP_BATCHES {
-            match part.reader.try_next() {
+            match reader.inner.try_next() {
                 Ok(NextBatch::Batch(batch)) => {
                     self.taken = self.taken.saturating_add(to_u64(batch.len()));
                     lane.pass(batch.chunk(), batch);
@@ -478,10 +478,10 @@ impl HostGroup {
         }
         drop(lane);
         // For the host's account.
-        let delivered = &part.reader.progress().delivered;
+        let delivered = &reader.inner.progress().delivered;
         delivered.store(self.taken, Relaxed);
         if let Some(reason) = failure {
-            self.part = None;
+            self.reader = None;
             self.cannot_read(&reason);
         }
         self.taken > before
@@ -490,19 +490,19 @@ impl HostGroup {
     /// Opens the pool and the control region of a subscription.
     fn open(
         &mut self,
-        pool: DevicePart,
-        control: DevicePart,
-        memory: impl Fn(DevicePart) -> Option<PartMemory>,
-    ) -> Result<HostPart, String> {
-        let find = |part| memory(part).ok_or("its device is not mapped");
-        let file = find(pool)?.file.ok_or("its device is no file")?;
+        pool: DeviceRange,
+        control: DeviceRange,
+        memory: impl Fn(DeviceRange) -> Option<MappedRange>,
+    ) -> Result<HostReader, MemoryError> {
+        let find = |range| memory(range).ok_or(MemoryError::NotMapped);
+        let file = find(pool)?.file.ok_or(MemoryError::NoFile)?;
         self.memory.enter((pool.device, pool.at), file)?;
         // The host takes returned chunks back when it needs them.
         let host = Arc::new(NoSignal);
         let there = self.memory.pool.clone();
         let reader = Reader::open(there, &find(control)?.region, Policy::DropNewest, host);
-        Ok(HostPart {
-            reader: reader.map_err(|error| error.to_string())?,
+        Ok(HostReader {
+            inner: reader?,
             control: control.device,
         })
     }
@@ -515,10 +515,10 @@ impl Drop for HostGroup {
     }
 }
 
-impl HostPart {
+impl HostReader {
     /// At least the number of batches that the memory holds.
     fn max_batches(&self) -> u32 {
-        let chunks = self.reader.pool().geometry().chunk_count;
+        let chunks = self.inner.pool().geometry().chunk_count;
         chunks.saturating_add(1).saturating_mul(2)
     }
 }

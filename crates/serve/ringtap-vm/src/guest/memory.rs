@@ -22,13 +22,14 @@ use ringtap_ipc::mapping::{Access, Mapping};
 use ringtap_ipc::memfd::SealedPool;
 use ringtap_ipc::mutex::lock;
 use ringtap_ipc::pool_memory::PoolMemory;
+use ringtap_pool::control::ControlRegionError;
 use ringtap_pool::distributor::LaneEnds;
 use ringtap_pool::format::{Geometry, SEALED, chunk};
 use ringtap_pool::ids::ChunkId;
 use ringtap_pool::number::to_usize;
 use ringtap_pool::passed::PassedLane;
 use ringtap_pool::reader::ChunkBatch;
-use ringtap_pool::view::Pool;
+use ringtap_pool::view::{Pool, PoolError};
 use ringtap_pool::wake::Signal;
 
 use crate::messages::GuestPool;
@@ -38,6 +39,23 @@ pub(super) type GroupLane = Arc<Mutex<PassedLane<ChunkBatch>>>;
 
 /// A part of a device as a file, and where in it the part begins.
 pub(super) type DeviceFile = (Arc<OwnedFd>, u64);
+
+/// Reason why the memory of a subscription cannot be read.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum MemoryError {
+    #[error("its device is not mapped")]
+    NotMapped,
+    #[error("its device is no file")]
+    NoFile,
+    #[error(transparent)]
+    Map(#[from] io::Error),
+    #[error(transparent)]
+    Pool(#[from] PoolError),
+    #[error("it has another size")]
+    OtherSize,
+    #[error(transparent)]
+    Control(#[from] ControlRegionError),
+}
 
 /// The memory of a group.
 pub(super) struct GroupMemory {
@@ -110,8 +128,12 @@ impl GroupMemory {
     ///
     /// # Errors
     ///
-    /// Why that cannot be done, for the user.
-    pub(super) fn enter(&mut self, device: (u64, u64), file: DeviceFile) -> Result<(), String> {
+    /// The memory cannot be mapped, or is no pool of the group's size.
+    pub(super) fn enter(
+        &mut self,
+        device: (u64, u64),
+        file: DeviceFile,
+    ) -> Result<(), MemoryError> {
         if self.device != Some(device) {
             let out: Vec<_> = lock(&self.lane).out().collect();
             let bytes = self.pool.geometry().chunk_bytes();
@@ -121,16 +143,14 @@ impl GroupMemory {
             });
             let parts: Vec<Range<usize>> = parts.collect();
             let kept = (!parts.is_empty()).then(|| (Arc::clone(&self.copy), parts));
-            self.change(file, kept, false)
-                .map_err(|error| error.to_string())?;
+            self.change(file, kept, false)?;
             self.device = Some(device);
         }
-        let there = Pool::open(self.pool.region().clone(), self.pool.epoch());
-        let there = there.map_err(|error| error.to_string())?;
+        let there = Pool::open(self.pool.region().clone(), self.pool.epoch())?;
         if there.geometry() == self.pool.geometry() {
             Ok(())
         } else {
-            Err("it has another size".to_owned())
+            Err(MemoryError::OtherSize)
         }
     }
 

@@ -30,9 +30,9 @@ use ringtap_pool::reader::{CaptureGap, NextBatch, Reader};
 use ringtap_pool::wake::Signal;
 use ringtap_pool::writer::PacketMeta;
 
-use super::group::{HostGroup, PartMemory};
+use super::group::{HostGroup, MappedRange};
 use crate::messages::{
-    DevicePart, GrantedGroup, GuestCounters, GuestGap, GuestPool, GuestRequest, HostMessage,
+    DeviceRange, GrantedGroup, GuestCounters, GuestGap, GuestPool, GuestRequest, HostMessage,
     pool_geometry,
 };
 
@@ -60,13 +60,13 @@ impl Devices {
         }
     }
 
-    fn part(&self, asked: DevicePart) -> Option<PartMemory> {
+    fn part(&self, asked: DeviceRange) -> Option<MappedRange> {
         if asked.device == CONTROL {
             let region = self.control.region.clone();
-            return Some(PartMemory { region, file: None });
+            return Some(MappedRange { region, file: None });
         }
         let file = self.pool.file.try_clone().unwrap();
-        (asked.device == self.number).then(|| PartMemory {
+        (asked.device == self.number).then(|| MappedRange {
             region: self.pool.region.clone(),
             file: Some((Arc::new(file), 0)),
         })
@@ -206,7 +206,7 @@ impl GroupAndHost {
                     return refused("no filters");
                 }
                 let part = HostHalf::new(filter, &self.devices, &pool, gap);
-                let of = |device| DevicePart {
+                let of = |device| DeviceRange {
                     device,
                     at: 0,
                     bytes: 0,

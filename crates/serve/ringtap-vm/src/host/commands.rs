@@ -8,23 +8,23 @@
 #![forbid(unsafe_code)]
 
 use std::collections::BTreeMap;
+use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver as Inbox, Sender};
 use std::time::{Duration, Instant};
 
-use ringtap_client::{Connection, SubscriptionRequest};
+use ringtap_client::{ConnectError, Connection, ControlError, SubscriptionRequest};
 use ringtap_filter::Program;
-use ringtap_ipc::event::Event;
 use ringtap_ipc::mutex::lock;
 use ringtap_ipc::protocol::{HubStatus, SourceState};
 use ringtap_pool::wake::Signal;
 
-use super::GroupReport;
+use super::answers::Answers;
+use super::granted_memory::{self, GrantedMemory};
 use super::life::{GroupLife, GroupLives};
-use super::part::{self, GroupPart};
 use super::queue::{CommandQueue, GuestCommand};
-use super::relay::{GuestRelay, RelayEnd, RelayPlace, not_in_source};
+use super::relay::{GuestRelay, RelayEnd, RelaySetup, not_in_source};
+use super::report::GroupReport;
 use crate::messages::{
     GrantedGroup, GuestCounters, GuestGap, GuestPool, GuestRequest, HostMessage,
 };
@@ -37,32 +37,28 @@ const LOOK_FOR_GROUP: Duration = Duration::from_secs(5);
 /// Why a subscription ends when the host lets the guest go.
 pub(super) const DETACHED: &str = "the host detaches this virtual machine";
 
-/// An answer for the guest's agent of this number.
-pub(super) struct GuestAnswer {
-    pub(super) agent: u64,
-    pub(super) request: u32,
-    pub(super) message: HostMessage,
-}
-
-/// Takes answers to the thread of the guest.
-#[derive(Clone)]
-pub(super) struct Answers {
-    pub(super) sender: Sender<GuestAnswer>,
-    /// Wakes that thread.
-    pub(super) waker: Event,
-}
-
-impl Answers {
-    pub(super) fn send(&self, agent: u64, request: u32, message: HostMessage) {
-        let answer = GuestAnswer {
-            agent,
-            request,
-            message,
-        };
-        // Fails if the guest is being detached.
-        let _late = self.sender.send(answer);
-        self.waker.signal();
-    }
+/// Reason why a request is refused; the agent gets its text.
+#[derive(Debug, thiserror::Error)]
+enum RequestError {
+    #[error(transparent)]
+    Connect(#[from] ConnectError),
+    #[error(transparent)]
+    Control(#[from] ControlError),
+    /// The relay does not start.
+    #[error(transparent)]
+    Relay(#[from] io::Error),
+    #[error("the hub's sources have different link types: give the VM a hub of its own for each")]
+    LinkTypes,
+    #[error("the hub's sources have ended")]
+    SourcesEnded,
+    #[error("the host does not grant the group to {vm}, only {granted}")]
+    NotGranted { vm: String, granted: String },
+    #[error("{0}: subscribed already: change the filter")]
+    Subscribed(String),
+    #[error("{0}: not subscribed")]
+    NotSubscribed(String),
+    #[error("the VM's memory is smaller than before: attach it with as much --memory")]
+    LessMemory,
 }
 
 /// The thread's state.
@@ -71,7 +67,7 @@ pub(super) struct Commands {
     pub(super) vm: String,
     /// The hub.
     pub(super) socket: PathBuf,
-    pub(super) parts: Vec<GroupPart>,
+    pub(super) memory: Vec<GrantedMemory>,
     pub(super) queue: Arc<CommandQueue>,
     pub(super) answers: Answers,
     /// Wakes the guest's readers.
@@ -132,7 +128,7 @@ impl Commands {
         match &self.granted {
             _ if !self.has_agent => None,
             None => Some(LOOK_FOR_HUB),
-            Some(granted) => (granted.len() < self.parts.len()).then_some(LOOK_FOR_GROUP),
+            Some(granted) => (granted.len() < self.memory.len()).then_some(LOOK_FOR_GROUP),
         }
     }
 
@@ -149,7 +145,7 @@ impl Commands {
                 match self.change_filter(&group, &filter, agent, request) {
                     // The relay answers.
                     Ok(()) => return,
-                    Err(text) => Err(text),
+                    Err(error) => Err(error),
                 }
             }
             GuestRequest::Unsubscribe { group } => self.unsubscribe(group),
@@ -158,18 +154,20 @@ impl Commands {
         self.send(agent, request, answer);
     }
 
-    fn send(&self, agent: u64, request: u32, answer: Result<HostMessage, String>) {
-        let message = answer.unwrap_or_else(|text| HostMessage::Refused { text });
+    fn send(&self, agent: u64, request: u32, answer: Result<HostMessage, RequestError>) {
+        let message = answer.unwrap_or_else(|error| HostMessage::Refused {
+            text: error.to_string(),
+        });
         self.answers.send(agent, request, message);
     }
 
     /// Connects with the hub.
-    fn hub(&mut self, reader: &str) -> Result<Connection, String> {
+    fn hub(&mut self, reader: &str) -> Result<Connection, RequestError> {
         let connection = Connection::open(&self.socket, reader);
         if connection.is_err() {
             self.granted = None;
         }
-        connection.map_err(text)
+        Ok(connection?)
     }
 
     /// Sends the grants again if they have changed, or when a hub is back, so that the agent subscribes again.
@@ -184,29 +182,27 @@ impl Commands {
     }
 
     /// The grants, which count as sent.
-    fn grant(&mut self) -> Result<HostMessage, String> {
+    fn grant(&mut self) -> Result<HostMessage, RequestError> {
         let vm = self.vm.clone();
         let connection = self.hub(&vm)?;
-        let status = connection.status().map_err(text)?;
-        let link_type = connection.link_type().ok_or(
-            "the hub's sources have different link types: give the VM a hub of its own for each",
-        )?;
+        let status = connection.status()?;
+        let link_type = connection.link_type().ok_or(RequestError::LinkTypes)?;
         let ended = |state| state == SourceState::Ended;
         if status.sources.iter().all(|one| ended(one.state)) {
-            return Err("the hub's sources have ended".to_owned());
+            return Err(RequestError::SourcesEnded);
         }
-        let granted = |part: &GroupPart| GrantedGroup {
-            name: part.group.clone(),
+        let granted = |one: &GrantedMemory| GrantedGroup {
+            name: one.group.clone(),
             devices: status
                 .sources
                 .iter()
                 .map(|one| one.device.clone())
                 .collect(),
             link_type: link_type.0,
-            pool_bytes: part.pool_part.bytes,
+            pool_bytes: one.pool_range.bytes,
         };
-        let parts = self.parts.iter();
-        let there = parts.filter(|part| has_group(&status, &part.group));
+        let memory = self.memory.iter();
+        let there = memory.filter(|one| has_group(&status, &one.group));
         let groups: Vec<_> = there.map(granted).collect();
         self.granted = Some(groups.iter().map(|one| one.name.clone()).collect());
         Ok(HostMessage::Granted { groups })
@@ -218,10 +214,10 @@ impl Commands {
         name: &str,
         filter: Program,
         (wanted_pool, gap): (&GuestPool, Option<GuestGap>),
-    ) -> Result<HostMessage, String> {
-        let at = self.place_of(&group)?;
+    ) -> Result<HostMessage, RequestError> {
+        let at = self.position(&group)?;
         if self.relays.contains_key(&at) {
-            return Err(format!("{group}: subscribed already: change the filter"));
+            return Err(RequestError::Subscribed(group));
         }
         let reader = format!("{}/{name}", self.vm);
         let request = SubscriptionRequest {
@@ -235,11 +231,11 @@ impl Commands {
         if subscription.is_err() && !connection.status().is_ok_and(is_there) {
             self.granted = None;
         }
-        let subscription = subscription.map_err(text)?;
-        let part = self.parts.get(at).ok_or("no such part")?;
-        let (pool, control) = (part.pool_part, part.control_part);
-        let geometry = part::geometry(wanted_pool, part)
-            .ok_or("the VM's memory is smaller than before: attach it with as much --memory")?;
+        let subscription = subscription?;
+        let memory = &self.memory[at];
+        let (pool, control) = (memory.pool_range, memory.control_range);
+        let geometry =
+            granted_memory::geometry(wanted_pool, memory).ok_or(RequestError::LessMemory)?;
         let wanted = subscription.endpoints.iter().map(|one| one.wanted.clone());
         let not_in_source = not_in_source(&wanted.collect::<Vec<_>>());
         self.epoch += 1;
@@ -253,19 +249,18 @@ impl Commands {
             counters: GuestCounters::default(),
             not_taken: 0,
         };
-        let place = RelayPlace {
+        let setup = RelaySetup {
             report,
             epoch,
-            pool: (part.pool.clone(), geometry),
+            pool: (memory.pool.clone(), geometry),
             wanted: wanted_pool.clone(),
             gap,
-            control: part.control.clone(),
+            control: memory.control.clone(),
             guest: Arc::clone(&self.guest),
             answers: self.answers.clone(),
         };
         let ended = move |end| queue.push(GuestCommand::Ended(at, epoch, end));
-        let relay = GuestRelay::start(subscription, Arc::new(connection), place, ended);
-        let relay = relay.map_err(text)?;
+        let relay = GuestRelay::start(subscription, Arc::new(connection), setup, ended)?;
         let mut lives = lock(&self.lives);
         lives.entry(at).or_default().begin(&relay.common);
         drop(lives);
@@ -285,23 +280,23 @@ impl Commands {
         filter: &Program,
         agent: u64,
         request: u32,
-    ) -> Result<(), String> {
+    ) -> Result<(), RequestError> {
         let (_, relay) = self.relay_of(group)?;
-        relay.set_filter(filter, agent, request).map_err(text)
+        Ok(relay.set_filter(filter, agent, request)?)
     }
 
-    fn unsubscribe(&mut self, group: String) -> Result<HostMessage, String> {
+    fn unsubscribe(&mut self, group: String) -> Result<HostMessage, RequestError> {
         let (at, _) = self.relay_of(&group)?;
         let counters = self.end_relay(at).unwrap_or_default();
         Ok(HostMessage::Unsubscribed { group, counters })
     }
 
-    fn counters(&self, group: String) -> Result<HostMessage, String> {
+    fn counters(&self, group: String) -> Result<HostMessage, RequestError> {
         let (_, relay) = self.relay_of(&group)?;
         Ok(HostMessage::Counters {
             group,
             epoch: relay.common.epoch,
-            counters: relay.counters().map_err(text)?,
+            counters: relay.counters()?,
         })
     }
 
@@ -316,22 +311,21 @@ impl Commands {
         self.end_and_tell(at, &end.reason);
     }
 
-    fn place_of(&self, group: &str) -> Result<usize, String> {
-        let found = self.parts.iter().position(|part| part.group == group);
+    fn position(&self, group: &str) -> Result<usize, RequestError> {
+        let found = self.memory.iter().position(|one| one.group == group);
         found.ok_or_else(|| {
-            let granted: Vec<_> = self.parts.iter().map(|part| &*part.group).collect();
-            let granted = granted.join(", ");
-            format!(
-                "the host does not grant the group to {}, only {granted}",
-                self.vm
-            )
+            let granted: Vec<_> = self.memory.iter().map(|one| &*one.group).collect();
+            RequestError::NotGranted {
+                vm: self.vm.clone(),
+                granted: granted.join(", "),
+            }
         })
     }
 
-    fn relay_of(&self, group: &str) -> Result<(usize, &GuestRelay), String> {
-        let at = self.place_of(group)?;
+    fn relay_of(&self, group: &str) -> Result<(usize, &GuestRelay), RequestError> {
+        let at = self.position(group)?;
         let relay = self.relays.get(&at);
-        let relay = relay.ok_or_else(|| format!("{group}: not subscribed"))?;
+        let relay = relay.ok_or_else(|| RequestError::NotSubscribed(group.to_owned()))?;
         Ok((at, relay))
     }
 
@@ -347,9 +341,10 @@ impl Commands {
     fn end_and_tell(&mut self, at: usize, reason: &str) {
         let epoch = self.relays.get(&at).map(|relay| relay.common.epoch);
         let counters = self.end_relay(at);
-        if let (Some(part), Some(epoch), Some(counters)) = (self.parts.get(at), epoch, counters) {
+        if let (Some(memory), Some(epoch), Some(counters)) = (self.memory.get(at), epoch, counters)
+        {
             let message = HostMessage::Ended {
-                group: part.group.clone(),
+                group: memory.group.clone(),
                 epoch,
                 reason: reason.to_owned(),
                 counters,
@@ -373,16 +368,4 @@ impl Commands {
 
 fn has_group(status: &HubStatus, group: &str) -> bool {
     status.groups.iter().any(|one| one.name == group)
-}
-
-/// Answers that have arrived for this agent.
-pub(super) fn answers_of(
-    inbox: &Inbox<GuestAnswer>,
-    agent: u64,
-) -> impl Iterator<Item = GuestAnswer> {
-    inbox.try_iter().filter(move |answer| answer.agent == agent)
-}
-
-pub(super) fn text(error: impl std::fmt::Display) -> String {
-    error.to_string()
 }

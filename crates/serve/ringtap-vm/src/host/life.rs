@@ -10,8 +10,8 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
-use super::GroupReport;
-use super::relay::{EndedRelay, PartPool, RelayCommon};
+use super::relay::{EndedRelay, RelayCommon, RelayPool};
+use super::report::GroupReport;
 use crate::messages::GuestCounters;
 
 /// Each group's life, by the place of the group, for all threads.
@@ -31,7 +31,7 @@ pub(super) struct GroupLife {
 
 /// Memory of a subscription that has ended.
 struct LeftPool {
-    pool: PartPool,
+    pool: RelayPool,
     copied: u64,
 }
 

@@ -2,6 +2,9 @@
 //! A guest's subscription: a thread reads the hub's pools in place and copies the packets that pass the
 //! filter into the guest's part.
 //!
+//! Copies, because a guest can read all memory that its device maps, and may see only what its groups give it. Each
+//! subscription has a thread, so that none delays another.
+//!
 //! Invariants
 //! - The thread waits for nothing that the guest does: packets without room in the part are lost, and
 //!   counted.
@@ -10,6 +13,7 @@
 
 use std::io;
 use std::os::fd::AsFd as _;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 use std::sync::mpsc::{Receiver as Inbox, Sender, channel};
 use std::sync::{Arc, Mutex};
@@ -24,24 +28,25 @@ use ringtap_filter::{Place, Program};
 use ringtap_ipc::event::Event;
 use ringtap_ipc::mutex::lock;
 use ringtap_ipc::subscription::{Subscription, Wanted};
+use ringtap_ipc::thread::{join, panic_text};
 use ringtap_pool::counters::{Counters, Dropped};
 use ringtap_pool::format::Geometry;
 use ringtap_pool::memory::Region;
 use ringtap_pool::private::PrivatePool;
 use ringtap_pool::wake::Signal;
 
-use super::GroupReport;
-use super::commands::Answers;
+use super::answers::Answers;
+use super::report::GroupReport;
 use crate::messages::{GuestCounters, GuestGap, GuestPool, HostMessage};
 
 /// Interval between looks at the control region of a guest that has not returned all full chunks.
 const RETURN_LOOK: Duration = Duration::from_millis(10);
 
 /// A guest's pool.
-pub(super) struct PartPool(Box<Copier>);
+pub(super) struct RelayPool(Box<Copier>);
 
 /// What a relay needs besides its subscription.
-pub(super) struct RelayPlace {
+pub(super) struct RelaySetup {
     /// The subscription, without counters.
     pub(super) report: GroupReport,
     pub(super) epoch: u64,
@@ -62,15 +67,15 @@ pub(super) struct GuestRelay {
     pub(super) common: Arc<RelayCommon>,
     connection: Arc<Connection>,
     adoptions: Sender<Adoption>,
-    thread: Option<JoinHandle<PartPool>>,
+    thread: Option<JoinHandle<RelayPool>>,
 }
 
 /// A subscription whose thread has ended.
 pub(super) struct EndedRelay {
     /// The final counters.
     pub(super) counters: GuestCounters,
-    /// Its memory, which the guest may still read; absent after a panic.
-    pub(super) pool: Option<PartPool>,
+    /// Its memory, which the guest may still read.
+    pub(super) pool: Option<RelayPool>,
 }
 
 /// State that the relay's thread shares with others.
@@ -119,6 +124,15 @@ impl From<ReceiveError> for RelayEnd {
     }
 }
 
+/// Runs the thread's work. A panic ends the subscription, and the guest learns why.
+fn caught(work: impl FnOnce() -> Option<RelayEnd>) -> Option<RelayEnd> {
+    catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| {
+        let text = panic_text(&*panic);
+        let reason = format!("the host's thread that copies has panicked: {text}");
+        Some(RelayEnd::because(reason))
+    })
+}
+
 /// A filter that is in force at the hub.
 struct Adoption {
     wanted: Vec<Wanted>,
@@ -128,10 +142,10 @@ struct Adoption {
 
 struct RelayThread {
     receiver: Receiver,
-    pool: PartPool,
+    pool: RelayPool,
     common: Arc<RelayCommon>,
     adoptions: Inbox<Adoption>,
-    place: RelayPlace,
+    setup: RelaySetup,
 }
 
 impl GuestRelay {
@@ -139,13 +153,13 @@ impl GuestRelay {
     pub(super) fn start(
         subscription: Subscription,
         connection: Arc<Connection>,
-        place: RelayPlace,
+        setup: RelaySetup,
         ended: impl FnOnce(RelayEnd) + Send + 'static,
     ) -> io::Result<Self> {
         let receiver = Receiver::new(subscription, Arc::clone(&connection) as _);
         let receiver = receiver.map_err(io::Error::other)?;
-        let (region, geometry) = place.pool.clone();
-        let wanted = &place.wanted;
+        let (region, geometry) = setup.pool.clone();
+        let wanted = &setup.wanted;
         let without = wanted.chunks_without();
         // SAFETY: the device's memory is mapped writable here. Each part has one relay at a time: the thread
         // of the one before has ended. The guest reads the pool and shares the control region, through
@@ -155,25 +169,25 @@ impl GuestRelay {
                 region,
                 geometry,
                 wanted.epoch,
-                &place.control,
+                &setup.control,
                 (wanted.begins_at, &without),
             )
         };
         let mut private = private.map_err(io::Error::other)?;
-        if let Some(gap) = place.gap {
+        if let Some(gap) = setup.gap {
             private.writers[0].capture_gap(gap.after, gap.duration_ns);
         }
         let pool = CopyPool {
             private,
             waits: false,
         };
-        let pool = PartPool(Box::new(Copier::new(&receiver, vec![pool])));
+        let pool = RelayPool(Box::new(Copier::new(&receiver, vec![pool])));
         let common = Arc::new(RelayCommon {
-            epoch: place.epoch,
+            epoch: setup.epoch,
             counts: Mutex::new(RelayCounts {
                 copies: CopyCounts::new(receiver.lanes()),
                 at_hub: Counters::default(),
-                report: place.report.clone(),
+                report: setup.report.clone(),
             }),
             news: AtomicBool::new(false),
             stop: AtomicBool::new(false),
@@ -187,15 +201,15 @@ impl GuestRelay {
             pool,
             common: Arc::clone(&common),
             adoptions: inbox,
-            place,
+            setup,
         };
         let builder = std::thread::Builder::new().name("relay".into());
         let thread = builder.spawn(move || {
-            let reason = thread.run();
+            let end = caught(|| thread.run());
             thread.pool.end();
-            thread.place.guest.signal();
-            if let Some(reason) = reason {
-                ended(reason);
+            thread.setup.guest.signal();
+            if let Some(end) = end {
+                ended(end);
             }
             thread.pool
         })?;
@@ -245,16 +259,16 @@ impl GuestRelay {
         }
     }
 
-    fn join(&mut self) -> Option<PartPool> {
+    fn join(&mut self) -> Option<RelayPool> {
         self.common.stop();
         // The thread waits for no other process.
-        self.thread.take()?.join().ok()
+        self.thread.take().and_then(join)
     }
 }
 
 impl Drop for GuestRelay {
     fn drop(&mut self) {
-        let _pool = self.join();
+        drop(self.join());
     }
 }
 
@@ -352,7 +366,7 @@ impl RelayThread {
                 from: counts.copies.copied(),
                 not_in_source,
             };
-            let answers = &self.place.answers;
+            let answers = &self.setup.answers;
             answers.send(adoption.agent, adoption.request, message);
         }
     }
@@ -364,12 +378,12 @@ impl RelayThread {
         // Only now: what the hub counts as delivered is there for the guest, also after `kill -9`.
         self.receiver.publish_progress(&copies.tally);
         drop(counts);
-        self.pool.wake(&*self.place.guest);
+        self.pool.wake(&*self.setup.guest);
         self.pool.check_guest()
     }
 }
 
-impl PartPool {
+impl RelayPool {
     fn private(&self) -> &PrivatePool {
         &self.0.pools[0].private
     }
@@ -418,4 +432,17 @@ pub(super) fn not_in_source(wanted: &[Wanted]) -> Option<String> {
         Place::Source => None,
         Place::Reader(reason) => Some(reason.clone()),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_panic_is_the_reason_for_the_end() {
+        assert!(caught(|| None).is_none());
+        let end = caught(|| panic!("chunk {} is lost", 7)).unwrap();
+        assert!(end.reason.ends_with("panicked: chunk 7 is lost"));
+        assert!(!end.hub_is_over);
+    }
 }

@@ -13,10 +13,12 @@ use ringtap_ipc::event::Event;
 use ringtap_ipc::mapping::{Access, Mapping};
 use ringtap_ipc::memfd::SharedMemory;
 use ringtap_pool::distributor::Policy;
+use ringtap_pool::number::to_u64;
 use ringtap_pool::reader::{NextBatch, Reader};
 use ringtap_pool::view::Pool;
 use ringtap_pool::wake::NoSignal;
 use ringtap_testkit::LIMIT;
+use ringtap_vnplug::host::Monitor;
 
 use super::*;
 use crate::messages::{APPLICATION, GuestCounters, GuestPool, VERSION};
@@ -95,26 +97,26 @@ impl Setup {
             pools: vec![make(POOL_BYTES), make(POOL_BYTES)],
             controls: vec![make(CONTROL_BYTES), make(CONTROL_BYTES)],
         };
-        let part = |at: usize| GroupPart {
+        let memory = |at: usize| GrantedMemory {
             group: options.groups[at].clone(),
             pool: devices.pools[at].region.clone(),
-            pool_part: DevicePart {
+            pool_range: DeviceRange {
                 device: 1,
                 at: to_u64(at),
                 bytes: POOL_BYTES,
             },
             control: devices.controls[at].region.clone(),
-            control_part: DevicePart {
+            control_range: DeviceRange {
                 device: 2,
                 at: to_u64(at),
                 bytes: CONTROL_BYTES,
             },
         };
-        let parts = vec![part(0), part(1)];
+        let memory = vec![memory(0), memory(1)];
         let state = VmState::new(&options, &[]);
         let waker = Event::new().unwrap();
         let guest = Arc::new(NoSignal);
-        let started = start(&options, parts, guest, waker.clone(), &state.lives);
+        let started = start(&options, memory, guest, waker.clone(), &state.lives);
         let (queue, inbox) = started.unwrap();
         let host = HostGroups {
             agent: 0,

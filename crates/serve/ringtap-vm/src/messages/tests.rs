@@ -79,7 +79,7 @@ fn answers() -> impl Strategy<Value = HostMessage> {
             overrun,
             part_full,
         };
-        let part = |device| DevicePart {
+        let range = |device| DeviceRange {
             device,
             at: filtered,
             bytes: nic,
@@ -96,9 +96,9 @@ fn answers() -> impl Strategy<Value = HostMessage> {
             },
             1 => HostMessage::Subscribed {
                 group,
-                pool: part(copied),
+                pool: range(copied),
                 epoch: kernel,
-                control: part(overrun),
+                control: range(overrun),
                 not_in_source,
             },
             2 => HostMessage::Filtered {

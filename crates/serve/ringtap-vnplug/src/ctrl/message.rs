@@ -172,7 +172,7 @@ impl Message {
             (5, []) => Message::DeviceLeaving { device },
             (6, &[mapping, interrupts]) => Message::DeviceReady {
                 device,
-                mapping: MappingKind::of(mapping).ok_or(unknown)?,
+                mapping: MappingKind::from_number(mapping).ok_or(unknown)?,
                 interrupts: match interrupts {
                     0 => false,
                     1 => true,

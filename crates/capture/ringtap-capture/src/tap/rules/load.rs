@@ -134,7 +134,7 @@ pub(super) fn load(
             Some(known) => taken.push(known.clone()),
             None => match trials.cost(filter, &contexts, parts.verifier)? {
                 Ok(cost) => fresh.push((filter, cost)),
-                Err(reason) => left_out.push((filter, reason)),
+                Err(refusal) => left_out.push((filter, refusal.to_string())),
             },
         }
     }

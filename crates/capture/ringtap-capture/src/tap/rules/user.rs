@@ -9,6 +9,7 @@
 //! - It may read packets but not change their length, which the tap has already read.
 
 use std::fs;
+use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -21,7 +22,7 @@ use ringtap_ipc::trusted::open_trusted;
 use ringtap_pool::source::SourceError;
 
 use ringtap_bpf::object;
-use ringtap_bpf::splice::Code;
+use ringtap_bpf::splice::{Code, SpliceError};
 
 /// Maximum number of different programs that one tap calls.
 const MAX_PROGRAMS: usize = 4;
@@ -61,6 +62,31 @@ impl Identity {
             changed: found.modified().ok()?,
         })
     }
+}
+
+/// Reason why a user's program cannot balance. A message follows the name of the file.
+#[derive(Debug, thiserror::Error)]
+enum UserProgramError {
+    #[error("is no eBPF object: {0}")]
+    NoObject(libbpf_rs::Error),
+    #[error("has no program for the hook of this tap: add one with {section}")]
+    NoProgram { section: &'static str },
+    #[error("has several programs with {section} ({one}, {other}): remove all but one")]
+    Several {
+        section: &'static str,
+        one: String,
+        other: String,
+    },
+    #[error("the kernel does not load it: {0}")]
+    Load(libbpf_rs::Error),
+    #[error(transparent)]
+    Instructions(#[from] io::Error),
+    #[error("{name}: {error}")]
+    Splice { name: String, error: SpliceError },
+    #[error(
+        "{name} calls {helper}: a program that balances may read packets, and neither change nor send packets"
+    )]
+    Forbidden { name: String, helper: &'static str },
 }
 
 /// A loaded user's program.
@@ -109,35 +135,34 @@ pub(super) fn users_of(
 impl UserProgram {
     /// Loads the programs of the file for these contexts.
     fn load(path: &Path, contexts: &[FilterHook]) -> Result<Self, SourceError> {
-        let refused = |reason: String| format!("{}: {reason}", path.display());
         let identity = Identity::of(path);
         // It runs in the kernel. In trusted folders, the name leads to the same file once more.
         if let Err(error) = open_trusted(path) {
             return Err(SourceError::from(error.to_string()));
         }
         let (loaded, log) = object::logged(|| {
-            let mut open = ObjectBuilder::default()
-                .open_file(path)
-                .map_err(|error| format!("is no eBPF object: {error}"))?;
+            let open = ObjectBuilder::default().open_file(path);
+            let mut open = open.map_err(UserProgramError::NoObject)?;
             let names = contexts.iter().map(|context| choose(&open, *context));
-            let names = names.collect::<Result<Vec<_>, String>>()?;
+            let names = names.collect::<Result<Vec<_>, _>>()?;
             for mut program in open.progs_mut() {
                 let name = program.name().to_string_lossy().into_owned();
                 program.set_autoload(names.contains(&name));
             }
-            let object = open
-                .load()
-                .map_err(|error| format!("the kernel does not load it: {error}"))?;
-            Ok((object, names))
+            let object = open.load().map_err(UserProgramError::Load)?;
+            Ok::<_, UserProgramError>((object, names))
         });
-        let (object, names) = loaded
-            .map_err(|reason: String| refused(format!("{reason}\n{log}").trim_end().to_owned()))?;
+        let (object, names) = loaded.map_err(|error| {
+            let text = format!("{}: {error}\n{log}", path.display());
+            text.trim_end().to_owned()
+        })?;
         let codes = contexts.iter().zip(&names);
         let codes = codes.map(|(context, name)| Ok((*context, code(&object, name)?)));
+        let codes: Result<_, UserProgramError> = codes.collect();
         Ok(UserProgram {
             path: path.to_owned(),
             identity,
-            codes: codes.collect::<Result<_, String>>().map_err(refused)?,
+            codes: codes.map_err(|error| format!("{}: {error}", path.display()))?,
             _object: object,
         })
     }
@@ -156,8 +181,8 @@ impl UserProgram {
 }
 
 /// Name of the only program in the file for this context.
-fn choose(open: &OpenObject, context: FilterHook) -> Result<String, String> {
-    let (kind, wanted) = match context {
+fn choose(open: &OpenObject, context: FilterHook) -> Result<String, UserProgramError> {
+    let (section, wanted) = match context {
         FilterHook::Xdp => ("SEC(\"xdp\")", &["xdp"][..]),
         FilterHook::Tc => ("SEC(\"tc\")", &["tc", "tcx", "classifier"][..]),
     };
@@ -171,24 +196,28 @@ fn choose(open: &OpenObject, context: FilterHook) -> Result<String, String> {
         .map(|program| program.name().to_string_lossy().into_owned());
     match (names.next(), names.next()) {
         (Some(name), None) => Ok(name),
-        (None, _) => Err(format!(
-            "has no program for the hook of this tap: add one with {kind}"
-        )),
-        (Some(one), Some(other)) => Err(format!(
-            "has several programs with {kind} ({one}, {other}): remove all but one"
-        )),
+        (None, _) => Err(UserProgramError::NoProgram { section }),
+        (Some(one), Some(other)) => Err(UserProgramError::Several {
+            section,
+            one,
+            other,
+        }),
     }
 }
 
-fn code(object: &Object, name: &str) -> Result<Code, String> {
-    let insns = object::insns(object, name).map_err(|error| error.to_string())?;
-    let code = Code::parse(&insns).map_err(|error| format!("{name}: {error}"))?;
+fn code(object: &Object, name: &str) -> Result<Code, UserProgramError> {
+    let owned = || name.to_owned();
+    let code = Code::parse(&object::insns(object, name)?);
+    let code = code.map_err(|error| UserProgramError::Splice {
+        name: owned(),
+        error,
+    })?;
     let used: Vec<_> = code.helpers().collect();
     match FORBIDDEN.iter().find(|(helper, _)| used.contains(helper)) {
-        Some((_, helper)) => Err(format!(
-            "{name} calls {helper}: a program that balances may read packets, and neither \
-             change nor send packets"
-        )),
+        Some((_, helper)) => Err(UserProgramError::Forbidden {
+            name: owned(),
+            helper,
+        }),
         None => Ok(code),
     }
 }

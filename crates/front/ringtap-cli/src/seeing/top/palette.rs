@@ -19,7 +19,7 @@ pub(super) struct Palette {
 
 impl Palette {
     /// With colours, unless the environment has a non-empty NO_COLOR.
-    pub(super) fn of_environment() -> Self {
+    pub(super) fn from_environment() -> Self {
         let unwanted = environment::variable("NO_COLOR").is_some_and(|value| !value.is_empty());
         Palette { colours: !unwanted }
     }

@@ -172,7 +172,7 @@ impl KafkaProducer {
     }
 
     /// Waits until a broker describes the topic; fails with the library's reason.
-    pub(super) fn find_broker(&self, milliseconds: c_int) -> Result<(), String> {
+    pub(super) fn find_broker(&self, milliseconds: c_int) -> Result<(), ExportError> {
         let (metadata, mut answer) = (self.functions.metadata, ptr::null());
         // SAFETY: client and topic live; `answer` is written.
         let error = unsafe { metadata(self.client, 0, self.topic, &raw mut answer, milliseconds) };
@@ -182,9 +182,10 @@ impl KafkaProducer {
             return Ok(());
         }
         self.poll(0);
-        Err(self
-            .failure()
-            .unwrap_or_else(|| self.reports.word_of(error)))
+        let reason = self.failure();
+        Err(ExportError(
+            reason.unwrap_or_else(|| self.reports.word_of(error)),
+        ))
     }
 
     /// Whether a message was lost and none was acknowledged since.

@@ -100,11 +100,11 @@ fn push_address(address: IpAddr, to: &mut String) {
     }
 }
 
-type WayOf = fn(&FlowRecord) -> &DirectionCounts;
+type DirectionOf = fn(&FlowRecord) -> &DirectionCounts;
 type CountOf = fn(&DirectionCounts) -> Option<u64>;
 
 /// Columns of each direction.
-const WAYS: [(&str, WayOf); 2] = [
+const DIRECTIONS: [(&str, DirectionOf); 2] = [
     ("forward", |flow| &flow.forward),
     ("backward", |flow| &flow.backward),
 ];
@@ -135,7 +135,7 @@ pub(super) fn flow_columns() -> Vec<ParquetColumn<FlowRecord>> {
         number("protocol", |flow| Some(flow.key.protocol.into())),
         number("vlan", |flow| Some(flow.key.vlan.into())),
     ];
-    for (prefix, direction) in WAYS {
+    for (prefix, direction) in DIRECTIONS {
         columns.extend(OF_A_WAY.map(|(name, value)| {
             let value = move |flow: &FlowRecord| value(direction(flow));
             column(&format!("{prefix}_{name}"), Values::Number(Box::new(value)))

@@ -33,12 +33,12 @@ pub(super) struct RowGroups<R> {
     begun: Option<Instant>,
     /// Records that are not in a complete file.
     records: u64,
-    file: Option<PartFile>,
+    file: Option<UnfinishedFile>,
     lost: u64,
 }
 
 /// A file that is not complete.
-struct PartFile {
+struct UnfinishedFile {
     writer: SerializedFileWriter<File>,
     hidden: PathBuf,
     complete: PathBuf,
@@ -128,7 +128,7 @@ impl<R> RowGroups<R> {
         written
     }
 
-    fn open(&mut self) -> Result<PartFile, ParquetError> {
+    fn open(&mut self) -> Result<UnfinishedFile, ParquetError> {
         let number = FILES.fetch_add(1, Relaxed);
         let now = SystemTime::now()
             .duration_since(UNIX_EPOCH)
@@ -144,7 +144,7 @@ impl<R> RowGroups<R> {
         }
         let hidden = self.folder.join(format!(".{name}"));
         let file = File::create_new(&hidden)?;
-        Ok(PartFile {
+        Ok(UnfinishedFile {
             writer: SerializedFileWriter::new(
                 file,
                 Arc::clone(&self.schema),

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The host: a process that starts the processes of libraries, watches them, and starts them again.
+//! The supervisor: a process that starts the processes of libraries, watches them, and starts them again.
 //!
 //! Invariants
 //! - A process that sends nothing for its timeout is killed, whatever it does.
-//! - The host's processes end with the host, and the host with the probe.
+//! - The supervisor's processes end with the supervisor, and the supervisor with the probe.
 
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
@@ -130,7 +130,7 @@ fn run(
     while let Ok(Some(message)) = heard(timeout) {
         timeout = setup.plan.timeout;
         is_done = matches!(message, ProcessMessage::Ended);
-        // Only the host says that a process is down.
+        // Only the supervisor says that a process is down.
         if !matches!(message, ProcessMessage::Alive | ProcessMessage::Down { .. }) {
             tell(message)?;
         }
