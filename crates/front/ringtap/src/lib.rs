@@ -8,15 +8,19 @@ mod capture;
 mod counted;
 mod error;
 mod open;
+mod rules;
 
 pub use capture::{AllCounters, Capture};
 pub use counted::Counted;
 pub use error::Error;
 pub use open::{OpenOptions, compile, open};
-pub use ringtap_client::{Batch, Control, Next, ORDER_WINDOW, Order};
+pub use ringtap_client::{Batch, Control, FlowEvents, Next, ORDER_WINDOW, Order, ReaderRules};
 pub use ringtap_device::{DeviceSpec, Direction, Mode, Options as DeviceOptions};
-pub use ringtap_filter::{Balance, Headers};
-pub use ringtap_ipc::protocol::Snapshot;
+pub use ringtap_filter::flow::{CutOff, FlowAction, FlowId, FlowRule};
+pub use ringtap_filter::{Balance, FlowTextError, Headers};
+pub use ringtap_ipc::protocol::{
+    FlowDirectionCounts, FlowEndReason, FlowEvent, RuleStatus, Snapshot,
+};
 pub use ringtap_net::confine::{Confinement, FileLimits, Sandbox, User, limit_thread};
 pub use ringtap_net::rights::{CapabilitySet, WHILE_CAPTURING};
 pub use ringtap_pool::congestion::Congestion;
