@@ -10,6 +10,7 @@ pub mod caret;
 pub mod classifier;
 pub mod ebpf;
 pub mod flow;
+mod flow_text;
 pub mod hash;
 mod link_type;
 pub mod program;
@@ -21,6 +22,7 @@ pub mod text;
 pub const MAX_SNAP_LENGTH: u32 = 262_144;
 
 pub use balance::{Balance, Headers};
+pub use flow_text::FlowTextError;
 pub use link_type::LinkType;
 pub use program::{FilterTime, Instruction, PACKET_NS, Program, ProgramError};
 pub use rules::{BUCKETS, BucketMasks, MASKS, MAX_RULES, Place, Rule, Rules, VerifierLimits};

@@ -22,8 +22,9 @@
  * - A call on a closed or invalid handle fails with RINGTAP_ERROR_HANDLE.
  * - Results of a call (packets, their bytes, texts) stay valid until the next call on the same
  *   handle, other than ringtap_error(), ringtap_fd(), ringtap_stop(), ringtap_verdict(),
- *   ringtap_send_verdicts() and ringtap_release_batch(). Packets of ringtap_take_batch() stay valid
- *   until their batch is released.
+ *   ringtap_send_verdicts(), ringtap_release_batch() and calls for flow rules. Packets of
+ *   ringtap_take_batch() stay valid until their batch is released, the text of a flow event until the
+ *   next one.
  * - A handle belongs to the process that opened it: after fork() the child must not use it.
  * - Times are nanoseconds since 1970-01-01 UTC. All counters have 64 bits.
  *
@@ -111,6 +112,48 @@ struct ringtap_gap {
 /* Verdicts on a packet of a bridge. */
 #define RINGTAP_PASS 0 /* the packet leaves by the other interface */
 #define RINGTAP_DROP 1 /* the packet is dropped */
+
+/* A rule for one flow. Begin with RINGTAP_FLOW_RULE_INIT. */
+struct ringtap_flow_rule {
+    size_t size;       /* sizeof(struct ringtap_flow_rule) */
+    const char *flow;  /* "tcp 10.0.0.1:80 10.0.0.2:5000", both directions; then perhaps " vlan 7" or " in vxlan 42" */
+    uint32_t action;   /* RINGTAP_IGNORE or RINGTAP_CUTOFF */
+    uint32_t reserved; /* 0 */
+    uint64_t packets;  /* RINGTAP_CUTOFF: the reader gets this many packets of each direction; 0: no such limit */
+    uint64_t bytes;    /* RINGTAP_CUTOFF: and packets that begin within this many bytes; 0: no such limit */
+    uint64_t lasts_ms; /* until the rule ends; 0: until the flow ends */
+};
+
+#define RINGTAP_FLOW_RULE_INIT { sizeof(struct ringtap_flow_rule), NULL, 0, 0, 0, 0, 0 }
+
+#define RINGTAP_IGNORE 0u /* no packet of the flow is for this reader */
+#define RINGTAP_CUTOFF 1u /* only the first packets or bytes of each direction are */
+
+/* What one direction of a flow had: packets that some reader of the hub wanted. */
+struct ringtap_flow_direction {
+    uint64_t packets;
+    uint64_t bytes;     /* on the wire */
+    uint64_t first_ns;  /* time of the first packet; 0 without packets */
+    uint64_t last_ns;
+    uint32_t tcp_flags; /* all flags of its segments */
+    uint32_t reserved;
+};
+
+/* The end of a flow. Set `size` before the call. */
+struct ringtap_flow_event {
+    size_t size;          /* sizeof(struct ringtap_flow_event) */
+    const char *flow;     /* as in a rule; the lower address first */
+    uint32_t why;         /* one of RINGTAP_FLOW_* */
+    uint32_t counted;     /* 1 if `directions` is valid; 0 if the user may not see it */
+    uint64_t lost_before; /* events lost before this one */
+    struct ringtap_flow_direction directions[2]; /* from the lower address, from the higher */
+};
+
+#define RINGTAP_FLOW_ENDED 0u     /* FIN of both directions, or RST */
+#define RINGTAP_FLOW_IDLE 1u      /* no packets for too long */
+#define RINGTAP_FLOW_RESTARTED 2u /* a new connection has its addresses and ports */
+#define RINGTAP_FLOW_EVICTED 3u   /* a new flow needed its room */
+#define RINGTAP_FLOW_REMOVED 4u   /* its last rule was removed, or its time was over */
 
 /* A source of the hub. Set `size` before the call. */
 struct ringtap_source {
@@ -231,6 +274,26 @@ int ringtap_verdict(ringtap_handle *handle, uint32_t lane, uint64_t sequence, in
  * before poll().
  */
 int ringtap_send_verdicts(ringtap_handle *handle);
+
+/*
+ * Sets a rule for a flow, in place of this reader's earlier one: packets that it withholds are not copied for this
+ * reader and count as `shunted`. Other readers get them; in a balanced group, the rule is that of all members.
+ *
+ * Returns RINGTAP_OK, or an error; RINGTAP_ERROR_REFUSED if the source has no table of flows, the table is full, or
+ * a limit of the hub is reached.
+ */
+int ringtap_flow_rule(ringtap_handle *handle, const struct ringtap_flow_rule *rule);
+
+/* Removes this reader's rule for a flow. Returns 1, 0 if it has none, or an error. */
+int ringtap_remove_flow_rule(ringtap_handle *handle, const char *flow);
+
+/*
+ * Fills in the next end of a flow for which this reader has, or had, a rule. Waits for it, at most for timeout_ms
+ * (-1: without limit). The hub looks for ends every 100 ms.
+ *
+ * Returns 1, 0 if none came in time, or an error.
+ */
+int ringtap_next_flow_event(ringtap_handle *handle, struct ringtap_flow_event *event, int timeout_ms);
 
 /* Fills in the counters. */
 int ringtap_statistics(ringtap_handle *handle, struct ringtap_statistics *statistics);

@@ -14,14 +14,16 @@ use std::ffi::{CStr, OsStr, c_char, c_int};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::PathBuf;
 
-use ringtap_client::{CursorPacket, Look, SubscriptionRequest, Verdict, Watermark};
+use ringtap_client::{CursorPacket, Look, ReaderRules, SubscriptionRequest, Verdict, Watermark};
 use ringtap_pool::number::to_usize;
 
 use crate::error::CallError;
+use crate::flows;
 use crate::handles;
 use crate::session::{Session, deadline};
 use crate::types::{
-    CHandle, CLastGap, COptions, CSource, CStatistics, DROP, END, OK, OPEN_PRIVATE, PASS,
+    CFlowEvent, CFlowRule, CHandle, CLastGap, COptions, CSource, CStatistics, DROP, END, OK,
+    OPEN_PRIVATE, PASS,
 };
 
 /// Larger than any structure, including those of later versions.
@@ -274,6 +276,56 @@ pub unsafe extern "C" fn ringtap_send_verdicts(handle: *mut CHandle) -> c_int {
     handles::with(handle, |session| {
         session.verdicts()?.send();
         Ok(OK)
+    })
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ringtap_flow_rule(handle: *mut CHandle, rule: *const CFlowRule) -> c_int {
+    handles::with(handle, |session| {
+        // SAFETY: NULL or a structure of the size in it, by the header.
+        unsafe { size_of_struct(rule, "rule") }?;
+        // SAFETY: not null and large enough, just checked; every bit pattern is a value of this structure.
+        let given = unsafe { rule.read() };
+        // SAFETY: NULL or a text, by the header.
+        let flow = unsafe { text(given.flow, "flow") }?;
+        let flow = flow.ok_or_else(|| CallError::null("flow"))?;
+        let rule = flows::rule(flow, &given)?;
+        ReaderRules::new(&*session.connection).set(&[rule])?;
+        Ok(OK)
+    })
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ringtap_remove_flow_rule(
+    handle: *mut CHandle,
+    flow: *const c_char,
+) -> c_int {
+    handles::with(handle, |session| {
+        // SAFETY: NULL or a text, by the header.
+        let flow = unsafe { text(flow, "flow") }?;
+        let flow = flows::flow(flow.ok_or_else(|| CallError::null("flow"))?)?;
+        let removed = ReaderRules::new(&*session.connection).remove(&[flow])?;
+        Ok(c_int::from(removed > 0))
+    })
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ringtap_next_flow_event(
+    handle: *mut CHandle,
+    event: *mut CFlowEvent,
+    timeout_ms: c_int,
+) -> c_int {
+    handles::with(handle, |session| {
+        // SAFETY: NULL or a structure of the size in it, by the header.
+        let size = unsafe { size_of_struct(event, "event") }?;
+        let deadline = deadline(timeout_ms)?;
+        let next = session.flows.next(&session.connection, deadline, size)?;
+        let Some(filled) = next else {
+            return Ok(0);
+        };
+        // SAFETY: not null and large enough, just checked.
+        unsafe { event.write(filled) };
+        Ok(1)
     })
 }
 

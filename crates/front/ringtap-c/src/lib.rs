@@ -8,6 +8,7 @@
 
 pub mod calls;
 mod error;
+mod flows;
 mod handles;
 mod session;
 pub mod types;

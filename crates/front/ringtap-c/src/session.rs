@@ -16,6 +16,7 @@ use ringtap_pool::counters::Counters;
 use ringtap_pool::ids::LaneId;
 
 use crate::error::CallError;
+use crate::flows::FlowSession;
 
 /// A source, with its texts for C.
 pub(crate) struct SourceText {
@@ -33,6 +34,8 @@ pub(crate) struct Session {
     pub(crate) sources: Vec<SourceText>,
     /// Sends the verdicts of an inline reader.
     verdicts: Option<VerdictSender>,
+    /// Ends of flows.
+    pub(crate) flows: FlowSession,
     /// Batches that the program keeps, by number.
     kept: HashMap<u64, KeptPackets>,
     /// Number of the last batch that the program took to keep.
@@ -62,6 +65,7 @@ impl Session {
             cursor: Cursor::new(receiver),
             connection,
             verdicts: None,
+            flows: FlowSession::default(),
             kept: HashMap::new(),
             last_kept: 0,
         })

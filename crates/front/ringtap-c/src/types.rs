@@ -26,6 +26,15 @@ pub const ERROR_INTERNAL: c_int = -11;
 
 pub const OPEN_PRIVATE: u32 = 1;
 
+pub const IGNORE: u32 = 0;
+pub const CUTOFF: u32 = 1;
+
+pub const FLOW_ENDED: u32 = 0;
+pub const FLOW_IDLE: u32 = 1;
+pub const FLOW_RESTARTED: u32 = 2;
+pub const FLOW_EVICTED: u32 = 3;
+pub const FLOW_REMOVED: u32 = 4;
+
 pub const PASS: c_int = 0;
 pub const DROP: c_int = 1;
 
@@ -45,6 +54,40 @@ pub struct COptions {
     pub watermark_packets: u32,
     pub time_limit_ms: u32,
     pub flags: u32,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct CFlowRule {
+    pub size: usize,
+    pub flow: *const c_char,
+    pub action: u32,
+    pub reserved: u32,
+    pub packets: u64,
+    pub bytes: u64,
+    pub lasts_ms: u64,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+pub struct CFlowDirection {
+    pub packets: u64,
+    pub bytes: u64,
+    pub first_ns: u64,
+    pub last_ns: u64,
+    pub tcp_flags: u32,
+    pub reserved: u32,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct CFlowEvent {
+    pub size: usize,
+    pub flow: *const c_char,
+    pub why: u32,
+    pub counted: u32,
+    pub lost_before: u64,
+    pub directions: [CFlowDirection; 2],
 }
 
 #[repr(C)]

@@ -6,6 +6,7 @@ mod reload;
 mod service;
 
 use std::net::SocketAddr;
+use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -72,7 +73,7 @@ pub(crate) struct HubArgs {
     devices: Vec<DeviceList>,
 
     /// A group of readers:
-    /// NAME[:MEMBERS][:BALANCE][:offload=PERCENT][:private][:users=NAMES][:groups=NAMES][:FILTER].
+    /// NAME[:MEMBERS][:BALANCE][:offload=PERCENT][:private][:cutoff=LIMIT][:users=NAMES][:groups=NAMES][:FILTER].
     ///
     /// Readers of root, of the hub's own user and of the user of `sudo` may join, and those of `users`
     /// (`users=alice,bob`) and of the UNIX groups in `groups`.
@@ -80,7 +81,8 @@ pub(crate) struct HubArgs {
     /// BALANCE is broadcast (each member gets everything; the default), flow, inner-flow,
     /// address, inner-address, vlan, round-robin, program:FILE, or lanes (each lane's chunks go
     /// to one member). With offload, a member that holds more than PERCENT of a lane's chunks
-    /// leaves further chunks to the least busy member; this is for lanes only.
+    /// leaves further chunks to the least busy member; this is for lanes only. With cutoff
+    /// (`cutoff=20 packets`, `cutoff=16KiB`), members get the start of each flow only.
     #[allow(
         rustdoc::broken_intra_doc_links,
         reason = "brackets are what may be left out"
@@ -107,6 +109,10 @@ pub(crate) struct HubArgs {
     /// Seed of the hashes by which groups divide packets. Default: random; `ringtap status` shows it.
     #[arg(long, value_name = "NUMBER")]
     hash_seed: Option<u64>,
+
+    /// Most flow rules of all readers together. Default: 1048576.
+    #[arg(long, value_name = "NUMBER")]
+    max_flow_rules: Option<NonZeroU32>,
 
     /// Stop after this many seconds.
     #[arg(long, value_name = "SECONDS", value_parser = crate::reading::seconds)]
@@ -191,6 +197,7 @@ impl HubArgs {
         config.metrics_anywhere |= self.metrics_anywhere;
         config.congestion = self.congestion.or(config.congestion);
         config.hash_seed = self.hash_seed.or(config.hash_seed);
+        config.limits.flow_rules = self.max_flow_rules.unwrap_or(config.limits.flow_rules);
         if config.groups.is_empty() {
             config.groups.push(GroupText::named("all"));
         }

@@ -23,6 +23,7 @@ mod probe;
 mod reading;
 mod record;
 mod reports;
+mod rules;
 mod seeing;
 mod send;
 mod serve_one;
@@ -86,6 +87,8 @@ enum Verb {
     Top(seeing::top::TopArgs),
     /// Explain where a running hub lost packets, since when, and what to change.
     Why(seeing::why::WhyArgs),
+    /// Withhold packets of single flows from readers, and show the ends of flows.
+    Rules(rules::RulesArgs),
     /// Let a virtual machine read groups of the hub on this machine.
     Vm(vm::VmArgs),
     /// Check machine and interface for captures; explain, fix and restore settings.
@@ -186,6 +189,7 @@ fn run(verb: Verb) -> Result<ExitCode> {
         Verb::Status(args) => seeing::status::run(&args),
         Verb::Top(args) => seeing::top::run(&args),
         Verb::Why(args) => seeing::why::run(&args),
+        Verb::Rules(args) => rules::run(&args),
         Verb::Vm(args) => vm::run(&args),
         Verb::Doctor(args) => doctor::run(&args),
         Verb::Devices(args) => devices::run(&args),

@@ -6,8 +6,9 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, bail, ensure};
 use clap::Args;
 use ringtap::{
-    AllCounters, Batch, Capture, CaptureGap, Counted, Counters, OpenOptions, Order, Packet,
+    AllCounters, Batch, Capture, CaptureGap, Counted, Counters, CutOff, OpenOptions, Order, Packet,
 };
+use ringtap_device::cut_off;
 use ringtap_explain::report;
 use ringtap_explain::text;
 use ringtap_net::affinity::Placement;
@@ -50,6 +51,11 @@ pub(crate) struct ReadingArgs {
     #[arg(long, value_name = "MILLISECONDS")]
     in_order: Option<u32>,
 
+    /// Only the start of every flow: this many packets or bytes of each direction, `20 packets` or `16KiB`. The
+    /// others count as shunted.
+    #[arg(long, value_name = "LIMIT", value_parser = cut_off)]
+    cutoff: Option<CutOff>,
+
     /// What `ringtap top` and `why` call this reader.
     #[arg(long, value_name = "NAME")]
     pub(crate) name: Option<String>,
@@ -91,9 +97,13 @@ impl ReadingArgs {
     /// default window for packets in time-stamp order.
     pub(crate) fn open_options(&self, verb: &str, window: Duration) -> OpenOptions {
         let own = self.in_order.map(|own| Duration::from_millis(own.into()));
-        OpenOptions::new()
+        let options = OpenOptions::new()
             .name(self.name.as_deref().unwrap_or(verb))
-            .in_order(own.unwrap_or(window))
+            .in_order(own.unwrap_or(window));
+        match self.cutoff {
+            Some(cut) => options.cutoff(cut),
+            None => options,
+        }
     }
 
     /// Arguments without limits, of which only the final counters are printed.

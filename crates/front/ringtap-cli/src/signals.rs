@@ -51,7 +51,7 @@ pub(crate) const TABLE: [SignalRow; 5] = [
         usr2: NOTHING,
     },
     SignalRow {
-        verbs: &["top", "status --interval", "demo"],
+        verbs: &["top", "status --interval", "rules watch", "demo"],
         hangup: ENDS,
         usr1: "nothing: they show counters all the time",
         usr2: NOTHING,

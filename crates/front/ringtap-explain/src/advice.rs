@@ -79,6 +79,7 @@ impl Finding {
             Finding::Ended { .. }
             | Finding::NotInSource { .. }
             | Finding::Departed { .. }
+            | Finding::Shunted { .. }
             | Finding::Offloaded { .. } => Vec::new(),
         }
     }

@@ -137,6 +137,14 @@ impl Case<'_> {
             let reader = reader();
             findings.push(Finding::NotInSource { reader, reason });
         }
+        if status.counters.shunted > 0 {
+            let before = self.change.reader(status.reader);
+            let before = before.map(|before| before.counters.shunted);
+            findings.push(Finding::Shunted {
+                reader: reader(),
+                per_second: self.change.per_second(before, status.counters.shunted),
+            });
+        }
         findings
     }
 

@@ -49,6 +49,7 @@ bridge losses  dropped            ringtap_bridge_lost           packets reason P
 reader counter delivered          ringtap_reader_delivered      packets - Packets that a reader took.
 reader counter filtered           ringtap_reader_filtered       packets - Packets that did not pass a reader's filter.
 reader counter shunted            ringtap_reader_shunted        packets - Packets that a flow rule of a reader withheld.
+reader counter shunted_bytes      ringtap_reader_shunted_wire   bytes   - Bytes at L2 of these packets, without checksum.
 reader counter other_members      ringtap_reader_other_members  packets - Packets for other members of a reader's group.
 reader counter bytes              ringtap_reader_delivered_wire bytes   - Bytes at L2 of the packets that a reader took, without checksum.
 reader losses  dropped            ringtap_reader_lost           packets reason Packets that a reader lost, by reason; not those that its sources lost.

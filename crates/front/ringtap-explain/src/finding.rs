@@ -62,6 +62,11 @@ pub enum Finding {
         reader: Box<ReaderStatus>,
         reason: String,
     },
+    /// Flow rules of a reader withheld packets.
+    Shunted {
+        reader: Box<ReaderStatus>,
+        per_second: Option<f64>,
+    },
     /// Readers of one name that have left had lost packets; without a name, those that the hub forgot.
     Departed {
         readers: Option<Box<DepartedStatus>>,
@@ -118,6 +123,7 @@ impl Finding {
             Finding::Corrupt { .. } => "corrupt",
             Finding::Impossible { .. } => "impossible",
             Finding::NotInSource { .. } => "not_in_source",
+            Finding::Shunted { .. } => "shunted",
             Finding::Waiting { .. } => "waiting",
             Finding::Offloaded { .. } => "offloaded",
         }
@@ -135,7 +141,8 @@ impl Finding {
             Finding::Overrun { reader, .. }
             | Finding::Corrupt { reader }
             | Finding::Impossible { reader }
-            | Finding::NotInSource { reader, .. } => name_of(reader),
+            | Finding::NotInSource { reader, .. }
+            | Finding::Shunted { reader, .. } => name_of(reader),
             Finding::Departed {
                 readers: Some(one), ..
             } => format!(
@@ -168,7 +175,10 @@ impl Finding {
     pub fn is_bad(&self) -> bool {
         !matches!(
             self,
-            Finding::Ended { .. } | Finding::NotInSource { .. } | Finding::Offloaded { .. }
+            Finding::Ended { .. }
+                | Finding::NotInSource { .. }
+                | Finding::Shunted { .. }
+                | Finding::Offloaded { .. }
         )
     }
 }

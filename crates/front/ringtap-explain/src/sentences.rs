@@ -9,7 +9,7 @@ use ringtap_pool::distributor::Policy;
 
 use crate::change::sum;
 use crate::finding::{Finding, Loss};
-use crate::text::{a_second, ago, grouped, packets, percent, share};
+use crate::text::{a_second, ago, grouped, packets, percent, share, size};
 
 /// Most members named in one sentence.
 const MAX_NAMED: usize = 3;
@@ -99,6 +99,18 @@ impl fmt::Display for Finding {
                     "{place} runs its filter itself, because the source cannot: {reason}. {part} of the packets \
                      that it receives do not pass."
                 )
+            }
+            Finding::Shunted { reader, per_second } => {
+                let (shunted, bytes) = (reader.counters.shunted, reader.shunted_bytes);
+                let (packets, bytes) = (packets(shunted), size(bytes));
+                write!(
+                    f,
+                    "{place}: flow rules withheld {packets} ({bytes}) from it, as asked"
+                )?;
+                match per_second {
+                    Some(rate) if *rate > 0.0 => write!(f, ": now {}.", a_second(*rate)),
+                    _ => f.write_str("."),
+                }
             }
             Finding::Departed { readers, loss } => {
                 let begin = match readers.as_deref() {

@@ -284,6 +284,23 @@ fn a_group_that_offloads_says_how_much_went_to_which_member() {
 }
 
 #[test]
+fn packets_that_flow_rules_withheld_are_named_and_are_no_loss() {
+    let answer = after(|hub| {
+        hub.readers[0].counters.shunted = 200;
+        hub.readers[0].shunted_bytes = 12_800;
+    });
+    assert!(!answer.is_bad, "nothing was lost");
+    assert_eq!(answer.findings[0].kind(), "shunted");
+    says(
+        &answer,
+        &[
+            "Reader 1 \"zeek\" (group ids, process 4001): flow rules withheld 200 packets (12.8 kB) from it, as \
+             asked: now 100 a second.",
+        ],
+    );
+}
+
+#[test]
 fn a_overrun_is_named_with_its_group_its_process_and_its_share() {
     let answer = after(|hub| hub.readers[0].counters.dropped.overrun = 200);
     says(

@@ -11,7 +11,7 @@ use ringtap_client::{Batch, Control, ControlError, Cursor, Next, Order, Receiver
 use ringtap_filter::Program;
 use ringtap_hub::server::Server;
 use ringtap_hub::{Handle, Hub};
-use ringtap_ipc::protocol::Snapshot;
+use ringtap_ipc::protocol::{Reply, Request, Snapshot};
 use ringtap_ipc::subscription::{Subscription, SubscriptionId, Wanted};
 use ringtap_pool::counters::Counters;
 use ringtap_pool::ids::LaneId;
@@ -410,6 +410,10 @@ impl Control for LocalControl {
 
     fn set_filter(&self, filter: &Program) -> Result<Vec<Wanted>, ControlError> {
         Ok(self.hub.set_filter(self.subscription, filter.clone())?)
+    }
+
+    fn flow_request(&self, request: Request) -> Result<Reply, ControlError> {
+        Ok(self.hub.flow_request(self.subscription, request)?)
     }
 
     fn stop(&self) {

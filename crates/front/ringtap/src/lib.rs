@@ -8,17 +8,22 @@ mod capture;
 mod counted;
 mod error;
 mod open;
+mod rules;
 
 pub use capture::{AllCounters, Capture, CaptureHub};
 pub use counted::Counted;
 pub use error::Error;
 pub use open::{OpenOptions, compile, open};
 pub use ringtap_client::{
-    Batch, Control, Cursor, CursorPacket, Deadline, Look, Next, ORDER_WINDOW, Order,
+    Batch, Control, Cursor, CursorPacket, Deadline, FlowEvents, Look, Next, ORDER_WINDOW, Order,
+    ReaderRules,
 };
 pub use ringtap_device::{DeviceSpec, Direction, Mode, Options as DeviceOptions};
-pub use ringtap_filter::{Balance, Headers};
-pub use ringtap_ipc::protocol::Snapshot;
+pub use ringtap_filter::flow::{CutOff, FlowAction, FlowId, FlowRule};
+pub use ringtap_filter::{Balance, FlowTextError, Headers};
+pub use ringtap_ipc::protocol::{
+    FlowDirectionCounts, FlowEndReason, FlowEvent, RuleStatus, Snapshot,
+};
 pub use ringtap_net::confine::{Confinement, FileLimits, Sandbox, User, limit_thread};
 pub use ringtap_net::rights::{CapabilitySet, WHILE_CAPTURING};
 pub use ringtap_pool::congestion::Congestion;

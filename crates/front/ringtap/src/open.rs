@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use ringtap_client::{Receiver, SubscriptionRequest, Watermark, default_socket, host_socket};
 use ringtap_device::{DeviceSpec, Kind, Options};
+use ringtap_filter::flow::CutOff;
 use ringtap_filter::{Balance, LinkType, MAX_SNAP_LENGTH, Program, text};
 use ringtap_hub::server::{Server, ServerOptions};
 use ringtap_hub::{AccessList, Group, Hub, HubError, HubOptions};
@@ -66,6 +67,7 @@ pub struct OpenOptions {
     confinement: Option<Confinement>,
     served: Option<ServedGroups>,
     congestion: Option<Congestion>,
+    cutoff: Option<CutOff>,
 }
 
 /// Groups for processes of the same user, at a socket of the capture's own hub.
@@ -226,6 +228,23 @@ impl OpenOptions {
         self
     }
 
+    /// Captures only the start of every flow: of each direction, the packets before this cut. The others count as
+    /// `shunted`.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use ringtap::CutOff;
+    ///
+    /// let cut = CutOff { packets: Some(20), bytes: None };
+    /// let capture = ringtap::OpenOptions::new().cutoff(cut).open("eth0")?;
+    /// # Ok::<(), ringtap::Error>(())
+    /// ```
+    pub fn cutoff(mut self, cut: CutOff) -> Self {
+        self.cutoff = Some(cut);
+        self
+    }
+
     /// Gives up rights, for good, once the device is open and before the capture's own threads start.
     pub fn confined(mut self, confinement: Confinement) -> Self {
         self.confinement = Some(confinement);
@@ -345,7 +364,7 @@ impl OpenOptions {
         // Before the rules are in force, a reader sees what the snap length has left of a packet, and
         // every worker gets every packet.
         let cuts = device.options.snap_length.is_some() && !self.filter.trim().is_empty();
-        let needs_rules = cuts || workers.get() > 1;
+        let needs_rules = cuts || workers.get() > 1 || self.cutoff.is_some();
         let source = if needs_rules {
             ringtap_capture::open_for_rules(device)?
         } else {
@@ -368,6 +387,7 @@ impl OpenOptions {
         let congestion = self.congestion.filter(|_| !waits);
         let mut group = Group {
             division: balance.into(),
+            cutoff: self.cutoff,
             ..Group::new(ONLY_GROUP)
         };
         if congestion.is_some() {
@@ -420,7 +440,10 @@ impl OpenOptions {
                 default_socket()
             }
         });
-        let request = self.request(&device.name, &device.options);
+        let request = SubscriptionRequest {
+            cutoff: self.cutoff.map(Into::into),
+            ..self.request(&device.name, &device.options)
+        };
         let compile = |link_type| -> Result<_, Error> {
             Ok(text::compile(&self.filter, link_type, MAX_SNAP_LENGTH)?)
         };

@@ -6,6 +6,7 @@
 //! - An option that a source does not have is an error at its place, never ignored.
 #![forbid(unsafe_code)]
 
+mod cutoff;
 mod escape;
 #[cfg(feature = "clap")]
 pub mod flags;
@@ -21,6 +22,7 @@ mod shaping;
 mod size;
 mod spec;
 
+pub use cutoff::{CutOffError, cut_off, cut_off_text};
 pub use keys::{FlagName, OptionError, OptionKey};
 pub use kind::{Kind, NameOf};
 pub use list::parse_list;

@@ -7,6 +7,7 @@
 //! - Parsing any bytes never panics and allocates a bounded amount of memory.
 //! - No text of a decoded message has a control character: see [`text`](crate::text).
 
+mod flows;
 mod group;
 mod snapshot;
 mod status;
@@ -14,9 +15,14 @@ mod status;
 use std::io;
 
 use ringtap_filter::Program;
+use ringtap_filter::flow::FlowId;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
+pub use flows::{
+    CutOffMessage, FLOW_RULES, FlowDirectionCounts, FlowEndReason, FlowEvent, MAX_RULES_OF_REQUEST,
+    RuleAction, RuleMessage, RuleStatus,
+};
 pub use group::{Delivery, Division};
 pub use snapshot::{LaneSnapshot, Snapshot, SourceSnapshot};
 pub use status::{
@@ -39,7 +45,7 @@ pub enum Request {
     Hello {
         /// [`VERSION`] of the reader.
         protocol: u32,
-        /// Further capabilities of the reader; none is defined yet.
+        /// Further capabilities of the reader: [`FLOW_RULES`].
         #[serde(default)]
         features: Vec<String>,
         /// The reader's name: `count`, `suricata`.
@@ -66,6 +72,37 @@ pub enum Request {
     },
     /// Makes the reader the inline reader of a bridge, whose packets its subscription delivers.
     Inline,
+    /// Sets rules for flows, one after the other until one is refused.
+    SetRules {
+        /// Number of the reader; absent: the reader of this connection. Likewise below.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        reader: Option<u64>,
+        /// At most [`MAX_RULES_OF_REQUEST`].
+        rules: Vec<RuleMessage>,
+    },
+    /// Removes a reader's rules for flows.
+    RemoveRules {
+        /// Number of the reader.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        reader: Option<u64>,
+        /// At most [`MAX_RULES_OF_REQUEST`].
+        flows: Vec<FlowId>,
+    },
+    /// Asks for a reader's rules.
+    Rules {
+        /// Number of the reader.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        reader: Option<u64>,
+        /// Asks for the rules behind that of this flow; absent: from the first on.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        after: Option<FlowId>,
+    },
+    /// Asks for the ends of flows since the last request; waits for none.
+    FlowEvents {
+        /// Number of the reader.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        reader: Option<u64>,
+    },
     /// Leaves the group.
     Detach,
     /// Asks for the counters of the whole hub.
@@ -107,6 +144,32 @@ pub enum Reply {
     Memory(MemoryAnswer),
     /// To `credit` and `detach`.
     Done,
+    /// To `set_rules` and `remove_rules`.
+    RulesDone {
+        /// Number of rules that were set, or removed.
+        done: u64,
+        /// Why the rule behind these was not set; absent if all were.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        refused: Option<Refused>,
+    },
+    /// To `rules`.
+    Rules {
+        /// In the order of their flows.
+        rules: Vec<RuleStatus>,
+        /// More rules are behind the last one.
+        #[serde(default)]
+        more: bool,
+    },
+    /// To `flow_events`.
+    FlowEvents {
+        /// In the order in which the hub learned of them.
+        events: Vec<FlowEvent>,
+        /// Ends that the hub did not keep for this reader, since the last answer.
+        lost: u64,
+        /// More events wait.
+        #[serde(default)]
+        more: bool,
+    },
     /// To `statistics`.
     Statistics(Snapshot),
     /// To `status`.
@@ -237,7 +300,7 @@ mod tests {
                 answers += usize::from(encode(&answer) == line.as_bytes());
             }
         }
-        assert_eq!((asks, answers), (9, 10), "each is written as it is sent");
+        assert_eq!((asks, answers), (13, 14), "each is written as it is sent");
     }
 
     proptest::proptest! {

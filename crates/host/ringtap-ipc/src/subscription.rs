@@ -21,6 +21,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::doorbell::ReaderDoorbell;
 use crate::mapping::{Access, Mapping};
+use crate::protocol::CutOffMessage;
 
 /// Number of a subscription at its hub, never used twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -49,6 +50,9 @@ pub struct SubscriptionRequest {
     /// The filter is a guest's: it counts against the limits for filters of users, whoever asks.
     #[serde(default)]
     pub for_guest: bool,
+    /// Withholds the packets behind this cut-off of every flow.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cutoff: Option<CutOffMessage>,
     /// Start with the first packet that the source captured, not the next one. Only for readers that
     /// attach before the hub runs, so it is not part of the protocol.
     #[serde(skip)]
@@ -66,6 +70,7 @@ impl SubscriptionRequest {
             watermark: Watermark::default(),
             private: false,
             for_guest: false,
+            cutoff: None,
             from_the_first: false,
         }
     }

@@ -22,3 +22,10 @@ pub fn nanoseconds(duration: Duration) -> u64 {
 pub fn thread_time() -> Duration {
     Duration::try_from(clock_gettime(ClockId::ThreadCPUTime)).unwrap_or_default()
 }
+
+/// Time of the clock that never steps (`CLOCK_MONOTONIC`), in nanoseconds.
+#[must_use]
+pub fn monotonic_ns() -> u64 {
+    let now = Duration::try_from(clock_gettime(ClockId::Monotonic));
+    nanoseconds(now.unwrap_or_default())
+}

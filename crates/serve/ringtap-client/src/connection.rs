@@ -18,7 +18,8 @@ use ringtap_ipc::event::{has_left, sleep_until_readable};
 use ringtap_ipc::mutex::lock;
 use ringtap_ipc::pool_memory::PoolMemory;
 use ringtap_ipc::protocol::{
-    HubStatus, ReaderStatus, Reply, Request, Snapshot, VERSION, decode, encode,
+    FLOW_RULES, HubStatus, ReaderStatus, Refusal, Refused, Reply, Request, Snapshot, VERSION,
+    decode, encode,
 };
 use ringtap_ipc::socket::Socket;
 use ringtap_ipc::subscription::{AttachedError, Subscription, SubscriptionRequest, Wanted};
@@ -123,6 +124,8 @@ pub struct Connection {
     own: Mutex<Option<Arc<ReaderDoorbell>>>,
     /// Link type of each of the hub's sources.
     link_types: Vec<u16>,
+    /// The hub has flow rules.
+    has_flow_rules: bool,
     leaving: AtomicBool,
     is_agent: bool,
 }
@@ -167,10 +170,13 @@ impl Connection {
             request: Mutex::new(()),
             own: Mutex::new(None),
             link_types: Vec::new(),
+            has_flow_rules: false,
             leaving: AtomicBool::new(false),
             is_agent,
         };
-        connection.link_types = connection.hello(name)?;
+        let features;
+        (connection.link_types, features) = connection.hello(name)?;
+        connection.has_flow_rules = features.iter().any(|one| one == FLOW_RULES);
         Ok(connection)
     }
 
@@ -179,19 +185,20 @@ impl Connection {
         common_link_type(self.link_types.iter().copied())
     }
 
-    /// Returns the link types of the hub's sources.
-    fn hello(&self, name: &str) -> Result<Vec<u16>, ConnectError> {
+    /// Returns the link types of the hub's sources, and the hub's features.
+    fn hello(&self, name: &str) -> Result<(Vec<u16>, Vec<String>), ConnectError> {
         let hello = Request::Hello {
             protocol: VERSION,
-            features: Vec::new(),
+            features: vec![FLOW_RULES.to_owned()],
             name: name.to_owned(),
         };
         match self.ask(&hello)?.0 {
             Reply::Hello {
                 protocol,
                 link_types,
+                features,
                 ..
-            } if protocol == VERSION => Ok(link_types),
+            } if protocol == VERSION => Ok((link_types, features)),
             _ => Err(ConnectError::Protocol("it did not say hello")),
         }
     }
@@ -215,6 +222,9 @@ impl Connection {
     ///
     /// Every [`ConnectError`].
     pub fn subscribe(&self, request: &SubscriptionRequest) -> Result<Subscription, ConnectError> {
+        if request.cutoff.is_some() {
+            self.require_flow_rules()?;
+        }
         let (Reply::Attached(attached), fds) = self.ask(&Request::Attach(request.clone()))? else {
             return Err(ConnectError::Protocol("it gave no subscription"));
         };
@@ -290,6 +300,13 @@ impl Connection {
         self.ask(&Request::Credit { chunks }).map(drop)
     }
 
+    /// Refuses a hub that would ignore a cut-off.
+    fn require_flow_rules(&self) -> Result<(), ControlError> {
+        let message = "this hub has no flow rules: update it";
+        let refused = || Refused::new(Refusal::Version, message).into();
+        self.has_flow_rules.then_some(()).ok_or_else(refused)
+    }
+
     fn ask(&self, request: &Request) -> Result<(Reply, Vec<OwnedFd>), ControlError> {
         let gone = |error: io::Error| self.gone(error.to_string());
         let _turn = lock(&self.request);
@@ -362,6 +379,11 @@ impl Control for Connection {
             Reply::Filtered { wanted } => Ok(wanted),
             _ => Err(ControlError::Gone("it set no filter".into())),
         }
+    }
+
+    fn flow_request(&self, request: Request) -> Result<Reply, ControlError> {
+        self.require_flow_rules()?;
+        Ok(self.ask(&request)?.0)
     }
 
     fn memory(&self, endpoint: usize) -> Result<Option<PoolMemory>, ControlError> {

@@ -5,7 +5,7 @@ use std::os::fd::BorrowedFd;
 
 use ringtap_filter::Program;
 use ringtap_ipc::pool_memory::PoolMemory;
-use ringtap_ipc::protocol::{Refused, Snapshot};
+use ringtap_ipc::protocol::{Refusal, Refused, Reply, Request, Snapshot};
 use ringtap_ipc::subscription::Wanted;
 
 /// Why the hub did not carry out a command.
@@ -57,6 +57,17 @@ pub trait Control: Send + Sync {
     ///
     /// Every [`ControlError`]; the old filter stays in force then.
     fn set_filter(&self, filter: &Program) -> Result<Vec<Wanted>, ControlError>;
+
+    /// Sets, removes or lists flow rules, or takes the ends of flows; see [`ReaderRules`](crate::ReaderRules).
+    ///
+    /// # Errors
+    ///
+    /// Every [`ControlError`].
+    fn flow_request(&self, request: Request) -> Result<Reply, ControlError> {
+        drop(request);
+        let message = "this reader's hub has no flow rules";
+        Err(Refused::new(Refusal::BadRequest, message).into())
+    }
 
     /// Ends the capture for this reader, which then receives the remaining packets.
     fn stop(&self);

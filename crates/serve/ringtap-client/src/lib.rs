@@ -60,6 +60,7 @@ mod copier;
 mod cursor;
 mod descriptor;
 mod distance;
+mod flow_rules;
 mod merge;
 mod new_memory;
 mod pending;
@@ -76,6 +77,7 @@ pub use connection::{ConnectError, Connection, HOST_FOLDER, default_socket, host
 pub use control::{Control, ControlError};
 pub use copier::{Copier, CopyCounts, CopyPool};
 pub use cursor::{Cursor, CursorPacket, Deadline, Look, LookStep, OutsideWait};
+pub use flow_rules::{FlowEvents, ReaderRules};
 pub use merge::{ORDER_WINDOW, Order};
 pub use pending::{AFTER_GAP, KeptPackets};
 pub use receiver::{Next, ReceiveError, Receiver};

@@ -119,12 +119,24 @@ impl LaneTally {
         };
         counters += self.own;
         counters += self.unreported(counts).counters;
+        name_withheld(&mut counters, counts);
         // The packet being written, which the source has counted but not published.
         let in_flight = !ended && counts.counters.offered.checked_sub(1) == Some(settled(counts));
         let later = self.unread(counts).saturating_add(in_flight.into());
         counters.offered = counters.offered.saturating_sub(later);
         counters
     }
+}
+
+/// Moves the packets that flow rules withheld out of `filtered`, by which a reader counts all packets that it finds
+/// to be for nobody. What it has yet to read may be among them: then as many as `filtered` has.
+fn name_withheld(counters: &mut Counters, counts: &LaneSnapshot) {
+    let shunted = counts.withheld_packets.min(counters.filtered);
+    counters.filtered -= shunted;
+    counters.shunted = counters.shunted.saturating_add(shunted);
+    let others = counts.withheld_other_members.min(counters.filtered);
+    counters.filtered -= others;
+    counters.other_members = counters.other_members.saturating_add(others);
 }
 
 /// Packets of a lane with a final outcome at the source.
@@ -270,6 +282,7 @@ impl Tally {
             missed_packets: (all.dropped.overrun)
                 .saturating_add(all.delivered.saturating_sub(copied)),
             missed_other_members: 0,
+            ..*counts
         }
     }
 

@@ -2,6 +2,7 @@
 //! Reads and checks `hub.toml`; errors name the line. [`ConfiguredHub`] runs a hub by it.
 
 mod groups;
+mod rules;
 mod running;
 mod vms;
 
@@ -24,6 +25,7 @@ use crate::group::Group;
 use crate::limits::Limits;
 use groups::{GroupLocations, Result};
 pub use groups::{GroupText, HubConfigError, admit_sudo_user, group_of_users, user, viewers};
+use rules::FlowRuleTable;
 pub use running::{ConfigOpener, ConfiguredHub};
 use vms::VmTable;
 pub use vms::{MEMORY, VmConfig, VmMachine, vm_name};
@@ -76,6 +78,8 @@ struct File {
     sources: Vec<SourceTable>,
     #[serde(default, rename = "group")]
     groups: Vec<GroupTable>,
+    #[serde(default, rename = "rule")]
+    rules: Vec<FlowRuleTable>,
     #[serde(default, rename = "vm")]
     vms: Vec<VmTable>,
 }
@@ -97,6 +101,7 @@ struct GroupTable {
     offload: Option<Spanned<u8>>,
     filter: Option<Spanned<String>>,
     delivery: Option<Spanned<String>>,
+    cutoff: Option<Spanned<String>>,
     policy: Option<Spanned<String>>,
     credit: Option<Spanned<u32>>,
     watermark: Option<u32>,
@@ -164,9 +169,11 @@ fn parse(path: &Path, text: &str) -> Result<Config> {
     });
     let vms = vms.collect::<Result<_>>()?;
     let groups = file.groups.into_iter().map(|table| text.group(table));
+    let mut groups = groups.collect::<Result<Vec<_>>>()?;
+    rules::add(file.rules, &mut groups, &text)?;
     Ok(Config {
         devices: devices.collect::<Result<_>>()?,
-        groups: groups.collect::<Result<_>>()?,
+        groups,
         vms,
         congestion: text.option("congestion", file.congestion.as_ref(), str::parse)?,
         metrics: text.option("metrics", file.metrics.as_ref(), metrics_address)?,
@@ -183,13 +190,14 @@ impl Config {
         let at_start = |limits: &Limits| {
             (
                 limits.guaranteed_readers,
+                limits.flows,
                 limits.log_lines_per_second,
                 limits.log_lines_per_user_and_second,
             )
         };
         let keys = [
             (
-                "limits.guaranteed_readers and .log_lines",
+                "limits.guaranteed_readers, .flows and .log_lines",
                 at_start(&new.limits) == at_start(&self.limits),
             ),
             ("socket", new.socket == self.socket),
@@ -243,7 +251,14 @@ pub fn compiled<E: Display>(
 /// Every key of the file, by the words of the parser's own errors: for tests of its documentation.
 #[doc(hidden)]
 pub fn keys() -> Vec<String> {
-    let tables = ["", "[[source]]\n", "[[group]]\n", "[[vm]]\n", "[limits]\n"];
+    let tables = [
+        "",
+        "[[source]]\n",
+        "[[group]]\n",
+        "[[rule]]\n",
+        "[[vm]]\n",
+        "[limits]\n",
+    ];
     let keys = tables.iter().flat_map(|table| {
         let error = toml::from_str::<File>(&format!("{table}no_such_key = 1\n"));
         let error = error.expect_err("there is no such key").to_string();
@@ -340,6 +355,7 @@ impl Text<'_> {
         fits.map_err(|error| self.error("group", &place, &error))?;
         let delivery = self.option("delivery", table.delivery.as_ref(), groups::delivery)?;
         group.delivery = delivery.unwrap_or(group.delivery);
+        group.cutoff = self.option("cutoff", table.cutoff.as_ref(), groups::cutoff)?;
         let policy = self.option("policy", table.policy.as_ref(), groups::policy)?;
         group.policy = policy.unwrap_or(group.policy);
         let pool = self.option("private_pool", table.private_pool.as_ref(), |text| {

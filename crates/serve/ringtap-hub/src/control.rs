@@ -25,6 +25,7 @@ use crate::answer::{Responder, not_subscribed};
 use crate::budgets::Budgets;
 use crate::capture::SourceCapture;
 use crate::engine::{Engine, EngineThread, Figures};
+use crate::flows::{FlowThread, FlowWork};
 use crate::group::Group;
 use crate::limits::Limits;
 use crate::membership::Membership;
@@ -65,6 +66,8 @@ pub(crate) struct HubControl {
     pub(crate) awaits: Vec<String>,
     /// State of the configuration file, if the hub has one.
     pub(crate) configuration: Option<ConfigurationStatus>,
+    /// Sets flow rules, once a reader or a group has some.
+    pub(crate) flows: Option<FlowThread>,
     options: HubOptions,
     engine_event: Event,
     /// Sources to be added when no rules are being loaded.
@@ -115,6 +118,7 @@ impl HubControl {
             bridges: Vec::new(),
             awaits: Vec::new(),
             configuration: None,
+            flows: None,
             options,
             engine_event,
             new_sources: Vec::new(),
@@ -154,8 +158,16 @@ impl HubControl {
     }
 
     pub(crate) fn set_limits(&mut self, limits: &Limits) {
+        // The size of tables stays: rules would be lost with the old ones.
+        let limits = &Limits {
+            flows: self.limits.flows,
+            ..*limits
+        };
         self.limits = *limits;
         self.membership.limits = *limits;
+        if let Some(flows) = &self.flows {
+            flows.send(FlowWork::Limits(*limits));
+        }
         let percent = limits.wake_percent_per_reader;
         // A thread that has ended wakes for no reader.
         let _ended = self
@@ -166,6 +178,7 @@ impl HubControl {
     pub(crate) fn run(mut self) {
         while self.take_work() {
             self.finish_relays();
+            self.release_bits();
             while self.update_rules() {}
             self.answer();
             self.report_end();
@@ -218,9 +231,10 @@ impl HubControl {
         let groups = self.membership.group_count();
         let questions = std::mem::take(&mut self.questions);
         // Without the hub's thread, the questions are dropped, which ends the wait for answers.
-        let Ok(figures) = self.engine.call(move |engine| engine.figures(groups)) else {
+        let Ok(mut figures) = self.engine.call(move |engine| engine.figures(groups)) else {
             return;
         };
+        self.name_all_shunted(&mut figures);
         let pause = (figures.took.min(LONGEST) * INTERVAL).max(MIN_INTERVAL);
         self.next_reading = Instant::now() + pause;
         for question in questions {

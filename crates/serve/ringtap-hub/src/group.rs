@@ -2,6 +2,7 @@
 //! Configuration of a group: filter, division, delivery, limits, access.
 
 use ringtap_filter::Program;
+use ringtap_filter::flow::{CutOff, FlowRule};
 use ringtap_ipc::peer::Peer;
 use ringtap_ipc::protocol::{Delivery, Division, Refusal, Refused};
 use ringtap_pool::distributor::Policy;
@@ -115,6 +116,10 @@ pub struct Group {
     pub offload_percent: Option<u8>,
     /// How packets reach the members.
     pub delivery: Delivery,
+    /// Cut-off of every flow, for all members.
+    pub cutoff: Option<CutOff>,
+    /// Rules for single flows, for all members.
+    pub rules: Vec<FlowRule>,
     /// Policy for a reader past its credit.
     pub policy: Policy,
     /// Chunks of one lane that a reader may hold; absent: all but a reserve.
@@ -136,6 +141,8 @@ impl Group {
     pub(crate) fn divides_like(&self, other: &Group) -> bool {
         let terms = |group: &Group| Group {
             credit_chunks: None,
+            cutoff: None,
+            rules: Vec::new(),
             max_members: 0,
             max_watermark_packets: 0,
             policy: other.policy,
@@ -162,6 +169,8 @@ impl Group {
             division: Division::BROADCAST,
             offload_percent: None,
             delivery: Delivery::Shared,
+            cutoff: None,
+            rules: Vec::new(),
             policy: Policy::DropNewest,
             credit_chunks: None,
             private_pool_bytes: 32 << 20,

@@ -8,10 +8,12 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use ringtap_filter::Program;
+use ringtap_filter::flow::MAX_CUTS;
 use ringtap_ipc::event::Event;
 use ringtap_ipc::peer::Peer;
 use ringtap_ipc::protocol::{
-    BridgeStatus, ConfigurationStatus, Delivery, HubStatus, Refused, Snapshot, SourceState,
+    BridgeStatus, ConfigurationStatus, Delivery, HubStatus, Refused, Reply, Request, Snapshot,
+    SourceState,
 };
 use ringtap_ipc::subscription::{Subscription, SubscriptionId, SubscriptionRequest, Wanted};
 use ringtap_ipc::thread::join;
@@ -23,6 +25,7 @@ use crate::control::{ControlWork, HubControl};
 use crate::engine::Engine;
 use crate::group::{AccessList, Group};
 use crate::limits::{Limits, TooMuchWork};
+use crate::membership::too_many_cut_offs;
 use crate::options::HubOptions;
 use crate::subscribers::{Change, StatusView};
 
@@ -90,6 +93,9 @@ pub enum HubError {
         /// The limit that the filter exceeds.
         reason: String,
     },
+    /// The groups have too many different cut-offs.
+    #[error("{0}")]
+    CutOffs(String),
     /// The system refused an event or a thread.
     #[error("cannot start the hub: {0}")]
     System(#[from] io::Error),
@@ -130,6 +136,7 @@ impl Hub {
         requests: Vec<SubscriptionRequest>,
     ) -> Result<(Self, Vec<Result<Subscription, Refused>>), HubError> {
         check_names(&groups)?;
+        check_cut_offs(&groups)?;
         check_filters(&groups, &options.limits)?;
         let has_map = sources.iter().any(|source| source.pool_is_map);
         let event = Event::new()?;
@@ -182,6 +189,17 @@ impl Hub {
     pub fn handle(&self) -> &Handle {
         &self.handle
     }
+}
+
+/// Refuses more different cut-offs than a table of flows has.
+fn check_cut_offs(groups: &[Group]) -> Result<(), HubError> {
+    let mut cuts: Vec<_> = groups.iter().filter_map(|group| group.cutoff).collect();
+    cuts.sort_unstable_by_key(|cut| (cut.packets, cut.bytes));
+    cuts.dedup();
+    if cuts.len() > MAX_CUTS {
+        return Err(HubError::CutOffs(too_many_cut_offs()));
+    }
+    Ok(())
 }
 
 /// Refuses groups' filters that are too much work. Readers of shared delivery run loops themselves.
@@ -325,6 +343,17 @@ impl Handle {
         })
     }
 
+    /// Sets, removes or lists flow rules of a subscription, or takes the ends of its flows.
+    ///
+    /// # Errors
+    ///
+    /// Every [`Refused`].
+    pub fn flow_request(&self, id: SubscriptionId, request: Request) -> Result<Reply, Refused> {
+        self.ask(move |control, responder| {
+            control.flow_request((Some(id), &Peer::this_process()), request, responder);
+        })
+    }
+
     /// Ends a subscription; the hub takes back all chunks that its reader holds.
     pub fn leave(&self, subscription: SubscriptionId) {
         self.send(move |control| control.leave(subscription));
@@ -347,6 +376,7 @@ impl Handle {
     /// Every [`HubError`] but [`HubError::System`].
     pub fn check_groups(&self, groups: &[Group]) -> Result<(), HubError> {
         check_names(groups)?;
+        check_cut_offs(groups)?;
         check_filters(groups, &self.limits())
     }
 
@@ -376,6 +406,10 @@ impl Handle {
                         ..GroupAccess::of_open(group)
                     });
                 }
+            }
+            if control.membership.wants_table() {
+                control.changes.outdate();
+                control.introduce_all();
             }
             responder.send(Ok((notes, groups)));
         });

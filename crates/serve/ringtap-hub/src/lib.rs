@@ -16,6 +16,7 @@ mod engine;
 #[cfg(test)]
 #[path = "../tests/shared/fed.rs"]
 mod fed;
+mod flows;
 pub mod group;
 mod hub;
 pub mod limits;

@@ -54,6 +54,14 @@ pub struct Limits {
     pub mask_bits_per_user: NonZeroU32,
     /// Most subscriptions at one time of one user.
     pub subscriptions_per_user: NonZeroU32,
+    /// Most flows that a source's table of flows holds.
+    pub flows: NonZeroU32,
+    /// Most flow rules of all readers together.
+    pub flow_rules: NonZeroU32,
+    /// Most flow rules of all readers of one user.
+    pub flow_rules_per_user: NonZeroU32,
+    /// Most flow rules of one reader, of root's, too.
+    pub flow_rules_per_reader: NonZeroU32,
     /// Most bytes of one user's private pools.
     pub private_memory_per_user: Size,
     /// Most bytes of the private pools of all users together.
@@ -79,6 +87,10 @@ impl Default for Limits {
             filter_percent_of_users: count(200),
             mask_bits_per_user: count(48),
             subscriptions_per_user: count(64),
+            flows: count(1 << 20),
+            flow_rules: count(1 << 20),
+            flow_rules_per_user: count(1 << 18),
+            flow_rules_per_reader: count(1 << 17),
             private_memory_per_user: Size(256 << 20),
             private_memory: Size(1 << 30),
         }

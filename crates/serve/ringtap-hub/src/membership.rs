@@ -14,8 +14,11 @@
 //! - In a balanced group with members, each bucket belongs to one member; the members' shares differ
 //!   by one bucket at most.
 
+mod flows;
+mod leaving;
 mod share;
 
+use ringtap_filter::flow::CutOff;
 use ringtap_filter::hash::HashSeed;
 use ringtap_filter::{BUCKETS, Balance, BucketMasks, Program, Rule, Rules};
 use ringtap_ipc::protocol::{Delivery, Division, Refusal, Refused};
@@ -25,6 +28,7 @@ use ringtap_pool::number::{to_u32, to_usize};
 use crate::answer::not_subscribed;
 use crate::group::Group;
 use crate::limits::{FilterOwner, FilterTimes, Limits, TooMuchWork};
+pub(crate) use flows::{FlowMembers, too_many_cut_offs};
 use share::NoRule;
 pub(crate) use share::Share;
 
@@ -48,6 +52,8 @@ pub(crate) struct Member {
     not_in_source: Option<TooMuchWork>,
     /// The reader has left; its relay may still read.
     has_left: bool,
+    /// Cut-off of every flow, for this member.
+    cutoff: Option<CutOff>,
 }
 
 struct GroupMembers {
@@ -70,7 +76,10 @@ pub(crate) struct Membership {
     pub(crate) limits: Limits,
     /// Seed of the hashes that divide packets.
     pub(crate) seed: HashSeed,
+    /// The sources have a table of flows.
+    pub(crate) has_table: bool,
 }
+
 impl GroupMembers {
     fn empty(group: Group) -> Self {
         GroupMembers {
@@ -91,6 +100,7 @@ impl Membership {
             used_bits: 0,
             limits,
             seed,
+            has_table: false,
         }
     }
 
@@ -219,8 +229,16 @@ impl Membership {
         for bit in [bit, group_bit].into_iter().flatten() {
             self.used_bits |= 1 << bit;
         }
+        let (group, id) = (one.group.clone(), member.subscription);
         one.members.push(member);
         one.share_out();
+        let joined = self
+            .member(id)
+            .map(|(_, member)| self.check_cut_offs(&group, member));
+        if let Some(Err(refused)) = joined {
+            self.leave(id);
+            return Err(refused);
+        }
         Ok(())
     }
 
@@ -241,34 +259,6 @@ impl Membership {
             }
         }
         times
-    }
-
-    /// Makes room for another member in a subscription's group; its bits stay in use until
-    /// [`Membership::leave`].
-    pub(crate) fn begin_to_leave(&mut self, subscription: SubscriptionId) {
-        for one in &mut self.groups {
-            if let Some(at) = one.position(subscription) {
-                one.members[at].has_left = true;
-            }
-        }
-    }
-
-    /// Removes a subscription; its buckets pass to the other members of its group.
-    pub(crate) fn leave(&mut self, subscription: SubscriptionId) {
-        for one in &mut self.groups {
-            let Some(at) = one.position(subscription) else {
-                continue;
-            };
-            let bit = one.members.remove(at).bit;
-            let is_shared = one.members.iter().any(|member| member.bit == bit);
-            let is_empty = one.members.is_empty();
-            let group_bit = one.bit.take_if(|_| is_empty);
-            let own_bit = bit.filter(|_| !is_shared);
-            for bit in [own_bit, group_bit].into_iter().flatten() {
-                self.used_bits &= !(1 << bit);
-            }
-            one.share_out();
-        }
     }
 
     /// Changes a subscription's own filter; returns the old one.
@@ -323,7 +313,7 @@ impl Membership {
             each,
             seed: self.seed,
             verifier: self.limits.verifier(),
-            flows: None,
+            flows: self.flow_settings(),
         }
     }
 
@@ -348,6 +338,7 @@ impl Membership {
             mask: member.mask(),
             group: one.group_mask(),
             filter: one.group.filter.program().and(&member.own)?,
+            has_flow_rules: self.wants_table(),
             rule,
         })
     }
@@ -401,7 +392,13 @@ impl Member {
             is_private: delivery == Delivery::Private,
             not_in_source: None,
             has_left: false,
+            cutoff: None,
         }
+    }
+
+    /// The member with this cut-off of every flow.
+    pub(crate) fn cut_off(self, cutoff: Option<CutOff>) -> Self {
+        Member { cutoff, ..self }
     }
 
     /// The member's filter is a guest's, for which the process `pid` asks.

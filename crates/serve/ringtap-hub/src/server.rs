@@ -216,6 +216,7 @@ impl Acceptor {
             }
             let (awaited, uid) = (connection.awaits_rules(), connection.uid());
             let stay = connection.serve(buffer);
+            self.rates.count_many(uid, connection.take_cost(), now);
             if connection.awaits_rules() && !awaited {
                 self.rates.count_many(uid, COST_OF_A_CHANGE - 1, now);
             }

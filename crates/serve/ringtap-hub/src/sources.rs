@@ -10,7 +10,9 @@ use std::thread::JoinHandle;
 use ringtap_filter::{Place, Rule, Rules};
 use ringtap_ipc::pool_memory::PoolMemory;
 use ringtap_ipc::thread::join;
-use ringtap_pool::source::{Facts, LossUpdate, RuleLoader, Source, SourceError, Unclassified};
+use ringtap_pool::source::{
+    Facts, FlowRules, LossUpdate, RuleLoader, Source, SourceError, Unclassified,
+};
 use ringtap_pool::view::Pool;
 use ringtap_pool::wake::Signal;
 
@@ -29,6 +31,8 @@ pub(crate) struct SourceHandle {
     loader: LoaderThread,
     /// The source has no rules yet: every packet has every bit.
     gives_everything: bool,
+    /// The table of flows, once the rules in force have one.
+    pub(crate) flows: Option<Arc<dyn FlowRules>>,
     /// Outcome of the last rules.
     outcome: Option<Outcome>,
     /// The hub has warned that a reader has less than a full guarantee.
@@ -52,6 +56,7 @@ impl SourceHandle {
             update_losses: source.update_losses.take(),
             gives_everything: rules.gives_everything(),
             loader: LoaderThread::start(rules, done)?,
+            flows: None,
             outcome: None,
             is_scarce: false,
         })
@@ -88,7 +93,7 @@ impl SourceHandle {
     pub(crate) fn load(&mut self, rules: &Rules) {
         let each = &rules.each;
         let wants_all = !each.is_empty() && each.iter().all(Rule::takes_everything);
-        if wants_all && self.gives_everything {
+        if wants_all && self.gives_everything && rules.flows.is_none() {
             self.outcome = Some(Ok(vec![Place::Source; each.len()]));
             return;
         }
@@ -98,8 +103,11 @@ impl SourceHandle {
 
     /// Whether the source has put the rules in force or refused them.
     pub(crate) fn has_outcome(&mut self) -> bool {
-        if self.outcome.is_none() {
-            self.outcome = self.loader.outcome();
+        if self.outcome.is_none()
+            && let Some((outcome, flows)) = self.loader.outcome()
+        {
+            self.outcome = Some(outcome);
+            self.flows = flows;
         }
         self.outcome.is_some()
     }
@@ -126,11 +134,14 @@ impl SourceHandle {
 /// Where each rule's filter runs, or why the rules are not in force.
 pub(crate) type Outcome = Result<Vec<Place>, SourceError>;
 
+/// An outcome, and the table of flows in force.
+type OutcomeAndFlows = (Outcome, Option<Arc<dyn FlowRules>>);
+
 /// Thread that puts the source's rules in force, so that the hub's thread need not wait; ends when this is
 /// dropped.
 struct LoaderThread {
     rules: Option<Sender<Rules>>,
-    outcomes: Receiver<Outcome>,
+    outcomes: Receiver<OutcomeAndFlows>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -145,7 +156,8 @@ impl LoaderThread {
         let (outbox, outcomes) = mpsc::channel();
         let thread = background::spawn("rules", move || {
             for rules in inbox {
-                if outbox.send(loader.classify(&rules)).is_err() {
+                let outcome = loader.classify(&rules);
+                if outbox.send((outcome, loader.flow_rules())).is_err() {
                     return;
                 }
                 done.signal();
@@ -165,11 +177,13 @@ impl LoaderThread {
     }
 
     /// Outcome of the oldest set of rules without one; `None` while the thread loads that set.
-    fn outcome(&self) -> Option<Outcome> {
+    fn outcome(&self) -> Option<OutcomeAndFlows> {
         match self.outcomes.try_recv() {
             Ok(outcome) => Some(outcome),
             Err(TryRecvError::Empty) => None,
-            Err(TryRecvError::Disconnected) => Some(Err("its rules can no longer change".into())),
+            Err(TryRecvError::Disconnected) => {
+                Some((Err("its rules can no longer change".into()), None))
+            }
         }
     }
 }

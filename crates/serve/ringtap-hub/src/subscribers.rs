@@ -6,6 +6,7 @@ mod changes;
 mod departed;
 mod leaving;
 mod rules;
+mod shunted;
 mod state;
 
 pub(crate) use changes::{Change, Changes};
@@ -24,6 +25,7 @@ use ringtap_pool::source::Counts;
 use crate::control::HubControl;
 use crate::engine::{Figures, SourceFigures};
 use crate::group::Group;
+use shunted::Withheld;
 use state::Subscriber;
 
 impl HubControl {
@@ -31,13 +33,15 @@ impl HubControl {
     pub(crate) fn snapshot(&self, id: SubscriptionId, figures: &Figures) -> Option<Snapshot> {
         let subscriber = self.subscribers.all.get(&id)?;
         let missed = &figures.readers.get(&id)?.missed;
+        let withheld = self.withheld_since(subscriber);
         let readers = subscriber.baselines.iter().zip(missed);
         let sources =
             readers
                 .zip(&figures.sources)
                 .enumerate()
                 .map(|(at, ((baseline, missed), source))| {
-                    let snapshot = endpoint_snapshot(baseline, missed, source);
+                    let withheld = withheld.get(at).and_then(Option::as_ref);
+                    let snapshot = endpoint_snapshot(baseline, missed, source, withheld);
                     match &subscriber.relay {
                         Some(relay) => relay.counters().as_private(at, snapshot),
                         None => snapshot,
@@ -100,6 +104,7 @@ impl HubControl {
             filter: group.filter.text().to_owned(),
             members: to_u32(members),
             max_members: group.max_members,
+            cutoff: group.cutoff.map(Into::into),
             policy: group.policy,
             offload_percent: group.offload_percent,
             ..GroupStatus::default()
@@ -142,24 +147,39 @@ impl HubControl {
     }
 }
 
-/// A source's counters since those `before`, with what a reader missed per lane.
+/// A source's counters since those `before`, with what a reader missed, and what flow rules withheld from it, per lane.
 fn endpoint_snapshot(
     before: &Counts,
     missed: &[Missing],
     source: &SourceFigures,
+    withheld: Option<&Vec<Withheld>>,
 ) -> SourceSnapshot {
     let now = &source.status;
     let lane = |(at, lane): (usize, &LaneStatus)| {
         let now = lane.counters;
         let then = before.lanes.get(at).copied().unwrap_or_default();
         let missed = missed.get(at).copied().unwrap_or_default();
+        let mut counters = now.since(&then);
+        let shunted = std::mem::take(&mut counters.shunted);
+        counters.filtered = counters.filtered.saturating_add(shunted);
+        // Without a table, the source shunted for all its readers.
+        let withheld = withheld.map_or(
+            Withheld {
+                packets: shunted,
+                ..Withheld::default()
+            },
+            |lanes| lanes.get(at).copied().unwrap_or_default(),
+        );
         LaneSnapshot {
             start: then.delivered,
             position: now.delivered,
-            counters: now.since(&then),
+            counters,
             missed_sequences: missed.sequences,
             missed_packets: missed.packets,
             missed_other_members: missed.other_members,
+            withheld_packets: withheld.packets,
+            withheld_bytes: withheld.bytes,
+            withheld_other_members: withheld.other_members,
         }
     };
     SourceSnapshot {

@@ -225,6 +225,9 @@ pub struct GuestCounters {
     pub copied: u64,
     /// Packets that do not pass the filter.
     pub filtered: u64,
+    /// Packets that flow rules withheld.
+    #[serde(default)]
+    pub shunted: u64,
     /// Packets for other members of a balanced group.
     pub other_members: u64,
     /// Packets lost by the NIC or its driver.
@@ -245,6 +248,7 @@ impl GuestCounters {
         let GuestCounters {
             copied,
             filtered,
+            shunted,
             other_members,
             nic,
             kernel,
@@ -255,6 +259,7 @@ impl GuestCounters {
         for (sum, more) in [
             (copied, more.copied),
             (filtered, more.filtered),
+            (shunted, more.shunted),
             (other_members, more.other_members),
             (nic, more.nic),
             (kernel, more.kernel),

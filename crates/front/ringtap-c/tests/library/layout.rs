@@ -6,7 +6,10 @@ use std::fs;
 use std::mem::offset_of;
 use std::process::Command;
 
-use ringtap_c::types::{self, CLastGap, COptions, CSource, CStatistics, CursorPacket};
+use ringtap_c::types::{
+    self, CFlowDirection, CFlowEvent, CFlowRule, CLastGap, COptions, CSource, CStatistics,
+    CursorPacket,
+};
 use ringtap_pool::counters::TERMS;
 
 use crate::support::{build, installed, with_library};
@@ -67,6 +70,40 @@ fn structures() -> Vec<Fact> {
     );
     facts!(
         all,
+        "ringtap_flow_rule",
+        CFlowRule,
+        size,
+        flow,
+        action,
+        reserved,
+        packets,
+        bytes,
+        lasts_ms
+    );
+    facts!(
+        all,
+        "ringtap_flow_direction",
+        CFlowDirection,
+        packets,
+        bytes,
+        first_ns,
+        last_ns,
+        tcp_flags,
+        reserved
+    );
+    facts!(
+        all,
+        "ringtap_flow_event",
+        CFlowEvent,
+        size,
+        flow,
+        why,
+        counted,
+        lost_before,
+        directions
+    );
+    facts!(
+        all,
         "ringtap_source",
         CSource,
         size,
@@ -123,6 +160,13 @@ fn numbers() -> Vec<Fact> {
         fact("RINGTAP_ERROR_SYSTEM", types::ERROR_SYSTEM),
         fact("RINGTAP_ERROR_INTERNAL", types::ERROR_INTERNAL),
         fact("RINGTAP_OPEN_PRIVATE", types::OPEN_PRIVATE),
+        fact("RINGTAP_IGNORE", types::IGNORE),
+        fact("RINGTAP_CUTOFF", types::CUTOFF),
+        fact("RINGTAP_FLOW_ENDED", types::FLOW_ENDED),
+        fact("RINGTAP_FLOW_IDLE", types::FLOW_IDLE),
+        fact("RINGTAP_FLOW_RESTARTED", types::FLOW_RESTARTED),
+        fact("RINGTAP_FLOW_EVICTED", types::FLOW_EVICTED),
+        fact("RINGTAP_FLOW_REMOVED", types::FLOW_REMOVED),
         fact("RINGTAP_PASS", types::PASS),
         fact("RINGTAP_DROP", types::DROP),
         fact("RINGTAP_PACKET_OUT", flag::OUT),

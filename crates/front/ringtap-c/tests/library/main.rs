@@ -3,6 +3,7 @@
 
 mod daq;
 mod exports;
+mod flows;
 mod inline;
 mod layout;
 mod misuse;

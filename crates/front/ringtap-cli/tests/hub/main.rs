@@ -17,6 +17,8 @@ mod pressure;
 mod refusals;
 mod reload;
 mod rights;
+mod rules;
+mod rules_verb;
 mod shares;
 mod signals;
 mod support;

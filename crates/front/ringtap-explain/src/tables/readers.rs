@@ -9,7 +9,7 @@ use super::cells::{Column, Emphasis, StatusTable, TableCell, loss_emphasis, plai
 use crate::change::StatusChange;
 use crate::text::as_f64;
 
-const COLUMNS: [Column; 9] = [
+const COLUMNS: [Column; 10] = [
     Column::right("LOST/s", 7),
     Column::right("LOST", 6),
     Column::right("PKT/s", 7),
@@ -19,6 +19,7 @@ const COLUMNS: [Column; 9] = [
     Column::left("GROUP", 8),
     Column::right("PID", 7),
     Column::wide("FILTERED/s", 10),
+    Column::wide("SHUNTED/s", 9),
 ];
 /// Percentage of a reader's credit from which losses threaten.
 const NEARLY_LATE: u64 = 75;
@@ -141,5 +142,6 @@ fn row(change: StatusChange<'_>, reader: &ReaderStatus, lanes: u64) -> Vec<Table
         plain(&reader.group),
         plain(reader.pid.to_string()),
         plain(rate(per_second(|reader| reader.counters.filtered))),
+        plain(rate(per_second(|reader| reader.counters.shunted))),
     ]
 }

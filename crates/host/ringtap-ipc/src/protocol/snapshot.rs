@@ -43,4 +43,14 @@ pub struct LaneSnapshot {
     pub missed_packets: u64,
     /// Packets among them for other members of the reader's group.
     pub missed_other_members: u64,
+    /// Packets that flow rules withheld from the reader. The reader itself, the hub and `counters` count them as
+    /// `filtered`.
+    #[serde(default)]
+    pub withheld_packets: u64,
+    /// Their bytes on the wire.
+    #[serde(default)]
+    pub withheld_bytes: u64,
+    /// Packets that flow rules withheld from other members of the reader's group; likewise.
+    #[serde(default)]
+    pub withheld_other_members: u64,
 }

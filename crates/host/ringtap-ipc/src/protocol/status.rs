@@ -9,7 +9,7 @@ use ringtap_pool::distributor::Policy;
 use ringtap_pool::source::Counts;
 use serde::{Deserialize, Serialize};
 
-use super::{Delivery, Division};
+use super::{CutOffMessage, Delivery, Division};
 
 /// Status of a hub.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -195,6 +195,9 @@ pub struct GroupStatus {
     pub members: u32,
     /// Most readers at one time.
     pub max_members: u32,
+    /// The cut-off of every flow, if the group has one.
+    #[serde(default)]
+    pub cutoff: Option<CutOffMessage>,
     /// Policy for a reader past its credit.
     pub policy: Policy,
     /// The offload threshold in percent, if the group has one.
@@ -261,6 +264,9 @@ pub struct ReaderStatus {
     /// not get, and what its sources lost.
     #[serde(flatten)]
     pub counters: Counters,
+    /// Bytes on the wire of the packets that flow rules withheld from the reader.
+    #[serde(default)]
+    pub shunted_bytes: u64,
     /// Packets in the pool that are not in the account yet.
     pub unread: u64,
     /// Those of `dropped.overrun` that the reader lost because many chunks came at once: the hub's thread came

@@ -128,6 +128,9 @@ fn snapshot(script: &mut Script<'_>) -> Snapshot {
         missed_sequences: number(script, 0),
         missed_packets: number(script, 0),
         missed_other_members: number(script, 0),
+        withheld_packets: number(script, 0),
+        withheld_bytes: number(script, 0),
+        withheld_other_members: number(script, 0),
     };
     Snapshot {
         sources: vec![SourceSnapshot {

@@ -5,6 +5,8 @@ use std::fmt::Display;
 use std::str::FromStr;
 
 use nix::unistd::{Group as UnixGroup, User};
+use ringtap_device::cut_off;
+use ringtap_filter::flow::CutOff;
 use ringtap_filter::{Balance, Program};
 use ringtap_ipc::environment;
 use ringtap_ipc::protocol::{Delivery, Division};
@@ -180,7 +182,7 @@ pub(super) fn divide(
     )
 }
 
-/// Parses `NAME[:MEMBERS][:BALANCE][:offload=PERCENT][:private][:users=NAMES][:groups=NAMES][:FILTER]`.
+/// Parses `NAME[:MEMBERS][:BALANCE][:offload=PERCENT][:private][:cutoff=LIMIT][:users=NAMES][:groups=NAMES][:FILTER]`.
 impl FromStr for GroupText {
     type Err = HubConfigError;
 
@@ -206,6 +208,8 @@ impl FromStr for GroupText {
                 again = delivered.replace(word).is_some();
             } else if let Some(percent) = word.strip_prefix("offload=") {
                 again = offload_percent.replace(offload(percent)?).is_some();
+            } else if let Some(text) = word.strip_prefix("cutoff=") {
+                again = group.cutoff.replace(cutoff(text)?).is_some();
             } else if let Some(name) = word.strip_prefix("users=") {
                 again = !group.access.uids.is_empty();
                 let users = name.split(',').map(user);
@@ -266,6 +270,10 @@ pub(super) fn offload(text: &str) -> Result<u8> {
 pub(super) fn delivery(word: &str) -> Result<Delivery> {
     let wrong = || format!("\"{word}\" is no delivery: expected shared or private");
     Delivery::from_word(word).ok_or_else(|| HubConfigError::Invalid(wrong()))
+}
+
+pub(super) fn cutoff(text: &str) -> Result<CutOff> {
+    cut_off(text).map_err(|error| HubConfigError::Invalid(error.to_string()))
 }
 
 pub(super) fn policy(word: &str) -> Result<Policy> {

@@ -26,6 +26,8 @@ pub(crate) struct Share {
     pub(crate) group: u64,
     /// The filters of the group and the subscription, combined.
     pub(crate) filter: Program,
+    /// Flow rules may withhold packets that the subscription wants.
+    pub(crate) has_flow_rules: bool,
     /// Index of the subscription's rule in a source.
     pub(crate) rule: Result<usize, NoRule>,
 }
@@ -34,7 +36,7 @@ impl Share {
     /// Mask by which the hub's thread counts what the subscription misses: all bits if each packet has the
     /// subscription's own, so that the thread need not look at the packets.
     pub(crate) fn counting_mask(&self) -> u64 {
-        if self.group == 0 && self.filter.takes_everything() {
+        if self.group == 0 && self.filter.takes_everything() && !self.has_flow_rules {
             u64::MAX
         } else {
             self.mask

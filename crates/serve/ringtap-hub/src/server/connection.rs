@@ -18,6 +18,7 @@ use ringtap_ipc::subscription::{Attached, Subscription, SubscriptionId, Subscrip
 use ringtap_ipc::text::clean_name;
 use ringtap_ipc::transport::Transport;
 use ringtap_ipc::verdict::{InlineError, InlineMembership, VerdictChannel};
+use ringtap_pool::number::to_u32;
 
 use super::ServerOptions;
 use super::admission::UserClass;
@@ -31,6 +32,9 @@ use crate::subscribers::{Change, StatusView};
 
 /// Longest name that a reader may give itself, in bytes.
 const MAX_NAME: usize = 64;
+
+/// Flow rules that count as a further request, so that one user's rules leave time for those of others.
+const RULES_OF_A_REQUEST: u32 = 64;
 
 /// Error text: packets that the filter leaves out would wait for a verdict that never comes.
 const NO_FILTER: &str = "an inline reader sees every packet: it has no filter (--pass and --drop of \
@@ -71,6 +75,8 @@ pub(super) struct ClientConnection {
     /// The request that the control thread answers later; the server reads no other request until then.
     waiting: Option<Waiting>,
     opened: Instant,
+    /// Further requests that the last one counts as.
+    cost: u32,
     /// Descriptors that the reader sent.
     unwanted: Vec<OwnedFd>,
 }
@@ -154,6 +160,7 @@ impl ClientConnection {
             answered,
             waiting: None,
             opened: Instant::now(),
+            cost: 0,
             unwanted: Vec::new(),
         }
     }
@@ -174,6 +181,11 @@ impl ClientConnection {
     /// Whether the sources load new rules for this reader.
     pub(super) fn awaits_rules(&self) -> bool {
         self.waiting.as_ref().is_some_and(|one| one.is_change)
+    }
+
+    /// Further requests that the last one counts as, once.
+    pub(super) fn take_cost(&mut self) -> u32 {
+        std::mem::take(&mut self.cost)
     }
 
     /// Time left until the reader must have said hello; `None` if it has.
@@ -280,6 +292,10 @@ impl ClientConnection {
                 })
             }),
             Request::Status { after } => self.status(after),
+            Request::SetRules { reader, .. }
+            | Request::RemoveRules { reader, .. }
+            | Request::Rules { reader, .. }
+            | Request::FlowEvents { reader } => self.flows(reader, request),
         };
         match begun {
             Ok(waiting) => self.waiting = Some(waiting),
@@ -359,7 +375,7 @@ impl ClientConnection {
         self.name = Some(clean_name(name, MAX_NAME));
         Reply::Hello {
             protocol: protocol::VERSION,
-            features: Vec::new(),
+            features: vec![protocol::FLOW_RULES.to_owned()],
             version: env!("CARGO_PKG_VERSION").to_owned(),
             link_types: self.hub.link_types(),
         }
@@ -488,6 +504,23 @@ impl ClientConnection {
             connection.filters = filters;
             Ok(Reply::Filtered { wanted }.into())
         }))
+    }
+
+    /// Begins a request for flow rules of this reader, or of another of the user.
+    fn flows(&mut self, reader: Option<u64>, request: Request) -> Result<Waiting, Answer> {
+        let own = match reader {
+            None => Some(self.subscribed()?),
+            Some(_) => None,
+        };
+        self.cost = match &request {
+            Request::SetRules { rules, .. } => to_u32(rules.len()),
+            Request::RemoveRules { flows, .. } => to_u32(flows.len()),
+            _ => 0,
+        } / RULES_OF_A_REQUEST;
+        let peer = self.peer.clone();
+        let ask =
+            move |control: &mut HubControl, to| control.flow_request((own, &peer), request, to);
+        Ok(self.later(false, ask, |_, reply| Ok(Answer::from(reply))))
     }
 
     fn status(&self, after: u64) -> Result<Waiting, Answer> {

@@ -55,6 +55,7 @@ impl HubControl {
             .transpose()?;
         let id = self.subscribers.next_id();
         let member = Member::new(id, user, request.filter.clone(), delivery);
+        let member = member.cut_off(request.cutoff.map(Into::into));
         let member = if user.is_none() && request.for_guest {
             member.of_guest(peer.pid)
         } else {
@@ -172,12 +173,15 @@ impl HubControl {
             place,
             attached_ns: now_ns(),
             baselines,
+            shunting: self.shunting(id),
+            has_cutoff: request.cutoff.is_some(),
             _controls: controls,
             doorbell,
             relay,
             memory,
         };
         self.subscribers.all.insert(id, subscriber);
+        self.introduce(id);
         Ok(subscription)
     }
 
@@ -355,7 +359,7 @@ fn first_place<'a>(mut wanted: impl Iterator<Item = &'a Wanted>) -> Place {
 }
 
 /// The user whose share is limited; `None` for root and the hub's own user.
-fn ordinary_user(peer: &Peer) -> Option<u32> {
+pub(super) fn ordinary_user(peer: &Peer) -> Option<u32> {
     let our_uid = Peer::this_process().uid;
     Some(peer.uid).filter(|uid| ![0, our_uid].contains(uid))
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Changes of the rules: a reader attaches, leaves, or changes its filter.
+//! Changes of the rules: a reader attaches, leaves, changes its filter, or sets the first flow rule.
 //!
 //! All sources load one set of rules at a time, on threads of their own. Changes that arrive
 //! meanwhile form the next set. If a source refuses a set with several changes, each change is
@@ -15,7 +15,7 @@ use std::collections::VecDeque;
 
 use ringtap_filter::Program;
 use ringtap_ipc::peer::Peer;
-use ringtap_ipc::protocol::Refused;
+use ringtap_ipc::protocol::{Refused, Reply, Request};
 use ringtap_ipc::subscription::{Subscription, SubscriptionId, SubscriptionRequest, Wanted};
 
 use crate::answer::Responder;
@@ -36,6 +36,12 @@ pub(crate) enum Change {
         filter: Program,
         responder: Responder<Vec<Wanted>>,
     },
+    /// The sources get a table of flows, for a reader's first rules.
+    Flows {
+        id: SubscriptionId,
+        request: Request,
+        responder: Responder<Reply>,
+    },
 }
 
 impl Change {
@@ -54,6 +60,7 @@ impl Change {
         match self {
             Change::Attach { responder, .. } => drop(responder.send(Err(error))),
             Change::Filter { responder, .. } => drop(responder.send(Err(error))),
+            Change::Flows { responder, .. } => drop(responder.send(Err(error))),
         }
     }
 }
@@ -78,6 +85,8 @@ pub(crate) struct Changes {
     pub(super) loading: Option<Vec<Applied>>,
     /// Number of rules in that set.
     pub(super) rule_count: usize,
+    /// That set has a table of flows.
+    pub(super) has_flows: bool,
     /// A reader left since the current rules were made.
     pub(super) are_outdated: bool,
     /// Number of waiting changes to load alone.
@@ -90,7 +99,7 @@ impl Changes {
     }
 
     /// Marks the rules as outdated by the membership.
-    pub(super) fn outdate(&mut self) {
+    pub(crate) fn outdate(&mut self) {
         self.are_outdated = true;
     }
 

@@ -9,6 +9,7 @@ use ringtap_ipc::time::now_ns;
 
 use super::state::Subscriber;
 use crate::control::HubControl;
+use crate::flows::FlowWork;
 use crate::relay::Relay;
 
 impl HubControl {
@@ -43,8 +44,10 @@ impl HubControl {
     /// Takes back the bits and chunks of a subscription.
     fn forget(&mut self, id: SubscriptionId, subscriber: Option<Subscriber>) {
         let numbers = self.engine.call(move |engine| engine.unlink(id));
-        if let Some(subscriber) = subscriber {
-            let last = self.reader_status(id, &subscriber, numbers.unwrap_or_default());
+        if let Some(mut subscriber) = subscriber {
+            let mut numbers = numbers.unwrap_or_default();
+            self.name_shunted(&mut subscriber, &mut numbers);
+            let last = self.reader_status(id, &subscriber, numbers);
             let (delivered, filtered, lost) = (
                 last.counters.delivered,
                 last.counters.filtered,
@@ -64,7 +67,12 @@ impl HubControl {
             self.subscribers.departed.add(last, now_ns());
             subscriber.memory.reclaim_elsewhere();
         }
-        self.membership.leave(id);
+        let bits = self.membership.take_out(id);
+        match &self.flows {
+            // The bits are free once their rules are forgotten.
+            Some(flows) => flows.send(FlowWork::Leave { id, bits }),
+            None => self.membership.release(bits),
+        }
         self.changes.outdate();
     }
 }

@@ -49,6 +49,10 @@ impl HubControl {
         }
         let rules = self.membership.rules();
         self.changes.rule_count = rules.each.len();
+        self.changes.has_flows = rules.flows.is_some();
+        if rules.flows.is_some() && !self.membership.has_table {
+            self.count_by_own_bits();
+        }
         for source in &mut self.sources {
             source.load(&rules);
         }
@@ -66,6 +70,11 @@ impl HubControl {
             Change::Filter { id, filter, .. } => {
                 let before = self.replace_filter(*id, filter.clone());
                 before.map(|before| (*id, None, Some(before)))
+            }
+            Change::Flows { id, .. } => {
+                let members = self.membership.flow_members(*id);
+                self.membership.has_table |= members.is_ok();
+                members.map(|_| (*id, None, None))
             }
         };
         match applied {
@@ -87,6 +96,9 @@ impl HubControl {
         let applied = self.changes.loading.take().unwrap_or_default();
         match self.outcome() {
             Ok(places) => {
+                if self.changes.has_flows {
+                    self.open_tables();
+                }
                 // Packets after these are classified by the new rules.
                 let from = if applied.iter().any(|one| one.before.is_some()) {
                     self.engine.call(|engine| engine.positions())
@@ -146,6 +158,9 @@ impl HubControl {
                 let wanted = share.and_then(|share| self.filtered(id, &share, places, from));
                 responder.send(wanted);
             }
+            Change::Flows {
+                request, responder, ..
+            } => self.ask_flows(id, request, responder),
         }
     }
 
@@ -159,6 +174,9 @@ impl HubControl {
         self.changes.outdate();
         self.changes.one_by_one = applied.len();
         let is_alone = applied.len() == 1;
+        if self.flows.is_none() {
+            self.membership.has_table = false;
+        }
         for one in applied.into_iter().rev() {
             let has_left = match (&one.change, one.before) {
                 (Change::Attach { .. }, _) => {

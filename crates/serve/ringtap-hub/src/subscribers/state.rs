@@ -13,6 +13,7 @@ use ringtap_pool::memory::Region;
 use ringtap_pool::source::Counts;
 
 use super::departed::Departed;
+use super::shunted::Shunting;
 use crate::budgets::ReaderMemory;
 use crate::relay::Relay;
 
@@ -26,6 +27,10 @@ pub(crate) struct Subscriber {
     pub(crate) attached_ns: u64,
     /// Counters when the subscription started, of each source that the hub had then.
     pub(crate) baselines: Vec<Counts>,
+    /// What flow rules withheld.
+    pub(super) shunting: Shunting,
+    /// The reader asked for a cut-off of every flow.
+    pub(super) has_cutoff: bool,
     /// Keeps the control regions mapped until the hub's thread has removed the readers.
     pub(super) _controls: Vec<Region>,
     /// Wakes the reader.

@@ -299,6 +299,9 @@ impl RelayCommon {
 impl RelayCounts {
     fn known(&self) -> Counters {
         let (mut known, at_hub) = (self.copies.tally.alone(), &self.at_hub);
+        // By its own count alone, the relay takes what was withheld for filtered.
+        known.shunted = at_hub.shunted;
+        known.filtered = known.filtered.saturating_sub(at_hub.shunted);
         known.filtered = known.filtered.max(at_hub.filtered);
         known.other_members = known.other_members.max(at_hub.other_members);
         known.dropped = Dropped {
@@ -314,6 +317,7 @@ impl RelayCounts {
             copied: copies.copied(),
             part_full: copies.lost(),
             filtered: counters.filtered,
+            shunted: counters.shunted,
             other_members: counters.other_members,
             nic: dropped.nic,
             kernel: dropped.kernel,

@@ -244,6 +244,7 @@ fn sum(counters: &GuestCounters) -> u64 {
     let GuestCounters {
         copied,
         filtered,
+        shunted,
         other_members,
         nic,
         kernel,
@@ -251,7 +252,7 @@ fn sum(counters: &GuestCounters) -> u64 {
         overrun,
         part_full,
     } = *counters;
-    copied + filtered + other_members + nic + kernel + pool_full + overrun + part_full
+    copied + filtered + shunted + other_members + nic + kernel + pool_full + overrun + part_full
 }
 
 /// Reads packets until there are this many; each has this byte.

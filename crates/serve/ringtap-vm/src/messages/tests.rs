@@ -57,11 +57,12 @@ fn requests() -> impl Strategy<Value = GuestRequest> {
 }
 
 fn answers() -> impl Strategy<Value = HostMessage> {
-    let fields = (TEXT, TEXT, any::<[u64; 8]>(), any::<u16>());
+    let fields = (TEXT, TEXT, any::<[u64; 9]>(), any::<u16>());
     (0..8, fields).prop_map(|(kind, (group, text, numbers, link_type))| {
         let [
             copied,
             filtered,
+            shunted,
             other_members,
             nic,
             kernel,
@@ -72,6 +73,7 @@ fn answers() -> impl Strategy<Value = HostMessage> {
         let counters = GuestCounters {
             copied,
             filtered,
+            shunted,
             other_members,
             nic,
             kernel,

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Flow rules of a capture: withholds packets of single flows before they are copied.
+
+use std::time::Duration;
+
+use ringtap_client::{FlowEvents, ReaderRules};
+use ringtap_filter::flow::{FlowId, FlowRule};
+
+use crate::{Capture, Error};
+
+impl Capture {
+    /// Sets a rule for a flow, in place of this reader's earlier one. Other readers get the packets that it withholds;
+    /// in a balanced group, the rule is that of all members. Withheld packets count as `shunted`.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use ringtap::{FlowAction, FlowRule};
+    ///
+    /// let capture = ringtap::open("hub:ids")?;
+    /// capture.flow_rule(&FlowRule {
+    ///     key: "tcp 10.0.0.1:80 10.0.0.2:5000".parse()?,
+    ///     action: FlowAction::Ignore,
+    ///     lasts_ns: None,
+    /// })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Control`]: the source has no table of flows, the table is full, or a limit is reached.
+    pub fn flow_rule(&self, rule: &FlowRule) -> Result<(), Error> {
+        Ok(self.rules().set(std::slice::from_ref(rule))?)
+    }
+
+    /// Removes this reader's rule for a flow; `false` if it has none.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// let capture = ringtap::open("hub:ids")?;
+    /// let had_one = capture.remove_flow_rule(&"tcp 10.0.0.1:80 10.0.0.2:5000".parse()?)?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Control`].
+    pub fn remove_flow_rule(&self, flow: &FlowId) -> Result<bool, Error> {
+        Ok(self.rules().remove(std::slice::from_ref(flow))? > 0)
+    }
+
+    /// The ends of flows since the last call: of those for which this reader has rules, and of all if it has a
+    /// [cut-off](crate::OpenOptions::cutoff). Waits for the first one, at most for `timeout`.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use std::time::Duration;
+    ///
+    /// let capture = ringtap::open("hub:ids")?;
+    /// for event in capture.flow_events(Duration::from_secs(1))?.events {
+    ///     println!("{} {}", event.flow, event.why.word());
+    /// }
+    /// # Ok::<(), ringtap::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Control`].
+    pub fn flow_events(&self, timeout: Duration) -> Result<FlowEvents, Error> {
+        Ok(self.rules().events(timeout)?)
+    }
+
+    /// All commands for the flow rules of this capture: many rules at once, and the list of those in force.
+    pub fn rules(&self) -> ReaderRules<'_> {
+        ReaderRules::new(&**self.control())
+    }
+}

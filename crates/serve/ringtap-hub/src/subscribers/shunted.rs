@@ -1,0 +1,329 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Packets that flow rules withheld from readers, in their accounts, and the readers' requests for flow rules.
+//!
+//! A reader counts every packet in the pool that is for nobody as filtered. The source counts what it withheld from
+//! each bit of the mask. The two together name the packets: those of the reader's bit are shunted, those of its balanced
+//! group's other bits went to other members.
+//!
+//! Invariants
+//! - The account balances at every moment. While a reader has packets to read, some of `filtered` may be in `shunted`.
+//! - No term falls.
+
+use std::sync::Arc;
+
+use ringtap_ipc::peer::Peer;
+use ringtap_ipc::protocol::{ReaderStatus, Refusal, Refused, Reply, Request};
+use ringtap_ipc::subscription::SubscriptionId;
+use ringtap_pool::source::{FlowRules, WithheldCounts};
+
+use super::attach::ordinary_user;
+use super::changes::Change;
+use super::state::Subscriber;
+use crate::answer::{Responder, ending, not_subscribed};
+use crate::control::HubControl;
+use crate::engine::Figures;
+use crate::flows::{FlowReader, FlowThread, FlowWork};
+
+/// What flow rules withheld on a lane.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Withheld {
+    /// From the reader.
+    pub(super) packets: u64,
+    pub(super) bytes: u64,
+    /// From other members of its balanced group.
+    pub(super) other_members: u64,
+}
+
+/// A reader's bits, and what the account says so far.
+#[derive(Debug, Default)]
+pub(crate) struct Shunting {
+    own: Option<u32>,
+    group: Option<u32>,
+    /// What the tables counted when the reader began, per source and lane: of its bit, and of its group's.
+    before: Vec<Vec<[WithheldCounts; 2]>>,
+    named: Named,
+}
+
+/// Packets that no reader found in the pool, by reason.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Named {
+    shunted: u64,
+    other_members: u64,
+    filtered: u64,
+}
+
+impl Named {
+    /// Divides further packets, until there are this many: to those withheld first.
+    fn divide(&mut self, all: u64, withheld: Withheld) {
+        let so_far = self.shunted + self.other_members + self.filtered;
+        let mut left = all.saturating_sub(so_far);
+        for (term, most) in [
+            (&mut self.shunted, withheld.packets),
+            (&mut self.other_members, withheld.other_members),
+        ] {
+            let more = most.saturating_sub(*term).min(left);
+            *term += more;
+            left -= more;
+        }
+        self.filtered += left;
+    }
+}
+
+impl Shunting {
+    /// What a table counted of the reader's bits, per lane.
+    fn counts(&self, table: &dyn FlowRules) -> Vec<[WithheldCounts; 2]> {
+        let of = |bit: Option<u32>| bit.map(|bit| table.withheld(bit)).unwrap_or_default();
+        let (own, group) = (of(self.own), of(self.group));
+        let lane = |at: usize| [&own, &group].map(|all| all.get(at).copied().unwrap_or_default());
+        (0..own.len().max(group.len())).map(lane).collect()
+    }
+}
+
+/// What was counted between two readings of a lane.
+fn since(now: &[WithheldCounts; 2], before: &[WithheldCounts; 2]) -> Withheld {
+    let packets = |at: usize| now[at].packets.saturating_sub(before[at].packets);
+    Withheld {
+        packets: packets(0),
+        bytes: now[0].bytes.saturating_sub(before[0].bytes),
+        other_members: packets(1).saturating_sub(packets(0)),
+    }
+}
+
+impl HubControl {
+    /// The bits of a new member, and what the tables have counted of them.
+    pub(super) fn shunting(&self, id: SubscriptionId) -> Shunting {
+        let members = self.membership.flow_members(id).ok();
+        let mut shunting = Shunting {
+            own: members.map(|members| members.own),
+            group: members.and_then(|members| members.group),
+            ..Shunting::default()
+        };
+        let tables = self.sources.iter().map(|source| source.flows.as_deref());
+        let counts = |table: Option<&dyn FlowRules>| table.map(|table| shunting.counts(table));
+        shunting.before = tables
+            .map(|table| counts(table).unwrap_or_default())
+            .collect();
+        shunting
+    }
+
+    /// What was withheld from a reader since it began, per source and lane; `None` for a source without a table.
+    pub(super) fn withheld_since(&self, subscriber: &Subscriber) -> Vec<Option<Vec<Withheld>>> {
+        let shunting = &subscriber.shunting;
+        let tables = self.sources.iter().map(|source| source.flows.as_deref());
+        let of = |(at, table): (usize, Option<&dyn FlowRules>)| {
+            let before = shunting.before.get(at);
+            let lane = |(lane, now): (usize, &[WithheldCounts; 2])| {
+                // Without a table, nothing had been withheld.
+                let before = before.and_then(|lanes| lanes.get(lane));
+                since(now, before.unwrap_or(&Default::default()))
+            };
+            let now = shunting.counts(table?);
+            Some(now.iter().enumerate().map(lane).collect())
+        };
+        tables.enumerate().map(of).collect()
+    }
+
+    /// Names the packets that flow rules withheld from a reader: among those that its account has as filtered, and
+    /// that the lanes shunted.
+    pub(super) fn name_shunted(&self, subscriber: &mut Subscriber, numbers: &mut ReaderStatus) {
+        let withheld = self.withheld_since(subscriber);
+        let counters = &mut numbers.counters;
+        let mut sum = Withheld::default();
+        if withheld.iter().all(Option::is_none) {
+            sum.packets = counters.shunted;
+        }
+        for lane in withheld.iter().flatten().flatten() {
+            sum.packets = sum.packets.saturating_add(lane.packets);
+            sum.bytes = sum.bytes.saturating_add(lane.bytes);
+            sum.other_members = sum.other_members.saturating_add(lane.other_members);
+        }
+        let named = &mut subscriber.shunting.named;
+        named.divide(counters.filtered.saturating_add(counters.shunted), sum);
+        counters.shunted = named.shunted;
+        counters.filtered = named.filtered;
+        counters.other_members = counters.other_members.saturating_add(named.other_members);
+        counters.offered = counters.accounted();
+        numbers.shunted_bytes = sum.bytes;
+    }
+
+    /// As [`HubControl::name_shunted`], of all readers.
+    pub(crate) fn name_all_shunted(&mut self, figures: &mut Figures) {
+        let mut all = std::mem::take(&mut self.subscribers.all);
+        for (id, subscriber) in &mut all {
+            if let Some(reader) = figures.readers.get_mut(id) {
+                self.name_shunted(subscriber, &mut reader.numbers);
+            }
+        }
+        self.subscribers.all = all;
+    }
+
+    /// Lets the hub's thread look at the masks of packets that readers miss: those withheld are no losses.
+    pub(super) fn count_by_own_bits(&self) {
+        for id in self.subscribers.all.keys().copied() {
+            if let Some(mask) = self.membership.share(id).map(|share| share.mask) {
+                // A thread that has ended counts nothing.
+                let _ended = self.engine.call(move |engine| engine.set_mask(id, mask));
+            }
+        }
+    }
+
+    /// Passes the tables of flows to their thread, which begins with the first one.
+    pub(super) fn open_tables(&mut self) {
+        self.membership.has_table = true;
+        let is_first = self.flows.is_none();
+        if is_first {
+            match FlowThread::start(&self.limits, self.event.clone()) {
+                Ok(flows) => self.flows = Some(flows),
+                Err(error) => return tracing::error!("no thread for flow rules: {error}"),
+            }
+        }
+        let tables = self
+            .sources
+            .iter()
+            .filter_map(|source| source.flows.clone());
+        let tables: Vec<Arc<_>> = tables.collect();
+        if let Some(flows) = &self.flows {
+            flows.send(FlowWork::Tables(tables));
+        }
+        if is_first {
+            self.introduce_all();
+        }
+    }
+
+    /// Tells the thread of flow rules of all readers: groups may have changed.
+    pub(crate) fn introduce_all(&self) {
+        self.subscribers
+            .all
+            .keys()
+            .for_each(|id| self.introduce(*id));
+    }
+
+    /// Tells the thread of flow rules of a reader.
+    pub(super) fn introduce(&self, id: SubscriptionId) {
+        let subscriber = self.subscribers.all.get(&id);
+        let (Some(flows), Some(subscriber)) = (&self.flows, subscriber) else {
+            return;
+        };
+        let group = self.membership.group(&subscriber.group);
+        // A reader without a bit of its own has no rules.
+        let (Ok(members), Some(group)) = (self.membership.flow_members(id), group) else {
+            return;
+        };
+        let user = ordinary_user(&subscriber.peer);
+        let sees_counts = user.is_none() || group.filter.program().takes_everything();
+        let has_cutoff = group.cutoff.is_some() || subscriber.has_cutoff;
+        flows.send(FlowWork::Reader(FlowReader {
+            id,
+            members,
+            user,
+            sees_counts,
+            sees_all: has_cutoff && sees_counts,
+            file_rules: group.rules.clone(),
+        }));
+    }
+
+    /// Makes the bits free whose rules are forgotten.
+    pub(crate) fn release_bits(&mut self) {
+        if let Some(flows) = &self.flows {
+            let bits = flows.released();
+            self.membership.release(bits);
+        }
+    }
+
+    /// Passes a request for flow rules of a reader of this user on; the first rule makes the sources load a table.
+    pub(crate) fn flow_request(
+        &mut self,
+        (own, peer): (Option<SubscriptionId>, &Peer),
+        request: Request,
+        responder: Responder<Reply>,
+    ) {
+        let id = self.reader_of(own, peer, &request);
+        let id = id.and_then(|id| self.membership.flow_members(id).map(|_| id));
+        let id = match id {
+            Ok(id) => id,
+            Err(refused) => {
+                responder.send(Err(refused));
+                return;
+            }
+        };
+        let sets = matches!(&request, Request::SetRules { .. });
+        if sets && self.flows.is_none() {
+            self.changes.push(Change::Flows {
+                id,
+                request,
+                responder,
+            });
+        } else {
+            self.ask_flows(id, request, responder);
+        }
+    }
+
+    pub(super) fn ask_flows(
+        &self,
+        id: SubscriptionId,
+        request: Request,
+        responder: Responder<Reply>,
+    ) {
+        if let Some(flows) = &self.flows {
+            return flows.send(FlowWork::Request {
+                id,
+                request,
+                responder,
+            });
+        }
+        let reply = match request {
+            Request::RemoveRules { .. } => Reply::RulesDone {
+                done: 0,
+                refused: None,
+            },
+            Request::Rules { .. } => Reply::Rules {
+                rules: Vec::new(),
+                more: false,
+            },
+            Request::FlowEvents { .. } => Reply::FlowEvents {
+                events: Vec::new(),
+                lost: 0,
+                more: false,
+            },
+            _ => Reply::Refused(ending()),
+        };
+        responder.send(Ok(reply));
+    }
+
+    /// The reader that a request is about, if it is the user's.
+    fn reader_of(
+        &self,
+        own: Option<SubscriptionId>,
+        peer: &Peer,
+        request: &Request,
+    ) -> Result<SubscriptionId, Refused> {
+        let named = match request {
+            Request::SetRules { reader, .. }
+            | Request::RemoveRules { reader, .. }
+            | Request::Rules { reader, .. }
+            | Request::FlowEvents { reader } => *reader,
+            _ => None,
+        };
+        let Some(number) = named else {
+            return own.ok_or_else(not_subscribed);
+        };
+        let id = SubscriptionId(number);
+        let is_everybodys = ordinary_user(peer).is_none();
+        let of = self.subscribers.all.get(&id);
+        match of.map(|subscriber| subscriber.peer.uid) {
+            Some(uid) if is_everybodys || uid == peer.uid => Ok(id),
+            None if is_everybodys => {
+                let message = format!("there is no reader {number}: `ringtap status` lists them");
+                Err(Refused::new(Refusal::BadRequest, message))
+            }
+            // Nor does a user learn which readers of others there are.
+            _ => {
+                let message = format!("reader {number} is none of user {}", peer.uid);
+                Err(Refused::new(Refusal::NotAllowed, message))
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
