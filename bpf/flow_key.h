@@ -19,6 +19,19 @@ struct rt_flow_key {
 	__u32 rest; /* RT_TUNNEL_* << 16 | protocol << 8 | IP version */
 };
 
+/* Number of a key's mark; ringtap_filter::flow computes the same. */
+#define RT_MARK_BITS 23
+
+static __always_inline __u64 rt_mark_of(const struct rt_flow_key *key)
+{
+	const rt_word64 *words = (const rt_word64 *)key;
+	__u64 sum = words[0] * 0x2ad1245c92010b39ULL + words[1] * 0x3bb427c1a1da059dULL;
+
+	sum += words[2] * 0xd73c43fad1272a25ULL + words[3] * 0x7a9d969146fc8893ULL;
+	sum += words[4] * 0xe158fb57a6e04b65ULL + words[5] * 0x885d6f33e40c2fc5ULL;
+	return sum >> (64 - RT_MARK_BITS);
+}
+
 /* Of the packet at hand; the stack is too small for it. */
 struct rt_flow_scratch {
 	struct rt_flow_key key;

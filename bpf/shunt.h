@@ -12,6 +12,7 @@
 #include "packet.h"
 #include "splice.h"
 #include "steer.h"
+#include "wildcard.h"
 
 #define RT_NO_SHUNT 0x52545f5348554e54LL /* replaced by 1 if there are flow rules */
 
@@ -33,6 +34,7 @@ struct rt_direction {
 struct rt_flow {
 	struct rt_direction directions[2];
 	__u64 created_ns;
+	__u64 choice; /* of wildcard rules, see rt_choose() */
 };
 
 /* From these members, packets are withheld once their direction has had this many packets, or bytes. */
@@ -50,8 +52,10 @@ struct rt_cuts {
 /* Written by user space before the programs that use it are attached. */
 struct rt_flow_settings {
 	struct rt_cuts standing; /* of all flows */
-	__u64 members; /* of `standing`, together */
+	__u64 members; /* of `standing` and of wildcard rules, together */
 	__u64 idle_ns;
+	__u64 has_marks; /* 1: flows without their mark are not in the table */
+	__u64 wildcards; /* see rt_first_wildcard() */
 };
 
 enum rt_flow_end {
@@ -59,7 +63,7 @@ enum rt_flow_end {
 	RT_FLOW_RESTARTED,
 };
 
-/* A flow that left the table. */
+/* A flow whose counts begin anew. */
 struct rt_ended {
 	struct rt_flow_key key;
 	__u64 why; /* enum rt_flow_end */
@@ -71,14 +75,21 @@ struct rt_shunted {
 	__u64 packets[64];
 	__u64 bytes[64];
 	__u64 added;
-	__u64 removed;
 	__u64 untracked; /* packets of flows for which there was no room */
 	__u64 lost_ends;
 	/* Of the packet at hand: the stack is too small. */
 	struct rt_flow_scratch scratch;
+	struct rt_flow old;
 } __attribute__((aligned(64)));
 
-/* User space puts larger maps in the place of these two. */
+/*
+ * User space puts larger maps in the place of these two. Programs add flows, but never remove one: the kernel gives
+ * the memory of a removed entry to the next one at once, while another CPU may still count in it. User space removes
+ * flows that are idle, or without rules. A packet whose program has looked the flow up before, and counts after, is
+ * missing in the reported counts: at most one for each CPU and removed flow. It counts in another flow only if an
+ * interrupt separates the two for as long as it takes to add that flow. The sums of withheld packets in rt_shunted
+ * are exact in both cases.
+ */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
@@ -87,7 +98,7 @@ struct {
 	__type(value, struct rt_flow);
 } rt_flows SEC(".maps");
 
-/* Written by user space; the programs only remove entries, with their flows. */
+/* Written by user space; the programs only remove entries, when a flow's counts begin anew. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
@@ -102,6 +113,19 @@ struct {
 	__type(key, __u32);
 	__type(value, struct rt_flow_settings);
 } rt_flow_settings SEC(".maps");
+
+/*
+ * A bit for the marks of flows in the table, of which several may share one: packets of other flows read one cache
+ * line, not those of the table. Written by user space, which puts a larger map here; flows that programs add have no
+ * mark.
+ */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u64);
+} rt_flow_marks SEC(".maps");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -149,32 +173,48 @@ static __always_inline int rt_is_idle(const struct rt_flow *flow, __u64 now, __u
 	return now > last && now - last > idle_ns;
 }
 
-/* Removes a flow with its rules, and reports its counts; of two CPUs that try, one does. */
-static __noinline int rt_end_flow(const struct rt_flow_key *key, struct rt_flow *flow,
-				  struct rt_shunted *counts, __u64 why)
+/* Takes the counts of a direction. A packet that another CPU counts meanwhile is in these or in the next ones. */
+static __always_inline void rt_take_counts(struct rt_direction *from, struct rt_direction *to)
 {
-	struct rt_ended *ended = bpf_ringbuf_reserve(&rt_flow_ends, sizeof(*ended), 0);
+	to->flags = __sync_lock_test_and_set(&from->flags, 0);
+	to->packets = __sync_lock_test_and_set(&from->packets, 0);
+	to->bytes = __sync_lock_test_and_set(&from->bytes, 0);
+	to->first_ns = __sync_lock_test_and_set(&from->first_ns, 0);
+	to->last_ns = __sync_lock_test_and_set(&from->last_ns, 0);
+}
 
-	if (ended) {
-		ended->key = *key;
-		ended->why = why;
-		ended->flow = *flow;
-	}
-	if (bpf_map_delete_elem(&rt_flows, key)) {
-		if (ended)
-			bpf_ringbuf_discard(ended, 0);
+/*
+ * Reports the counts of a flow, which begin anew, and removes its rules. Of CPUs that try at the same time, one does.
+ * If two begin new connections at the same time, it may do so twice: the second report is about no packets.
+ */
+static __noinline int rt_restart(const struct rt_flow_key *key, struct rt_flow *flow,
+				 struct rt_shunted *counts, __u64 why, __u64 now)
+{
+	__u64 created = rt_load(flow->created_ns);
+	struct rt_flow *old = &counts->old;
+	struct rt_ended *ended;
+
+	/* First: from now on, the flow is idle for no other CPU. */
+	if (__sync_val_compare_and_swap(&flow->created_ns, created, now) != created)
+		return 0;
+	rt_take_counts(&flow->directions[0], &old->directions[0]);
+	rt_take_counts(&flow->directions[1], &old->directions[1]);
+	old->created_ns = created;
+	/* Before the report: rules that are set after it stay. */
+	bpf_map_delete_elem(&rt_flow_cuts, key);
+	ended = bpf_ringbuf_reserve(&rt_flow_ends, sizeof(*ended), 0);
+	if (!ended) {
+		counts->lost_ends++;
 		return 0;
 	}
-	bpf_map_delete_elem(&rt_flow_cuts, key);
-	counts->removed++;
-	if (ended)
-		bpf_ringbuf_submit(ended, 0);
-	else
-		counts->lost_ends++;
+	ended->key = *key;
+	ended->why = why;
+	ended->flow = *old;
+	bpf_ringbuf_submit(ended, 0);
 	return 0;
 }
 
-/* The flow, created if a standing cut-off needs it; 0 if there is no room. */
+/* The flow, created if a standing cut-off or a wildcard rule needs it; 0 if there is no room. */
 static __noinline struct rt_flow *rt_new_flow(const struct rt_flow_key *key, __u64 now,
 					      struct rt_shunted *counts)
 {
@@ -204,12 +244,37 @@ static __always_inline __u64 rt_past(const struct rt_cuts *cuts, __u64 packets, 
 	return members;
 }
 
+/* The members whose rule for a flow has not expired. */
+static __always_inline __u64 rt_deciding(const struct rt_cuts *cuts, __u64 now)
+{
+	__u64 members = 0;
+
+#pragma unroll
+	for (int i = 0; i < RT_MAX_CUTS; i++)
+		members |= now < cuts->each[i].expires_ns ? cuts->each[i].members : 0;
+	return members;
+}
+
+/* The members from whom wildcard rules withhold a packet. */
+static __always_inline __u64 rt_past_wildcards(const struct rt_flow_key *key, struct rt_flow *flow, __u64 wildcards,
+					       __u64 packets, __u64 bytes)
+{
+	__u64 choice = rt_load(flow->choice);
+
+	if (choice >> (RT_CHOICES * 8) != wildcards >> 32) {
+		choice = rt_choose(key, wildcards);
+		flow->choice = choice;
+	}
+	return rt_wildcards_past(choice, wildcards, packets, bytes);
+}
+
 /* The members from whom a packet of a known flow is withheld. */
 static __noinline __u64 rt_count_in_flow(const struct rt_flow_key *key, struct rt_flow *flow,
 					 const struct rt_flow_settings *settings, __u64 how, __u64 now)
 {
 	struct rt_direction *direction = &flow->directions[how & RT_FROM_HIGH ? 1 : 0];
-	__u64 flags = how >> RT_FLAGS_SHIFT & 0xff, wire = how >> 32, packets, bytes, members;
+	__u64 flags = how >> RT_FLAGS_SHIFT & 0xff, wire = how >> 32, packets, bytes, members, past;
+	__u64 wildcards, by_wildcards;
 	const struct rt_cuts *cuts;
 
 	/* The returned numbers are the packet's own: a cut is exact when several CPUs count. */
@@ -222,9 +287,26 @@ static __noinline __u64 rt_count_in_flow(const struct rt_flow_key *key, struct r
 	direction->last_ns = now;
 	members = rt_past(&settings->standing, packets, bytes, now);
 	cuts = bpf_map_lookup_elem(&rt_flow_cuts, key);
-	if (cuts)
-		members |= rt_past(cuts, packets, bytes, now);
+	past = cuts ? rt_past(cuts, packets, bytes, now) : 0;
+	wildcards = rt_load(settings->wildcards);
+	if ((__u32)wildcards) {
+		by_wildcards = rt_past_wildcards(key, flow, wildcards, packets, bytes);
+		members |= by_wildcards & ~(cuts ? rt_deciding(cuts, now) : 0);
+	}
+	/* If the rules were replaced meanwhile, their memory may already hold those of another flow. */
+	if (past && bpf_map_lookup_elem(&rt_flow_cuts, key) == cuts)
+		members |= past;
 	return members;
+}
+
+/* Whether the flow may be in the table. */
+static __always_inline int rt_has_mark(const struct rt_flow_key *key)
+{
+	__u64 mark = rt_mark_of(key);
+	__u32 zero = 0;
+	__u64 *marks = bpf_map_lookup_elem(&rt_flow_marks, &zero);
+
+	return marks && rt_load(marks[mark >> 6]) >> (mark & 63) & 1;
 }
 
 /* The members of `mask` from whom the packet is withheld. */
@@ -240,23 +322,20 @@ static __always_inline __u64 rt_withheld(const struct rt_packet *packet, struct 
 	rt_forget(tag, packet->length);
 	how = rt_flow_of(packet->ctx, packet->hook, tag, lengths, &counts->scratch);
 	settings = bpf_map_lookup_elem(&rt_flow_settings, &zero);
-	if (!how || !settings)
+	if (!how || !settings || (rt_load(settings->has_marks) && !rt_has_mark(key)))
 		return 0;
 	flow = bpf_map_lookup_elem(&rt_flows, key);
 	if (!flow && !(settings->members & mask))
 		return 0;
 	now = bpf_ktime_get_ns();
-	if (flow && rt_is_restart(how >> RT_FLAGS_SHIFT & 0xff, flow))
-		why = RT_FLOW_RESTARTED;
-	if (flow && rt_is_idle(flow, now, settings->idle_ns))
-		why = RT_FLOW_IDLE;
-	if (flow && why) {
-		rt_end_flow(key, flow, counts, why);
-		flow = 0;
-	}
-	if (!flow) {
-		if (!(settings->members & mask))
-			return 0;
+	if (flow) {
+		if (rt_is_restart(how >> RT_FLAGS_SHIFT & 0xff, flow))
+			why = RT_FLOW_RESTARTED;
+		if (rt_is_idle(flow, now, settings->idle_ns))
+			why = RT_FLOW_IDLE;
+		if (why)
+			rt_restart(key, flow, counts, why, now);
+	} else {
 		flow = rt_new_flow(key, now, counts);
 		if (!flow)
 			return 0;

@@ -9,6 +9,9 @@
 //! - After `LaneRules::set` returns, no packet classified by the old rules is published.
 //! - A batch never waits, and no filter loops, so `set` returns soon.
 //! - A filter that loops passes every packet here; its reader runs it.
+//! - A packet is counted in its flow once, also if it waits for room meanwhile.
+
+mod flows;
 
 use std::{
     sync::{
@@ -26,7 +29,10 @@ use ringtap_filter::{
     classifier::{Classification, Classifier, ClassifierError, Turns},
 };
 use ringtap_ipc::mutex::lock;
-use ringtap_pool::source::SourceError;
+use ringtap_pool::source::{SourceError, WithheldCounts};
+
+use flows::monotonic_ns;
+pub use flows::{LaneWithheld, SourceFlows};
 
 /// Reason why a user-space source refuses rules; the old rules stay in force.
 #[derive(Debug, thiserror::Error)]
@@ -44,27 +50,43 @@ const LOOPS: &str =
 /// Interval at which `set` checks whether a batch has ended.
 const PAUSE: Duration = Duration::from_micros(50);
 
+/// The rules in force.
+#[derive(Debug, Clone)]
+struct RulesInForce {
+    classifier: Arc<Classifier>,
+    flows: Option<Arc<SourceFlows>>,
+}
+
 /// The rules of a lane, shared with the capturing thread.
 #[derive(Debug, Default)]
 pub struct LaneRules {
     /// `None` until rules are given.
-    rules: Mutex<Option<Arc<Classifier>>>,
+    rules: Mutex<Option<RulesInForce>>,
     /// Number of changes of the rules.
     edition: AtomicU64,
     /// Odd during a batch.
     batches: AtomicU64,
     filtered: AtomicU64,
+    shunted: AtomicU64,
+    withheld: Arc<LaneWithheld>,
 }
 
 /// The capturing thread's side of [`LaneRules`].
 #[derive(Debug)]
 pub struct LaneClassifier {
     shared: Arc<LaneRules>,
-    rules: Option<Arc<Classifier>>,
+    rules: Option<RulesInForce>,
     edition: u64,
     turns: Turns,
     /// Value of [`LaneRules::filtered`] after this batch.
     filtered: u64,
+    /// Value of [`LaneRules::shunted`] after this batch.
+    shunted: u64,
+    withheld: Box<[WithheldCounts; 64]>,
+    /// Members whose sums in `withheld` changed in this batch.
+    withheld_from: u64,
+    /// Time of this batch on the clock of the table of flows; 0 until a packet needs it.
+    now_ns: u64,
     /// Whether a batch has begun.
     is_busy: bool,
 }
@@ -75,10 +97,21 @@ impl LaneRules {
         self.filtered.load(Relaxed)
     }
 
-    /// Sets the rules; returns where the filter of each rule runs.
+    /// Number of packets that flow rules withheld from all members that wanted them.
+    pub fn shunted(&self) -> u64 {
+        self.shunted.load(Relaxed)
+    }
+
+    /// Packets withheld from each member.
+    pub fn withheld(&self) -> Arc<LaneWithheld> {
+        Arc::clone(&self.withheld)
+    }
+
+    /// Sets the rules, with the table of flows; returns where the filter of each rule runs.
     pub fn set(
         &self,
         rules: &Rules,
+        flows: Option<Arc<SourceFlows>>,
         device: &str,
         link_type: LinkType,
     ) -> Result<Vec<Place>, SourceError> {
@@ -87,7 +120,11 @@ impl LaneRules {
             device: device.to_owned(),
             reason,
         })?;
-        *lock(&self.rules) = Some(Arc::new(classifier));
+        let in_force = RulesInForce {
+            classifier: Arc::new(classifier),
+            flows,
+        };
+        *lock(&self.rules) = Some(in_force);
         // Pairs with `LaneClassifier::begin`: a batch sees this edition, or the loop below sees the batch.
         self.edition.fetch_add(1, SeqCst);
         let before = self.batches.load(SeqCst);
@@ -123,6 +160,10 @@ impl LaneClassifier {
             edition: 0,
             turns: Turns::default(),
             filtered: 0,
+            shunted: 0,
+            withheld: Box::new([WithheldCounts::default(); 64]),
+            withheld_from: 0,
+            now_ns: 0,
             is_busy: false,
         }
     }
@@ -153,16 +194,25 @@ impl LaneClassifier {
         self.rules.is_some()
     }
 
-    /// Classifies a packet with captured bytes `data`; counts it and returns `None` if no rule wants it.
+    /// Classifies a packet with captured bytes `data`; counts it and returns `None` if no rule wants it, or if flow
+    /// rules withhold it from all members that do.
     #[inline]
     pub fn classify(&mut self, data: &[u8], wire_length: u32) -> Option<Classification> {
+        let verdict = self.select(data, wire_length)?;
+        self.withhold(verdict, data, wire_length)
+    }
+
+    /// The first part of [`LaneClassifier::classify`]: filters and balance modes. A source that waits for room calls
+    /// it again after the rules have changed.
+    #[inline]
+    pub fn select(&mut self, data: &[u8], wire_length: u32) -> Option<Classification> {
         let Some(rules) = &self.rules else {
             return Some(Classification {
                 mask: u64::MAX,
                 hash: None,
             });
         };
-        let verdict = rules.classify(data, wire_length, &mut self.turns);
+        let verdict = (rules.classifier).classify(data, wire_length, &mut self.turns);
         if verdict.mask == 0 {
             self.filtered += 1;
             return None;
@@ -170,9 +220,57 @@ impl LaneClassifier {
         Some(verdict)
     }
 
+    /// The second part: counts a packet in its flow, once, and withholds it as flow rules say.
+    #[inline]
+    pub fn withhold(
+        &mut self,
+        verdict: Classification,
+        data: &[u8],
+        wire_length: u32,
+    ) -> Option<Classification> {
+        let flows = self.rules.as_ref().and_then(|rules| rules.flows.as_ref());
+        match flows {
+            Some(flows) if flows.concerns(verdict.mask) => {
+                if self.now_ns == 0 {
+                    self.now_ns = monotonic_ns();
+                }
+                let withheld = flows.withhold(data, wire_length, verdict.mask, self.now_ns);
+                self.count_withheld(withheld, verdict, wire_length)
+            }
+            _ => Some(verdict),
+        }
+    }
+
+    fn count_withheld(
+        &mut self,
+        withheld: u64,
+        verdict: Classification,
+        wire_length: u32,
+    ) -> Option<Classification> {
+        self.withheld_from |= withheld;
+        let mut members = withheld;
+        while members != 0 {
+            let counts = &mut self.withheld[members.trailing_zeros() as usize];
+            counts.packets += 1;
+            counts.bytes += u64::from(wire_length);
+            members &= members - 1;
+        }
+        let mask = verdict.mask & !withheld;
+        if mask == 0 {
+            self.shunted += 1;
+            return None;
+        }
+        Some(Classification { mask, ..verdict })
+    }
+
     /// Current number of packets that no rule wanted.
     pub fn filtered(&self) -> u64 {
         self.filtered
+    }
+
+    /// Current number of packets that flow rules withheld from all members that wanted them.
+    pub fn shunted(&self) -> u64 {
+        self.shunted
     }
 
     /// Ends a batch; all of its packets are published.
@@ -180,6 +278,12 @@ impl LaneClassifier {
     pub fn end(&mut self) {
         if self.is_busy {
             self.is_busy = false;
+            self.now_ns = 0;
+            if self.withheld_from != 0 {
+                let changed = std::mem::take(&mut self.withheld_from);
+                self.shared.withheld.store(changed, &self.withheld);
+                self.shared.shunted.store(self.shunted, Relaxed);
+            }
             self.shared.filtered.store(self.filtered, Relaxed);
             self.shared.batches.fetch_add(1, SeqCst);
         }

@@ -14,6 +14,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, Sender, TryRecvError};
 use std::thread::JoinHandle;
 
+use ringtap_filter::flow::FlowSettings;
 use ringtap_filter::{LinkType, Place, Rules};
 use ringtap_ipc::event::Event;
 use ringtap_ipc::memfd::SealedPool;
@@ -25,7 +26,8 @@ use ringtap_pool::distributor::LaneEnds;
 use ringtap_pool::format::Geometry;
 use ringtap_pool::ids::LaneId;
 use ringtap_pool::source::{
-    self, Counts, Facts, LossUpdate, Pause, RuleLoader, Source, SourceDriver, SourceError, Status,
+    self, Counts, Facts, FlowRules, LossUpdate, Pause, RuleLoader, Source, SourceDriver,
+    SourceError, Status,
 };
 use ringtap_pool::view::Pool;
 use ringtap_pool::wake::Signal;
@@ -33,7 +35,7 @@ use ringtap_pool::writer::{LaneCounters, LaneWriter};
 use rustix::event::epoll;
 
 use crate::CaptureError;
-use crate::classifier::{LaneClassifier, LaneRules};
+use crate::classifier::{LaneClassifier, LaneRules, SourceFlows};
 use crate::monitor::InterfaceMonitor;
 
 /// The part that differs between sources.
@@ -112,6 +114,7 @@ impl LaneTotals {
             delivered: self.counters.captured(),
             bytes: self.counters.bytes(),
             filtered: self.rules.filtered(),
+            shunted: self.rules.shunted(),
             dropped: Dropped {
                 pool_full: self.counters.pool_full(),
                 ..Dropped::default()
@@ -296,6 +299,7 @@ impl SourceSetup {
             device: facts.device.clone(),
             link_type: LinkType(facts.link_type),
             lanes: self.rules,
+            flows: None,
             hook: driver.rules_hook(),
         };
         let update_losses = driver.loss_update();
@@ -356,19 +360,48 @@ struct SourceRules {
     device: String,
     link_type: LinkType,
     lanes: Vec<Arc<LaneRules>>,
+    /// The table of flows in force.
+    flows: Option<Arc<SourceFlows>>,
     hook: Option<RulesHook>,
+}
+
+impl SourceRules {
+    /// The table in force if it suits these settings, else a new one.
+    fn table_for(&self, settings: &FlowSettings) -> Arc<SourceFlows> {
+        match &self.flows {
+            Some(table) if table.fits(settings) => Arc::clone(table),
+            _ => {
+                let lanes = self.lanes.iter().map(|lane| lane.withheld()).collect();
+                Arc::new(SourceFlows::new(settings, self.link_type, lanes))
+            }
+        }
+    }
 }
 
 impl RuleLoader for SourceRules {
     fn classify(&mut self, rules: &Rules) -> Result<Vec<Place>, SourceError> {
-        let mut places = Vec::new();
-        for lane in &self.lanes {
-            places = lane.set(rules, &self.device, self.link_type)?;
+        if let Some(settings) = &rules.flows {
+            let checked = settings.check();
+            checked.map_err(|error| format!("{}: {error}", self.device))?;
         }
+        let mut places = Vec::new();
+        let flows = rules.flows.as_ref().map(|it| self.table_for(it));
+        for lane in &self.lanes {
+            places = lane.set(rules, flows.clone(), &self.device, self.link_type)?;
+        }
+        if let Some((table, settings)) = flows.as_ref().zip(rules.flows.as_ref()) {
+            table.apply(settings);
+        }
+        self.flows = flows;
         if let Some(hook) = &mut self.hook {
             hook(rules);
         }
         Ok(places)
+    }
+
+    fn flow_rules(&self) -> Option<Arc<dyn FlowRules>> {
+        let table = self.flows.clone()?;
+        Some(table)
     }
 }
 

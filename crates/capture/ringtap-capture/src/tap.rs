@@ -12,12 +12,14 @@ mod flows;
 mod forward;
 mod groups;
 mod layout;
+mod marks;
 mod object;
 mod options;
 mod plan;
 mod programs;
 mod rules;
 mod source;
+mod wildcards;
 
 pub(crate) use attach::online_cpus;
 pub use forward::{Checksums, Forward, Forwarded, ForwardedCounts, Passing};

@@ -29,12 +29,6 @@ pub enum ClassifierError {
         .object.display()
     )]
     NeedsEbpf { object: PathBuf },
-    /// A table of flows, which only the kernel has.
-    #[error(
-        "this source captures in user space and has no table of flows: flow rules and standing cut-offs need a \
-         tap: device"
-    )]
-    FlowRules,
     /// The link type has no known addresses.
     #[error(
         "packets of link type \"{link_type}\" have no known addresses, so flows and addresses cannot be divided"
@@ -95,12 +89,10 @@ struct Hashes<'a> {
 }
 
 impl Classifier {
-    /// A classifier for packets of this link type.
+    /// A classifier for packets of this link type. Flow rules are the business of
+    /// [`RuleTable`](crate::flow::RuleTable).
     pub fn new(rules: &Rules, link_type: LinkType) -> Result<Self, ClassifierError> {
         let keys = HashKeys::new(rules.seed);
-        if rules.flows.is_some() {
-            return Err(ClassifierError::FlowRules);
-        }
         let rules = &rules.each;
         let count = rules.len();
         if count > MAX_RULES {
@@ -277,16 +269,6 @@ mod tests {
                 count: MAX_RULES + 1
             }
         );
-    }
-
-    #[test]
-    fn flow_rules_are_refused_in_user_space() {
-        let rules = Rules {
-            flows: Some(crate::flow::FlowSettings::default()),
-            ..Rules::default()
-        };
-        let error = Classifier::new(&rules, LinkType::ETHERNET).unwrap_err();
-        assert_eq!(error, ClassifierError::FlowRules);
     }
 
     #[test]

@@ -267,7 +267,9 @@ impl RuleLoader for Unclassified {
             return Err("this source cannot divide packets between the members of a group".into());
         }
         if rules.flows.is_some() {
-            return Err("this source has no table of flows: flow rules need a tap: device".into());
+            return Err(
+                "this source does not classify, so it has no flow rules: use another device".into(),
+            );
         }
         let why = "this source does not classify".to_owned();
         Ok(vec![Place::Reader(why); rules.each.len()])

@@ -199,10 +199,9 @@ impl LaneWriter {
         Err(PoolFull)
     }
 
-    /// Like [`LaneWriter::stage`], for sources that can wait: returns `false` without counting a loss if
-    /// no chunk is free.
+    /// Returns `false` without counting a loss if no chunk is free.
     #[inline]
-    pub fn offer<const N: usize>(&mut self, meta: &PacketMeta, parts: [&[u8]; N]) -> bool {
+    fn offer<const N: usize>(&mut self, meta: &PacketMeta, parts: [&[u8]; N]) -> bool {
         let length = self.captured_length(parts.iter().map(|part| part.len()).sum());
         if !self.fits(length) && !self.change_chunk() {
             return false;

@@ -72,7 +72,7 @@ pub enum ProbeError {
 /// use ringtap_probe::export::WhenFull;
 /// use ringtap_probe::{Probe, ProbePlan};
 ///
-/// let capture = ringtap::open("sim:max?burst=1000&clock=virtual")?;
+/// let capture = ringtap::open("sim:1Mpps?burst=1000&clock=virtual")?;
 /// let plan = ProbePlan::standard(None);
 /// // Without an exporter the results are only counted.
 /// let probe = Probe::start(vec![capture], None, plan, Vec::new(), WhenFull::Wait, None)?;

@@ -7,12 +7,14 @@ use std::{
     thread,
 };
 
+use ringtap_filter::flow::{CutOff, FlowAction, FlowRule, FlowSettings, conformance};
 use ringtap_filter::{Balance, Rule};
+use ringtap_pool::source::FlowRules as _;
 
 use super::*;
 
 fn set(shared: &LaneRules, rules: Vec<Rule>) -> Result<Vec<Place>, SourceError> {
-    shared.set(&Rules::from(rules), "packet:eth0", LinkType::ETHERNET)
+    shared.set(&Rules::from(rules), None, "packet:eth0", LinkType::ETHERNET)
 }
 
 fn balanced(balance: Balance) -> Rule {
@@ -109,4 +111,72 @@ fn nothing_is_published_under_old_rules_once_new_ones_are_set() {
     }
     ended.store(true, SeqCst);
     worker.join().unwrap();
+}
+
+#[test]
+fn lanes_share_a_table_and_a_cut_is_exact_while_it_is_swept() {
+    const EACH: u64 = 100_000;
+    const CUT: u64 = 1000;
+    let lanes = [(); 2].map(|()| Arc::new(LaneRules::default()));
+    let rule = |port| FlowRule {
+        key: conformance::key(17, port),
+        action: FlowAction::CutOff(CutOff {
+            packets: Some(CUT),
+            bytes: None,
+        }),
+        lasts_ns: None,
+    };
+    let settings = FlowSettings::default();
+    let withheld = lanes.iter().map(|lane| lane.withheld()).collect();
+    let table = Arc::new(SourceFlows::new(&settings, LinkType::ETHERNET, withheld));
+    let rules = Rules {
+        flows: Some(settings),
+        ..Rules::from(vec![Rule::everything(3)])
+    };
+    for lane in &lanes {
+        let flows = Some(Arc::clone(&table));
+        lane.set(&rules, flows, "sim", LinkType::ETHERNET).unwrap();
+    }
+    table.set(&rule(53), 1).unwrap();
+    let is_over = AtomicBool::new(false);
+    let of_first: u64 = thread::scope(|scope| {
+        scope.spawn(|| {
+            // Rules of member 1 come and go all the time.
+            for port in (1000..60_000).cycle() {
+                if is_over.load(SeqCst) {
+                    break;
+                }
+                table.set(&rule(port), 2).unwrap();
+                table.sweep(100);
+                if port % 1000 == 0 {
+                    table.forget(2);
+                }
+            }
+        });
+        let count = |lane: &Arc<LaneRules>| {
+            let mut lane = LaneClassifier::new(Arc::clone(lane));
+            scope.spawn(move || {
+                let packet = conformance::frame(17, 53, true, 0, 60);
+                let mut delivered = 0;
+                for _ in 0..EACH {
+                    lane.begin();
+                    delivered += lane.classify(&packet, 60).unwrap().mask & 1;
+                    lane.end();
+                }
+                delivered
+            })
+        };
+        let counting = [count(&lanes[0]), count(&lanes[1])];
+        let delivered = counting.map(|thread| thread.join().unwrap());
+        is_over.store(true, SeqCst);
+        delivered.iter().sum()
+    });
+    assert_eq!(of_first, CUT);
+    let counts = table.get(&rule(53).key).unwrap().directions[0];
+    assert_eq!((counts.packets, counts.bytes), (2 * EACH, 120 * EACH));
+    let withheld: u64 = table.withheld(0).iter().map(|lane| lane.packets).sum();
+    assert_eq!(withheld, 2 * EACH - CUT);
+    table.forget(3);
+    assert_eq!(table.totals().flows, 0);
+    assert!(!table.concerns(3), "no rule, no work");
 }

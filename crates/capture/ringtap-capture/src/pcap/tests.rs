@@ -14,7 +14,7 @@ use ringtap_pool::wake::NoSignal;
 use tempfile::TempDir;
 
 use super::*;
-use ringtap_filter::{LinkType, Rule, Rules, text};
+use ringtap_filter::{LinkType, Rule, Rules, flow, text};
 
 /// A hand-made pcap file with nanosecond time stamps.
 fn pcap_file(frames: &[Vec<u8>]) -> Vec<u8> {
@@ -106,6 +106,44 @@ fn packets_before_damage_are_delivered_before_the_error() {
         error.is_some_and(|error| error.contains("cut off")),
         "the damage is told"
     );
+}
+
+#[test]
+fn a_packet_that_waits_while_rules_change_counts_in_its_flow_once() {
+    const PACKETS: usize = 3000;
+    let folder = TempDir::new().unwrap();
+    let frame = flow::conformance::frame(17, 53, true, 0, 200);
+    let mut options = write(&folder, &pcap_file(&vec![frame; PACKETS]));
+    options.pool.bytes = Some(0);
+    options.pool.chunk_bytes = Some(4096);
+    options.start = FileStart::WithRules;
+    let mut source = super::open(&options).unwrap();
+    let mut classify = |members| {
+        let settings = flow::FlowSettings {
+            standing: vec![flow::StandingCutOff {
+                members: 1,
+                cut: flow::CutOff {
+                    packets: Some(PACKETS as u64 - 10),
+                    bytes: None,
+                },
+            }],
+            ..flow::FlowSettings::default()
+        };
+        let rules = Rules {
+            flows: Some(settings),
+            ..Rules::from(vec![Rule::everything(members)])
+        };
+        source.rules.classify(&rules).unwrap();
+    };
+    for members in [3, 1, 3, 1, 3, 1].repeat(20) {
+        classify(members);
+        std::thread::sleep(std::time::Duration::from_micros(300));
+    }
+    let flows = source.rules.flow_rules().unwrap();
+    assert_eq!(read_all(source), (PACKETS as u64 - 10, None));
+    let counts = flows.get(&flow::conformance::key(17, 53)).unwrap();
+    assert_eq!(counts.directions[0].packets, PACKETS as u64);
+    assert_eq!(flows.withheld(0)[0].packets, 10);
 }
 
 /// The options of a device text for this file.

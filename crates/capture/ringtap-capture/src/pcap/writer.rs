@@ -171,9 +171,14 @@ impl FileLane {
     fn stage_wanted(&mut self, mut meta: PacketMeta, data: &[u8]) -> bool {
         self.classifier.begin();
         let mut edition = self.classifier.edition();
-        let mut verdict = self.classifier.classify(data, meta.wire_length);
+        let mut verdict = self.classifier.select(data, meta.wire_length);
         while let Some(wanted) = verdict {
             if self.writer.has_room(data.len()) {
+                // Not before: the packet may be selected again, but counts in its flow once.
+                let wanted = self.classifier.withhold(wanted, data, meta.wire_length);
+                let Some(wanted) = wanted else {
+                    return true;
+                };
                 (meta.mask, meta.hash) = (wanted.mask, wanted.hash);
                 // There is room, so this succeeds; the lane counts a failure.
                 let _counted = self.writer.stage(&meta, [data]);
@@ -188,7 +193,7 @@ impl FileLane {
             self.classifier.begin();
             if self.classifier.edition() != edition {
                 edition = self.classifier.edition();
-                verdict = self.classifier.classify(data, meta.wire_length);
+                verdict = self.classifier.select(data, meta.wire_length);
             }
         }
         true

@@ -154,8 +154,17 @@ impl SimQueue {
             let verdict = pending
                 .take()
                 .map(|(verdict, _)| verdict)
-                .or_else(|| self.classifier.classify(&frame.bytes, frame.length()));
+                .or_else(|| self.classifier.select(&frame.bytes, frame.length()));
             if let Some(verdict) = verdict {
+                if !self.writer.has_room(frame.bytes.len()) {
+                    self.pending = Some((verdict, edition));
+                    return taken;
+                }
+                // Not before: the packet may be selected again, but counts in its flow once.
+                let verdict = self
+                    .classifier
+                    .withhold(verdict, &frame.bytes, frame.length());
+                let Some(verdict) = verdict else { continue };
                 let meta = PacketMeta {
                     time_ns: time_ns(packet.number),
                     wire_length: frame.length(),
@@ -164,10 +173,8 @@ impl SimQueue {
                     hash: Some(verdict.hash.unwrap_or(frame.hash)),
                     ..PacketMeta::default()
                 };
-                if !self.writer.offer(&meta, [&frame.bytes]) {
-                    self.pending = Some((verdict, edition));
-                    return taken;
-                }
+                // There is room, so this succeeds; the lane counts a failure.
+                let _counted = self.writer.stage(&meta, [&frame.bytes]);
             }
         }
         most

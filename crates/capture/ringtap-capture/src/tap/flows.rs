@@ -3,8 +3,15 @@
 //!
 //! Invariants
 //! - The map of rules has no flow that the map of counts has not, except while one is removed.
-//! - The programs apply a rule's end and idle flows themselves, whether or not this process runs.
+//! - The programs apply a rule's end and idle flows themselves. They add flows, but do not remove any.
+//! - Without standing cut-offs and wildcard rules, each flow of the table has its mark.
 //! - A full table is searched for idle flows at most ten times a second.
+//!
+//! User space makes room in a full table: when a rule needs it, and when a sweep finds that packets were `untracked`.
+//! The kernel's own means do not fit. An LRU map evicts busy flows with their rules, tells nobody, and counts nothing.
+//! A timer of the kernel (`bpf_timer`) is cancelled when the last process closes the map, so it does not outlive this
+//! process either; one for each flow costs memory and time for each packet, and one for all would go through the whole
+//! table on a CPU that captures. Nothing is left to expire when this process ends: the kernel detaches the programs.
 
 use std::collections::VecDeque;
 use std::io;
@@ -33,15 +40,18 @@ use ringtap_pool::source::{FlowRules, WithheldCounts};
 use rustix::time::{ClockId, clock_gettime};
 
 use super::layout::ShuntedWords;
+use super::marks::FlowMarks;
+use super::wildcards::TapWildcards;
 use crate::clock::nanoseconds;
 
 /// `RT_NO_SHUNT`.
 const MARK_SHUNT: u64 = 0x5254_5f53_4855_4e54;
-/// Size of the ring buffer of flows that the programs end.
+/// Size of the ring buffer of counts that the programs begin anew.
 pub(super) const ENDS_BYTES: u32 = 64 << 10;
 const KEY_BYTES: usize = KEY_WORDS * 4;
-/// Words of `struct rt_flow`: five of each direction, and the time of creation.
-pub(super) const FLOW_WORDS: usize = 11;
+/// Words of `struct rt_flow`: five of each direction, the time of creation, and the choice of wildcard rules.
+pub(super) const FLOW_WORDS: usize = 12;
+const CREATED: usize = 10;
 /// Time between two searches of a full table for idle flows.
 const SEARCH_PAUSE_NS: u64 = 100_000_000;
 /// Share of a full table that one search evicts.
@@ -55,6 +65,8 @@ pub(super) struct FlowParts {
     /// Numbers of the descriptors of the small maps that larger ones replace.
     flows: i32,
     cuts: i32,
+    marks: i32,
+    wildcards: i32,
     settings: Arc<MapHandle>,
     ends: Arc<MapHandle>,
     shunted: Words<ShuntedWords>,
@@ -66,10 +78,11 @@ pub(super) struct TapFlows {
     capacity: u32,
     flows: MapHandle,
     cuts: MapHandle,
-    /// `added` and `removed` of the programs when the table was made.
-    before: [u64; 2],
+    marks: FlowMarks,
+    /// `added` of the programs when the table was made.
+    before: u64,
     state: Mutex<TableState>,
-    /// Flows that the programs ended.
+    /// Counts of flows that the programs began anew.
     kernel_ends: Mutex<RingBuffer<'static>>,
     ends: Arc<Mutex<FlowEnds>>,
 }
@@ -80,6 +93,13 @@ struct TableState {
     added: u64,
     removed: u64,
     evicted: u64,
+    /// `untracked` of the programs at the last sweep.
+    untracked: u64,
+    wildcards: TapWildcards,
+    /// Members for whom programs add flows.
+    watching: u64,
+    /// Programs never added a flow, which then has no mark.
+    has_marks: bool,
     /// Earliest time of the next search for idle flows.
     next_search_ns: u64,
     /// Where the next sweep begins.
@@ -100,6 +120,8 @@ impl FlowParts {
         Ok(FlowParts {
             flows: bpf::map_number(object, "rt_flows")?,
             cuts: bpf::map_number(object, "rt_flow_cuts")?,
+            marks: bpf::map_number(object, "rt_flow_marks")?,
+            wildcards: bpf::map_number(object, "rt_wildcards")?,
             settings: Arc::new(bpf::map(object, "rt_flow_settings")?),
             ends: Arc::new(bpf::map(object, "rt_flow_ends")?),
             shunted: shunted.ok_or(io::ErrorKind::UnexpectedEof)?,
@@ -142,15 +164,17 @@ impl TapFlows {
             capacity,
             flows: hash_map("rt_flows", FLOW_WORDS * 8, capacity)?,
             cuts: hash_map("rt_flow_cuts", CUTS_WORDS * 8, capacity)?,
-            before: [
-                parts.sum(|lane| &lane.added),
-                parts.sum(|lane| &lane.removed),
-            ],
+            marks: FlowMarks::new()?,
+            before: parts.sum(|lane| &lane.added),
             state: Mutex::new(TableState {
                 settings: settings.clone(),
                 added: 0,
                 removed: 0,
                 evicted: 0,
+                untracked: parts.sum(|lane| &lane.untracked),
+                wildcards: TapWildcards::new()?,
+                watching: 0,
+                has_marks: true,
                 next_search_ns: 0,
                 cursor: None,
             }),
@@ -169,9 +193,14 @@ impl TapFlows {
 
     /// Puts settings in force.
     pub(super) fn apply(&self, settings: &FlowSettings) -> io::Result<()> {
-        self.state().settings = settings.clone();
         let standing = FlowCuts::standing(settings);
-        let rest = [standing.members(), settings.idle_ns];
+        let mut state = self.state();
+        let wildcards = state.wildcards.write(&settings.wildcards)?;
+        state.settings = settings.clone();
+        state.watching = standing.members() | state.wildcards.members();
+        state.has_marks &= state.watching == 0;
+        let has_marks = u64::from(state.has_marks);
+        let rest = [state.watching, settings.idle_ns, has_marks, wildcards];
         let words = standing.to_words().into_iter().chain(rest);
         let bytes: Vec<_> = words.flat_map(u64::to_ne_bytes).collect();
         let key = 0_u32.to_ne_bytes();
@@ -183,6 +212,8 @@ impl TapFlows {
     pub(super) fn put_into(&self, code: &mut Code) -> Result<(), ringtap_bpf::splice::SpliceError> {
         code.set_map(self.parts.flows, self.flows.as_fd().as_raw_fd());
         code.set_map(self.parts.cuts, self.cuts.as_fd().as_raw_fd());
+        code.set_map(self.parts.marks, self.marks.raw_fd());
+        code.set_map(self.parts.wildcards, self.state().wildcards.raw_fd());
         code.set_number(MARK_SHUNT, 1)
     }
 
@@ -197,26 +228,41 @@ impl TapFlows {
     /// Removes a flow with its rules.
     fn end(&self, state: &mut TableState, key: &[u8], why: FlowEnd) {
         let Ok(Some(flow)) = self.flows.lookup_and_delete(key) else {
-            return; // a program removed it
+            return;
         };
         let _without_rules = self.cuts.delete(key);
         state.removed += 1;
         if let Some((key, flow)) = key_of(key).zip(words(&flow)) {
+            self.marks.remove(&key);
             push(&self.ends, (why, counts(key, &flow)));
         }
     }
 
     /// Adds a flow unless it is there; `false` if there is no room.
-    fn add(&self, state: &mut TableState, key: &[u8], now_ns: u64) -> Result<bool, FlowRuleError> {
-        let mut flow = [0; FLOW_WORDS * 8];
-        flow[FLOW_WORDS * 8 - 8..].copy_from_slice(&now_ns.to_ne_bytes());
-        match self.flows.update(key, &flow, MapFlags::NO_EXIST) {
-            Ok(()) => state.added += 1,
-            Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
-            Err(error) if error.kind() == ErrorKind::TooBig => return Ok(false),
-            Err(error) => return Err(system(&error)),
+    fn add(&self, state: &mut TableState, id: &FlowId, now_ns: u64) -> Result<bool, FlowRuleError> {
+        let key = bytes_of(id);
+        self.marks.add(id);
+        let added = self.add_unmarked(&key, now_ns);
+        match added {
+            Ok(true) => state.added += 1,
+            _ => self.marks.remove(id),
         }
-        Ok(true)
+        match added {
+            Ok(_) => Ok(true),
+            Err(error) if error.kind() == ErrorKind::TooBig => Ok(false),
+            Err(error) => Err(system(&error)),
+        }
+    }
+
+    /// `false` if the flow is there.
+    fn add_unmarked(&self, key: &[u8], now_ns: u64) -> libbpf_rs::Result<bool> {
+        let mut flow = [0; FLOW_WORDS * 8];
+        flow[CREATED * 8..][..8].copy_from_slice(&now_ns.to_ne_bytes());
+        match self.flows.update(key, &flow, MapFlags::NO_EXIST) {
+            Ok(()) => Ok(true),
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(false),
+            Err(error) => Err(error),
+        }
     }
 
     /// Evicts the flows that are idle for longest; `false` if none is idle for long enough.
@@ -265,7 +311,7 @@ impl TapFlows {
             // It replaces an entry: no memory is needed that could be missing for long.
             return self.write_cuts(key, &cuts).is_ok();
         }
-        if state.settings.standing.is_empty() {
+        if state.watching == 0 {
             self.end(state, key, FlowEnd::Removed);
         } else {
             let _gone = self.cuts.delete(key);
@@ -289,8 +335,9 @@ impl FlowRules for TapFlows {
         let full = FlowRuleError::Full {
             capacity: self.capacity,
         };
-        if !self.add(&mut state, &key, now)? {
-            let has_room = self.make_room(&mut state, now) && self.add(&mut state, &key, now)?;
+        if !self.add(&mut state, &rule.key, now)? {
+            let has_room =
+                self.make_room(&mut state, now) && self.add(&mut state, &rule.key, now)?;
             if !has_room {
                 return Err(full);
             }
@@ -321,6 +368,11 @@ impl FlowRules for TapFlows {
     fn sweep(&self, most: usize) {
         let now = monotonic_ns();
         let mut state = self.state();
+        let untracked = self.parts.sum(|lane| &lane.untracked);
+        if untracked != state.untracked {
+            state.untracked = untracked;
+            self.make_room(&mut state, now);
+        }
         let mut keys = self.flows.keys();
         // A cursor that has left the map begins at its start.
         let from = state.cursor.take();
@@ -354,12 +406,10 @@ impl FlowRules for TapFlows {
 
     fn totals(&self) -> FlowTotals {
         let state = self.state();
-        let [added, removed] = self.before;
-        let added = self.parts.sum(|lane| &lane.added) - added + state.added;
-        let removed = self.parts.sum(|lane| &lane.removed) - removed + state.removed;
+        let added = self.parts.sum(|lane| &lane.added) - self.before + state.added;
         let lost = lock(&self.ends).lost;
         FlowTotals {
-            flows: added.saturating_sub(removed),
+            flows: added.saturating_sub(state.removed),
             evicted: state.evicted,
             untracked: self.parts.sum(|lane| &lane.untracked),
             lost_ends: lost + self.parts.sum(|lane| &lane.lost_ends),
@@ -414,7 +464,7 @@ fn words<const N: usize>(bytes: &[u8]) -> Option<[u64; N]> {
     Some(words.map(u64::from_ne_bytes))
 }
 
-/// Why and with which counts a program removed a flow: `struct rt_ended`.
+/// Why a program began a flow's counts anew, and the counts before: `struct rt_ended`.
 fn ended(bytes: &[u8]) -> Option<(FlowEnd, FlowSums)> {
     let (key, rest) = bytes.split_at_checked(KEY_BYTES)?;
     let (why, flow) = rest.split_at_checked(8)?;
@@ -431,7 +481,7 @@ fn flags(flow: &[u64; FLOW_WORDS]) -> [u8; 2] {
 }
 
 fn counts(key: FlowId, flow: &[u64; FLOW_WORDS]) -> FlowSums {
-    let [a, b, c, d, e, f, g, h, i, j, _] = *flow;
+    let [a, b, c, d, e, f, g, h, i, j, ..] = *flow;
     let direction = |[packets, bytes, flags, first_ns, last_ns]: [u64; 5]| FlowDirection {
         packets,
         bytes,
@@ -446,6 +496,5 @@ fn counts(key: FlowId, flow: &[u64; FLOW_WORDS]) -> FlowSums {
 }
 
 fn last_ns(flow: &[u64; FLOW_WORDS]) -> u64 {
-    let [.., created] = *flow;
-    created.max(flow[4]).max(flow[9])
+    flow[CREATED].max(flow[4]).max(flow[9])
 }

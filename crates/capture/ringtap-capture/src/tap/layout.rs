@@ -113,10 +113,9 @@ pub(super) struct ShuntedWords {
     pub(super) packets: [AtomicU64; 64],
     pub(super) bytes: [AtomicU64; 64],
     pub(super) added: AtomicU64,
-    pub(super) removed: AtomicU64,
     pub(super) untracked: AtomicU64,
     pub(super) lost_ends: AtomicU64,
-    scratch: [AtomicU64; 20],
+    scratch: [AtomicU64; 29],
 }
 
 #[cfg(test)]

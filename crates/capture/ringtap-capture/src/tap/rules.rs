@@ -240,6 +240,10 @@ impl RuleLoader for TapRules {
             )
             .into());
         }
+        if let Some(settings) = &rules.flows {
+            let checked = settings.check();
+            checked.map_err(|error| format!("{}: {error}", self.interface))?;
+        }
         if self.in_force.has_programs_for(rules) {
             self.change_members(&rules.each)?;
         } else {

@@ -275,6 +275,7 @@ impl LaneCapture {
         self.settled.captured = self.lane.captured();
         self.settled.bytes = self.lane.bytes();
         self.settled.filtered_here = self.classifier.filtered();
+        self.settled.shunted = self.classifier.shunted();
         self.statistics.settle(self.settled);
     }
 }

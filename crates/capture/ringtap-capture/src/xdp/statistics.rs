@@ -26,6 +26,8 @@ pub struct Settled {
     pub filtered: u64,
     /// Unwanted packets by the thread's own classification.
     pub filtered_here: u64,
+    /// Packets withheld by flow rules from all members that wanted them.
+    pub shunted: u64,
     pub captured: u64,
     /// Bytes on the wire of the captured packets.
     pub bytes: u64,
@@ -167,7 +169,7 @@ impl LaneState {
     /// Number of packets that the thread has accounted for.
     fn settled(&self) -> u64 {
         let settled = &self.settled;
-        settled.captured + settled.filtered_here + settled.pool_full
+        settled.captured + settled.filtered_here + settled.shunted + settled.pool_full
     }
 
     /// Whether every packet that the program counted is accounted for.
@@ -182,6 +184,7 @@ impl LaneState {
     fn balance(&mut self, program: &Counters) -> Counters {
         let Settled {
             filtered_here,
+            shunted,
             captured,
             bytes,
             pool_full,
@@ -195,6 +198,7 @@ impl LaneState {
                 delivered: captured,
                 bytes,
                 filtered: program.filtered + filtered_here,
+                shunted,
                 dropped: Dropped {
                     pool_full: pool_full + missed,
                     kernel,
@@ -208,8 +212,11 @@ impl LaneState {
         // the program saw and the thread does not have are lost.
         let before = self.told;
         let filtered = self.settled.filtered + filtered_here;
-        let least =
-            captured + filtered + before.dropped.kernel + before.dropped.pool_full.max(pool_full);
+        let least = captured
+            + filtered
+            + shunted
+            + before.dropped.kernel
+            + before.dropped.pool_full.max(pool_full);
         let Some(mut rest) = self.settled.offered.checked_sub(least) else {
             return before;
         };
@@ -223,6 +230,7 @@ impl LaneState {
             delivered: captured,
             bytes,
             filtered,
+            shunted,
             dropped: Dropped {
                 pool_full: more(before.dropped.pool_full.max(pool_full), pool_full + missed),
                 kernel: more(before.dropped.kernel, kernel),
@@ -246,7 +254,8 @@ mod tests {
             settled: Settled {
                 offered: 100,
                 filtered: 10,
-                filtered_here: 5,
+                filtered_here: 3,
+                shunted: 2,
                 captured: 70,
                 bytes: 7000,
                 pool_full: 1,
@@ -319,7 +328,7 @@ mod tests {
     fn packets_on_their_way_are_left_out() {
         let counts = state().balance(&program(1000, 30, 0, 0));
         assert_eq!((counts.offered, counts.accounted()), (100, 100));
-        assert_eq!(counts.filtered, 15);
+        assert_eq!((counts.filtered, counts.shunted), (13, 2));
     }
 
     #[test]

@@ -122,9 +122,7 @@ impl Capture {
         let [lane] = counts.lanes.as_slice() else {
             panic!("one lane: {counts:?}");
         };
-        let accounted =
-            lane.delivered + lane.filtered + lane.dropped.pool_full + lane.dropped.kernel;
-        assert_eq!(lane.offered, accounted, "{counts:?}");
+        assert_eq!(lane.offered, lane.accounted(), "{counts:?}");
         assert_eq!(usize::try_from(lane.delivered), Ok(self.packets.len()));
         (self.packets, counts)
     }

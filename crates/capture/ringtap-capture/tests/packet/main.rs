@@ -2,6 +2,10 @@
 //! The `packet` source in private network namespaces.
 
 mod capture;
+#[path = "../shared/flow_sources.rs"]
+mod flow_sources;
+#[cfg(test)]
+mod flows;
 mod rights;
 mod rules;
 

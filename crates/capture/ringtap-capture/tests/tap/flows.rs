@@ -1,130 +1,37 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Flow rules in the kernel: the conformance suite at each hook, both directions on several CPUs, and rules that end.
 
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::net::IpAddr;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use ringtap_capture::tap::{Direction, Mode, Tap};
-use ringtap_filter::flow::conformance::{
-    self, FlowCase, FlowHarness, FlowOutcome, FlowStep, MEMBERS, frame, key,
-};
+use ringtap_capture::tap::{Direction, Tap};
+use ringtap_device::Rate;
+use ringtap_filter::flow::conformance::{self, MEMBERS, frame, key};
 use ringtap_filter::flow::{
-    CutOff, FlowAction, FlowEnd, FlowRule, FlowRuleError, FlowSettings, StandingCutOff,
+    CutOff, FlowAction, FlowEnd, FlowId, FlowRule, FlowSettings, StandingCutOff,
 };
 use ringtap_filter::{Rule, Rules};
-use ringtap_pool::source::{FlowRules, WithheldCounts};
-use ringtap_testkit::{Namespace, require_root, require_tool, with};
+use ringtap_packet::Traffic;
+use ringtap_pool::source::{Counts, Source};
+use ringtap_send::{Load, Method, Qdisc, Sender, SenderOptions};
+use ringtap_testkit::{
+    LIMIT, Namespace, require_root, require_tool, say_skipped, usable_cpus, with,
+};
 
+use crate::flow_sources::{Conforming, OnInterface, Taken, sum, with_flows};
 use crate::rules::HOOKS;
-use crate::support::{attach, finish, options};
+use crate::support::{SOON, attach, finish, options};
 
 const UDP: u8 = 17;
 
-/// Rules for [`MEMBERS`] with a table of flows.
-fn with_flows(tap: &mut Tap, settings: &FlowSettings) -> Arc<dyn FlowRules> {
-    let rules = Rules {
-        flows: Some(settings.clone()),
-        ..Rules::from(vec![Rule::everything(MEMBERS)])
-    };
-    tap.rules
-        .classify(&rules)
-        .unwrap_or_else(|error| panic!("{error}"));
-    tap.rules.flow_rules().expect("a table")
-}
-
-fn sum(flows: &dyn FlowRules, member: u32) -> (u64, u64) {
-    let lanes = flows.withheld(member);
-    let add = |(packets, bytes), lane: WithheldCounts| (packets + lane.packets, bytes + lane.bytes);
-    lanes.into_iter().fold((0, 0), add)
-}
-
-/// A tap at one hook.
-struct InKernel(Mode);
-
-impl InKernel {
-    /// Sends packets one after the other: those from the lower address arrive, the others leave.
-    fn send(net: &Namespace, packets: &mut Vec<Vec<u8>>) {
-        let leaves = |packet: &Vec<u8>| {
-            packet.windows(4).any(|at| at == [10, 0, 0, 2]) && {
-                let (low, high) = ([10, 0, 0, 1], [10, 0, 0, 2]);
-                let at = |end: [u8; 4]| packet.windows(4).position(|bytes| bytes == end);
-                at(high) < at(low)
-            }
-        };
-        for run in packets.chunk_by(|one, next| leaves(one) == leaves(next)) {
-            net.inject(if leaves(&run[0]) { "rx0" } else { "tx0" }, run);
-        }
-        packets.clear();
-    }
-}
-
-impl FlowHarness for InKernel {
-    fn run(&mut self, case: &FlowCase) -> FlowOutcome {
-        let net = Namespace::with_veth("flows");
-        let mut tap = attach(
-            &net,
-            &with(options("rx0"), |it| {
-                it.on.mode = self.0;
-                it.on.direction = Direction::InOut;
-            }),
-        );
-        let flows = with_flows(&mut tap, &case.settings);
-        let (mut waiting, mut expected) = (Vec::new(), Vec::new());
-        for (number, step) in case.steps.iter().enumerate() {
-            let at = format!("{:?}, {}, step {number}", self.0, case.name);
-            if !matches!(step, FlowStep::Packet(..)) {
-                InKernel::send(&net, &mut waiting);
-            }
-            match step {
-                FlowStep::Packet(data, gets) => {
-                    waiting.push(data.clone());
-                    expected.push((data.clone(), *gets));
-                }
-                FlowStep::Set(rule, members) => flows.set(rule, *members).expect(&at),
-                FlowStep::Full(rule, members) => {
-                    let refused = flows.set(rule, *members);
-                    let is_full = matches!(refused, Err(FlowRuleError::Full { .. }));
-                    assert!(is_full, "{at}: {refused:?}");
-                }
-                FlowStep::Remove(key, members) => assert!(flows.remove(key, *members), "{at}"),
-                FlowStep::Wait(ms) => thread::sleep(Duration::from_millis(*ms)),
-            }
-        }
-        InKernel::send(&net, &mut waiting);
-        let (mut captured, counts) = finish(tap);
-        captured.sort_by_key(|it| it.slot.time_ns);
-        let is_ours = |data: &Vec<u8>| expected.iter().any(|(sent, _)| sent == data);
-        let captured = captured.into_iter().filter(|it| is_ours(&it.data));
-        let captured: Vec<_> = captured.map(|it| (it.data, it.slot.mask)).collect();
-        let is_wanted = |(_, gets): &&(Vec<u8>, u64)| *gets != 0;
-        let wanted: Vec<_> = expected.iter().filter(is_wanted).cloned().collect();
-        let masks = |all: &[(Vec<u8>, u64)]| all.iter().map(|it| it.1).collect::<Vec<_>>();
-        assert_eq!(
-            masks(&captured),
-            masks(&wanted),
-            "{:?}, {}",
-            self.0,
-            case.name
-        );
-        assert_eq!(captured, wanted, "{:?}, {}", self.0, case.name);
-        let shunted: u64 = counts.lanes.iter().map(|lane| lane.shunted).sum();
-        assert_eq!(shunted, (expected.len() - wanted.len()) as u64);
-        assert!(
-            counts.lanes.iter().all(|lane| lane.balance().holds()),
-            "{counts:?}"
-        );
-        let of = |(key, _): &(_, _)| {
-            let flow = flows.get(key).expect("the flow is in the table");
-            flow.directions
-                .map(|direction| (direction.packets, direction.bytes, direction.flags))
-        };
-        FlowOutcome {
-            withheld: [0, 1, 2].map(|member| sum(&*flows, member)),
-            flows: case.flows.iter().map(of).collect(),
-            totals: flows.totals(),
-        }
-    }
+fn taken(source: Source) -> (Vec<Taken>, Counts) {
+    let (captured, counts) = finish(source);
+    let taken = captured
+        .into_iter()
+        .map(|it| (it.slot.time_ns, it.slot.mask, it.data));
+    (taken.collect(), counts)
 }
 
 #[test]
@@ -132,7 +39,17 @@ fn the_table_in_the_kernel_conforms() {
     require_root!();
     require_tool!("ip", "python3");
     for mode in HOOKS {
-        conformance::check(&mut InKernel(mode));
+        let options = with(options("rx0"), |it| {
+            it.on.mode = mode;
+            it.on.direction = Direction::InOut;
+        });
+        conformance::check(&mut Conforming(OnInterface {
+            name: format!("tap, {mode:?}"),
+            open: |net: &Namespace| attach(net, &options).into(),
+            finish: taken,
+            both_ways: true,
+            net: None,
+        }));
     }
 }
 
@@ -144,50 +61,116 @@ fn cut(packets: Option<u64>, bytes: Option<u64>) -> FlowRule {
     }
 }
 
-#[test]
-fn a_cut_is_exact_while_both_directions_come_on_several_cpus() {
-    require_root!();
-    require_tool!("ip", "python3");
-    const PACKETS: usize = 3000;
-    let net = Namespace::with_veth("cut");
-    let options = with(options("rx0"), |it| it.on.direction = Direction::InOut);
-    let mut tap = attach(&net, &options);
-    let flows = with_flows(&mut tap, &FlowSettings::default());
-    flows.set(&cut(Some(1000), None), 1).unwrap();
-    flows.set(&cut(None, Some(60 * 500)), 2).unwrap();
-    let send = |device: &'static str, is_there, cpus: [usize; 2]| {
-        let frames = vec![frame(UDP, 53, is_there, 0, 60); PACKETS];
-        let net = &net;
-        move || net.inject_from(&cpus, 7, device, &frames)
-    };
-    thread::scope(|scope| {
-        scope.spawn(send("tx0", true, [0, 1]));
-        scope.spawn(send("tx0", true, [1, 0]));
-        scope.spawn(send("rx0", false, [1, 0]));
+/// Traffic of one flow, and of its other direction.
+fn both_directions() -> [Traffic; 2] {
+    let there = Traffic::default();
+    let back = with(Traffic::default(), |it| {
+        it.source = there.destination;
+        it.destination = there.source;
+        it.source_port = there.destination_port;
+        it.destination_port = there.source_port;
     });
-    let (captured, counts) = finish(tap);
-    let of = |member: u64| captured.iter().filter(move |it| it.slot.mask & member != 0);
-    assert_eq!(
-        [of(1).count(), of(2).count(), of(4).count()],
-        [2000, 1000, 3 * PACKETS]
-    );
-    let sent = 3 * PACKETS as u64;
-    assert_eq!(
-        sum(&*flows, 0),
-        (sent - 2000, (sent - 2000) * 60),
-        "{counts:?}"
-    );
-    assert_eq!(sum(&*flows, 1), (sent - 1000, (sent - 1000) * 60));
-    assert_eq!(sum(&*flows, 2), (0, 0));
-    let flow = flows.get(&key(UDP, 53)).unwrap();
-    assert_eq!(
-        flow.directions.map(|direction| direction.packets),
-        [6000, 3000]
-    );
-    assert_eq!(
-        flow.directions.map(|direction| direction.bytes),
-        [360_000, 180_000]
-    );
+    [there, back]
+}
+
+/// Sends a flow from two CPUs at the same time, out of these devices.
+fn send_from_two_cpus(net: &Namespace, devices: [&str; 2]) {
+    const EACH: u64 = 200_000;
+    let [there, back] = both_directions();
+    let cpus = usable_cpus();
+    let senders: Vec<_> = devices
+        .iter()
+        .zip(cpus)
+        .map(|(device, cpu)| {
+            let traffic = if *device == "tx0" { &there } else { &back };
+            let load = Load::Made {
+                traffic: traffic.clone(),
+                rate: Rate::Max,
+            };
+            let options = with(SenderOptions::new(device, load), |it| {
+                it.count = Some(EACH);
+                it.cpu = Some(cpu);
+                it.method = Some(Method::Packet);
+                it.qdisc = Qdisc::Use;
+            });
+            net.enter(|| Sender::start(options)).expect("a sender")
+        })
+        .collect();
+    for sender in senders {
+        assert!(sender.wait(LIMIT));
+        sender.finish().expect("the sender sends");
+    }
+}
+
+#[test]
+fn a_cut_and_all_counts_are_exact_while_two_cpus_count_one_flow() {
+    require_root!();
+    require_tool!("ip");
+    if usable_cpus().len() < 2 {
+        return say_skipped("it needs two CPUs");
+    }
+    const CUT: u64 = 1000;
+    for mode in HOOKS {
+        let net = Namespace::new("cpus");
+        // A receive queue for each CPU, else XDP runs on one CPU at a time.
+        let queues = ["numtxqueues", "2", "numrxqueues", "2"];
+        let [peer, veth] = [["peer", "name"], ["type", "veth"]];
+        let add = ["link", "add", "tx0"];
+        net.ip(&[&add[..], &queues, &veth, &peer, &["rx0"], &queues].concat());
+        for device in ["tx0", "rx0"] {
+            net.ip(&["link", "set", device, "arp", "off"]);
+            net.ip(&["link", "set", device, "up"]);
+        }
+        let options = with(options("rx0"), |it| {
+            it.on.mode = mode;
+            it.on.direction = Direction::InOut;
+        });
+        let mut tap = attach(&net, &options);
+        let flows = with_flows(&mut tap, &FlowSettings::default());
+        let [there, _] = both_directions();
+        let end = |address: IpAddr, port| (address, port);
+        let ends = (
+            end(there.source, there.source_port),
+            end(there.destination, there.destination_port),
+        );
+        let key = FlowId::new(ends.0, ends.1, UDP, [0; 2]).unwrap();
+        let rule = |action| FlowRule {
+            key,
+            action,
+            lasts_ns: None,
+        };
+        let cut = FlowAction::CutOff(CutOff {
+            packets: Some(CUT),
+            bytes: None,
+        });
+        flows.set(&rule(cut), 1).unwrap();
+        flows.set(&rule(FlowAction::Ignore), MEMBERS & !1).unwrap();
+        for devices in [["tx0", "tx0"], ["rx0", "rx0"], ["tx0", "rx0"]] {
+            send_from_two_cpus(&net, devices);
+        }
+        // What the devices say: of tx0 what arrived, of rx0 what was sent, with what was lost behind the program.
+        let arrived = net.counter("tx0", "tx_packets");
+        let left = net.counter("rx0", "tx_packets") + net.counter("rx0", "tx_dropped");
+        let all = arrived + left;
+        assert!(left > 300_000 && arrived > 300_000, "{arrived}, {left}");
+        let seen = |tap: &mut Tap| tap.counts().total().offered;
+        let start = Instant::now();
+        while seen(&mut tap) < all {
+            assert!(start.elapsed() < SOON, "{} of {all}", seen(&mut tap));
+            thread::sleep(Duration::from_millis(1));
+        }
+        let (captured, counts) = finish(tap);
+        let of = |direction: usize| flows.get(&key).unwrap().directions[direction];
+        let expected = [(arrived, 60 * arrived), (left, 60 * left)];
+        let counted = [0, 1].map(|at| (of(at).packets, of(at).bytes));
+        assert_eq!(counted, expected, "{mode:?}: {counts:?}");
+        assert_eq!(captured.len() as u64, 2 * CUT, "{mode:?}");
+        assert!(captured.iter().all(|it| it.slot.mask == 1), "{mode:?}");
+        let past = all - 2 * CUT;
+        assert_eq!(counts.total().shunted, past, "{mode:?}");
+        assert_eq!(sum(&*flows, 0), (past, 60 * past), "{mode:?}");
+        assert_eq!(sum(&*flows, 1), (all, 60 * all), "{mode:?}");
+    }
 }
 
 #[test]
@@ -275,4 +258,49 @@ fn flows_that_restart_or_idle_are_reported_with_their_counts() {
     let (captured, _) = finish(tap);
     let masks: Vec<_> = captured.iter().map(|it| it.slot.mask).collect();
     assert_eq!(masks, [7, 6, 7, 7, 7]);
+}
+
+#[test]
+fn a_flow_keeps_its_mark_when_another_with_the_same_one_leaves() {
+    require_root!();
+    require_tool!("ip", "python3");
+    let tagged = |port, vlan| {
+        let ends = [([10, 0, 0, 1], 1000), ([10, 0, 0, 2], port)];
+        let [low, high] = ends.map(|(address, port)| (IpAddr::from(address), port));
+        FlowId::new(low, high, UDP, [vlan, 0]).unwrap()
+    };
+    let ports = || 1..=u16::MAX;
+    let marks: HashMap<_, _> = ports().map(|it| (key(UDP, it).mark(), it)).collect();
+    let all = (1..4096).flat_map(|vlan| ports().map(move |port| (port, vlan)));
+    let mut shared = all.filter_map(|(port, vlan)| {
+        let other = marks.get(&tagged(port, vlan).mark())?;
+        Some((*other, (port, vlan)))
+    });
+    let (one, (port, vlan)) = shared.next().expect("flows that share a mark");
+    let net = Namespace::with_veth("marks");
+    let mut tap = attach(&net, &options("rx0"));
+    let flows = with_flows(&mut tap, &FlowSettings::default());
+    let keys = [key(UDP, one), tagged(port, vlan)];
+    let send = || {
+        let mut other = frame(UDP, port, true, 0, 60);
+        let [high, low] = vlan.to_be_bytes();
+        other.splice(12..12, [0x81, 0, high, low]);
+        net.inject("tx0", &[frame(UDP, one, true, 0, 60), other]);
+    };
+    for key in keys {
+        let ignore = FlowRule {
+            key,
+            action: FlowAction::Ignore,
+            lasts_ns: None,
+        };
+        flows.set(&ignore, 1).unwrap();
+    }
+    send();
+    assert!(flows.remove(&keys[0], 1));
+    send();
+    assert!(flows.remove(&keys[1], 1));
+    send();
+    let (captured, _) = finish(tap);
+    let masks: Vec<_> = captured.iter().map(|it| it.slot.mask).collect();
+    assert_eq!(masks, [6, 6, 7, 6, 7, 7]);
 }

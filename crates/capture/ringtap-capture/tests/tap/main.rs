@@ -17,6 +17,9 @@ mod chunks;
 #[cfg(test)]
 mod conformance;
 #[cfg(test)]
+#[path = "../shared/flow_sources.rs"]
+mod flow_sources;
+#[cfg(test)]
 mod flows;
 #[cfg(test)]
 mod forwarding;

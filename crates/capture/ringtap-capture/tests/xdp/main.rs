@@ -9,6 +9,11 @@ mod captured;
 #[cfg(test)]
 mod conformance;
 #[cfg(test)]
+#[path = "../shared/flow_sources.rs"]
+mod flow_sources;
+#[cfg(test)]
+mod flows;
+#[cfg(test)]
 mod packets;
 #[cfg(test)]
 mod queues;

@@ -4,7 +4,8 @@
 use std::net::IpAddr;
 
 use super::{
-    CutOff, FlowAction, FlowDirection, FlowId, FlowRule, FlowSettings, FlowTotals, StandingCutOff,
+    CutOff, EndPattern, FlowAction, FlowDirection, FlowId, FlowPattern, FlowRule, FlowSettings,
+    FlowTotals, StandingCutOff, WildcardRule,
 };
 
 const TCP: u8 = 6;
@@ -34,6 +35,8 @@ pub enum FlowStep {
     Full(FlowRule, u64),
     /// Removes members' rule.
     Remove(FlowId, u64),
+    /// Other settings, with the same capacity.
+    Apply(FlowSettings),
     /// Milliseconds pass.
     Wait(u64),
 }
@@ -188,6 +191,7 @@ fn settings(capacity: u32, standing: Vec<StandingCutOff>) -> FlowSettings {
         idle_ns: 60_000_000_000,
         evict_idle_ns: EVICT_IDLE * 1_000_000,
         standing,
+        wildcards: vec![],
     }
 }
 
@@ -204,6 +208,8 @@ pub fn cases() -> Vec<FlowCase> {
         outside(),
         tunnelled(),
         full(),
+        wildcards(),
+        wildcards_that_change(),
     ]
 }
 
@@ -341,7 +347,7 @@ fn restarting() -> FlowCase {
             Set(ignore(flow), 2),
             Packet(tcp(SYN_ACK, false), 5),
         ],
-        flows: vec![(flow, [direction(0, 0, 0), direction(1, 60, SYN_ACK)])],
+        flows: vec![(flow, [direction(0, 0, 0), direction(2, 120, SYN | SYN_ACK)])],
         totals: one_flow(),
     }
 }
@@ -427,6 +433,118 @@ fn full() -> FlowCase {
         totals: FlowTotals {
             flows: 2,
             evicted: 1,
+            ..FlowTotals::default()
+        },
+    }
+}
+
+/// Flows with an end in this network and these ports.
+fn network(last: u8, prefix: u8, ports: (u16, u16)) -> FlowPattern {
+    let network = Some((IpAddr::from([10, 0, 0, last]), prefix));
+    FlowPattern {
+        ends: [EndPattern { network, ports }, EndPattern::default()],
+        ..FlowPattern::default()
+    }
+}
+
+fn wildcard(pattern: FlowPattern, members: u64, packets: u64) -> WildcardRule {
+    WildcardRule {
+        pattern,
+        members,
+        action: FlowAction::CutOff(CutOff {
+            packets: Some(packets),
+            bytes: None,
+        }),
+    }
+}
+
+fn with_wildcards(wildcards: Vec<WildcardRule>) -> FlowSettings {
+    FlowSettings {
+        wildcards,
+        ..settings(16, vec![])
+    }
+}
+
+fn wildcards() -> FlowCase {
+    use FlowStep::{Packet, Remove, Set};
+    let udp_to_53 = FlowPattern {
+        protocol: Some(UDP),
+        ..network(2, 32, (53, 53))
+    };
+    let all_tcp = FlowPattern {
+        protocol: Some(TCP),
+        ..FlowPattern::default()
+    };
+    let in_vlan = FlowPattern {
+        vlan: Some(5),
+        ..FlowPattern::default()
+    };
+    let mut tagged = ethernet(&[0x81, 0, 0, 5, 8, 0], &ipv4(UDP, 53, true, 0));
+    tagged.resize(64, 0);
+    let rules = vec![
+        wildcard(network(0, 8, (50, 60)), 1, 0),
+        wildcard(udp_to_53, 1, 1),
+        wildcard(all_tcp, 2, 0),
+        wildcard(in_vlan, 4, 0),
+        wildcard(network(3, 32, (0, u16::MAX)), 7, 0),
+    ];
+    FlowCase {
+        name: "of the wildcard rules the one with the longest prefix decides, unless the flow has a rule",
+        settings: with_wildcards(rules),
+        steps: vec![
+            Packet(udp(53, true, 60), 7),
+            Packet(udp(53, true, 60), 6),
+            Packet(udp(53, false, 60), 7),
+            Packet(udp(54, true, 60), 6),
+            Packet(udp(54, false, 60), 6),
+            Packet(udp(61, true, 60), 7),
+            Packet(tcp(ACK, true), 5),
+            Packet(tagged, 3),
+            Set(ignore(key(UDP, 61)), 1),
+            Packet(udp(61, false, 60), 6),
+            Set(cut(key(UDP, 54), Some(3), None), 1),
+            Packet(udp(54, true, 60), 7),
+            Packet(udp(54, true, 60), 7),
+            Packet(udp(54, true, 60), 6),
+            Set(cut(key(UDP, 54), Some(9), None), 1),
+            Packet(udp(54, true, 60), 7),
+            Remove(key(UDP, 54), 1),
+            Packet(udp(54, true, 60), 6),
+        ],
+        flows: vec![
+            (key(UDP, 53), [direction(2, 120, 0), direction(1, 60, 0)]),
+            (key(UDP, 54), [direction(6, 360, 0), direction(1, 60, 0)]),
+            (key(UDP, 61), [direction(1, 60, 0), direction(1, 60, 0)]),
+        ],
+        totals: FlowTotals {
+            flows: 5,
+            ..FlowTotals::default()
+        },
+    }
+}
+
+fn wildcards_that_change() -> FlowCase {
+    use FlowStep::{Apply, Packet};
+    let any = |members, packets| wildcard(FlowPattern::default(), members, packets);
+    let other = wildcard(network(0, 8, (99, 99)), 7, 0);
+    FlowCase {
+        name: "known flows follow wildcard rules that change",
+        settings: with_wildcards(vec![any(1, 1)]),
+        steps: vec![
+            Packet(udp(53, true, 60), 7),
+            Packet(udp(53, true, 60), 6),
+            Apply(with_wildcards(vec![other; 60])),
+            Packet(udp(53, true, 60), 7),
+            Apply(with_wildcards([vec![other; 63], vec![any(2, 0)]].concat())),
+            Packet(udp(53, true, 60), 5),
+            Packet(udp(99, true, 60), 0),
+            Apply(with_wildcards(vec![])),
+            Packet(udp(53, true, 60), 7),
+            Packet(udp(54, true, 60), 7),
+        ],
+        flows: vec![(key(UDP, 53), [direction(5, 300, 0), direction(0, 0, 0)])],
+        totals: FlowTotals {
+            flows: 2,
             ..FlowTotals::default()
         },
     }

@@ -12,6 +12,19 @@ use crate::hash::{self, Ip, Link, TunnelKind, Tunnels};
 /// Words of a key: `struct rt_flow_key`.
 pub const KEY_WORDS: usize = 12;
 
+/// Number of marks: [`FlowId::mark`] is below.
+pub const MARKS: usize = 1 << MARK_BITS;
+const MARK_BITS: u32 = 23;
+/// Odd random numbers: `rt_mark_of` in `bpf/flow_key.h`.
+const MARK_FACTORS: [u64; KEY_WORDS / 2] = [
+    0x2ad1_245c_9201_0b39,
+    0x3bb4_27c1_a1da_059d,
+    0xd73c_43fa_d127_2a25,
+    0x7a9d_9691_46fc_8893,
+    0xe158_fb57_a6e0_4b65,
+    0x885d_6f33_e40c_2fc5,
+];
+
 const TCP: u8 = 6;
 const UDP: u8 = 17;
 const SCTP: u8 = 132;
@@ -131,6 +144,18 @@ impl FlowId {
         [a, b, c, d, e, f, g, h, i, j, k, l]
     }
 
+    /// A hash of the key, below [`MARKS`].
+    #[must_use]
+    pub fn mark(&self) -> usize {
+        let words = self.to_words();
+        let pairs = words.as_chunks::<2>().0.iter().zip(MARK_FACTORS);
+        let terms = pairs.map(|([low, high], factor)| {
+            (u64::from(*high) << 32 | u64::from(*low)).wrapping_mul(factor)
+        });
+        let sum = terms.fold(0_u64, u64::wrapping_add);
+        usize::try_from(sum >> (64 - MARK_BITS)).unwrap_or(0)
+    }
+
     /// The key of these words.
     #[must_use]
     pub fn from_words(words: [u32; KEY_WORDS]) -> Self {
@@ -153,6 +178,17 @@ impl FlowId {
         let is_ipv4 = self.rest & 0xff == 4;
         [(self.low, ports[0]), (self.high, ports[1])]
             .map(|(words, port)| (address(words, is_ipv4), port))
+    }
+
+    /// Address words and port of the lower end, and of the higher.
+    pub(super) fn end_words(&self) -> [(&[u32; 4], u16); 2] {
+        let [a, b, c, d] = self.ports.to_be_bytes();
+        let [low, high] = [[a, b], [c, d]].map(u16::from_be_bytes);
+        [(&self.low, low), (&self.high, high)]
+    }
+
+    pub(super) fn version(&self) -> u8 {
+        self.rest.to_be_bytes()[3]
     }
 
     /// The protocol that the IP header names.
@@ -214,14 +250,14 @@ fn tunnel_of(ip: &Ip<'_>) -> Option<(TunnelKind, u32)> {
     Some((tunnel.kind, if is_shared { number } else { 0 }))
 }
 
-fn octets(address: IpAddr) -> Vec<u8> {
+pub(super) fn octets(address: IpAddr) -> Vec<u8> {
     match address {
         IpAddr::V4(address) => address.octets().to_vec(),
         IpAddr::V6(address) => address.octets().to_vec(),
     }
 }
 
-fn words(address: &[u8]) -> [u32; 4] {
+pub(super) fn words(address: &[u8]) -> [u32; 4] {
     let mut words = [0; 4];
     for (word, bytes) in words.iter_mut().zip(address.as_chunks().0) {
         *word = u32::from_be_bytes(*bytes);

@@ -2,6 +2,7 @@
 //! What a reader says of a flow, and the settings of a table of flows.
 
 use super::FlowId;
+use super::wildcard::{self, WildcardError, WildcardRule};
 
 /// Different cut-offs of one flow, and standing cut-offs of a table.
 pub const MAX_CUTS: usize = 4;
@@ -158,6 +159,14 @@ impl FlowCuts {
         self.0.iter().fold(0, |all, cut| all | cut.members)
     }
 
+    /// The members whose rule has not expired.
+    #[inline]
+    #[must_use]
+    pub fn deciding(&self, now_ns: u64) -> u64 {
+        let deciding = self.0.iter().filter(|it| now_ns < it.expires_ns);
+        deciding.fold(0, |all, cut| all | cut.members)
+    }
+
     /// The members that do not get a packet with this many packets and bytes of its direction before it.
     #[inline]
     #[must_use]
@@ -171,13 +180,8 @@ impl FlowCuts {
     #[must_use]
     pub fn to_words(&self) -> [u64; CUTS_WORDS] {
         let words = self.0.iter().flat_map(|it| {
-            let limit = |most: Option<u64>| most.unwrap_or(u64::MAX);
-            [
-                it.members,
-                limit(it.cut.packets),
-                limit(it.cut.bytes),
-                it.expires_ns,
-            ]
+            let limits = [it.cut.packets, it.cut.bytes].map(limit_word);
+            [it.members, limits[0], limits[1], it.expires_ns]
         });
         let mut all = [0; CUTS_WORDS];
         for (word, value) in all.iter_mut().zip(words) {
@@ -206,6 +210,11 @@ impl FlowCuts {
     }
 }
 
+/// A limit in the kernel's format.
+pub(super) fn limit_word(most: Option<u64>) -> u64 {
+    most.unwrap_or(u64::MAX)
+}
+
 /// A cut-off for every flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StandingCutOff {
@@ -226,6 +235,19 @@ pub struct FlowSettings {
     pub evict_idle_ns: u64,
     /// Cut-offs of all flows; those behind the first [`MAX_CUTS`] are not applied.
     pub standing: Vec<StandingCutOff>,
+    /// Rules for all flows that match a pattern, at most [`MAX_WILDCARDS`](super::MAX_WILDCARDS).
+    pub wildcards: Vec<WildcardRule>,
+}
+
+impl FlowSettings {
+    /// Refuses wildcard rules that no table can have.
+    ///
+    /// # Errors
+    ///
+    /// The first reason.
+    pub fn check(&self) -> Result<(), WildcardError> {
+        wildcard::check(&self.wildcards)
+    }
 }
 
 impl Default for FlowSettings {
@@ -235,6 +257,7 @@ impl Default for FlowSettings {
             idle_ns: 300_000_000_000,
             evict_idle_ns: 1_000_000_000,
             standing: Vec::new(),
+            wildcards: Vec::new(),
         }
     }
 }

@@ -1,14 +1,22 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Table of flows in user space; `bpf/shunt.h` is the table in the kernel.
 //!
+//! Threads that share a table divide it into parts, and lock one part at a time ([`RuleTable::parts`]).
+//!
 //! Invariants
-//! - It has at most `capacity` flows. Work for a packet does not depend on their number.
+//! - All parts together have at most `capacity` flows. Work for a packet does not depend on their number.
 //! - Flows are in a list by the time of their last packet; the first is the one that is idle for longest.
 //! - A packet of a flow for which there is no room is withheld from nobody, and counted as `untracked`.
 
 use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::{
+    AtomicU64,
+    Ordering::{Acquire, Relaxed, Release},
+};
 
 use super::rule::{FlowCuts, FlowRule, FlowRuleError, FlowSettings};
+use super::wildcard::{WildcardChoice, Wildcards};
 use super::{FlowId, FlowPacket};
 
 const FIN: u8 = 0x01;
@@ -18,7 +26,7 @@ const ACK: u8 = 0x10;
 /// Time for which a flow stays after its end, for the last segments, in nanoseconds.
 const LINGER_NS: u64 = 5_000_000_000;
 /// Ends of flows that wait to be taken; later ones are counted as lost.
-const MAX_ENDS: usize = 65_536;
+const MAX_ENDS: u64 = 65_536;
 const NONE: usize = usize::MAX;
 
 /// What one direction of a flow had.
@@ -52,7 +60,7 @@ pub enum FlowEnd {
     Ended,
     /// It had no packets for too long.
     Idle,
-    /// A new connection has its addresses and ports.
+    /// A new connection has its addresses and ports; the flow goes on, without rules and with counts from 0.
     Restarted,
     /// A new flow needed its room.
     Evicted,
@@ -100,6 +108,7 @@ fn is_restart(segment: u8, before: [u8; 2]) -> bool {
 struct TableFlow {
     key: FlowId,
     cuts: FlowCuts,
+    choice: WildcardChoice,
     directions: [FlowDirection; 2],
     /// Time of the last packet, or of the creation.
     last_ns: u64,
@@ -107,15 +116,44 @@ struct TableFlow {
     later: usize,
 }
 
-/// A table of flows with rules.
+/// Numbers of all parts of a table.
+#[derive(Debug, Default)]
+pub struct TableUse {
+    flows: AtomicU64,
+    ends: AtomicU64,
+}
+
+impl TableUse {
+    /// Flows in the table. A rule that was set before is among them.
+    #[inline]
+    #[must_use]
+    pub fn flows(&self) -> u64 {
+        // Pairs with `add_below`: a thread that sees the flow also finds it.
+        self.flows.load(Acquire)
+    }
+}
+
+/// Adds 1 unless there are `most`.
+fn add_below(count: &AtomicU64, most: u64) -> bool {
+    let add = |count| (count < most).then_some(count + 1);
+    count.fetch_update(Release, Relaxed, add).is_ok()
+}
+
+/// A table of flows with rules, or a part of one.
 pub struct RuleTable {
     settings: FlowSettings,
+    in_use: Arc<TableUse>,
     standing: FlowCuts,
+    wildcards: Wildcards,
+    /// Members for whom the table knows each flow from its first packet.
+    watching: u64,
     places: HashMap<FlowId, usize>,
     flows: Vec<TableFlow>,
     /// The flow that is idle for longest, and the one that had the last packet.
     first: usize,
     last: usize,
+    /// The flow at which the next sweep begins.
+    cursor: usize,
     ends: VecDeque<(FlowEnd, FlowSums)>,
     totals: FlowTotals,
 }
@@ -137,16 +175,60 @@ impl RuleTable {
     /// An empty table.
     #[must_use]
     pub fn new(settings: FlowSettings) -> Self {
-        RuleTable {
-            standing: FlowCuts::standing(&settings),
-            settings,
+        RuleTable::part(settings, Arc::default())
+    }
+
+    /// An empty table in parts. The caller keeps each flow in one part, always the same.
+    #[must_use]
+    pub fn parts(settings: &FlowSettings, count: usize) -> (Vec<Self>, Arc<TableUse>) {
+        let in_use = Arc::default();
+        let part = |_| RuleTable::part(settings.clone(), Arc::clone(&in_use));
+        ((0..count).map(part).collect(), in_use)
+    }
+
+    fn part(settings: FlowSettings, in_use: Arc<TableUse>) -> Self {
+        let mut table = RuleTable {
+            standing: FlowCuts::default(),
+            wildcards: Wildcards::default(),
+            watching: 0,
+            settings: FlowSettings::default(),
+            in_use,
             places: HashMap::new(),
             flows: Vec::new(),
             first: NONE,
             last: NONE,
+            cursor: 0,
             ends: VecDeque::new(),
             totals: FlowTotals::default(),
-        }
+        };
+        table.apply(settings);
+        table
+    }
+
+    /// Puts other settings in force. Flows above a smaller capacity stay until they end.
+    pub fn apply(&mut self, settings: FlowSettings) {
+        self.standing = FlowCuts::standing(&settings);
+        self.wildcards.apply(&settings.wildcards);
+        self.watching = self.standing.members() | self.wildcards.members();
+        self.settings = settings;
+    }
+
+    /// Members for whom the table knows each flow from its first packet.
+    #[must_use]
+    pub fn watching(&self) -> u64 {
+        self.watching
+    }
+
+    /// Number of flows in this part.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.flows.len()
+    }
+
+    /// True if this part has no flow.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.flows.is_empty()
     }
 
     /// Sets a rule for these members, in place of their rule for the flow. The clock may begin anywhere, but runs
@@ -157,9 +239,13 @@ impl RuleTable {
     /// Nothing changes.
     pub fn set(&mut self, rule: &FlowRule, members: u64, now_ns: u64) -> Result<(), FlowRuleError> {
         rule.check()?;
-        self.end_if_idle(&rule.key, now_ns);
         let at = match self.places.get(&rule.key) {
-            Some(&at) => at,
+            Some(&at) => {
+                if self.is_idle(at, now_ns) {
+                    self.restart(at, FlowEnd::Idle, now_ns);
+                }
+                at
+            }
             None => {
                 let capacity = self.settings.capacity;
                 let added = self.add(rule.key, now_ns);
@@ -176,33 +262,37 @@ impl RuleTable {
         };
         let flow = &mut self.flows[at];
         let has_rule = flow.cuts.clear(members);
-        if self.standing.members() == 0 && flow.cuts.members() == 0 {
+        if self.watching == 0 && flow.cuts.members() == 0 {
             self.end(at, FlowEnd::Removed);
         }
         has_rule
     }
 
-    /// Removes all rules of members that leave.
-    pub fn forget(&mut self, members: u64) {
-        for at in (0..self.flows.len()).rev() {
+    /// Removes rules of members that leave, of at most `count` flows below place `below`; returns the place below which
+    /// the next call goes on, 0 at the end. The first call begins at [`RuleTable::len`].
+    pub fn forget(&mut self, members: u64, below: usize, count: usize) -> usize {
+        // A flow that ends is replaced by the last one, which is above `below` and done, or still below it.
+        let below = below.min(self.flows.len());
+        let next = below.saturating_sub(count);
+        for at in (next..below).rev() {
             let key = self.flows[at].key;
             self.remove(&key, members);
         }
+        next
     }
 
     /// Counts a packet for the members of `mask`; returns those from which it is withheld.
     pub fn withheld(&mut self, packet: &FlowPacket, mask: u64, now_ns: u64) -> u64 {
-        self.end_if_idle(&packet.key, now_ns);
-        let mut at = self.places.get(&packet.key).copied();
-        if let Some(old) = at
-            && is_restart(packet.flags, self.flows[old].flags())
-        {
-            self.end(old, FlowEnd::Restarted);
-            at = None;
-        }
-        let at = match at {
-            Some(at) => at,
-            None if self.standing.members() & mask == 0 => return 0,
+        let at = match self.places.get(&packet.key) {
+            Some(&at) => {
+                if self.is_idle(at, now_ns) {
+                    self.restart(at, FlowEnd::Idle, now_ns);
+                } else if is_restart(packet.flags, self.flows[at].flags()) {
+                    self.restart(at, FlowEnd::Restarted, now_ns);
+                }
+                at
+            }
+            None if self.watching & mask == 0 => return 0,
             None => match self.add(packet.key, now_ns) {
                 Some(at) => at,
                 None => {
@@ -223,24 +313,25 @@ impl RuleTable {
         direction.flags |= packet.flags;
         direction.last_ns = now_ns;
         let standing = self.standing.past(packets, bytes, now_ns);
-        (flow.cuts.past(packets, bytes, now_ns) | standing) & mask
+        let mut past = flow.cuts.past(packets, bytes, now_ns);
+        let by_wildcard = (self.wildcards).past(&flow.key, &mut flow.choice, packets, bytes);
+        past |= by_wildcard & !flow.cuts.deciding(now_ns);
+        (past | standing) & mask
     }
 
-    /// Looks at `count` flows, those first that are idle for longest, and ends the ones that are idle for too long or
-    /// ended some time ago.
+    /// Looks at `count` flows and ends those that are idle for too long or ended some time ago; the next call goes on
+    /// with the others.
     pub fn sweep(&mut self, now_ns: u64, count: usize) {
-        let (mut at, mut over) = (self.first, Vec::new());
-        for _ in 0..count {
-            let Some(flow) = self.flows.get(at) else {
-                break;
-            };
+        for _ in 0..count.min(self.flows.len()) {
+            if self.cursor >= self.flows.len() {
+                self.cursor = 0;
+            }
+            let flow = &self.flows[self.cursor];
             let idle_ns = now_ns.saturating_sub(flow.last_ns);
-            over.extend((self.settings.end_of(idle_ns, flow.flags())).map(|why| (flow.key, why)));
-            at = flow.later;
-        }
-        for (key, why) in over {
-            if let Some(&at) = self.places.get(&key) {
-                self.end(at, why);
+            match self.settings.end_of(idle_ns, flow.flags()) {
+                // The last flow moves to this place.
+                Some(why) => self.end(self.cursor, why),
+                None => self.cursor += 1,
             }
         }
     }
@@ -254,10 +345,11 @@ impl RuleTable {
 
     /// The ends of flows since the last call.
     pub fn take_ends(&mut self) -> impl Iterator<Item = (FlowEnd, FlowSums)> {
+        self.in_use.ends.fetch_sub(self.ends.len() as u64, Relaxed);
         std::mem::take(&mut self.ends).into_iter()
     }
 
-    /// The table's counts.
+    /// The counts of this part.
     #[must_use]
     pub fn totals(&self) -> FlowTotals {
         FlowTotals {
@@ -266,27 +358,46 @@ impl RuleTable {
         }
     }
 
-    fn end_if_idle(&mut self, key: &FlowId, now_ns: u64) {
-        if let Some(&at) = self.places.get(key)
-            && now_ns.saturating_sub(self.flows[at].last_ns) > self.settings.idle_ns
-        {
-            self.end(at, FlowEnd::Idle);
+    fn is_idle(&self, at: usize, now_ns: u64) -> bool {
+        now_ns.saturating_sub(self.flows[at].last_ns) > self.settings.idle_ns
+    }
+
+    /// Ends a flow's rules and counts, and begins them anew.
+    fn restart(&mut self, at: usize, why: FlowEnd, now_ns: u64) {
+        self.report(why, self.flows[at].counts());
+        self.touch(at, now_ns);
+        let flow = &mut self.flows[at];
+        flow.cuts = FlowCuts::default();
+        flow.directions = [FlowDirection::default(); 2];
+    }
+
+    fn report(&mut self, why: FlowEnd, counts: FlowSums) {
+        if add_below(&self.in_use.ends, MAX_ENDS) {
+            self.ends.push_back((why, counts));
+        } else {
+            self.totals.lost_ends += 1;
         }
     }
 
     fn add(&mut self, key: FlowId, now_ns: u64) -> Option<usize> {
-        if self.flows.len() as u64 >= u64::from(self.settings.capacity) {
+        let capacity = u64::from(self.settings.capacity);
+        if !add_below(&self.in_use.flows, capacity) {
             let oldest = self.flows.get(self.first)?;
             if now_ns.saturating_sub(oldest.last_ns) < self.settings.evict_idle_ns {
                 return None;
             }
             self.totals.evicted += 1;
             self.end(self.first, FlowEnd::Evicted);
+            // Another part may have taken the room.
+            if !add_below(&self.in_use.flows, capacity) {
+                return None;
+            }
         }
         let at = self.flows.len();
         self.flows.push(TableFlow {
             key,
             cuts: FlowCuts::default(),
+            choice: WildcardChoice::default(),
             directions: [FlowDirection::default(); 2],
             last_ns: now_ns,
             earlier: NONE,
@@ -302,11 +413,8 @@ impl RuleTable {
         self.unlink(at);
         let flow = self.flows.swap_remove(at);
         self.places.remove(&flow.key);
-        if self.ends.len() < MAX_ENDS {
-            self.ends.push_back((why, flow.counts()));
-        } else {
-            self.totals.lost_ends += 1;
-        }
+        self.in_use.flows.fetch_sub(1, Relaxed);
+        self.report(why, flow.counts());
         if let Some(moved) = self.flows.get(at) {
             let (key, earlier, later) = (moved.key, moved.earlier, moved.later);
             self.places.insert(key, at);

@@ -38,6 +38,7 @@ impl FlowHarness for InUserSpace {
                     assert!(matches!(refused, Err(FlowRuleError::Full { .. })), "{at}");
                 }
                 FlowStep::Remove(key, members) => assert!(table.remove(key, *members), "{at}"),
+                FlowStep::Apply(settings) => table.apply(settings.clone()),
                 FlowStep::Wait(ms) => now += ms * 1_000_000,
             }
         }
@@ -142,6 +143,9 @@ fn idle_flows_end_with_their_rules_and_their_counts() {
         ends,
         [(FlowEnd::Idle, keys[0], 0), (FlowEnd::Idle, keys[1], 1)]
     );
+    table.sweep(2 * SECOND + 2, 10);
+    let last: Vec<_> = table.take_ends().collect();
+    assert_eq!((last.len(), last[0].1.directions[0].packets), (1, 1));
     assert_eq!(table.totals(), FlowTotals::default());
 }
 
@@ -178,9 +182,60 @@ fn rules_of_members_that_leave_go_with_them() {
         table.set(&ignore(port), 2, 0).unwrap();
     }
     table.set(&ignore(200), 1, 0).unwrap();
-    table.forget(1);
+    forget(&mut table, 1);
     assert_eq!(table.totals().flows, 99);
     assert_eq!(table.withheld(&udp(50), 3, 1), 2);
-    table.forget(2);
+    forget(&mut table, 2);
     assert_eq!(table.totals().flows, 0);
+}
+
+/// In small steps.
+fn forget(table: &mut RuleTable, members: u64) {
+    let mut below = table.len();
+    while below > 0 {
+        below = table.forget(members, below, 7);
+    }
+}
+
+#[test]
+fn a_sweep_in_small_steps_reaches_every_flow() {
+    let mut table = RuleTable::new(FlowSettings {
+        idle_ns: SECOND,
+        ..FlowSettings::default()
+    });
+    for port in 0..100 {
+        table.set(&ignore(port), 1, 0).unwrap();
+    }
+    for port in (0..100).filter(|port| port % 3 == 0) {
+        table.withheld(&udp(port), 1, SECOND);
+    }
+    for _ in 0..15 {
+        table.sweep(SECOND + 1, 7);
+    }
+    assert_eq!(table.totals().flows, 34);
+    assert!((0..100).all(|port| table.get(&udp(port).key).is_some() == (port % 3 == 0)));
+}
+
+#[test]
+fn parts_of_a_table_share_its_room_and_its_ends() {
+    let settings = FlowSettings {
+        capacity: 3,
+        ..FlowSettings::default()
+    };
+    let (mut parts, in_use) = RuleTable::parts(&settings, 2);
+    for port in 0..3 {
+        parts[usize::from(port % 2)]
+            .set(&ignore(port), 1, 0)
+            .unwrap();
+    }
+    assert_eq!(in_use.flows(), 3);
+    let refused = parts[1].set(&ignore(5), 1, 0);
+    assert_eq!(refused, Err(FlowRuleError::Full { capacity: 3 }));
+    assert!(parts[0].remove(&udp(0).key, 1));
+    parts[1].set(&ignore(5), 1, 0).unwrap();
+    // Its own oldest flow makes room.
+    parts[1].set(&ignore(7), 1, 2 * SECOND).unwrap();
+    assert_eq!((in_use.flows(), parts[1].totals().evicted), (3, 1));
+    assert_eq!(parts[0].take_ends().count(), 1);
+    assert_eq!(parts[1].take_ends().count(), 1);
 }

@@ -29,7 +29,9 @@ impl FlowRules for InMemory {
     }
 
     fn forget(&self, members: u64) {
-        lock(&self.0).forget(members);
+        let mut table = lock(&self.0);
+        let flows = table.len();
+        table.forget(members, flows, flows);
     }
 
     fn get(&self, key: &FlowId) -> Option<FlowSums> {

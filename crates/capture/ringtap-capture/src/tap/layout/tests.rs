@@ -4,7 +4,7 @@
 use super::*;
 use std::mem::offset_of;
 
-use ringtap_filter::flow::{CUTS_WORDS, FlowId};
+use ringtap_filter::flow::{CUTS_WORDS, FlowId, WILDCARD_WORDS};
 use ringtap_filter::{BUCKETS, Balance, MASKS};
 use ringtap_pool::format::{self, chunk, flag, region};
 use ringtap_pool::number::to_u32;
@@ -38,7 +38,7 @@ fn counters_of_what_was_forwarded_lie_where_the_programs_have_them() {
 
 #[test]
 fn flows_lie_where_the_programs_have_them() {
-    let shunted = places!(ShuntedWords: packets, bytes, added, removed, untracked, lost_ends);
+    let shunted = places!(ShuntedWords: packets, bytes, added, untracked, lost_ends);
     same("tap", "rt_shunted", size_of::<ShuntedWords>(), &shunted);
     let key = [
         ("low", 0),
@@ -61,7 +61,7 @@ fn flows_lie_where_the_programs_have_them() {
         "tap",
         "rt_flow",
         flows::FLOW_WORDS * 8,
-        &[("directions", 0), ("created_ns", 80)],
+        &[("directions", 0), ("created_ns", 80), ("choice", 88)],
     );
     let cut = [
         ("members", 0),
@@ -70,8 +70,26 @@ fn flows_lie_where_the_programs_have_them() {
         ("expires_ns", 24),
     ];
     same("tap", "rt_cut", 32, &cut);
-    let settings = [("standing", 0), ("members", 128), ("idle_ns", 136)];
-    same("tap", "rt_flow_settings", (CUTS_WORDS + 2) * 8, &settings);
+    let settings = [
+        ("standing", 0),
+        ("members", 128),
+        ("idle_ns", 136),
+        ("has_marks", 144),
+        ("wildcards", 152),
+    ];
+    same("tap", "rt_flow_settings", (CUTS_WORDS + 4) * 8, &settings);
+    let wildcard = [
+        ("address", 0),
+        ("mask", 32),
+        ("ports", 64),
+        ("version", 72),
+        ("protocol", 76),
+        ("vlan", 80),
+        ("members", 88),
+        ("packets", 96),
+        ("bytes", 104),
+    ];
+    same("tap", "rt_wildcard", WILDCARD_WORDS * 8, &wildcard);
     let ended = [("key", 0), ("why", 48), ("flow", 56)];
     same("tap", "rt_ended", 48 + 8 + flows::FLOW_WORDS * 8, &ended);
 }

@@ -1,0 +1,113 @@
+/* SPDX-License-Identifier: Dual MIT/GPL */
+/*
+ * Wildcard rules: finds the rules that apply to a flow, and the members from whom they withhold a packet of it.
+ * ringtap_filter::flow specifies them; its conformance suite compares the two.
+ */
+#ifndef RINGTAP_WILDCARD_H
+#define RINGTAP_WILDCARD_H
+
+#include "flow_key.h"
+
+#define RT_MAX_WILDCARDS 64
+#define RT_CHOICES 6
+#define RT_ANY ~0U
+
+struct rt_wildcard {
+	__u32 address[2][4]; /* of the two ends, in words, host order */
+	__u32 mask[2][4];
+	__u32 ports[2]; /* the first port in the upper half, then the last */
+	__u32 version; /* of IP; 0: any */
+	__u32 protocol; /* RT_ANY: any */
+	__u32 vlan; /* outermost number; RT_ANY: any */
+	__u32 reserved;
+	__u64 members; /* packets are withheld from these once their direction has had so many packets, or bytes */
+	__u64 packets; /* ~0: no limit */
+	__u64 bytes;
+};
+
+/* Two sets of rules, each in their order: one is in force while user space writes the other. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1); /* user space puts a larger map here */
+	__type(key, __u32);
+	__type(value, struct rt_wildcard);
+} rt_wildcards SEC(".maps");
+
+/* `wildcards` of the settings: the number of rules, and above it the edition, whose lowest bit selects the set. */
+static __always_inline __u32 rt_first_wildcard(__u64 wildcards)
+{
+	return wildcards >> 32 & 1 ? RT_MAX_WILDCARDS : 0;
+}
+
+static __always_inline int rt_end_matches(const struct rt_wildcard *rule, __u32 end, const __u32 *address,
+					  __u32 port)
+{
+	__u32 differs = 0;
+
+	for (int i = 0; i < 4; i++)
+		differs |= (address[i] ^ rule->address[end][i]) & rule->mask[end][i];
+	return !differs && port >= rule->ports[end] >> 16 && port <= (rule->ports[end] & 0xffff);
+}
+
+static __always_inline int rt_flow_matches(const struct rt_wildcard *rule, const struct rt_flow_key *key)
+{
+	__u32 low = key->ports >> 16, high = key->ports & 0xffff;
+
+	if ((rule->version && rule->version != (key->rest & 0xff)) ||
+	    (rule->protocol != RT_ANY && rule->protocol != (key->rest >> 8 & 0xff)) ||
+	    (rule->vlan != RT_ANY && rule->vlan != key->vlans >> 16))
+		return 0;
+	return (rt_end_matches(rule, 0, key->low, low) && rt_end_matches(rule, 1, key->high, high)) ||
+	       (rt_end_matches(rule, 1, key->low, low) && rt_end_matches(rule, 0, key->high, high));
+}
+
+/* The rules that apply to a flow: their numbers from 1, a byte each, and the edition above them. */
+static __noinline __u64 rt_choose(const struct rt_flow_key *key, __u64 wildcards)
+{
+	__u32 first = rt_first_wildcard(wildcards), count = (__u32)wildcards, shift = 0;
+	__u64 decided = 0, choice = 0;
+
+	/* The verifier follows each turn: hence few rules, and no turn depends on what the ones before have found. */
+#pragma clang loop unroll(disable)
+	for (__u32 i = 0; i < RT_MAX_WILDCARDS; i++) {
+		__u32 at = first + i;
+		const struct rt_wildcard *rule = bpf_map_lookup_elem(&rt_wildcards, &at);
+
+		if (!rule || i >= count || shift >= RT_CHOICES * 8)
+			break;
+		if (!(rule->members & ~decided) || !rt_flow_matches(rule, key))
+			continue;
+		choice |= (__u64)(i + 1) << (shift & 63);
+		shift += 8;
+		decided |= rule->members;
+		rt_forget(choice, wildcards);
+		rt_forget(shift, count);
+		rt_forget(decided, wildcards);
+	}
+	return wildcards >> 32 << (RT_CHOICES * 8) | choice;
+}
+
+/* The members from whom the chosen rules withhold a packet with this many packets and bytes before it. */
+static __noinline __u64 rt_wildcards_past(__u64 choice, __u64 wildcards, __u64 packets, __u64 bytes)
+{
+	__u64 members = 0, decided = 0;
+
+#pragma clang loop unroll(disable)
+	for (int i = 0; i < RT_CHOICES; i++) {
+		__u32 number = choice >> (8 * i) & 0xff, at;
+		const struct rt_wildcard *rule;
+
+		if (!number)
+			break;
+		at = rt_first_wildcard(wildcards) + number - 1;
+		rule = bpf_map_lookup_elem(&rt_wildcards, &at);
+		if (!rule)
+			break;
+		if (packets >= rule->packets || bytes >= rule->bytes)
+			members |= rule->members & ~decided;
+		decided |= rule->members;
+	}
+	return members;
+}
+
+#endif
