@@ -18,11 +18,15 @@ mod plan;
 mod programs;
 mod rules;
 mod source;
+mod verdicts;
 
 pub(crate) use attach::online_cpus;
 pub use forward::{Checksums, Forward, Forwarded, ForwardedCounts, Passing};
 pub use options::{DEFAULT_CHUNK_SIZE, DEFAULT_POOL_BYTES, Taking, TapOptions};
 pub use source::Tap;
 pub(crate) use source::open_device;
+pub use verdicts::{
+    DecidedDirection, DecidedFlow, DecidedFlows, FlowFate, InlineControl, InlineState,
+};
 
 pub use ringtap_device::{Direction, Mode};

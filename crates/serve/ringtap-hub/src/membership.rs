@@ -28,7 +28,7 @@ use crate::limits::{FilterOwner, FilterTimes, Limits, TooMuchWork};
 pub(crate) use share::Share;
 
 /// Bits that belong to one subscription each; the one after them is shared.
-const OWN_BITS: u32 = 63;
+pub(crate) const OWN_BITS: u32 = 63;
 const NOT_IN_SOURCE: &str = "a member of a balanced group runs its own filter itself";
 const NO_BIT_LEFT: &str = "there are more readers than bits in a packet's mask";
 

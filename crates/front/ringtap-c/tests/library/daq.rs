@@ -168,10 +168,16 @@ fn inline_verdicts_block_replace_and_inject_and_the_bridge_ends_with_its_host() 
     };
     let first = start();
     wire.drops_34_forbidden_words_of_100();
-    let words = ["changeme", "allowed", "blacklisted", "twice"].map(String::from);
+    let words = ["changeme", "allowed", "twice"].map(String::from);
     let mut heard = wire.words(&words);
     heard.sort();
     assert_eq!(heard, ["allowed", "angechme", "twice", "twice"]);
+    // The kernel drops the rest of the flow, and asks nobody; of a passed flow it passes the rest.
+    let flows = [
+        &["good", "blacklisted", "late", "later"][..],
+        &["whitelisted", "forbidden"],
+    ];
+    assert_eq!(wire.flows(&flows), ["good", "whitelisted", "forbidden"]);
     first.interrupt();
     let told = first.wait(LIMIT).success().stdout;
     let counts = "blocked 34, replaced 1, blacklisted 1, injected 1\n";
