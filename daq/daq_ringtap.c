@@ -200,6 +200,7 @@ static const DAQ_Msg_t *make_message(struct instance *self, struct batch *batch)
     if (self->is_inline) {
         one->bytes = bytes < self->copy_bytes ? bytes : (uint32_t)self->copy_bytes;
         memcpy(one->copy, packet->data, one->bytes);
+        complete_checksum(one->copy, one->bytes);
         one->msg.data = one->copy;
     } else {
         one->batch = batch;

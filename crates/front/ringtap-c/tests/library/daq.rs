@@ -37,7 +37,8 @@ fn built() -> &'static [PathBuf; 2] {
     static BUILT: OnceLock<[PathBuf; 2]> = OnceLock::new();
     BUILT.get_or_init(|| {
         let daq = crate_folder().join("../../../daq");
-        let sources = ["daq_ringtap.c", "input.c", "process.c"].map(|name| daq.join(name));
+        let sources =
+            ["daq_ringtap.c", "checksum.c", "input.c", "process.c"].map(|name| daq.join(name));
         let module = installed().join("daq_ringtap.so");
         let flags = ["-fPIC", "-shared", "-fvisibility=hidden"];
         compile(&flags, &sources, &module);
