@@ -33,7 +33,7 @@ use ringtap_pool::reader::Reader;
 use ringtap_pool::wake::Signal;
 
 use crate::{BridgeError, InlineOptions};
-use flows::FlowTable;
+use flows::DecidedTable;
 use reader::InlineReader;
 use sender::PacketSender;
 pub use shared::InlineReport;
@@ -146,7 +146,7 @@ impl InlineBridge {
                 sleepers,
             },
             inline: InlineReader::new(&self.options, channel, controls, Arc::clone(&shared)),
-            flows: FlowTable::new(self.flows.clone(), Arc::clone(&shared)),
+            flows: DecidedTable::new(self.flows.clone(), Arc::clone(&shared)),
             shared,
             early: VecDeque::new(),
             decided: Vec::new(),

@@ -26,16 +26,16 @@ const LINGER_NS: u64 = 5_000_000_000;
 const FIN: u8 = 0x01;
 const RST: u8 = 0x04;
 
-pub(super) struct FlowTable {
+pub(super) struct DecidedTable {
     flows: DecidedFlows,
     /// The flows in the table, in the order in which sweeps look at them.
     keys: VecDeque<FlowId>,
     shared: Arc<InlineShared>,
 }
 
-impl FlowTable {
+impl DecidedTable {
     pub(super) fn new(flows: DecidedFlows, shared: Arc<InlineShared>) -> Self {
-        FlowTable {
+        DecidedTable {
             flows,
             keys: VecDeque::new(),
             shared,

@@ -23,7 +23,7 @@ use ringtap_pool::wake::FIRST_SLEEP;
 use rustix::event::{PollFd, PollFlags, epoll, poll};
 
 use super::checksum::completion;
-use super::flows::FlowTable;
+use super::flows::DecidedTable;
 use super::reader::{InlineReader, Presence};
 use super::sender::PacketSender;
 use super::shared::{InlineShared, Way};
@@ -64,7 +64,7 @@ pub(super) struct InlineWorker {
     pub(super) sides: [Side; 2],
     pub(super) wakes: Wakes,
     pub(super) inline: InlineReader,
-    pub(super) flows: FlowTable,
+    pub(super) flows: DecidedTable,
     pub(super) shared: Arc<InlineShared>,
     pub(super) early: VecDeque<(Instant, PacketVerdict)>,
     /// Flows that are decided once the packets of this round have left.
