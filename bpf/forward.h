@@ -10,6 +10,7 @@
 
 #include "packet.h"
 #include "splice.h"
+#include "verdict.h"
 
 /* Marker numbers that user space replaces. */
 #define RT_NO_FORWARD 0x52545f464f525744LL /* replaced by one of RT_FORWARD_* */
@@ -23,13 +24,18 @@ enum rt_forwarding {
 
 /* Counters of one CPU. Only the programs write them. */
 struct rt_forwarded {
-	__u64 offered; /* = filtered + redirected + to_stack */
+	__u64 offered; /* = filtered + blocked + waiting + no_verdict_dropped + redirected + to_stack */
 	__u64 filtered;
 	__u64 redirected; /* handed to the other interface by XDP */
 	__u64 to_stack;	  /* left to the tcx program */
 	__u64 from_stack; /* handed to the other interface by tcx; counted in segments */
 	__u64 bytes;	  /* of the packets that passed the filter */
-	__u64 reserved[2];
+	__u64 blocked;	  /* by the verdict on their flow */
+	__u64 passed;	  /* by the verdict on their flow; redirected or to_stack */
+	__u64 waiting;	  /* captured for the inline reader, whose verdict user space applies */
+	__u64 no_verdict_passed; /* redirected or to_stack */
+	__u64 no_verdict_dropped;
+	__u64 reserved[5];
 } __attribute__((aligned(64)));
 
 struct {
@@ -159,18 +165,103 @@ static __always_inline int rt_may_lack_checksum(struct xdp_md *ctx)
 	return rt_is_vlan(type);
 }
 
-static __always_inline int rt_forward_xdp(struct xdp_md *ctx, const struct rt_packet *packet)
+/* What happens to a packet that arrived. */
+enum rt_fate {
+	RT_FORWARD,
+	RT_STOP,
+	RT_WAIT,
+};
+
+/* The fate of a packet for whose flow there is no verdict, without waiting. */
+static __always_inline enum rt_fate rt_no_verdict(const struct rt_inline *words,
+						  struct rt_forwarded *counts, __u64 segments)
+{
+	if (rt_load(words->passes)) {
+		counts->no_verdict_passed += segments;
+		return RT_FORWARD;
+	}
+	counts->no_verdict_dropped += segments;
+	return RT_STOP;
+}
+
+/* Decides by the verdict on the packet's flow, and hides the packet from members that have nothing to decide. */
+static __always_inline enum rt_fate rt_ask(struct rt_packet *packet, const struct rt_inline *words,
+					   struct rt_forwarded *counts, __u64 segments)
+{
+	__u32 state = rt_load(words->state), verdict;
+
+	packet->hidden = rt_load(words->bridge) | rt_load(words->reader);
+	packet->is_skipped = !rt_load(words->mirrors);
+	if (state == RT_INLINE_ABSENT)
+		return rt_no_verdict(words, counts, segments);
+	verdict = rt_flow_verdict(packet, segments);
+	if (verdict == RT_FLOW_PASS) {
+		counts->passed += segments;
+		return RT_FORWARD;
+	}
+	if (verdict == RT_FLOW_DROP) {
+		counts->blocked += segments;
+		return RT_STOP;
+	}
+	packet->is_skipped = 0;
+	/* User space cannot send what has to be segmented. */
+	if (state == RT_INLINE_DECIDING && segments == 1) {
+		packet->hidden = 0;
+		return RT_WAIT;
+	}
+	packet->hidden = rt_load(words->bridge);
+	return rt_no_verdict(words, counts, segments);
+}
+
+/* Counts a packet that arrived, and decides what happens to it; before it is captured. */
+static __always_inline enum rt_fate rt_decide(struct rt_packet *packet, __u64 segments)
+{
+	struct rt_forwarded *counts = rt_forward_counts();
+	enum rt_fate fate = RT_FORWARD;
+	struct rt_inline *words;
+
+	if (!counts)
+		return RT_STOP;
+	counts->offered += segments;
+	words = rt_has_inline() ? rt_inline_words() : 0;
+	if (rt_is_stopped(packet)) {
+		counts->filtered += segments;
+		if (words)
+			packet->hidden = rt_load(words->bridge) | rt_load(words->reader);
+		return RT_STOP;
+	}
+	counts->bytes += rt_wire_length(packet);
+	if (words)
+		fate = rt_ask(packet, words, counts, segments);
+	return fate;
+}
+
+/* The final fate of a packet, after its capture. */
+static __always_inline enum rt_fate rt_after_capture(const struct rt_packet *packet, enum rt_fate fate)
+{
+	struct rt_forwarded *counts;
+	struct rt_inline *words;
+
+	if (!rt_has_inline() || fate != RT_WAIT)
+		return fate;
+	counts = rt_forward_counts();
+	words = rt_inline_words();
+	if (!counts || !words)
+		return RT_STOP;
+	/* Without room in the pool, no thread has the packet. */
+	if (!(packet->members & rt_load(words->bridge)))
+		return rt_no_verdict(words, counts, 1);
+	counts->waiting++;
+	return RT_STOP;
+}
+
+static __always_inline int rt_forward_xdp(struct xdp_md *ctx, const struct rt_packet *packet,
+					  enum rt_fate fate)
 {
 	struct rt_forwarded *counts = rt_forward_counts();
 
-	if (!counts)
-		return XDP_PASS;
-	counts->offered++;
-	if (rt_is_stopped(packet)) {
-		counts->filtered++;
+	if (rt_after_capture(packet, fate) == RT_STOP || !counts)
 		return XDP_DROP;
-	}
-	counts->bytes += rt_wire_length(packet);
 	if (packet->tag || packet->length > config.largest_frame ||
 	    (config.partial && rt_may_lack_checksum(ctx))) {
 		counts->to_stack++;
@@ -201,19 +292,14 @@ static __always_inline __u32 rt_segments(const struct __sk_buff *ctx)
 	return ctx->gso_segs > 1 ? ctx->gso_segs : 1;
 }
 
-static __always_inline int rt_forward_tc(struct __sk_buff *ctx, const struct rt_packet *packet)
+static __always_inline int rt_forward_tc(struct __sk_buff *ctx, const struct rt_packet *packet,
+					 enum rt_fate fate)
 {
 	struct rt_forwarded *counts = rt_forward_counts();
 	__u32 segments = rt_segments(ctx);
 
-	if (!counts)
-		return -1;
-	counts->offered += segments;
-	if (rt_is_stopped(packet)) {
-		counts->filtered += segments;
+	if (rt_after_capture(packet, fate) == RT_STOP || !counts)
 		return 2;
-	}
-	counts->bytes += rt_wire_length(packet);
 	counts->to_stack += segments;
 	return rt_redirect(ctx, counts, segments);
 }

@@ -19,6 +19,9 @@ struct rt_packet {
 	__u32 tag; /* VLAN tag to put back, as the wire has it; 0 if none */
 	__u32 hash; /* with RT_HASHED in the flags */
 	__u32 is_bound; /* 1: the program is bound to the interface */
+	__u32 is_skipped; /* 1: no member gets the packet */
+	__u64 hidden; /* members that do not get the packet */
+	__u64 members; /* those that got it */
 };
 
 /* bpf_xdp_load_bytes() takes 16-bit offsets and lengths: larger packets are copied in two parts. */

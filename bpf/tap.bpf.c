@@ -72,6 +72,10 @@ static __always_inline int rt_capture(struct rt_packet *packet, struct rt_lane *
 	rt_forget(length, packet->length);
 	rt_forget(bytes, packet->length);
 	lane->offered++;
+	if (packet->is_skipped) {
+		lane->shunted++;
+		return 1;
+	}
 	if (rt_is_other_queue(packet)) {
 		lane->other_queue++;
 		return 0;
@@ -84,6 +88,11 @@ static __always_inline int rt_capture(struct rt_packet *packet, struct rt_lane *
 	if (rt_has_rules())
 		mask = rt_steer(packet, words, readable); /* the snap length cuts afterwards */
 	rt_forget(wire, packet->length); /* the filters learnt something of it */
+	if (mask && !(mask & ~packet->hidden)) {
+		lane->shunted++;
+		return 1;
+	}
+	mask &= ~packet->hidden;
 	if (!mask) {
 		lane->filtered++;
 		return 1;
@@ -125,6 +134,7 @@ static __always_inline int rt_capture(struct rt_packet *packet, struct rt_lane *
 		rt_use_nic_time(packet, slot);
 	lane->bytes += wire;
 	rt_publish(lane, &room);
+	packet->members = mask;
 	if (rt_has_flow_rules() && withheld && shunted)
 		rt_count_withheld(shunted, withheld, wire);
 	rt_signal(words, index, RT_WAKE_PACKET);
@@ -164,27 +174,33 @@ static __always_inline int rt_take_xdp(struct xdp_md *ctx, __u32 tag, __u32 is_b
 		.is_bound = is_bound,
 	};
 
+	enum rt_fate fate = RT_FORWARD;
 	int done;
 
 	if (is_bound)
 		rt_forget_tag(&packet);
+	if (rt_is_forwarding())
+		fate = rt_decide(&packet, 1);
+	rt_forget(fate, packet.length);
 	done = rt_take(&packet);
 	/* Captured or not: a reader never cuts the bridge. */
 	if (rt_is_forwarding())
-		return rt_forward_xdp(ctx, &packet);
+		return rt_forward_xdp(ctx, &packet, fate);
 	return done && config.exclusive ? XDP_DROP : XDP_PASS;
 }
 
 /* The verdict on an arriving packet after capture. */
-static __always_inline int rt_end_tc(struct __sk_buff *ctx, const struct rt_packet *packet, int done)
+static __always_inline int rt_end_tc(struct __sk_buff *ctx, const struct rt_packet *packet, int done,
+				     enum rt_fate fate)
 {
 	if (rt_is_forwarding())
-		return rt_forward_tc(ctx, packet);
+		return rt_forward_tc(ctx, packet, fate);
 	return done && config.exclusive ? RT_TC_DROP : RT_TC_NEXT;
 }
 
 static __always_inline int rt_take_tc(struct __sk_buff *ctx, __u32 direction)
 {
+	enum rt_fate fate = RT_FORWARD;
 	int done;
 	struct rt_packet packet = {
 		.ctx = ctx,
@@ -210,8 +226,11 @@ static __always_inline int rt_take_tc(struct __sk_buff *ctx, __u32 direction)
 	if (!direction && packet.queue)
 		packet.queue--;
 	rt_forget_tag(&packet);
+	if (!direction && rt_is_forwarding())
+		fate = rt_decide(&packet, rt_segments(ctx));
+	rt_forget(fate, packet.length);
 	done = rt_take(&packet);
-	return direction ? RT_TC_NEXT : rt_end_tc(ctx, &packet, done);
+	return direction ? RT_TC_NEXT : rt_end_tc(ctx, &packet, done, fate);
 }
 
 SEC("xdp.frags")

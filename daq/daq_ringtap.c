@@ -25,6 +25,8 @@
 
 #define MODULE_VERSION 1
 #define USUAL_MESSAGES 1024
+/* A verdict on a flow ends when the flow has no packets for so long. */
+#define FLOW_IDLE_MS (300 * 1000)
 /* The first version of daq_common.h whose statistics count outstanding packets. */
 #if defined(DAQ_COMMON_API_VERSION) && DAQ_COMMON_API_VERSION >= 0x00030007
 #define HAS_OUTSTANDING
@@ -198,6 +200,7 @@ static const DAQ_Msg_t *make_message(struct instance *self, struct batch *batch)
     if (self->is_inline) {
         one->bytes = bytes < self->copy_bytes ? bytes : (uint32_t)self->copy_bytes;
         memcpy(one->copy, packet->data, one->bytes);
+        complete_checksum(one->copy, one->bytes);
         one->msg.data = one->copy;
     } else {
         one->batch = batch;
@@ -308,14 +311,22 @@ static int inject_relative(void *handle, DAQ_Msg_h msg, const uint8_t *data, uin
     return inject_at(self, reverse ? one->source : self->is_inline ? one->source ^ 1 : -1, data, bytes);
 }
 
-/* What a verdict does to its packet. A verdict on the flow acts on this packet alone: a rule for the whole
- * flow would be set here, and WHITELIST and BLACKLIST declared in capabilities(). */
+/* Whether a verdict is about all further packets of its packet's flow, too. */
+static bool is_for_flow(DAQ_Verdict verdict)
+{
+    return verdict == DAQ_VERDICT_WHITELIST || verdict == DAQ_VERDICT_BLACKLIST || verdict == DAQ_VERDICT_IGNORE;
+}
+
+/* What a verdict does to its packet, or to its flow, whose further packets the kernel then forwards or drops. */
 static int decide(struct instance *self, const struct message *one, DAQ_Verdict verdict)
 {
     bool drops = verdict == DAQ_VERDICT_BLOCK || verdict == DAQ_VERDICT_BLACKLIST;
 
     if (!self->is_inline)
         return RINGTAP_OK;
+    if (is_for_flow(verdict))
+        return ringtap_flow_verdict(one->port->handle, one->lane, one->sequence, drops ? RINGTAP_DROP : RINGTAP_PASS,
+                                    RINGTAP_UNTIL_IDLE, FLOW_IDLE_MS);
     /* The bridge has the unchanged packet: send the changed one in its place. */
     if (verdict == DAQ_VERDICT_REPLACE) {
         drops = true;
@@ -445,7 +456,7 @@ static uint32_t capabilities(void *handle)
         all |= DAQ_CAPA_INJECT;
     if (!self->is_inline)
         return all | DAQ_CAPA_BPF;
-    return all | DAQ_CAPA_BLOCK | (self->can_inject ? DAQ_CAPA_REPLACE : 0);
+    return all | DAQ_CAPA_BLOCK | DAQ_CAPA_WHITELIST | DAQ_CAPA_BLACKLIST | (self->can_inject ? DAQ_CAPA_REPLACE : 0);
 }
 
 static int get_datalink_type(void *handle)

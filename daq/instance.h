@@ -79,6 +79,9 @@ struct instance {
 /* Sets the text of an error and returns its code. */
 int fail(struct instance *self, int code, const char *format, ...) __attribute__((format(printf, 3, 4)));
 
+/* Completes the TCP or UDP checksum of an Ethernet frame, if its sender left it to a NIC. */
+void complete_checksum(uint8_t *frame, size_t bytes);
+
 /* Opens the subscriptions of the configured input, and starts the processes that serve them. */
 int open_input(struct instance *self, DAQ_ModuleConfig_h config);
 

@@ -24,8 +24,8 @@ from trial import Traffic, send
 SIZE = 64
 #: The second pair: the bridge's end, and the one where packets are counted.
 BRIDGED, COUNTED = "rt2", "rt3"
-KERNEL, OURS, USER = "kernel bridge", "ringtap bridge", "ringtap bridge, AF_XDP"
-INLINE = "ringtap bridge, inline"
+KERNEL, OURS = "kernel bridge", "ringtap bridge"
+INLINE, DECIDED = "ringtap bridge, inline", "ringtap bridge, decided flows"
 OVERHEAD_SECONDS = 1.5
 #: The kernel's bridge says a few things of its own when it begins.
 OWN_PACKETS = 16
@@ -47,11 +47,12 @@ class Way:
 WAYS = [
     Way(KERNEL, "`ip link add type bridge`", None),
     Way(OURS, "redirected by XDP", ""),
-    Way(USER, "a program in user space decides; copy mode",
-        "--mode user --cpu capture={reader_cpu}"),
-    Way(INLINE, "another process decides, on the same core, and passes all; copy mode",
-        "--mode user --cpu capture={reader_cpu} --inline ips --socket {scratch}/ips.sock",
+    Way(INLINE, "another process decides about each packet, on the same core, and passes all",
+        "--cpu capture={reader_cpu} --inline ips --socket {scratch}/ips.sock",
         TASKSET + "{ringtap} inline --json -i hub:ips?socket={scratch}/ips.sock"),
+    Way(DECIDED, "another process passes each flow at its first packet",
+        "--cpu capture={reader_cpu} --inline ips --socket {scratch}/ips.sock",
+        TASKSET + "{ringtap} inline --json --pass-after 1 -i hub:ips?socket={scratch}/ips.sock"),
 ]  # fmt: skip
 
 
@@ -184,7 +185,7 @@ def against_kernel(result: dict, name: str = OURS) -> float | None:
 
 
 def beside(result: dict) -> str:
-    """The figures of AF_XDP."""
-    ways = [(USER, "by AF_XDP in user space"), (INLINE, "with an inline reader in another process")]
+    """The figures with an inline reader."""
+    ways = [(INLINE, "with an inline reader in another process"), (DECIDED, "once it has decided about the flows")]
     ratios = [(against_kernel(result, name), words) for name, words in ways]
     return ", ".join(f"{ratio:.2f} {words}" for ratio, words in ratios if ratio is not None)

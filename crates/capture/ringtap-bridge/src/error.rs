@@ -58,8 +58,8 @@ pub enum BridgeError {
     Loops,
     /// The filter does not fit into the kernel.
     #[error(
-        "the bridge's filter cannot run in the kernel: {reason}; a bridge in user space runs it \
-         (`--mode user`)"
+        "the bridge's filter cannot run in the kernel: {reason}; an inline reader can run it in user space \
+         (`--inline`, and `ringtap inline --drop`)"
     )]
     Rules { reason: String },
     /// The kernel's tracepoints for redirected packets cannot be used.

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Forwarding in the kernel: each side is a tap whose program redirects packets.
 //!
-//! The program first captures the packets that readers want.
+//! The program captures the packets that readers want, forwarded or not.
 
 mod counters;
 
 use ringtap_bpf::BpfError;
 use ringtap_bpf::attach::require_rights;
 use ringtap_capture::nic::NicLosses;
-use ringtap_capture::tap::{Checksums, Forward, Tap, TapOptions};
+use ringtap_capture::tap::{Checksums, DecidedFlows, Forward, Tap, TapOptions};
 use ringtap_device::Mode;
 use ringtap_filter::Rules;
 use ringtap_net::interface::Interface;
@@ -17,6 +17,7 @@ use ringtap_net::netlink::xdp_features;
 use ringtap_net::rights::Purpose;
 use ringtap_pool::source::Source;
 
+use crate::inline::{InlineBridge, SideParts};
 use crate::{BridgeError, BridgeOptions};
 pub(crate) use counters::KernelCounters;
 use counters::Redirected;
@@ -31,14 +32,14 @@ const ONE_BUFFER: u32 = 3000;
 /// Starts to forward. Returns the taps of both sides, which capture nothing until a reader subscribes.
 pub(crate) fn open(
     options: &BridgeOptions,
-    mode: Mode,
     interfaces: &[Interface; 2],
+    inline: Option<&mut InlineBridge>,
 ) -> Result<(Vec<Source>, KernelCounters), BridgeError> {
     kernel::require(Feature::Tcx).map_err(|reason| BpfError::TooOld {
         interface: "bridge".into(),
         reason,
     })?;
-    if mode == Mode::Native {
+    if options.mode == Mode::Native {
         interfaces.iter().try_for_each(require_redirects)?;
     }
     // Before the tracepoints, whose errors do not mention missing capabilities.
@@ -48,11 +49,19 @@ pub(crate) fn open(
         NicLosses::of(&interfaces[0])?,
         NicLosses::of(&interfaces[1])?,
     ];
+    let decided = inline.as_ref().map(|inline| inline.flows.clone());
     let attach = |from: usize| -> Result<Tap, BridgeError> {
-        let side = side(options, mode, &interfaces[from], &interfaces[1 - from]);
-        Ok(Tap::attach(&side)?)
+        let (from, to) = (&interfaces[from], &interfaces[1 - from]);
+        Ok(Tap::attach(&side(options, from, to, decided.clone()))?)
     };
     let mut sides = [attach(0)?, attach(1)?];
+    let parts = |at: usize, tap: &Tap| {
+        let (inline, forwarded) = (tap.inline.clone(), tap.forwarded.clone());
+        SideParts::new(inline, forwarded, &interfaces[at], &interfaces[1 - at])
+    };
+    if let Some(inline) = inline {
+        inline.set_sides([parts(0, &sides[0])?, parts(1, &sides[1])?]);
+    }
     for tap in &mut sides {
         // Forwarding begins with the first rules, which select no packet.
         let wants_nothing = tap.rules.classify(&Rules::default());
@@ -70,32 +79,43 @@ pub(crate) fn open(
 }
 
 /// Options for the tap of one side.
-fn side(options: &BridgeOptions, mode: Mode, from: &Interface, to: &Interface) -> TapOptions {
-    let mut side = TapOptions {
-        forward: Some(Forward {
-            interface: to.index,
-            largest_frame: to.mtu_bytes.saturating_add(HEADER_AND_TAG),
-            checksums: if from.is_virtual() {
-                Checksums::MayBeMissing
-            } else {
-                Checksums::Complete
-            },
-            passing: options.passing.clone(),
-        }),
-        ..TapOptions::new(&from.name)
+fn side(
+    options: &BridgeOptions,
+    from: &Interface,
+    to: &Interface,
+    decided: Option<DecidedFlows>,
+) -> TapOptions {
+    let decides = decided.is_some();
+    let mut forward = Forward {
+        interface: to.index,
+        largest_frame: to.mtu_bytes.saturating_add(HEADER_AND_TAG),
+        checksums: if from.is_virtual() {
+            Checksums::MayBeMissing
+        } else {
+            Checksums::Complete
+        },
+        passing: options.passing.clone(),
+        decided,
     };
-    side.on.mode = mode;
+    let mut side = TapOptions::new(&from.name);
+    side.on.mode = options.mode;
     side.on.pool.bytes = Some(options.mirror_bytes.unwrap_or_else(min_pool_bytes));
-    if mode == Mode::Auto
+    if options.mode == Mode::Auto
         && let Some(why) = why_not_xdp(to)
     {
-        side.on.mode = Mode::Tc;
+        let note = format!("{} {why}; falling back to traffic control (tcx)", to.name);
+        if decides {
+            // XDP sees each packet before the host merges it with others.
+            forward.largest_frame = 0;
+        } else {
+            side.on.mode = Mode::Tc;
+        }
         side.on.notes.push(format!(
-            "{} {why}; falling back to traffic control (tcx): packets from {} go through the \
-             host's buffers, which is slower",
-            to.name, from.name
+            "{note}: packets from {} go through the host's buffers, which is slower",
+            from.name
         ));
     }
+    side.forward = Some(forward);
     side
 }
 

@@ -1,46 +1,42 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Ringtap's bridge: packets that arrive at one interface leave by the other.
 //!
-//! The kernel forwards: each side is a tap whose program redirects packets. A thread forwards
-//! through AF_XDP sockets if a filter does not fit into the kernel or an inline reader decides.
+//! The kernel forwards: each side is a tap whose program redirects packets. If an inline reader decides, packets of
+//! flows without a verdict wait for it in user space.
 //!
 //! Invariants
-//! - Every packet that arrived is sent, filtered or counted as lost, in both directions.
+//! - Every packet that arrived is sent, filtered, blocked or counted as lost, in both directions.
 //! - The bridge refuses at its start interfaces between which it cannot forward unchanged (different
 //!   frame sizes, merged packets).
 //! - The work for a packet is bounded: no filter loops.
 
 mod error;
+mod inline;
 mod kernel;
 mod options;
-mod user;
 
 use std::sync::Arc;
 
-use ringtap_capture::CaptureError;
+use ringtap_ipc::subscription::Subscription;
 use ringtap_ipc::verdict::VerdictChannel;
 use ringtap_net::interface::Interface;
 use ringtap_pool::counters::Counters;
 use ringtap_pool::source::Source;
 
 pub use error::BridgeError;
+use inline::InlineBridge;
+pub use inline::InlineReport;
 use kernel::KernelCounters;
-pub use options::{BridgeMode, BridgeOptions, InlineOptions, Moment};
-pub use ringtap_capture::tap::Passing;
-use user::UserBridge;
-pub use user::{InlineReport, InlineState};
+pub use options::{BridgeOptions, InlineOptions, Moment};
+pub use ringtap_capture::tap::{DecidedFlow, FlowFate, InlineState, Passing};
 
-enum BridgeKind {
-    Kernel(Box<KernelCounters>),
-    User(Box<UserBridge>),
-}
-
-/// A bridge that forwards until it, or a source of a kernel bridge, is stopped.
+/// A bridge that forwards until its sources are stopped.
 pub struct Bridge {
     interfaces: [String; 2],
     /// Sources that no hub has yet.
     sources: Vec<Source>,
-    kind: BridgeKind,
+    counters: KernelCounters,
+    inline: Option<InlineBridge>,
 }
 
 impl Bridge {
@@ -63,46 +59,65 @@ impl Bridge {
         }
         let interfaces = [Interface::find(one)?, Interface::find(other)?];
         check(&interfaces)?;
-        let (sources, kind) = match options.mode {
-            BridgeMode::Kernel(mode) => {
-                let (sources, counters) = kernel::open(options, mode, &interfaces)?;
-                (sources, BridgeKind::Kernel(Box::new(counters)))
-            }
-            BridgeMode::User => {
-                let (sources, bridge) = UserBridge::open(options, &interfaces)?;
-                (sources, BridgeKind::User(Box::new(bridge)))
-            }
-        };
+        let inline = options.inline.as_ref().map(InlineBridge::new);
+        let mut inline = inline.transpose()?;
+        let (sources, counters) = kernel::open(options, &interfaces, inline.as_mut())?;
         Ok(Bridge {
             interfaces: options.interfaces.clone(),
             sources,
-            kind,
+            counters,
+            inline,
         })
     }
 
-    fn user(&self) -> Option<&UserBridge> {
-        match &self.kind {
-            BridgeKind::Kernel(_) => None,
-            BridgeKind::User(bridge) => Some(bridge),
-        }
-    }
-
-    /// Sources of the packets that arrive at each side, for a hub. Stopping a source of a kernel bridge
-    /// ends the forwarding. Empty for a user-space bridge without readers.
+    /// Sources of the packets that arrive at each side, for a hub. Stopping a source ends the forwarding.
     pub fn take_sources(&mut self) -> Vec<Source> {
         std::mem::take(&mut self.sources)
+    }
+
+    /// Lets the inline reader decide. The bridge reads the waiting packets by `subscription`, at the hub that has its
+    /// two sources and nothing else; the subscription has every packet, and ends after [`Bridge::stop`].
+    ///
+    /// # Errors
+    ///
+    /// The system's; or the bridge has no inline reader, or the hub has other sources.
+    pub fn begin_inline(&mut self, subscription: Subscription) -> Result<(), BridgeError> {
+        let missing = || std::io::Error::other("the bridge has no inline reader");
+        let begun = self.inline.as_mut().ok_or_else(missing);
+        let begun = begun.and_then(|inline| inline.begin(subscription));
+        begun.map_err(BridgeError::system(
+            "reading packets that wait for verdicts",
+        ))
     }
 
     /// Channel for the inline reader's verdicts, for the hub's server.
     #[must_use]
     pub fn verdict_channel(&self) -> Option<Arc<VerdictChannel>> {
-        self.user()?.channel.clone()
+        Some(Arc::clone(&self.inline.as_ref()?.channel))
     }
 
     /// State of the inline reader; `None` if the bridge has none.
     #[must_use]
     pub fn inline(&self) -> Option<InlineReport> {
-        self.user()?.inline()
+        let inline = self.inline.as_ref()?;
+        let mut report = inline.report();
+        for from in [0, 1] {
+            let counts = self.counters.forwarded[from].counts();
+            let waited = inline.counts(from).no_verdict_passed;
+            report.passed[from] = counts.no_verdict_passed + waited;
+            report.flow_passed[from] = counts.passed;
+        }
+        Some(report)
+    }
+
+    /// Flows about which the inline reader decided and that have ended, with their counts, since the last call; all
+    /// that there were after [`Bridge::stop`].
+    #[must_use]
+    pub fn take_ended_flows(&self) -> Vec<DecidedFlow> {
+        self.inline
+            .as_ref()
+            .map(InlineBridge::take_ended)
+            .unwrap_or_default()
     }
 
     /// Name of the direction from side 0 or 1 to the other, as in `eth0>eth1`.
@@ -115,33 +130,15 @@ impl Bridge {
     /// Counters of the packets that arrived at side 0 or 1.
     #[must_use]
     pub fn counters(&mut self, from: usize, moment: Moment) -> Counters {
-        match &mut self.kind {
-            BridgeKind::Kernel(counters) => counters.of(from, moment),
-            BridgeKind::User(bridge) => bridge.counters(from, moment),
-        }
+        // Outcomes first, so that they are never ahead of the arrivals.
+        let waited = self.inline.as_ref().map(|inline| inline.counts(from));
+        self.counters.of(from, &waited.unwrap_or_default(), moment)
     }
 
-    /// The error that ends the bridge, once, if one of its interfaces was removed. The sources of a
-    /// kernel bridge report it themselves.
-    #[must_use]
-    pub fn failure(&self) -> Option<CaptureError> {
-        self.user()?.failure()
-    }
-
-    /// Messages for the user since the last call: fall-backs, and the start and the end of an outage.
-    /// The sources of a kernel bridge report them themselves.
-    #[must_use]
-    pub fn take_notes(&mut self) -> Vec<String> {
-        match &mut self.kind {
-            BridgeKind::Kernel(_) => Vec::new(),
-            BridgeKind::User(bridge) => bridge.take_notes(),
-        }
-    }
-
-    /// Stops a user-space bridge; a kernel bridge ends with its sources.
+    /// Settles the packets that wait for an inline reader; call it once the sources are asked to stop.
     pub fn stop(&mut self) {
-        if let BridgeKind::User(bridge) = &mut self.kind {
-            bridge.stop();
+        if let Some(inline) = &mut self.inline {
+            inline.stop();
         }
     }
 }

@@ -7,15 +7,6 @@ use ringtap_capture::tap::Passing;
 use ringtap_device::Mode;
 use ringtap_ipc::verdict::Verdict;
 
-/// Where packets are forwarded.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum BridgeMode {
-    /// In the kernel.
-    Kernel(Mode),
-    /// By a thread of this process.
-    User,
-}
-
 /// Options of a bridge.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BridgeOptions {
@@ -23,11 +14,11 @@ pub struct BridgeOptions {
     pub interfaces: [String; 2],
     /// Packets to forward, in both directions.
     pub passing: Passing,
-    /// Where packets are forwarded; an inline reader needs [`BridgeMode::User`].
-    pub mode: BridgeMode,
+    /// Where the kernel redirects packets.
+    pub mode: Mode,
     /// Memory for packets that readers see, in bytes for each side; `None` without readers.
     pub mirror_bytes: Option<u64>,
-    /// The inline reader that decides about packets that pass the filter; it needs a mirror.
+    /// The inline reader that decides about packets that pass the filter; it needs memory for readers.
     pub inline: Option<InlineOptions>,
 }
 

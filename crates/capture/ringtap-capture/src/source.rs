@@ -11,7 +11,7 @@
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::mpsc::{self, Receiver, Sender, TryRecvError};
+use std::sync::mpsc::{self, Receiver, TryRecvError};
 use std::thread::JoinHandle;
 
 use ringtap_filter::flow::FlowSettings;
@@ -194,12 +194,6 @@ impl SourceSetup {
         let device = device.into();
         let pool = SealedPool::create(geometry)
             .map_err(CaptureError::system(&device, "making the pool"))?;
-        SourceSetup::with_pool(device, pool)
-    }
-
-    /// Uses an existing pool without lanes.
-    pub fn with_pool(device: impl Into<String>, pool: SealedPool) -> Result<Self, CaptureError> {
-        let device = device.into();
         Ok(SourceSetup {
             event: Event::new().map_err(CaptureError::system(&device, "making an event"))?,
             device,
@@ -266,17 +260,6 @@ impl SourceSetup {
             drop(sender);
             Ok(())
         })
-    }
-
-    /// A source written by other threads; it ends when the sender is dropped.
-    pub fn without_threads(
-        self,
-        facts: Facts,
-        driver: Box<dyn ThreadedDriver>,
-    ) -> Result<(Source, Sender<CaptureError>), CaptureError> {
-        let (sender, outcome) = mpsc::channel();
-        let source = self.assemble(facts, driver, outcome, |_| Ok(()))?;
-        Ok((source, sender))
     }
 
     /// The source, once `start` has started its threads.

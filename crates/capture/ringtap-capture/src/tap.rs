@@ -19,6 +19,7 @@ mod plan;
 mod programs;
 mod rules;
 mod source;
+mod verdicts;
 mod wildcards;
 
 pub(crate) use attach::online_cpus;
@@ -26,5 +27,8 @@ pub use forward::{Checksums, Forward, Forwarded, ForwardedCounts, Passing};
 pub use options::{DEFAULT_CHUNK_SIZE, DEFAULT_POOL_BYTES, Taking, TapOptions};
 pub use source::Tap;
 pub(crate) use source::open_device;
+pub use verdicts::{
+    DecidedDirection, DecidedFlow, DecidedFlows, FlowFate, InlineControl, InlineState,
+};
 
 pub use ringtap_device::{Direction, Mode};

@@ -10,26 +10,16 @@
 //! - The program counts every packet of the chosen queues: each is captured, filtered or lost.
 //! - Every fall-back is a note in [`Facts::notes`].
 
-// For ringtap-bridge, which forwards through the same sockets; not a stable interface.
-#[doc(hidden)]
-pub mod capture;
-#[doc(hidden)]
-pub mod cells;
+mod capture;
+mod cells;
 mod filters;
-#[doc(hidden)]
-pub mod layout;
-#[doc(hidden)]
-pub mod options;
-#[doc(hidden)]
-pub mod program;
-#[doc(hidden)]
-pub mod ring;
-#[doc(hidden)]
-pub mod setup;
-#[doc(hidden)]
-pub mod socket;
-#[doc(hidden)]
-pub mod statistics;
+mod layout;
+mod options;
+mod program;
+mod ring;
+mod setup;
+mod socket;
+mod statistics;
 mod worker;
 
 use std::sync::Arc;
@@ -62,17 +52,17 @@ use statistics::LaneStatistics;
 const ON_THEIR_WAY: Duration = Duration::from_secs(1);
 
 /// State of one queue's lane that the source and the thread share.
-pub struct QueueLane {
+pub(crate) struct QueueLane {
     /// The receive queue.
-    pub queue: u16,
+    pub(crate) queue: u16,
     /// The lane's counters.
-    pub statistics: Arc<LaneStatistics>,
+    pub(crate) statistics: Arc<LaneStatistics>,
     /// How far the thread has read the socket's ring.
-    pub ring: RingWatch,
+    pub(crate) ring: RingWatch,
 }
 
 /// Counters of a source whose lanes are receive queues.
-pub fn queue_counts(lanes: &[QueueLane], nic: &SharedLosses) -> Counts {
+pub(crate) fn queue_counts(lanes: &[QueueLane], nic: &SharedLosses) -> Counts {
     let lanes = lanes.iter();
     Counts {
         lanes: lanes.map(|lane| lane.statistics.counts()).collect(),
@@ -176,7 +166,7 @@ impl ThreadedDriver for XdpDriver {
 
 /// Waits until the threads have classified all packets that are in the rings now, so that the new
 /// rules apply to every packet that a new reader counts.
-pub fn wait_for_received(lanes: &[QueueLane]) {
+pub(crate) fn wait_for_received(lanes: &[QueueLane]) {
     wait_for_running_programs();
     let marks: Vec<_> = lanes.iter().map(|lane| lane.ring.produced()).collect();
     let start = Instant::now();

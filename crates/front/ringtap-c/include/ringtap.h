@@ -22,9 +22,9 @@
  * - A call on a closed or invalid handle fails with RINGTAP_ERROR_HANDLE.
  * - Results of a call (packets, their bytes, texts) stay valid until the next call on the same
  *   handle, other than ringtap_error(), ringtap_fd(), ringtap_stop(), ringtap_verdict(),
- *   ringtap_send_verdicts(), ringtap_release_batch() and calls for flow rules. Packets of
- *   ringtap_take_batch() stay valid until their batch is released, the text of a flow event until the
- *   next one.
+ *   ringtap_flow_verdict(), ringtap_send_verdicts(), ringtap_release_batch() and calls for flow rules.
+ *   Packets of ringtap_take_batch() stay valid until their batch is released, the text of a flow event
+ *   until the next one.
  * - A handle belongs to the process that opened it: after fork() the child must not use it.
  * - Times are nanoseconds since 1970-01-01 UTC. All counters have 64 bits.
  *
@@ -112,6 +112,11 @@ struct ringtap_gap {
 /* Verdicts on a packet of a bridge. */
 #define RINGTAP_PASS 0 /* the packet leaves by the other interface */
 #define RINGTAP_DROP 1 /* the packet is dropped */
+
+/* How long a verdict on a flow lasts. */
+#define RINGTAP_FOR_GOOD 0   /* as long as this reader is the inline reader */
+#define RINGTAP_FOR_TIME 1   /* for time_ms */
+#define RINGTAP_UNTIL_IDLE 2 /* until the flow has no packets for time_ms */
 
 /* A rule for one flow. Begin with RINGTAP_FLOW_RULE_INIT. */
 struct ringtap_flow_rule {
@@ -248,9 +253,9 @@ int ringtap_set_filter(ringtap_handle *handle, const char *filter);
 
 /*
  * Makes this reader the inline reader of a bridge that was started with --inline: from now on each
- * packet of the bridge waits for a verdict, at most for the bridge's --verdict-timeout. A bridge has
- * one inline reader at a time, which reads every packet in place: without a filter and without
- * RINGTAP_OPEN_PRIVATE.
+ * packet of a flow without a verdict waits for a verdict, at most for the bridge's --verdict-timeout.
+ * A bridge has one inline reader at a time, which reads these packets in place: without a filter and
+ * without RINGTAP_OPEN_PRIVATE.
  *
  * The reader stays the inline reader until ringtap_close() or the end of its process; the bridge
  * then passes or drops packets, as its --no-verdict says.
@@ -268,6 +273,18 @@ int ringtap_inline(ringtap_handle *handle);
  * The next ringtap_next(), ringtap_next_batch() or ringtap_send_verdicts() sends the verdicts.
  */
 int ringtap_verdict(ringtap_handle *handle, uint32_t lane, uint64_t sequence, int verdict);
+
+/*
+ * As ringtap_verdict(), and the verdict holds for all further packets of the packet's flow, in both
+ * directions: the kernel forwards or drops them, and this reader does not get them. Packets of the flow
+ * that wait already need verdicts of their own.
+ *
+ * `lasting` is one of RINGTAP_FOR_GOOD, RINGTAP_FOR_TIME and RINGTAP_UNTIL_IDLE. The verdict also ends
+ * when a new connection has the flow's addresses and ports, after the end of the connection, and with
+ * this reader. On a packet of no flow (not IP, or a fragment) it is a verdict on the packet.
+ */
+int ringtap_flow_verdict(ringtap_handle *handle, uint32_t lane, uint64_t sequence, int verdict,
+                         int lasting, uint32_t time_ms);
 
 /*
  * Sends the verdicts now. Call it before any wait other than for packets of this handle, for example

@@ -13,8 +13,11 @@
 use std::ffi::{CStr, OsStr, c_char, c_int};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::PathBuf;
+use std::time::Duration;
 
-use ringtap_client::{CursorPacket, Look, ReaderRules, SubscriptionRequest, Verdict, Watermark};
+use ringtap_client::{
+    CursorPacket, Lasting, Look, ReaderRules, SubscriptionRequest, Verdict, Watermark,
+};
 use ringtap_pool::number::to_usize;
 
 use crate::error::CallError;
@@ -22,8 +25,8 @@ use crate::flows;
 use crate::handles;
 use crate::session::{Session, deadline};
 use crate::types::{
-    CFlowEvent, CFlowRule, CHandle, CLastGap, COptions, CSource, CStatistics, DROP, END, OK,
-    OPEN_PRIVATE, PASS,
+    CFlowEvent, CFlowRule, CHandle, CLastGap, COptions, CSource, CStatistics, DROP, END, FOR_GOOD,
+    FOR_TIME, OK, OPEN_PRIVATE, PASS, UNTIL_IDLE,
 };
 
 /// Larger than any structure, including those of later versions.
@@ -257,18 +260,45 @@ pub unsafe extern "C" fn ringtap_verdict(
     verdict: c_int,
 ) -> c_int {
     handles::with(handle, |session| {
-        let verdict = match verdict {
-            PASS => Verdict::Pass,
-            DROP => Verdict::Drop,
+        session.decide(lane, sequence, verdict_of(verdict)?, None)?;
+        Ok(OK)
+    })
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ringtap_flow_verdict(
+    handle: *mut CHandle,
+    lane: u32,
+    sequence: u64,
+    verdict: c_int,
+    lasting: c_int,
+    time_ms: u32,
+) -> c_int {
+    handles::with(handle, |session| {
+        let time = Duration::from_millis(time_ms.into());
+        let lasting = match lasting {
+            FOR_GOOD => Lasting::ForGood,
+            FOR_TIME => Lasting::Time(time),
+            UNTIL_IDLE => Lasting::UntilIdle(time),
             other => {
                 return Err(CallError::argument(format!(
-                    "verdict {other} is invalid: expected RINGTAP_PASS or RINGTAP_DROP"
+                    "lasting {other} is invalid: expected RINGTAP_FOR_GOOD, RINGTAP_FOR_TIME or RINGTAP_UNTIL_IDLE"
                 )));
             }
         };
-        session.decide(lane, sequence, verdict)?;
+        session.decide(lane, sequence, verdict_of(verdict)?, Some(lasting))?;
         Ok(OK)
     })
+}
+
+fn verdict_of(number: c_int) -> Result<Verdict, CallError> {
+    match number {
+        PASS => Ok(Verdict::Pass),
+        DROP => Ok(Verdict::Drop),
+        other => Err(CallError::argument(format!(
+            "verdict {other} is invalid: expected RINGTAP_PASS or RINGTAP_DROP"
+        ))),
+    }
 }
 
 #[unsafe(no_mangle)]

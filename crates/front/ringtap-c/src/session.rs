@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ringtap_client::{
-    Connection, Cursor, CursorPacket, Deadline, KeptPackets, Look, PacketVerdict, Receiver,
-    SubscriptionRequest, Verdict, VerdictSender,
+    Connection, Cursor, CursorPacket, Deadline, KeptPackets, Lasting, Look, PacketVerdict,
+    Receiver, SubscriptionRequest, Verdict, VerdictSender,
 };
 use ringtap_filter::{LinkType, MAX_SNAP_LENGTH, Program, text};
 use ringtap_pool::counters::Counters;
@@ -113,12 +113,13 @@ impl Session {
         self.verdicts.as_mut().ok_or_else(missing)
     }
 
-    /// Gives a verdict on a packet.
+    /// Gives a verdict on a packet, or on its flow.
     pub(crate) fn decide(
         &mut self,
         lane: u32,
         sequence: u64,
         verdict: Verdict,
+        for_flow: Option<Lasting>,
     ) -> Result<(), CallError> {
         let lanes = self.sources.last();
         let lanes = lanes.map_or(0, |source| source.first_lane + source.lanes);
@@ -132,6 +133,7 @@ impl Session {
             lane: LaneId(lane),
             sequence,
             verdict,
+            for_flow,
         })?;
         Ok(())
     }

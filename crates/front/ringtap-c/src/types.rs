@@ -38,6 +38,10 @@ pub const FLOW_REMOVED: u32 = 4;
 pub const PASS: c_int = 0;
 pub const DROP: c_int = 1;
 
+pub const FOR_GOOD: c_int = 0;
+pub const FOR_TIME: c_int = 1;
+pub const UNTIL_IDLE: c_int = 2;
+
 /// Opaque: a handle is a number in the form of a pointer to this.
 #[repr(C)]
 pub struct CHandle {

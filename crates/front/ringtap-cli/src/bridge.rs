@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `ringtap bridge`: forwards packets between two interfaces; readers may receive copies.
 
+mod flows;
 mod running;
 
 use std::path::PathBuf;
@@ -10,9 +11,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
 use clap::{Args, ValueEnum};
-use ringtap_bridge::{
-    BridgeMode, BridgeOptions, InlineOptions, InlineReport, InlineState, Moment, Passing,
-};
+use ringtap_bridge::{BridgeOptions, InlineOptions, InlineReport, InlineState, Moment, Passing};
 use ringtap_capture::tap::DEFAULT_POOL_BYTES;
 use ringtap_client::{Verdict, default_socket};
 use ringtap_device::{Mode, Size, kinds};
@@ -60,7 +59,7 @@ pub(crate) struct BridgeArgs {
     #[arg(short, long, value_name = "GROUP")]
     mirror: Vec<GroupText>,
 
-    /// Let an inline reader decide about each packet, in user space: it joins this group, as
+    /// Let an inline reader decide about packets, or about their flows: it joins this group, as
     /// `ringtap inline -i hub:NAME` does.
     #[arg(long, value_name = "NAME")]
     inline: Option<GroupText>,
@@ -73,6 +72,10 @@ pub(crate) struct BridgeArgs {
     #[arg(long, value_name = "MILLISECONDS", default_value = "100", requires = "inline",
           value_parser = clap::value_parser!(u64).range(1..=60_000))]
     verdict_timeout: u64,
+
+    /// Print each flow about which the inline reader decided, with its counts, at its end.
+    #[arg(long, requires = "inline")]
+    flows: bool,
 
     /// Where readers connect. Default: $RINGTAP_SOCKET, else /run/ringtap/hub.sock.
     #[arg(long, value_name = "PATH")]
@@ -116,9 +119,6 @@ enum ModeArg {
     Native,
     /// In the host's buffers (tcx).
     Tc,
-    /// By a program in user space (AF_XDP), which runs the filter: for filters that the kernel
-    /// cannot run.
-    User,
 }
 
 /// What happens to packets without a verdict.
@@ -137,7 +137,7 @@ Examples:
   ringtap bridge eth0 eth1 --mirror wire                and in another terminal:
   ringtap record -i hub:wire -w wire.pcapng
   ringtap bridge eth0 eth1 --inline ips --no-verdict pass
-                                                        another process decides:
+                                                        another process decides about packets and flows:
   ringtap inline -i hub:ips --drop-text 'cmd.exe'
 
 Packets never leave the kernel; where a checksum or a VLAN tag was left to the NIC, they take the
@@ -152,7 +152,7 @@ impl BridgeArgs {
             (None, None) => Passing::All,
         };
         let bytes = self.pool.map_or(DEFAULT_POOL_BYTES, |size| size.0);
-        let inline = self.inline_options()?;
+        let inline = self.inline_options();
         ensure!(
             self.one != self.other,
             UsageError(format!(
@@ -164,11 +164,9 @@ impl BridgeArgs {
             interfaces: [self.one.clone(), self.other.clone()],
             passing,
             mode: match self.mode {
-                _ if inline.is_some() => BridgeMode::User,
-                ModeArg::User => BridgeMode::User,
-                ModeArg::Auto => BridgeMode::Kernel(Mode::Auto),
-                ModeArg::Native => BridgeMode::Kernel(Mode::Native),
-                ModeArg::Tc => BridgeMode::Kernel(Mode::Tc),
+                ModeArg::Auto => Mode::Auto,
+                ModeArg::Native => Mode::Native,
+                ModeArg::Tc => Mode::Tc,
             },
             mirror_bytes: self.has_readers().then_some(bytes),
             inline,
@@ -192,22 +190,16 @@ impl BridgeArgs {
         Ok(groups)
     }
 
-    fn inline_options(&self) -> Result<Option<InlineOptions>> {
-        let Some(group) = &self.inline else {
-            return Ok(None);
-        };
-        ensure!(
-            matches!(self.mode, ModeArg::Auto | ModeArg::User),
-            UsageError("--inline forwards in user space: leave out --mode".to_owned())
-        );
-        Ok(Some(InlineOptions {
+    fn inline_options(&self) -> Option<InlineOptions> {
+        let group = self.inline.as_ref()?;
+        Some(InlineOptions {
             group: group.name().to_owned(),
             no_verdict: match self.no_verdict {
                 NoVerdict::Pass => Verdict::Pass,
                 NoVerdict::Drop => Verdict::Drop,
             },
             timeout: Duration::from_millis(self.verdict_timeout),
-        }))
+        })
     }
 }
 
@@ -251,6 +243,7 @@ pub(crate) fn run(args: &BridgeArgs) -> Result<ExitCode> {
     // Before the programs that NAPI may depend on are detached.
     steered.undo();
     let failure = running.stop()?.or(failure);
+    say_flows(args, &running)?;
     let mut counters = [Counters::default(); 2];
     for (from, counters) in counters.iter_mut().enumerate() {
         *counters = say_last(args, &mut running, from, start.elapsed())?;
@@ -285,6 +278,7 @@ fn watch(
         }
         running.publish();
         say_inline(args, running, &mut inline);
+        say_flows(args, running)?;
         if signals::wants_counters() {
             say_so_far(args, running)?;
         }
@@ -346,6 +340,16 @@ fn say_inline(args: &BridgeArgs, running: &RunningBridge, before: &mut Option<(I
     print::from_peer("inline reader", format_args!("ringtap: {text}"));
 }
 
+/// Prints the decided flows that have ended.
+fn say_flows(args: &BridgeArgs, running: &RunningBridge) -> Result<()> {
+    for flow in running.bridge.take_ended_flows() {
+        if args.flows {
+            print::line(flows::line(&flow, args.json)?)?;
+        }
+    }
+    Ok(())
+}
+
 fn say(args: &BridgeArgs, running: &mut RunningBridge, before: &mut [Counters; 2]) -> Result<()> {
     for (from, before) in before.iter_mut().enumerate() {
         let now = running.bridge.counters(from, Moment::Running);
@@ -375,9 +379,10 @@ fn say_last(
         running.bridge.counters(from, Moment::Final),
     );
     if let Some(inline) = running.bridge.inline() {
-        let passed = text::packets(inline.passed[from & 1]);
+        let [passed, by_flow] =
+            [inline.passed, inline.flow_passed].map(|it| text::packets(it[from & 1]));
         print::note(format_args!(
-            "ringtap: {way}: {passed} passed without a verdict"
+            "ringtap: {way}: {by_flow} passed by a verdict on their flow, {passed} without a verdict"
         ));
     }
     if args.json {
@@ -397,11 +402,21 @@ fn say_last(
             counters.filtered,
             "stopped by the filter, or the inline reader",
         ),
+        (
+            "shunted",
+            counters.shunted,
+            "stopped by the inline reader's verdict on their flow",
+        ),
         ("dropped.nic", counters.dropped.nic, "lost on arrival"),
         (
             "dropped.kernel",
             counters.dropped.kernel,
             "the other interface had no room, or refused",
+        ),
+        (
+            "dropped.overrun",
+            counters.dropped.overrun,
+            "waited for the inline reader, and the bridge itself was late",
         ),
         (
             "dropped.no_verdict",

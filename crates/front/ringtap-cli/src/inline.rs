@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `ringtap inline`: an inline reader, which decides by filter and content which packets pass a bridge.
 
+use std::collections::HashMap;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -9,13 +10,15 @@ use anyhow::{Result, ensure};
 use clap::Args;
 use ringtap::{Batch, Capture};
 use ringtap_client::{
-    Connection, PacketVerdict, Receiver, SubscriptionRequest, Verdict, VerdictSender,
+    Connection, Lasting, PacketVerdict, Receiver, SubscriptionRequest, Verdict, VerdictSender,
     default_socket,
 };
 use ringtap_device::{DeviceSpec, Options};
 use ringtap_explain::report;
 use ringtap_explain::text;
 use ringtap_filter::Program;
+use ringtap_filter::flow::{FlowId, FlowPacket};
+use ringtap_filter::hash::Link;
 use ringtap_net::affinity::Steered;
 
 use crate::completion;
@@ -44,6 +47,18 @@ pub(crate) struct InlineArgs {
     #[arg(long, value_name = "TEXT")]
     drop_text: Vec<String>,
 
+    /// Drop all further packets of a flow of which a packet was dropped; the kernel does.
+    #[arg(long)]
+    drop_flows: bool,
+
+    /// Pass all further packets of a flow once this many of its packets have passed; the kernel does.
+    #[arg(long, value_name = "PACKETS", value_parser = clap::value_parser!(u32).range(1..))]
+    pass_after: Option<u32>,
+
+    /// A verdict on a flow ends when the flow has no packets for so long.
+    #[arg(long, value_name = "SECONDS", default_value = "300", value_parser = crate::reading::seconds)]
+    flow_idle: Duration,
+
     /// Stop after this many seconds; the bridge then does as its --no-verdict says.
     #[arg(long, value_name = "SECONDS", value_parser = crate::reading::seconds)]
     duration: Option<Duration>,
@@ -57,7 +72,8 @@ const EXAMPLES: &str = "\
 Examples:
   ringtap bridge eth0 eth1 --inline ips                 in one terminal, and in another:
   ringtap inline -i hub:ips --drop-text 'cmd.exe'
-  ringtap inline -i hub:ips --drop 'tcp port 23'
+  ringtap inline -i hub:ips --drop 'tcp port 23' --drop-flows
+  ringtap inline -i hub:ips --drop-text 'cmd.exe' --drop-flows --pass-after 100
 
 A program of your own does the same by the Rust library (examples/inline_ips.rs), the C library
 (ringtap.h, examples/inline_ips.c) or the protocol.";
@@ -69,7 +85,15 @@ struct Decider {
     filter: Option<Program>,
     texts: Vec<Vec<u8>>,
     dropped: u64,
+    lasting: Lasting,
+    drops_flows: bool,
+    pass_after: Option<u32>,
+    /// Packets of flows that passed, with `pass_after`.
+    passed: HashMap<FlowId, u32>,
 }
+
+/// Flows whose packets are counted; with more, all counts begin again.
+const MAX_COUNTED: usize = 65_536;
 
 pub(crate) fn run(args: &InlineArgs) -> Result<ExitCode> {
     let device = &args.device;
@@ -116,6 +140,10 @@ pub(crate) fn run(args: &InlineArgs) -> Result<ExitCode> {
             .map(|text| text.as_bytes().to_vec())
             .collect(),
         dropped: 0,
+        lasting: Lasting::UntilIdle(args.flow_idle),
+        drops_flows: args.drop_flows,
+        pass_after: args.pass_after,
+        passed: HashMap::new(),
         verdicts: connection.inline()?,
     };
     let control = decider.capture.control();
@@ -156,6 +184,26 @@ impl Decider {
             Verdict::Pass
         }
     }
+
+    /// Whether the verdict on a packet is one on its flow.
+    fn is_for_flow(&mut self, data: &[u8], wire_length: u32, verdict: Verdict) -> bool {
+        let Some(most) = self.pass_after.filter(|_| verdict == Verdict::Pass) else {
+            return verdict == Verdict::Drop && self.drops_flows;
+        };
+        let Some(packet) = FlowPacket::of(data, wire_length, Link::Ethernet) else {
+            return false;
+        };
+        if self.passed.len() >= MAX_COUNTED {
+            self.passed.clear();
+        }
+        let passed = self.passed.entry(packet.key).or_default();
+        *passed += 1;
+        let is_enough = *passed >= most;
+        if is_enough {
+            self.passed.remove(&packet.key);
+        }
+        is_enough
+    }
 }
 
 impl BatchConsumer for Decider {
@@ -169,11 +217,14 @@ impl BatchConsumer for Decider {
             let packet = packet?.packet;
             let verdict = self.decide(packet.data, packet.slot().wire_length);
             self.dropped += u64::from(verdict == Verdict::Drop);
+            let wire_length = packet.slot().wire_length;
+            let is_for_flow = self.is_for_flow(packet.data, wire_length, verdict);
             let sequence = packet.sequence;
             self.verdicts.push(PacketVerdict {
                 lane,
                 sequence,
                 verdict,
+                for_flow: is_for_flow.then_some(self.lasting),
             })?;
         }
         self.verdicts.send();

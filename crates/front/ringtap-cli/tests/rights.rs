@@ -288,14 +288,16 @@ fn a_bridge_keeps_only_the_capabilities_that_it_uses() {
     let net = Namespace::new("rights-bridge");
     net.add_veth("tx0", "one");
     net.add_veth("other", "rx0");
-    for mode in ["tc", "user"] {
+    for more in [
+        &["--mode", "tc"][..],
+        &["--inline", "ips", "--no-verdict", "pass"],
+    ] {
         let folder = tempfile::tempdir().expect("a folder can be made");
         let socket = folder.path().join("hub.sock").display().to_string();
         let args = [
-            "bridge", "one", "other", "--mode", mode, "--mirror", "all", "--socket", &socket, "-q",
-            "--json",
+            "bridge", "one", "other", "--mirror", "all", "--socket", &socket, "-q", "--json",
         ];
-        let bridge = start(&net, &args);
+        let bridge = start(&net, &[&args[..], more].concat());
         bridge.wait_for_stderr("ringtap: bridge of", LIMIT);
         require_confined(&bridge, 0, CAPTURING | BECOME_USER);
         send(&net, "1000");

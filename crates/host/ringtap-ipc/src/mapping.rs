@@ -14,7 +14,7 @@ use ringtap_pool::memory::{Owner, Region, Words};
 use ringtap_pool::number::to_u64;
 use rustix::fs::{FileType, SealFlags, fcntl_get_seals, fstat, fstatfs};
 use rustix::io::Errno;
-use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
 use rustix::param::page_size;
 
 /// File system of the memory of PCI devices.
@@ -121,43 +121,6 @@ impl Mapping {
     ) -> io::Result<Self> {
         check_peer(&file, offset, bytes)?;
         Mapping::at(file, offset, bytes, access)
-    }
-
-    /// Maps whole files side by side, writable, followed by `more` zeroed bytes of this process. Every
-    /// length is a multiple of the page size.
-    ///
-    /// # Errors
-    ///
-    /// As for [`Mapping::new`]; [`io::ErrorKind::InvalidInput`] for other lengths.
-    pub fn side_by_side(files: &[(BorrowedFd<'_>, usize)], more: usize) -> io::Result<Self> {
-        let lengths = files.iter().map(|(_, bytes)| *bytes).chain([more]);
-        let bytes = lengths
-            .clone()
-            .try_fold(0_usize, usize::checked_add)
-            .ok_or(io::ErrorKind::OutOfMemory)?;
-        if lengths
-            .into_iter()
-            .any(|one| !one.is_multiple_of(page_size()))
-        {
-            return Err(io::ErrorKind::InvalidInput.into());
-        }
-        let protection = ProtFlags::READ | ProtFlags::WRITE;
-        let anywhere = ptr::null_mut();
-        // SAFETY: the kernel chooses the address, so no other mapping is replaced.
-        let base = unsafe { mmap_anonymous(anywhere, bytes, protection, MapFlags::PRIVATE) }?;
-        let base = NonNull::new(base.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
-        // If a file cannot be mapped, dropping this unmaps everything.
-        let mapping = Mapping { base, bytes };
-        let flags = MapFlags::SHARED | MapFlags::FIXED;
-        let mut at = 0;
-        for (file, length) in files {
-            // SAFETY: `at` is the sum of lengths before this one, so within the mapping.
-            let place = unsafe { base.add(at) }.as_ptr().cast();
-            // SAFETY: replaces pages of `mapping`, which was just made and is not shared yet.
-            unsafe { mmap(place, *length, protection, flags, file, 0) }?;
-            at += length;
-        }
-        Ok(mapping)
     }
 
     /// The `bytes` bytes from `at`, a multiple of 8, as a region; `None` if they are not all mapped.

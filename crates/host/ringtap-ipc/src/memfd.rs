@@ -6,7 +6,7 @@
 //!   descriptor; after [`SealedPool::for_other_user`] no process of another ordinary user can. No process can grow or truncate memory made here.
 
 use std::io;
-use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
+use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::sync::Arc;
 
 use ringtap_pool::format::Geometry;
@@ -85,35 +85,6 @@ impl SealedPool {
         let read_only = open(again, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
         let pool = SealedPool::opened(mapping.region(), read_only, geometry)?;
         Ok((pool, Reclaimable { file, bytes }))
-    }
-
-    /// Makes pools whose writable mappings lie side by side, followed by `more` bytes of this process:
-    /// one piece of memory for its writer, of which a reader of a pool sees only that pool.
-    ///
-    /// # Errors
-    ///
-    /// As for [`SealedPool::create`]; all sizes are multiples of the page's size.
-    pub fn side_by_side(geometries: &[Geometry], more: usize) -> io::Result<(Vec<Self>, Region)> {
-        let mut files = Vec::new();
-        for geometry in geometries {
-            let bytes = geometry.region_bytes();
-            let file = make(c"ringtap-pool", bytes)?;
-            let bytes = usize::try_from(bytes).map_err(|_| io::ErrorKind::OutOfMemory)?;
-            files.push((file, bytes));
-        }
-        let borrowed: Vec<_> = files
-            .iter()
-            .map(|(file, bytes)| (file.as_fd(), *bytes))
-            .collect();
-        let mapping = Arc::new(Mapping::side_by_side(&borrowed, more)?);
-        let mut at = 0;
-        let mut pools = Vec::new();
-        for ((file, bytes), geometry) in files.into_iter().zip(geometries) {
-            let part = mapping.part(at, bytes).ok_or(io::ErrorKind::InvalidInput)?;
-            pools.push(SealedPool::finish(file, part, *geometry)?);
-            at += bytes;
-        }
-        Ok((pools, mapping.region()))
     }
 
     /// Makes a pool of this file, of which `region` is the writable mapping.
@@ -228,21 +199,6 @@ mod tests {
     /// Whether only the owner may open the file, and only for reading.
     fn is_closed_to_others(file: &OwnedFd) -> bool {
         rustix::fs::fstat(file).unwrap().st_mode & 0o777 == 0o400
-    }
-
-    #[test]
-    fn pools_side_by_side_are_one_mapping_and_each_is_sealed() {
-        let geometry = Geometry::contiguous(4096, 4, 1, 100).unwrap();
-        let (pools, all) = SealedPool::side_by_side(&[geometry; 2], 8192).unwrap();
-        let pool_bytes = usize::try_from(geometry.region_bytes()).unwrap();
-        assert_eq!(all.bytes(), 2 * pool_bytes + 8192);
-        for (number, pool) in pools.iter().enumerate() {
-            let begins = pool.writable.region().address().addr().get();
-            assert_eq!(begins - all.address().addr().get(), number * pool_bytes);
-            assert_eq!(pool.readable.geometry(), &geometry);
-            assert!(Mapping::new(&*pool.file, 4096, Access::ReadWrite).is_err());
-        }
-        assert!(SealedPool::side_by_side(&[geometry], 100).is_err());
     }
 
     #[test]

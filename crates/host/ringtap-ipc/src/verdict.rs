@@ -14,6 +14,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use ringtap_pool::ids::LaneId;
 use ringtap_pool::memory::Words;
@@ -37,8 +38,10 @@ const FIRST: usize = 4096;
 const BYTES: usize = FIRST + ENTRIES * size_of::<u64>();
 
 const DROP: u64 = 1 << 63;
+/// The verdict is for the packet's flow; the next entry says how long it lasts.
+const FLOW: u64 = 1 << 62;
 const LANE_SHIFT: u32 = 48;
-const LANE_MASK: u64 = (1 << 15) - 1;
+const LANE_MASK: u64 = (1 << 14) - 1;
 const SEQUENCE_MASK: u64 = (1 << LANE_SHIFT) - 1;
 
 /// Decision about a packet.
@@ -50,6 +53,42 @@ pub enum Verdict {
     Drop,
 }
 
+/// How long a verdict on a flow lasts. It ends, too, when a new connection has the flow's addresses and ports, when
+/// both ends have closed the connection, and when the inline reader leaves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lasting {
+    /// As long as the inline reader stays.
+    ForGood,
+    /// For a time.
+    Time(Duration),
+    /// Until the flow has no packets for this time.
+    UntilIdle(Duration),
+}
+
+const KIND_SHIFT: u32 = 56;
+const MS_MASK: u64 = (1 << KIND_SHIFT) - 1;
+
+impl Lasting {
+    fn to_entry(self) -> u64 {
+        let (kind, time) = match self {
+            Lasting::ForGood => (0, Duration::ZERO),
+            Lasting::Time(time) => (1, time),
+            Lasting::UntilIdle(time) => (2, time),
+        };
+        let ms = u64::try_from(time.as_millis()).unwrap_or(MS_MASK);
+        kind << KIND_SHIFT | ms.min(MS_MASK)
+    }
+
+    fn from_entry(entry: u64) -> Self {
+        let time = Duration::from_millis(entry & MS_MASK);
+        match entry >> KIND_SHIFT {
+            1 => Lasting::Time(time),
+            2 => Lasting::UntilIdle(time),
+            _ => Lasting::ForGood,
+        }
+    }
+}
+
 /// A decision, and the packet that it is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PacketVerdict {
@@ -59,6 +98,9 @@ pub struct PacketVerdict {
     pub sequence: u64,
     /// The decision.
     pub verdict: Verdict,
+    /// The decision holds for all further packets of the packet's flow, too, in both directions, for this long: the
+    /// kernel forwards or drops them.
+    pub for_flow: Option<Lasting>,
 }
 
 impl PacketVerdict {
@@ -68,10 +110,11 @@ impl PacketVerdict {
             Verdict::Drop => DROP,
         };
         let lane = (u64::from(self.lane.0) & LANE_MASK) << LANE_SHIFT;
-        drop | lane | (self.sequence & SEQUENCE_MASK)
+        let flow = self.for_flow.map_or(0, |_| FLOW);
+        drop | flow | lane | (self.sequence & SEQUENCE_MASK)
     }
 
-    fn from_entry(entry: u64) -> Self {
+    fn from_entry(entry: u64, for_flow: Option<Lasting>) -> Self {
         let lane = entry >> LANE_SHIFT & LANE_MASK;
         PacketVerdict {
             lane: LaneId(to_u32(lane)),
@@ -80,6 +123,7 @@ impl PacketVerdict {
                 0 => Verdict::Pass,
                 _ => Verdict::Drop,
             },
+            for_flow,
         }
     }
 
@@ -143,6 +187,8 @@ impl Drop for InlineMembership {
 /// The inline reader's end.
 pub struct VerdictSender {
     queue: Producer,
+    /// Second entry of the last verdict, for which there was no room.
+    owed: Option<u64>,
     asleep: Words<WakeFlag>,
     doorbell: Event,
 }
@@ -169,6 +215,7 @@ impl VerdictSender {
         let (parts, asleep) = map(memory)?;
         Ok(VerdictSender {
             queue: Producer::new(parts),
+            owed: None,
             asleep,
             doorbell: Event::from_peer(doorbell)?,
         })
@@ -178,9 +225,24 @@ impl VerdictSender {
     ///
     /// # Errors
     ///
-    /// [`VerdictError`]: 65,536 verdicts wait.
+    /// [`VerdictError`]: 65,536 verdicts wait, or half as many for flows.
     pub fn push(&mut self, verdict: PacketVerdict) -> Result<(), VerdictError> {
-        match self.queue.push(verdict.to_entry()) {
+        self.push_owed()?;
+        self.push_entry(verdict.to_entry())?;
+        self.owed = verdict.for_flow.map(Lasting::to_entry);
+        self.push_owed()
+    }
+
+    fn push_owed(&mut self) -> Result<(), VerdictError> {
+        if let Some(entry) = self.owed {
+            self.push_entry(entry)?;
+            self.owed = None;
+        }
+        Ok(())
+    }
+
+    fn push_entry(&mut self, entry: u64) -> Result<(), VerdictError> {
+        match self.queue.push(entry) {
             Ok(()) => Ok(()),
             Err(PushError::PeerCorrupt(error)) => Err(error.into()),
             Err(_) => Err(VerdictError::Stuck),
@@ -198,6 +260,10 @@ impl VerdictSender {
 /// The bridge's end.
 pub struct VerdictQueue {
     queue: Consumer,
+    /// First entry of a verdict whose second is missing.
+    half: Option<u64>,
+    /// Mask bits of the reader.
+    mask: u64,
     asleep: Words<WakeFlag>,
     doorbell: Event,
     has_left: Arc<AtomicBool>,
@@ -219,8 +285,24 @@ impl VerdictQueue {
     ///
     /// [`ReaderGone::Corrupt`].
     pub fn take(&mut self) -> Result<Option<PacketVerdict>, ReaderGone> {
-        let entry = self.queue.pop().map_err(|_| ReaderGone::Corrupt)?;
-        Ok(entry.map(PacketVerdict::from_entry))
+        let mut pop = || self.queue.pop().map_err(|_| ReaderGone::Corrupt);
+        let Some(entry) = self.half.map_or_else(&mut pop, |half| Ok(Some(half)))? else {
+            return Ok(None);
+        };
+        if entry & FLOW == 0 {
+            return Ok(Some(PacketVerdict::from_entry(entry, None)));
+        }
+        let lasting = pop()?;
+        self.half = lasting.is_none().then_some(entry);
+        let verdict =
+            |lasting| PacketVerdict::from_entry(entry, Some(Lasting::from_entry(lasting)));
+        Ok(lasting.map(verdict))
+    }
+
+    /// Mask bits of the inline reader.
+    #[must_use]
+    pub fn mask(&self) -> u64 {
+        self.mask
     }
 
     /// Announces that the bridge sleeps; check for verdicts once more after this.
@@ -297,12 +379,16 @@ impl VerdictChannel {
         }
     }
 
-    /// Makes a reader of `group` the inline reader, until its membership is dropped.
+    /// Makes a reader of `group` with these mask bits the inline reader, until its membership is dropped.
     ///
     /// # Errors
     ///
     /// Every [`InlineError`].
-    pub fn accept(&self, group: &str) -> Result<(VerdictEnds, InlineMembership), InlineError> {
+    pub fn accept(
+        &self,
+        group: &str,
+        mask: u64,
+    ) -> Result<(VerdictEnds, InlineMembership), InlineError> {
         if group != self.group {
             return Err(InlineError::Group {
                 asked: group.to_owned(),
@@ -321,6 +407,8 @@ impl VerdictChannel {
         state.is_taken = true;
         state.arrived = Some(VerdictQueue {
             queue: Consumer::new(parts),
+            half: None,
+            mask,
             asleep,
             doorbell,
             has_left: Arc::clone(&has_left),
@@ -354,16 +442,48 @@ mod tests {
             lane: LaneId(lane),
             sequence,
             verdict,
+            for_flow: None,
         }
     }
 
     #[test]
     fn every_verdict_survives_its_entry() {
         for verdict in [Verdict::Pass, Verdict::Drop] {
-            let one = on(32_767, SEQUENCE_MASK, verdict);
-            assert_eq!(PacketVerdict::from_entry(one.to_entry()), one);
+            let one = on(16_383, SEQUENCE_MASK, verdict);
+            assert_eq!(PacketVerdict::from_entry(one.to_entry(), None), one);
             assert!(one.is_of(SEQUENCE_MASK | 1 << 60));
         }
+        let time = Duration::from_millis(1500);
+        for lasting in [
+            Lasting::ForGood,
+            Lasting::Time(time),
+            Lasting::UntilIdle(time),
+        ] {
+            assert_eq!(Lasting::from_entry(lasting.to_entry()), lasting);
+        }
+    }
+
+    #[test]
+    fn a_verdict_on_a_flow_comes_whole_also_through_a_full_queue() {
+        let channel = VerdictChannel::new("ips", Event::new().unwrap());
+        let (ends, _membership) = channel.accept("ips", 2).unwrap();
+        let mut queue = channel.arrived().unwrap();
+        assert_eq!(queue.mask(), 2);
+        let doorbell = ends.doorbell.as_fd().try_clone_to_owned().unwrap();
+        let mut verdicts = VerdictSender::from_peer(ends.memory, doorbell).unwrap();
+        let flow = PacketVerdict {
+            for_flow: Some(Lasting::ForGood),
+            ..on(3, 4, Verdict::Drop)
+        };
+        for _ in 0..ENTRIES - 1 {
+            verdicts.push(on(0, 1, Verdict::Pass)).unwrap();
+        }
+        assert_eq!(verdicts.push(flow), Err(VerdictError::Stuck));
+        let taken = (0..ENTRIES).filter_map(|_| queue.take().unwrap());
+        assert_eq!(taken.count(), ENTRIES - 1, "half of it does not count");
+        verdicts.push(on(0, 5, Verdict::Pass)).unwrap();
+        assert_eq!(queue.take(), Ok(Some(flow)));
+        assert_eq!(queue.take(), Ok(Some(on(0, 5, Verdict::Pass))));
     }
 
     #[test]
@@ -371,11 +491,11 @@ mod tests {
         let wake = Event::new().unwrap();
         let channel = VerdictChannel::new("ips", wake.clone());
         assert!(matches!(
-            channel.accept("wire"),
+            channel.accept("wire", 1),
             Err(InlineError::Group { .. })
         ));
-        let (ends, membership) = channel.accept("ips").unwrap();
-        assert!(matches!(channel.accept("ips"), Err(InlineError::Taken)));
+        let (ends, membership) = channel.accept("ips", 1).unwrap();
+        assert!(matches!(channel.accept("ips", 1), Err(InlineError::Taken)));
         let mut queue = channel.arrived().expect("it came");
         let doorbell = ends.doorbell.as_fd().try_clone_to_owned().unwrap();
         let mut verdicts = VerdictSender::from_peer(ends.memory, doorbell).unwrap();
@@ -391,13 +511,13 @@ mod tests {
         assert_eq!(queue.wake_up(), Err(ReaderGone::Left));
         assert!(crate::event::sleep_until_readable(&[wake.as_fd()], None).unwrap());
         channel.left();
-        assert!(channel.accept("ips").is_ok());
+        assert!(channel.accept("ips", 1).is_ok());
     }
 
     #[test]
     fn a_full_queue_and_an_impossible_index_are_told() {
         let channel = VerdictChannel::new("ips", Event::new().unwrap());
-        let (ends, _membership) = channel.accept("ips").unwrap();
+        let (ends, _membership) = channel.accept("ips", 1).unwrap();
         let mut queue = channel.arrived().unwrap();
         let file = ends.memory.try_clone().unwrap();
         let doorbell = ends.doorbell.as_fd().try_clone_to_owned().unwrap();

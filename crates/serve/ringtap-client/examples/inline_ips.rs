@@ -40,6 +40,7 @@ fn main() -> Result<(), Box<dyn Error>> {
                 lane: batch.lane(),
                 sequence: packet.sequence,
                 verdict: if is_bad { Verdict::Drop } else { Verdict::Pass },
+                for_flow: None,
             })?;
         }
         verdicts.send();

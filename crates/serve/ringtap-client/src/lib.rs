@@ -82,5 +82,5 @@ pub use merge::{ORDER_WINDOW, Order};
 pub use pending::{AFTER_GAP, KeptPackets};
 pub use receiver::{Next, ReceiveError, Receiver};
 pub use ringtap_ipc::subscription::{AttachedError, Recipient, SubscriptionRequest, Watermark};
-pub use ringtap_ipc::verdict::{PacketVerdict, Verdict, VerdictError, VerdictSender};
+pub use ringtap_ipc::verdict::{Lasting, PacketVerdict, Verdict, VerdictError, VerdictSender};
 pub use tally::{LaneTally, Tally};

@@ -33,7 +33,7 @@ use share::NoRule;
 pub(crate) use share::Share;
 
 /// Bits that belong to one subscription each; the one after them is shared.
-const OWN_BITS: u32 = 63;
+pub(crate) const OWN_BITS: u32 = 63;
 
 /// A member of a group.
 pub(crate) struct Member {

@@ -60,7 +60,6 @@ impl Wire {
     /// wait for an address could be overtaken. Each call uses another port, so that no word of an
     /// earlier call arrives.
     pub fn words(&self, words: &[String]) -> Vec<String> {
-        static PORT: AtomicU16 = AtomicU16::new(10_000);
         assert!(self.answers(), "the hosts do not reach each other");
         let port = PORT.fetch_add(1, Relaxed).to_string();
         let server = self.right.spawn("python3", &["-c", HEAR, &port]);
@@ -71,6 +70,21 @@ impl Wire {
         assert!(sent.status.success(), "{}", sent.stderr);
         let heard = server.wait(LIMIT);
         assert!(heard.status.success(), "{}", heard.stderr);
+        heard.stdout.lines().map(String::from).collect()
+    }
+
+    /// Sends each flow's words in UDP packets from a socket of its own, from left to right, with a second between two
+    /// words; returns the words that arrive.
+    pub fn flows(&self, flows: &[&[&str]]) -> Vec<String> {
+        assert!(self.answers(), "the hosts do not reach each other");
+        let port = PORT.fetch_add(1, Relaxed).to_string();
+        let server = self.right.spawn("python3", &["-c", HEAR, &port]);
+        server.wait_for_stderr("listening", LIMIT);
+        let flows: Vec<_> = flows.iter().map(|words| words.join(",")).collect();
+        let say = ["-c", SAY_APART, "10.9.0.2", &port, &flows.join(";")];
+        let sent = self.left.run("python3", &say);
+        assert!(sent.status.success(), "{}", sent.stderr);
+        let heard = server.wait(LIMIT).success();
         heard.stdout.lines().map(String::from).collect()
     }
 
@@ -127,6 +141,9 @@ impl Wire {
             .sum()
     }
 }
+
+/// The next port to which words go.
+static PORT: AtomicU16 = AtomicU16::new(10_000);
 
 /// Time that a ping waits for its answer.
 enum Wait {
@@ -189,6 +206,23 @@ s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
 s.settimeout(0.5)
 peer = (sys.argv[1], int(sys.argv[2]))
 for word in sys.argv[4].split(','): s.sendto(word.encode(), peer)
+for _ in range(80):
+    s.sendto(b'end', peer)
+    try:
+        if s.recv(10) == b'heard': break
+    except (TimeoutError, ConnectionRefusedError): pass
+";
+
+const SAY_APART: &str = "
+import socket, sys, time
+peer = (sys.argv[1], int(sys.argv[2]))
+for flow in sys.argv[3].split(';'):
+    s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    for word in flow.split(','):
+        s.sendto(word.encode(), peer)
+        time.sleep(1)
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+s.settimeout(0.5)
 for _ in range(80):
     s.sendto(b'end', peer)
     try:

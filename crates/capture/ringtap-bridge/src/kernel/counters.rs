@@ -18,24 +18,26 @@ use ringtap_capture::tap::{Forwarded, ForwardedCounts};
 use ringtap_pool::counters::{Counters, Dropped};
 use ringtap_pool::number::to_u32;
 
+use crate::inline::WayCounts;
 use crate::{BridgeError, Moment};
 
 /// Counts packets by outcome, in both directions.
 pub(crate) struct KernelCounters {
-    pub(super) forwarded: [Forwarded; 2],
+    pub(crate) forwarded: [Forwarded; 2],
     pub(super) redirected: Redirected,
     pub(super) nics: [NicLosses; 2],
 }
 
 impl KernelCounters {
-    /// Counters of the packets that arrived at side 0 or 1.
-    pub(crate) fn of(&mut self, from: usize, moment: Moment) -> Counters {
+    /// Counters of the packets that arrived at side 0 or 1; `waited`: of those that waited for an inline reader.
+    pub(crate) fn of(&mut self, from: usize, waited: &WayCounts, moment: Moment) -> Counters {
         let (from, to) = (from & 1, 1 - (from & 1));
         // Outcomes first, so that they are never ahead of the arrivals.
         let fate = self.redirected.fate(u32::from(from == 1));
         let counts = self.forwarded[from].counts();
         let not_sent = self.nics[to].not_sent();
-        settle(&counts, &fate, not_sent, self.nics[from].lost(), moment)
+        let nic = self.nics[from].lost();
+        settle(&counts, &fate, waited, not_sent, nic, moment)
     }
 }
 
@@ -43,27 +45,38 @@ impl KernelCounters {
 fn settle(
     counts: &ForwardedCounts,
     fate: &RedirectFate,
+    waited: &WayCounts,
     not_sent: u64,
     nic: u64,
     moment: Moment,
 ) -> Counters {
     let lost_by_xdp = fate.full + fate.refused;
+    let from_stack = counts.from_stack + waited.sent;
     // A veth also counts the packets that XDP could not send as dropped; the others came from the
     // stack's buffers.
-    let lost_by_stack = not_sent.saturating_sub(fate.full).min(counts.from_stack);
+    let lost_by_stack = not_sent.saturating_sub(fate.full).min(from_stack);
     let left_by_stack = counts.to_stack.saturating_sub(counts.from_stack);
-    let on_their_way = match moment {
-        Moment::Running => counts.redirected.saturating_sub(fate.sent + lost_by_xdp),
-        Moment::Final => 0,
+    // While the bridge stops, the XDP program leaves before the tcx program, which forwards what still arrives.
+    let not_seen = counts.from_stack.saturating_sub(counts.to_stack);
+    let unsettled = counts.waiting.saturating_sub(waited.settled());
+    let (on_their_way, overrun) = match moment {
+        Moment::Running => {
+            let redirected = counts.redirected.saturating_sub(fate.sent + lost_by_xdp);
+            (redirected + unsettled, 0)
+        }
+        Moment::Final => (0, unsettled),
     };
     Counters {
-        offered: counts.offered.saturating_sub(on_their_way) + nic,
-        delivered: fate.sent + counts.from_stack - lost_by_stack,
-        filtered: counts.filtered,
+        offered: (counts.offered + not_seen).saturating_sub(on_their_way) + nic,
+        delivered: fate.sent + from_stack - lost_by_stack,
+        filtered: counts.filtered + waited.filtered,
+        shunted: counts.blocked,
         bytes: counts.bytes,
         dropped: Dropped {
             nic,
-            kernel: lost_by_xdp + lost_by_stack + left_by_stack,
+            kernel: lost_by_xdp + lost_by_stack + left_by_stack + waited.refused,
+            overrun,
+            no_verdict: counts.no_verdict_dropped + waited.no_verdict_dropped,
             ..Dropped::default()
         },
         ..Counters::default()
@@ -137,25 +150,41 @@ mod tests {
 
     fn counts() -> ForwardedCounts {
         ForwardedCounts {
-            offered: 100,
+            offered: 139,
             filtered: 10,
             redirected: 70,
             to_stack: 20,
             from_stack: 19,
             bytes: 6000,
+            blocked: 8,
+            passed: 30,
+            waiting: 25,
+            no_verdict_passed: 2,
+            no_verdict_dropped: 6,
         }
     }
 
+    const WAITED: WayCounts = WayCounts {
+        sent: 14,
+        refused: 1,
+        filtered: 7,
+        no_verdict_passed: 3,
+        no_verdict_dropped: 2,
+    };
+
     #[test]
-    fn every_packet_was_sent_filtered_or_lost() {
+    fn every_packet_was_sent_filtered_blocked_or_lost() {
         let fate = RedirectFate {
             sent: 60,
             full: 7,
             refused: 3,
         };
-        let counters = settle(&counts(), &fate, 9, 0, Moment::Final);
-        assert_eq!(counters.delivered, 60 + 17);
-        assert_eq!(counters.dropped.kernel, 7 + 3 + 2 + 1);
+        let counters = settle(&counts(), &fate, &WAITED, 9, 0, Moment::Final);
+        assert_eq!(counters.delivered, 60 + 17 + 14);
+        assert_eq!((counters.filtered, counters.shunted), (17, 8));
+        assert_eq!(counters.dropped.kernel, 7 + 3 + 2 + 1 + 1);
+        assert_eq!(counters.dropped.no_verdict, 8);
+        assert_eq!(counters.dropped.overrun, 1, "one that nobody read");
         assert!(counters.balance().holds(), "{}", counters.balance());
     }
 
@@ -165,10 +194,24 @@ mod tests {
             sent: 60,
             ..RedirectFate::default()
         };
-        let counters = settle(&counts(), &fate, 0, 0, Moment::Running);
+        let counters = settle(&counts(), &fate, &WAITED, 0, 0, Moment::Running);
         assert!(counters.balance().holds(), "{}", counters.balance());
-        assert_eq!(counters.offered, 90);
-        let counters = settle(&counts(), &fate, 0, 0, Moment::Final);
+        assert_eq!(counters.offered, 128);
+        let counters = settle(&counts(), &fate, &WAITED, 0, 0, Moment::Final);
         assert!(!counters.balance().holds(), "ten packets are nowhere");
+    }
+
+    #[test]
+    fn packets_that_only_the_tcx_program_saw_were_offered() {
+        let counts = ForwardedCounts {
+            from_stack: 21,
+            ..counts()
+        };
+        let fate = RedirectFate {
+            sent: 70,
+            ..RedirectFate::default()
+        };
+        let counters = settle(&counts, &fate, &WAITED, 0, 0, Moment::Final);
+        assert!(counters.balance().holds(), "{}", counters.balance());
     }
 }

@@ -133,7 +133,7 @@ impl FlowParts {
     }
 }
 
-fn hash_map(name: &str, value_bytes: usize, capacity: u32) -> io::Result<MapHandle> {
+pub(super) fn hash_map(name: &str, value_bytes: usize, capacity: u32) -> io::Result<MapHandle> {
     let size = size_of::<libbpf_sys::bpf_map_create_opts>();
     let options = libbpf_sys::bpf_map_create_opts {
         sz: libbpf_sys::size_t::try_from(size).map_err(io::Error::other)?,
@@ -435,7 +435,7 @@ fn push(ends: &Mutex<FlowEnds>, end: (FlowEnd, FlowSums)) {
     }
 }
 
-fn monotonic_ns() -> u64 {
+pub(super) fn monotonic_ns() -> u64 {
     nanoseconds(clock_gettime(ClockId::Monotonic)).cast_unsigned()
 }
 
@@ -446,7 +446,7 @@ fn system(error: &libbpf_rs::Error) -> FlowRuleError {
     }
 }
 
-fn bytes_of(key: &FlowId) -> [u8; KEY_BYTES] {
+pub(super) fn bytes_of(key: &FlowId) -> [u8; KEY_BYTES] {
     let mut bytes = [0; KEY_BYTES];
     for (to, word) in bytes.as_chunks_mut::<4>().0.iter_mut().zip(key.to_words()) {
         *to = word.to_ne_bytes();
@@ -459,7 +459,7 @@ fn key_of(bytes: &[u8]) -> Option<FlowId> {
     Some(FlowId::from_words(words.map(u32::from_ne_bytes)))
 }
 
-fn words<const N: usize>(bytes: &[u8]) -> Option<[u64; N]> {
+pub(super) fn words<const N: usize>(bytes: &[u8]) -> Option<[u64; N]> {
     let words: [[u8; 8]; N] = bytes.as_chunks().0.try_into().ok()?;
     Some(words.map(u64::from_ne_bytes))
 }

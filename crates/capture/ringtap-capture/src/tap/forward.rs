@@ -7,8 +7,9 @@ use ringtap_filter::Program as Filter;
 use ringtap_filter::ebpf::FilterHook;
 use ringtap_pool::memory::Words;
 
-use super::layout::ForwardedWords;
+use super::layout::{ForwardedWords, LaneWords};
 use super::programs::TapProgram;
+use super::verdicts::DecidedFlows;
 use ringtap_bpf::program::NotLoaded;
 use ringtap_bpf::splice::{Code, SpliceError};
 
@@ -49,15 +50,19 @@ pub struct Forward {
     pub checksums: Checksums,
     /// Packets to forward; the others are dropped.
     pub passing: Passing,
+    /// The flows that an inline reader decided; `None` if no reader decides.
+    pub decided: Option<DecidedFlows>,
 }
 
 impl Forward {
-    /// Splices the filter into a copy of one of the tap's programs.
+    /// Splices the filter into a copy of one of the tap's programs; `decided` is the descriptor of its small table of
+    /// decided flows.
     pub(super) fn put_into(
         &self,
         code: &mut Code,
         program: TapProgram,
         context: FilterHook,
+        decided: i32,
     ) -> Result<(), NotLoaded> {
         if matches!(program, TapProgram::TcTx | TapProgram::TcForward) {
             return Ok(());
@@ -68,6 +73,9 @@ impl Forward {
             Passing::Others(filter) => (3, Some(filter)),
         };
         code.set_number(MARK_FORWARD, way)?;
+        if let Some(flows) = &self.decided {
+            flows.put_into(code, decided)?;
+        }
         let Some(filter) = filter else { return Ok(()) };
         let function = Code::of_filters(std::slice::from_ref(filter), context)?;
         match code.set_function(MARK_VERDICT, function) {
@@ -79,7 +87,10 @@ impl Forward {
 
 /// Handle to a tap's forwarding counters; stays valid after the tap has stopped.
 #[derive(Clone)]
-pub struct Forwarded(pub(super) Words<ForwardedWords>);
+pub struct Forwarded {
+    pub(super) words: Words<ForwardedWords>,
+    pub(super) lanes: Words<LaneWords>,
+}
 
 /// Counters of a tap's forwarding, in packets unless noted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -96,6 +107,16 @@ pub struct ForwardedCounts {
     pub from_stack: u64,
     /// Bytes of the packets that passed the filter.
     pub bytes: u64,
+    /// Packets that a verdict on their flow dropped.
+    pub blocked: u64,
+    /// Packets that a verdict on their flow forwarded; among `redirected` and `to_stack`.
+    pub passed: u64,
+    /// Packets captured for the inline reader, and not forwarded.
+    pub waiting: u64,
+    /// Packets forwarded because there was no inline reader, or a late one; among `redirected` and `to_stack`.
+    pub no_verdict_passed: u64,
+    /// Packets dropped because there was no inline reader, or a late one.
+    pub no_verdict_dropped: u64,
 }
 
 impl Forwarded {
@@ -103,15 +124,29 @@ impl Forwarded {
     #[must_use]
     pub fn counts(&self) -> ForwardedCounts {
         let mut sum = ForwardedCounts::default();
-        for words in self.0.iter() {
+        for words in self.words.iter() {
             // Later counters first, so that `offered` is never behind the others.
             sum.from_stack += words.from_stack.load(Acquire);
             sum.to_stack += words.to_stack.load(Acquire);
             sum.redirected += words.redirected.load(Acquire);
             sum.filtered += words.filtered.load(Acquire);
             sum.bytes += words.bytes.load(Acquire);
+            sum.blocked += words.blocked.load(Acquire);
+            sum.passed += words.passed.load(Acquire);
+            sum.waiting += words.waiting.load(Acquire);
+            sum.no_verdict_passed += words.no_verdict_passed.load(Acquire);
+            sum.no_verdict_dropped += words.no_verdict_dropped.load(Acquire);
             sum.offered += words.offered.load(Acquire);
         }
         sum
+    }
+
+    /// Sequence of the next packet that each lane captures.
+    #[must_use]
+    pub fn next_sequences(&self) -> Vec<u64> {
+        self.lanes
+            .iter()
+            .map(|lane| lane.sequence.load(Acquire))
+            .collect()
     }
 }

@@ -103,7 +103,24 @@ pub(super) struct ForwardedWords {
     pub(super) to_stack: AtomicU64,
     pub(super) from_stack: AtomicU64,
     pub(super) bytes: AtomicU64,
-    reserved: [AtomicU64; 2],
+    pub(super) blocked: AtomicU64,
+    pub(super) passed: AtomicU64,
+    pub(super) waiting: AtomicU64,
+    pub(super) no_verdict_passed: AtomicU64,
+    pub(super) no_verdict_dropped: AtomicU64,
+    reserved: [AtomicU64; 5],
+}
+
+/// What the programs know of a bridge's inline reader: `struct rt_inline`. Written by user space.
+#[derive(Debug)]
+#[repr(C)]
+pub(super) struct InlineWords {
+    pub(super) bridge: AtomicU64,
+    pub(super) reader: AtomicU64,
+    pub(super) state: AtomicU32,
+    pub(super) passes: AtomicU32,
+    pub(super) mirrors: AtomicU32,
+    reserved: AtomicU32,
 }
 
 /// What flow rules withheld on one CPU: `struct rt_shunted`. Only the programs write it.

@@ -22,7 +22,7 @@ use ringtap_pool::number::to_u32;
 
 use super::flows::{self, FlowParts};
 use super::groups;
-use super::layout::{ControlWords, ForwardedWords, LaneWords};
+use super::layout::{ControlWords, ForwardedWords, InlineWords, LaneWords};
 use super::options::TapOptions;
 use super::plan::TapPlan;
 use super::programs::TapProgram;
@@ -57,6 +57,9 @@ pub(super) struct Loaded {
     pub(super) forwarded: Words<ForwardedWords>,
     pub(super) groups: Words<AtomicU64>,
     pub(super) flows: FlowParts,
+    pub(super) inline: Words<InlineWords>,
+    /// Number of the descriptor of the small table of decided flows.
+    pub(super) decided: i32,
 }
 
 impl Loaded {
@@ -136,6 +139,10 @@ impl Loaded {
                 .words(0, groups::ALL_WORDS)
                 .ok_or(io::ErrorKind::UnexpectedEof)?,
             flows: FlowParts::of(&object, possible)?,
+            inline: map("rt_inline", size_of::<InlineWords>(), Access::ReadWrite)?
+                .words(0, 1)
+                .ok_or(io::ErrorKind::UnexpectedEof)?,
+            decided: bpf::map_number(&object, "rt_decided")?,
             object,
         };
         set_clock(&loaded.control_words, clock::read()?);

@@ -31,6 +31,7 @@ use super::layout::{ControlWords, LaneWords};
 use super::object::{self, Loaded};
 use super::programs::{AttachedProgram, LinkSet, Links, TapProgram};
 use super::source::wait_for_running_programs;
+use super::verdicts::InlineControl;
 use load::{LoadedRules, RuleParts, load};
 use ringtap_bpf::link;
 use ringtap_bpf::program::{NotLoaded, OriginalProgram, ProgramCopy};
@@ -90,6 +91,9 @@ pub(super) struct TapRules {
     controls: Words<ControlWords>,
     forward: Option<Forward>,
     flows: FlowParts,
+    inline: InlineControl,
+    /// Number of the descriptor of the small table of decided flows.
+    decided: i32,
     in_force: InForce,
     trials: Trials,
 }
@@ -102,6 +106,7 @@ impl TapRules {
         links: &Links,
         lanes: &Words<LaneWords>,
         forward: Option<Forward>,
+        inline: InlineControl,
     ) -> io::Result<Self> {
         let original = |attached: &AttachedProgram| {
             let original = loaded.original(attached.program, interface.index)?;
@@ -117,6 +122,8 @@ impl TapRules {
             controls: loaded.control_words.clone(),
             forward,
             flows: loaded.flows.clone(),
+            inline,
+            decided: loaded.decided,
             in_force: InForce::default(),
             trials: Trials::default(),
         })
@@ -188,6 +195,7 @@ impl TapRules {
             verifier,
             forward: self.forward.as_ref(),
             flows: table.as_deref(),
+            decided: self.decided,
         };
         let loaded = load(&parts, &self.in_force.in_source, &mut self.trials);
         let LoadedRules {
@@ -244,6 +252,10 @@ impl RuleLoader for TapRules {
             let checked = settings.check();
             checked.map_err(|error| format!("{}: {error}", self.interface))?;
         }
+        // Members that come get packets of decided flows at once; those that leave, until the new rules are in force.
+        let masks = rules.each.iter().flat_map(|rule| rule.members.masks());
+        let members = masks.fold(0, |all, mask| all | mask);
+        self.inline.set_members(self.inline.members() | members);
         if self.in_force.has_programs_for(rules) {
             self.change_members(&rules.each)?;
         } else {
@@ -252,6 +264,7 @@ impl RuleLoader for TapRules {
         if let Some((table, settings)) = self.in_force.flows.as_ref().zip(rules.flows.as_ref()) {
             table.apply(settings)?;
         }
+        self.inline.set_members(members);
         Ok(self.in_force.places.clone())
     }
 

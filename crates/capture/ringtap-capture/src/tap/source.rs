@@ -30,6 +30,7 @@ use super::options::TapOptions;
 use super::plan::TapPlan;
 use super::programs::{LinkSet, Links};
 use super::rules::TapRules;
+use super::verdicts::InlineControl;
 use crate::CaptureError;
 use crate::monitor::{InterfaceMonitor, Repairs};
 use crate::nic::SharedLosses;
@@ -55,6 +56,8 @@ pub struct Tap {
     pub source: Source,
     /// The forwarding counters.
     pub forwarded: Forwarded,
+    /// What the programs do for the inline reader of a bridge.
+    pub inline: InlineControl,
     words: Words<LaneWords>,
     #[cfg(test)]
     pub(super) links: Links,
@@ -133,7 +136,9 @@ impl Tap {
         let ends = ends.collect::<io::Result<_>>().map_err(system)?;
         let links = Links::new(links);
         let forward = options.forward.clone();
-        let rules = TapRules::new(interface, &loaded, &links, &lanes, forward).map_err(system)?;
+        let inline = InlineControl::new(loaded.inline.clone());
+        let rules = TapRules::new(interface, &loaded, &links, &lanes, forward, inline.clone());
+        let rules = rules.map_err(system)?;
         // The loopback and outgoing captures do not need promiscuous mode.
         let is_promiscuous =
             options.on.promiscuous && options.on.direction.arriving() && !interface.is_loopback;
@@ -160,7 +165,10 @@ impl Tap {
         let readers_wake = loaded.readers_wakeups.as_ref();
         let readers_wake = readers_wake.map(|fd| fd.as_fd().try_clone_to_owned());
         let wake = any_of(wakeups).map_err(system)?;
-        let forwarded = Forwarded(loaded.forwarded.clone());
+        let forwarded = Forwarded {
+            words: loaded.forwarded.clone(),
+            lanes: words(&loaded.lanes, 0, plan.lanes).map_err(system)?,
+        };
         let update_losses = missed.nic.update();
         #[cfg(test)]
         let for_tests = links.clone();
@@ -189,6 +197,7 @@ impl Tap {
         Ok(Tap {
             source,
             forwarded,
+            inline,
             words: lanes,
             #[cfg(test)]
             links: for_tests,

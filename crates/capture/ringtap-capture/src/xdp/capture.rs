@@ -19,13 +19,13 @@ use crate::clock;
 use crate::source::NewLane;
 
 /// Length of the two MAC addresses; a VLAN tag follows them.
-pub const ADDRESSES: usize = 12;
-pub const TAG: usize = 4;
+pub(crate) const ADDRESSES: usize = 12;
+pub(crate) const TAG: usize = 4;
 
 /// Captures the packets of one lane and counts them.
-pub struct LaneCapture {
-    pub cells: Cells,
-    pub statistics: Arc<LaneStatistics>,
+pub(crate) struct LaneCapture {
+    pub(crate) cells: Cells,
+    pub(crate) statistics: Arc<LaneStatistics>,
     writer: LaneWriter,
     classifier: LaneClassifier,
     queue: u16,
@@ -38,7 +38,7 @@ pub struct LaneCapture {
 
 impl LaneCapture {
     /// Captures the packets of a receive queue into a lane.
-    pub fn new(
+    pub(crate) fn new(
         lane: NewLane,
         layout: CellLayout,
         share: CellShare,
@@ -63,7 +63,7 @@ impl LaneCapture {
     }
 
     /// Takes a recycled chunk whose cells can be given to the kernel.
-    pub fn next_chunk(&mut self) -> Option<ChunkId> {
+    pub(crate) fn next_chunk(&mut self) -> Option<ChunkId> {
         let LaneCapture { cells, writer, .. } = self;
         cells
             .take_back()
@@ -72,12 +72,12 @@ impl LaneCapture {
 
     /// Begins a batch of packets, which are published together.
     #[inline]
-    pub fn begin(&mut self) {
+    pub(crate) fn begin(&mut self) {
         self.classifier.begin();
     }
 
     /// Publishes the batch.
-    pub fn end(&mut self) {
+    pub(crate) fn end(&mut self) {
         self.settle_staged();
         self.writer.publish();
         self.classifier.end();
@@ -90,7 +90,7 @@ impl LaneCapture {
     }
 
     /// Publishes and seals the open chunk at the end of capture.
-    pub fn finish(&mut self) {
+    pub(crate) fn finish(&mut self) {
         self.settle_staged();
         self.cells.spent();
         self.writer.close();
@@ -98,14 +98,9 @@ impl LaneCapture {
         self.settle();
     }
 
-    /// Sequence number of the next captured packet.
-    pub fn next_sequence(&self) -> u64 {
-        self.writer.next_sequence()
-    }
-
     /// Prefetches the packet at this address.
     #[inline]
-    pub fn prefetch(&self, address: u64) {
+    pub(crate) fn prefetch(&self, address: u64) {
         if let Some(CellPosition { chunk, at }) = self.cells.locate(address) {
             self.writer.prefetch(chunk, at - STAMP_BYTES);
         }
@@ -113,7 +108,7 @@ impl LaneCapture {
 
     /// Bytes of a received packet that has no slot yet.
     #[inline]
-    pub fn bytes(&mut self, position: CellPosition, length: usize) -> Option<&mut [u8]> {
+    pub(crate) fn bytes(&mut self, position: CellPosition, length: usize) -> Option<&mut [u8]> {
         // SAFETY: the kernel gave this cell back (`position` is that of a received piece), and no slot
         // refers to it before this borrow ends.
         unsafe { self.writer.cell(position.chunk, position.at, length) }
@@ -121,7 +116,7 @@ impl LaneCapture {
 
     /// Reads the stamp in front of a packet and takes over its counts.
     #[inline]
-    pub fn stamp(&mut self, position: CellPosition) -> Option<CellStamp> {
+    pub(crate) fn stamp(&mut self, position: CellPosition) -> Option<CellStamp> {
         let at = position.at.checked_sub(STAMP_BYTES)?;
         let front = CellPosition { at, ..position };
         let stamp = CellStamp::from_bytes(self.bytes(front, STAMP_BYTES)?.first_chunk()?);
@@ -131,7 +126,7 @@ impl LaneCapture {
 
     /// Takes over the program's counts from a stamp.
     #[inline]
-    pub fn account(&mut self, stamp: &CellStamp) {
+    pub(crate) fn account(&mut self, stamp: &CellStamp) {
         let settled = &mut self.settled;
         settled.offered = settled.offered.max(stamp.offered);
         let [a, b, c, d, ..] = settled.filtered.to_le_bytes();
@@ -146,7 +141,7 @@ impl LaneCapture {
 
     /// Captures a packet that lies in one cell of this lane, if a rule wants it.
     #[inline]
-    pub fn note(&mut self, position: CellPosition, length: usize, stamp: &CellStamp) {
+    pub(crate) fn note(&mut self, position: CellPosition, length: usize, stamp: &CellStamp) {
         let Some(meta) = self.classify(position, length, stamp) else {
             return;
         };
@@ -220,7 +215,7 @@ impl LaneCapture {
     }
 
     /// Copies a packet into the pool, if a rule wants it.
-    pub fn copy(&mut self, bytes: &[u8], stamp: &CellStamp) {
+    pub(crate) fn copy(&mut self, bytes: &[u8], stamp: &CellStamp) {
         let wire = to_u32(bytes.len());
         if let Some(verdict) = self.classifier.classify(bytes, wire) {
             let meta = self.meta(stamp, bytes.len(), (verdict.mask, verdict.hash));
@@ -249,17 +244,9 @@ impl LaneCapture {
         self.writer.open(chunk)
     }
 
-    /// Counts a packet outside the pool as lost, if a rule wants it.
-    pub fn miss(&mut self, bytes: &[u8]) {
-        let wire = to_u32(bytes.len());
-        if self.classifier.classify(bytes, wire).is_some() {
-            self.lose();
-        }
-    }
-
     /// Counts a packet that found no room in the pool.
     #[cold]
-    pub fn lose(&mut self) {
+    pub(crate) fn lose(&mut self) {
         self.settled.pool_full += 1;
         self.writer.count_lost(1);
     }

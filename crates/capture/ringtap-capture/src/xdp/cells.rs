@@ -18,7 +18,7 @@ use ringtap_pool::writer::CellLayout;
 
 /// State of a chunk.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum ChunkStage {
+pub(crate) enum ChunkStage {
     #[default]
     Free,
     /// Must be opened before packets get slots.
@@ -27,7 +27,7 @@ pub enum ChunkStage {
     Open,
     /// Sealed, because packets of a later chunk came first; further packets are copied.
     Spent,
-    /// Returned by the readers; the kernel or a forwarder still holds cells.
+    /// Returned by the readers; the kernel still holds cells.
     Parked,
 }
 
@@ -37,37 +37,35 @@ struct CellEntry {
     stage: ChunkStage,
     /// Cells that the kernel holds.
     filled: u32,
-    /// Received cells that are kept until their packets are forwarded.
-    kept: u32,
 }
 
 impl CellEntry {
     fn is_in_use(&self) -> bool {
-        self.filled > 0 || self.kept > 0
+        self.filled > 0
     }
 }
 
 /// Position of a piece of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct CellPosition {
-    pub chunk: ChunkId,
+pub(crate) struct CellPosition {
+    pub(crate) chunk: ChunkId,
     /// Offset in the chunk.
-    pub at: usize,
+    pub(crate) at: usize,
 }
 
 /// The chunks of one lane.
 #[derive(Clone, Copy, Debug)]
-pub struct CellShare {
+pub(crate) struct CellShare {
     /// Offset of the pool in the UMEM.
-    pub base: u64,
-    pub chunk_size: u32,
-    pub first: ChunkId,
-    pub count: usize,
+    pub(crate) base: u64,
+    pub(crate) chunk_size: u32,
+    pub(crate) first: ChunkId,
+    pub(crate) count: usize,
 }
 
 impl CellShare {
     /// The chunks of `lane` in a pool at offset `base`.
-    pub fn of(geometry: &Geometry, lane: LaneId, base: u64) -> Self {
+    pub(crate) fn of(geometry: &Geometry, lane: LaneId, base: u64) -> Self {
         let chunks = source::share(geometry, lane);
         CellShare {
             base,
@@ -79,7 +77,7 @@ impl CellShare {
 }
 
 /// The cells of one lane.
-pub struct Cells {
+pub(crate) struct Cells {
     layout: CellLayout,
     base: u64,
     chunk_shift: u32,
@@ -96,7 +94,7 @@ pub struct Cells {
 
 impl Cells {
     /// Tracks the cells of these chunks; all are free.
-    pub fn new(layout: CellLayout, share: CellShare) -> Self {
+    pub(crate) fn new(layout: CellLayout, share: CellShare) -> Self {
         Cells {
             layout,
             base: share.base,
@@ -111,12 +109,12 @@ impl Cells {
     }
 
     /// Number of cells that the kernel holds.
-    pub fn held(&self) -> u32 {
+    pub(crate) fn held(&self) -> u32 {
         self.held
     }
 
     /// Number of cells in a chunk.
-    pub fn per_chunk(&self) -> u32 {
+    pub(crate) fn per_chunk(&self) -> u32 {
         self.layout.count
     }
 
@@ -127,7 +125,7 @@ impl Cells {
 
     /// Marks a chunk as returned by the readers (or never used). Returns whether the kernel can have
     /// its cells now; otherwise [`Cells::take_back`] returns the chunk later.
-    pub fn returned(&mut self, id: ChunkId) -> bool {
+    pub(crate) fn returned(&mut self, id: ChunkId) -> bool {
         let Some(entry) = self.entry(id) else {
             return false;
         };
@@ -141,12 +139,12 @@ impl Cells {
     }
 
     /// Takes a free chunk for which [`Cells::returned`] returned `false` or was not called.
-    pub fn take_back(&mut self) -> Option<ChunkId> {
+    pub(crate) fn take_back(&mut self) -> Option<ChunkId> {
         self.back.pop()
     }
 
     /// Gives a free chunk to the kernel and returns the addresses of its cells.
-    pub fn hand_over(&mut self, id: ChunkId) -> impl Iterator<Item = u64> + use<> {
+    pub(crate) fn hand_over(&mut self, id: ChunkId) -> impl Iterator<Item = u64> + use<> {
         let count = self.layout.count;
         if let Some(entry) = self.entry(id) {
             entry.stage = ChunkStage::Fresh;
@@ -162,7 +160,7 @@ impl Cells {
 
     /// Finds the cell of a UMEM address; `None` if no cell of this lane contains it.
     #[inline]
-    pub fn locate(&self, address: u64) -> Option<CellPosition> {
+    pub(crate) fn locate(&self, address: u64) -> Option<CellPosition> {
         let address = address.checked_sub(self.base)?;
         let chunk = u32::try_from(address >> self.chunk_shift).ok()?;
         let index = usize::try_from(chunk.checked_sub(self.first)?).ok()?;
@@ -177,7 +175,7 @@ impl Cells {
     /// Marks a cell as received. Returns whether the kernel holds no other cell of the chunk: the
     /// caller then calls [`Cells::let_go`] after the packet has its slot.
     #[inline]
-    pub fn came_back(&mut self, id: ChunkId) -> bool {
+    pub(crate) fn came_back(&mut self, id: ChunkId) -> bool {
         self.held = self.held.saturating_sub(1);
         let Some(entry) = self.entry(id) else {
             return false;
@@ -186,23 +184,8 @@ impl Cells {
         entry.filled == 0
     }
 
-    /// Keeps a received cell until its packet is forwarded.
-    pub fn keep(&mut self, id: ChunkId) {
-        if let Some(entry) = self.entry(id) {
-            entry.kept += 1;
-        }
-    }
-
-    /// Ends the use of a kept cell.
-    pub fn release(&mut self, id: ChunkId) {
-        if let Some(entry) = self.entry(id) {
-            entry.kept = entry.kept.saturating_sub(1);
-        }
-        self.let_go(id);
-    }
-
     /// Frees the chunk if no cell is in use and no reader holds it.
-    pub fn let_go(&mut self, id: ChunkId) {
+    pub(crate) fn let_go(&mut self, id: ChunkId) {
         let Some(entry) = self.entry(id).filter(|entry| !entry.is_in_use()) else {
             return;
         };
@@ -220,7 +203,7 @@ impl Cells {
 
     /// The state of a chunk; that of another lane's counts as spent.
     #[inline]
-    pub fn stage(&self, id: ChunkId) -> ChunkStage {
+    pub(crate) fn stage(&self, id: ChunkId) -> ChunkStage {
         if self.open == Some(id) {
             return ChunkStage::Open;
         }
@@ -230,12 +213,12 @@ impl Cells {
     }
 
     /// The fresh chunk that the kernel got first.
-    pub fn oldest_fresh(&self) -> Option<ChunkId> {
+    pub(crate) fn oldest_fresh(&self) -> Option<ChunkId> {
         self.fresh.front().copied()
     }
 
     /// Opens a fresh chunk; the chunk that was open is spent.
-    pub fn opened(&mut self, id: ChunkId) {
+    pub(crate) fn opened(&mut self, id: ChunkId) {
         self.spent();
         if let Some(at) = self.fresh.iter().position(|fresh| *fresh == id) {
             self.fresh.remove(at);
@@ -247,14 +230,14 @@ impl Cells {
     }
 
     /// Marks the open chunk, if any, as sealed.
-    pub fn spent(&mut self) {
+    pub(crate) fn spent(&mut self) {
         if let Some(entry) = self.open.take().and_then(|id| self.entry(id)) {
             entry.stage = ChunkStage::Spent;
         }
     }
 
     /// Whether the kernel holds no cell of the open chunk.
-    pub fn open_is_used_up(&mut self) -> bool {
+    pub(crate) fn open_is_used_up(&mut self) -> bool {
         let open = self.open;
         open.and_then(|id| self.entry(id))
             .is_some_and(|entry| entry.filled == 0)
@@ -325,27 +308,15 @@ mod tests {
     }
 
     #[test]
-    fn a_chunk_waits_for_its_readers_and_for_what_is_being_sent() {
+    fn a_chunk_waits_for_its_readers() {
         let mut cells = cells();
         cells.returned(ChunkId(7));
         let _addresses = cells.hand_over(ChunkId(7));
         cells.opened(ChunkId(7));
         for _ in 0..3 {
             cells.came_back(ChunkId(7));
-            cells.keep(ChunkId(7));
         }
         assert!(cells.open_is_used_up());
-        cells.spent();
-        cells.release(ChunkId(7));
-        cells.release(ChunkId(7));
-        assert!(!cells.returned(ChunkId(7)), "one is still being sent");
-        cells.release(ChunkId(7));
-        assert_eq!(cells.take_back(), Some(ChunkId(7)));
-        let _addresses = cells.hand_over(ChunkId(7));
-        cells.opened(ChunkId(7));
-        for _ in 0..3 {
-            cells.came_back(ChunkId(7));
-        }
         cells.spent();
         cells.let_go(ChunkId(7));
         assert_eq!(cells.take_back(), None, "the readers have it");

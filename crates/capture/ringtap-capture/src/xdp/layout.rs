@@ -7,33 +7,33 @@
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
 /// Maximum number of receive queues: `RT_XSK_QUEUES`.
-pub const QUEUES: u16 = crate::queues::MOST;
+pub(crate) const QUEUES: u16 = crate::queues::MOST;
 
 /// Bit of a stamp's time: `RT_XSK_NIC_TIME`.
 const NIC_TIME: u64 = 1 << 63;
 
 /// Bytes in front of each packet: `struct rt_stamp`.
-pub const STAMP_BYTES: usize = 24;
+pub(crate) const STAMP_BYTES: usize = 24;
 
 /// The program's data about a packet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct CellStamp {
+pub(crate) struct CellStamp {
     /// TAI time, or the time of the NIC.
-    pub time_ns: u64,
+    pub(crate) time_ns: u64,
     /// The NIC stamped the packet.
-    pub is_nic_time: bool,
+    pub(crate) is_nic_time: bool,
     /// Packets that the program saw on this queue, including this one.
-    pub offered: u64,
+    pub(crate) offered: u64,
     /// Packets that no rule wanted: the low 32 bits.
-    pub filtered: u32,
+    pub(crate) filtered: u32,
     /// VLAN tag that the driver stripped, as on the wire.
-    pub tag: Option<[u8; 4]>,
+    pub(crate) tag: Option<[u8; 4]>,
 }
 
 impl CellStamp {
     /// Decodes a stamp.
     #[inline]
-    pub fn from_bytes(bytes: &[u8; STAMP_BYTES]) -> Self {
+    pub(crate) fn from_bytes(bytes: &[u8; STAMP_BYTES]) -> Self {
         let (words, _) = bytes.as_chunks::<8>();
         let [time, offered, rest] = [words[0], words[1], words[2]];
         let [a, b, c, d, tag @ ..] = rest;
@@ -52,40 +52,40 @@ impl CellStamp {
 #[derive(Debug)]
 #[cfg_attr(test, derive(Default))]
 #[repr(C, align(64))]
-pub struct QueueWords {
-    pub offered: AtomicU64,
-    pub filtered: AtomicU64,
-    pub paused: AtomicU64,
-    pub failed: AtomicU64,
+pub(crate) struct QueueWords {
+    pub(crate) offered: AtomicU64,
+    pub(crate) filtered: AtomicU64,
+    pub(crate) paused: AtomicU64,
+    pub(crate) failed: AtomicU64,
     reserved: [AtomicU64; 4],
 }
 
 /// Control words of one receive queue, written by user space: `struct rt_queue_control`.
 #[derive(Debug)]
 #[repr(C, align(64))]
-pub struct QueueControl {
-    pub state: AtomicU32,
+pub(crate) struct QueueControl {
+    pub(crate) state: AtomicU32,
     reserved: [AtomicU32; 15],
 }
 
 /// Values of [`QueueControl::state`]: `RT_XSK_ON`, `RT_XSK_PAUSED`.
-pub mod state {
-    pub const ON: u32 = 1;
-    pub const PAUSED: u32 = 2;
+pub(crate) mod state {
+    pub(crate) const ON: u32 = 1;
+    pub(crate) const PAUSED: u32 = 2;
 }
 
 /// Settings of the program, fixed before it is loaded: `struct rt_xsk_config`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct QueueConfig {
+pub(crate) struct QueueConfig {
     /// Several CPUs may serve one queue at a time.
-    pub shared: bool,
+    pub(crate) shared: bool,
     /// The program reads the time stamps of the NIC.
-    pub nic_time: bool,
+    pub(crate) nic_time: bool,
 }
 
 impl QueueConfig {
     /// The settings in the format of the program's read-only data.
-    pub fn to_bytes(self) -> Vec<u8> {
+    pub(crate) fn to_bytes(self) -> Vec<u8> {
         let words = [self.shared, self.nic_time].map(|on| u32::from(on).to_ne_bytes());
         words.concat()
     }

@@ -15,10 +15,10 @@ use ringtap_net::interface::Interface;
 /// Default pool size, in bytes.
 pub const DEFAULT_POOL_BYTES: u64 = 128 << 20;
 /// Bytes for the stamp: stamp and packet headers share one cache line.
-pub const STAMP_ROOM: u32 = 24;
+pub(super) const STAMP_ROOM: u32 = 24;
 /// Offset of the packet in its cell: `XDP_PACKET_HEADROOM` and the stamp. Reduces the cell's
 /// capacity by the same amount.
-pub const HEADROOM: u32 = 256 + STAMP_ROOM;
+pub(super) const HEADROOM: u32 = 256 + STAMP_ROOM;
 /// Cell sizes in bytes: for the usual MTU, and the largest that AF_XDP takes (a page).
 const CELLS: [u32; 2] = [2048, 4096];
 
@@ -57,7 +57,7 @@ impl XdpOptions {
 
 /// Cell size for frames of `frame_bytes` bytes, and whether frames may need several cells.
 #[must_use]
-pub fn cell_for(frame_bytes: u32) -> (u32, bool) {
+pub(super) fn cell_for(frame_bytes: u32) -> (u32, bool) {
     let room = |cell: &u32| cell - HEADROOM >= frame_bytes;
     let cell = CELLS.into_iter().find(room);
     (cell.unwrap_or(CELLS[1]), cell.is_none())
@@ -65,7 +65,7 @@ pub fn cell_for(frame_bytes: u32) -> (u32, bool) {
 
 /// Sizes of a pool with cells.
 #[derive(Clone, Copy, Debug)]
-pub struct XdpPlan {
+pub(super) struct XdpPlan {
     pub geometry: Geometry,
     /// Cells for zero-copy drivers.
     pub aligned: CellLayout,
@@ -77,7 +77,7 @@ pub struct XdpPlan {
 
 impl XdpPlan {
     /// Sizes for `lanes` queues of this interface.
-    pub fn new(
+    pub(super) fn new(
         options: &XdpOptions,
         interface: &Interface,
         lanes: u32,

@@ -33,17 +33,17 @@ static OBJECT: &ObjectFile<[u8]> =
     &ObjectFile(*include_bytes!(concat!(env!("OUT_DIR"), "/xsk.bpf.o")));
 
 /// The program that redirects the packets of one interface to the sockets.
-pub struct QueueProgram {
+pub(crate) struct QueueProgram {
     /// Present while the program is attached.
     link: Mutex<Option<QueueLink>>,
     /// The hook for which the program is loaded.
-    pub hook: Hook,
+    pub(crate) hook: Hook,
     program: OwnedFd,
     /// The program, from which filtered copies are made.
     original: OriginalProgram,
     sockets: MapHandle,
     /// The counters of each queue.
-    pub counters: Words<QueueWords>,
+    pub(crate) counters: Words<QueueWords>,
     controls: Words<QueueControl>,
     /// Keeps the maps open; `original` refers to their descriptors.
     _object: Object,
@@ -66,7 +66,7 @@ fn program_name(hook: Hook) -> &'static str {
 
 impl QueueProgram {
     /// Loads the program for a hook, with this clock of time stamps; every queue is off.
-    pub fn load(
+    pub(crate) fn load(
         hook: Hook,
         interface: &Interface,
         stamps: StampClock,
@@ -114,7 +114,7 @@ impl QueueProgram {
     }
 
     /// Attaches the program; the sockets receive packets from now on.
-    pub fn attach(&self, interface: &Interface) -> Result<(), CaptureError> {
+    pub(crate) fn attach(&self, interface: &Interface) -> Result<(), CaptureError> {
         let link = attach::attach(self.program.as_fd(), self.hook, interface)?;
         *self.link() = Some(QueueLink {
             link,
@@ -140,7 +140,7 @@ impl QueueProgram {
     }
 
     /// Sets the socket of a queue.
-    pub fn set_socket(&self, queue: u16, socket: &XskSocket) -> io::Result<()> {
+    pub(crate) fn set_socket(&self, queue: u16, socket: &XskSocket) -> io::Result<()> {
         let fd = socket.as_fd().as_raw_fd().to_ne_bytes();
         let queue = u32::from(queue).to_ne_bytes();
         self.sockets
@@ -149,7 +149,7 @@ impl QueueProgram {
     }
 
     /// Sets a queue to one of [`state`](super::layout::state).
-    pub fn set_state(&self, queue: u16, state: u32) {
+    pub(crate) fn set_state(&self, queue: u16, state: u32) {
         if let Some(control) = self.controls.get(usize::from(queue)) {
             control.state.store(state, Release);
         }
@@ -160,7 +160,7 @@ impl QueueProgram {
     /// # Errors
     ///
     /// The kernel's: the old program stays attached.
-    pub fn replace(&self, filtered: Option<OwnedFd>) -> io::Result<()> {
+    pub(crate) fn replace(&self, filtered: Option<OwnedFd>) -> io::Result<()> {
         let mut attached = self.link();
         let Some(attached) = attached.as_mut() else {
             return Ok(());
@@ -172,13 +172,13 @@ impl QueueProgram {
     }
 
     /// Loads the program with these filters in front, which can take seconds.
-    pub fn with_filters(&self, filters: &[Filter]) -> Result<OwnedFd, NotLoaded> {
+    pub(crate) fn with_filters(&self, filters: &[Filter]) -> Result<OwnedFd, NotLoaded> {
         let copy = self.original.load_copy(1, filters, |_| Ok(()))?;
         copy.into_fd()
     }
 
     /// Detaches the program; running instances still redirect packets.
-    pub fn detach(&self) {
+    pub(crate) fn detach(&self) {
         let attached = self.link().take();
         if let Some(attached) = attached {
             link::detach(attached.link);
@@ -191,14 +191,14 @@ impl QueueProgram {
 }
 
 /// Keeps the program attached.
-pub struct QueueAttachment {
+pub(crate) struct QueueAttachment {
     program: Arc<QueueProgram>,
     repairs: Repairs,
 }
 
 impl QueueAttachment {
     /// For a program that is attached, or will be.
-    pub fn new(program: Arc<QueueProgram>) -> Self {
+    pub(crate) fn new(program: Arc<QueueProgram>) -> Self {
         let repairs = Repairs::default();
         QueueAttachment { program, repairs }
     }

@@ -87,7 +87,7 @@ fn has_passed(consumer: &Words<AtomicU32>, mark: u32) -> bool {
 }
 
 /// The receive ring: descriptors of received packets.
-pub struct Received {
+pub(crate) struct Received {
     ring: SharedRing,
     /// Consumer index; only this side writes it.
     next: u32,
@@ -95,12 +95,12 @@ pub struct Received {
 
 /// One piece of a received packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RingPiece {
+pub(crate) struct RingPiece {
     /// Offset of the first byte in the UMEM.
-    pub address: u64,
-    pub length: u32,
+    pub(crate) address: u64,
+    pub(crate) length: u32,
     /// Whether the packet continues in the next piece.
-    pub goes_on: bool,
+    pub(crate) goes_on: bool,
 }
 
 /// Start of a packet, from a descriptor with separate cell and offset (unaligned cells).
@@ -110,7 +110,7 @@ fn whole(address: u64) -> u64 {
 }
 
 impl Received {
-    pub fn map(
+    pub(crate) fn map(
         socket: impl AsFd,
         page: u64,
         places: &XdpRingOffset,
@@ -122,7 +122,7 @@ impl Received {
 
     /// Number of pieces in the ring.
     #[inline]
-    pub fn waiting(&self) -> u32 {
+    pub(crate) fn waiting(&self) -> u32 {
         // Pairs with the kernel's release store: the counted descriptors are complete.
         let produced = self.ring.producer[0].load(Acquire);
         produced.wrapping_sub(self.next).min(self.ring.size)
@@ -130,7 +130,7 @@ impl Received {
 
     /// The piece `ahead` entries after the oldest one.
     #[inline]
-    pub fn peek(&self, ahead: u32) -> RingPiece {
+    pub(crate) fn peek(&self, ahead: u32) -> RingPiece {
         let at = self
             .ring
             .place(self.next.wrapping_add(ahead), DESCRIPTOR_WORDS);
@@ -147,14 +147,14 @@ impl Received {
 
     /// Returns the first `count` entries to the kernel.
     #[inline]
-    pub fn release(&mut self, count: u32) {
+    pub(crate) fn release(&mut self, count: u32) {
         self.next = self.next.wrapping_add(count);
         // Pairs with the kernel's acquire load: our reads precede its next writes.
         self.ring.consumer[0].store(self.next, Release);
     }
 
     /// Gives another thread access to the ring's progress.
-    pub fn watch(&self) -> RingWatch {
+    pub(crate) fn watch(&self) -> RingWatch {
         RingWatch {
             producer: self.ring.producer.clone(),
             consumer: self.ring.consumer.clone(),
@@ -163,32 +163,32 @@ impl Received {
 }
 
 /// Progress of a ring, for threads that wait for it.
-pub struct RingWatch {
+pub(crate) struct RingWatch {
     producer: Words<AtomicU32>,
     consumer: Words<AtomicU32>,
 }
 
 impl RingWatch {
     /// Number of entries produced so far.
-    pub fn produced(&self) -> u32 {
+    pub(crate) fn produced(&self) -> u32 {
         self.producer[0].load(Acquire)
     }
 
     /// Whether the entries before `mark` are consumed.
-    pub fn has_passed(&self, mark: u32) -> bool {
+    pub(crate) fn has_passed(&self, mark: u32) -> bool {
         has_passed(&self.consumer, mark)
     }
 }
 
 /// The fill ring: cells for the kernel to fill.
-pub struct Fill {
+pub(crate) struct Fill {
     ring: SharedRing,
     /// Producer index; only this side writes it.
     next: u32,
 }
 
 impl Fill {
-    pub fn map(
+    pub(crate) fn map(
         socket: impl AsFd,
         page: u64,
         places: &XdpRingOffset,
@@ -199,12 +199,12 @@ impl Fill {
     }
 
     /// Number of entries that can be produced now.
-    pub fn room(&self) -> u32 {
+    pub(crate) fn room(&self) -> u32 {
         self.ring.room(self.next)
     }
 
     /// Pushes these addresses; the caller has checked that there is room.
-    pub fn push(&mut self, addresses: impl Iterator<Item = u64>) {
+    pub(crate) fn push(&mut self, addresses: impl Iterator<Item = u64>) {
         for address in addresses {
             let at = self.ring.place(self.next, 1);
             self.ring.entries[at].store(address, Relaxed);
@@ -215,97 +215,7 @@ impl Fill {
     }
 
     /// Whether the kernel needs a wake-up call for new entries.
-    pub fn needs_wakeup(&self) -> bool {
+    pub(crate) fn needs_wakeup(&self) -> bool {
         self.ring.needs_wakeup()
-    }
-}
-
-/// The transmit ring: pieces of packets to send.
-pub struct Transmit {
-    ring: SharedRing,
-    /// Producer index, including unpublished entries; only this side writes it.
-    next: u32,
-}
-
-impl Transmit {
-    pub fn map(
-        socket: impl AsFd,
-        page: u64,
-        places: &XdpRingOffset,
-        size: u32,
-    ) -> io::Result<Self> {
-        let ring = SharedRing::map(socket, page, places, size, DESCRIPTOR_WORDS)?;
-        Ok(Transmit { ring, next: 0 })
-    }
-
-    /// Number of pieces that can be pushed now.
-    pub fn room(&self) -> u32 {
-        self.ring.room(self.next)
-    }
-
-    /// Appends a piece without publishing it; the caller has checked that there is room.
-    pub fn push(&mut self, piece: RingPiece) {
-        let at = self.ring.place(self.next, DESCRIPTOR_WORDS);
-        self.ring.entries[at].store(piece.address, Relaxed);
-        let options = if piece.goes_on {
-            XdpDescOptions::XDP_PKT_CONTD.bits()
-        } else {
-            0
-        };
-        let word = u64::from(piece.length) | u64::from(options) << 32;
-        self.ring.entries[at + 1].store(word, Relaxed);
-        self.next = self.next.wrapping_add(1);
-    }
-
-    /// Publishes the pushed pieces.
-    pub fn publish(&self) {
-        // Pairs with the kernel's acquire load of the producer's index.
-        self.ring.producer[0].store(self.next, Release);
-    }
-
-    /// Whether the kernel has entries left to take.
-    pub fn is_pending(&self) -> bool {
-        self.ring.consumer[0].load(Acquire) != self.next
-    }
-
-    /// Index of the next piece.
-    pub fn end(&self) -> u32 {
-        self.next
-    }
-
-    /// Whether the kernel has taken all pieces before this index.
-    pub fn has_taken(&self, end: u32) -> bool {
-        has_passed(&self.ring.consumer, end)
-    }
-}
-
-/// The completion ring: cells whose packets were sent.
-pub struct Completed {
-    ring: SharedRing,
-    /// Consumer index; only this side writes it.
-    next: u32,
-}
-
-impl Completed {
-    pub fn map(
-        socket: impl AsFd,
-        page: u64,
-        places: &XdpRingOffset,
-        size: u32,
-    ) -> io::Result<Self> {
-        let ring = SharedRing::map(socket, page, places, size, 1)?;
-        Ok(Completed { ring, next: 0 })
-    }
-
-    /// Takes the oldest address.
-    pub fn pop(&mut self) -> Option<u64> {
-        // Pairs with the kernel's release store.
-        if self.ring.producer[0].load(Acquire) == self.next {
-            return None;
-        }
-        let address = self.ring.entries[self.ring.place(self.next, 1)].load(Relaxed);
-        self.next = self.next.wrapping_add(1);
-        self.ring.consumer[0].store(self.next, Release);
-        Some(address)
     }
 }

@@ -231,7 +231,7 @@ fn all(
 }
 
 /// The error for a socket that could not be opened.
-pub fn explain(
+pub(crate) fn explain(
     error: io::Error,
     queue: u16,
     interface: &Interface,

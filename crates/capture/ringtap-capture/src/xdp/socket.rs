@@ -15,59 +15,40 @@ use ringtap_pool::memory::Region;
 use ringtap_pool::writer::Cell;
 use rustix::net::xdp::{
     SocketAddrXdp, SocketAddrXdpFlags as Flags, SocketAddrXdpWithSharedUmem, XDP_PGOFF_RX_RING,
-    XDP_PGOFF_TX_RING, XDP_UMEM_PGOFF_COMPLETION_RING, XDP_UMEM_PGOFF_FILL_RING, XdpStatistics,
-    XdpUmemReg, XdpUmemRegFlags,
+    XDP_UMEM_PGOFF_FILL_RING, XdpStatistics, XdpUmemReg, XdpUmemRegFlags,
 };
 use rustix::net::{
-    AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, bind, recv, send, socket_with,
-    sockopt,
+    AddressFamily, RecvFlags, SocketFlags, SocketType, bind, recv, socket_with, sockopt,
 };
 
 use super::options::STAMP_ROOM;
-use super::ring::{Completed, Fill, Received, Transmit};
+use super::ring::{Fill, Received};
 
 /// How long to retry a busy queue: the kernel closes a socket some time after its process ends.
-pub const BUSY_LIMIT: Duration = Duration::from_secs(2);
+pub(crate) const BUSY_LIMIT: Duration = Duration::from_secs(2);
 const PAUSE: Duration = Duration::from_millis(20);
 /// The kernel requires a completion ring even without sending.
 const COMPLETION_ENTRIES: u32 = 64;
 
 /// One queue's socket.
-pub struct XskSocket(OwnedFd);
-
-/// Result of a send call.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Sent {
-    Done,
-    /// The kernel sends a limited number of packets per call; more remain.
-    MoreToDo,
-    /// The interface refused one packet, which is lost.
-    DroppedOne,
-}
+pub(crate) struct XskSocket(OwnedFd);
 
 /// A bound receive socket and its rings.
-pub struct Bound {
-    pub socket: XskSocket,
-    pub received: Received,
-    pub fill: Fill,
+pub(crate) struct Bound {
+    pub(crate) socket: XskSocket,
+    pub(crate) received: Received,
+    pub(crate) fill: Fill,
 }
 
-/// A socket bound for receiving and sending.
-pub struct BothWays {
-    pub bound: Bound,
-    pub transmit: Transmit,
-    pub completed: Completed,
-}
-
-/// Memory for received and sent packets.
+/// Memory for received packets.
 #[derive(Clone, Copy, Debug)]
-pub struct SocketMemory {
+pub(crate) struct SocketMemory {
     address: u64,
     bytes: u64,
 }
 
 impl SocketMemory {
-    pub fn of(region: &Region) -> io::Result<Self> {
+    pub(crate) fn of(region: &Region) -> io::Result<Self> {
         let address = region.address().addr().get();
         Ok(SocketMemory {
             address: u64::try_from(address).map_err(io::Error::other)?,
@@ -78,7 +59,7 @@ impl SocketMemory {
 
 /// UMEM of a socket.
 #[derive(Clone, Copy)]
-pub enum Umem<'a> {
+pub(crate) enum Umem<'a> {
     /// The socket registers this memory.
     New(SocketMemory),
     /// The socket shares the memory of this socket.
@@ -87,13 +68,13 @@ pub enum Umem<'a> {
 
 /// Settings common to all sockets of a source.
 #[derive(Clone, Copy, Debug)]
-pub struct SocketSettings {
-    pub interface: u32,
-    pub cell: Cell,
+pub(crate) struct SocketSettings {
+    pub(crate) interface: u32,
+    pub(crate) cell: Cell,
     /// Entries in each ring: a power of two.
-    pub entries: u32,
+    pub(crate) entries: u32,
     /// Bind flags of the first socket; the others inherit them.
-    pub flags: Flags,
+    pub(crate) flags: Flags,
 }
 
 impl XskSocket {
@@ -104,35 +85,24 @@ impl XskSocket {
     }
 
     /// The kernel's counters since the socket was created.
-    pub fn statistics(&self) -> io::Result<XdpStatistics> {
+    pub(crate) fn statistics(&self) -> io::Result<XdpStatistics> {
         Ok(sockopt::xdp_statistics(&self.0)?)
     }
 
     /// Number of packets that the socket received but dropped.
-    pub fn lost(&self) -> io::Result<u64> {
+    pub(crate) fn lost(&self) -> io::Result<u64> {
         let now = self.statistics()?;
         Ok(now.rx_dropped + now.rx_ring_full.unwrap_or(0))
     }
 
     /// Makes the kernel read the fill ring, and poll the driver in busy-poll mode.
-    pub fn kick(&self) {
+    pub(crate) fn kick(&self) {
         // Errors (no packet, interface down) are detected elsewhere.
         let _nothing = recv(&self.0, &mut [0_u8; 0], RecvFlags::DONTWAIT);
     }
 
-    /// Makes the kernel send the pushed pieces.
-    pub fn send(&self) -> Sent {
-        use rustix::io::Errno;
-        match send(&self.0, &[], SendFlags::DONTWAIT) {
-            Err(Errno::BUSY) => Sent::DroppedOne,
-            Err(Errno::AGAIN) => Sent::MoreToDo,
-            // Other errors (interface down) are detected elsewhere.
-            _ => Sent::Done,
-        }
-    }
-
     /// Makes each kick poll the driver, whose interrupts are then deferred.
-    pub fn prefer_busy_poll(&self) -> io::Result<()> {
+    pub(crate) fn prefer_busy_poll(&self) -> io::Result<()> {
         const BUDGET: c_int = 64;
         const POLL_US: c_int = 20;
         for (option, value) in [
@@ -163,32 +133,12 @@ impl AsFd for XskSocket {
 /// # Errors
 ///
 /// The kernel's. `EBUSY` if the queue is still held after [`BUSY_LIMIT`].
-pub fn receiving(wanted: &SocketSettings, queue: u16, umem: Umem<'_>) -> io::Result<Bound> {
+pub(crate) fn receiving(wanted: &SocketSettings, queue: u16, umem: Umem<'_>) -> io::Result<Bound> {
     retry_while_busy(|| {
         let socket = open(wanted, umem)?;
         let bound = with_rings(socket, wanted.entries, COMPLETION_ENTRIES)?;
         bind_to(&bound.socket, wanted, queue, umem)?;
         Ok(bound)
-    })
-}
-
-/// Opens a socket on `queue` that receives and sends.
-pub fn both_ways(wanted: &SocketSettings, queue: u16, umem: Umem<'_>) -> io::Result<BothWays> {
-    retry_while_busy(|| {
-        let socket = open(wanted, umem)?;
-        let entries = wanted.entries;
-        let bound = with_rings(socket, entries, entries)?;
-        let socket = &bound.socket;
-        sockopt::set_xdp_tx_ring_size(socket, entries)?;
-        let places = sockopt::xdp_mmap_offsets(socket)?;
-        let state = XDP_UMEM_PGOFF_COMPLETION_RING;
-        let both = BothWays {
-            transmit: Transmit::map(socket, XDP_PGOFF_TX_RING, &places.tx, entries)?,
-            completed: Completed::map(socket, state, &places.cr, entries)?,
-            bound,
-        };
-        bind_to(&both.bound.socket, wanted, queue, umem)?;
-        Ok(both)
     })
 }
 

@@ -19,20 +19,20 @@ use super::socket::XskSocket;
 
 /// Counters of the capturing thread after a batch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Settled {
+pub(crate) struct Settled {
     /// The program's count of packets at the last packet.
-    pub offered: u64,
+    pub(crate) offered: u64,
     /// The program's count of filtered packets at the last packet.
-    pub filtered: u64,
+    pub(crate) filtered: u64,
     /// Unwanted packets by the thread's own classification.
-    pub filtered_here: u64,
+    pub(crate) filtered_here: u64,
     /// Packets withheld by flow rules from all members that wanted them.
-    pub shunted: u64,
-    pub captured: u64,
+    pub(crate) shunted: u64,
+    pub(crate) captured: u64,
     /// Bytes on the wire of the captured packets.
-    pub bytes: u64,
+    pub(crate) bytes: u64,
     /// Packets lost because no chunk was free, or the chunk was full.
-    pub pool_full: u64,
+    pub(crate) pool_full: u64,
 }
 
 /// Packets that the socket lost.
@@ -56,9 +56,9 @@ struct LaneState {
 }
 
 /// State shared by a lane's thread and the source.
-pub struct LaneStatistics {
-    pub socket: Arc<XskSocket>,
-    pub stop: Event,
+pub(crate) struct LaneStatistics {
+    pub(crate) socket: Arc<XskSocket>,
+    pub(crate) stop: Event,
     stopping: AtomicBool,
     state: Mutex<LaneState>,
     /// Counters of all queues; `queue` selects this lane's.
@@ -67,7 +67,7 @@ pub struct LaneStatistics {
 }
 
 impl LaneStatistics {
-    pub fn new(
+    pub(crate) fn new(
         socket: Arc<XskSocket>,
         stop: Event,
         words: Words<QueueWords>,
@@ -83,12 +83,12 @@ impl LaneStatistics {
         })
     }
 
-    pub fn is_stopping(&self) -> bool {
+    pub(crate) fn is_stopping(&self) -> bool {
         self.stopping.load(Acquire)
     }
 
     /// Makes the thread capture the remaining packets and end.
-    pub fn stop(&self) {
+    pub(crate) fn stop(&self) {
         self.stopping.store(true, Release);
         ringtap_pool::wake::Signal::signal(&self.stop);
     }
@@ -98,25 +98,25 @@ impl LaneStatistics {
     }
 
     /// Stores the thread's counters.
-    pub fn settle(&self, settled: Settled) {
+    pub(crate) fn settle(&self, settled: Settled) {
         self.state().settled = settled;
     }
 
     /// Stores whether no chunk is free; earlier losses keep their earlier reason.
-    pub fn set_starved(&self, is_starved: bool) {
+    pub(crate) fn set_starved(&self, is_starved: bool) {
         let mut state = self.state();
         state.account(&self.socket);
         state.is_starved = is_starved;
     }
 
     /// Makes the counters final: the thread has ended and the program is detached.
-    pub fn close(&self) {
+    pub(crate) fn close(&self) {
         self.counts();
         self.state().is_closed = true;
     }
 
     /// A consistent snapshot of the lane's counters.
-    pub fn counts(&self) -> Counters {
+    pub(crate) fn counts(&self) -> Counters {
         let mut state = self.state();
         if state.is_closed {
             return state.told;

@@ -30,6 +30,7 @@ fn bridge(net: &Namespace, mode: Mode) -> [Tap; 2] {
                 largest_frame: to.mtu_bytes + 18,
                 checksums: Checksums::MayBeMissing,
                 passing: Passing::All,
+                decided: None,
             });
         });
         let mut tap = attach(net, &options);

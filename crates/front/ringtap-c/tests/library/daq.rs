@@ -37,7 +37,8 @@ fn built() -> &'static [PathBuf; 2] {
     static BUILT: OnceLock<[PathBuf; 2]> = OnceLock::new();
     BUILT.get_or_init(|| {
         let daq = crate_folder().join("../../../daq");
-        let sources = ["daq_ringtap.c", "input.c", "process.c"].map(|name| daq.join(name));
+        let sources =
+            ["daq_ringtap.c", "checksum.c", "input.c", "process.c"].map(|name| daq.join(name));
         let module = installed().join("daq_ringtap.so");
         let flags = ["-fPIC", "-shared", "-fvisibility=hidden"];
         compile(&flags, &sources, &module);
@@ -168,10 +169,16 @@ fn inline_verdicts_block_replace_and_inject_and_the_bridge_ends_with_its_host() 
     };
     let first = start();
     wire.drops_34_forbidden_words_of_100();
-    let words = ["changeme", "allowed", "blacklisted", "twice"].map(String::from);
+    let words = ["changeme", "allowed", "twice"].map(String::from);
     let mut heard = wire.words(&words);
     heard.sort();
     assert_eq!(heard, ["allowed", "angechme", "twice", "twice"]);
+    // The kernel drops the rest of the flow, and asks nobody; of a passed flow it passes the rest.
+    let flows = [
+        &["good", "blacklisted", "late", "later"][..],
+        &["whitelisted", "forbidden"],
+    ];
+    assert_eq!(wire.flows(&flows), ["good", "whitelisted", "forbidden"]);
     first.interrupt();
     let told = first.wait(LIMIT).success().stdout;
     let counts = "blocked 34, replaced 1, blacklisted 1, injected 1\n";

@@ -49,7 +49,7 @@ fn balanced_end(bridge: Running) -> Vec<String> {
 }
 
 #[test]
-fn the_example_decides_by_content_and_may_be_killed() {
+fn the_example_blocks_flows_by_content_and_may_be_killed() {
     require_root!();
     require_tool!("ip", "python3", "ethtool");
     let Some(ringtap) = ringtap() else { return };
@@ -58,20 +58,33 @@ fn the_example_decides_by_content_and_may_be_killed() {
     let socket = folder.path().join("hub.sock");
     let bridge = bridge(&ringtap, &wire, &socket);
     let program = build(&crate_folder().join("examples/inline_ips.c"));
-    let ips = inline(&wire, &program, &socket, &["ips", "forbidden"]);
-    wire.drops_34_forbidden_words_of_100();
+    let ips = inline(&wire, &program, &socket, &["ips", "forbidden", "3"]);
+    // It blocks the flow of the bad packet, and sees no more of a flow of which 3 packets were good.
+    let flows = [
+        &["good", "forbidden", "late", "later"][..],
+        &["one", "two", "three", "forbidden too"],
+    ];
+    let heard = wire.flows(&flows);
+    assert_eq!(heard, ["good", "one", "two", "three", "forbidden too"]);
     ips.signal(Signal::KILL);
     let _killed = ips.wait(LIMIT);
     bridge.wait_for_stderr("there is no inline reader", LIMIT);
     let both = ["allowed", "forbidden"].map(String::from);
     assert_eq!(wire.words(&both), both, "nobody decides any more");
     let next = inline(&wire, &program, &socket, &["ips", "forbidden"]);
-    assert_eq!(wire.words(&both), ["allowed"], "the next one decides");
+    assert_eq!(
+        wire.flows(&[&["allowed"], &["forbidden"]]),
+        ["allowed"],
+        "the next one decides"
+    );
     let counters = balanced_end(bridge);
-    let dropped = counters.iter().any(|one| one.contains("\"filtered\":35,"));
-    assert!(dropped, "{counters:?}");
+    let has = |text: &str| counters.iter().any(|one| one.contains(text));
+    assert!(
+        has("\"filtered\":2,") && has("\"shunted\":2,"),
+        "{counters:?}"
+    );
     let told = next.wait(LIMIT).success().stdout;
-    assert!(told.contains(", 1 dropped"), "{told}");
+    assert!(told.contains(", 1 flows blocked"), "{told}");
 }
 
 #[test]

@@ -5,14 +5,13 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 use ringtap::Confinement;
-use ringtap_bridge::{Bridge, BridgeOptions, Moment};
-use ringtap_capture::CaptureError;
+use ringtap_bridge::{Bridge, BridgeOptions, InlineOptions, Moment};
 use ringtap_hub::config::{GroupText, viewers};
 use ringtap_hub::server::{Server, ServerOptions};
-use ringtap_hub::{Hub, HubOptions};
+use ringtap_hub::{Group, Hub, HubOptions};
 use ringtap_ipc::protocol::{BridgeStatus, SourceStatus};
 use ringtap_ipc::socket::Listener;
-use ringtap_net::interface::InterfaceError;
+use ringtap_ipc::subscription::{SubscriptionId, SubscriptionRequest};
 
 use super::ethernet;
 use crate::hub::{LAST_READERS, raise_descriptor_limit};
@@ -24,6 +23,20 @@ pub(super) struct RunningBridge {
     hub: Option<Hub>,
     /// Serves readers until the bridge stops; absent if there are no groups.
     server: Option<Server>,
+    /// The subscription by which the bridge reads packets that wait.
+    own: Option<SubscriptionId>,
+}
+
+/// The bridge's own request, in a group beside the inline reader's.
+fn own_request(inline: &InlineOptions) -> SubscriptionRequest {
+    SubscriptionRequest::new(format!("{}-bridge", inline.group), "bridge")
+}
+
+fn own_group(request: &SubscriptionRequest) -> Group {
+    Group {
+        max_members: 1,
+        ..Group::new(&request.group)
+    }
 }
 
 impl RunningBridge {
@@ -37,7 +50,7 @@ impl RunningBridge {
         let compiled = groups
             .iter()
             .map(|group| group.compile(&ethernet(), ringtap::compile));
-        let compiled = compiled.collect::<Result<_, _>>()?;
+        let mut compiled: Vec<_> = compiled.collect::<Result<_, _>>()?;
         let listener = if groups.is_empty() {
             None
         } else {
@@ -48,11 +61,11 @@ impl RunningBridge {
             bridge: Bridge::open(options)?,
             hub: None,
             server: None,
+            own: None,
         };
         // The hub's threads inherit what is left.
         keeps.enter()?;
         let bridge = &mut running.bridge;
-        print::notes(bridge.take_notes());
         let sources = bridge.take_sources();
         if sources.is_empty() {
             return Ok(running);
@@ -60,7 +73,14 @@ impl RunningBridge {
         for source in &sources {
             print::notes(&source.facts.notes);
         }
-        let (hub, _) = Hub::start(sources, compiled, HubOptions::default(), Vec::new())?;
+        let requests: Vec<_> = options.inline.iter().map(own_request).collect();
+        compiled.extend(requests.iter().map(own_group));
+        let (hub, own) = Hub::start(sources, compiled, HubOptions::default(), requests)?;
+        for subscription in own {
+            let subscription = subscription?;
+            running.own = Some(subscription.id);
+            bridge.begin_inline(subscription)?;
+        }
         if let Some(listener) = listener {
             let options = ServerOptions {
                 viewers: viewers(),
@@ -90,18 +110,7 @@ impl RunningBridge {
     }
 
     /// Why the bridge must end, if one of its interfaces was removed.
-    pub(super) fn failure(&mut self) -> Result<Option<ringtap::Error>> {
-        print::notes(self.bridge.take_notes());
-        if let Some(error) = self.bridge.failure() {
-            let is_removed = matches!(
-                &error,
-                CaptureError::Interface(InterfaceError::Removed { .. })
-            );
-            return Ok(Some(ringtap::Error::from_source(
-                error.to_string(),
-                is_removed,
-            )));
-        }
+    pub(super) fn failure(&self) -> Result<Option<ringtap::Error>> {
         let Some(hub) = &self.hub else {
             return Ok(None);
         };
@@ -112,10 +121,14 @@ impl RunningBridge {
 
     /// Stops forwarding; readers receive the remaining packets. Returns why a side failed, if it did.
     pub(super) fn stop(&mut self) -> Result<Option<ringtap::Error>> {
-        self.bridge.stop();
         let Some(hub) = &self.hub else {
             return Ok(None);
         };
+        hub.handle().stop();
+        self.bridge.stop();
+        if let Some(own) = self.own.take() {
+            hub.handle().leave(own);
+        }
         let status = hub.handle().finish(LAST_READERS);
         let status = status.context("the hub's thread has ended")?;
         drop(self.server.take());

@@ -177,11 +177,7 @@ fn an_inline_reader_is_refused_where_nothing_waits_for_verdicts() {
     require_tool!("ip", "ethtool");
     let wire = Wire::new("bridge-refuse", 1500, Ends::Napi);
     for (args, text) in [
-        (
-            &["--inline", "ips", "--mode", "native"][..],
-            "forwards in user space",
-        ),
-        (&["--inline", "ips:tcp"], "reads every packet"),
+        (&["--inline", "ips:tcp"][..], "reads every packet"),
         (&["--no-verdict", "pass"], "--inline"),
     ] {
         let all = [&["bridge", "a1", "b1"][..], args].concat();
@@ -192,7 +188,7 @@ fn an_inline_reader_is_refused_where_nothing_waits_for_verdicts() {
             end.stderr
         );
     }
-    let (bridge, reader) = wire.mirrored(&["--mode", "user"]);
+    let (bridge, reader) = wire.mirrored(&[]);
     let device = wire.inline_group().replace("ips", "wire");
     let refused = wire.middle.run(BINARY, &["inline", "-i", &device]);
     assert!(

@@ -11,3 +11,5 @@ mod refusals;
 mod support;
 #[cfg(test)]
 mod traffic;
+#[cfg(test)]
+mod verdicts;

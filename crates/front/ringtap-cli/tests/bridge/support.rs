@@ -98,7 +98,7 @@ impl Wire {
 pub(crate) fn counters(bridge: Running) -> [serde_json::Value; 2] {
     bridge.interrupt();
     let end = bridge.wait(LIMIT);
-    assert!(end.status.success(), "{}", end.stderr);
+    assert!(end.status.success(), "{}{}", end.stdout, end.stderr);
     let parse = |line: &str| serde_json::from_str(line).expect("a line of JSON");
     let mut last = end.stdout.lines().rev().map(parse);
     let back = last.next().expect("two counters");

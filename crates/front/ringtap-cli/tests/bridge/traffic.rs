@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What a bridge carries, and what its counters say.
 
-use ringtap_testkit::{require_root, require_tool};
+use ringtap_testkit::{require_root, require_tool, settle_everywhere};
 use rustix::process::Signal;
 use serde_json::Value;
 
@@ -76,17 +76,10 @@ fn where_xdp_cannot_send_the_hosts_buffers_do_and_it_is_said() {
 }
 
 #[test]
-fn a_bridge_in_user_space_carries_the_same_while_a_reader_looks_on() {
-    require_root!();
-    require_tool!("ip", "python3", "ethtool");
-    carries_everything("bridge-user-mirror", Ends::Napi, &["--mode", "user"]);
-}
-
-#[test]
 fn a_reader_that_is_stopped_loses_and_the_bridge_goes_on() {
     require_root!();
     require_tool!("ip", "python3", "ethtool");
-    for mode in ["native", "user"] {
+    for mode in ["native", "tc"] {
         let wire = Wire::new("bridge-stopped", 1500, Ends::Napi);
         let (bridge, reader) = wire.mirrored(&["--mode", mode, "--pool", "1MiB"]);
         reader.signal(Signal::STOP);
@@ -109,35 +102,33 @@ fn a_reader_that_is_stopped_loses_and_the_bridge_goes_on() {
 }
 
 #[test]
-fn a_bridge_in_user_space_carries_the_same() {
+fn a_bridge_with_an_inline_reader_carries_the_same() {
     require_root!();
     require_tool!("ip", "python3", "ethtool");
-    for (mtu, ends) in [(9000, Ends::Napi), (1500, Ends::Plain)] {
-        let wire = Wire::new("bridge-user", mtu, ends);
-        let bridge = wire.bridge(&["--mode", "user"]);
+    for (mtu, ends, args) in [
+        (9000, Ends::Napi, &[][..]),
+        (9000, Ends::Napi, &["--pass-after", "3"]),
+        (1500, Ends::Plain, &["--pass-after", "3"]),
+    ] {
+        let wire = Wire::new("bridge-inline-all", mtu, ends);
+        let bridge = wire.inline_bridge(&["--verdict-timeout", "60000"]);
+        let reader = wire.inline_reader(args);
         assert_eq!(wire.ping(&wire.left, "10.9.0.2", 5, 56), 5);
         assert_eq!(wire.ping(&wire.right, "10.9.0.1", 5, mtu - 28), 5);
         wire.tcp(&wire.left, &wire.right, "10.9.0.2", 10_000_000);
         wire.tcp(&wire.right, &wire.left, "10.9.0.1", 10_000_000);
         assert_eq!(wire.wrong_checksums(), 0);
         all_is_delivered(&counters(bridge));
+        let _end = reader.wait(LIMIT).success();
     }
 }
 
 #[test]
-fn a_filter_that_the_kernel_cannot_run_is_run_in_user_space() {
+fn a_filter_that_the_kernel_cannot_run_is_run_by_an_inline_reader() {
     require_root!();
     require_tool!("ip", "python3", "ethtool");
     let wire = Wire::new("bridge-loop", 1500, Ends::Napi);
-    let looping = [
-        "bridge",
-        "a1",
-        "b1",
-        "--mode",
-        "user",
-        "--drop",
-        "ip protochain 1",
-    ];
+    let looping = ["bridge", "a1", "b1", "--drop", "ip protochain 1"];
     let refused = wire.middle.run(BINARY, &looping);
     assert!(!refused.status.success());
     assert!(refused.stderr.contains("protochain"), "{}", refused.stderr);
@@ -159,11 +150,12 @@ fn a_filter_that_the_kernel_cannot_run_is_run_in_user_space() {
         .run(BINARY, &[&["bridge", "a1", "b1"][..], &filter].concat());
     assert!(!refused.status.success());
     assert!(
-        refused.stderr.contains("`--mode user`"),
+        refused.stderr.contains("`ringtap inline --drop`"),
         "{}",
         refused.stderr
     );
-    let bridge = wire.bridge(&[&["--mode", "user"][..], &filter].concat());
+    let bridge = wire.inline_bridge(&["--verdict-timeout", "60000"]);
+    let reader = wire.inline_reader(&filter);
     wire.tcp(&wire.left, &wire.right, "10.9.0.2", 1_000_000);
     assert_eq!(wire.ping_in_vain(&wire.left, "10.9.0.2", 2, 56), 0);
     let [forth, back] = counters(bridge);
@@ -171,6 +163,7 @@ fn a_filter_that_the_kernel_cannot_run_is_run_in_user_space() {
     for counters in [forth, back] {
         assert_eq!(counters["balanced"], true, "{counters}");
     }
+    let _end = reader.wait(LIMIT).success();
 }
 
 #[test]
@@ -218,16 +211,19 @@ fn what_the_other_side_cannot_take_is_counted() {
 }
 
 #[test]
-fn what_cannot_be_sent_from_user_space_is_counted_and_holds_nothing_up() {
+fn what_has_waited_and_cannot_be_sent_is_counted_and_holds_nothing_up() {
     require_root!();
     require_tool!("ip", "python3", "ethtool");
-    let wire = Wire::new("bridge-user-full", 1500, Ends::Napi);
-    let bridge = wire.bridge(&["--mode", "user"]);
+    let wire = Wire::new("bridge-inline-full", 1500, Ends::Napi);
+    let bridge = wire.inline_bridge(&["--verdict-timeout", "60000"]);
+    let reader = wire.inline_reader(&[]);
     assert_eq!(wire.ping(&wire.left, "10.9.0.2", 1, 56), 1);
     // Without carrier the kernel takes each packet to send and drops it.
     wire.right.ip(&["link", "set", "b0", "down"]);
     let frame = [vec![2_u8; 12], vec![0x88, 0xb5], vec![0; 50]].concat();
     wire.left.inject("a0", &vec![frame; 100]);
+    settle_everywhere();
+    std::thread::sleep(std::time::Duration::from_millis(500));
     wire.right.ip(&["link", "set", "b0", "up"]);
     assert!(wire.answers(), "it goes on");
     let [forth, back] = counters(bridge);
@@ -235,4 +231,5 @@ fn what_cannot_be_sent_from_user_space_is_counted_and_holds_nothing_up() {
     for counters in [forth, back] {
         assert_eq!(counters["balanced"], true, "{counters}");
     }
+    let _end = reader.wait(LIMIT).success();
 }

@@ -7,9 +7,15 @@ use serde_json::Value;
 
 use crate::support::{BINARY, flap, flaps, marked, number};
 
-fn survives(mode: &str) {
+fn survives(mode: &str, more: &[&str]) {
     let wire = Wire::new("links_bridge", 1500, Ends::Napi);
-    let args = ["bridge", "a1", "b1", "--json", "--quiet", "--mode", mode];
+    let folder = tempfile::tempdir().expect("a folder can be made");
+    let socket = folder.path().join("hub.sock").display().to_string();
+    let mut args = vec!["bridge", "a1", "b1", "--json", "--quiet", "--mode", mode];
+    if !more.is_empty() {
+        args.extend(["--socket", &socket]);
+        args.extend(more);
+    }
     let bridge = wire.middle.spawn(BINARY, &args);
     bridge.wait_for_stderr("bridge of a1 and b1", LIMIT);
     assert!(wire.answers(), "{mode}: it forwards");
@@ -36,21 +42,21 @@ fn survives(mode: &str) {
 fn a_bridge_by_native_xdp_outlives_its_links() {
     require_root!();
     require_tool!("ip", "ethtool");
-    survives("native");
+    survives("native", &[]);
 }
 
 #[test]
 fn a_bridge_by_traffic_control_outlives_its_links() {
     require_root!();
     require_tool!("ip", "ethtool");
-    survives("tc");
+    survives("tc", &[]);
 }
 
 #[test]
-fn a_bridge_in_user_space_outlives_its_links() {
+fn a_bridge_with_an_inline_reader_outlives_its_links() {
     require_root!();
     require_tool!("ip", "ethtool");
-    survives("user");
+    survives("native", &["--inline", "ips", "--no-verdict", "pass"]);
 }
 
 #[test]

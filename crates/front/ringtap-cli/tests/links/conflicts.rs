@@ -22,7 +22,7 @@ fn a_second_bridge_does_not_bypass_the_filter_of_the_first() {
     for second in [
         &["bridge", "a1", "b1", "--mode", "tc"][..],
         &["bridge", "b1", "a1", "--mode", "native"],
-        &["bridge", "a1", "b1", "--mode", "user"],
+        &["bridge", "a1", "b1", "--inline", "ips"],
         &["count", "-i", "tap:a1?exclusive"],
         &["count", "-i", "a1"],
         &["count", "-i", "xdp:b1"],

@@ -28,6 +28,7 @@ use crate::control::HubControl;
 use crate::group::AccessList;
 use crate::hub::Handle;
 use crate::limits::Limits;
+use crate::membership::OWN_BITS;
 use crate::subscribers::{Change, StatusView};
 
 /// Longest name that a reader may give itself, in bytes.
@@ -66,6 +67,8 @@ pub(super) struct ClientConnection {
     may_write: Option<&'static str>,
     /// The reader's own filter leaves packets out.
     filters: bool,
+    /// Mask bits of the subscription.
+    mask: u64,
     /// The place of the inline reader, if this reader has it.
     inline: Option<InlineMembership>,
     /// The bridge's channel for verdicts.
@@ -156,6 +159,7 @@ impl ClientConnection {
             verdicts: options.verdicts.clone(),
             may_write: None,
             filters: false,
+            mask: 0,
             inline: None,
             answered,
             waiting: None,
@@ -436,6 +440,8 @@ impl ClientConnection {
             ));
         }
         let id = subscription.id;
+        let endpoints = subscription.endpoints.iter();
+        self.mask = endpoints.fold(0, |all, one| all | one.wanted.mask);
         let answer = match Attached::from_subscription(&subscription) {
             Some((message, fds)) => Answer::with(Reply::Attached(message), &fds),
             None => {
@@ -472,7 +478,11 @@ impl ClientConnection {
         if self.filters {
             return refused(Refusal::BadRequest, NO_FILTER);
         }
-        match verdicts.accept(group) {
+        if self.mask >> OWN_BITS != 0 {
+            let message = "an inline reader needs a mask bit of its own: subscribe while there are fewer readers";
+            return refused(Refusal::TooMuch, message);
+        }
+        match verdicts.accept(group, self.mask) {
             Ok((ends, membership)) => {
                 self.inline = Some(membership);
                 let fds = [ends.memory.as_fd(), ends.doorbell.as_fd()];

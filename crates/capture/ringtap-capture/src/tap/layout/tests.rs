@@ -10,6 +10,7 @@ use ringtap_pool::format::{self, chunk, flag, region};
 use ringtap_pool::number::to_u32;
 
 use crate::c_view::{c_struct, places, same};
+use crate::tap::verdicts::DECIDED_WORDS;
 use crate::tap::{flows, groups};
 
 #[test]
@@ -32,8 +33,21 @@ fn lanes_and_control_words_lie_where_the_program_has_them() {
 
 #[test]
 fn counters_of_what_was_forwarded_lie_where_the_programs_have_them() {
-    let words = places!(ForwardedWords: offered, filtered, redirected, to_stack, from_stack, bytes);
+    let words = places!(ForwardedWords: offered, filtered, redirected, to_stack, from_stack, bytes, blocked, passed,
+        waiting, no_verdict_passed, no_verdict_dropped);
     same("tap", "rt_forwarded", size_of::<ForwardedWords>(), &words);
+    let words = places!(InlineWords: bridge, reader, state, passes, mirrors);
+    same("tap", "rt_inline", size_of::<InlineWords>(), &words);
+    let direction = [("packets", 0), ("bytes", 8), ("flags", 16), ("last_ns", 24)];
+    same("tap", "rt_decided_direction", 32, &direction);
+    let decided = [
+        ("verdict", 0),
+        ("decided_ns", 8),
+        ("expires_ns", 16),
+        ("idle_ns", 24),
+        ("directions", 32),
+    ];
+    same("tap", "rt_decided", DECIDED_WORDS * 8, &decided);
 }
 
 #[test]

@@ -53,6 +53,8 @@ pub(super) struct RuleParts<'a> {
     pub(super) forward: Option<&'a Forward>,
     /// The table of flows, if there are flow rules.
     pub(super) flows: Option<&'a TapFlows>,
+    /// Number of the descriptor of the small table of decided flows.
+    pub(super) decided: i32,
 }
 
 impl RuleParts<'_> {
@@ -93,7 +95,7 @@ impl RuleParts<'_> {
             flows.put_into(code)?;
         }
         match self.forward {
-            Some(forward) => forward.put_into(code, program, context),
+            Some(forward) => forward.put_into(code, program, context, self.decided),
             None => Ok(()),
         }
     }

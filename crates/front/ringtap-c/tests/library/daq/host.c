@@ -181,6 +181,8 @@ static DAQ_Verdict verdict_on(const DAQ_Msg_t *msg)
         return DAQ_VERDICT_BLOCK;
     if (memmem(msg->data, msg->data_len, "blacklisted", 11))
         return DAQ_VERDICT_BLACKLIST;
+    if (memmem(msg->data, msg->data_len, "whitelisted", 11))
+        return DAQ_VERDICT_WHITELIST;
     if (!found)
         return DAQ_VERDICT_PASS;
     /* A checksum of UDP is the same if 16-bit words change places: "change" and "angech" only. */
@@ -207,7 +209,8 @@ static void decide(void *handle)
     deciding = handle;
     signal(SIGINT, on_interrupt);
     CHECK(module->get_capabilities(handle) & DAQ_CAPA_REPLACE);
-    CHECK(!(module->get_capabilities(handle) & (DAQ_CAPA_WHITELIST | DAQ_CAPA_BLACKLIST)));
+    CHECK(module->get_capabilities(handle) & DAQ_CAPA_WHITELIST);
+    CHECK(module->get_capabilities(handle) & DAQ_CAPA_BLACKLIST);
     CHECK(module->ioctl(handle, DIOCTL_GET_DEVICE_INDEX, &query, sizeof(query)) == DAQ_SUCCESS && query.index > 0);
     CHECK(module->ioctl(handle, DIOCTL_SET_FLOW_OPAQUE, &query, sizeof(query)) == DAQ_ERROR_NOTSUP);
     query.device = "c1";

@@ -2,7 +2,7 @@
 //! State of the inline reader: connected or not, in time or late.
 //!
 //! An inline reader is *late* once a packet waited longer than the timeout. Until the reader has
-//! caught up, no packet waits for a verdict.
+//! caught up, it sees packets, and none waits for a verdict.
 //!
 //! Invariants
 //! - No packet waits longer than the timeout, or for a reader that is not connected.
@@ -11,9 +11,10 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::{Relaxed, Release};
 use std::time::{Duration, Instant};
 
+use ringtap_capture::tap::{InlineControl, InlineState};
 use ringtap_ipc::verdict::{PacketVerdict, Verdict, VerdictChannel, VerdictQueue};
 
-use super::shared::{BridgeState, InlineState};
+use super::shared::InlineShared;
 use super::waiting::Fate;
 use crate::InlineOptions;
 
@@ -36,14 +37,24 @@ pub(super) struct InlineReader {
     late: Option<Mark>,
     /// Time of the last connection check.
     looked: Instant,
-    shared: Arc<BridgeState>,
+    controls: [InlineControl; 2],
+    shared: Arc<InlineShared>,
+}
+
+/// Whether the inline reader is there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Presence {
+    Unchanged,
+    /// It has left; its verdicts on flows end.
+    Left,
 }
 
 impl InlineReader {
     pub(super) fn new(
         options: &InlineOptions,
         channel: Arc<VerdictChannel>,
-        shared: Arc<BridgeState>,
+        controls: [InlineControl; 2],
+        shared: Arc<InlineShared>,
     ) -> Self {
         InlineReader {
             channel,
@@ -52,6 +63,7 @@ impl InlineReader {
             no_verdict: options.no_verdict,
             late: None,
             looked: Instant::now(),
+            controls,
             shared,
         }
     }
@@ -73,7 +85,7 @@ impl InlineReader {
     }
 
     /// Accepts a new inline reader, and checks from time to time whether it is still connected.
-    pub(super) fn look(&mut self, now: Instant) {
+    pub(super) fn look(&mut self, now: Instant) -> Presence {
         if self.queue.is_none()
             && let Some(queue) = self.channel.arrived()
         {
@@ -84,39 +96,36 @@ impl InlineReader {
         }
         if now.saturating_duration_since(self.looked) >= LOOK_INTERVAL {
             self.looked = now;
-            self.wake_up();
+            return self.wake_up();
         }
+        Presence::Unchanged
     }
 
-    /// Receives the next verdict.
-    pub(super) fn next(&mut self) -> Option<PacketVerdict> {
-        match self.queue.as_mut()?.take() {
-            Ok(verdict) => verdict,
-            Err(_) => {
-                self.end();
-                None
-            }
-        }
+    /// Receives the next verdict; `Err` if the reader is gone.
+    pub(super) fn next(&mut self) -> Result<Option<PacketVerdict>, Presence> {
+        let Some(queue) = &mut self.queue else {
+            return Ok(None);
+        };
+        queue.take().map_err(|_| self.end())
     }
 
     /// Clears the inline reader's signals, and detects its departure.
-    pub(super) fn wake_up(&mut self) {
-        if self
-            .queue
-            .as_ref()
-            .is_some_and(|queue| queue.wake_up().is_err())
-        {
-            self.end();
+    pub(super) fn wake_up(&mut self) -> Presence {
+        let is_gone = |queue: &VerdictQueue| queue.wake_up().is_err();
+        if self.queue.as_ref().is_some_and(is_gone) {
+            self.end()
+        } else {
+            Presence::Unchanged
         }
     }
 
     /// Ends the connection of a reader that left or broke the protocol.
-    fn end(&mut self) {
-        if self.queue.take().is_some() {
-            self.channel.left();
-            self.late = None;
-            self.tell();
-        }
+    fn end(&mut self) -> Presence {
+        self.queue = None;
+        self.late = None;
+        self.tell();
+        self.channel.left();
+        Presence::Left
     }
 
     /// Marks the reader as late; `sequences` are those of the lanes' next packets.
@@ -158,6 +167,10 @@ impl InlineReader {
             (Some(_), None) => InlineState::Deciding,
             (Some(_), Some(_)) => InlineState::Late,
         };
-        self.shared.inline_state.store(state as u32, Release);
+        let mask = self.queue.as_ref().map_or(0, VerdictQueue::mask);
+        for control in &self.controls {
+            control.set(mask, state);
+        }
+        self.shared.state.store(state as u32, Release);
     }
 }
