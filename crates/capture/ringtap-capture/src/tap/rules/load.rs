@@ -53,6 +53,8 @@ pub(super) struct RuleParts<'a> {
     pub(super) forward: Option<&'a Forward>,
     /// The table of flows, if there are flow rules.
     pub(super) flows: Option<&'a TapFlows>,
+    /// Whether there are wildcard rules.
+    pub(super) has_wildcards: bool,
 }
 
 impl RuleParts<'_> {
@@ -90,7 +92,7 @@ impl RuleParts<'_> {
             code.set_function(MARK_PROGRAMS, Code::choice(&users))?;
         }
         if let Some(flows) = self.flows {
-            flows.put_into(code)?;
+            flows.put_into(code, self.has_wildcards)?;
         }
         match self.forward {
             Some(forward) => forward.put_into(code, program, context),
