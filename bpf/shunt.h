@@ -16,6 +16,8 @@
 
 #define RT_NO_SHUNT 0x52545f5348554e54LL /* replaced by 1 if there are flow rules */
 
+#define RT_NO_WILDCARDS 0x52545f57494c4443LL /* replaced by 1 if there are wildcard rules */
+
 #define RT_MAX_CUTS 4
 #define RT_FIN 0x01
 #define RT_SYN 0x02
@@ -145,6 +147,11 @@ static __always_inline int rt_has_flow_rules(void)
 	return !(rt_number(RT_NO_SHUNT) >> 32);
 }
 
+static __always_inline int rt_has_wildcards(void)
+{
+	return !(rt_number(RT_NO_WILDCARDS) >> 32);
+}
+
 static __always_inline int rt_is_end(__u64 first, __u64 second)
 {
 	return (first | second) & RT_RST || first & second & RT_FIN;
@@ -240,6 +247,7 @@ static __always_inline __u64 rt_past(const struct rt_cuts *cuts, __u64 packets, 
 
 		if (now < cut->expires_ns && (packets >= cut->packets || bytes >= cut->bytes))
 			members |= cut->members;
+		rt_forget(members, packets);
 	}
 	return members;
 }
@@ -250,8 +258,11 @@ static __always_inline __u64 rt_deciding(const struct rt_cuts *cuts, __u64 now)
 	__u64 members = 0;
 
 #pragma unroll
-	for (int i = 0; i < RT_MAX_CUTS; i++)
-		members |= now < cuts->each[i].expires_ns ? cuts->each[i].members : 0;
+	for (int i = 0; i < RT_MAX_CUTS; i++) {
+		if (now < cuts->each[i].expires_ns)
+			members |= cuts->each[i].members;
+		rt_forget(members, now);
+	}
 	return members;
 }
 
@@ -265,6 +276,7 @@ static __always_inline __u64 rt_past_wildcards(const struct rt_flow_key *key, st
 		choice = rt_choose(key, wildcards);
 		flow->choice = choice;
 	}
+	rt_forget(choice, wildcards);
 	return rt_wildcards_past(choice, wildcards, packets, bytes);
 }
 
@@ -272,31 +284,35 @@ static __always_inline __u64 rt_past_wildcards(const struct rt_flow_key *key, st
 static __noinline __u64 rt_count_in_flow(const struct rt_flow_key *key, struct rt_flow *flow,
 					 const struct rt_flow_settings *settings, __u64 how, __u64 now)
 {
-	struct rt_direction *direction = &flow->directions[how & RT_FROM_HIGH ? 1 : 0];
-	__u64 flags = how >> RT_FLAGS_SHIFT & 0xff, wire = how >> 32, packets, bytes, members, past;
-	__u64 wildcards, by_wildcards;
+	/* Without a branch, which the verifier would follow to the end. */
+	struct rt_direction *direction = &flow->directions[how / RT_FROM_HIGH & 1];
+	__u64 flags = how >> RT_FLAGS_SHIFT & 0xff, wire = how >> 32, packets, bytes, members, past = 0;
+	__u64 wildcards = rt_load(settings->wildcards), by_wildcards = 0;
 	const struct rt_cuts *cuts;
 
 	/* The returned numbers are the packet's own: a cut is exact when several CPUs count. */
 	packets = __sync_fetch_and_add(&direction->packets, 1);
 	bytes = __sync_fetch_and_add(&direction->bytes, wire);
+	/* First: the verifier follows what is in here for each path that leads here. */
+	if (rt_has_wildcards() && (__u32)wildcards)
+		by_wildcards = rt_past_wildcards(key, flow, wildcards, packets, bytes);
+	rt_forget(by_wildcards, packets);
 	if (flags & ~rt_load(direction->flags))
 		__sync_fetch_and_or(&direction->flags, flags);
 	if (!packets)
 		direction->first_ns = now;
 	direction->last_ns = now;
 	members = rt_past(&settings->standing, packets, bytes, now);
+	rt_forget(members, packets);
 	cuts = bpf_map_lookup_elem(&rt_flow_cuts, key);
-	past = cuts ? rt_past(cuts, packets, bytes, now) : 0;
-	wildcards = rt_load(settings->wildcards);
-	if ((__u32)wildcards) {
-		by_wildcards = rt_past_wildcards(key, flow, wildcards, packets, bytes);
-		members |= by_wildcards & ~(cuts ? rt_deciding(cuts, now) : 0);
+	if (cuts) {
+		by_wildcards &= ~rt_deciding(cuts, now);
+		past = rt_past(cuts, packets, bytes, now);
+		/* If the rules were replaced meanwhile, their memory may already hold those of another flow. */
+		if (past && bpf_map_lookup_elem(&rt_flow_cuts, key) != cuts)
+			past = 0;
 	}
-	/* If the rules were replaced meanwhile, their memory may already hold those of another flow. */
-	if (past && bpf_map_lookup_elem(&rt_flow_cuts, key) == cuts)
-		members |= past;
-	return members;
+	return members | by_wildcards | past;
 }
 
 /* Whether the flow may be in the table. */
@@ -321,6 +337,7 @@ static __always_inline __u64 rt_withheld(const struct rt_packet *packet, struct 
 
 	rt_forget(tag, packet->length);
 	how = rt_flow_of(packet->ctx, packet->hook, tag, lengths, &counts->scratch);
+	rt_forget(how, packet->length);
 	settings = bpf_map_lookup_elem(&rt_flow_settings, &zero);
 	if (!how || !settings || (rt_load(settings->has_marks) && !rt_has_mark(key)))
 		return 0;
@@ -340,6 +357,7 @@ static __always_inline __u64 rt_withheld(const struct rt_packet *packet, struct 
 		if (!flow)
 			return 0;
 	}
+	rt_forget(now, packet->length);
 	return rt_count_in_flow(key, flow, settings, (wire << 32) | how, now) & mask;
 }
 

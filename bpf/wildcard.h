@@ -10,16 +10,15 @@
 
 #define RT_MAX_WILDCARDS 64
 #define RT_CHOICES 6
-#define RT_ANY ~0U
 
 struct rt_wildcard {
 	__u32 address[2][4]; /* of the two ends, in words, host order */
 	__u32 mask[2][4];
 	__u32 ports[2]; /* the first port in the upper half, then the last */
-	__u32 version; /* of IP; 0: any */
-	__u32 protocol; /* RT_ANY: any */
-	__u32 vlan; /* outermost number; RT_ANY: any */
-	__u32 reserved;
+	__u32 rest; /* protocol << 8 | IP version, as in the key */
+	__u32 rest_mask;
+	__u32 vlan; /* the outermost number in the upper half, as in the key */
+	__u32 vlan_mask;
 	__u64 members; /* packets are withheld from these once their direction has had so many packets, or bytes */
 	__u64 packets; /* ~0: no limit */
 	__u64 bytes;
@@ -39,26 +38,32 @@ static __always_inline __u32 rt_first_wildcard(__u64 wildcards)
 	return wildcards >> 32 & 1 ? RT_MAX_WILDCARDS : 0;
 }
 
-static __always_inline int rt_end_matches(const struct rt_wildcard *rule, __u32 end, const __u32 *address,
-					  __u32 port)
+/* Not 0 if an end does not match. Without branches, because the verifier follows each for each rule. */
+static __always_inline __u64 rt_end_differs(const struct rt_wildcard *rule, __u32 end, const __u32 *address,
+					    __u64 port)
 {
-	__u32 differs = 0;
+	__u64 first = rule->ports[end] >> 16, last = rule->ports[end] & 0xffff, differs;
 
+	differs = (port - first) >> 63 | (last - port) >> 63;
 	for (int i = 0; i < 4; i++)
 		differs |= (address[i] ^ rule->address[end][i]) & rule->mask[end][i];
-	return !differs && port >= rule->ports[end] >> 16 && port <= (rule->ports[end] & 0xffff);
+	return differs;
 }
 
-static __always_inline int rt_flow_matches(const struct rt_wildcard *rule, const struct rt_flow_key *key)
+/* Not 0 if the flow does not match. */
+static __always_inline __u64 rt_flow_differs(const struct rt_wildcard *rule, const struct rt_flow_key *key)
 {
 	__u32 low = key->ports >> 16, high = key->ports & 0xffff;
+	__u64 straight = rt_end_differs(rule, 0, key->low, low) | rt_end_differs(rule, 1, key->high, high);
+	__u64 swapped = rt_end_differs(rule, 1, key->low, low) | rt_end_differs(rule, 0, key->high, high);
+	__u64 rest = (key->rest ^ rule->rest) & rule->rest_mask, vlan = (key->vlans ^ rule->vlan) & rule->vlan_mask;
 
-	if ((rule->version && rule->version != (key->rest & 0xff)) ||
-	    (rule->protocol != RT_ANY && rule->protocol != (key->rest >> 8 & 0xff)) ||
-	    (rule->vlan != RT_ANY && rule->vlan != key->vlans >> 16))
-		return 0;
-	return (rt_end_matches(rule, 0, key->low, low) && rt_end_matches(rule, 1, key->high, high)) ||
-	       (rt_end_matches(rule, 1, key->low, low) && rt_end_matches(rule, 0, key->high, high));
+	/* The highest bit of these is set if any is. */
+	straight |= -straight;
+	swapped |= -swapped;
+	rt_opaque(straight);
+	rt_opaque(swapped);
+	return (straight & swapped) >> 63 | rest | vlan;
 }
 
 /* The rules that apply to a flow: their numbers from 1, a byte each, and the edition above them. */
@@ -75,7 +80,7 @@ static __noinline __u64 rt_choose(const struct rt_flow_key *key, __u64 wildcards
 
 		if (!rule || i >= count || shift >= RT_CHOICES * 8)
 			break;
-		if (!(rule->members & ~decided) || !rt_flow_matches(rule, key))
+		if (!(rule->members & ~decided) || rt_flow_differs(rule, key))
 			continue;
 		choice |= (__u64)(i + 1) << (shift & 63);
 		shift += 8;
@@ -106,6 +111,8 @@ static __noinline __u64 rt_wildcards_past(__u64 choice, __u64 wildcards, __u64 p
 		if (packets >= rule->packets || bytes >= rule->bytes)
 			members |= rule->members & ~decided;
 		decided |= rule->members;
+		rt_forget(members, packets);
+		rt_forget(decided, packets);
 	}
 	return members;
 }

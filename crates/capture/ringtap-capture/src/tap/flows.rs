@@ -46,6 +46,8 @@ use crate::clock::nanoseconds;
 
 /// `RT_NO_SHUNT`.
 const MARK_SHUNT: u64 = 0x5254_5f53_4855_4e54;
+/// `RT_NO_WILDCARDS`.
+const MARK_WILDCARDS: u64 = 0x5254_5f57_494c_4443;
 /// Size of the ring buffer of counts that the programs begin anew.
 pub(super) const ENDS_BYTES: u32 = 64 << 10;
 const KEY_BYTES: usize = KEY_WORDS * 4;
@@ -208,12 +210,19 @@ impl TapFlows {
         written.map_err(|error| bpf::io_error(&error))
     }
 
-    /// Makes a program use the table.
-    pub(super) fn put_into(&self, code: &mut Code) -> Result<(), ringtap_bpf::splice::SpliceError> {
+    /// Makes a program use the table, and the wildcard rules if there are any: they double the verifier's work.
+    pub(super) fn put_into(
+        &self,
+        code: &mut Code,
+        has_wildcards: bool,
+    ) -> Result<(), ringtap_bpf::splice::SpliceError> {
         code.set_map(self.parts.flows, self.flows.as_fd().as_raw_fd());
         code.set_map(self.parts.cuts, self.cuts.as_fd().as_raw_fd());
         code.set_map(self.parts.marks, self.marks.raw_fd());
         code.set_map(self.parts.wildcards, self.state().wildcards.raw_fd());
+        if has_wildcards {
+            code.set_number(MARK_WILDCARDS, 1)?;
+        }
         code.set_number(MARK_SHUNT, 1)
     }
 

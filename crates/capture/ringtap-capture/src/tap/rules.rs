@@ -53,6 +53,12 @@ struct InForce {
     users: Vec<Arc<UserProgram>>,
     /// The table of flows that the attached programs use.
     flows: Option<Arc<TapFlows>>,
+    /// Whether they have code for wildcard rules.
+    has_wildcards: bool,
+}
+
+fn has_wildcards(flows: Option<&FlowSettings>) -> bool {
+    flows.is_some_and(|settings| !settings.wildcards.is_empty())
 }
 
 impl InForce {
@@ -65,6 +71,7 @@ impl InForce {
         self.programs.as_ref().is_some_and(|programs| {
             self.seed == seed
                 && self.has_table_for(flows)
+                && self.has_wildcards == has_wildcards(flows)
                 && programs.len() == rules.len()
                 && rules.iter().zip(programs).all(alike)
         }) && self.users.iter().all(|user| user.is_current())
@@ -196,6 +203,7 @@ impl TapRules {
             forward: self.forward.as_ref(),
             flows: table.as_deref(),
             decided: self.decided,
+            has_wildcards: has_wildcards(flows),
         };
         let loaded = load(&parts, &self.in_force.in_source, &mut self.trials);
         let LoadedRules {
@@ -228,6 +236,7 @@ impl TapRules {
             places,
             users,
             flows: table,
+            has_wildcards: has_wildcards(flows),
         };
         Ok(())
     }

@@ -215,9 +215,16 @@ impl RuleWords {
         let [first, second] = self.ends;
         let ports =
             [first, second].map(|end| u32::from(end.ports.0) << 16 | u32::from(end.ports.1));
-        let protocol = self.protocol.map_or(u32::MAX, u32::from);
-        let vlan = self.vlan.map_or(u32::MAX, u32::from);
-        let rest = [u32::from(self.version), protocol, vlan, 0];
+        let version = (self.version != 0).then_some(self.version);
+        let field = |value: Option<u16>, all: u32, shift: u32| {
+            let mask = if value.is_some() { all } else { 0 };
+            [u32::from(value.unwrap_or(0)), mask].map(|it| it << shift)
+        };
+        let [version, version_mask] = field(version.map(u16::from), 0xff, 0);
+        let [protocol, protocol_mask] = field(self.protocol.map(u16::from), 0xff, 8);
+        let [vlan, vlan_mask] = field(self.vlan, 0xffff, 16);
+        let (kind, kind_mask) = (version | protocol, version_mask | protocol_mask);
+        let rest = [kind, kind_mask, vlan, vlan_mask];
         let narrow = [first.address, second.address, first.mask, second.mask, rest];
         let narrow = narrow.concat();
         let (before, rest) = narrow.split_at(16);

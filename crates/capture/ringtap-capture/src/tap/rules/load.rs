@@ -55,6 +55,8 @@ pub(super) struct RuleParts<'a> {
     pub(super) flows: Option<&'a TapFlows>,
     /// Number of the descriptor of the small table of decided flows.
     pub(super) decided: i32,
+    /// Whether there are wildcard rules.
+    pub(super) has_wildcards: bool,
 }
 
 impl RuleParts<'_> {
@@ -92,7 +94,7 @@ impl RuleParts<'_> {
             code.set_function(MARK_PROGRAMS, Code::choice(&users))?;
         }
         if let Some(flows) = self.flows {
-            flows.put_into(code)?;
+            flows.put_into(code, self.has_wildcards)?;
         }
         match self.forward {
             Some(forward) => forward.put_into(code, program, context, self.decided),
