@@ -7,6 +7,7 @@ mod departed;
 mod leaving;
 mod rules;
 mod shunted;
+mod shunting;
 mod state;
 
 pub(crate) use changes::{Change, Changes};
@@ -25,7 +26,7 @@ use ringtap_pool::source::Counts;
 use crate::control::HubControl;
 use crate::engine::{Figures, SourceFigures};
 use crate::group::Group;
-use shunted::Withheld;
+use shunting::Withheld;
 use state::Subscriber;
 
 impl HubControl {

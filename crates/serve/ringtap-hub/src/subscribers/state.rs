@@ -13,7 +13,7 @@ use ringtap_pool::memory::Region;
 use ringtap_pool::source::Counts;
 
 use super::departed::Departed;
-use super::shunted::Shunting;
+use super::shunting::Shunting;
 use crate::budgets::ReaderMemory;
 use crate::relay::Relay;
 
