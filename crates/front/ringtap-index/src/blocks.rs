@@ -11,7 +11,7 @@ use ringtap_pool::number::{to_u64, to_usize};
 
 use crate::data::{CaptureFile, FileFrom};
 use crate::layout::BlockEntry;
-use crate::members::{Frame, FrameLog, FrameReader};
+use crate::members::{CompressedFrame, FrameLog, FrameReader};
 use crate::query::Query;
 
 /// Content after which a block ends.
@@ -147,7 +147,7 @@ pub(crate) fn scan(
         [] => reader.description().into(),
         description => description.into(),
     };
-    let mut frame = Frame::default();
+    let mut frame = CompressedFrame::default();
     // Offsets of the reader count the description that comes first, too.
     let mut block_start = reader.offset().max(before);
     let mut has_block = false;
@@ -229,9 +229,9 @@ fn join_neighbours(blocks: &mut Vec<FoundBlock>) {
 }
 
 /// The frame of a place in the content, not before the last one.
-fn frame_of(log: Option<&FrameLog>, mut frame: Frame, content: u64) -> Frame {
+fn frame_of(log: Option<&FrameLog>, mut frame: CompressedFrame, content: u64) -> CompressedFrame {
     let Some(log) = log else {
-        return Frame {
+        return CompressedFrame {
             content,
             offset: content,
         };

@@ -62,6 +62,11 @@ impl CaptureFile {
         self.sample(0, head.length).is_ok_and(|found| found == head)
     }
 
+    /// The first bytes of the file, as they are now.
+    pub(crate) fn head_now(&self) -> io::Result<Sample> {
+        self.sample(0, MAX_SAMPLE)
+    }
+
     /// A sample of the bytes before `end`.
     pub(crate) fn tail(&self, end: u64) -> io::Result<Sample> {
         let length = to_u64(MAX_SAMPLE).min(end);

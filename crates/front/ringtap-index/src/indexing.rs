@@ -15,7 +15,7 @@ use ringtap_pool::number::{to_u32, to_u64};
 use crate::beside::{NewIndex, index_path};
 use crate::data::{CaptureFile, FileFrom};
 use crate::layout::{BlockEntry, EndRecord, MAX_DESCRIPTION, Sample, write_end, write_file_header};
-use crate::members::{Frame, FrameLog, FrameReader};
+use crate::members::{CompressedFrame, FrameLog, FrameReader};
 use crate::segment::{Coverage, IndexSizes, SegmentBuilder};
 use crate::stored::StoredIndex;
 
@@ -126,7 +126,7 @@ pub(crate) struct Indexing {
 #[derive(Clone, Copy)]
 struct BlockStart {
     content: u64,
-    frame: Frame,
+    frame: CompressedFrame,
 }
 
 impl Indexing {
@@ -141,12 +141,9 @@ impl Indexing {
             file: name.clone(),
             cause,
         };
-        let Some(mut new) = NewIndex::create(capture, data.mode).map_err(failed)? else {
+        let Some(new) = NewIndex::create(capture, data.mode).map_err(failed)? else {
             return Ok(None);
         };
-        let mut header = Vec::new();
-        write_file_header(&mut header, data.head);
-        new.append(&header).map_err(failed)?;
         Ok(Some(Indexing {
             name,
             new,
@@ -157,7 +154,7 @@ impl Indexing {
             section: 0,
             covered: 0,
             segments: 0,
-            index_bytes: to_u64(header.len()),
+            index_bytes: 0,
         }))
     }
 
@@ -224,7 +221,7 @@ impl Indexing {
     }
 
     /// Whether a block begins at this place.
-    fn is_due(&self, start: u64, frame: Frame) -> bool {
+    fn is_due(&self, start: u64, frame: CompressedFrame) -> bool {
         self.block.is_none_or(|block| {
             start - block.content >= self.sizes.block_bytes && frame.offset != block.frame.offset
         })
@@ -236,7 +233,7 @@ impl Indexing {
         }
     }
 
-    fn begin_block(&mut self, content: u64, frame: Frame) {
+    fn begin_block(&mut self, content: u64, frame: CompressedFrame) {
         self.block = Some(BlockStart { content, frame });
         self.builder.begin(BlockEntry {
             min_ns: u64::MAX,
@@ -272,15 +269,20 @@ impl Indexing {
         reader: &FileReader,
         end: u64,
     ) -> Result<(), IndexError> {
+        let failed = |cause| IndexError::Open {
+            file: data.name.clone(),
+            cause,
+        };
         let tail = match data.packing {
-            Packing::Plain => data.tail(end).map_err(|cause| IndexError::Open {
-                file: data.name.clone(),
-                cause,
-            })?,
+            Packing::Plain => data.tail(end).map_err(failed)?,
             _ => Sample::default(),
         };
         self.describe(&data.name, reader)?;
         let mut bytes = Vec::new();
+        if self.segments == 0 {
+            // Not before: a file that is being written may have had a few bytes only.
+            write_file_header(&mut bytes, data.head_now().map_err(failed)?);
+        }
         let mut append = |it: &mut Self| {
             let coverage = Coverage {
                 from: it.covered,
@@ -359,7 +361,7 @@ fn section(reader: &FileReader) -> u32 {
 struct FramePlaces {
     /// `None`: the file is not compressed.
     log: Option<FrameLog>,
-    current: Frame,
+    current: CompressedFrame,
     /// The last place that was asked for.
     last: u64,
 }
@@ -368,16 +370,16 @@ impl FramePlaces {
     fn new(log: Option<FrameLog>) -> Self {
         FramePlaces {
             log,
-            current: Frame::default(),
+            current: CompressedFrame::default(),
             last: 0,
         }
     }
 
     /// The frame of a place in the content, not before the last one; of a file that is not compressed, the place.
-    fn place(&mut self, content: u64) -> Frame {
+    fn place(&mut self, content: u64) -> CompressedFrame {
         self.last = content;
         let Some(log) = &self.log else {
-            return Frame {
+            return CompressedFrame {
                 content,
                 offset: content,
             };

@@ -13,6 +13,7 @@ mod beside;
 mod blocks;
 mod data;
 mod extract;
+mod follow;
 mod indexing;
 mod layout;
 mod members;
@@ -32,6 +33,7 @@ mod walk;
 mod tests;
 
 pub use beside::{INDEX_ENDING, index_path, remove_index};
+pub use follow::{FollowOutcome, IndexFollower};
 pub use indexing::{IndexError, IndexOutcome, IndexTotals, index_file};
 pub use note::SearchNote;
 pub use query::FilterTarget;

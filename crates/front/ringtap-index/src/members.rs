@@ -12,7 +12,7 @@ use ringtap_pool::number::to_u64;
 
 /// A frame of zstd, or a member of a gzip file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Frame {
+pub(crate) struct CompressedFrame {
     /// Offset in the content of the file.
     pub(crate) content: u64,
     /// Offset in the file.
@@ -20,7 +20,7 @@ pub(crate) struct Frame {
 }
 
 /// Frames in order, as far as they have been read.
-pub(crate) type FrameLog = Arc<Mutex<VecDeque<Frame>>>;
+pub(crate) type FrameLog = Arc<Mutex<VecDeque<CompressedFrame>>>;
 
 /// Counts the bytes that its user takes.
 struct CountedReader {
@@ -84,7 +84,7 @@ impl FrameReader {
             self.decoder = FrameDecoder::Between(rest);
             return Ok(false);
         }
-        lock(&self.frames).push_back(Frame {
+        lock(&self.frames).push_back(CompressedFrame {
             content: self.content,
             offset: rest.taken,
         });

@@ -134,7 +134,7 @@ pub struct Search {
     output: Option<(u64, u64)>,
     max_bytes: usize,
     is_prepared: bool,
-    pending: BinaryHeap<Pending>,
+    pending: BinaryHeap<PendingSearch>,
     runs: BinaryHeap<ActiveRun>,
     current: Option<ActiveRun>,
     held_bytes: usize,
@@ -145,7 +145,7 @@ pub struct Search {
 }
 
 /// Something that may hold packets from a time on.
-struct Pending {
+struct PendingSearch {
     min_ns: u64,
     file: usize,
     /// The file's first bytes when the search looked at it.
@@ -201,7 +201,7 @@ macro_rules! ordered_by_smallest_key {
     };
 }
 
-impl Pending {
+impl PendingSearch {
     fn key(&self) -> (u64, usize, u64) {
         let place = match &self.what {
             PendingPart::Segment { header, .. } => header.from,
@@ -211,7 +211,7 @@ impl Pending {
     }
 }
 
-ordered_by_smallest_key!(Pending);
+ordered_by_smallest_key!(PendingSearch);
 ordered_by_smallest_key!(ActiveRun);
 
 impl Search {
@@ -270,6 +270,12 @@ impl Search {
             direction: packet.direction,
             dropped_before: packet.dropped_before,
         })
+    }
+
+    /// Whether there are notes to take.
+    #[must_use]
+    pub fn has_notes(&self) -> bool {
+        !self.notes.is_empty()
     }
 
     /// Takes the notes so far.
@@ -352,7 +358,7 @@ impl Search {
                     break;
                 };
                 if let Some(min_ns) = blocks.iter().map(|(_, block)| block.min_ns).min() {
-                    self.pending.push(Pending {
+                    self.pending.push(PendingSearch {
                         min_ns,
                         file,
                         head: data.head,
@@ -420,7 +426,7 @@ impl Search {
     }
 
     fn push_blocks(&mut self, file: usize, head: Sample, blocks: Vec<FoundBlock>) {
-        let blocks = blocks.into_iter().map(|block| Pending {
+        let blocks = blocks.into_iter().map(|block| PendingSearch {
             min_ns: block.entry.min_ns,
             file,
             head,
@@ -443,8 +449,8 @@ impl Search {
     }
 
     /// Replaces a segment by its blocks, a block by its packets.
-    fn expand(&mut self, pending: Pending) {
-        let Pending {
+    fn expand(&mut self, pending: PendingSearch) {
+        let PendingSearch {
             file, head, what, ..
         } = pending;
         let path = &self.files[file].path;
@@ -468,7 +474,7 @@ impl Search {
                         entry,
                         description: description.into(),
                     });
-                    self.pending.push(Pending {
+                    self.pending.push(PendingSearch {
                         min_ns: entry.min_ns,
                         file,
                         head,

@@ -31,6 +31,8 @@ pub(crate) struct IndexSizes {
     pub(crate) page_bytes: usize,
     /// Largest frame of a compressed file that is read to find one block in it, in bytes of content.
     pub(crate) frame_bytes: u64,
+    /// Terms of one kind may use one part in this many of the packets' space.
+    pub(crate) max_share: u64,
 }
 
 impl IndexSizes {
@@ -41,11 +43,9 @@ impl IndexSizes {
         segment_terms: 1 << 20,
         page_bytes: 4096,
         frame_bytes: 16 << 20,
+        max_share: 16,
     };
 }
-
-/// Share of the packets' space that terms of one kind may use.
-const MAX_SHARE: u64 = 16;
 
 /// Part of a capture's content that a segment covers.
 pub(crate) struct Coverage {
@@ -183,7 +183,8 @@ impl SegmentBuilder {
     /// Appends the segment in the form of the file, and begins an empty one.
     pub(crate) fn write(&mut self, into: &mut Vec<u8>, description: &[u8], coverage: &Coverage) {
         let (mut pages, mut entries, mut omitted) = (Vec::new(), Vec::new(), 0);
-        let max_bytes = (coverage.to - coverage.from) / MAX_SHARE + to_u64(self.sizes.page_bytes);
+        let max_bytes =
+            (coverage.to - coverage.from) / self.sizes.max_share + to_u64(self.sizes.page_bytes);
         for kind in TermKind::ALL {
             let before = (pages.len(), entries.len());
             let terms = self.terms.sorted(kind);

@@ -22,7 +22,7 @@ use crate::beside::index_path;
 use crate::data::{CaptureFile, read_up_to};
 use crate::layout::{
     BlockEntry, END, EndRecord, FILE_HEADER, GROUP, PageEntry, SEGMENT_HEADER, Sample,
-    SegmentHeader, read_end, read_file_header,
+    SegmentHeader, is_checksum, read_end, read_file_header,
 };
 use crate::narrow::Alternative;
 use crate::posting;
@@ -205,7 +205,7 @@ impl StoredSegment<'_> {
                 continue;
             }
             let bytes = self.index.read(self.at, place)?;
-            if crc32fast::hash(&bytes) != page.checksum {
+            if !is_checksum(&bytes, page.checksum) {
                 return None;
             }
             let mut rest = &bytes[..];

@@ -3,7 +3,7 @@
 
 mod faults;
 mod filters;
-mod made;
+pub(crate) mod made;
 mod oracle;
 mod torn;
 
@@ -20,6 +20,7 @@ const SMALL: IndexSizes = IndexSizes {
     segment_terms: 400,
     page_bytes: 48,
     frame_bytes: 64 * 1024,
+    max_share: 1,
 };
 
 /// Time, bytes on the wire, data.

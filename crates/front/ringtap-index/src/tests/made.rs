@@ -9,37 +9,37 @@ use ringtap_file::{FileInterface, PacketDirection};
 use ringtap_filter::LinkType;
 
 /// Random numbers of a seed (SplitMix64).
-pub(super) struct Random(pub(super) u64);
+pub(crate) struct Random(pub(crate) u64);
 
 impl Random {
-    pub(super) fn next(&mut self) -> u64 {
+    pub(crate) fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mixed = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
         mixed ^ mixed >> 31
     }
 
-    pub(super) fn below(&mut self, limit: usize) -> usize {
+    pub(crate) fn below(&mut self, limit: usize) -> usize {
         usize::try_from(self.next() % limit as u64).unwrap()
     }
 
-    pub(super) fn one<'a, T>(&mut self, of: &'a [T]) -> &'a T {
+    pub(crate) fn one<'a, T>(&mut self, of: &'a [T]) -> &'a T {
         &of[self.below(of.len())]
     }
 
-    pub(super) fn chance(&mut self, percent: usize) -> bool {
+    pub(crate) fn chance(&mut self, percent: usize) -> bool {
         self.below(100) < percent
     }
 }
 
 /// Ports that packets and filters use, and values at the edges.
-pub(super) const PORTS: [u16; 12] = [
+pub(crate) const PORTS: [u16; 12] = [
     22, 53, 80, 443, 1024, 4789, 6081, 2152, 8080, 40000, 65535, 0,
 ];
 const PROTOCOLS: [u8; 9] = [6, 6, 17, 17, 132, 1, 58, 47, 50];
 
 /// An address of the file with this number: files share some.
-pub(super) fn ipv4(random: &mut Random) -> [u8; 4] {
+pub(crate) fn ipv4(random: &mut Random) -> [u8; 4] {
     let third = random.below(20) as u8;
     *random.one(&[
         [10, 0, third, 1],
@@ -49,7 +49,7 @@ pub(super) fn ipv4(random: &mut Random) -> [u8; 4] {
     ])
 }
 
-pub(super) fn ipv6(random: &mut Random) -> [u8; 16] {
+pub(crate) fn ipv6(random: &mut Random) -> [u8; 16] {
     let mut address = [0; 16];
     address[..4].copy_from_slice(&[0x20, 1, 0x0d, 0xb8]);
     address[5] = random.below(3) as u8;
@@ -193,7 +193,7 @@ fn ethernet(random: &mut Random, depth: usize) -> Vec<u8> {
 }
 
 /// A packet of a link type, sometimes cut or spoilt.
-pub(super) fn packet(random: &mut Random, link_type: LinkType) -> Vec<u8> {
+pub(crate) fn packet(random: &mut Random, link_type: LinkType) -> Vec<u8> {
     let mut data = match link_type {
         LinkType::ETHERNET => ethernet(random, 2),
         LinkType::RAW_IP => ip(random, 2).1,
@@ -235,7 +235,7 @@ const LINK_TYPES: [LinkType; 8] = [
 ];
 
 /// Content of a capture, and where its packets end.
-pub(super) fn content(random: &mut Random, packets: usize) -> (Vec<u8>, bool, Vec<usize>) {
+pub(crate) fn content(random: &mut Random, packets: usize) -> (Vec<u8>, bool, Vec<usize>) {
     let is_pcap = random.chance(40);
     let mut time_ns = 1_700_000_000_000_000_000 + random.next() % 100_000_000_000;
     let mut bytes = Vec::new();
@@ -299,7 +299,7 @@ pub(super) fn content(random: &mut Random, packets: usize) -> (Vec<u8>, bool, Ve
 }
 
 /// Writes a capture to the folder; of a kind that the number chooses.
-pub(super) fn capture(folder: &Path, number: usize, random: &mut Random, packets: usize) {
+pub(crate) fn capture(folder: &Path, number: usize, random: &mut Random, packets: usize) {
     let (bytes, is_pcap, ends) = content(random, packets);
     let ending = if is_pcap { "pcap" } else { "pcapng" };
     let (packed, compression) = match number % 6 {
