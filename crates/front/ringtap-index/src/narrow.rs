@@ -228,3 +228,82 @@ fn free_bits(mask: u32) -> Option<u32> {
     let free = !mask;
     (free & free.wrapping_add(1) == 0).then_some(free)
 }
+
+#[cfg(test)]
+mod tests {
+    use ringtap_filter::text::compile;
+
+    use super::*;
+    use crate::term::TermKind::{EtherType, Ipv4, Ipv6, Port, Protocol, Vlan};
+
+    const LINKS: [LinkType; 4] = [
+        LinkType::ETHERNET,
+        LinkType::LINUX_SLL,
+        LinkType::LINUX_SLL2,
+        LinkType::RAW_IP,
+    ];
+
+    fn of(filter: &str, link_type: LinkType) -> Vec<Alternative> {
+        alternatives(&compile(filter, link_type, 65535).unwrap(), link_type)
+    }
+
+    #[track_caller]
+    fn each_asks_for(filter: &str, links: &[LinkType], kinds: &[TermKind]) {
+        for link_type in links {
+            let all = of(filter, *link_type);
+            let has = |alternative: &Alternative| {
+                alternative.iter().any(|range| kinds.contains(&range.kind))
+            };
+            assert!(
+                !all.is_empty() && all.iter().all(has),
+                "{filter} on {link_type}: {all:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn addresses_ports_protocols_and_tags_narrow() {
+        each_asks_for("host 10.1.2.3", &LINKS, &[Ipv4]);
+        each_asks_for("net 10.0.0.0/8 or host 2001:db8::1", &LINKS, &[Ipv4, Ipv6]);
+        each_asks_for("ip6 net 2001:db8::/40", &LINKS, &[Ipv6]);
+        each_asks_for("port 443", &LINKS, &[Port]);
+        each_asks_for("tcp dst portrange 1000-2000", &LINKS, &[Port]);
+        each_asks_for("icmp", &LINKS, &[Protocol]);
+        each_asks_for("arp", &LINKS[..3], &[EtherType]);
+        each_asks_for("vlan 100", &LINKS[..1], &[Vlan]);
+        each_asks_for("vlan and host 10.1.2.3", &LINKS[..1], &[Ipv4]);
+        each_asks_for("vlan 7 and vlan and port 53", &LINKS[..1], &[Port]);
+    }
+
+    #[test]
+    fn a_conversation_asks_for_both_ends() {
+        for alternative in of(
+            "host 10.1.2.3 and host 10.4.5.6 and tcp port 443",
+            LinkType::ETHERNET,
+        ) {
+            let of_kind = |kind| {
+                alternative
+                    .iter()
+                    .filter(|range| range.kind == kind)
+                    .count()
+            };
+            assert_eq!((of_kind(Ipv4), of_kind(Port)), (2, 1), "{alternative:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_not_understood_narrows_nothing() {
+        for filter in ["", "not host 10.1.2.3", "greater 100", "link[0] = 2"] {
+            assert_eq!(
+                of(filter, LinkType::ETHERNET),
+                [Alternative::new()],
+                "{filter}"
+            );
+        }
+        assert_eq!(of("host 10.1.2.3", LinkType(0)), [Alternative::new()]);
+        assert_eq!(
+            of("less 10 and greater 20", LinkType::ETHERNET),
+            [Alternative::new()]
+        );
+    }
+}

@@ -343,3 +343,19 @@ fn gzip_member(bytes: &[u8]) -> Vec<u8> {
     encoder.write_all(bytes).unwrap();
     encoder.finish().unwrap()
 }
+
+/// Appends a packet to a pcap file.
+pub(crate) fn append(bytes: &mut Vec<u8>, data: &[u8], time_ns: u64) {
+    let packet = FilePacket {
+        interface: 0,
+        time_ns,
+        wire_length: data.len() as u32,
+        data,
+        direction: PacketDirection::Unknown,
+        dropped_before: 0,
+        comment: None,
+        is_super: false,
+        lacks_nic_time: false,
+    };
+    classic::packet(bytes, &packet);
+}
