@@ -5,6 +5,8 @@ mod line;
 mod output;
 mod time;
 
+use std::fs;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -71,6 +73,9 @@ Indexes are written by `ringtap index` and `ringtap record --index`. Files witho
 same result. The status is 1 if a file could not be read to its end.";
 
 pub(crate) fn run(args: &FindArgs) -> Result<ExitCode> {
+    if let Some(output) = &args.output {
+        require_another(&args.paths, output)?;
+    }
     Confinement::writing_beside(args.output.as_deref().unwrap_or(Path::new("-"))).enter()?;
     let mut file = args.output.as_deref().map(FoundFile::create).transpose()?;
     let request = SearchRequest {
@@ -116,6 +121,19 @@ pub(crate) fn run(args: &FindArgs) -> Result<ExitCode> {
     } else {
         ExitCode::SUCCESS
     })
+}
+
+/// Refuses to overwrite a file that is searched.
+fn require_another(paths: &[PathBuf], output: &Path) -> Result<(), UsageError> {
+    let identity = |path: &Path| fs::metadata(path).ok().map(|it| (it.dev(), it.ino()));
+    let written = identity(output);
+    if written.is_some() && paths.iter().any(|path| identity(path) == written) {
+        let output = output.display();
+        return Err(UsageError(format!(
+            "{output}: is searched: write to another file"
+        )));
+    }
+    Ok(())
 }
 
 /// Prints notes; returns how many of them say that packets may be missing.

@@ -109,7 +109,7 @@ impl CaptureFile {
     }
 
     /// The content from an offset of the file on; of a compressed file, from a frame on.
-    fn content(&self, offset: u64) -> io::Result<Box<dyn Read + Send>> {
+    pub(crate) fn content(&self, offset: u64) -> io::Result<Box<dyn Read + Send>> {
         let file = Arc::clone(&self.file);
         self.packing.unpack(FileFrom { file, at: offset })
     }

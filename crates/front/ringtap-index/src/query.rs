@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What a search looks for: a filter and a range of times.
 
-use std::collections::HashMap;
 use std::ops::Range;
 
 use ringtap_file::RawPacket;
@@ -36,7 +35,7 @@ pub(crate) struct Query {
     target: FilterTarget,
     pub(crate) times: Range<u64>,
     /// `None`: the filter means nothing for the link type.
-    typed: HashMap<LinkType, Option<TypedFilter>>,
+    typed: Vec<(LinkType, Option<TypedFilter>)>,
     /// Why not.
     refused: Vec<(LinkType, FilterError)>,
 }
@@ -57,7 +56,7 @@ impl Query {
             filter: filter.to_owned(),
             target,
             times,
-            typed: HashMap::new(),
+            typed: Vec::new(),
             refused: Vec::new(),
         })
     }
@@ -72,20 +71,26 @@ impl Query {
             FilterTarget::Outer => link_type,
             FilterTarget::Innermost => LinkType::RAW_IP,
         };
-        let (text, refused) = (&self.filter, &mut self.refused);
-        let typed = self.typed.entry(link_type).or_insert_with(|| {
-            match compile(text, link_type, MAX_SNAP_LENGTH) {
-                Ok(program) => Some(TypedFilter {
-                    alternatives: alternatives(&program, link_type),
-                    program,
-                }),
-                Err(error) => {
-                    refused.push((link_type, error));
-                    None
-                }
-            }
+        let known = self.typed.iter().position(|(it, _)| *it == link_type);
+        let place = known.unwrap_or_else(|| {
+            self.add(link_type);
+            self.typed.len() - 1
         });
-        typed.as_ref()
+        self.typed.get(place)?.1.as_ref()
+    }
+
+    fn add(&mut self, link_type: LinkType) {
+        let typed = match compile(&self.filter, link_type, MAX_SNAP_LENGTH) {
+            Ok(program) => Some(TypedFilter {
+                alternatives: alternatives(&program, link_type),
+                program,
+            }),
+            Err(error) => {
+                self.refused.push((link_type, error));
+                None
+            }
+        };
+        self.typed.push((link_type, typed));
     }
 
     /// The alternatives for the packets of a segment.

@@ -518,8 +518,8 @@ impl Search {
     /// Reads the packets of a block.
     fn read(&mut self, file: usize, head: Sample, block: &FoundBlock) {
         let path = &self.files[file].path;
-        let data = match self.opened.get(file, path) {
-            Ok(data) if data.begins_with(head) => data,
+        match self.opened.get(file, path) {
+            Ok(data) if data.begins_with(head) => {}
             Ok(_) => return self.changed(file),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 self.totals.vanished_files += 1;
@@ -529,10 +529,9 @@ impl Search {
                 let file = path.display().to_string();
                 return self.damaged(&ReadError::Open { file, cause });
             }
-        };
+        }
         self.totals.blocks += 1;
-        let reader = data.block(&block.entry, &block.description);
-        let (run, error) = match reader {
+        let (run, error) = match self.opened.block(block) {
             Ok(reader) => PacketRun::read(reader, &mut self.query),
             Err(error) => (PacketRun::default(), Some(error)),
         };
