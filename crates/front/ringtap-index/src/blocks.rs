@@ -20,8 +20,10 @@ const BLOCK_BYTES: u64 = 64 * 1024;
 /// A block, with the description of its interfaces.
 #[derive(Clone, Debug)]
 pub(crate) struct FoundBlock {
-    /// Offset in the content of the file.
+    /// Offset in the content of the file; of a block of an index, that of its frame in the file.
     pub(crate) content: u64,
+    /// A scan found the block.
+    pub(crate) is_scanned: bool,
     pub(crate) entry: BlockEntry,
     pub(crate) description: Arc<[u8]>,
 }
@@ -186,6 +188,7 @@ pub(crate) fn scan(
             frame = frame_of(log.as_ref(), frame, content);
             result.blocks.push(FoundBlock {
                 content,
+                is_scanned: true,
                 entry: BlockEntry {
                     min_ns: time_ns,
                     max_ns: time_ns,
@@ -245,7 +248,7 @@ fn frame_of(log: Option<&FrameLog>, mut frame: CompressedFrame, content: u64) ->
 
 /// The error with the offset in the file, of one behind a description.
 fn shifted(error: ReadError, at: u64, before: u64) -> ReadError {
-    let moved = |offset: u64| (at + offset).saturating_sub(before);
+    let moved = |offset: u64| at.saturating_add(offset).saturating_sub(before);
     match error {
         ReadError::Truncated {
             file,

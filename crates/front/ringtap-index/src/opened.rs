@@ -63,7 +63,8 @@ impl OpenedFiles {
         };
         let (file, data) = self.files.back().ok_or_else(missing)?;
         let (entry, description) = (&block.entry, &block.description);
-        if entry.skip < FAR_BYTES || entry.length > MAX_BLOCK {
+        let is_far = block.is_scanned && entry.skip >= FAR_BYTES;
+        if !is_far || entry.length > MAX_BLOCK {
             return data.block(entry, description);
         }
         let failed = |cause| ReadError::Open {

@@ -471,6 +471,7 @@ impl Search {
                     let description = segment.description.get(..length).unwrap_or_default();
                     let what = PendingPart::Block(FoundBlock {
                         content: entry.offset,
+                        is_scanned: false,
                         entry,
                         description: description.into(),
                     });

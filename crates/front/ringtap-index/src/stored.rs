@@ -94,6 +94,10 @@ impl StoredIndex {
             at += header.bytes;
         };
         let is_complete = end.is_some_and(|end| end.state == data.state);
+        let covered = segments.last().map_or(0, |(_, last)| last.to);
+        if data.packing == Packing::Plain && covered > data.state.bytes {
+            return None;
+        }
         let coverage = IndexCoverage {
             is_complete,
             is_whole: is_complete && end.is_some_and(|end| !end.is_cut),
@@ -168,6 +172,12 @@ impl StoredSegment<'_> {
             found |= blocks;
         }
         let mut found = self.blocks(&found)?;
+        let lengths = found
+            .iter()
+            .try_fold(0_u64, |sum, (_, block)| sum.checked_add(block.length));
+        if lengths? > self.header.to - self.header.from {
+            return None;
+        }
         found.retain(|(_, block)| block.meets(times));
         Some(found)
     }

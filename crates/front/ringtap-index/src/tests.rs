@@ -3,6 +3,7 @@
 
 mod faults;
 mod filters;
+mod hostile;
 pub(crate) mod made;
 mod oracle;
 mod torn;
