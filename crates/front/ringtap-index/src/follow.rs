@@ -105,7 +105,10 @@ impl IndexFollower {
 fn follow_all(files: &Receiver<FollowedFile>) -> Option<IndexError> {
     let mut last = None;
     for file in files {
-        if let Err(error) = follow(&file) {
+        // The recorder deletes the index that is being written with its file.
+        if let Err(error) = follow(&file)
+            && file.path.exists()
+        {
             last = Some(error);
         }
     }

@@ -11,16 +11,17 @@ use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::Path;
 
 use anyhow::{Context as _, Error, Result, bail};
+use ringtap_file::FileInterface;
 use ringtap_file::write::{self, FilePacket, Origin, classic};
-use ringtap_filter::LinkType;
+use ringtap_filter::{LinkType, MAX_SNAP_LENGTH};
 use ringtap_index::FoundRecord;
 use ringtap_ipc::folder::link_flags;
 use ringtap_pool::number::to_u32;
 
 use crate::print::NobodyReads;
 
-/// Key of an interface: name, link type, snap length, filter.
-type InterfaceKey = (Option<String>, LinkType, u32, Option<String>);
+/// Key of an interface: name, link type, filter.
+type InterfaceKey = (Option<String>, LinkType, Option<String>);
 
 /// The file that is written.
 pub(super) struct FoundFile {
@@ -97,12 +98,16 @@ impl FoundFile {
                 let key = (
                     interface.name.clone(),
                     interface.link_type,
-                    interface.snap_length,
                     interface.filter.clone(),
                 );
                 let next = to_u32(known.len());
                 *known.entry(key).or_insert_with(|| {
-                    write::interface(&mut self.buffer, interface, None);
+                    let interface = FileInterface {
+                        // libpcap reads no file whose interfaces differ in it.
+                        snap_length: MAX_SNAP_LENGTH,
+                        ..FileInterface::clone(interface)
+                    };
+                    write::interface(&mut self.buffer, &interface, None);
                     next
                 })
             }
