@@ -188,7 +188,7 @@ mod tests {
         let mut follower = IndexFollower::start().unwrap();
         follower.begin(&path);
         for cut in [ends[50] - 3, ends[200], bytes.len()] {
-            let written = file.metadata().unwrap().len() as usize;
+            let written = usize::try_from(file.metadata().unwrap().len()).unwrap();
             thread::sleep(Duration::from_millis(60));
             file.write_all(&bytes[written..cut]).unwrap();
         }

@@ -30,6 +30,10 @@ mod walk;
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
+#[allow(
+    clippy::cast_possible_truncation,
+    reason = "random bytes are cut on purpose"
+)]
 mod tests;
 
 pub use beside::{INDEX_ENDING, index_path, remove_index};

@@ -61,9 +61,10 @@ pub(crate) fn ipv6(random: &mut Random) -> [u8; 16] {
 fn ports(random: &mut Random) -> Vec<u8> {
     let mut bytes = Vec::new();
     for _ in 0..2 {
-        let port = match random.chance(70) {
-            true => *random.one(&PORTS),
-            false => random.next() as u16,
+        let port = if random.chance(70) {
+            *random.one(&PORTS)
+        } else {
+            random.next() as u16
         };
         bytes.extend(port.to_be_bytes());
     }

@@ -98,9 +98,10 @@ fn compare(seed: u64, captures: usize, packets: usize, filters: usize) -> (u64, 
     let mut done = 0;
     while done < filters {
         let filter = filter(&mut random);
-        let target = match random.chance(25) {
-            true => FilterTarget::Innermost,
-            false => FilterTarget::Outer,
+        let target = if random.chance(25) {
+            FilterTarget::Innermost
+        } else {
+            FilterTarget::Outer
         };
         let first = match target {
             FilterTarget::Outer => LinkType::ETHERNET,
@@ -111,12 +112,13 @@ fn compare(seed: u64, captures: usize, packets: usize, filters: usize) -> (u64, 
         }
         done += 1;
         let expected = scan(&all, &filter, target);
-        let (from, to) = match random.chance(30) {
-            true => {
+        let (from, to) = if random.chance(30) {
+            {
                 let (one, other) = (random.one(&all).1.0, random.one(&all).1.0);
                 (one.min(other), one.max(other))
             }
-            false => (0, u64::MAX),
+        } else {
+            (0, u64::MAX)
         };
         let result = super::search(SearchRequest {
             target,
