@@ -17,11 +17,16 @@ fn ringtap(folder: &Path, arguments: &[&str]) -> Finished {
     Running::start(command).wait(LIMIT)
 }
 
+/// Runs a command that has to succeed.
+fn run(folder: &Path, arguments: &[&str]) {
+    let _ended = ringtap(folder, arguments).success();
+}
+
 /// Records packets of a simulated NIC with these arguments.
-fn record(folder: &Path, arguments: &[&str]) -> Finished {
+fn record(folder: &Path, arguments: &[&str]) {
     let input = "sim:max?burst=4000&flows=500";
     let fixed = ["record", "-q", "-i", input, "--index"];
-    ringtap(folder, &[&fixed[..], arguments].concat()).success()
+    run(folder, &[&fixed[..], arguments].concat());
 }
 
 fn names(folder: &Path) -> Vec<String> {
@@ -70,11 +75,10 @@ fn a_recorder_writes_an_index_that_find_uses_with_the_result_of_tcpdump() {
     let address = packets[5000]["src"].as_str().expect("an address");
     let port = &packets[5000]["src_port"];
     let filter = format!("src host {address} and udp src port {port}");
-    ringtap(
+    run(
         folder.path(),
         &["find", "-q", "-r", ".", "-w", "out.pcapng", &filter],
-    )
-    .success();
+    );
     let lines = |file: &str, filter: &str| {
         let mut tcpdump = Command::new("tcpdump");
         let arguments = ["-nqt", "-r", file, filter];
@@ -86,11 +90,10 @@ fn a_recorder_writes_an_index_that_find_uses_with_the_result_of_tcpdump() {
             .lines()
             .count()
     };
-    ringtap(
+    run(
         folder.path(),
         &["record", "-q", "-r", "b.pcapng.zst", "-w", "plain.pcapng"],
-    )
-    .success();
+    );
     let expected = ["a.pcapng", "plain.pcapng", "c.pcap"].map(|file| lines(file, &filter));
     assert_eq!(lines("out.pcapng", ""), expected.iter().sum::<usize>());
     assert!(expected[0] > 0);
@@ -119,7 +122,7 @@ fn index_passes_over_what_is_indexed_and_find_says_what_is_not() {
     let folder = TempDir::new().expect("a folder");
     let fixed = ["record", "-q", "-i", "sim:max?burst=2000"];
     for name in ["a.pcap", "b.pcapng"] {
-        ringtap(folder.path(), &[&fixed[..], &["-w", name]].concat()).success();
+        run(folder.path(), &[&fixed[..], &["-w", name]].concat());
     }
     fs::write(folder.path().join("notes.txt"), "no capture").expect("a file");
     let before = ringtap(folder.path(), &["find", "-r", ".", "-c", "1"]).success();
