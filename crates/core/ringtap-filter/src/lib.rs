@@ -24,5 +24,8 @@ pub const MAX_SNAP_LENGTH: u32 = 262_144;
 pub use balance::{Balance, Headers};
 pub use flow_text::FlowTextError;
 pub use link_type::LinkType;
-pub use program::{FilterTime, Instruction, PACKET_NS, Program, ProgramError};
+pub use program::{
+    ByteField, FieldBase, FieldConditions, FilterTime, Instruction, PACKET_NS, Program,
+    ProgramError, ValueRange,
+};
 pub use rules::{BUCKETS, BucketMasks, MASKS, MAX_RULES, Place, Rule, Rules, VerifierLimits};

@@ -12,8 +12,10 @@ mod demo;
 mod devices;
 mod doctor;
 mod exec;
+mod find;
 mod guest;
 mod hub;
+mod index;
 mod inline;
 mod input;
 mod interrupt;
@@ -64,6 +66,10 @@ enum Verb {
     Count(count::CountArgs),
     /// Record packets to pcapng files, with rotation; each file has the counters.
     Record(Box<record::RecordArgs>),
+    /// Find packets in recordings, by their indexes.
+    Find(find::FindArgs),
+    /// Write indexes of capture files for `find`.
+    Index(index::IndexArgs),
     /// Capture once for many readers in separate processes.
     Hub(hub::HubArgs),
     /// Measure traffic: flow records, largest talkers, sizes.
@@ -178,6 +184,8 @@ fn run(verb: Verb) -> Result<ExitCode> {
     match verb {
         Verb::Count(args) => count::run(&args),
         Verb::Record(args) => record::run(&args),
+        Verb::Find(args) => find::run(&args),
+        Verb::Index(args) => index::run(&args),
         Verb::Hub(args) => hub::run(&args),
         Verb::Probe(args) => probe::run(&args),
         Verb::Report(args) => reports::run(&args),

@@ -20,6 +20,9 @@ pub enum RecordError {
     /// The capture failed, or the filter of events is not valid.
     #[error(transparent)]
     Capture(#[from] ringtap::Error),
+    /// The thread that writes indexes cannot start.
+    #[error("`index`: cannot start a thread: {0}")]
+    Index(io::Error),
     /// The shell for the commands of closed files cannot start.
     #[error("`when_closed`: cannot start a shell: {0}")]
     Shell(io::Error),
@@ -40,6 +43,8 @@ pub enum OptionsError {
         "`when_closed` runs a command for each file, and standard output is none: give a file name"
     )]
     CommandOnStdout,
+    #[error("`index`: standard output is no file: give a file name")]
+    IndexOnStdout,
     #[error("`when_closed`: a file's name cannot contain a line break")]
     LineBreak,
     #[error("`file`: standard output is a terminal: pipe it into a program or give a file name")]

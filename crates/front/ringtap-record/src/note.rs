@@ -26,6 +26,16 @@ pub enum Note {
         /// Name of the file.
         file: String,
     },
+    /// A file has no index, which `ringtap find` does without.
+    NoIndex {
+        /// The reason.
+        cause: String,
+    },
+    /// Files have no index, because the thread that writes them was too far behind.
+    IndexSkipped {
+        /// Number of files.
+        files: u64,
+    },
     /// The command was not run for several files.
     CommandsSkipped {
         /// Number of files.
@@ -53,6 +63,13 @@ impl std::fmt::Display for Note {
             Note::CommandSkipped { file } => write!(
                 f,
                 "`when_closed`: the command is not run for {file}: it is too far behind, or its shell has ended"
+            ),
+            Note::NoIndex { cause } => {
+                write!(f, "`index`: {cause}: a search reads all of the file")
+            }
+            Note::IndexSkipped { files } => write!(
+                f,
+                "`index`: {files} files have no index, because it was too far behind: `ringtap index` writes it"
             ),
             Note::CommandsSkipped { files } => {
                 write!(

@@ -82,6 +82,11 @@ pub struct RecordOptions {
     /// Write packets to the file as soon as no other packet waits, not once a second.
     #[cfg_attr(feature = "clap", arg(short = 'U', long))]
     pub packet_buffered: bool,
+    /// Write an index beside each file, with which `ringtap find` reads only the blocks that can match.
+    ///
+    /// It is deleted with its file. -W and --max-total count files without it.
+    #[cfg_attr(feature = "clap", arg(long))]
+    pub index: bool,
     /// Run `COMMAND FILE` in a shell for each closed file, one after the other, e.g. `rsync -t --remove-source-files`.
     #[cfg_attr(feature = "clap", arg(short = 'z', long, value_name = "COMMAND"))]
     pub when_closed: Option<String>,
@@ -247,6 +252,7 @@ impl RecordOptions {
             "-" if self.is_series() => OptionsError::SeriesOnStdout,
             "-" if has_budget => OptionsError::BudgetOnStdout,
             "-" if self.when_closed.is_some() => OptionsError::CommandOnStdout,
+            "-" if self.index => OptionsError::IndexOnStdout,
             file if self.when_closed.is_some() && file.contains('\n') => OptionsError::LineBreak,
             "-" if io::stdout().is_terminal() => OptionsError::Terminal,
             "-" if self.direct_io => OptionsError::DirectOnStdout,

@@ -6,12 +6,14 @@
 //!   packets count as not written instead.
 
 use std::ops::ControlFlow;
+use std::path::Path;
 use std::{mem, slice};
 
 use ringtap::{AllCounters, Batch, Capture, Counters, Facts, Packet as PoolPacket, flag};
 use ringtap_file::write::FilePacket;
 use ringtap_file::{FileInterface, PacketDirection, Statistics};
 use ringtap_filter::LinkType;
+use ringtap_index::{FollowOutcome, IndexFollower};
 use ringtap_ipc::time::now_ns;
 use ringtap_pool::counters::TERMS;
 use ringtap_pool::number::to_usize;
@@ -60,6 +62,8 @@ pub struct Recorder {
     start_ns: u64,
     /// Commands that run for each closed file.
     commands: Option<ClosedFiles>,
+    /// Writes the indexes of the files.
+    index: Option<IndexFollower>,
     /// Only packets around events are written.
     events: Option<Events>,
     /// Per lane, what the next packet states of the time before it.
@@ -114,10 +118,17 @@ impl Recorder {
         let events = events.transpose()?;
         let before = capture.counters()?;
         let interfaces = interfaces(capture, &options.filter);
+        let writer = Writer::create(options, origin(), interfaces, start_ns)?;
+        let index = options.index.then(IndexFollower::start).transpose();
+        let mut index = index.map_err(RecordError::Index)?;
+        if let Some(index) = &mut index {
+            index.begin(Path::new(writer.file()));
+        }
         Ok(Recorder {
-            writer: Writer::create(options, origin(), interfaces, start_ns)?,
+            writer,
             start_ns,
             commands,
+            index,
             events,
             unstated: Vec::new(),
             left: options.stop_at.packets.unwrap_or(u64::MAX),
@@ -254,6 +265,9 @@ impl Recorder {
                 (received.and(all.map(drop).map_err(Into::into)), closed)
             }
         };
+        if let Some(index) = &mut self.index {
+            index.close();
+        }
         self.close(self.writer.file().to_owned());
         let (not_written, outcome) = match closed {
             Ok(()) => (None, received),
@@ -283,8 +297,18 @@ impl Recorder {
         (recorded, outcome)
     }
 
-    /// Waits until the commands for all closed files have ended.
+    /// Waits until the indexes of all files are written, and the commands for closed files have ended.
     pub fn wait_for_commands(&mut self) {
+        if let Some(index) = self.index.take() {
+            let FollowOutcome { error, skipped, .. } = index.finish();
+            if let Some(error) = error {
+                let cause = error.to_string();
+                self.writer.note(Note::NoIndex { cause });
+            }
+            if skipped > 0 {
+                self.writer.note(Note::IndexSkipped { files: skipped });
+            }
+        }
         if let Some(note) = self.commands.as_mut().and_then(ClosedFiles::finish) {
             self.writer.note(note);
         }
@@ -296,6 +320,9 @@ impl Recorder {
         let statistics = interface_statistics(self.start_ns, now_ns, counters);
         if self.writer.rotate(&statistics, now_ns)? == FileNext::Stop {
             return Ok(ControlFlow::Break(()));
+        }
+        if let Some(index) = &mut self.index {
+            index.begin(Path::new(self.writer.file()));
         }
         self.close(file);
         Ok(ControlFlow::Continue(()))

@@ -3,6 +3,8 @@
 
 use std::{fs, io, path::Path};
 
+use ringtap_index::remove_index;
+
 use crate::{
     budget::{AtLimit, Budget},
     error::WriteError,
@@ -17,6 +19,8 @@ pub(crate) struct FilesOnDisk {
     count: u32,
     budget: Budget,
     at_limit: AtLimit,
+    /// A file that is created replaces the index of one before it, too.
+    replaces_indexes: bool,
 }
 
 impl FilesOnDisk {
@@ -33,11 +37,18 @@ impl FilesOnDisk {
                 folder: Path::new(folder).to_owned(),
             },
             at_limit: options.at_limit,
+            replaces_indexes: options.index,
         }
     }
 
     /// Deletes the files beyond the number to keep, before a file of this name is created.
     pub(crate) fn begin(&mut self, name: &str) -> Result<(), WriteError> {
+        if self.replaces_indexes {
+            remove_index(Path::new(name)).map_err(|cause| WriteError::Delete {
+                file: name.to_owned(),
+                cause,
+            })?;
+        }
         let files = self.files.iter_mut();
         let gone = files.flat_map(|files| files.make_room(name, self.count));
         gone.collect::<Vec<_>>()
@@ -108,9 +119,9 @@ fn earlier_files(pattern: &str, names: &Names) -> Vec<(String, u64)> {
         .collect()
 }
 
-/// Deletes a file, unless another process did so already.
+/// Deletes a file and its index, unless another process did so already.
 fn delete(file: &str) -> Result<(), WriteError> {
-    match fs::remove_file(file) {
+    match remove_index(Path::new(file)).and(fs::remove_file(file)) {
         Err(cause) if cause.kind() != io::ErrorKind::NotFound => Err(WriteError::Delete {
             file: file.to_owned(),
             cause,

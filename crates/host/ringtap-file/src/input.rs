@@ -83,16 +83,46 @@ fn is_readable(pipe: &File) -> io::Result<bool> {
     }
 }
 
+/// How a file is compressed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Packing {
+    /// Not at all.
+    Plain,
+    /// By gzip.
+    Gzip,
+    /// By zstd.
+    Zstd,
+}
+
+impl Packing {
+    /// The packing of a file that starts with these bytes; four are enough.
+    #[must_use]
+    pub fn of(start: &[u8]) -> Self {
+        match *start {
+            [first, second, ..] if [first, second] == GZIP => Packing::Gzip,
+            [a, b, c, d, ..] if is_zstd([a, b, c, d]) => Packing::Zstd,
+            _ => Packing::Plain,
+        }
+    }
+
+    /// The content of a stream with this packing.
+    ///
+    /// # Errors
+    ///
+    /// Memory is short.
+    pub fn unpack(self, stream: impl Read + Send + 'static) -> io::Result<Box<dyn Read + Send>> {
+        Ok(match self {
+            Packing::Gzip => Box::new(MultiGzDecoder::new(stream)),
+            Packing::Zstd => Box::new(zstd::Decoder::new(stream)?),
+            Packing::Plain => Box::new(stream),
+        })
+    }
+}
+
 /// A file's content as a stream.
 fn unpack(mut file: File) -> io::Result<Box<dyn Read + Send>> {
     let mut start = [0; 4];
     let at = file.stream_position()?;
     let count = file.read_at(&mut start, at)?;
-    Ok(match (count, start) {
-        (2.., [first, second, ..]) if [first, second] == GZIP => {
-            Box::new(MultiGzDecoder::new(file))
-        }
-        (4, start) if is_zstd(start) => Box::new(zstd::Decoder::new(file)?),
-        _ => Box::new(file),
-    })
+    Packing::of(&start[..count]).unpack(file)
 }

@@ -20,6 +20,7 @@ pub mod write;
 
 pub use bytes::ByteOrder;
 pub use damage::{Damage, ReadError};
+pub use input::Packing;
 pub use interface::{FileInterface, Resolution, Statistics};
 pub use pace::{Pace, PaceTurn, Schedule};
 pub use reader::{FileReader, Format, PacketDirection, RawPacket};

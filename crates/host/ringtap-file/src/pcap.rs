@@ -101,6 +101,8 @@ fn aix_link_type(version: (u16, u16), link_type: LinkType) -> Option<LinkType> {
 }
 
 pub(super) struct PcapHeader {
+    /// The bytes of the file's header.
+    description: Vec<u8>,
     order: ByteOrder,
     resolution: Resolution,
     link_type: LinkType,
@@ -143,10 +145,12 @@ impl PcapHeader {
             None => dialect.resolution(),
         };
         let link_type = aix.unwrap_or(LinkType::from_file(link_type.0));
+        let description = window.ready()[..whole].to_vec();
         window.take(whole);
         let mut interface = FileInterface::new(0, link_type, snap_length);
         interface.resolution = resolution;
         let header = Self {
+            description,
             order,
             resolution,
             link_type,
@@ -155,6 +159,10 @@ impl PcapHeader {
             packet_header: dialect.packet_header(),
         };
         Ok((header, interface))
+    }
+
+    pub(super) fn description(&self) -> &[u8] {
+        &self.description
     }
 
     #[inline]

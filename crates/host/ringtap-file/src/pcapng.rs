@@ -41,6 +41,8 @@ pub(super) struct Section {
     number: u32,
     /// Our number of the section's interface 0.
     first_interface: usize,
+    /// The section header, and the descriptions of its interfaces so far.
+    description: Vec<u8>,
 }
 
 /// The block at the start of the window.
@@ -92,12 +94,18 @@ impl Block {
 impl Section {
     /// Reads the header of the first section.
     pub(super) fn first(window: &mut Window) -> Result<Self, ReadError> {
-        let order = section_header(window)?;
+        let mut description = Vec::new();
+        let order = section_header(window, &mut description)?;
         Ok(Self {
             order,
             number: 0,
             first_interface: 0,
+            description,
         })
+    }
+
+    pub(super) fn description(&self) -> &[u8] {
+        &self.description
     }
 
     #[inline]
@@ -138,7 +146,7 @@ impl Section {
     ) -> Result<Option<FoundPacket>, ReadError> {
         match block.kind {
             SECTION_HEADER => {
-                self.order = section_header(window)?;
+                self.order = section_header(window, &mut self.description)?;
                 self.number = self.number.saturating_add(1);
                 self.first_interface = interfaces.len();
             }
@@ -146,6 +154,8 @@ impl Section {
                 let body = block.body(window, INTERFACE_FIXED)?;
                 let interface = options::interface(self.number, body, self.order);
                 interfaces.push(interface.map_err(|damage| window.corrupt(damage))?);
+                let whole = &window.ready()[..block.whole()];
+                self.description.extend_from_slice(whole);
                 window.take(block.whole());
             }
             STATISTICS => self.statistics(window, interfaces, block)?,
@@ -271,8 +281,8 @@ fn packet_parts(
     Ok((data, options))
 }
 
-/// Reads a section header block and gives the section's byte order.
-fn section_header(window: &mut Window) -> Result<ByteOrder, ReadError> {
+/// Reads a section header block, which replaces the description, and gives the section's byte order.
+fn section_header(window: &mut Window, description: &mut Vec<u8>) -> Result<ByteOrder, ReadError> {
     const FIXED: usize = HEAD + 16;
     let ready = window.fill(FRAME)?;
     let Some(head) = window.ready().first_chunk::<FRAME>() else {
@@ -294,6 +304,8 @@ fn section_header(window: &mut Window) -> Result<ByteOrder, ReadError> {
     if version.0 != 1 || !matches!(version.1, 0 | 2) {
         return Err(window.unsupported(format!("pcapng version {}.{}", version.0, version.1)));
     }
+    description.clear();
+    description.extend_from_slice(&window.ready()[..block.whole()]);
     window.take(block.whole());
     Ok(order)
 }

@@ -264,6 +264,17 @@ impl FileReader {
         &self.interfaces
     }
 
+    /// The headers that the next packet depends on: that of the file, or those of its section and of the section's
+    /// interfaces so far.
+    ///
+    /// Followed by the bytes from [`offset`](Self::offset) on, they are a capture of the packets that follow.
+    pub fn description(&self) -> &[u8] {
+        match &self.parser {
+            Parser::Pcap(header) => header.description(),
+            Parser::Pcapng(section) => section.description(),
+        }
+    }
+
     /// Whether the bytes come from a pipe, which may stay silent at any packet.
     pub fn is_stream(&self) -> bool {
         self.window.is_stream()

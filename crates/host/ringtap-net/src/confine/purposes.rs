@@ -34,6 +34,16 @@ impl Confinement {
         }
     }
 
+    /// Keeps what writing files in these folders and below them takes, without a device.
+    #[must_use]
+    pub fn writing_below(folders: impl IntoIterator<Item = PathBuf>) -> Self {
+        Confinement {
+            writes_below: Some(folders.into_iter().collect()),
+            // Root may write into a folder of another user.
+            ..Confinement::keeping(CapabilitySet::DAC_OVERRIDE)
+        }
+    }
+
     /// For the reader of a file: root becomes a user without files, and nothing changes outside of the process.
     #[must_use]
     pub fn only_reading(mut self) -> Self {

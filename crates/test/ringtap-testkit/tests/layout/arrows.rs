@@ -44,6 +44,7 @@ const LAYERS: [(&str, &[&str]); 5] = [
         "front",
         &[
             "ringtap",
+            "ringtap-index",
             "ringtap-record",
             "ringtap-explain",
             "ringtap-probe",

@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `ringtap find` and `ringtap index`, and indexes of a recorder.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use ringtap_testkit::{Finished, LIMIT, Running, require_root, require_tool};
+use serde_json::Value;
+use tempfile::TempDir;
+
+const BINARY: &str = env!("CARGO_BIN_EXE_ringtap");
+
+fn ringtap(folder: &Path, arguments: &[&str]) -> Finished {
+    let mut command = Command::new(BINARY);
+    command.args(arguments).current_dir(folder);
+    Running::start(command).wait(LIMIT)
+}
+
+/// Runs a command that has to succeed.
+fn run(folder: &Path, arguments: &[&str]) {
+    let _ended = ringtap(folder, arguments).success();
+}
+
+/// Records packets of a simulated NIC with these arguments.
+fn record(folder: &Path, arguments: &[&str]) {
+    let input = "sim:max?burst=4000&flows=500";
+    let fixed = ["record", "-q", "-i", input, "--index"];
+    run(folder, &[&fixed[..], arguments].concat());
+}
+
+fn names(folder: &Path) -> Vec<String> {
+    let entries = fs::read_dir(folder).expect("a folder");
+    let name = |entry: std::io::Result<fs::DirEntry>| {
+        let name = entry.expect("an entry").file_name();
+        name.into_string().expect("UTF-8")
+    };
+    let mut names: Vec<_> = entries.map(name).collect();
+    names.sort();
+    names
+}
+
+fn objects(found: &Finished) -> Vec<Value> {
+    let lines = found.stdout.lines();
+    lines
+        .map(|line| serde_json::from_str(line).expect("JSON"))
+        .collect()
+}
+
+#[test]
+fn a_recorder_writes_an_index_that_find_uses_with_the_result_of_tcpdump() {
+    require_tool!("tcpdump");
+    let folder = TempDir::new().expect("a folder");
+    for name in ["a.pcapng", "b.pcapng.zst", "c.pcap"] {
+        record(folder.path(), &["-w", name]);
+    }
+    let recorded = [
+        "a.pcapng",
+        "a.pcapng.rtindex",
+        "b.pcapng.zst",
+        "b.pcapng.zst.rtindex",
+        "c.pcap",
+        "c.pcap.rtindex",
+    ];
+    assert_eq!(names(folder.path()), recorded);
+    let all = objects(&ringtap(folder.path(), &["find", "-r", ".", "--json"]).success());
+    let (totals, packets) = all.split_last().expect("totals");
+    assert_eq!(totals["packets"], 12_000);
+    assert_eq!(
+        (&totals["files"], &totals["scanned_files"]),
+        (&3.into(), &0.into())
+    );
+    let times: Vec<_> = packets.iter().map(|it| it["time_ns"].as_u64()).collect();
+    assert!(times.is_sorted());
+    let address = packets[5000]["src"].as_str().expect("an address");
+    let port = &packets[5000]["src_port"];
+    let filter = format!("src host {address} and udp src port {port}");
+    run(
+        folder.path(),
+        &["find", "-q", "-r", ".", "-w", "out.pcapng", &filter],
+    );
+    let lines = |file: &str, filter: &str| {
+        let mut tcpdump = Command::new("tcpdump");
+        let arguments = ["-nqt", "-r", file, filter];
+        tcpdump.args(arguments).current_dir(folder.path());
+        Running::start(tcpdump)
+            .wait(LIMIT)
+            .success()
+            .stdout
+            .lines()
+            .count()
+    };
+    run(
+        folder.path(),
+        &["record", "-q", "-r", "b.pcapng.zst", "-w", "plain.pcapng"],
+    );
+    let expected = ["a.pcapng", "plain.pcapng", "c.pcap"].map(|file| lines(file, &filter));
+    assert_eq!(lines("out.pcapng", ""), expected.iter().sum::<usize>());
+    assert!(expected[0] > 0);
+}
+
+#[test]
+fn a_ring_deletes_index_and_file_together() {
+    let folder = TempDir::new().expect("a folder");
+    record(folder.path(), &["-w", "t.pcapng", "-C", "50kB", "-W", "3"]);
+    let left = names(folder.path());
+    let captures: Vec<_> = left
+        .iter()
+        .filter(|name| name.ends_with(".pcapng"))
+        .collect();
+    assert_eq!(captures.len(), 3, "{left:?}");
+    let indexes: Vec<_> = captures
+        .iter()
+        .map(|name| format!("{name}.rtindex"))
+        .collect();
+    assert_eq!(left.len(), 6, "{left:?}");
+    assert!(indexes.iter().all(|index| left.contains(index)), "{left:?}");
+}
+
+#[test]
+fn index_passes_over_what_is_indexed_and_find_says_what_is_not() {
+    let folder = TempDir::new().expect("a folder");
+    let fixed = ["record", "-q", "-i", "sim:max?burst=2000"];
+    for name in ["a.pcap", "b.pcapng"] {
+        run(folder.path(), &[&fixed[..], &["-w", name]].concat());
+    }
+    fs::write(folder.path().join("notes.txt"), "no capture").expect("a file");
+    let before = ringtap(folder.path(), &["find", "-r", ".", "-c", "1"]).success();
+    assert!(
+        before.stderr.contains("2 without index"),
+        "{}",
+        before.stderr
+    );
+    for (written, current) in [(2, 0), (0, 2)] {
+        let found = objects(&ringtap(folder.path(), &["index", ".", "--json"]).success());
+        let totals = (&found[0]["files"], &found[0]["current_files"]);
+        assert_eq!(totals, (&written.into(), &current.into()));
+    }
+    let after = ringtap(folder.path(), &["find", "-r", "."]).success();
+    assert!(!after.stderr.contains("without index"), "{}", after.stderr);
+    assert_eq!(after.stdout.lines().count(), 4000);
+}
+
+#[test]
+fn wrong_filters_and_missing_files_are_told() {
+    let folder = TempDir::new().expect("a folder");
+    let wrong = ringtap(folder.path(), &["find", "-r", ".", "hots 10.0.0.1"]);
+    assert_eq!(wrong.status.code(), Some(2));
+    assert!(wrong.stderr.contains("filter"), "{}", wrong.stderr);
+    let missing = ringtap(folder.path(), &["find", "-r", "none.pcap"]);
+    assert_eq!(missing.status.code(), Some(1));
+    assert!(missing.stderr.contains("none.pcap"), "{}", missing.stderr);
+}
+
+#[test]
+fn a_full_disk_costs_the_index_and_not_the_recording() {
+    require_root!();
+    let folder = TempDir::new().expect("a folder");
+    // Of 256 pages, the capture leaves one.
+    let script = r#"
+        mkdir "$2/small" && mount -t tmpfs -o size=1M tmpfs "$2/small" || exit 99
+        "$1" record -q -i 'sim:max?burst=20000' -w "$2/whole.pcap" || exit 98
+        head -c 1044480 "$2/whole.pcap" >"$2/small/a.pcap"
+        "$1" index "$2/small"; echo "index $?"
+        ls "$2/small"
+        "$1" find -q -r "$2/small" | wc -l"#;
+    let mut command = Command::new("unshare");
+    command.args([
+        "--mount",
+        "--propagation",
+        "private",
+        "bash",
+        "-c",
+        script,
+        "bash",
+    ]);
+    command.arg(BINARY).arg(folder.path());
+    let end = Running::start(command).wait(LIMIT);
+    let lines: Vec<_> = end.stdout.lines().collect();
+    assert!(lines.contains(&"index 1"), "{} {}", end.stdout, end.stderr);
+    assert!(!end.stdout.contains("rtindex"), "{}", end.stdout);
+    assert!(end.stderr.contains("No space left"), "{}", end.stderr);
+    let found: u32 = lines
+        .last()
+        .and_then(|line| line.parse().ok())
+        .expect("a count");
+    assert!(found > 1000, "{}", end.stdout);
+}
+
+#[test]
+fn a_folder_without_rights_is_told_and_the_rest_is_searched() {
+    require_root!();
+    require_tool!("setpriv");
+    let folder = TempDir::new().expect("a folder");
+    fs::create_dir(folder.path().join("closed")).expect("a folder");
+    record(folder.path(), &["-w", "a.pcap"]);
+    let script = r#"chmod 755 "$2" && chmod 644 "$2"/a.pcap* && chmod 700 "$2/closed" &&
+        setpriv --reuid 65534 --clear-groups --bounding-set=-all --inh-caps=-all "$1" find -r "$2" --json"#;
+    let mut command = Command::new("bash");
+    command
+        .args(["-c", script, "bash", BINARY])
+        .arg(folder.path());
+    let end = Running::start(command).wait(LIMIT);
+    assert_eq!(end.status.code(), Some(1), "{}", end.stderr);
+    assert!(
+        end.stderr.contains("closed: cannot be read"),
+        "{}",
+        end.stderr
+    );
+    let objects = objects(&end);
+    assert_eq!(objects.last().expect("totals")["packets"], 4000);
+}

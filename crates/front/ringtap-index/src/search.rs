@@ -1,0 +1,552 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Searches captures: packets that pass a filter, of many files, in the order of their times.
+//!
+//! A segment of an index, a block and a packet are expanded in the order of their first times, so that a block is
+//! read when the result reaches it.
+//!
+//! Invariants
+//! - The packets are those of a scan of all files, whatever their indexes are.
+//! - Few files are open at a time. Memory holds the packets of blocks whose times overlap, up to a limit, and one
+//!   record for each segment with candidates.
+
+use std::cmp::Ordering;
+use std::collections::BinaryHeap;
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use ringtap_file::{FileInterface, PacketDirection, ReadError};
+use ringtap_filter::text::FilterError;
+use ringtap_ipc::time::now_ns;
+use ringtap_pool::number::{to_u64, to_usize};
+use roaring::RoaringBitmap;
+
+use crate::blocks::{FoundBlock, PacketRun, ScanStart, scan};
+use crate::data::CaptureFile;
+use crate::layout::{Sample, SegmentHeader};
+use crate::note::SearchNote;
+use crate::opened::OpenedFiles;
+use crate::query::{FilterTarget, Query};
+use crate::segment::IndexSizes;
+use crate::stored::StoredIndex;
+use crate::walk::{CapturePath, capture_files};
+
+/// Most blocks of files without index that are kept in memory.
+const MAX_SCANNED_BLOCKS: usize = 1 << 20;
+/// A file that changed this short a time ago is being written: its end may be missing.
+const LIVE_NS: u64 = 10_000_000_000;
+
+/// What to search, and where.
+#[derive(Clone, Debug)]
+pub struct SearchRequest {
+    /// Files, and folders whose files are searched.
+    pub paths: Vec<PathBuf>,
+    /// Filter in pcap-filter syntax; empty: every packet.
+    pub filter: String,
+    /// The packet of which the filter decides.
+    pub target: FilterTarget,
+    /// Earliest time of a packet, in nanoseconds since 1970.
+    pub from_ns: u64,
+    /// Packets of this time and later ones are not wanted.
+    pub to_ns: u64,
+    /// Device and inode of a file to leave out: the result.
+    pub output: Option<(u64, u64)>,
+    /// Most bytes of packets that wait for earlier ones; beyond it, packets come out of order.
+    pub max_bytes: usize,
+}
+
+impl SearchRequest {
+    /// All packets of these files and folders that pass a filter.
+    #[must_use]
+    pub fn new(paths: Vec<PathBuf>, filter: impl Into<String>) -> Self {
+        SearchRequest {
+            paths,
+            filter: filter.into(),
+            target: FilterTarget::Outer,
+            from_ns: 0,
+            to_ns: u64::MAX,
+            output: None,
+            max_bytes: 256 << 20,
+        }
+    }
+}
+
+/// A packet that a search found.
+#[derive(Clone, Debug)]
+pub struct FoundRecord<'a> {
+    /// The file.
+    pub file: &'a std::path::Path,
+    /// Nanoseconds since 1970.
+    pub time_ns: u64,
+    /// Bytes on the wire; `data` may hold fewer.
+    pub wire_length: u32,
+    /// The captured bytes.
+    pub data: &'a [u8],
+    /// The interface that captured the packet, as the file describes it.
+    pub interface: &'a Arc<FileInterface>,
+    /// Direction of the packet.
+    pub direction: PacketDirection,
+    /// Packets lost directly before this one.
+    pub dropped_before: u64,
+}
+
+/// Totals of a search.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct SearchTotals {
+    /// Packets found.
+    pub packets: u64,
+    /// Their captured bytes.
+    pub bytes: u64,
+    /// Captures.
+    pub files: u64,
+    /// Captures that had to be read in full, because no index describes them.
+    pub scanned_files: u64,
+    /// Content read to search where no index helps, in bytes.
+    pub scanned_bytes: u64,
+    /// Blocks read because they may have matches.
+    pub blocks: u64,
+    /// Files that vanished during the search.
+    pub vanished_files: u64,
+}
+
+/// A search; yields packets in the order of their times.
+///
+/// # Examples
+///
+/// ```
+/// use ringtap_index::{Search, SearchRequest};
+///
+/// # let folder = tempfile::tempdir()?;
+/// let request = SearchRequest::new(vec![folder.path().to_owned()], "host 10.1.2.3 and port 443");
+/// let mut search = Search::new(request)?;
+/// while let Some(packet) = search.next_packet() {
+///     println!("{} ns: {} bytes", packet.time_ns, packet.wire_length);
+/// }
+/// for note in search.take_notes() {
+///     println!("{note}");
+/// }
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct Search {
+    query: Query,
+    files: Vec<CapturePath>,
+    output: Option<(u64, u64)>,
+    max_bytes: usize,
+    is_prepared: bool,
+    pending: BinaryHeap<PendingSearch>,
+    runs: BinaryHeap<ActiveRun>,
+    current: Option<ActiveRun>,
+    held_bytes: usize,
+    opened: OpenedFiles,
+    unordered: u64,
+    notes: Vec<SearchNote>,
+    totals: SearchTotals,
+}
+
+/// Something that may hold packets from a time on.
+struct PendingSearch {
+    min_ns: u64,
+    file: usize,
+    /// The file's first bytes when the search looked at it.
+    head: Sample,
+    what: PendingPart,
+}
+
+enum PendingPart {
+    Segment {
+        at: u64,
+        header: SegmentHeader,
+        candidates: RoaringBitmap,
+    },
+    Block(FoundBlock),
+}
+
+/// Packets of a block that wait for their turn.
+struct ActiveRun {
+    run: PacketRun,
+    next: usize,
+    file: usize,
+    content: u64,
+}
+
+impl ActiveRun {
+    /// Order of the next packet: by time, then as in the files.
+    fn key(&self) -> (u64, usize, u64) {
+        let next = self.run.get(self.next);
+        let time_ns = next.map_or(u64::MAX, |(packet, _)| packet.time_ns);
+        (time_ns, self.file, self.content)
+    }
+}
+
+/// The smallest key is the largest element of a heap.
+macro_rules! ordered_by_smallest_key {
+    ($type:ty) => {
+        impl Ord for $type {
+            fn cmp(&self, other: &Self) -> Ordering {
+                other.key().cmp(&self.key())
+            }
+        }
+        impl PartialOrd for $type {
+            fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+                Some(self.cmp(other))
+            }
+        }
+        impl PartialEq for $type {
+            fn eq(&self, other: &Self) -> bool {
+                self.key() == other.key()
+            }
+        }
+        impl Eq for $type {}
+    };
+}
+
+impl PendingSearch {
+    fn key(&self) -> (u64, usize, u64) {
+        let place = match &self.what {
+            PendingPart::Segment { header, .. } => header.from,
+            PendingPart::Block(block) => block.content,
+        };
+        (self.min_ns, self.file, place)
+    }
+}
+
+ordered_by_smallest_key!(PendingSearch);
+ordered_by_smallest_key!(ActiveRun);
+
+impl Search {
+    /// Lists the files; reads none of them yet.
+    ///
+    /// # Errors
+    ///
+    /// The filter is not valid.
+    pub fn new(request: SearchRequest) -> Result<Self, FilterError> {
+        let times = request.from_ns..request.to_ns;
+        let query = Query::new(&request.filter, request.target, times)?;
+        let mut notes = Vec::new();
+        Ok(Search {
+            query,
+            files: capture_files(&request.paths, &mut notes),
+            output: request.output,
+            max_bytes: request.max_bytes,
+            is_prepared: false,
+            pending: BinaryHeap::new(),
+            runs: BinaryHeap::new(),
+            current: None,
+            held_bytes: 0,
+            opened: OpenedFiles::default(),
+            unordered: 0,
+            notes,
+            totals: SearchTotals::default(),
+        })
+    }
+
+    /// The next packet; `None` at the end.
+    pub fn next_packet(&mut self) -> Option<FoundRecord<'_>> {
+        if !self.is_prepared {
+            self.is_prepared = true;
+            (0..self.files.len()).for_each(|file| self.prepare(file));
+        }
+        self.put_back();
+        while self.must_expand() {
+            if let Some(pending) = self.pending.pop() {
+                self.expand(pending);
+            }
+        }
+        let active = self.runs.pop()?;
+        let earliest = self.pending.peek();
+        let (time_ns, ..) = active.key();
+        self.unordered += u64::from(earliest.is_some_and(|it| it.min_ns < time_ns));
+        let active = self.current.insert(active);
+        let (packet, data) = active.run.get(active.next)?;
+        self.totals.packets += 1;
+        self.totals.bytes += to_u64(data.len());
+        Some(FoundRecord {
+            file: &self.files[active.file].path,
+            time_ns: packet.time_ns,
+            wire_length: packet.wire_length,
+            data,
+            interface: &packet.interface,
+            direction: packet.direction,
+            dropped_before: packet.dropped_before,
+        })
+    }
+
+    /// Whether there are notes to take.
+    #[must_use]
+    pub fn has_notes(&self) -> bool {
+        !self.notes.is_empty()
+    }
+
+    /// Takes the notes so far.
+    pub fn take_notes(&mut self) -> Vec<SearchNote> {
+        let refused = self.query.take_refused().into_iter();
+        let refused = refused.map(|(link_type, error)| SearchNote::LinkType {
+            link_type: link_type.to_string(),
+            cause: error.to_string(),
+        });
+        self.notes.extend(refused);
+        if self.pending.is_empty() && self.unordered > 0 {
+            let packets = std::mem::take(&mut self.unordered);
+            self.notes.push(SearchNote::Order { packets });
+        }
+        std::mem::take(&mut self.notes)
+    }
+
+    /// The totals so far.
+    #[must_use]
+    pub fn totals(&self) -> SearchTotals {
+        self.totals
+    }
+
+    /// Puts the run of the last packet back, behind this packet.
+    fn put_back(&mut self) {
+        let Some(mut active) = self.current.take() else {
+            return;
+        };
+        active.next += 1;
+        if active.run.get(active.next).is_some() {
+            self.runs.push(active);
+        } else {
+            self.held_bytes -= active.run.bytes();
+        }
+    }
+
+    /// Whether something may hold an earlier packet than those in memory, which has room for it.
+    fn must_expand(&self) -> bool {
+        match (self.pending.peek(), self.runs.peek()) {
+            (None, _) => false,
+            (Some(_), None) => true,
+            (Some(pending), Some(run)) => {
+                pending.min_ns <= run.key().0 && self.held_bytes < self.max_bytes
+            }
+        }
+    }
+
+    /// Finds what a file may hold.
+    fn prepare(&mut self, file: usize) {
+        let CapturePath { path, is_named } = &self.files[file];
+        let is_named = *is_named;
+        let data = match CaptureFile::open(path) {
+            Ok(data) => data,
+            Err(error) if error.kind() == io::ErrorKind::NotFound && !is_named => {
+                self.totals.vanished_files += 1;
+                return;
+            }
+            Err(cause) => {
+                let file = path.display().to_string();
+                return self.damaged(&ReadError::Open { file, cause });
+            }
+        };
+        if Some(data.identity) == self.output {
+            return;
+        }
+        let index = StoredIndex::open(path);
+        let (mut covered, mut description) = (0, Vec::new());
+        if let Some(index) = &index
+            && let Some(coverage) = index.coverage(&data)
+        {
+            let mut is_torn = false;
+            for (at, header) in &coverage.segments {
+                let Some(segment) = index.segment(*at, *header) else {
+                    is_torn = true;
+                    break;
+                };
+                let alternatives = self.query.alternatives(header);
+                let Some(blocks) = segment.candidates(&alternatives, &self.query.times) else {
+                    is_torn = true;
+                    break;
+                };
+                if let Some(min_ns) = blocks.iter().map(|(_, block)| block.min_ns).min() {
+                    self.pending.push(PendingSearch {
+                        min_ns,
+                        file,
+                        head: data.head,
+                        what: PendingPart::Segment {
+                            at: *at,
+                            header: *header,
+                            candidates: blocks.iter().map(|(number, _)| *number).collect(),
+                        },
+                    });
+                }
+                covered = header.to;
+                description = segment.description.to_vec();
+            }
+            if coverage.is_whole && !is_torn {
+                self.totals.files += 1;
+                return;
+            }
+        }
+        if covered > 0 && data.packing != ringtap_file::Packing::Plain {
+            // Without the rest of the index, what follows cannot be found.
+            self.pending = std::mem::take(&mut self.pending)
+                .into_iter()
+                .filter(|pending| pending.file != file)
+                .collect();
+            (covered, description) = (0, Vec::new());
+        }
+        self.scan(file, &data, covered, &description, is_named);
+    }
+
+    /// Scans a file from an offset on.
+    fn scan(
+        &mut self,
+        file: usize,
+        data: &CaptureFile,
+        at: u64,
+        description: &[u8],
+        is_named: bool,
+    ) {
+        let max_blocks = (MAX_SCANNED_BLOCKS / self.files.len().max(1)).max(16);
+        let start = ScanStart {
+            at,
+            description,
+            within: at..u64::MAX,
+        };
+        let found = scan(data, &start, &mut self.query, max_blocks);
+        let is_capture = !matches!(
+            found.error,
+            Some(ReadError::NotACapture { .. } | ReadError::Compressed { .. })
+        );
+        let is_new = data.state.bytes == 0;
+        if !is_named && (!is_capture || is_new) {
+            return;
+        }
+        self.totals.files += 1;
+        self.totals.scanned_files += u64::from(at == 0);
+        self.totals.scanned_bytes += found.content_bytes;
+        let changed_ns = data.state.modified_ns.max(0).cast_unsigned();
+        let is_live = now_ns().saturating_sub(changed_ns) < LIVE_NS;
+        match found.error {
+            Some(ReadError::Truncated { .. }) if is_live => {}
+            Some(error) => self.damaged(&error),
+            None => {}
+        }
+        self.push_blocks(file, data.head, found.blocks);
+    }
+
+    fn push_blocks(&mut self, file: usize, head: Sample, blocks: Vec<FoundBlock>) {
+        let blocks = blocks.into_iter().map(|block| PendingSearch {
+            min_ns: block.entry.min_ns,
+            file,
+            head,
+            what: PendingPart::Block(block),
+        });
+        self.pending.extend(blocks);
+    }
+
+    fn damaged(&mut self, error: &ReadError) {
+        let message = error.to_string();
+        self.notes.push(SearchNote::Damaged { message });
+    }
+
+    fn changed(&mut self, file: usize) {
+        let file = self.files[file].path.display().to_string();
+        let note = SearchNote::Changed { file };
+        if self.notes.last() != Some(&note) {
+            self.notes.push(note);
+        }
+    }
+
+    /// Replaces a segment by its blocks, a block by its packets.
+    fn expand(&mut self, pending: PendingSearch) {
+        let PendingSearch {
+            file, head, what, ..
+        } = pending;
+        let path = &self.files[file].path;
+        match what {
+            PendingPart::Segment {
+                at,
+                header,
+                candidates,
+            } => {
+                let index = StoredIndex::open(path);
+                let segment = index.as_ref().and_then(|index| index.segment(at, header));
+                let blocks = segment.as_ref().and_then(|it| it.blocks(&candidates));
+                let (Some(segment), Some(blocks)) = (segment.as_ref(), blocks) else {
+                    return self.lost(file, head, &header);
+                };
+                for (_, entry) in blocks {
+                    let length = to_usize(entry.description);
+                    let description = segment.description.get(..length).unwrap_or_default();
+                    let what = PendingPart::Block(FoundBlock {
+                        content: entry.offset,
+                        is_scanned: false,
+                        entry,
+                        description: description.into(),
+                    });
+                    self.pending.push(PendingSearch {
+                        min_ns: entry.min_ns,
+                        file,
+                        head,
+                        what,
+                    });
+                }
+            }
+            PendingPart::Block(block) => self.read(file, head, &block),
+        }
+    }
+
+    /// Scans what a segment covers whose index was deleted or replaced meanwhile, most often with its file.
+    fn lost(&mut self, file: usize, head: Sample, header: &SegmentHeader) {
+        let path = &self.files[file].path;
+        let data = match CaptureFile::open(path) {
+            Ok(data) if data.begins_with(head) => data,
+            Ok(_) => return self.changed(file),
+            Err(_) => {
+                self.totals.vanished_files += 1;
+                return;
+            }
+        };
+        let start = ScanStart {
+            at: 0,
+            description: &[],
+            within: header.from..header.to,
+        };
+        let found = scan(
+            &data,
+            &start,
+            &mut self.query,
+            IndexSizes::USUAL.segment_blocks,
+        );
+        self.totals.scanned_bytes += found.content_bytes;
+        if found.error.is_some() {
+            self.changed(file);
+        }
+        self.push_blocks(file, head, found.blocks);
+    }
+
+    /// Reads the packets of a block.
+    fn read(&mut self, file: usize, head: Sample, block: &FoundBlock) {
+        let path = &self.files[file].path;
+        match self.opened.get(file, path) {
+            Ok(data) if data.begins_with(head) => {}
+            Ok(_) => return self.changed(file),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                self.totals.vanished_files += 1;
+                return;
+            }
+            Err(cause) => {
+                let file = path.display().to_string();
+                return self.damaged(&ReadError::Open { file, cause });
+            }
+        }
+        self.totals.blocks += 1;
+        let (run, error) = match self.opened.block(block) {
+            Ok(reader) => PacketRun::read(reader, &mut self.query),
+            Err(error) => (PacketRun::default(), Some(error)),
+        };
+        if error.is_some() {
+            self.changed(file);
+        }
+        if run.get(0).is_some() {
+            self.held_bytes += run.bytes();
+            self.runs.push(ActiveRun {
+                run,
+                next: 0,
+                file,
+                content: block.content,
+            });
+        }
+    }
+}
