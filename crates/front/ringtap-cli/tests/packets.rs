@@ -64,21 +64,33 @@ fn an_object_has_the_community_id_and_the_limit_holds() {
 fn a_file_becomes_files_of_its_hours_and_every_packet_is_accounted_for() {
     let folder = tempfile::tempdir().expect("a folder");
     let file = recorded(folder.path());
-    for (format, extension) in [("parquet", "parquet"), ("arrow", "arrow"), ("csv", "csv.gz")] {
+    for (format, extension) in [
+        ("parquet", "parquet"),
+        ("arrow", "arrow"),
+        ("csv", "csv.gz"),
+    ] {
         let tables = format!("{}/{format}", folder.path().display());
-        let words = ["packets", "-r", &file, "-o", format, "-w", &tables, "--json"];
+        let words = [
+            "packets", "-r", &file, "-o", format, "-w", &tables, "--json",
+        ];
         let written = ringtap(&words).success().stdout;
         let told = written.lines().find(|line| line.contains("\"written\""));
         let told: Value = serde_json::from_str(told.expect("a line")).expect("JSON");
         assert_eq!((&told["packets"], &told["files"]), (&500.into(), &1.into()));
         let hours: Vec<_> = fs::read_dir(&tables).expect("a folder").flatten().collect();
         assert_eq!(hours.len(), 1);
-        let hour = fs::read_dir(hours[0].path()).expect("a folder").flatten().next();
+        let hour = fs::read_dir(hours[0].path())
+            .expect("a folder")
+            .flatten()
+            .next();
         let hour = hour.expect("an hour").path();
         let file = fs::read_dir(hour).expect("a folder").flatten().next();
         let name = file.expect("a file").file_name();
         let name = name.to_string_lossy();
-        assert!(name.starts_with("packets-") && name.ends_with(extension), "{name}");
+        assert!(
+            name.starts_with("packets-") && name.ends_with(extension),
+            "{name}"
+        );
     }
 }
 
@@ -105,7 +117,11 @@ fn packets_that_cannot_be_written_are_no_longer_counted_as_delivered() {
     let counters: Value = serde_json::from_str(counters).expect("JSON");
     assert_eq!(counters["delivered"], 0);
     assert_eq!(counters["dropped"]["not_written"], 500);
-    assert!(refused.stderr.contains(&*day.to_string_lossy()), "{}", refused.stderr);
+    assert!(
+        refused.stderr.contains(&*day.to_string_lossy()),
+        "{}",
+        refused.stderr
+    );
 }
 
 #[test]
@@ -118,6 +134,11 @@ fn flags_that_need_others_are_refused() {
         &["packets", "-i", "sim:max?burst=1", "--rotate", "5"],
     ] {
         let refused = ringtap(words);
-        assert_eq!(refused.status.code(), Some(2), "{words:?}: {}", refused.stderr);
+        assert_eq!(
+            refused.status.code(),
+            Some(2),
+            "{words:?}: {}",
+            refused.stderr
+        );
     }
 }

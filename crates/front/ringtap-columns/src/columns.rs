@@ -19,7 +19,7 @@ use ringtap_packet::push_address;
 use ringtap_pool::number::to_u32;
 
 use crate::data::DataColumn;
-use crate::{FlowHeaders, LaneLinks, PacketBatch, PacketHeaders};
+use crate::{FlowHeaders, LaneLinks, PacketHeaders, TakenPackets};
 
 /// How addresses stand in columns.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -225,7 +225,7 @@ impl PacketColumns {
     }
 
     /// Adds the packets of a batch; with the column `data`, the record batch keeps them in the pool.
-    pub fn extend(&mut self, batch: &Arc<PacketBatch>) {
+    pub fn extend(&mut self, batch: &Arc<TakenPackets>) {
         for packet in batch.packets() {
             self.push(batch.lane(), &packet);
         }

@@ -14,7 +14,7 @@ use arrow_buffer::{Buffer, ScalarBuffer};
 use arrow_schema::ArrowError;
 use ringtap_pool::number::to_u32;
 
-use crate::PacketBatch;
+use crate::TakenPackets;
 
 /// Bytes that a view holds itself.
 const INLINE: usize = 12;
@@ -29,7 +29,7 @@ pub(crate) struct DataColumn {
 }
 
 /// Consecutive bytes of a chunk, and the first view that refers to them.
-struct Run {
+struct BufferRun {
     start: usize,
     end: usize,
     first_view: usize,
@@ -37,13 +37,13 @@ struct Run {
 
 impl DataColumn {
     /// Adds the packets of a batch.
-    pub(crate) fn extend(&mut self, batch: &Arc<PacketBatch>) {
-        let mut run: Option<Run> = None;
+    pub(crate) fn extend(&mut self, batch: &Arc<TakenPackets>) {
+        let mut run: Option<BufferRun> = None;
         for (packet, is_ours) in batch.all() {
             let start = packet.data.as_ptr().expose_provenance();
             let end = start + packet.data.len();
             // Payloads are packed from the end of the chunk; a cell of AF_XDP lies anywhere.
-            let continues = |run: &Run| {
+            let continues = |run: &BufferRun| {
                 let gap = run.start.checked_sub(end).or(start.checked_sub(run.end));
                 gap.is_some_and(|gap| gap < ALIGNMENT)
             };
@@ -53,7 +53,7 @@ impl DataColumn {
                     run.end = run.end.max(end);
                 }
                 None => {
-                    let next = Run {
+                    let next = BufferRun {
                         start,
                         end,
                         first_view: self.views.len(),
@@ -73,7 +73,7 @@ impl DataColumn {
     }
 
     /// Makes the buffer of a run, and turns the addresses in its views into offsets.
-    fn close(&mut self, run: &Run, batch: &Arc<PacketBatch>) {
+    fn close(&mut self, run: &BufferRun, batch: &Arc<TakenPackets>) {
         let own = AssertUnwindSafe(Arc::clone(batch));
         let Some(pointer) = NonNull::new(std::ptr::with_exposed_provenance_mut(run.start)) else {
             return;

@@ -5,17 +5,17 @@
 //! `files` [`TableFiles`] writes Parquet, Arrow and CSV. All take their values from [`PacketHeaders`].
 //! `docs/packets.md` states the schema.
 
-mod batch;
 mod columns;
 mod data;
 #[cfg(feature = "files")]
 mod files;
 mod headers;
 mod line;
+mod taken;
 
-pub use batch::PacketBatch;
 pub use columns::{AddressForm, ColumnOptions, PacketColumns};
 #[cfg(feature = "files")]
 pub use files::{TableError, TableFiles, TableFormat};
 pub use headers::{FlowHeaders, LaneLinks, PacketHeaders};
 pub use line::PacketLine;
+pub use taken::TakenPackets;

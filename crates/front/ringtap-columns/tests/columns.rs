@@ -12,7 +12,7 @@ use arrow_array::{Array as _, RecordBatch};
 use made::{FIRST_NS, capture_file, frames};
 use ringtap::{Capture, Next, OpenOptions};
 use ringtap_columns::{
-    AddressForm, ColumnOptions, LaneLinks, PacketBatch, PacketColumns, PacketLine,
+    AddressForm, ColumnOptions, LaneLinks, PacketColumns, PacketLine, TakenPackets,
 };
 
 fn open(file: &std::path::Path, filter: &str) -> Capture {
@@ -20,10 +20,10 @@ fn open(file: &std::path::Path, filter: &str) -> Capture {
     options.open(&format!("pcap:{}", file.display())).unwrap()
 }
 
-fn batches(capture: &mut Capture) -> Vec<Arc<PacketBatch>> {
+fn batches(capture: &mut Capture) -> Vec<Arc<TakenPackets>> {
     let mut batches = Vec::new();
     while let Next::Batch(batch) = capture.next(None).unwrap() {
-        batches.push(Arc::new(PacketBatch::take(capture, batch).unwrap()));
+        batches.push(Arc::new(TakenPackets::take(capture, batch).unwrap()));
     }
     batches
 }
@@ -124,7 +124,7 @@ fn the_bytes_are_those_of_the_file_and_outlive_the_capture() {
     let folder = tempfile::tempdir().unwrap();
     let file = capture_file(folder.path(), &frames());
     // Packets of which some are inline in their views, with packets between them that do not pass.
-    let table = table(&mut open(&file, "ip or ip6"), ALL);
+    let table = table(&mut open(&file, "not arp"), ALL);
     let data = table.column_by_name("data").unwrap().as_binary_view();
     let expected: Vec<_> = frames();
     let expected = [0, 1, 3, 4].map(|at| &*expected[at]);
@@ -138,7 +138,7 @@ fn a_chunk_lent_to_a_table_comes_back_when_the_last_array_is_dropped() {
     let Next::Batch(batch) = capture.next(None).unwrap() else {
         panic!("no packets");
     };
-    let batch = Arc::new(PacketBatch::take(&mut capture, batch).unwrap());
+    let batch = Arc::new(TakenPackets::take(&mut capture, batch).unwrap());
     columns.extend(&batch);
     let lent = Arc::downgrade(&batch);
     drop(batch);
@@ -159,7 +159,7 @@ fn a_chunk_lent_to_a_table_comes_back_when_the_last_array_is_dropped() {
 fn slots_are_those_of_the_reader_in_the_order_of_capture() {
     let folder = tempfile::tempdir().unwrap();
     let file = capture_file(folder.path(), &frames());
-    for (filter, expected) in [("", 5), ("udp", 3), ("arp", 1), ("port 443 or arp", 2)] {
+    for (filter, expected) in [("", 5), ("udp", 2), ("arp", 1), ("port 443 or arp", 2)] {
         let mut slots = Vec::new();
         let mut times = Vec::new();
         for batch in batches(&mut open(&file, filter)) {

@@ -9,12 +9,12 @@ use pyo3::prelude::*;
 use pyo3::types::PyCapsule;
 
 /// Columns of packets, which pyarrow, polars, pandas and DuckDB take.
-#[pyclass(module = "ringtap", frozen)]
-pub(crate) struct Table(RecordBatch);
+#[pyclass(name = "Table", module = "ringtap", frozen)]
+pub(crate) struct ArrowTable(RecordBatch);
 
-impl Table {
+impl ArrowTable {
     pub(crate) fn new(table: Result<RecordBatch, ArrowError>) -> PyResult<Self> {
-        table.map(Table).map_err(refused)
+        table.map(ArrowTable).map_err(refused)
     }
 }
 
@@ -23,7 +23,7 @@ fn refused(error: ArrowError) -> PyErr {
 }
 
 #[pymethods]
-impl Table {
+impl ArrowTable {
     fn __len__(&self) -> usize {
         self.0.num_rows()
     }

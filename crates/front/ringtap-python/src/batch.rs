@@ -5,22 +5,22 @@ use std::sync::Arc;
 
 use pyo3::exceptions::PyIndexError;
 use pyo3::prelude::*;
-use ringtap_columns::{AddressForm, ColumnOptions, LaneLinks, PacketBatch, PacketColumns};
+use ringtap_columns::{AddressForm, ColumnOptions, LaneLinks, PacketColumns, TakenPackets};
 
-use crate::arrow::Table;
+use crate::arrow::ArrowTable;
 use crate::packet::PythonPacket;
 use crate::slots::SlotBytes;
 
 /// Packets that were taken together.
 #[pyclass(name = "Batch", module = "ringtap", frozen, subclass)]
 pub(crate) struct NativeBatch {
-    parts: Vec<Arc<PacketBatch>>,
+    parts: Vec<Arc<TakenPackets>>,
     links: Arc<LaneLinks>,
     len: usize,
 }
 
 impl NativeBatch {
-    pub(crate) fn new(parts: Vec<Arc<PacketBatch>>, links: Arc<LaneLinks>) -> Self {
+    pub(crate) fn new(parts: Vec<Arc<TakenPackets>>, links: Arc<LaneLinks>) -> Self {
         NativeBatch {
             len: parts.iter().map(|part| part.len()).sum(),
             parts,
@@ -80,7 +80,7 @@ impl NativeBatch {
         community_id: Option<u16>,
         inner: bool,
         data: bool,
-    ) -> PyResult<Table> {
+    ) -> PyResult<ArrowTable> {
         let addresses = if text {
             AddressForm::Text
         } else {
@@ -99,14 +99,14 @@ impl NativeBatch {
             self.parts.iter().for_each(|part| columns.extend(part));
             columns.finish()
         });
-        Table::new(table)
+        ArrowTable::new(table)
     }
 }
 
 /// Iterates over the packets of a batch.
 #[pyclass(module = "ringtap")]
 pub(crate) struct PacketIterator {
-    parts: Vec<Arc<PacketBatch>>,
+    parts: Vec<Arc<TakenPackets>>,
     links: Arc<LaneLinks>,
     part: usize,
     index: usize,

@@ -5,7 +5,7 @@
 //! - The capture is only locked in `detach`, so a thread that waits for the lock does not stop the interpreter.
 //! - A child of fork never touches the parent's capture: its threads are not there.
 
-use std::mem::ManuallyDrop;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -13,7 +13,7 @@ use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use ringtap::{Capture, Control, Next, OpenOptions};
 use ringtap_client::{Connection, default_socket};
-use ringtap_columns::{LaneLinks, PacketBatch};
+use ringtap_columns::{LaneLinks, TakenPackets};
 use ringtap_explain::report;
 use ringtap_record::{RecordExt as _, RecordOptions, StopAt};
 
@@ -22,20 +22,25 @@ use crate::errors::{ClosedError, Error, ForkError, HubError, RecordError, except
 
 /// Longest wait between two looks for signals.
 const LOOK: Duration = Duration::from_millis(100);
+/// Pause in which another thread locks the capture, and most of them.
+const TURN: Duration = Duration::from_micros(100);
+const TURNS: u32 = 100;
 
 /// A capture, and what Python asks of it.
 #[pyclass(name = "NativeCapture", module = "ringtap", frozen)]
 pub(crate) struct NativeCapture {
     /// Absent once it is closed.
-    capture: ManuallyDrop<Mutex<Option<Capture>>>,
-    control: ManuallyDrop<Arc<dyn Control>>,
+    capture: Mutex<Option<Capture>>,
+    /// Threads that wait for the lock.
+    waiting: AtomicU32,
+    control: Option<Arc<dyn Control>>,
     links: Arc<LaneLinks>,
     device: String,
     process: u32,
 }
 
 /// What a wait for packets ended with.
-enum Step {
+enum TakeStep {
     Enough,
     Looked,
     Ended,
@@ -53,7 +58,26 @@ impl NativeCapture {
     }
 
     fn lock(&self) -> MutexGuard<'_, Option<Capture>> {
-        self.capture.lock().unwrap_or_else(PoisonError::into_inner)
+        self.waiting.fetch_add(1, Relaxed);
+        let capture = self.capture.lock().unwrap_or_else(PoisonError::into_inner);
+        self.waiting.fetch_sub(1, Relaxed);
+        capture
+    }
+
+    /// Lets another thread lock the capture, which a loop of waits would keep from it.
+    fn let_others(&self) {
+        for _ in 0..TURNS {
+            if self.waiting.load(Relaxed) == 0 {
+                break;
+            }
+            std::thread::sleep(TURN);
+        }
+    }
+
+    fn end_source(&self) {
+        if let Some(control) = &self.control {
+            control.stop();
+        }
     }
 
     /// Calls `call` with the open capture, without the interpreter's lock.
@@ -78,12 +102,12 @@ impl NativeCapture {
 /// Takes what waits, up to `packets`; waits until `until` for the first packet, or with `gathers` for all of them.
 fn take(
     capture: &mut Capture,
-    parts: &mut Vec<Arc<PacketBatch>>,
+    parts: &mut Vec<Arc<TakenPackets>>,
     count: &mut usize,
     packets: usize,
     gathers: bool,
     until: Instant,
-) -> Result<Step, ringtap::Error> {
+) -> Result<TakeStep, ringtap::Error> {
     while *count < packets {
         let next = if *count == 0 || gathers {
             capture.next(Some(until.saturating_duration_since(Instant::now())))?
@@ -92,21 +116,21 @@ fn take(
         };
         match next {
             Next::Batch(batch) => {
-                let part = PacketBatch::take(capture, batch)?;
+                let part = TakenPackets::take(capture, batch)?;
                 *count += part.len();
                 if !part.is_empty() {
                     parts.push(Arc::new(part));
                 }
             }
-            Next::Empty if *count > 0 && !gathers => return Ok(Step::Enough),
-            Next::Empty => return Ok(Step::Looked),
-            Next::Ended => return Ok(Step::Ended),
+            Next::Empty if *count > 0 && !gathers => return Ok(TakeStep::Enough),
+            Next::Empty => return Ok(TakeStep::Looked),
+            Next::Ended => return Ok(TakeStep::Ended),
         }
         if Instant::now() >= until {
-            return Ok(Step::Looked);
+            return Ok(TakeStep::Looked);
         }
     }
-    Ok(Step::Enough)
+    Ok(TakeStep::Enough)
 }
 
 /// Opens a device or a group of a hub.
@@ -147,10 +171,11 @@ pub(crate) fn open(
     let opened = python.detach(|| options.open(device));
     let capture = opened.map_err(|error| exception(&error))?;
     Ok(NativeCapture {
-        control: ManuallyDrop::new(Arc::clone(capture.control())),
+        control: Some(Arc::clone(capture.control())),
+        waiting: AtomicU32::new(0),
         links: LaneLinks::new(&capture).into(),
         device: capture.facts().device.clone(),
-        capture: ManuallyDrop::new(Mutex::new(Some(capture))),
+        capture: Mutex::new(Some(capture)),
         process: std::process::id(),
     })
 }
@@ -183,13 +208,14 @@ impl NativeCapture {
                 take(capture, &mut parts, &mut count, packets, gathers, until)
             })?;
             python.check_signals()?;
+            python.detach(|| self.let_others());
             let is_late = deadline.is_some_and(|deadline| Instant::now() >= deadline);
             match step {
-                Step::Ended if count == 0 => {
+                TakeStep::Ended if count == 0 => {
                     self.with(python, |capture| capture.outcome())?;
                     return Ok(None);
                 }
-                Step::Looked if !is_late => {}
+                TakeStep::Looked if !is_late => {}
                 _ => break,
             }
         }
@@ -230,7 +256,7 @@ impl NativeCapture {
     /// Ends the source, from any thread; what is in the pool can still be read.
     fn stop(&self) -> PyResult<()> {
         self.require_own_process()?;
-        self.control.stop();
+        self.end_source();
         Ok(())
     }
 
@@ -273,7 +299,7 @@ impl NativeCapture {
             let recorded = capture.as_mut().map(|capture| capture.record(&options));
             recorded.map(|recorded| recorded.map_err(|error| error.to_string()))
         };
-        let recorded = while_looking_for_signals(python, record, || self.control.stop())?;
+        let recorded = while_looking_for_signals(python, record, || self.end_source())?;
         let recorded = recorded.ok_or_else(|| self.closed())?;
         let files = recorded.map_err(refused)?.files;
         Ok((files.packets, files.files.into(), files.file))
@@ -283,7 +309,7 @@ impl NativeCapture {
     fn close(&self, python: Python<'_>) -> PyResult<()> {
         self.require_own_process()?;
         // Ends a wait of another thread, which has the lock.
-        self.control.stop();
+        self.end_source();
         python.detach(|| drop(self.lock().take()));
         Ok(())
     }
@@ -292,11 +318,10 @@ impl NativeCapture {
 impl Drop for NativeCapture {
     fn drop(&mut self) {
         // The capture's threads are not in a child of fork, and waiting for them would never end.
-        if self.process == std::process::id() {
-            // SAFETY: dropped once, here, and not used after this.
-            unsafe { ManuallyDrop::drop(&mut self.capture) };
-            // SAFETY: as above.
-            unsafe { ManuallyDrop::drop(&mut self.control) };
+        if self.process != std::process::id() {
+            let capture = self.capture.get_mut();
+            std::mem::forget(capture.unwrap_or_else(PoisonError::into_inner).take());
+            std::mem::forget(self.control.take());
         }
     }
 }

@@ -4,10 +4,6 @@
 //! Invariants
 //! - No lock of a capture is taken with the interpreter's lock held, and no wait holds either.
 //! - Memory that Python sees belongs to a batch, which lives as long as the last view of it.
-#![expect(
-    missing_docs,
-    reason = "Python reads the documentation of the classes and of __init__.py"
-)]
 
 mod arrow;
 mod batch;

@@ -9,19 +9,19 @@ use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyMemoryView};
 use ringtap::{Packet, Slot};
-use ringtap_columns::{LaneLinks, PacketBatch};
+use ringtap_columns::{LaneLinks, TakenPackets};
 use ringtap_filter::hash;
 
 /// One packet. Its bytes lie in the capture's pool as long as the packet or a view of it lives.
 #[pyclass(name = "Packet", module = "ringtap", frozen, freelist = 1024)]
 pub(crate) struct PythonPacket {
-    batch: Arc<PacketBatch>,
+    batch: Arc<TakenPackets>,
     links: Arc<LaneLinks>,
     index: usize,
 }
 
 impl PythonPacket {
-    pub(crate) fn new(batch: Arc<PacketBatch>, links: Arc<LaneLinks>, index: usize) -> Self {
+    pub(crate) fn new(batch: Arc<TakenPackets>, links: Arc<LaneLinks>, index: usize) -> Self {
         PythonPacket {
             batch,
             links,

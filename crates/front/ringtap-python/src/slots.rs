@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use pyo3::ffi;
 use pyo3::prelude::*;
-use ringtap_columns::PacketBatch;
+use ringtap_columns::TakenPackets;
 
 use crate::packet::fill;
 
@@ -15,13 +15,13 @@ use crate::packet::fill;
 pub(crate) struct SlotBytes(SlotMemory);
 
 enum SlotMemory {
-    Lent(Arc<PacketBatch>),
+    Lent(Arc<TakenPackets>),
     Copied(Vec<u8>),
 }
 
 impl SlotBytes {
     /// Of one part without packets of others in place; otherwise a copy.
-    pub(crate) fn new(parts: &[Arc<PacketBatch>]) -> Self {
+    pub(crate) fn new(parts: &[Arc<TakenPackets>]) -> Self {
         if let [only] = parts
             && only.slots().is_some()
         {

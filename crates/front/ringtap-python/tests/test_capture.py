@@ -64,8 +64,8 @@ class Packets(unittest.TestCase):
         self.assertEqual([bytes(packet) for packet in copy], self.frames)
 
     def test_a_batch_is_empty_after_its_time_and_none_follows_the_end(self) -> None:
-        with ringtap.open("sim:1pps?burst=1&clock=wall") as capture:
-            pass
+        with ringtap.open("sim:1kpps", filter="ip6") as capture:
+            self.assertEqual([len(next(capture.batches(timeout=0.2))) for _ in range(2)], [0, 0])
         with ringtap.open("sim:1kpps") as capture:
             lengths = []
             for batch in capture.batches(packets=50, timeout=5):

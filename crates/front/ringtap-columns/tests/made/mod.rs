@@ -4,7 +4,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use etherparse::{PacketBuilder, SingleVlanHeader, VlanId};
+use etherparse::{PacketBuilder, VlanId};
 
 /// Time of the first packet; each next one is a microsecond later.
 pub const FIRST_NS: i64 = 1_700_000_000_123_456_000;

@@ -131,7 +131,8 @@ class Batch:
         """The slots as a structured array: of one chunk without a copy; of several, 32 bytes a packet are copied."""
         import numpy
 
-        return numpy.frombuffer(self._native.slots(), dtype=numpy.dtype(SLOT))
+        slots = numpy.dtype(SLOT)
+        return numpy.frombuffer(self._native.slots(), dtype=slots) if len(self) else numpy.empty(0, dtype=slots)
 
     def to_scapy(self) -> list[Any]:
         """The packets as scapy's, with their times. Ethernet only."""
@@ -173,13 +174,11 @@ class Capture:
         while (batch := take(packets, timeout)) is not None:
             yield Batch(batch)
 
-    async def _batches(self, packets: int | None) -> AsyncIterator[Batch]:
-        while (batch := await asyncio.to_thread(self._native.take, packets, None)) is not None:
-            yield Batch(batch)
-
-    def __aiter__(self) -> AsyncIterator[Batch]:
-        """Batches for `async for`; a thread waits for them."""
-        return self._batches(65536)
+    async def __aiter__(self) -> AsyncIterator[Batch]:
+        """Batches for `async for`: what comes in a tenth of a second, up to about 65,536 packets. A thread waits."""
+        while (batch := await asyncio.to_thread(self._native.take, 65536, 0.1)) is not None:
+            if len(batch):
+                yield Batch(batch)
 
     def pairs(self) -> Iterator[tuple[float, bytes]]:
         """Time and bytes of each packet, as dpkt.pcap.Reader gives them."""

@@ -6,10 +6,12 @@ use ringtap::{Batch, Capture, Error, LaneId, Packet};
 /// Bytes of a slot.
 const SLOT: usize = 32;
 
-/// Packets of one lane that are for this reader.
-pub struct PacketBatch {
+/// Packets of one lane that are for this reader. In a child of fork, dropping it releases nothing.
+pub struct TakenPackets {
     lane: LaneId,
     memory: Memory,
+    /// The process that took the packets.
+    process: u32,
 }
 
 /// Where the packets are.
@@ -23,6 +25,7 @@ enum Memory {
 }
 
 /// Packets in memory of their own.
+#[derive(Default)]
 struct CopiedPackets {
     slots: Vec<u8>,
     /// Sequence of each packet, and the end of its bytes in `data`.
@@ -30,21 +33,21 @@ struct CopiedPackets {
     data: Vec<u8>,
 }
 
-impl PacketBatch {
+impl TakenPackets {
     /// Takes all packets of a batch that pass the capture's filter, and counts them as delivered. They lie in the pool
     /// until the value is dropped, and count against the reader's credit until then.
     ///
     /// # Examples
     ///
     /// ```
-    /// use ringtap_columns::PacketBatch;
+    /// use ringtap_columns::TakenPackets;
     ///
     /// let mut capture = ringtap::open("sim:max?burst=10")?;
     /// let mut kept = Vec::new();
     /// while let ringtap::Next::Batch(batch) = capture.next(None)? {
-    ///     kept.push(PacketBatch::take(&mut capture, batch)?);
+    ///     kept.push(TakenPackets::take(&mut capture, batch)?);
     /// }
-    /// assert_eq!(kept.iter().map(PacketBatch::len).sum::<usize>(), 10);
+    /// assert_eq!(kept.iter().map(TakenPackets::len).sum::<usize>(), 10);
     /// # Ok::<(), ringtap::Error>(())
     /// ```
     ///
@@ -69,9 +72,10 @@ impl PacketBatch {
         if places.is_none() && count as usize != batch.len() {
             places = Some((0..count).collect());
         }
-        Ok(PacketBatch {
+        Ok(TakenPackets {
             lane: batch.lane(),
             memory: Memory::Lent { batch, places },
+            process: std::process::id(),
         })
     }
 
@@ -88,9 +92,10 @@ impl PacketBatch {
             copied.ends.push((packet.sequence, copied.data.len()));
         }
         self.copy_slots(&mut copied.slots);
-        PacketBatch {
+        TakenPackets {
             lane: self.lane,
             memory: Memory::Copied(copied),
+            process: self.process,
         }
     }
 
@@ -169,6 +174,16 @@ impl PacketBatch {
             let own = places.iter().flatten();
             let own = own.filter_map(|place| slots.get(*place as usize));
             own.for_each(|slot| to.extend_from_slice(slot));
+        }
+    }
+}
+
+impl Drop for TakenPackets {
+    fn drop(&mut self) {
+        // The pool is shared: a child would release chunks that its parent still reads.
+        if self.process != std::process::id() {
+            let nothing = Memory::Copied(CopiedPackets::default());
+            std::mem::forget(std::mem::replace(&mut self.memory, nothing));
         }
     }
 }
