@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
+//! Community IDs of the vectors of the public specification, and of packets.
+
 use etherparse::{IcmpEchoHeader, Icmpv4Type, PacketBuilder};
 use ringtap_filter::hash::{self, Link, Tunnels};
 

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
+//! Files by hour, and what is left of files that do not become complete.
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
