@@ -6,9 +6,9 @@ mod made;
 
 use std::sync::Arc;
 
+use arrow_array::RecordBatch;
 use arrow_array::cast::AsArray as _;
 use arrow_array::types::{TimestampNanosecondType, UInt8Type, UInt16Type, UInt32Type};
-use arrow_array::{Array as _, RecordBatch};
 use made::{FIRST_NS, capture_file, frames};
 use ringtap::{Capture, Next, OpenOptions};
 use ringtap_columns::{

@@ -7,10 +7,10 @@ use std::path::{Path, PathBuf};
 use etherparse::{PacketBuilder, VlanId};
 
 /// Time of the first packet; each next one is a microsecond later.
-pub const FIRST_NS: i64 = 1_700_000_000_123_456_000;
+pub(crate) const FIRST_NS: i64 = 1_700_000_000_123_456_000;
 
 /// TCP with a SYN, UDP over IPv6 in a VLAN, ARP, a later fragment, TCP in VXLAN.
-pub fn frames() -> Vec<Vec<u8>> {
+pub(crate) fn frames() -> Vec<Vec<u8>> {
     let macs = ([2, 0, 0, 0, 0, 1], [2, 0, 0, 0, 0, 2]);
     let ethernet = || PacketBuilder::ethernet2(macs.0, macs.1);
     let mut syn = Vec::new();
@@ -40,7 +40,7 @@ pub fn frames() -> Vec<Vec<u8>> {
 }
 
 /// A pcap file with nanoseconds.
-pub fn capture_file(folder: &Path, frames: &[Vec<u8>]) -> PathBuf {
+pub(crate) fn capture_file(folder: &Path, frames: &[Vec<u8>]) -> PathBuf {
     let mut bytes = Vec::new();
     for word in [0xa1b2_3c4d_u32, 0x0004_0002, 0, 0, 262_144, 1] {
         bytes.extend(word.to_le_bytes());
