@@ -20,7 +20,7 @@ SECONDS ?= 30
 BINARY := $(or $(CARGO_TARGET_DIR),target)/release/ringtap
 
 .DEFAULT_GOAL := help
-.PHONY: help build daq sample run demo-vm test check bench bench-vm figures fuzz soak kills chaos flaps test-fleet recipes-test readme install uninstall deb rpm tarball package-test clean
+.PHONY: help build daq python sample run demo-vm test check bench bench-vm figures fuzz soak kills chaos flaps test-fleet recipes-test readme install uninstall deb rpm tarball package-test clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
@@ -40,6 +40,10 @@ daq: ## build daq_ringtap.so, Snort's module, for the installed LibDAQ 3 (2 minu
 	@cargo build --locked --release -p ringtap-c
 	@scripts/library install $(dir $(BINARY)) $(DAQ_PREFIX) $(DAQ_PREFIX)/lib
 	@PKG_CONFIG_PATH=$(DAQ_PREFIX)/lib/pkgconfig:$(PKG_CONFIG_PATH) daq/build $(abspath $(dir $(BINARY)))/daq
+
+python: ## build the Python package, target/wheels/ringtap-*.whl (3 minutes when cold)
+	@scripts/prepare python
+	@scripts/python-package build
 
 sample: build ## build, write a small capture file to try the reading verbs on
 	@mkdir -p examples

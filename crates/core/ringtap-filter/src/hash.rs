@@ -140,6 +140,12 @@ pub fn vlan(data: &[u8], link: Link) -> u32 {
     headers::vlan(data, link).unwrap_or(0)
 }
 
+/// Ethertype of a packet behind its VLAN tags; `None` if it was not captured, or the link header names none.
+#[must_use]
+pub fn ethertype(data: &[u8], link: Link) -> Option<u16> {
+    headers::ethertype(data, link)
+}
+
 /// IP headers of a packet, or of the innermost packet in its tunnels, by the rules of [the hash](self); `None` for
 /// other packets. A tunnel without an IP packet inside is not entered.
 #[must_use]

@@ -281,6 +281,19 @@ impl<'a> Chunk<'a> {
         }
     }
 
+    /// The bytes of these slots, as in the pool; `None` outside the chunk.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Chunk::packet`], for each of the slots.
+    #[inline]
+    pub unsafe fn slots(self, slots: Range<u32>) -> Option<&'a [u8]> {
+        let count = to_usize(slots.end.checked_sub(slots.start)?);
+        // SAFETY: published (the caller's promise), so complete, and not written again while the caller holds its
+        // lease, which lasts for `'a`.
+        unsafe { self.0.slice(slot_offset(slots.start), count * SLOT_SIZE) }
+    }
+
     /// Words of the slot at `index`, and its payload.
     ///
     /// `None` if the slot or its payload lies outside the chunk.

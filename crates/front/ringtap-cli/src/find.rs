@@ -139,7 +139,7 @@ fn require_another(paths: &[PathBuf], output: &Path) -> Result<(), UsageError> {
 /// Prints notes; returns how many of them say that packets may be missing.
 fn show_notes(notes: Vec<SearchNote>) -> usize {
     for note in &notes {
-        print::of_peer("files", format_args!("ringtap: {note}"));
+        print::from_peer("files", format_args!("ringtap: {note}"));
     }
     notes.iter().filter(|note| note.is_fault()).count()
 }

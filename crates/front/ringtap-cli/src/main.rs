@@ -20,6 +20,7 @@ mod inline;
 mod input;
 mod interrupt;
 mod manual;
+mod packets;
 mod print;
 mod probe;
 mod reading;
@@ -64,6 +65,8 @@ struct Cli {
 enum Verb {
     /// Count packets: one line per second, at the end all counters.
     Count(count::CountArgs),
+    /// Show packets, one line each, or write their headers as Parquet, Arrow or CSV.
+    Packets(Box<packets::PacketsArgs>),
     /// Record packets to pcapng files, with rotation; each file has the counters.
     Record(Box<record::RecordArgs>),
     /// Find packets in recordings, by their indexes.
@@ -183,6 +186,7 @@ fn main() -> ExitCode {
 fn run(verb: Verb) -> Result<ExitCode> {
     match verb {
         Verb::Count(args) => count::run(&args),
+        Verb::Packets(args) => packets::run(&args),
         Verb::Record(args) => record::run(&args),
         Verb::Find(args) => find::run(&args),
         Verb::Index(args) => index::run(&args),

@@ -80,7 +80,7 @@ pub(crate) fn packet(data: &[u8], link_type: LinkType, terms: &mut impl Terms) {
     if inside == InnerPart::Nothing {
         return;
     }
-    let link = Link::of(link_type);
+    let link = Link::from_link_type(link_type);
     let Some(ip) = link.and_then(|link| hash::ip(data, link, Tunnels::All)) else {
         return;
     };

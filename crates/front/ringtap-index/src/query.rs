@@ -120,7 +120,7 @@ impl Query {
         match target {
             FilterTarget::Outer => typed.program.matches(packet.data, packet.wire_length),
             FilterTarget::Innermost => {
-                let link = Link::of(packet.link_type);
+                let link = Link::from_link_type(packet.link_type);
                 let ip = link.and_then(|link| hash::ip(packet.data, link, Tunnels::All));
                 ip.is_some_and(|ip| {
                     let data = inner_packet(packet.data, &ip);

@@ -303,6 +303,10 @@ fn flows(table: &mut KeyTable<'_>) -> Result<FlowOptions, ConfigError> {
         sampling: table
             .number("sampling", 1..=1 << 20)?
             .unwrap_or(usual.sampling),
+        community_id_seed: table
+            .number("community_id_seed", 0..=u16::MAX.into())?
+            .and_then(|seed| u16::try_from(seed).ok())
+            .unwrap_or(usual.community_id_seed),
         payload_bytes: table
             .number("payload_bytes", 0..=1 << 16)?
             .unwrap_or(usual.payload_bytes),

@@ -310,6 +310,7 @@ impl FlowMeter {
             let record = FlowRecord {
                 interface: self.interface,
                 sampling: self.options.sampling,
+                community_id_seed: self.options.community_id_seed,
                 ..entry.record(EndReason::Active)
             };
             entry.next_part();
@@ -348,6 +349,7 @@ impl FlowMeter {
         let record = FlowRecord {
             interface: self.interface,
             sampling: self.options.sampling,
+            community_id_seed: self.options.community_id_seed,
             ..entry.record(reason)
         };
         self.payload.release(&entry.texts);

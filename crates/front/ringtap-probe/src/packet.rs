@@ -19,6 +19,7 @@ pub(crate) const ICMP: u8 = 1;
 pub(crate) const TCP: u8 = 6;
 pub(crate) const UDP: u8 = 17;
 pub(crate) const ICMPV6: u8 = 58;
+pub(crate) const SCTP: u8 = 132;
 
 /// Length of the header that ICMP and ICMPv6 have before their payload, in bytes.
 const ICMP_HEADER: usize = 8;

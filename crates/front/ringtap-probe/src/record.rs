@@ -8,7 +8,9 @@ use std::net::IpAddr;
 
 pub use crate::connection::TcpEnd;
 pub use crate::outside::{Outside, Tunnel};
+use crate::packet::{ICMP, ICMPV6, SCTP, TCP, UDP};
 pub use ringtap_filter::hash::TunnelKind;
+use ringtap_packet::CommunityId;
 
 /// One result.
 #[derive(Clone, Debug, PartialEq)]
@@ -50,6 +52,8 @@ pub struct FlowRecord {
     pub part: u32,
     /// The probe analysed one flow in this many; 1: all.
     pub sampling: u32,
+    /// Seed of [`FlowRecord::community_id`].
+    pub community_id_seed: u16,
     /// Texts found in the payload; absent if none was found.
     pub details: Option<Box<Details>>,
 }
@@ -273,6 +277,33 @@ impl FlowRecord {
     /// Packets of both directions.
     pub fn packets(&self) -> u64 {
         self.forward.packets.saturating_add(self.backward.packets)
+    }
+
+    /// The flow's Community ID; `None` if its ports are not known.
+    pub fn community_id(&self) -> Option<CommunityId> {
+        let FlowKey {
+            source,
+            destination,
+            protocol,
+            ..
+        } = self.key;
+        let ports = (self.key.source_port, self.key.destination_port);
+        let numbers = match protocol {
+            ICMP | ICMPV6 => {
+                let [kind, code] = ports.0.to_be_bytes();
+                (kind.into(), code.into())
+            }
+            TCP | UDP | SCTP if ports == (0, 0) => return None,
+            _ => ports,
+        };
+        let seed = self.community_id_seed;
+        Some(CommunityId::from_flow(
+            protocol,
+            source,
+            destination,
+            numbers,
+            seed,
+        ))
     }
 
     /// IP bytes of both directions.

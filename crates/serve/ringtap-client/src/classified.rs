@@ -109,6 +109,17 @@ impl Batch {
         }
     }
 
+    /// The packet at this index, counted from 0 over all packets of the batch; `None` past the last one.
+    #[inline]
+    pub fn packet(&self, index: usize) -> Option<Packet<'_>> {
+        self.inner.packet(index)
+    }
+
+    /// The slots of all packets as in the pool, 32 bytes each (`docs/internals/format.md`).
+    pub fn slots(&self) -> &[u8] {
+        self.inner.slots()
+    }
+
     /// The packets in the order of capture, including those for other readers. Empty if all are for
     /// other readers; [`Tally::begin`](crate::Tally::begin) counts these.
     pub fn packets(&self) -> Packets<'_> {

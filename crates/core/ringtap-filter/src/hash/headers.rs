@@ -127,6 +127,11 @@ pub(super) fn vlan(data: &[u8], link: Link) -> Option<u32> {
     is_tagged.then_some(u32::from(tag & 0x0fff))
 }
 
+pub(super) fn ethertype(data: &[u8], link: Link) -> Option<u16> {
+    let (ethertype, at) = link_header(data, link)?;
+    Some(after_tags(data, ethertype, at).0)
+}
+
 /// The ethertype that a link header names, and the offset behind it.
 #[inline]
 fn link_header(data: &[u8], link: Link) -> Option<(u16, usize)> {

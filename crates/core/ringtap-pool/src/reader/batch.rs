@@ -49,7 +49,16 @@ pub struct Packet<'a> {
     pub data: &'a [u8],
 }
 
-impl Packet<'_> {
+impl<'a> Packet<'a> {
+    /// A packet that was copied from a pool, with its slot as words in memory.
+    pub fn copied(words: [u64; 4], sequence: u64, data: &'a [u8]) -> Self {
+        Packet {
+            words,
+            sequence,
+            data,
+        }
+    }
+
     /// The packet's descriptor.
     #[inline(always)]
     pub fn slot(&self) -> Slot {
@@ -101,6 +110,31 @@ impl ChunkBatch {
     /// An impossible slot (payload outside the chunk) ends the iteration with an error.
     pub fn packets(&self) -> ChunkPackets<'_> {
         self.packets_from(self.from)
+    }
+
+    /// The packet at this index; `None` past the last one, and for an impossible slot.
+    #[inline]
+    pub fn packet(&self, index: usize) -> Option<Packet<'_>> {
+        let index = to_u32(index);
+        let at = self.from.checked_add(index).filter(|at| *at < self.to)?;
+        // SAFETY: `at` is below the count that `Reader::find` observed; the batch, borrowed for the packet's
+        // lifetime, holds the lease.
+        let (words, data) = unsafe { self.lease.chunk()?.packet(at) }?;
+        Some(Packet {
+            words,
+            sequence: self.first_sequence.wrapping_add(index.into()),
+            data: &data[..data.len().min(self.max_bytes)],
+        })
+    }
+
+    /// The slots of the packets as in the pool, [`SLOT_SIZE`] bytes each.
+    ///
+    /// [`SLOT_SIZE`]: crate::format::SLOT_SIZE
+    pub fn slots(&self) -> &[u8] {
+        let chunk = self.lease.chunk();
+        // SAFETY: as for `packet`, for each of the slots.
+        let slots = chunk.and_then(|chunk| unsafe { chunk.slots(self.from..self.to) });
+        slots.unwrap_or_default()
     }
 
     /// An iterator without packets.

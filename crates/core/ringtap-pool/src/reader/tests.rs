@@ -81,6 +81,33 @@ fn fills(batch: &ChunkBatch) -> Vec<u8> {
 }
 
 #[test]
+fn a_packet_by_its_index_and_its_slot_are_those_of_the_iterator() {
+    let mut fixture = fixture();
+    fixture.write(0, 2);
+    let first = fixture.batch().unwrap();
+    fixture.write(0, 1);
+    let rest = fixture.batch().unwrap();
+    for (batch, length) in [(first, 2), (rest, 1)] {
+        assert_eq!(batch.slots().len(), length * format::SLOT_SIZE);
+        let slots = batch.slots().chunks(format::SLOT_SIZE);
+        for (index, (packet, slot)) in batch.packets().zip(slots).enumerate() {
+            let packet = packet.unwrap();
+            let found = batch.packet(index).unwrap();
+            assert_eq!(found.data.as_ptr(), packet.data.as_ptr());
+            assert_eq!((found.data, found.sequence), (packet.data, packet.sequence));
+            let words = slot
+                .as_chunks()
+                .0
+                .iter()
+                .map(|word| u64::from_ne_bytes(*word));
+            let words: Vec<_> = words.collect();
+            assert_eq!(words, packet.slot().to_words());
+        }
+        assert!(batch.packet(length).is_none() && batch.packet(usize::MAX).is_none());
+    }
+}
+
+#[test]
 fn an_empty_packet_opens_the_largest_chunk() {
     let geometry = Geometry::contiguous(format::MAX_CHUNK_SIZE, 3, 1, 65_535).unwrap();
     let pool = Pool::on_heap(geometry);

@@ -22,7 +22,7 @@ const NAMES: [(u8, &str); 6] = [
 fn headers<'a>(packet: &FoundRecord<'a>) -> Option<Ip<'a>> {
     hash::ip(
         packet.data,
-        Link::of(packet.interface.link_type)?,
+        Link::from_link_type(packet.interface.link_type)?,
         Tunnels::None,
     )
 }

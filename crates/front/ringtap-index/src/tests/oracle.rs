@@ -41,7 +41,7 @@ pub(super) fn scan(all: &[(LinkType, Packet)], filter: &str, target: FilterTarge
         let Some(program) = program else { continue };
         let (_, wire_length, data) = packet;
         let (data, wire_length) = if inner {
-            let link = Link::of(*link_type);
+            let link = Link::from_link_type(*link_type);
             let Some(ip) = link.and_then(|link| hash::ip(data, link, Tunnels::All)) else {
                 continue;
             };

@@ -106,7 +106,8 @@ fn flow_object(flow: &FlowRecord) -> Value {
     let [there, back] = flow.directions();
     let direction = |word: Option<&str>| word.map(Into::into);
     let [from_marks, to_marks] = flow.marks;
-    let optional: [(&str, Option<Value>); 15] = [
+    let community_id = flow.community_id().map(|id| id.to_string().into());
+    let optional: [(&str, Option<Value>); 16] = [
         ("orig_tcp_flags", of_tcp(forward.tcp_flags.into())),
         ("resp_tcp_flags", of_tcp(backward.tcp_flags.into())),
         ("orig_retransmissions", again(forward)),
@@ -122,6 +123,7 @@ fn flow_object(flow: &FlowRecord) -> Value {
         ("first_payload_ts", flow.first_payload_ns.map(seconds)),
         ("part", above(0, flow.part.into())),
         ("sampling", above(1, flow.sampling.into())),
+        ("community_id", community_id),
     ];
     for (name, value) in optional {
         if let Some(value) = value {

@@ -347,6 +347,7 @@ impl FlowEntry {
             end,
             part: self.part.into(),
             sampling: 1,
+            community_id_seed: 0,
             details: self.texts.details(),
         }
     }

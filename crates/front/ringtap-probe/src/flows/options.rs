@@ -15,6 +15,8 @@ pub struct FlowOptions {
     pub idle: Duration,
     /// Meter one flow in this many, chosen by its hash; 1: all.
     pub sampling: u32,
+    /// Seed of the flows' Community IDs; 0, as usual, makes them those of other programs.
+    pub community_id_seed: u16,
     /// First bytes of each direction in which TLS, DNS and HTTP are looked for; 0: none.
     pub payload_bytes: u32,
     /// Most memory for payload, texts of flows and unanswered DNS questions, in bytes.
@@ -30,6 +32,7 @@ impl Default for FlowOptions {
             active: Duration::from_secs(300),
             idle: Duration::from_secs(60),
             sampling: 1,
+            community_id_seed: 0,
             // A hello in one record of TLS, the longest of which have 2^14 + 256 bytes after a header.
             payload_bytes: (1 << 14) + 256 + 5,
             payload_memory: 64 << 20,

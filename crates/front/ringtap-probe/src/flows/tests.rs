@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Tests of flow metering, with packets made here.
 
+mod community;
 mod parts;
 mod states;
 mod tunnels;

@@ -10,7 +10,7 @@ use std::time::Duration;
 use parquet::file::reader::{FileReader as _, SerializedFileReader};
 use ringtap_probe::export::Exporter as _;
 use ringtap_probe::export::parquet::ParquetExporter;
-use ringtap_probe::record::{Details, Measurement, Record};
+use ringtap_probe::record::{Details, FlowRecord, Measurement, Record};
 use ringtap_testkit::{LIMIT, Running, require_root, say_skipped};
 
 use crate::flows::{NEW_YEAR_NS, Totals, flows, records, totals};
@@ -82,6 +82,14 @@ fn duckdb_reads_each_flow_and_measurement() {
         }
     }
     assert_eq!(got, totals(&flows));
+    let found = sql(
+        &python,
+        folder.path(),
+        "select community_id from flows order by first_time",
+    );
+    let expected = flows.iter().filter_map(FlowRecord::community_id);
+    let expected: Vec<_> = expected.map(|id| id.to_string()).collect();
+    assert_eq!(found.lines().collect::<Vec<_>>(), expected);
     let question = "select epoch_us(min(first_time)), count(handshake_ns), max(server_name), any_value(end_reason) from flows";
     let want = format!("{}|20000|a name, with \"quotes\"|idle", NEW_YEAR_NS / 1000);
     assert_eq!(sql(&python, folder.path(), question).trim(), want);

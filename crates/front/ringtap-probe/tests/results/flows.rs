@@ -132,6 +132,7 @@ fn flow(number: u16) -> FlowRecord {
         end: EndReason::Idle,
         part: 0,
         sampling: 1,
+        community_id_seed: 0,
         details: None,
     }
 }

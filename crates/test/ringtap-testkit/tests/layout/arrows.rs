@@ -45,12 +45,14 @@ const LAYERS: [(&str, &[&str]); 5] = [
         &[
             "ringtap",
             "ringtap-index",
+            "ringtap-columns",
             "ringtap-record",
             "ringtap-explain",
             "ringtap-probe",
             "ringtap-c",
             "ringtap-pcap",
             "ringtap-pfring",
+            "ringtap-python",
             "ringtap-cli",
         ],
     ),
@@ -60,13 +62,28 @@ const LAYERS: [(&str, &[&str]); 5] = [
 const TEST_CRATE: &str = "ringtap-testkit";
 
 /// The layer that may use nothing that touches files, sockets or clocks, and what it may use.
-const PURE: (&str, [&str; 5]) = (
+const PURE: (&str, &[&str]) = (
     "core",
-    ["thiserror", "serde", "loom", "shuttle", "etherparse"],
+    &[
+        "thiserror",
+        "serde",
+        "loom",
+        "shuttle",
+        "etherparse",
+        "base64",
+        "sha1",
+    ],
 );
 
 /// The crates outside `capture/` that need clang and libbpf, because they use a crate of `capture/`.
-const NEED_CAPTURE: [&str; 4] = ["ringtap-vm", "ringtap", "ringtap-probe", "ringtap-cli"];
+const NEED_CAPTURE: [&str; 6] = [
+    "ringtap-vm",
+    "ringtap",
+    "ringtap-columns",
+    "ringtap-probe",
+    "ringtap-python",
+    "ringtap-cli",
+];
 
 /// One crate of the workspace, as far as the rules need it.
 #[derive(Debug, Default)]

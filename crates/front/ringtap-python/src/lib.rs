@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `ringtap._native`: captures and their packets for the Python package `ringtap`, whose Python part is in `python/`.
+//!
+//! Invariants
+//! - No lock of a capture is taken with the interpreter's lock held, and no wait holds either.
+//! - Memory that Python sees belongs to a batch, which lives as long as the last view of it.
+
+mod arrow;
+mod batch;
+mod capture;
+mod errors;
+mod packet;
+mod slots;
+
+use pyo3::prelude::*;
+
+#[pymodule(name = "_native")]
+fn native(python: Python<'_>, module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_class::<capture::NativeCapture>()?;
+    module.add_class::<batch::NativeBatch>()?;
+    module.add_class::<packet::PythonPacket>()?;
+    module.add_function(wrap_pyfunction!(capture::open, module)?)?;
+    module.add_function(wrap_pyfunction!(capture::explain_hub, module)?)?;
+    module.add_function(wrap_pyfunction!(capture::hub_status, module)?)?;
+    errors::add(python, module)
+}
