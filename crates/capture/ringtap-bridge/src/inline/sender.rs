@@ -19,7 +19,7 @@ const BUFFER_BYTES: usize = 8 << 20;
 
 /// Outcome of packets.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct SendOutcome {
+pub(super) struct SentPackets {
     pub(super) sent: u64,
     pub(super) refused: u64,
 }
@@ -48,8 +48,8 @@ impl PacketSender {
     }
 
     /// Sends the packets, in order.
-    pub(super) fn flush(&mut self) -> SendOutcome {
-        let mut outcome = SendOutcome::default();
+    pub(super) fn flush(&mut self) -> SentPackets {
+        let mut outcome = SentPackets::default();
         let packets = std::mem::take(&mut self.packets);
         for part in packets.chunks(MAX_MESSAGES) {
             self.send(part, &mut outcome);
@@ -57,7 +57,7 @@ impl PacketSender {
         outcome
     }
 
-    fn send(&self, packets: &[Vec<u8>], outcome: &mut SendOutcome) {
+    fn send(&self, packets: &[Vec<u8>], outcome: &mut SentPackets) {
         let slices: Vec<_> = packets.iter().map(|it| [IoSlice::new(it)]).collect();
         let none = || SendAncillaryBuffer::new(&mut [] as &mut [MaybeUninit<u8>]);
         let mut none: Vec<_> = packets.iter().map(|_| none()).collect();
