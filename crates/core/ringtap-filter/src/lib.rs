@@ -13,6 +13,7 @@ pub mod flow;
 mod flow_text;
 pub mod hash;
 mod link_type;
+mod paths;
 pub mod program;
 mod rules;
 #[cfg(feature = "libpcap")]
@@ -24,8 +25,6 @@ pub const MAX_SNAP_LENGTH: u32 = 262_144;
 pub use balance::{Balance, Headers};
 pub use flow_text::FlowTextError;
 pub use link_type::LinkType;
-pub use program::{
-    ByteField, FieldBase, FieldConditions, FilterTime, Instruction, PACKET_NS, Program,
-    ProgramError, ValueRange,
-};
+pub use paths::{ByteField, FieldBase, FieldConditions, ValueRange};
+pub use program::{FilterTime, Instruction, PACKET_NS, Program, ProgramError};
 pub use rules::{BUCKETS, BucketMasks, MASKS, MAX_RULES, Place, Rule, Rules, VerifierLimits};

@@ -12,7 +12,6 @@ mod any;
 mod both;
 pub(crate) mod code;
 mod machine;
-mod paths;
 #[cfg(test)]
 mod tests;
 mod time;
@@ -23,7 +22,6 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 pub(crate) use machine::{is_outside, jump, targets};
-pub use paths::{ByteField, FieldBase, FieldConditions, ValueRange};
 pub use time::{FilterTime, PACKET_NS};
 
 /// One classic BPF instruction, laid out as the kernel's `struct sock_filter`.

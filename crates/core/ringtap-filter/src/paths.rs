@@ -10,8 +10,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::code::*;
-use super::{Instruction, Program, SCRATCH_WORDS, is_outside};
+use crate::program::code::*;
+use crate::program::{Instruction, Program, SCRATCH_WORDS, is_outside, jump};
 
 #[cfg(test)]
 mod tests;
@@ -153,7 +153,7 @@ impl PathState {
     ) {
         let Instruction { code, k, .. } = *instruction;
         if code == JA {
-            if let Some(to) = super::jump(at, k) {
+            if let Some(to) = jump(at, k) {
                 pass(to, self);
             }
             return;
