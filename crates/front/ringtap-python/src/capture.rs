@@ -302,7 +302,7 @@ impl NativeCapture {
         let recorded = while_looking_for_signals(python, record, || self.end_source())?;
         let recorded = recorded.ok_or_else(|| self.closed())?;
         let files = recorded.map_err(refused)?.files;
-        Ok((files.packets, files.files.into(), files.file))
+        Ok((files.packets, files.files, files.file))
     }
 
     /// Ends the capture; batches that are kept stay readable.
