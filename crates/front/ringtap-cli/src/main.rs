@@ -323,7 +323,7 @@ mod tests {
     #[test]
     fn every_verb_that_runs_until_it_is_ended_is_in_the_table_of_signals() {
         // These end by themselves.
-        const SHORT: [&str; 5] = ["report", "why", "doctor", "devices", "sim"];
+        const SHORT: [&str; 7] = ["report", "find", "index", "why", "doctor", "devices", "sim"];
         let command = super::Cli::command();
         let verbs = command.get_subcommands().filter(|verb| !verb.is_hide_set());
         for verb in verbs.map(clap::Command::get_name) {

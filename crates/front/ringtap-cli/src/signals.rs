@@ -45,7 +45,15 @@ pub(crate) const TABLE: [SignalRow; 5] = [
         usr2: "with `--before`: is an event; with `-C` or `-G`: begins the next file; else writes what is in memory",
     },
     SignalRow {
-        verbs: &["count", "send", "bridge", "inline", "guest", "vm attach"],
+        verbs: &[
+            "count",
+            "packets",
+            "send",
+            "bridge",
+            "inline",
+            "guest",
+            "vm attach",
+        ],
         hangup: ENDS,
         usr1: COUNTERS_SO_FAR,
         usr2: NOTHING,

@@ -30,6 +30,8 @@ extern "C" {
 #define PF_RING_PROMISC (1 << 3)
 #define PF_RING_TIMESTAMP (1 << 4)
 #define PF_RING_DO_NOT_PARSE (1 << 9)
+/* A packet's pkt_hash, or hash, is the number of its flow, for pfring_add_hw_rule(). */
+#define PF_RING_FLOW_OFFLOAD (1 << 17)
 
 #define NO_TUNNEL_ID 0xFFFFFFFF
 
@@ -209,11 +211,99 @@ int pfring_set_poll_duration(pfring *ring, u_int ms);
 int pfring_set_tx_watermark(pfring *ring, u_int16_t packets);
 void pfring_config(u_short percent);
 
+/* Rules that ignore one flow, in both directions: what they withhold counts in pfring_stat.shunt, and in the
+ * kernel no packet of the flow is copied. Others are PF_RING_ERROR_NOT_SUPPORTED: another action than
+ * dont_forward_packet_and_stop_rule_evaluation or flow_drop_rule, and a filtering_rule without `bidirectional`,
+ * full masks, single ports and a protocol, or with MAC addresses, flags, a tunnel or a pattern. */
+typedef enum {
+    forward_packet_and_stop_rule_evaluation = 0,
+    dont_forward_packet_and_stop_rule_evaluation
+} rule_action_behaviour;
+
+typedef struct {
+    u_int16_t rule_id; /* unused */
+    u_int16_t vlan_id; /* 0: without a tag */
+    u_int8_t ip_version;
+    u_int8_t proto;
+    ip_addr host_peer_a, host_peer_b;
+    u_int16_t port_peer_a, port_peer_b;
+    rule_action_behaviour rule_action;
+    char reflector_device_name[8];
+    u_int8_t internals[16];
+} __attribute__((packed)) hash_filtering_rule;
+
+typedef struct {
+    u_int16_t rule_id; /* for pfring_remove_filtering_rule() */
+    rule_action_behaviour rule_action;
+    u_int8_t balance_id, balance_pool; /* 0 */
+    u_int8_t locked;                   /* unused */
+    u_int8_t bidirectional;
+    struct {
+        int32_t if_index; /* unused */
+        u_int8_t smac[6], dmac[6];
+        u_int16_t vlan_id;
+        u_int16_t eth_type; /* 0x86dd: the hosts are IPv6 */
+        u_int8_t proto;
+        ip_addr shost, dhost;
+        ip_addr shost_mask, dhost_mask;
+        u_int16_t sport_low, sport_high;
+        u_int16_t dport_low, dport_high;
+        struct {
+            u_int8_t flags;
+        } tcp;
+    } __attribute__((packed)) core_fields;
+    struct {
+        u_int16_t optional_fields;
+        struct {
+            u_int32_t tunnel_id;
+            ip_addr shost, dhost;
+            ip_addr shost_mask, dhost_mask;
+        } tunnel;
+        char payload_pattern[32];
+    } __attribute__((packed)) extended_fields;
+    char reflector_device_name[8];
+    u_int8_t internals[16];
+} __attribute__((packed)) filtering_rule;
+
+typedef enum { flow_drop_rule, flow_mark_rule, flow_pass_rule } generic_flow_rule_action_type;
+typedef enum { generic_flow_id_rule = 3, generic_flow_tuple_rule } hw_filtering_rule_type;
+
+typedef struct {
+    hw_filtering_rule_type rule_family_type;
+    u_int16_t rule_id;
+    u_int16_t priority; /* unused */
+    union {
+        struct {
+            generic_flow_rule_action_type action;
+            u_int64_t flow_id; /* the hash of a packet */
+            u_int32_t thread;
+        } __attribute__((packed)) flow_id_rule;
+        struct {
+            generic_flow_rule_action_type action;
+            ip_addr src_ip, dst_ip;
+            ip_addr src_ip_mask, dst_ip_mask; /* unused */
+            u_int16_t src_port, dst_port;
+            u_int16_t vlan_id;
+            u_int8_t ip_version;
+            u_int8_t protocol;
+            u_int8_t interface; /* unused */
+            u_int8_t queue_id;
+            u_int64_t flow_id;
+        } __attribute__((packed)) flow_tuple_rule;
+    } rule_family;
+} __attribute__((packed)) hw_filtering_rule;
+
+int pfring_handle_hash_filtering_rule(pfring *ring, hash_filtering_rule *rule, u_char add);
+int pfring_add_filtering_rule(pfring *ring, filtering_rule *rule);
+int pfring_remove_filtering_rule(pfring *ring, u_int16_t number);
+int pfring_add_hw_rule(pfring *ring, hw_filtering_rule *rule);
+int pfring_remove_hw_rule(pfring *ring, u_int16_t number);
+
+/* Only 1: packets without a rule are received. */
+int pfring_toggle_filtering_policy(pfring *ring, u_int8_t accepts);
+
 /* PF_RING_ERROR_NOT_SUPPORTED. */
 int pfring_recv_chunk(pfring *ring, void **chunk, void *info, u_int8_t wait);
-int pfring_add_filtering_rule(pfring *ring, void *rule);
-int pfring_handle_hash_filtering_rule(pfring *ring, void *rule, u_char add);
-
 #ifdef __cplusplus
 }
 #endif

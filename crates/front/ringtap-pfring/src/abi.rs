@@ -12,6 +12,8 @@ pub const ERROR_RING_NOT_ENABLED: c_int = -12;
 
 /// `PF_RING_LONG_HEADER`.
 pub const OPEN_LONG_HEADER: u32 = 1 << 2;
+/// `PF_RING_FLOW_OFFLOAD`.
+pub const OPEN_FLOW_OFFLOAD: u32 = 1 << 17;
 /// `PF_RING_DO_NOT_PARSE`.
 pub const OPEN_DO_NOT_PARSE: u32 = 1 << 9;
 
@@ -42,13 +44,13 @@ pub struct RingPacketHeader {
     pub pkt_hash: u32,
     pub tx: [u8; 16],
     pub process: u32,
-    pub parsed: ParsedPacket,
+    pub parsed: RingParsedPacket,
 }
 
 /// The parsed part of a packet's header. Numbers, and IPv4 addresses, are in the host's order.
 #[repr(C, packed)]
 #[derive(Clone, Copy, Debug)]
-pub struct ParsedPacket {
+pub struct RingParsedPacket {
     pub dmac: [u8; 6],
     pub smac: [u8; 6],
     pub eth_type: u16,
@@ -81,9 +83,9 @@ pub struct ParsedPacket {
 /// An address: 16 bytes of IPv6, or an IPv4 address as a number in the host's order, and zeros.
 pub type ParsedAddress = [u8; 16];
 
-impl ParsedPacket {
+impl RingParsedPacket {
     /// Nothing is parsed.
-    pub const NONE: ParsedPacket = ParsedPacket {
+    pub const NONE: RingParsedPacket = RingParsedPacket {
         dmac: [0; 6],
         smac: [0; 6],
         eth_type: 0,

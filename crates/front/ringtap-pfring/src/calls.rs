@@ -11,6 +11,7 @@
 
 pub mod facts;
 pub mod refused;
+pub mod rules;
 pub mod sending;
 pub mod texts;
 
@@ -24,8 +25,8 @@ use std::time::{Duration, Instant};
 use ringtap::{CursorPacket, Deadline, Look, flag};
 
 use crate::abi::{
-    self, BurstPacket, ERROR_GENERIC, OPEN_DO_NOT_PARSE, OPEN_LONG_HEADER, ParsedPacket,
-    RECV_BURST, RING_BYTES, RingPacketHeader, RingStatistics,
+    self, BurstPacket, ERROR_GENERIC, OPEN_DO_NOT_PARSE, OPEN_FLOW_OFFLOAD, OPEN_LONG_HEADER,
+    RECV_BURST, RING_BYTES, RingPacketHeader, RingParsedPacket, RingStatistics,
 };
 use crate::error::RingError;
 use crate::parse::parse;
@@ -84,8 +85,11 @@ pub unsafe extern "C" fn pfring_open(
     flags: u32,
 ) -> *mut PfRing {
     let parses = flags & OPEN_LONG_HEADER != 0 && flags & OPEN_DO_NOT_PARSE == 0;
-    // SAFETY: NULL or a text, by the header.
-    let opened = catch_unwind(|| RingState::open(unsafe { text(device) }?, caplen, parses));
+    let numbers_flows = flags & OPEN_FLOW_OFFLOAD != 0;
+    let opened = catch_unwind(|| {
+        // SAFETY: NULL or a text, by the header.
+        RingState::open(unsafe { text(device) }?, caplen, parses, numbers_flows)
+    });
     match opened {
         Ok(Ok(state)) => {
             let mut visible = [0; RING_BYTES / 8];
@@ -152,7 +156,7 @@ unsafe fn bytes_of<'a>(packet: &CursorPacket, caplen: u32) -> &'a [u8] {
 /// The header of a packet that was just found.
 fn header(packet: &CursorPacket, caplen: u32, level: u8) -> RingPacketHeader {
     let parsed = if level == 0 {
-        ParsedPacket::NONE
+        RingParsedPacket::NONE
     } else {
         // SAFETY: the packet was just found.
         parse(unsafe { bytes_of(packet, caplen) }, level).0

@@ -3,7 +3,7 @@
 
 use std::ffi::c_int;
 
-use ringtap_client::{ConnectError, ReceiveError};
+use ringtap_client::{ConnectError, ControlError, ReceiveError};
 use ringtap_device::DeviceError;
 use ringtap_filter::text::FilterError;
 use ringtap_net::interface::InterfaceError;
@@ -29,6 +29,9 @@ pub(crate) enum RingError {
     /// The hub's sources have ended, and every packet was received.
     #[error("the capture has ended")]
     Ended,
+    /// The ring has no such rule.
+    #[error("there is no such rule")]
+    NoRule,
     /// Ringtap has no such function.
     #[error("not supported")]
     Unsupported,
@@ -42,6 +45,8 @@ pub(crate) enum RingError {
     Connect(#[from] ConnectError),
     #[error(transparent)]
     Receive(#[from] ReceiveError),
+    #[error(transparent)]
+    Control(#[from] ControlError),
     #[error(transparent)]
     Filter(#[from] FilterError),
     #[error("sending: {0}")]

@@ -10,3 +10,4 @@ pub mod calls;
 mod error;
 mod parse;
 mod ring;
+mod rules;

@@ -6,7 +6,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 
 use etherparse::{LaxLinkExtSlice, LaxNetSlice, LaxSlicedPacket, TransportSlice};
 
-use crate::abi::{ParsedAddress, ParsedPacket};
+use crate::abi::{ParsedAddress, RingParsedPacket};
 
 const ETHERNET_BYTES: usize = 14;
 const IPV4: u16 = 0x0800;
@@ -25,8 +25,8 @@ fn ipv4_number(address: [u8; 4]) -> ParsedAddress {
 }
 
 /// What the packet's headers say, up to this layer; and the last layer that they have.
-pub(crate) fn parse(data: &[u8], level: u8) -> (ParsedPacket, u8) {
-    let mut parsed = ParsedPacket::NONE;
+pub(crate) fn parse(data: &[u8], level: u8) -> (RingParsedPacket, u8) {
+    let mut parsed = RingParsedPacket::NONE;
     let Ok(packet) = LaxSlicedPacket::from_ethernet(data) else {
         return (parsed, 0);
     };
@@ -130,7 +130,7 @@ fn protocol(number: u8) -> String {
 }
 
 /// One line about a packet.
-pub(crate) fn line(parsed: &ParsedPacket, hash: u32, caplen: u32, len: u32) -> String {
+pub(crate) fn line(parsed: &RingParsedPacket, hash: u32, caplen: u32, len: u32) -> String {
     let mut line = format!("[{} -> {}] ", mac(parsed.smac), mac(parsed.dmac));
     let mut add = |text: std::fmt::Arguments<'_>| {
         let _infallible = line.write_fmt(text);

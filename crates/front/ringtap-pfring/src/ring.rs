@@ -9,18 +9,22 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use ringtap::{
-    CaptureHub, Cursor, CursorPacket, Deadline, DeviceOptions, DeviceSpec, Facts, Look, OpenOptions,
+    CaptureHub, Cursor, CursorPacket, Deadline, DeviceOptions, DeviceSpec, Facts, FlowAction,
+    FlowId, FlowRule, Look, OpenOptions, ReaderRules,
 };
 use ringtap_client::{Connection, HubBeside, default_socket, host_socket};
 use ringtap_device::kinds;
+use ringtap_filter::hash::Link;
 use ringtap_filter::{LinkType, MAX_SNAP_LENGTH, text};
 use ringtap_net::interface::Interface;
 use ringtap_net::packet_socket;
 use ringtap_pool::counters::Counters;
 use ringtap_pool::format::flag;
+use ringtap_pool::number::to_usize;
 
 use crate::abi::RingStatistics;
 use crate::error::RingError;
+use crate::rules::FlowNames;
 
 /// Longest wait before the ring looks whether `pfring_breakloop` was called, from a signal handler too.
 const STEP: Duration = Duration::from_millis(100);
@@ -62,6 +66,10 @@ pub(crate) struct RingState {
     /// Sockets that send, by the number of their interface.
     senders: HashMap<u32, OwnedFd>,
     sends_through: Option<u32>,
+    /// Flows of rules that have a number.
+    numbered: HashMap<u16, FlowId>,
+    /// Numbers of flows, if the program asked for them.
+    names: Option<FlowNames>,
     /// The packet that was received last, readable until the next look.
     last: Option<(*const u8, u32)>,
 }
@@ -78,7 +86,12 @@ unsafe impl Send for RingState {}
 
 impl RingState {
     /// A ring of a device, which must be there.
-    pub(crate) fn open(device: &str, caplen: u32, parses: bool) -> Result<Self, RingError> {
+    pub(crate) fn open(
+        device: &str,
+        caplen: u32,
+        parses: bool,
+        numbers_flows: bool,
+    ) -> Result<Self, RingError> {
         let mut device: DeviceSpec = device.parse()?;
         let name = std::fs::read_to_string("/proc/self/comm");
         let name = name.map_or_else(|_| "libpfring".to_owned(), |name| name.trim().to_owned());
@@ -112,6 +125,8 @@ impl RingState {
             left_out: 0,
             senders: HashMap::new(),
             sends_through: None,
+            numbered: HashMap::new(),
+            names: numbers_flows.then(FlowNames::new),
             last: None,
         })
     }
@@ -205,8 +220,14 @@ impl RingState {
         let direction = self.direction;
         let cursor = &mut self.reader.as_mut()?.cursor;
         loop {
-            let packet = *cursor.take_one()?;
+            let mut packet = *cursor.take_one()?;
             if direction.has(&packet) {
+                if let Some(names) = &mut self.names {
+                    let bytes = to_usize(packet.captured_bytes);
+                    // SAFETY: the packet has so many bytes until the next look.
+                    let data = unsafe { std::slice::from_raw_parts(packet.data, bytes) };
+                    packet.hash = names.name(data, packet.wire_bytes, packet.hash, Link::Ethernet);
+                }
                 self.last = Some((packet.data, packet.captured_bytes));
                 return Some(packet);
             }
@@ -228,6 +249,38 @@ impl RingState {
         }
         filter.clone_into(&mut self.filter);
         Ok(())
+    }
+
+    /// Sets a rule that withholds the further packets of a flow.
+    pub(crate) fn ignore(&mut self, number: Option<u16>, flow: FlowId) -> Result<(), RingError> {
+        let rule = FlowRule {
+            key: flow,
+            action: FlowAction::Ignore,
+            lasts_ns: None,
+        };
+        let control = Arc::clone(self.cursor()?.receiver().control());
+        ReaderRules::new(&*control).set(&[rule])?;
+        if let Some(number) = number {
+            // A later rule with the number is the one that it means.
+            self.numbered.insert(number, flow);
+        }
+        Ok(())
+    }
+
+    /// Removes the rule for a flow; `false` if there is none.
+    pub(crate) fn heed(&mut self, flow: &FlowId) -> Result<bool, RingError> {
+        let control = Arc::clone(self.cursor()?.receiver().control());
+        self.numbered.retain(|_, one| one != flow);
+        Ok(ReaderRules::new(&*control).remove(&[*flow])? > 0)
+    }
+
+    /// The flow of the rule with this number.
+    pub(crate) fn numbered(&self, number: u16) -> Option<FlowId> {
+        self.numbered.get(&number).copied()
+    }
+
+    pub(crate) fn flow_names(&self) -> Option<&FlowNames> {
+        self.names.as_ref()
     }
 
     /// The interface of the ring, in this namespace: of a group, that of the hub's first source.

@@ -60,6 +60,7 @@ mod copier;
 mod cursor;
 mod descriptor;
 mod distance;
+mod endpoint;
 mod flow_rules;
 mod merge;
 mod new_memory;

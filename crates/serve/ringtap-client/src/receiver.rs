@@ -25,6 +25,7 @@ use crate::classified::Batch;
 use crate::connection::{ConnectError, Connection, common_link_type};
 use crate::control::{Control, ControlError};
 use crate::distance::Distance;
+use crate::endpoint::OpenEndpoint;
 use crate::merge::{Hold, Merge, Order, Turn};
 use crate::new_memory;
 pub use crate::receive_error::ReceiveError;
@@ -54,37 +55,6 @@ struct HubSignal {
 impl Signal for HubSignal {
     fn signal(&self) {
         self.doorbell.signal();
-    }
-}
-
-struct OpenEndpoint {
-    facts: Facts,
-    reader: Reader,
-    wanted: Arc<Wanted>,
-    lanes_before: u32,
-    /// See [`Receiver::take_horizon_ns`].
-    horizon_ns: Option<u64>,
-    ended: bool,
-    /// Number of memory that had left before this reader could map it.
-    memory_left: Option<u32>,
-}
-
-impl OpenEndpoint {
-    #[inline]
-    fn batch(&self, inner: reader::ChunkBatch) -> Batch {
-        Batch::new(inner, &self.wanted, self.lanes_before)
-    }
-
-    /// Looks once more for packets, to find all up to the source's horizon.
-    #[cold]
-    fn look_up_to_horizon(&mut self) -> Result<Option<Batch>, RecvError> {
-        let horizon_ns = self.reader.horizon_ns();
-        match self.reader.try_next()? {
-            reader::NextBatch::Batch(inner) => return Ok(Some(self.batch(inner))),
-            reader::NextBatch::Empty => self.horizon_ns = Some(horizon_ns),
-            reader::NextBatch::Ended => self.ended = true,
-        }
-        Ok(None)
     }
 }
 

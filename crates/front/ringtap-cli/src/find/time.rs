@@ -31,6 +31,11 @@ fn parse(text: &str, now: &Zoned) -> Option<Timestamp> {
         return Some(time);
     }
     let zone = now.time_zone();
+    // A time of day may have a date in front of it, which it would lose.
+    let has_date = text.get(4..5) == Some("-");
+    if has_date && let Ok(time) = text.parse::<DateTime>() {
+        return Some(time.to_zoned(zone.clone()).ok()?.timestamp());
+    }
     if let Ok(time) = text
         .parse::<Time>()
         .or_else(|_| format!("{text}:00").parse())
@@ -44,10 +49,6 @@ fn parse(text: &str, now: &Zoned) -> Option<Timestamp> {
             today
         };
         return Some(last.timestamp());
-    }
-    let has_date = text.get(4..5) == Some("-");
-    if has_date && let Ok(time) = text.parse::<DateTime>() {
-        return Some(time.to_zoned(zone.clone()).ok()?.timestamp());
     }
     let digits = text.trim_end_matches(|letter: char| letter.is_ascii_alphabetic());
     let number: f64 = digits.parse().ok().filter(|number: &f64| *number >= 0.0)?;

@@ -23,12 +23,6 @@ macro_rules! refused {
 
 refused! {
     pfring_recv_chunk(*mut *mut c_void, *mut c_void, u8);
-    pfring_add_filtering_rule(*mut c_void);
-    pfring_remove_filtering_rule(u16);
-    pfring_handle_hash_filtering_rule(*mut c_void, u8);
-    pfring_toggle_filtering_policy(u8);
-    pfring_add_hw_rule(*mut c_void);
-    pfring_remove_hw_rule(u16);
     pfring_set_default_hw_action(c_int);
     pfring_set_reflector_device(*mut c_char);
     pfring_set_cluster_consumer(u16, u16, c_int, u32);

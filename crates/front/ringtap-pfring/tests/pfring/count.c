@@ -145,8 +145,70 @@ static void one_by_one(u_int bytes)
     }
 }
 
+/* Receives until `packets` packets of other flows came; fails if one is of this flow. */
+static void receive_others(int packets, u_int16_t port_a, u_int16_t port_b)
+{
+    struct pfring_pkthdr header;
+    u_char *packet;
+
+    for (int seen = 0; seen < packets; seen++) {
+        CHECK(pfring_recv(ring, &packet, 0, &header, 1) == 1);
+        CHECK(header.extended_hdr.parsed_pkt.l4_src_port != port_a ||
+              header.extended_hdr.parsed_pkt.l4_dst_port != port_b);
+    }
+}
+
+/* Takes what came before a rule was in force. */
+static void skip_waiting(void)
+{
+    struct pfring_pkthdr header;
+    u_char *packet;
+
+    /* The rule is in force when its call returns; what came before is in the pool. */
+    while (pfring_recv(ring, &packet, 0, &header, 0) > 0)
+        continue;
+}
+
+static void rules(void)
+{
+    struct pkt_parsing_info *parsed;
+    struct pfring_pkthdr header;
+    hash_filtering_rule rule = { .rule_action = dont_forward_packet_and_stop_rule_evaluation };
+    hw_filtering_rule offload = { .rule_family_type = generic_flow_id_rule, .rule_id = 7 };
+    pfring_stat stats;
+    u_char *packet;
+
+    CHECK(pfring_recv(ring, &packet, 0, &header, 1) == 1);
+    parsed = &header.extended_hdr.parsed_pkt;
+    rule.ip_version = 4;
+    rule.proto = parsed->l3_proto;
+    rule.host_peer_a = parsed->ip_src;
+    rule.host_peer_b = parsed->ip_dst;
+    rule.port_peer_a = parsed->l4_src_port;
+    rule.port_peer_b = parsed->l4_dst_port;
+    CHECK(pfring_handle_hash_filtering_rule(ring, &rule, 0) < 0);
+    CHECK(pfring_handle_hash_filtering_rule(ring, &rule, 1) == 0);
+    skip_waiting();
+    receive_others(2000, rule.port_peer_a, rule.port_peer_b);
+    CHECK(pfring_stats(ring, &stats) == 0 && stats.shunt > 0);
+    CHECK(pfring_handle_hash_filtering_rule(ring, &rule, 0) == 0);
+    /* The flow comes back, with a number by which it can be named. */
+    do
+        CHECK(pfring_recv(ring, &packet, 0, &header, 1) == 1);
+    while (parsed->l4_src_port != rule.port_peer_a || parsed->l4_dst_port != rule.port_peer_b);
+    offload.rule_family.flow_id_rule.flow_id = header.extended_hdr.pkt_hash;
+    CHECK(pfring_add_hw_rule(ring, &offload) == 0);
+    skip_waiting();
+    receive_others(2000, rule.port_peer_a, rule.port_peer_b);
+    offload.rule_family.flow_id_rule.flow_id ^= 1;
+    CHECK(pfring_remove_hw_rule(ring, 7) == 0 && pfring_remove_hw_rule(ring, 7) < 0);
+    CHECK(pfring_toggle_filtering_policy(ring, 0) == PF_RING_ERROR_NOT_SUPPORTED);
+}
+
 static void sizes(void)
 {
+    printf("%zu %zu %zu ", sizeof(hash_filtering_rule), sizeof(filtering_rule),
+           sizeof(hw_filtering_rule));
     printf("%zu %zu %zu %zu ", sizeof(struct pfring_pkthdr), offsetof(struct pfring_pkthdr, caplen),
            offsetof(struct pfring_pkthdr, len), offsetof(struct pfring_pkthdr, extended_hdr));
     printf("%zu %zu ", offsetof(struct pfring_pkthdr, extended_hdr.rx_direction),
@@ -174,7 +236,8 @@ int main(int argc, char **argv)
     errno = 0;
     CHECK(pfring_open("absent0", 128, 0) == NULL && errno == ENODEV);
     CHECK(pfring_stats(NULL, &stats) == PF_RING_ERROR_INVALID_ARGUMENT);
-    ring = pfring_open(argv[1], 128, PF_RING_PROMISC | PF_RING_LONG_HEADER);
+    ring = pfring_open(argv[1], 128, PF_RING_PROMISC | PF_RING_LONG_HEADER |
+                                         (strcmp(argv[2], "rules") ? 0 : PF_RING_FLOW_OFFLOAD));
     CHECK(ring);
     wanted = strtoul(argv[3], NULL, 10);
     signal(SIGINT, on_interrupt);
@@ -198,6 +261,11 @@ int main(int argc, char **argv)
     CHECK(pfring_stats(ring, &stats) == 0 && stats.recv == 0);
     if (strcmp(argv[2], "recv") == 0)
         parsing();
+    if (strcmp(argv[2], "rules") == 0) {
+        rules();
+        pfring_close(ring);
+        return 0;
+    }
     if (strcmp(argv[2], "loop") == 0)
         CHECK(pfring_loop(ring, look_at, (const u_char *)"user", 1) == 0);
     else if (strcmp(argv[2], "burst") == 0)

@@ -72,6 +72,9 @@ fn a_pfcount_like_program_receives_a_group_in_every_way() {
     }
     let filtered = count(&socket, &["hub:two", "recv", "10", "udp"]).wait(LIMIT);
     let _counted = filtered.success();
+    let _withheld = count(&socket, &["hub:all", "rules", "0"])
+        .wait(LIMIT)
+        .success();
     // A signal handler ends a loop that waits for packets.
     let endless = count(&socket, &["hub:all", "loop", "100000000"]);
     let begun = std::time::Instant::now();
@@ -105,8 +108,12 @@ fn status(socket: &Path) -> Vec<u8> {
 fn structures_have_the_sizes_and_offsets_that_pf_ring_8_has() {
     let told = count(Path::new("/nowhere"), &["sizes"]).wait(LIMIT);
     let told = told.success().stdout;
-    assert_eq!(told, "209 16 20 24 36 40 44 40 24 32 24 16\n");
+    assert_eq!(told, "70 230 94 209 16 20 24 36 40 44 40 24 32 24 16\n");
     let own = [
+        // Rules are read as bytes.
+        70,
+        230,
+        94,
         size_of::<RingPacketHeader>(),
         offset_of!(RingPacketHeader, caplen),
         offset_of!(RingPacketHeader, len),
