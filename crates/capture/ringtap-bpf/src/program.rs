@@ -147,7 +147,7 @@ impl ProgramCopy {
     /// # Errors
     ///
     /// There is no program of this name, or no descriptor is free.
-    pub fn of(object: &Object, kind: ProgramKind) -> io::Result<Self> {
+    pub fn from_object(object: &Object, kind: ProgramKind) -> io::Result<Self> {
         let insns = object::insns(object, kind.name)?;
         let fd = object::program(object, kind.name)?;
         Ok(ProgramCopy::new(Some(fd), kind, insns))
@@ -213,7 +213,7 @@ impl OriginalProgram {
     /// # Errors
     ///
     /// There is no program of this name, it cannot be split, or no descriptor is free.
-    pub fn of(object: &Object, kind: ProgramKind) -> io::Result<Self> {
+    pub fn from_object(object: &Object, kind: ProgramKind) -> io::Result<Self> {
         let code = Code::parse(&object::insns(object, kind.name)?);
         Ok(OriginalProgram {
             kind,

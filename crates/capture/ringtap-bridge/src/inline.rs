@@ -38,7 +38,7 @@ use reader::InlineReader;
 use sender::PacketSender;
 pub use shared::InlineReport;
 use shared::InlineShared;
-pub(crate) use shared::WayCounts;
+pub(crate) use shared::SideOutcomes;
 use waiting::WaitingPackets;
 use worker::{InlineWorker, Side, Wakes};
 
@@ -52,19 +52,19 @@ pub(crate) struct InlineBridge {
     pub(crate) channel: Arc<VerdictChannel>,
     shared: Arc<InlineShared>,
     /// Until the thread begins.
-    parts: Option<[SideParts; 2]>,
+    parts: Option<[SideInputs; 2]>,
     thread: Option<JoinHandle<()>>,
 }
 
 /// What the thread needs of one side.
-pub(crate) struct SideParts {
+pub(crate) struct SideInputs {
     pub(crate) control: InlineControl,
     pub(crate) forwarded: Forwarded,
     completes_checksums: bool,
     out: PacketSender,
 }
 
-impl SideParts {
+impl SideInputs {
     /// The packets that arrive at `from`, and leave by `to`.
     pub(crate) fn new(
         control: InlineControl,
@@ -74,7 +74,7 @@ impl SideParts {
     ) -> Result<Self, BridgeError> {
         require_rights(&to.name, Purpose::Packet)?;
         let out = PacketSender::open(to.index);
-        Ok(SideParts {
+        Ok(SideInputs {
             control,
             forwarded,
             completes_checksums: from.is_virtual(),
@@ -98,7 +98,7 @@ impl InlineBridge {
         })
     }
 
-    pub(crate) fn set_sides(&mut self, parts: [SideParts; 2]) {
+    pub(crate) fn set_sides(&mut self, parts: [SideInputs; 2]) {
         for part in &parts {
             let passes = self.options.no_verdict == Verdict::Pass;
             part.control.begin(0, passes);
@@ -167,7 +167,7 @@ impl InlineBridge {
     }
 
     /// Outcomes of waiting packets that arrived at side 0 or 1.
-    pub(crate) fn counts(&self, from: usize) -> WayCounts {
+    pub(crate) fn counts(&self, from: usize) -> SideOutcomes {
         self.shared.counts(from)
     }
 

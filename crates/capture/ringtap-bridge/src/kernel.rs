@@ -17,7 +17,7 @@ use ringtap_net::netlink::xdp_features;
 use ringtap_net::rights::Purpose;
 use ringtap_pool::source::Source;
 
-use crate::inline::{InlineBridge, SideParts};
+use crate::inline::{InlineBridge, SideInputs};
 use crate::{BridgeError, BridgeOptions};
 pub(crate) use counters::KernelCounters;
 use counters::Redirected;
@@ -46,8 +46,8 @@ pub(crate) fn open(
     require_rights(&interfaces[0].name, Purpose::Tap)?;
     let redirected = Redirected::watch([interfaces[0].index, interfaces[1].index])?;
     let nics = [
-        NicLosses::of(&interfaces[0])?,
-        NicLosses::of(&interfaces[1])?,
+        NicLosses::for_interface(&interfaces[0])?,
+        NicLosses::for_interface(&interfaces[1])?,
     ];
     let decided = inline.as_ref().map(|inline| inline.flows.clone());
     let attach = |from: usize| -> Result<Tap, BridgeError> {
@@ -57,7 +57,7 @@ pub(crate) fn open(
     let mut sides = [attach(0)?, attach(1)?];
     let parts = |at: usize, tap: &Tap| {
         let (inline, forwarded) = (tap.inline.clone(), tap.forwarded.clone());
-        SideParts::new(inline, forwarded, &interfaces[at], &interfaces[1 - at])
+        SideInputs::new(inline, forwarded, &interfaces[at], &interfaces[1 - at])
     };
     if let Some(inline) = inline {
         inline.set_sides([parts(0, &sides[0])?, parts(1, &sides[1])?]);

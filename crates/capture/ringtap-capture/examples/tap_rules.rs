@@ -14,7 +14,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use ringtap_capture::tap::{Direction, Mode, Taking, Tap, TapOptions};
-use ringtap_filter::{LinkType, Place, Rule, Rules, text};
+use ringtap_filter::{FilterLocation, LinkType, Rule, Rules, text};
 use ringtap_pool::counters::Counters;
 use ringtap_pool::distributor::{Distributor, ReaderOptions};
 use ringtap_pool::reader::{NextBatch, Reader};
@@ -54,7 +54,7 @@ fn run() -> Result<(), SourceError> {
             .rules
             .classify(&Rules::from(rules.collect::<Result<Vec<_>, _>>()?))?;
         for (filter, place) in filters.iter().zip(places) {
-            if let Place::Reader(reason) = place {
+            if let FilterLocation::Reader(reason) = place {
                 eprintln!("note: \"{filter}\" does not run in the kernel: {reason}");
             }
         }

@@ -25,7 +25,7 @@ use std::{
 };
 
 use ringtap_filter::{
-    LinkType, Place, Program, Rule, Rules,
+    FilterLocation, LinkType, Program, Rule, Rules,
     classifier::{Classification, Classifier, ClassifierError, Turns},
 };
 use ringtap_ipc::mutex::lock;
@@ -114,7 +114,7 @@ impl LaneRules {
         flows: Option<Arc<SourceFlows>>,
         device: &str,
         link_type: LinkType,
-    ) -> Result<Vec<Place>, SourceError> {
+    ) -> Result<Vec<FilterLocation>, SourceError> {
         let (rules, places) = bounded(rules);
         let classifier = Classifier::new(&rules, link_type).map_err(|reason| ClassifyError {
             device: device.to_owned(),
@@ -137,14 +137,14 @@ impl LaneRules {
 
 /// The rules, with filters that match everything in place of those that loop, and where each filter
 /// runs.
-fn bounded(rules: &Rules) -> (Rules, Vec<Place>) {
+fn bounded(rules: &Rules) -> (Rules, Vec<FilterLocation>) {
     let mut rules = rules.clone();
     let place = |rule: &mut Rule| {
         if !rule.filter.loops() {
-            return Place::Source;
+            return FilterLocation::Source;
         }
         rule.filter = Program::everything();
-        Place::Reader(LOOPS.to_owned())
+        FilterLocation::Reader(LOOPS.to_owned())
     };
     let places = rules.each.iter_mut().map(place).collect();
     (rules, places)

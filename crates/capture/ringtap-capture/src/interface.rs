@@ -62,7 +62,7 @@ impl InterfaceOptions {
             snap_length: asked.snap_length,
             pool: PoolAsked::from_options(asked),
             stamps,
-            at_removal: AtRemoval::of(asked),
+            at_removal: AtRemoval::from_options(asked),
             ..Self::new(&device.name, direction)
         }
     }

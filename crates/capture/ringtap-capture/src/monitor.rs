@@ -48,7 +48,7 @@ pub enum AtRemoval {
 impl AtRemoval {
     /// The choice in a device's options.
     #[must_use]
-    pub fn of(options: &Options) -> Self {
+    pub fn from_options(options: &Options) -> Self {
         if options.wait {
             AtRemoval::Wait
         } else {
@@ -278,7 +278,7 @@ impl Follower {
             "{} was removed; waiting for an interface of this name",
             self.interface.name
         ));
-        let mut arrival = Arrival::of(&self.interface.name)?;
+        let mut arrival = Arrival::for_interface(&self.interface.name)?;
         while !self.is_stopping() {
             if let Some(interface) = arrival.take()?
                 && self.attach(interface)?

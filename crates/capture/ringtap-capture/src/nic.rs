@@ -45,7 +45,7 @@ impl Growth {
 
 impl NicLosses {
     /// Begins to count.
-    pub fn of(interface: &Interface) -> Result<Self, CaptureError> {
+    pub fn for_interface(interface: &Interface) -> Result<Self, CaptureError> {
         let losses = open(interface)?;
         Ok(NicLosses {
             arriving: Growth::from(losses.now().unwrap_or(0)),
@@ -107,9 +107,9 @@ impl SharedLosses {
     /// # Errors
     ///
     /// [`CaptureError::System`]
-    pub fn of(interface: &Interface) -> Result<Self, CaptureError> {
+    pub fn for_interface(interface: &Interface) -> Result<Self, CaptureError> {
         Ok(SharedLosses {
-            nic: Arc::new(Mutex::new(NicLosses::of(interface)?)),
+            nic: Arc::new(Mutex::new(NicLosses::for_interface(interface)?)),
             known: Arc::default(),
         })
     }
@@ -154,7 +154,7 @@ impl SharedLosses {
 
 fn open(interface: &Interface) -> Result<Losses, CaptureError> {
     let action = "opening a netlink socket";
-    Losses::of(interface.index).map_err(CaptureError::system(&interface.name, action))
+    Losses::for_interface(interface.index).map_err(CaptureError::system(&interface.name, action))
 }
 
 #[cfg(test)]

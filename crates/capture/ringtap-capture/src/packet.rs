@@ -49,7 +49,7 @@ pub fn open(options: &InterfaceOptions) -> Result<Source, CaptureError> {
     let (socket, ring, mut notes) = open_ring(&plan, options.stamps)?;
     notes.splice(0..0, options.notes.iter().cloned());
     let progress = PacketProgress::new(socket)?;
-    let nic = SharedLosses::of(&interface)?;
+    let nic = SharedLosses::for_interface(&interface)?;
     let (writer, classifier) = (lane.writer, lane.classifier);
     let mut worker = PacketWorker::new(ring, writer, classifier, Arc::clone(&progress), &interface);
     progress.socket().bind(interface.index)?;

@@ -15,7 +15,7 @@ use std::sync::mpsc::{self, Receiver, TryRecvError};
 use std::thread::JoinHandle;
 
 use ringtap_filter::flow::FlowSettings;
-use ringtap_filter::{LinkType, Place, Rules};
+use ringtap_filter::{FilterLocation, LinkType, Rules};
 use ringtap_ipc::event::Event;
 use ringtap_ipc::memfd::SealedPool;
 use ringtap_ipc::thread::join;
@@ -362,7 +362,7 @@ impl SourceRules {
 }
 
 impl RuleLoader for SourceRules {
-    fn classify(&mut self, rules: &Rules) -> Result<Vec<Place>, SourceError> {
+    fn classify(&mut self, rules: &Rules) -> Result<Vec<FilterLocation>, SourceError> {
         if let Some(settings) = &rules.flows {
             let checked = settings.check();
             checked.map_err(|error| format!("{}: {error}", self.device))?;

@@ -85,7 +85,7 @@ pub fn open(options: &XdpOptions) -> Result<Source, CaptureError> {
             interface: interface.name,
         });
     }
-    let nic = SharedLosses::of(&interface)?;
+    let nic = SharedLosses::for_interface(&interface)?;
     let wanted = options.on.promiscuous && !interface.is_loopback;
     let setup = XdpSetup::new(options, &interface)?;
     let promiscuous = wanted.then(|| Promiscuous::enable(interface.index));

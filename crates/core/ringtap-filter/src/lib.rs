@@ -27,4 +27,6 @@ pub use flow_text::FlowTextError;
 pub use link_type::LinkType;
 pub use paths::{ByteField, FieldBase, FieldConditions, ValueRange};
 pub use program::{FilterTime, Instruction, PACKET_NS, Program, ProgramError};
-pub use rules::{BUCKETS, BucketMasks, MASKS, MAX_RULES, Place, Rule, Rules, VerifierLimits};
+pub use rules::{
+    BUCKETS, BucketMasks, FilterLocation, MASKS, MAX_RULES, Rule, Rules, VerifierLimits,
+};

@@ -133,7 +133,7 @@ impl From<Vec<Rule>> for Rules {
 
 /// Where a rule's filter runs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum Place {
+pub enum FilterLocation {
     /// In the source: only packets that pass the filter have the bits of its members.
     #[default]
     Source,

@@ -7,7 +7,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use ringtap_filter::flow::{FlowEnd, FlowId, FlowRule, FlowRuleError, FlowSums, FlowTotals};
-use ringtap_filter::{Balance, Place, Rules};
+use ringtap_filter::{Balance, FilterLocation, Rules};
 use serde::{Deserialize, Serialize};
 
 use crate::counters::{Counters, Dropped};
@@ -193,7 +193,7 @@ pub trait RuleLoader: Send {
     /// # Errors
     ///
     /// The old rules stay in force.
-    fn classify(&mut self, rules: &Rules) -> Result<Vec<Place>, SourceError>;
+    fn classify(&mut self, rules: &Rules) -> Result<Vec<FilterLocation>, SourceError>;
 
     /// Whether the source has no rules yet and sets every mask bit. Rules that give every packet to all
     /// readers then change nothing, and the hub need not set them.
@@ -258,7 +258,7 @@ pub type LossUpdate = Box<dyn FnMut() + Send>;
 pub struct Unclassified;
 
 impl RuleLoader for Unclassified {
-    fn classify(&mut self, rules: &Rules) -> Result<Vec<Place>, SourceError> {
+    fn classify(&mut self, rules: &Rules) -> Result<Vec<FilterLocation>, SourceError> {
         if rules
             .each
             .iter()
@@ -272,7 +272,7 @@ impl RuleLoader for Unclassified {
             );
         }
         let why = "this source does not classify".to_owned();
-        Ok(vec![Place::Reader(why); rules.each.len()])
+        Ok(vec![FilterLocation::Reader(why); rules.each.len()])
     }
 }
 

@@ -190,7 +190,7 @@ impl Decider {
         let Some(most) = self.pass_after.filter(|_| verdict == Verdict::Pass) else {
             return verdict == Verdict::Drop && self.drops_flows;
         };
-        let Some(packet) = FlowPacket::of(data, wire_length, Link::Ethernet) else {
+        let Some(packet) = FlowPacket::from_bytes(data, wire_length, Link::Ethernet) else {
             return false;
         };
         if self.passed.len() >= MAX_COUNTED {

@@ -49,7 +49,7 @@ pub(crate) fn run(args: &ServeOneArgs) -> Result<ExitCode> {
         }
     };
     close_standard_error()?;
-    let peer = Peer::of(&socket)?;
+    let peer = Peer::from_socket(&socket)?;
     serve_one(Box::new(socket), peer, &hub).context("the program cannot be served")?;
     Ok(ExitCode::SUCCESS)
 }
@@ -74,7 +74,7 @@ fn start(device: &DeviceSpec, socket: &Socket) -> Result<Hub> {
     let source = ringtap_capture::open(device)?;
     print::notes(&source.facts.notes);
     Confinement::keeping(WHILE_CAPTURING).enter()?;
-    let uids = vec![Peer::of(socket)?.uid];
+    let uids = vec![Peer::from_socket(socket)?.uid];
     let group = Group {
         access: AccessList {
             uids,

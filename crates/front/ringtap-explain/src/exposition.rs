@@ -171,7 +171,7 @@ impl<'a> MetricRow<'a> {
 fn encode(
     encoder: &mut DescriptorEncoder<'_>,
     rows: &[MetricRow<'_>],
-    parts: &[MeasuredPart],
+    parts: &[MeasuredObject],
 ) -> fmt::Result {
     let Some(first) = rows.first() else {
         return Ok(());
@@ -202,15 +202,15 @@ fn encode(
 }
 
 /// A part of a hub: its name in [`METRICS`], the labels of its samples, and its fields.
-struct MeasuredPart {
+struct MeasuredObject {
     name: &'static str,
     labels: Labels,
     fields: Value,
 }
 
-impl MeasuredPart {
+impl MeasuredObject {
     fn new(name: &'static str, labels: Labels, fields: &impl Serialize) -> Self {
-        MeasuredPart {
+        MeasuredObject {
             name,
             labels,
             fields: serde_json::to_value(fields).unwrap_or_default(),
@@ -224,25 +224,25 @@ impl MeasuredPart {
     }
 }
 
-fn parts(hub: &HubStatus) -> Vec<MeasuredPart> {
+fn parts(hub: &HubStatus) -> Vec<MeasuredObject> {
     let own = json!({"departed_overrun": hub.departed_overrun});
-    let mut parts = vec![MeasuredPart::new("hub", Vec::new(), &own)];
+    let mut parts = vec![MeasuredObject::new("hub", Vec::new(), &own)];
     for (name, source) in named(&hub.sources) {
         let label = ("source", name);
         for lane in &source.lanes {
             let labels = vec![label.clone(), ("lane", lane.lane.to_string())];
-            parts.push(MeasuredPart::new("lane", labels, lane));
+            parts.push(MeasuredObject::new("lane", labels, lane));
         }
         let is_up = source.state != SourceState::Ended;
-        parts.push(MeasuredPart::new("source", vec![label], source).with("up", is_up.into()));
+        parts.push(MeasuredObject::new("source", vec![label], source).with("up", is_up.into()));
     }
     for group in &hub.groups {
         let labels = vec![("group", group.name.clone())];
-        parts.push(MeasuredPart::new("group", labels, group));
+        parts.push(MeasuredObject::new("group", labels, group));
     }
     for bridge in &hub.bridges {
         let labels = vec![("way", bridge.way.clone())];
-        parts.push(MeasuredPart::new("bridge", labels, bridge));
+        parts.push(MeasuredObject::new("bridge", labels, bridge));
     }
     for reader in &hub.readers {
         let labels = vec![
@@ -251,7 +251,7 @@ fn parts(hub: &HubStatus) -> Vec<MeasuredPart> {
             ("name", reader.name.clone()),
         ];
         let lag_s = as_f64(reader.lag_ms) / 1e3;
-        parts.push(MeasuredPart::new("reader", labels, reader).with("lag_s", lag_s.into()));
+        parts.push(MeasuredObject::new("reader", labels, reader).with("lag_s", lag_s.into()));
     }
     for departed in &hub.departed {
         let labels = vec![
@@ -259,7 +259,7 @@ fn parts(hub: &HubStatus) -> Vec<MeasuredPart> {
             ("name", departed.name.clone()),
             ("uid", departed.uid.to_string()),
         ];
-        parts.push(MeasuredPart::new("name", labels, departed));
+        parts.push(MeasuredObject::new("name", labels, departed));
     }
     parts
 }

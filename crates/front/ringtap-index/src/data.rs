@@ -43,7 +43,7 @@ impl CaptureFile {
         let start = &start[..count];
         Ok(CaptureFile {
             name: path.to_string_lossy().into_owned(),
-            packing: Packing::of(start),
+            packing: Packing::from_start(start),
             head: sample_of(start),
             state: state(&found),
             identity: (found.dev(), found.ino()),

@@ -53,7 +53,7 @@ pub(crate) enum LinkHeader {
 
 impl LinkHeader {
     /// The header of a link type; `None` if its filters are not understood.
-    pub(crate) fn of(link_type: LinkType) -> Option<Self> {
+    pub(crate) fn from_link_type(link_type: LinkType) -> Option<Self> {
         let typed = |ether_type, network, has_tags| {
             Some(LinkHeader::Typed {
                 ether_type,
@@ -73,18 +73,18 @@ impl LinkHeader {
 
 /// Passes on all terms of a packet: of its outer headers, and of the packets in its tunnels.
 pub(crate) fn packet(data: &[u8], link_type: LinkType, terms: &mut impl Terms) {
-    let inside = match LinkHeader::of(link_type) {
+    let inside = match LinkHeader::from_link_type(link_type) {
         Some(header) => outer(data, header, terms),
-        None => InnerPart::Unknown,
+        None => InnerHeaders::Unknown,
     };
-    if inside == InnerPart::Nothing {
+    if inside == InnerHeaders::Nothing {
         return;
     }
     let link = Link::from_link_type(link_type);
     let Some(ip) = link.and_then(|link| hash::ip(data, link, Tunnels::All)) else {
         return;
     };
-    if inside == InnerPart::Unknown || ip.tunnels[0].is_some() {
+    if inside == InnerHeaders::Unknown || ip.tunnels[0].is_some() {
         raw_ip(inner_packet(data, &ip), terms);
     }
     inner(&ip, terms);
@@ -92,7 +92,7 @@ pub(crate) fn packet(data: &[u8], link_type: LinkType, terms: &mut impl Terms) {
 
 /// What may be inside of headers whose terms are known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum InnerPart {
+enum InnerHeaders {
     Nothing,
     /// Extension headers, or a tunnel.
     Tunnel,
@@ -101,7 +101,7 @@ enum InnerPart {
 }
 
 /// The outer headers.
-fn outer(data: &[u8], header: LinkHeader, terms: &mut impl Terms) -> InnerPart {
+fn outer(data: &[u8], header: LinkHeader, terms: &mut impl Terms) -> InnerHeaders {
     let LinkHeader::Typed {
         ether_type,
         network,
@@ -114,7 +114,7 @@ fn outer(data: &[u8], header: LinkHeader, terms: &mut impl Terms) -> InnerPart {
     // Filters: the ethertype behind each tag counts as the first one does.
     for _ in 0..=MAX_TAGS {
         let Some(ether_type) = u16_at(data, type_at) else {
-            return InnerPart::Nothing;
+            return InnerHeaders::Nothing;
         };
         terms.term(TermKind::EtherType, known_type(ether_type));
         if !has_tags || !TAGS.contains(&ether_type) {
@@ -125,7 +125,7 @@ fn outer(data: &[u8], header: LinkHeader, terms: &mut impl Terms) -> InnerPart {
         }
         (type_at, at) = (type_at + 4, at + 4);
     }
-    InnerPart::Unknown
+    InnerHeaders::Unknown
 }
 
 /// The ethertype in the index.
@@ -138,18 +138,18 @@ pub(crate) fn known_type(ether_type: u16) -> u16 {
 }
 
 /// Filters: an IP packet without link header has its version in the upper half of its first byte.
-fn raw_ip(data: &[u8], terms: &mut impl Terms) -> InnerPart {
+fn raw_ip(data: &[u8], terms: &mut impl Terms) -> InnerHeaders {
     let ether_type = match data.first().map(|byte| byte >> 4) {
         Some(4) => IPV4,
         Some(6) => IPV6,
-        _ => return InnerPart::Nothing,
+        _ => return InnerHeaders::Nothing,
     };
     terms.term(TermKind::EtherType, ether_type);
     network_header(data, ether_type, 0, terms)
 }
 
 /// The header at an offset.
-fn network_header(data: &[u8], ether_type: u16, at: usize, terms: &mut impl Terms) -> InnerPart {
+fn network_header(data: &[u8], ether_type: u16, at: usize, terms: &mut impl Terms) -> InnerHeaders {
     match ether_type {
         IPV4 => ipv4(data, at, terms),
         IPV6 => ipv6(data, at, terms),
@@ -160,23 +160,23 @@ fn network_header(data: &[u8], ether_type: u16, at: usize, terms: &mut impl Term
                     terms.ipv4(address);
                 }
             }
-            InnerPart::Nothing
+            InnerHeaders::Nothing
         }
         // MPLS and PPPoE among others.
-        _ => InnerPart::Unknown,
+        _ => InnerHeaders::Unknown,
     }
 }
 
 /// Filters: protocol at 9, addresses at 12 and 16; ports behind the header if the lower 13 bits of the place of a
 /// fragment are 0.
-fn ipv4(data: &[u8], at: usize, terms: &mut impl Terms) -> InnerPart {
+fn ipv4(data: &[u8], at: usize, terms: &mut impl Terms) -> InnerHeaders {
     for place in [12, 16] {
         if let Some(address) = u32_at(data, at + place) {
             terms.ipv4(address);
         }
     }
     let Some(&protocol) = data.get(at + 9) else {
-        return InnerPart::Nothing;
+        return InnerHeaders::Nothing;
     };
     terms.term(TermKind::Protocol, protocol.into());
     let is_first = u16_at(data, at + 6).is_some_and(|place| place & 0x1fff == 0);
@@ -188,7 +188,7 @@ fn ipv4(data: &[u8], at: usize, terms: &mut impl Terms) -> InnerPart {
 
 /// Filters: protocol at 6, or at 40 behind a fragment header; addresses at 8 and 24, compared word by word from the
 /// first one; ports at 40.
-fn ipv6(data: &[u8], at: usize, terms: &mut impl Terms) -> InnerPart {
+fn ipv6(data: &[u8], at: usize, terms: &mut impl Terms) -> InnerHeaders {
     for place in [8, 24] {
         let captured = data.get(at + place..).unwrap_or_default();
         let mut words = captured.as_chunks::<4>().0.iter();
@@ -202,7 +202,7 @@ fn ipv6(data: &[u8], at: usize, terms: &mut impl Terms) -> InnerPart {
         }
     }
     let Some(&protocol) = data.get(at + 6) else {
-        return InnerPart::Nothing;
+        return InnerHeaders::Nothing;
     };
     terms.term(TermKind::Protocol, protocol.into());
     if protocol == FRAGMENT
@@ -216,11 +216,11 @@ fn ipv6(data: &[u8], at: usize, terms: &mut impl Terms) -> InnerPart {
     inside(protocol)
 }
 
-fn inside(protocol: u8) -> InnerPart {
+fn inside(protocol: u8) -> InnerHeaders {
     if NEVER_TUNNELS.contains(&protocol) {
-        InnerPart::Nothing
+        InnerHeaders::Nothing
     } else {
-        InnerPart::Tunnel
+        InnerHeaders::Tunnel
     }
 }
 

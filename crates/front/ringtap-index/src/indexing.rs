@@ -173,7 +173,7 @@ impl Indexing {
                 (FileReader::from_stream(&data.name, frames)?, Some(log))
             }
         };
-        let mut frames = FramePlaces::new(log);
+        let mut frames = FrameStarts::new(log);
         let mut totals = IndexTotals::default();
         reader.description().clone_into(&mut self.description);
         loop {
@@ -358,7 +358,7 @@ fn section(reader: &FileReader) -> u32 {
 }
 
 /// Where the frames of a file begin.
-struct FramePlaces {
+struct FrameStarts {
     /// `None`: the file is not compressed.
     log: Option<FrameLog>,
     current: CompressedFrame,
@@ -366,9 +366,9 @@ struct FramePlaces {
     last: u64,
 }
 
-impl FramePlaces {
+impl FrameStarts {
     fn new(log: Option<FrameLog>) -> Self {
-        FramePlaces {
+        FrameStarts {
             log,
             current: CompressedFrame::default(),
             last: 0,

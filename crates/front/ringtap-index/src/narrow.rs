@@ -16,7 +16,7 @@ pub(crate) type Alternative = Vec<TermRange>;
 /// block may hold a match.
 pub(crate) fn alternatives(program: &Program, link_type: LinkType) -> Vec<Alternative> {
     let entries = program.required_fields();
-    let ranges = |conditions| match LinkHeader::of(link_type) {
+    let ranges = |conditions| match LinkHeader::from_link_type(link_type) {
         Some(header) => Conditions(conditions).ranges(header),
         None => Alternative::new(),
     };

@@ -150,10 +150,10 @@ struct PendingSearch {
     file: usize,
     /// The file's first bytes when the search looked at it.
     head: Sample,
-    what: PendingPart,
+    what: PendingItem,
 }
 
-enum PendingPart {
+enum PendingItem {
     Segment {
         at: u64,
         header: SegmentHeader,
@@ -204,8 +204,8 @@ macro_rules! ordered_by_smallest_key {
 impl PendingSearch {
     fn key(&self) -> (u64, usize, u64) {
         let place = match &self.what {
-            PendingPart::Segment { header, .. } => header.from,
-            PendingPart::Block(block) => block.content,
+            PendingItem::Segment { header, .. } => header.from,
+            PendingItem::Block(block) => block.content,
         };
         (self.min_ns, self.file, place)
     }
@@ -362,7 +362,7 @@ impl Search {
                         min_ns,
                         file,
                         head: data.head,
-                        what: PendingPart::Segment {
+                        what: PendingItem::Segment {
                             at: *at,
                             header: *header,
                             candidates: blocks.iter().map(|(number, _)| *number).collect(),
@@ -430,7 +430,7 @@ impl Search {
             min_ns: block.entry.min_ns,
             file,
             head,
-            what: PendingPart::Block(block),
+            what: PendingItem::Block(block),
         });
         self.pending.extend(blocks);
     }
@@ -455,7 +455,7 @@ impl Search {
         } = pending;
         let path = &self.files[file].path;
         match what {
-            PendingPart::Segment {
+            PendingItem::Segment {
                 at,
                 header,
                 candidates,
@@ -469,7 +469,7 @@ impl Search {
                 for (_, entry) in blocks {
                     let length = to_usize(entry.description);
                     let description = segment.description.get(..length).unwrap_or_default();
-                    let what = PendingPart::Block(FoundBlock {
+                    let what = PendingItem::Block(FoundBlock {
                         content: entry.offset,
                         is_scanned: false,
                         entry,
@@ -483,7 +483,7 @@ impl Search {
                     });
                 }
             }
-            PendingPart::Block(block) => self.read(file, head, &block),
+            PendingItem::Block(block) => self.read(file, head, &block),
         }
     }
 

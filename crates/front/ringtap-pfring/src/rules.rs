@@ -199,7 +199,7 @@ impl FlowNames {
 
     /// The number of a packet's flow; 0 if it belongs to none.
     pub(crate) fn name(&mut self, data: &[u8], wire_bytes: u32, hash: u32, link: Link) -> u32 {
-        let Some(packet) = FlowPacket::of(data, wire_bytes, link) else {
+        let Some(packet) = FlowPacket::from_bytes(data, wire_bytes, link) else {
             return 0;
         };
         let at = hash.to_le_bytes();

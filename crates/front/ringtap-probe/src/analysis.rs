@@ -42,13 +42,13 @@ pub struct AnalysisPlan {
     /// Whether the analysis runs.
     pub enabled: bool,
     /// Where the packets are counted.
-    pub place: AnalysisPlace,
+    pub place: CountedIn,
 }
 
 /// Where an analysis counts packets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum AnalysisPlace {
+pub enum CountedIn {
     /// In the workers, which read the packets (Adviser).
     #[default]
     Workers,

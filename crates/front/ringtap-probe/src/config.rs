@@ -15,7 +15,7 @@ use ringtap_capture::meter::MAX_LOOPS;
 use ringtap_ipc::trusted::read_trusted;
 use toml::de::DeTable;
 
-use crate::analysis::{AnalysisKind, AnalysisPlace, AnalysisPlan, GapScope, KeyField};
+use crate::analysis::{AnalysisKind, AnalysisPlan, CountedIn, GapScope, KeyField};
 use crate::application::require_ndpi;
 use crate::export::ExportError;
 use crate::export::destination::Destination;
@@ -253,9 +253,9 @@ fn kind(table: &mut KeyTable<'_>, word: &str) -> Result<(AnalysisKind, String), 
     Ok((kind, usual))
 }
 
-fn place(table: &mut KeyTable<'_>, kind: &AnalysisKind) -> Result<AnalysisPlace, ConfigError> {
+fn place(table: &mut KeyTable<'_>, kind: &AnalysisKind) -> Result<CountedIn, ConfigError> {
     match (table.text("where")?, kind) {
-        (None | Some("workers"), _) => Ok(AnalysisPlace::Workers),
+        (None | Some("workers"), _) => Ok(CountedIn::Workers),
         (Some("kernel"), AnalysisKind::Flows(FlowOptions { idle, .. }))
             if *idle < MIN_KERNEL_IDLE =>
         {
@@ -273,7 +273,7 @@ fn place(table: &mut KeyTable<'_>, kind: &AnalysisKind) -> Result<AnalysisPlace,
             let why = "needs payload, which does not leave the kernel: leave this out, or where";
             match of_payload.find(|key| table.has(key)) {
                 Some(key) => Err(table.error(key, why)),
-                None => Ok(AnalysisPlace::Kernel),
+                None => Ok(CountedIn::Kernel),
             }
         }
         _ => Err(table.error("where", "expected workers or kernel")),

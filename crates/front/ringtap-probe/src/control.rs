@@ -13,7 +13,7 @@ use ringtap_ipc::time::now_ns;
 use serde_json::Value;
 
 use crate::action::ProbeCommand;
-use crate::analysis::{AnalysisKind, AnalysisPlace, AnalysisPlan};
+use crate::analysis::{AnalysisKind, AnalysisPlan, CountedIn};
 use crate::board::{PlanBoard, SnapshotRequest};
 use crate::config::ConfigError;
 use crate::export::ExportStatus;
@@ -326,7 +326,7 @@ fn in_kernel(plan: &ProbePlan) -> (u32, Vec<(&str, AnalysisKind)>) {
     let analyses = plan
         .analyses
         .iter()
-        .filter(|one| one.place == AnalysisPlace::Kernel)
+        .filter(|one| one.place == CountedIn::Kernel)
         .map(|one| (one.name.as_str(), one.kind))
         .collect();
     (plan.kernel_flows, analyses)

@@ -111,7 +111,7 @@ fn serve(listener: &Listener, closing: &Event, control: &ProbeControl) -> io::Re
 
 fn answer(socket: &Socket, control: &ProbeControl, buffer: &mut [u8]) -> io::Result<()> {
     let own = Peer::this_process().uid;
-    let uid = Peer::of(socket)?.uid;
+    let uid = Peer::from_socket(socket)?.uid;
     if uid != 0 && uid != own {
         return Ok(());
     }

@@ -8,7 +8,7 @@ use ringtap_explain::text;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use crate::analysis::{AnalysisPlace, AnalysisPlan};
+use crate::analysis::{AnalysisPlan, CountedIn};
 use crate::flows::FlowCounters;
 
 /// Account of a probe: `captured = analysed + not_ip + disabled`; serialises as the object of `--json`.
@@ -57,7 +57,7 @@ pub struct AnalysisLedger {
     pub name: String,
     /// Where it runs.
     #[serde(rename = "where")]
-    pub place: AnalysisPlace,
+    pub place: CountedIn,
     /// Packets that the workers received, or that the programs in the kernel saw.
     pub captured: u64,
     /// Packets that the analysis counted.
@@ -262,8 +262,8 @@ impl ProbeLedger {
         let kernel = self.kernel.unwrap_or_default();
         for one in &mut self.analyses {
             let (captured, skipped) = match one.place {
-                AnalysisPlace::Workers => (self.captured, self.skipped),
-                AnalysisPlace::Kernel => (kernel.seen, kernel.skipped),
+                CountedIn::Workers => (self.captured, self.skipped),
+                CountedIn::Kernel => (kernel.seen, kernel.skipped),
             };
             let full = one.skipped.full;
             let others = skipped.not_ip + full + skipped.nested;

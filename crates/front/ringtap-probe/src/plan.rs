@@ -7,7 +7,7 @@ use ringtap::{Congestion, Headers};
 use ringtap_capture::meter::{KeyFields, MeterWants};
 
 use crate::action::ActionPlan;
-use crate::analysis::{AnalysisKind, AnalysisPlace, AnalysisPlan, GapScope, KeyField};
+use crate::analysis::{AnalysisKind, AnalysisPlan, CountedIn, GapScope, KeyField};
 use crate::flows::FlowOptions;
 use crate::library::LibraryPlan;
 
@@ -86,7 +86,7 @@ impl ProbePlan {
             kind,
             every,
             enabled: true,
-            place: AnalysisPlace::Workers,
+            place: CountedIn::Workers,
         });
         ProbePlan {
             analyses: analyses.collect(),
@@ -143,13 +143,13 @@ impl ProbePlan {
     /// Whether workers or libraries have an analysis, also one that is switched off.
     pub fn needs_packets(&self) -> bool {
         let mut analyses = self.analyses.iter();
-        !self.libraries.is_empty() || analyses.any(|one| one.place == AnalysisPlace::Workers)
+        !self.libraries.is_empty() || analyses.any(|one| one.place == CountedIn::Workers)
     }
 
     /// Whether workers or libraries have an analysis of payload, also one that is switched off.
     pub fn needs_payload(&self) -> bool {
         let needs_it =
-            |one: &AnalysisPlan| one.place == AnalysisPlace::Workers && one.kind.needs_payload();
+            |one: &AnalysisPlan| one.place == CountedIn::Workers && one.kind.needs_payload();
         !self.libraries.is_empty() || self.analyses.iter().any(needs_it)
     }
 
@@ -159,7 +159,7 @@ impl ProbePlan {
         let (key, loops) = self
             .analyses
             .iter()
-            .filter(|one| one.place == AnalysisPlace::Kernel)
+            .filter(|one| one.place == CountedIn::Kernel)
             .map(|one| (one.kind.key_fields(), one.kind.loops()))
             .reduce(|(one, loops), (other, more)| {
                 let key = KeyFields {

@@ -16,7 +16,7 @@ use ringtap_pool::number::to_u32;
 use rustix::net::netdevice::name_to_index;
 use rustix::net::{AddressFamily, SocketType};
 
-use crate::analysis::AnalysisPlace;
+use crate::analysis::CountedIn;
 use crate::board::PlanBoard;
 use crate::control::ProbeControl;
 use crate::export::{ExportError, ExportQueues, Exporter, WhenFull};
@@ -128,8 +128,8 @@ impl Probe {
                 number,
                 place,
                 workers: match place {
-                    AnalysisPlace::Workers => count,
-                    AnalysisPlace::Kernel => 1,
+                    CountedIn::Workers => count,
+                    CountedIn::Kernel => 1,
                 },
                 link,
                 interface,
@@ -142,13 +142,13 @@ impl Probe {
             ProbeWorker::new(setup)
         };
         for (number, (capture, link)) in captures.into_iter().zip(links?).enumerate() {
-            let worker = setup(number, AnalysisPlace::Workers, link);
+            let worker = setup(number, CountedIn::Workers, link);
             let builder = thread::Builder::new().name(format!("worker {number}"));
             threads.push(builder.spawn(move || worker.run(capture))?);
         }
         let stop_meter = meter.as_ref().map(KernelMeter::ending);
         if let Some(meter) = meter {
-            let worker = setup(workers, AnalysisPlace::Kernel, Link::Ethernet);
+            let worker = setup(workers, CountedIn::Kernel, Link::Ethernet);
             let builder = thread::Builder::new().name("kernel's counts".to_owned());
             threads.push(builder.spawn(move || worker.run_meter(meter))?);
         }

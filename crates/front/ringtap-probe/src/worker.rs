@@ -18,7 +18,7 @@ use ringtap_ipc::mutex::lock;
 use ringtap_ipc::time::now_ns;
 use ringtap_pool::format::flag;
 
-use crate::analysis::{AnalysisKind, AnalysisPlace, AnalysisPlan, Meter};
+use crate::analysis::{AnalysisKind, AnalysisPlan, CountedIn, Meter};
 use crate::board::{PlanBoard, SnapshotRequest};
 use crate::export::ExportQueues;
 use crate::flows::{FlowCounters, FlowMeter, FlowOptions, PACKETS_TOGETHER};
@@ -60,7 +60,7 @@ pub(crate) struct WorkerStatus {
 pub(crate) struct WorkerSetup {
     pub(crate) number: usize,
     /// The analyses of the worker.
-    pub(crate) place: AnalysisPlace,
+    pub(crate) place: CountedIn,
     /// Number of all workers, which share the memory for flows.
     pub(crate) workers: u32,
     pub(crate) link: Link,
@@ -109,7 +109,7 @@ impl ProbeWorker {
     pub(crate) fn new(setup: WorkerSetup) -> Self {
         let generation = setup.board.generation();
         let plan = setup.board.posted().plan;
-        let is_in_kernel = setup.place == AnalysisPlace::Kernel;
+        let is_in_kernel = setup.place == CountedIn::Kernel;
         let mut worker = ProbeWorker {
             headers: plan.headers,
             flows: Vec::new(),

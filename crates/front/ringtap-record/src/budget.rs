@@ -71,7 +71,7 @@ struct Disk {
 }
 
 impl Disk {
-    fn of(folder: &Path) -> io::Result<Self> {
+    fn for_folder(folder: &Path) -> io::Result<Self> {
         let found = rustix::fs::statvfs(folder)?;
         Ok(Self {
             size: found.f_blocks.saturating_mul(found.f_frsize),
@@ -88,7 +88,7 @@ impl Budget {
         let Some(free) = self.free else {
             return Ok(own);
         };
-        let disk = Disk::of(&self.folder)?;
+        let disk = Disk::for_folder(&self.folder)?;
         Ok(own.max(missing(free, disk, more)))
     }
 }

@@ -97,7 +97,7 @@ pub enum Packing {
 impl Packing {
     /// The packing of a file that starts with these bytes; four are enough.
     #[must_use]
-    pub fn of(start: &[u8]) -> Self {
+    pub fn from_start(start: &[u8]) -> Self {
         match *start {
             [first, second, ..] if [first, second] == GZIP => Packing::Gzip,
             [a, b, c, d, ..] if is_zstd([a, b, c, d]) => Packing::Zstd,
@@ -124,5 +124,5 @@ fn unpack(mut file: File) -> io::Result<Box<dyn Read + Send>> {
     let mut start = [0; 4];
     let at = file.stream_position()?;
     let count = file.read_at(&mut start, at)?;
-    Packing::of(&start[..count]).unpack(file)
+    Packing::from_start(&start[..count]).unpack(file)
 }

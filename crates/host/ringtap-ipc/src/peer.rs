@@ -31,7 +31,7 @@ impl Peer {
     /// # Errors
     ///
     /// The system's.
-    pub fn of(socket: impl AsFd) -> io::Result<Self> {
+    pub fn from_socket(socket: impl AsFd) -> io::Result<Self> {
         let credentials = credentials(&socket)?;
         let mut gids = vec![credentials.gid];
         gids.extend(supplementary(socket)?);
@@ -180,7 +180,7 @@ mod tests {
         let listener = Listener::bind(&path).unwrap();
         let _near = Socket::connect(&path).unwrap();
         let far = listener.accept().unwrap().unwrap();
-        let (peer, us) = (Peer::of(&far).unwrap(), Peer::this_process());
+        let (peer, us) = (Peer::from_socket(&far).unwrap(), Peer::this_process());
         assert_eq!((peer.pid, peer.uid), (us.pid, us.uid));
         assert!(peer.gids.contains(&us.gids[0]));
     }

@@ -11,7 +11,7 @@ use std::io;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
-use ringtap_filter::{Place, Program};
+use ringtap_filter::{FilterLocation, Program};
 use ringtap_pool::memory::Region;
 use ringtap_pool::number::{to_u64, to_usize};
 use ringtap_pool::reader::Packet;
@@ -164,7 +164,7 @@ pub struct Wanted {
     pub group: u64,
     /// Where the filter runs.
     #[serde(rename = "not_in_source", with = "place")]
-    pub place: Place,
+    pub place: FilterLocation,
     /// The filters of the reader and its group combined.
     pub filter: Program,
     /// Per lane, the first sequence that the source classified with this filter; the reader filters
@@ -189,8 +189,8 @@ impl Wanted {
     pub fn classified_from(&self, lane: usize) -> u64 {
         match &self.place {
             _ if self.filter.takes_everything() => 0,
-            Place::Source => self.from.get(lane).copied().unwrap_or(0),
-            Place::Reader(_) => u64::MAX,
+            FilterLocation::Source => self.from.get(lane).copied().unwrap_or(0),
+            FilterLocation::Reader(_) => u64::MAX,
         }
     }
 
@@ -355,20 +355,25 @@ fn is_zero(number: &u64) -> bool {
 
 /// The wire form of where a filter runs: the reason why it does not run in the source.
 mod place {
-    use ringtap_filter::Place;
+    use ringtap_filter::FilterLocation;
     use serde::{Deserialize as _, Deserializer, Serialize as _, Serializer};
 
-    pub(super) fn serialize<S: Serializer>(place: &Place, to: S) -> Result<S::Ok, S::Error> {
+    pub(super) fn serialize<S: Serializer>(
+        place: &FilterLocation,
+        to: S,
+    ) -> Result<S::Ok, S::Error> {
         match place {
-            Place::Source => None,
-            Place::Reader(reason) => Some(reason),
+            FilterLocation::Source => None,
+            FilterLocation::Reader(reason) => Some(reason),
         }
         .serialize(to)
     }
 
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Place, D::Error> {
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(
+        from: D,
+    ) -> Result<FilterLocation, D::Error> {
         let reason = Option::deserialize(from)?;
-        Ok(reason.map_or(Place::Source, Place::Reader))
+        Ok(reason.map_or(FilterLocation::Source, FilterLocation::Reader))
     }
 }
 

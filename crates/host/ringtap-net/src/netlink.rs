@@ -152,7 +152,7 @@ impl Losses {
     /// # Errors
     ///
     /// No descriptor is free.
-    pub fn of(interface: u32) -> io::Result<Self> {
+    pub fn for_interface(interface: u32) -> io::Result<Self> {
         let socket = open(NETLINK_ROUTE)?;
         Ok(Losses { socket, interface })
     }
@@ -202,11 +202,11 @@ mod tests {
     #[test]
     fn the_counters_of_the_loopback_interface_can_be_read_again_and_again() {
         const LOOPBACK: u32 = 1;
-        let losses = Losses::of(LOOPBACK).unwrap();
+        let losses = Losses::for_interface(LOOPBACK).unwrap();
         for _ in 0..3 {
             assert!(losses.now().is_some() && losses.not_sent().is_some());
         }
-        assert_eq!(Losses::of(u32::MAX).unwrap().now(), None);
+        assert_eq!(Losses::for_interface(u32::MAX).unwrap().now(), None);
     }
 
     #[test]

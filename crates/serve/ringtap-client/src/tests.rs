@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use ringtap_filter::{Place, Program};
+use ringtap_filter::{FilterLocation, Program};
 use ringtap_ipc::subscription::Wanted;
 use ringtap_pool::distributor::{Distributor, ReaderOptions};
 use ringtap_pool::format::Geometry;
@@ -45,7 +45,7 @@ fn one_reader() -> OneReader {
     let wanted = Wanted {
         mask: 1,
         group: 4,
-        place: Place::Source,
+        place: FilterLocation::Source,
         filter: Program::everything(),
         from: vec![0],
     };
@@ -158,6 +158,6 @@ fn the_reader_runs_its_filter_only_on_packets_from_before_its_rules() {
         let packets = batch.packets().map(|packet| packet.unwrap().is_ours());
         packets.collect::<Vec<_>>()
     };
-    assert_eq!(ours(Place::Source), [false, false, true, true]);
-    assert_eq!(ours(Place::Reader("why".into())), [false; 4]);
+    assert_eq!(ours(FilterLocation::Source), [false, false, true, true]);
+    assert_eq!(ours(FilterLocation::Reader("why".into())), [false; 4]);
 }

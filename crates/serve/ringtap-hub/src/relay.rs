@@ -18,7 +18,7 @@ use std::sync::atomic::{
 };
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use ringtap_filter::Place;
+use ringtap_filter::FilterLocation;
 use ringtap_ipc::doorbell::HubDoorbell;
 use ringtap_ipc::event::Event;
 use ringtap_ipc::memfd::{Reclaimable, SealedPool, SharedMemory};
@@ -136,7 +136,7 @@ pub(crate) fn all_classified(wanted: &Wanted) -> Wanted {
     Wanted {
         mask: u64::MAX,
         group: 0,
-        place: Place::Source,
+        place: FilterLocation::Source,
         filter: wanted.filter.clone(),
         from: vec![0; wanted.from.len()],
     }

@@ -273,7 +273,7 @@ impl Acceptor {
                     return;
                 }
             };
-            let peer = match Peer::of(&socket) {
+            let peer = match Peer::from_socket(&socket) {
                 Ok(peer) => peer,
                 Err(error) => {
                     tracing::warn!("the kernel does not name a reader's process: {error}");
@@ -283,7 +283,7 @@ impl Acceptor {
             };
             let class = self.class(&peer);
             let open = self.connections.iter().map(|one| (one.uid(), one.class));
-            let open = Occupancy::of(open.chain(self.leaving.users()));
+            let open = Occupancy::from_connections(open.chain(self.leaving.users()));
             if let Err(refusal) = open.admit(&self.hub.limits(), peer.uid, class) {
                 tracing::warn!(pid = peer.pid, uid = peer.uid, "{refusal}");
                 connection::refuse_connection(&socket, &refusal.to_string());

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, Sender, TryRecvError};
 use std::thread::JoinHandle;
 
-use ringtap_filter::{Place, Rule, Rules};
+use ringtap_filter::{FilterLocation, Rule, Rules};
 use ringtap_ipc::pool_memory::PoolMemory;
 use ringtap_ipc::thread::join;
 use ringtap_pool::source::{
@@ -94,7 +94,7 @@ impl SourceHandle {
         let each = &rules.each;
         let wants_all = !each.is_empty() && each.iter().all(Rule::takes_everything);
         if wants_all && self.gives_everything && rules.flows.is_none() {
-            self.outcome = Some(Ok(vec![Place::Source; each.len()]));
+            self.outcome = Some(Ok(vec![FilterLocation::Source; each.len()]));
             return;
         }
         self.gives_everything = false;
@@ -132,7 +132,7 @@ impl SourceHandle {
 }
 
 /// Where each rule's filter runs, or why the rules are not in force.
-pub(crate) type Outcome = Result<Vec<Place>, SourceError>;
+pub(crate) type Outcome = Result<Vec<FilterLocation>, SourceError>;
 
 /// An outcome, and the table of flows in force.
 type OutcomeAndFlows = (Outcome, Option<Arc<dyn FlowRules>>);

@@ -13,7 +13,7 @@ mod state;
 pub(crate) use changes::{Change, Changes};
 pub(crate) use state::{StatusView, Subscribers};
 
-use ringtap_filter::Place;
+use ringtap_filter::FilterLocation;
 use ringtap_ipc::peer::Peer;
 use ringtap_ipc::protocol::{
     GroupStatus, HubStatus, LaneSnapshot, LaneStatus, ReaderStatus, Snapshot, SourceSnapshot,
@@ -135,8 +135,8 @@ impl HubControl {
             delivery: subscriber.delivery,
             attached_ns: subscriber.attached_ns,
             not_in_source: match &subscriber.place {
-                Place::Source => None,
-                Place::Reader(why) => Some(why.clone()),
+                FilterLocation::Source => None,
+                FilterLocation::Reader(why) => Some(why.clone()),
             },
             buckets: self.membership.buckets_of(id),
             ..numbers

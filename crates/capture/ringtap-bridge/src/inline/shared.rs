@@ -14,7 +14,7 @@ use ringtap_pool::wake::Signal as _;
 
 /// Counts the waiting packets that arrived at one side, by outcome.
 #[derive(Debug, Default)]
-pub(crate) struct Way {
+pub(crate) struct OutcomeCounters {
     /// The other interface took the packet.
     pub(super) sent: AtomicU64,
     /// The other interface refused the packet.
@@ -28,7 +28,7 @@ pub(crate) struct Way {
 
 /// Outcomes of waiting packets that arrived at one side.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct WayCounts {
+pub(crate) struct SideOutcomes {
     pub(crate) sent: u64,
     pub(crate) refused: u64,
     pub(crate) filtered: u64,
@@ -36,7 +36,7 @@ pub(crate) struct WayCounts {
     pub(crate) no_verdict_dropped: u64,
 }
 
-impl WayCounts {
+impl SideOutcomes {
     /// Number of packets that wait no longer.
     pub(crate) fn settled(&self) -> u64 {
         self.sent + self.refused + self.filtered + self.no_verdict_dropped
@@ -64,7 +64,7 @@ pub struct InlineReport {
 
 /// State shared by the thread and its owner.
 pub(crate) struct InlineShared {
-    pub(super) ways: [Way; 2],
+    pub(super) ways: [OutcomeCounters; 2],
     /// Wakes the thread.
     pub(super) wake: Event,
     stopping: AtomicBool,
@@ -81,7 +81,7 @@ pub(crate) struct InlineShared {
 impl InlineShared {
     pub(super) fn new() -> std::io::Result<Self> {
         Ok(InlineShared {
-            ways: [Way::default(), Way::default()],
+            ways: [OutcomeCounters::default(), OutcomeCounters::default()],
             wake: Event::new()?,
             stopping: AtomicBool::new(false),
             state: AtomicU32::new(InlineState::Absent as u32),
@@ -112,9 +112,9 @@ impl InlineShared {
         }
     }
 
-    pub(super) fn counts(&self, from: usize) -> WayCounts {
+    pub(super) fn counts(&self, from: usize) -> SideOutcomes {
         let way = &self.ways[from & 1];
-        WayCounts {
+        SideOutcomes {
             sent: way.sent.load(Acquire),
             refused: way.refused.load(Acquire),
             filtered: way.filtered.load(Acquire),

@@ -26,7 +26,7 @@ use super::checksum::completion;
 use super::flows::DecidedTable;
 use super::reader::{InlineReader, Presence};
 use super::sender::PacketSender;
-use super::shared::{InlineShared, Way};
+use super::shared::{InlineShared, OutcomeCounters};
 use super::waiting::{Fate, WaitingPackets};
 
 /// Maximum number of batches of one side, and of verdicts, in a round.
@@ -298,11 +298,16 @@ impl Side {
         progress.bytes.fetch_add(bytes, Relaxed);
     }
 
-    fn release(&mut self, way: &Way, decided: &mut Vec<(FlowPacket, Verdict, Lasting)>) {
+    fn release(
+        &mut self,
+        way: &OutcomeCounters,
+        decided: &mut Vec<(FlowPacket, Verdict, Lasting)>,
+    ) {
         for lane in &mut self.lanes {
             while let Some((fate, mut bytes)) = lane.pop() {
                 if let Fate::Decided(verdict, Some(lasting)) = fate {
-                    let packet = FlowPacket::of(&bytes, to_u32(bytes.len()), Link::Ethernet);
+                    let packet =
+                        FlowPacket::from_bytes(&bytes, to_u32(bytes.len()), Link::Ethernet);
                     decided.extend(packet.map(|packet| (packet, verdict, lasting)));
                 }
                 match fate {

@@ -18,7 +18,7 @@ use ringtap_capture::tap::{Forwarded, ForwardedCounts};
 use ringtap_pool::counters::{Counters, Dropped};
 use ringtap_pool::number::to_u32;
 
-use crate::inline::WayCounts;
+use crate::inline::SideOutcomes;
 use crate::{BridgeError, Moment};
 
 /// Counts packets by outcome, in both directions.
@@ -30,7 +30,7 @@ pub(crate) struct KernelCounters {
 
 impl KernelCounters {
     /// Counters of the packets that arrived at side 0 or 1; `waited`: of those that waited for an inline reader.
-    pub(crate) fn of(&mut self, from: usize, waited: &WayCounts, moment: Moment) -> Counters {
+    pub(crate) fn of(&mut self, from: usize, waited: &SideOutcomes, moment: Moment) -> Counters {
         let (from, to) = (from & 1, 1 - (from & 1));
         // Outcomes first, so that they are never ahead of the arrivals.
         let fate = self.redirected.fate(u32::from(from == 1));
@@ -45,7 +45,7 @@ impl KernelCounters {
 fn settle(
     counts: &ForwardedCounts,
     fate: &RedirectFate,
-    waited: &WayCounts,
+    waited: &SideOutcomes,
     not_sent: u64,
     nic: u64,
     moment: Moment,
@@ -164,7 +164,7 @@ mod tests {
         }
     }
 
-    const WAITED: WayCounts = WayCounts {
+    const WAITED: SideOutcomes = SideOutcomes {
         sent: 14,
         refused: 1,
         filtered: 7,

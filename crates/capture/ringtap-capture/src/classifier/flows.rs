@@ -137,7 +137,7 @@ impl SourceFlows {
 
     /// Counts a packet for the members of `mask`; returns those from which it is withheld.
     pub fn withhold(&self, data: &[u8], wire_length: u32, mask: u64, now_ns: u64) -> u64 {
-        let packet = (self.link).and_then(|link| FlowPacket::of(data, wire_length, link));
+        let packet = (self.link).and_then(|link| FlowPacket::from_bytes(data, wire_length, link));
         packet.map_or(0, |packet| {
             self.part(&packet.key).withheld(&packet, mask, now_ns)
         })

@@ -13,7 +13,7 @@ use ringtap_pool::source::FlowRules as _;
 
 use super::*;
 
-fn set(shared: &LaneRules, rules: Vec<Rule>) -> Result<Vec<Place>, SourceError> {
+fn set(shared: &LaneRules, rules: Vec<Rule>) -> Result<Vec<FilterLocation>, SourceError> {
     shared.set(&Rules::from(rules), None, "packet:eth0", LinkType::ETHERNET)
 }
 
@@ -38,7 +38,7 @@ fn everybody_gets_everything_until_there_are_rules() {
     let mut thread = LaneClassifier::new(Arc::clone(&rules));
     assert_eq!(classify(&mut thread), Some(u64::MAX));
     let places = set(&rules, vec![Rule::everything(4), Rule::everything(8)]).unwrap();
-    assert_eq!(places, [Place::Source, Place::Source]);
+    assert_eq!(places, [FilterLocation::Source, FilterLocation::Source]);
     assert_eq!(classify(&mut thread), Some(12));
     set(&rules, vec![]).unwrap();
     assert_eq!(classify(&mut thread), None);
@@ -55,7 +55,7 @@ fn a_filter_that_loops_is_left_to_its_reader() {
         ..Rule::everything(2)
     };
     let places = set(&rules, vec![Rule::everything(4), looping]).unwrap();
-    let [Place::Source, Place::Reader(reason)] = &places[..] else {
+    let [FilterLocation::Source, FilterLocation::Reader(reason)] = &places[..] else {
         panic!("{places:?}")
     };
     assert!(reason.contains("protochain"), "{reason}");

@@ -63,7 +63,7 @@ const MAX_ENDS: usize = 65_536;
 
 /// The parts of a loaded object that concern flows.
 #[derive(Clone)]
-pub(super) struct FlowParts {
+pub(super) struct FlowMaps {
     /// Numbers of the descriptors of the small maps that larger ones replace.
     flows: i32,
     cuts: i32,
@@ -76,7 +76,7 @@ pub(super) struct FlowParts {
 
 /// A table of flows in the kernel.
 pub(super) struct TapFlows {
-    parts: FlowParts,
+    parts: FlowMaps,
     capacity: u32,
     flows: MapHandle,
     cuts: MapHandle,
@@ -114,12 +114,12 @@ struct FlowEnds {
     lost: u64,
 }
 
-impl FlowParts {
-    pub(super) fn of(object: &Object, lanes: usize) -> io::Result<Self> {
+impl FlowMaps {
+    pub(super) fn from_object(object: &Object, lanes: usize) -> io::Result<Self> {
         let shunted = bpf::map(object, "rt_shunted")?;
         let bytes = lanes * size_of::<ShuntedWords>();
         let shunted = Arc::new(Mapping::new(shunted, bytes, Access::Read)?).words(0, lanes);
-        Ok(FlowParts {
+        Ok(FlowMaps {
             flows: bpf::map_number(object, "rt_flows")?,
             cuts: bpf::map_number(object, "rt_flow_cuts")?,
             marks: bpf::map_number(object, "rt_flow_marks")?,
@@ -150,7 +150,7 @@ pub(super) fn hash_map(name: &str, value_bytes: usize, capacity: u32) -> io::Res
 
 impl TapFlows {
     /// Makes the maps of a table.
-    pub(super) fn new(parts: &FlowParts, settings: &FlowSettings) -> io::Result<Self> {
+    pub(super) fn new(parts: &FlowMaps, settings: &FlowSettings) -> io::Result<Self> {
         let capacity = settings.capacity.max(1);
         let ends = Arc::new(Mutex::new(FlowEnds::default()));
         let mut builder = RingBufferBuilder::new();

@@ -20,7 +20,7 @@ use ringtap_pool::format::FIRST_EPOCH;
 use ringtap_pool::memory::Words;
 use ringtap_pool::number::to_u32;
 
-use super::flows::{self, FlowParts};
+use super::flows::{self, FlowMaps};
 use super::groups;
 use super::layout::{ControlWords, ForwardedWords, InlineWords, LaneWords};
 use super::options::TapOptions;
@@ -56,7 +56,7 @@ pub(super) struct Loaded {
     pub(super) recycle_ring: Arc<Mapping>,
     pub(super) forwarded: Words<ForwardedWords>,
     pub(super) groups: Words<AtomicU64>,
-    pub(super) flows: FlowParts,
+    pub(super) flows: FlowMaps,
     pub(super) inline: Words<InlineWords>,
     /// Number of the descriptor of the small table of decided flows.
     pub(super) decided: i32,
@@ -138,7 +138,7 @@ impl Loaded {
             groups: map("rt_groups", groups::ALL_WORDS * WORD, Access::ReadWrite)?
                 .words(0, groups::ALL_WORDS)
                 .ok_or(io::ErrorKind::UnexpectedEof)?,
-            flows: FlowParts::of(&object, possible)?,
+            flows: FlowMaps::from_object(&object, possible)?,
             inline: map("rt_inline", size_of::<InlineWords>(), Access::ReadWrite)?
                 .words(0, 1)
                 .ok_or(io::ErrorKind::UnexpectedEof)?,
@@ -162,12 +162,12 @@ impl Loaded {
         program: TapProgram,
         interface: u32,
     ) -> io::Result<OriginalProgram> {
-        OriginalProgram::of(&self.object, program.kind(interface))
+        OriginalProgram::from_object(&self.object, program.kind(interface))
     }
 
     /// A loaded program, as it was loaded for `interface`.
     pub(super) fn copy(&self, program: TapProgram, interface: u32) -> io::Result<ProgramCopy> {
-        ProgramCopy::of(&self.object, program.kind(interface))
+        ProgramCopy::from_object(&self.object, program.kind(interface))
     }
 
     /// The lanes' signals; their content is ignored.

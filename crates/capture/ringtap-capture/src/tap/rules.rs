@@ -19,12 +19,12 @@ use std::sync::{Arc, MutexGuard};
 
 use ringtap_filter::flow::FlowSettings;
 use ringtap_filter::hash::{HashKeys, HashSeed};
-use ringtap_filter::{Balance, MAX_RULES, Place, Program as Filter, Rule, Rules};
+use ringtap_filter::{Balance, FilterLocation, MAX_RULES, Program as Filter, Rule, Rules};
 use ringtap_net::interface::Interface;
 use ringtap_pool::memory::Words;
 use ringtap_pool::source::{FlowRules, RuleLoader, SourceError};
 
-use super::flows::{FlowParts, TapFlows};
+use super::flows::{FlowMaps, TapFlows};
 use super::forward::Forward;
 use super::groups::{self, Selection};
 use super::layout::{ControlWords, LaneWords};
@@ -32,7 +32,7 @@ use super::object::{self, Loaded};
 use super::programs::{AttachedProgram, LinkSet, Links, TapProgram};
 use super::source::wait_for_running_programs;
 use super::verdicts::InlineControl;
-use load::{LoadedRules, RuleParts, load};
+use load::{LoadedRules, RuleInputs, load};
 use ringtap_bpf::link;
 use ringtap_bpf::program::{NotLoaded, OriginalProgram, ProgramCopy};
 use ringtap_bpf::trial::{FilterCost, Trials};
@@ -46,7 +46,7 @@ struct InForce {
     /// Filters and balance modes from which the programs were built; `None` before the first rules.
     programs: Option<Vec<(Filter, Balance)>>,
     seed: HashSeed,
-    places: Vec<Place>,
+    places: Vec<FilterLocation>,
     /// The filters that run in the kernel.
     in_source: Vec<(Filter, FilterCost)>,
     /// Users' programs, in the order of their numbers.
@@ -97,7 +97,7 @@ pub(super) struct TapRules {
     groups: Words<AtomicU64>,
     controls: Words<ControlWords>,
     forward: Option<Forward>,
-    flows: FlowParts,
+    flows: FlowMaps,
     inline: InlineControl,
     /// Number of the descriptor of the small table of decided flows.
     decided: i32,
@@ -192,7 +192,7 @@ impl TapRules {
         }
         let table = self.table_for(flows)?;
         let ways = rules.iter().map(|rule| rule.balance.bit());
-        let parts = RuleParts {
+        let parts = RuleInputs {
             originals: &self.originals,
             needs: ways.fold(next.half_bit(), |all, way| all | way)
                 | groups::count_bits(rules.len()),
@@ -247,7 +247,7 @@ impl RuleLoader for TapRules {
         self.in_force.programs.is_none()
     }
 
-    fn classify(&mut self, rules: &Rules) -> Result<Vec<Place>, SourceError> {
+    fn classify(&mut self, rules: &Rules) -> Result<Vec<FilterLocation>, SourceError> {
         drop(self.links_in_use()?);
         if rules.each.len() > MAX_RULES {
             let (interface, count) = (&self.interface, rules.each.len());

@@ -114,7 +114,7 @@ impl Tap {
                 interface: interface.name,
             });
         }
-        let missed = UnseenPackets::new(SharedLosses::of(&interface)?);
+        let missed = UnseenPackets::new(SharedLosses::for_interface(&interface)?);
         let plan = plan(options, &interface)?;
         let attached = attach(options, &interface, &plan)?;
         Tap::assemble(options, &interface, &plan, attached, missed)

@@ -65,7 +65,7 @@ pub(crate) struct CellShare {
 
 impl CellShare {
     /// The chunks of `lane` in a pool at offset `base`.
-    pub(crate) fn of(geometry: &Geometry, lane: LaneId, base: u64) -> Self {
+    pub(crate) fn for_lane(geometry: &Geometry, lane: LaneId, base: u64) -> Self {
         let chunks = source::share(geometry, lane);
         CellShare {
             base,

@@ -105,7 +105,7 @@ impl QueueProgram {
             link: Mutex::new(None),
             hook,
             program: object::program(&object, name)?,
-            original: OriginalProgram::of(&object, ProgramKind::xdp(name, bound))?,
+            original: OriginalProgram::from_object(&object, ProgramKind::xdp(name, bound))?,
             sockets: object::map(&object, "rt_sockets")?,
             counters: counters.words(0, count).ok_or_else(outside)?,
             controls: controls.words(0, count).ok_or_else(outside)?,

@@ -141,7 +141,7 @@ impl XdpSetup {
         let statistics = LaneStatistics::new(socket, Event::new()?, counters, queue);
         let ring = bound.received.watch();
         let geometry = self.shell.pool.writable.geometry();
-        let share = CellShare::of(geometry, lane.id, 0);
+        let share = CellShare::for_lane(geometry, lane.id, 0);
         let capture = LaneCapture::new(lane, layout, share, Arc::clone(&statistics), queue)?;
         let max_cells = max_cells(geometry, layout);
         let (received, fill, poll) = (bound.received, bound.fill, options.busy_poll);
@@ -221,7 +221,7 @@ fn all(
     let mut sockets: Vec<Bound> = Vec::new();
     for queue in queues {
         let umem = match sockets.first() {
-            None => SocketMemory::of(pool.writable.region()).map(Umem::New),
+            None => SocketMemory::from_region(pool.writable.region()).map(Umem::New),
             Some(first) => Ok(Umem::Of(&first.socket)),
         };
         let bound = umem.and_then(|umem| socket::receiving(wanted, *queue, umem));

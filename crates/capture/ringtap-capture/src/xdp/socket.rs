@@ -48,7 +48,7 @@ pub(crate) struct SocketMemory {
 }
 
 impl SocketMemory {
-    pub(crate) fn of(region: &Region) -> io::Result<Self> {
+    pub(crate) fn from_region(region: &Region) -> io::Result<Self> {
         let address = region.address().addr().get();
         Ok(SocketMemory {
             address: u64::try_from(address).map_err(io::Error::other)?,

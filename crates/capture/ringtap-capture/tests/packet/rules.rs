@@ -8,7 +8,7 @@ use std::{
 };
 
 use ringtap_filter::hash::{HashKeys, HashSeed, Link};
-use ringtap_filter::{Balance, Headers, LinkType, Place, Rule, Rules, text};
+use ringtap_filter::{Balance, FilterLocation, Headers, LinkType, Rule, Rules, text};
 use ringtap_pool::format::flag;
 use ringtap_testkit::{Namespace, require_root, with};
 
@@ -34,7 +34,7 @@ fn rules_see_packets_with_their_tags_and_the_rest_is_counted() {
         rule("greater 100", Balance::Everyone, 2),
     ]);
     let places = capture.source().rules.classify(&rules).unwrap();
-    assert_eq!(places, [Place::Source, Place::Source]);
+    assert_eq!(places, [FilterLocation::Source, FilterLocation::Source]);
     let sent = [
         frame(&[], 60),
         frame(&[(0x8100, 7)], 64),

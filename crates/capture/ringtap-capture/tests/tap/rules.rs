@@ -4,7 +4,7 @@
 use std::time::Instant;
 
 use ringtap_capture::tap::{Direction, Mode, Taking, Tap, TapOptions};
-use ringtap_filter::{Balance, LinkType, Place, Program, Rule, Rules, text};
+use ringtap_filter::{Balance, FilterLocation, LinkType, Program, Rule, Rules, text};
 use ringtap_pool::counters::Counters;
 use ringtap_pool::ids::LaneId;
 use ringtap_pool::source::Pause;
@@ -34,7 +34,7 @@ pub(crate) fn sum(counts: &ringtap_pool::source::Counts, of: fn(&Counters) -> u6
 }
 
 /// Sets rules from outside the namespace of the interface.
-pub(crate) fn classify(tap: &mut Tap, rules: Vec<Rule>) -> Vec<Place> {
+pub(crate) fn classify(tap: &mut Tap, rules: Vec<Rule>) -> Vec<FilterLocation> {
     let places = tap.rules.classify(&Rules::from(rules));
     places.unwrap_or_else(|error| panic!("{error}"))
 }
@@ -49,7 +49,7 @@ fn members_are_the_bits_of_what_is_captured() {
         net.inject("tx0", &[frame(1, 60)]);
         for members in [5, 1 << 63, u64::MAX, 0] {
             let places = classify(&mut tap, vec![Rule::everything(members)]);
-            assert_eq!(places, [Place::Source]);
+            assert_eq!(places, [FilterLocation::Source]);
             net.inject("tx0", &[frame(2, 60)]);
         }
         classify(&mut tap, Vec::new());
@@ -131,7 +131,10 @@ fn compare(net: &Namespace, options: &TapOptions, sent: &[Vec<u8>]) -> Vec<usize
     // A rule for packets that no filter takes.
     let rules: Vec<_> = rules.chain([Rule::everything(1 << 63)]).collect();
     let places = classify(&mut tap, rules);
-    assert!(places.iter().all(|it| *it == Place::Source), "{places:?}");
+    assert!(
+        places.iter().all(|it| *it == FilterLocation::Source),
+        "{places:?}"
+    );
     net.inject("tx0", sent);
     if options.on.direction == Direction::InOut {
         net.inject("rx0", sent);
@@ -283,7 +286,7 @@ fn sixty_four_rules_classify_at_once() {
         let mut tap = attach(&net, &with(options("rx0"), |it| it.on.mode = mode));
         let rules = (0..64).map(|n| rule(&format!("ether[14] = {n}"), 1 << (63 - n)));
         let places = classify(&mut tap, rules.collect());
-        assert_eq!(places, vec![Place::Source; 64]);
+        assert_eq!(places, vec![FilterLocation::Source; 64]);
         let sent: Vec<_> = (0..70).map(|number| frame(number, 60)).collect();
         net.inject("tx0", &sent);
         let (captured, counts) = finish(tap);
@@ -303,8 +306,8 @@ fn a_filter_that_cannot_run_in_the_kernel_is_left_to_the_readers() {
     let mut tap = attach(&net, &options("rx0"));
     let rules = vec![rule("udp port 99", 1), rule("ip6 protochain 17", 2)];
     let places = classify(&mut tap, rules);
-    assert_eq!(places[0], Place::Source);
-    let Place::Reader(reason) = &places[1] else {
+    assert_eq!(places[0], FilterLocation::Source);
+    let FilterLocation::Reader(reason) = &places[1] else {
         panic!("{places:?}")
     };
     assert!(reason.contains("protochain"), "{reason}");
@@ -363,7 +366,7 @@ fn filters_that_are_too_large_together_are_left_to_the_readers_and_the_others_ar
         _ => rule(&format!("ether[14] = {number}"), 1 << number),
     };
     let places = classify(&mut tap, (0..64).map(rule).collect());
-    let left = |place: &Place| matches!(place, Place::Reader(why) if why.contains("does not fit"));
+    let left = |place: &FilterLocation| matches!(place, FilterLocation::Reader(why) if why.contains("does not fit"));
     let out: Vec<_> = (0..64).filter(|number| left(&places[*number])).collect();
     assert!(!out.is_empty() && out.len() <= 16, "{places:?}");
     net.inject(
@@ -417,7 +420,7 @@ fn the_joined_filters_of_twelve_ports_run_in_the_source() {
     };
     assert!(!joined.filter.takes_everything());
     let places = classify(&mut tap, vec![joined]);
-    assert!(matches!(places[..], [Place::Source]), "{places:?}");
+    assert!(matches!(places[..], [FilterLocation::Source]), "{places:?}");
     let _captured = finish(tap);
 }
 
@@ -445,7 +448,7 @@ fn the_verifier_follows_what_is_behind_a_meeting_of_paths_once() {
         ..Rule::everything(1)
     };
     let places = classify(&mut tap, vec![long]);
-    assert!(matches!(places[..], [Place::Source]), "{places:?}");
+    assert!(matches!(places[..], [FilterLocation::Source]), "{places:?}");
     let _captured = finish(tap);
 }
 
@@ -457,7 +460,7 @@ fn a_filter_that_is_too_hard_for_the_verifier_is_left_out_alone() {
     let mut tap = attach(&net, &options("rx0"));
     for _ in 0..3 {
         let places = classify(&mut tap, vec![rule("ether[14] = 1", 1), hard()]);
-        let [Place::Source, Place::Reader(reason)] = &places[..] else {
+        let [FilterLocation::Source, FilterLocation::Reader(reason)] = &places[..] else {
             panic!("{places:?}")
         };
         assert!(reason.contains("ways through the filter"), "{reason}");

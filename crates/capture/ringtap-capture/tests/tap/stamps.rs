@@ -4,7 +4,7 @@
 
 use ringtap_capture::tap::{Mode, TapOptions};
 use ringtap_device::StampClock;
-use ringtap_filter::Place;
+use ringtap_filter::FilterLocation;
 use ringtap_ipc::time::now_ns;
 use ringtap_pool::format::flag;
 use ringtap_testkit::{Namespace, require_root, require_tool, with};
@@ -31,7 +31,7 @@ fn a_packet_that_the_nic_did_not_stamp_has_the_hosts_time_and_is_not_marked() {
     );
     // Rules load a copy of the program, which is bound to the interface too.
     let places = classify(&mut tap, vec![rule("len <= 1518", 1)]);
-    assert_eq!(places, [Place::Source]);
+    assert_eq!(places, [FilterLocation::Source]);
     let frames: Vec<_> = [60, 64, 1514].map(|size| frame(3, size)).into();
     let before = now_ns();
     net.inject("tx0", &frames);

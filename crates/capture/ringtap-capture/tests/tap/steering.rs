@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Instant;
 
 use ringtap_capture::tap::{Direction, Mode, Tap};
-use ringtap_filter::{Balance, BucketMasks, MASKS, Place, Rule, Rules};
+use ringtap_filter::{Balance, BucketMasks, FilterLocation, MASKS, Rule, Rules};
 use ringtap_pool::counters::Counters;
 use ringtap_testkit::{Namespace, require_root, require_tool, usable_cpus, with};
 use rustix::thread::{CpuSet, sched_setaffinity};
@@ -337,7 +337,7 @@ fn a_refused_object_leaves_the_rules_before_in_force() {
         let mut tap = attach(&net, &with(options("rx0"), |it| it.on.mode = mode));
         assert_eq!(
             classify(&mut tap, vec![Rule::everything(6)]),
-            [Place::Source]
+            [FilterLocation::Source]
         );
         let refused = tap.rules.classify(&Rules::from(by(&object)));
         let text = refused

@@ -64,7 +64,7 @@ impl FilterFacts<'_> {
 
     /// The field that an instruction loads.
     pub(super) fn key(&self, at: usize) -> Option<Key> {
-        Key::of(self.instructions().get(at)?, (*self.facts.get(at)?)?)
+        Key::from_instruction(self.instructions().get(at)?, (*self.facts.get(at)?)?)
     }
 
     /// Follows unconditional jumps.
@@ -231,7 +231,7 @@ impl<'a> Translator<'a> {
         let Some(load) = packet_load(code) else {
             return;
         };
-        let key = Key::of(instruction, facts);
+        let key = Key::from_instruction(instruction, facts);
         if let Some(place) = key.and_then(|key| self.kept.place(key)) {
             self.frame.load_kept(self.to, A, place);
             let (zero, reject) = (With::Constant(0), self.reject);

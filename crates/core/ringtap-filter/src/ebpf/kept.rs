@@ -30,7 +30,7 @@ pub(super) struct Key {
 
 impl Key {
     /// The field that an instruction loads.
-    pub(super) fn of(instruction: &Instruction, facts: LoadFacts) -> Option<Self> {
+    pub(super) fn from_instruction(instruction: &Instruction, facts: LoadFacts) -> Option<Self> {
         let load = packet_load(instruction.code).filter(|load| load.is_indexed)?;
         Some(Self {
             header: facts.header?,

@@ -393,7 +393,7 @@ fn vxlan(number: u8) -> Vec<u8> {
 
 fn tunnelled() -> FlowCase {
     use FlowStep::{Packet, Set};
-    let inside = super::FlowPacket::of(&vxlan(7), 0, crate::hash::Link::Ethernet);
+    let inside = super::FlowPacket::from_bytes(&vxlan(7), 0, crate::hash::Link::Ethernet);
     let inside = inside.map_or_else(|| key(UDP, 1), |packet| packet.key);
     let length = vxlan(7).len() as u64;
     FlowCase {

@@ -215,7 +215,7 @@ impl FlowId {
 impl FlowPacket {
     /// The flow of a packet with captured bytes `data`; `None` if it belongs to none.
     #[must_use]
-    pub fn of(data: &[u8], wire_length: u32, link: Link) -> Option<Self> {
+    pub fn from_bytes(data: &[u8], wire_length: u32, link: Link) -> Option<Self> {
         let ip = hash::ip(data, link, Tunnels::InKernel)?;
         if ip.fragment.is_some() {
             return None;

@@ -10,7 +10,7 @@ const SECOND: u64 = 1_000_000_000;
 struct InUserSpace;
 
 fn packet(data: &[u8]) -> Option<FlowPacket> {
-    FlowPacket::of(data, u32::try_from(data.len()).unwrap(), Link::Ethernet)
+    FlowPacket::from_bytes(data, u32::try_from(data.len()).unwrap(), Link::Ethernet)
 }
 
 impl FlowHarness for InUserSpace {

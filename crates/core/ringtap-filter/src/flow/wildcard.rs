@@ -148,7 +148,7 @@ struct EndWords {
 }
 
 impl EndWords {
-    fn of(end: &EndPattern) -> Self {
+    fn from_pattern(end: &EndPattern) -> Self {
         let (address, mask) = match end.network {
             None => ([0; 4], [0; 4]),
             Some((address, prefix)) => {
@@ -186,12 +186,12 @@ struct RuleWords {
 }
 
 impl RuleWords {
-    fn of(rule: &WildcardRule) -> Self {
+    fn from_rule(rule: &WildcardRule) -> Self {
         let pattern = &rule.pattern;
         let network = pattern.ends.iter().find_map(|end| end.network);
         let version = network.map_or(0, |(address, _)| if address.is_ipv4() { 4 } else { 6 });
         RuleWords {
-            ends: pattern.ends.map(|end| EndWords::of(&end)),
+            ends: pattern.ends.map(|end| EndWords::from_pattern(&end)),
             version,
             protocol: pattern.protocol,
             vlan: pattern.vlan,
@@ -261,7 +261,7 @@ impl Wildcards {
     pub fn apply(&mut self, rules: &[WildcardRule]) -> bool {
         let mut sorted: Vec<_> = rules.iter().take(MAX_WILDCARDS).collect();
         sorted.sort_by_key(|rule| Reverse(rule.prefix_bits()));
-        let sorted: Vec<_> = sorted.into_iter().map(RuleWords::of).collect();
+        let sorted: Vec<_> = sorted.into_iter().map(RuleWords::from_rule).collect();
         if sorted == self.rules {
             return false;
         }

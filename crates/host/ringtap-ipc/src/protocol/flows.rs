@@ -107,7 +107,7 @@ pub struct FlowDirectionCounts {
 impl FlowDirectionCounts {
     /// The counts, with times of another clock moved by this many nanoseconds.
     #[must_use]
-    pub fn of(direction: &FlowDirection, offset_ns: i64) -> Self {
+    pub fn from_direction(direction: &FlowDirection, offset_ns: i64) -> Self {
         let moved = |ns: u64| match ns {
             0 => 0,
             ns => ns.saturating_add_signed(offset_ns),

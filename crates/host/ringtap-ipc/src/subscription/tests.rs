@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A subscription sent to another process.
 
-use ringtap_filter::{Place, Program};
+use ringtap_filter::{FilterLocation, Program};
 use ringtap_pool::control::control_bytes;
 use ringtap_pool::format::Geometry;
 
@@ -22,7 +22,7 @@ fn endpoint(lanes: u32, wake: Option<OwnedFd>) -> Endpoint {
         wanted: Wanted {
             mask: 1 << lanes,
             group: 0,
-            place: Place::Reader("why".into()),
+            place: FilterLocation::Reader("why".into()),
             filter: Program::everything(),
             from: vec![u64::MAX; 2],
         },

@@ -202,7 +202,7 @@ impl Arrival {
     /// # Errors
     ///
     /// - [`InterfaceError::Kernel`]: the netlink socket cannot be opened.
-    pub fn of(name: &str) -> Result<Self, InterfaceError> {
+    pub fn for_interface(name: &str) -> Result<Self, InterfaceError> {
         Ok(Self {
             socket: link_changes().map_err(InterfaceError::kernel(ACTION))?,
             name: name.to_owned(),

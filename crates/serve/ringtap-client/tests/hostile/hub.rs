@@ -7,7 +7,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use ringtap_client::{Connection, Next, Receiver, SubscriptionRequest, Tally, Watermark};
-use ringtap_filter::{Place, Program};
+use ringtap_filter::{FilterLocation, Program};
 use ringtap_ipc::doorbell::doorbell;
 use ringtap_ipc::protocol::{LaneSnapshot, Reply, Snapshot, SourceSnapshot, encode};
 use ringtap_ipc::socket::{Listener, Socket};
@@ -82,7 +82,7 @@ fn endpoint(script: &mut Script<'_>, regions: &Regions) -> AttachedEndpoint {
         wanted: Wanted {
             mask: u64::MAX,
             group: 0,
-            place: Place::Source,
+            place: FilterLocation::Source,
             filter: Program::everything(),
             from: vec![number(script, 0); usize::from(script.byte() % 4)],
         },

@@ -300,7 +300,7 @@ impl FlowWorker {
             }
             let counts = sums
                 .directions
-                .map(|one| FlowDirectionCounts::of(&one, offset_ns));
+                .map(|one| FlowDirectionCounts::from_direction(&one, offset_ns));
             let event = FlowEvent {
                 flow: key,
                 why: why.into(),
@@ -432,7 +432,7 @@ impl FlowWorker {
             let found = self.book.tables.iter().filter_map(|table| table.get(&key));
             let counts = found.map(|sums| {
                 sums.directions
-                    .map(|one| FlowDirectionCounts::of(&one, offset_ns.cast_signed()))
+                    .map(|one| FlowDirectionCounts::from_direction(&one, offset_ns.cast_signed()))
             });
             RuleStatus {
                 rule: entry.left(now).into(),

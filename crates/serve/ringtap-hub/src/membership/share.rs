@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The share of each source that a subscription gets.
 
-use ringtap_filter::{Place, Program};
+use ringtap_filter::{FilterLocation, Program};
 use ringtap_ipc::subscription::Wanted;
 
 use crate::limits::TooMuchWork;
@@ -45,13 +45,13 @@ impl Share {
 
     /// The packets of a source for the subscription. The source reported these places for its rules, and
     /// classifies by them from these sequences on.
-    pub(crate) fn wanted(&self, places: &[Place], from: Vec<u64>) -> Wanted {
+    pub(crate) fn wanted(&self, places: &[FilterLocation], from: Vec<u64>) -> Wanted {
         Wanted {
             mask: self.mask,
             group: self.group,
             place: match &self.rule {
-                Ok(rule) => places.get(*rule).cloned().unwrap_or(Place::Source),
-                Err(why) => Place::Reader(why.to_string()),
+                Ok(rule) => places.get(*rule).cloned().unwrap_or(FilterLocation::Source),
+                Err(why) => FilterLocation::Reader(why.to_string()),
             },
             filter: self.filter.clone(),
             from,

@@ -62,7 +62,7 @@ pub(super) enum ConnectionRefusal {
 
 impl Occupancy {
     /// Counts these connections.
-    pub(super) fn of(connections: impl Iterator<Item = (u32, UserClass)>) -> Self {
+    pub(super) fn from_connections(connections: impl Iterator<Item = (u32, UserClass)>) -> Self {
         let mut occupancy = Occupancy::default();
         for (uid, class) in connections {
             occupancy.all += 1;
@@ -120,7 +120,7 @@ mod tests {
         for _ in 0..MANY {
             let before = open.len();
             for (uid, class) in users {
-                let occupancy = Occupancy::of(open.iter().copied());
+                let occupancy = Occupancy::from_connections(open.iter().copied());
                 if occupancy.admit(&limits, *uid, *class).is_ok() {
                     open.push((*uid, *class));
                 }
@@ -137,7 +137,7 @@ mod tests {
         uid: u32,
         class: UserClass,
     ) -> Result<(), ConnectionRefusal> {
-        Occupancy::of(open.iter().copied()).admit(&Limits::default(), uid, class)
+        Occupancy::from_connections(open.iter().copied()).admit(&Limits::default(), uid, class)
     }
 
     #[test]

@@ -8,7 +8,7 @@
 use std::io;
 use std::sync::Arc;
 
-use ringtap_filter::{Place, Program};
+use ringtap_filter::{FilterLocation, Program};
 use ringtap_ipc::doorbell::{HubDoorbell, doorbell};
 use ringtap_ipc::memfd::SharedMemory;
 use ringtap_ipc::peer::Peer;
@@ -113,7 +113,7 @@ impl HubControl {
         request: &SubscriptionRequest,
         peer: Peer,
         share: &Share,
-        places: &[Vec<Place>],
+        places: &[Vec<FilterLocation>],
     ) -> Result<Subscription, Refused> {
         let group = self.membership.group(&request.group).cloned();
         let member = JoinedMember {
@@ -229,7 +229,7 @@ impl HubControl {
     fn endpoints(
         &mut self,
         member: &JoinedMember<'_>,
-        places: &[Vec<Place>],
+        places: &[Vec<FilterLocation>],
         memory: Vec<SharedMemory>,
         beginnings: Vec<Beginning>,
     ) -> Vec<Endpoint> {
@@ -266,7 +266,7 @@ impl HubControl {
         &mut self,
         id: SubscriptionId,
         share: &Share,
-        places: &[Vec<Place>],
+        places: &[Vec<FilterLocation>],
         from: &[Vec<u64>],
     ) -> Result<Vec<Wanted>, Refused> {
         let subscriber = self
@@ -353,9 +353,9 @@ impl JoinedMember<'_> {
 }
 
 /// The place of the filter in the first source, which `status` shows.
-fn first_place<'a>(mut wanted: impl Iterator<Item = &'a Wanted>) -> Place {
+fn first_place<'a>(mut wanted: impl Iterator<Item = &'a Wanted>) -> FilterLocation {
     let first = wanted.next();
-    first.map_or(Place::Source, |wanted| wanted.place.clone())
+    first.map_or(FilterLocation::Source, |wanted| wanted.place.clone())
 }
 
 /// The user whose share is limited; `None` for root and the hub's own user.
@@ -374,7 +374,7 @@ fn delivery(request: &SubscriptionRequest, group: &Group) -> Delivery {
 
 /// A note for a reader that runs its filter itself.
 fn filter_note(facts: &Facts, wanted: &Wanted) -> Option<String> {
-    let Place::Reader(reason) = &wanted.place else {
+    let FilterLocation::Reader(reason) = &wanted.place else {
         return None;
     };
     let snap_length = facts.snap_length;

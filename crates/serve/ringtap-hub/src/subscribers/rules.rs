@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Loads changed rules into all sources, and answers the requests; see [`super::changes`].
 
-use ringtap_filter::Place;
+use ringtap_filter::FilterLocation;
 use ringtap_ipc::protocol::{Refusal, Refused};
 
 use super::changes::{Applied, Change};
@@ -115,7 +115,7 @@ impl HubControl {
     }
 
     /// Where each rule's filter runs in each source, or why a source refuses the rules.
-    fn outcome(&mut self) -> Result<Vec<Vec<Place>>, Refused> {
+    fn outcome(&mut self) -> Result<Vec<Vec<FilterLocation>>, Refused> {
         let mut places = Vec::new();
         for (at, source) in self.sources.iter_mut().enumerate() {
             places.push(match source.take_outcome() {
@@ -127,7 +127,7 @@ impl HubControl {
                 // This source captures no more; the other sources go on.
                 _ => {
                     let why = "the source has ended".to_owned();
-                    vec![Place::Reader(why); self.changes.rule_count]
+                    vec![FilterLocation::Reader(why); self.changes.rule_count]
                 }
             });
         }
@@ -135,7 +135,7 @@ impl HubControl {
     }
 
     /// Completes a change whose rules are in force at every source.
-    fn carry_out(&mut self, applied: Applied, places: &[Vec<Place>], from: &[Vec<u64>]) {
+    fn carry_out(&mut self, applied: Applied, places: &[Vec<FilterLocation>], from: &[Vec<u64>]) {
         let Applied {
             change, id, charge, ..
         } = applied;

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use ringtap_filter::Place;
+use ringtap_filter::FilterLocation;
 use ringtap_ipc::doorbell::HubDoorbell;
 use ringtap_ipc::peer::Peer;
 use ringtap_ipc::protocol::Delivery;
@@ -23,7 +23,7 @@ pub(crate) struct Subscriber {
     pub(crate) name: String,
     pub(crate) peer: Peer,
     pub(crate) delivery: Delivery,
-    pub(crate) place: Place,
+    pub(crate) place: FilterLocation,
     pub(crate) attached_ns: u64,
     /// Counters when the subscription started, of each source that the hub had then.
     pub(crate) baselines: Vec<Counts>,

@@ -3,7 +3,7 @@
 
 use std::sync::mpsc::{self, Receiver, Sender};
 
-use ringtap_filter::{Place, Rules};
+use ringtap_filter::{FilterLocation, Rules};
 use ringtap_pool::source::{RuleLoader, SourceError};
 
 use crate::fed::{FedSource, Feed};
@@ -23,10 +23,10 @@ struct GatedLoader {
 }
 
 impl RuleLoader for GatedLoader {
-    fn classify(&mut self, rules: &Rules) -> Result<Vec<Place>, SourceError> {
+    fn classify(&mut self, rules: &Rules) -> Result<Vec<FilterLocation>, SourceError> {
         self.begun.send(rules.clone())?;
         self.outcome.recv()??;
-        Ok(vec![Place::Source; rules.each.len()])
+        Ok(vec![FilterLocation::Source; rules.each.len()])
     }
 }
 

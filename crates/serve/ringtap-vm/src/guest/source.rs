@@ -7,7 +7,7 @@
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::Duration;
 
-use ringtap_filter::{Balance, Place, Program, Rules};
+use ringtap_filter::{Balance, FilterLocation, Program, Rules};
 use ringtap_ipc::event::Event;
 use ringtap_ipc::mutex::lock;
 use ringtap_pool::counters::Dropped;
@@ -208,7 +208,7 @@ impl SourceDriver for HostSource {
 }
 
 impl RuleLoader for HostRules {
-    fn classify(&mut self, rules: &Rules) -> Result<Vec<Place>, SourceError> {
+    fn classify(&mut self, rules: &Rules) -> Result<Vec<FilterLocation>, SourceError> {
         let divides = |rule: &ringtap_filter::Rule| rule.balance != Balance::Everyone;
         if rules.each.iter().any(divides) {
             return Err("a guest's group is not divided between its readers".into());
@@ -217,7 +217,7 @@ impl RuleLoader for HostRules {
         let want = |state: &mut GroupState| state.want(wanted);
         self.shared.ask(want, |state| state.settled < state.edition);
         let why = "the host captures what any reader of this guest wants".to_owned();
-        Ok(vec![Place::Reader(why); rules.each.len()])
+        Ok(vec![FilterLocation::Reader(why); rules.each.len()])
     }
 }
 

@@ -24,7 +24,7 @@ use ringtap_client::{
     Batch, Connection, Control as _, ControlError, Copier, CopyCounts, CopyPool, Next,
     ReceiveError, Receiver,
 };
-use ringtap_filter::{Place, Program};
+use ringtap_filter::{FilterLocation, Program};
 use ringtap_ipc::event::Event;
 use ringtap_ipc::mutex::lock;
 use ringtap_ipc::subscription::{Subscription, Wanted};
@@ -433,8 +433,8 @@ impl RelayPool {
 /// Why the filter does not run in the host's kernel; `None` if it does for all sources.
 pub(super) fn not_in_source(wanted: &[Wanted]) -> Option<String> {
     wanted.iter().find_map(|wanted| match &wanted.place {
-        Place::Source => None,
-        Place::Reader(reason) => Some(reason.clone()),
+        FilterLocation::Source => None,
+        FilterLocation::Reader(reason) => Some(reason.clone()),
     })
 }
 

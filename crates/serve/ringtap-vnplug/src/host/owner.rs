@@ -71,7 +71,7 @@ impl ObjectNames {
 
     /// Whether a process of the same application gave the name.
     pub(super) fn is_of_application(&self, name: &str) -> bool {
-        ObjectOrigin::of(name).is_some_and(|origin| origin.application == self.application)
+        ObjectOrigin::from_name(name).is_some_and(|origin| origin.application == self.application)
     }
 }
 
@@ -86,7 +86,7 @@ struct ObjectOrigin<'a> {
 
 impl<'a> ObjectOrigin<'a> {
     /// `None` for the objects of other programs.
-    fn of(name: &'a str) -> Option<Self> {
+    fn from_name(name: &'a str) -> Option<Self> {
         let mut parts = name.splitn(5, '-');
         let is_ours = parts.next() == Some(PREFIX);
         let (application, process) = (parts.next()?, parts.next()?.parse().ok()?);
@@ -153,7 +153,7 @@ impl CharacterDevices {
     /// Another process that is the owner of the application, or tries to become it.
     fn rival(&self, names: &ObjectNames) -> Option<u32> {
         let others = self.0.iter().filter(|one| !names.is_own(&one.name));
-        let mut origins = others.filter_map(|one| ObjectOrigin::of(&one.name));
+        let mut origins = others.filter_map(|one| ObjectOrigin::from_name(&one.name));
         let found = origins
             .find(|origin| origin.application == names.application && self.is_alive(origin.prefix));
         found.map(|origin| origin.process)
@@ -162,7 +162,7 @@ impl CharacterDevices {
     /// Whether it is the turn of another process, or another process asks for a turn.
     fn is_turn_of_another(&self, names: &ObjectNames) -> bool {
         let others = self.0.iter().filter(|one| !names.is_own(&one.name));
-        let mut origins = others.filter_map(|one| ObjectOrigin::of(&one.name));
+        let mut origins = others.filter_map(|one| ObjectOrigin::from_name(&one.name));
         origins.any(|origin| origin.object == TURN && self.is_alive(origin.prefix))
     }
 
@@ -170,7 +170,7 @@ impl CharacterDevices {
     /// nothing in the guest uses the process's devices any more.
     pub(super) fn has_agent_of_ended(&self, names: &ObjectNames) -> bool {
         self.0.iter().filter(|one| one.is_open).any(|one| {
-            let origin = ObjectOrigin::of(&one.name).filter(|origin| origin.object == PORT);
+            let origin = ObjectOrigin::from_name(&one.name).filter(|origin| origin.object == PORT);
             origin.is_some_and(|origin| {
                 origin.application == names.application && !self.is_alive(origin.prefix)
             })
@@ -185,7 +185,7 @@ impl CharacterDevices {
                 what == Removed::All
             } else {
                 // A process that claims the application at this moment is alive.
-                ObjectOrigin::of(name).is_some_and(|origin| {
+                ObjectOrigin::from_name(name).is_some_and(|origin| {
                     origin.application == names.application && !self.is_alive(origin.prefix)
                 })
             }

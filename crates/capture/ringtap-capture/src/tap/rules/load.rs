@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use ringtap_filter::ebpf::FilterHook;
 use ringtap_filter::hash::HashKeys;
-use ringtap_filter::{Place, Program as Filter, VerifierLimits};
+use ringtap_filter::{FilterLocation, Program as Filter, VerifierLimits};
 
 use super::user::UserProgram;
 use crate::tap::flows::TapFlows;
@@ -34,13 +34,13 @@ pub(super) struct LoadedRules {
     /// One program for each hook.
     pub(super) programs: Vec<ProgramCopy>,
     /// Where the filter of each rule runs.
-    pub(super) places: Vec<Place>,
+    pub(super) places: Vec<FilterLocation>,
     /// The filters that run in the kernel.
     pub(super) in_source: Vec<(Filter, FilterCost)>,
 }
 
 /// Inputs for building the programs.
-pub(super) struct RuleParts<'a> {
+pub(super) struct RuleInputs<'a> {
     pub(super) originals: &'a [(TapProgram, OriginalProgram)],
     /// The value for `RT_NO_RULES`.
     pub(super) needs: u32,
@@ -59,7 +59,7 @@ pub(super) struct RuleParts<'a> {
     pub(super) has_wildcards: bool,
 }
 
-impl RuleParts<'_> {
+impl RuleInputs<'_> {
     /// Loads a copy of each program with the filters in `taken`.
     fn load(&self, taken: &[bool]) -> Result<Vec<ProgramCopy>, NotLoaded> {
         let filter = |(filter, taken): (&Filter, &bool)| {
@@ -121,7 +121,7 @@ pub(super) fn contexts(originals: &[(TapProgram, OriginalProgram)]) -> Vec<Filte
 ///
 /// The programs do not load even without the new filters, or a resource is missing.
 pub(super) fn load(
-    parts: &RuleParts<'_>,
+    parts: &RuleInputs<'_>,
     in_source: &[(Filter, FilterCost)],
     trials: &mut Trials,
 ) -> Result<LoadedRules, NotLoaded> {
@@ -173,14 +173,14 @@ pub(super) fn load(
     };
     let place = |(filter, is_taken): (&Filter, bool)| {
         if is_taken {
-            return Place::Source;
+            return FilterLocation::Source;
         }
         let known = left_out.iter().find(|(left, _)| *left == filter);
         let reason = match known {
             Some((_, reason)) => reason,
             None => TOGETHER,
         };
-        Place::Reader(format!("it does not fit into the tap's program: {reason}"))
+        FilterLocation::Reader(format!("it does not fit into the tap's program: {reason}"))
     };
     Ok(LoadedRules {
         programs,

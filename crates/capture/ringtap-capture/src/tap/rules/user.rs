@@ -53,7 +53,7 @@ struct Identity {
 }
 
 impl Identity {
-    fn of(path: &Path) -> Option<Self> {
+    fn from_path(path: &Path) -> Option<Self> {
         let found = fs::metadata(path).ok()?;
         Some(Identity {
             device: found.dev(),
@@ -135,7 +135,7 @@ pub(super) fn users_of(
 impl UserProgram {
     /// Loads the programs of the file for these contexts.
     fn load(path: &Path, contexts: &[FilterHook]) -> Result<Self, SourceError> {
-        let identity = Identity::of(path);
+        let identity = Identity::from_path(path);
         // It runs in the kernel. In trusted folders, the name leads to the same file once more.
         if let Err(error) = open_trusted(path) {
             return Err(SourceError::from(error.to_string()));
@@ -169,7 +169,7 @@ impl UserProgram {
 
     /// Whether the file is unchanged since it was loaded; a deleted file counts as unchanged.
     pub(super) fn is_current(&self) -> bool {
-        let now = Identity::of(&self.path);
+        let now = Identity::from_path(&self.path);
         now.is_none() || now == self.identity
     }
 
