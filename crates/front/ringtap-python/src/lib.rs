@@ -9,6 +9,7 @@ mod arrow;
 mod batch;
 mod capture;
 mod errors;
+mod interpreter;
 mod packet;
 mod slots;
 
@@ -16,6 +17,7 @@ use pyo3::prelude::*;
 
 #[pymodule(name = "_native")]
 fn native(python: Python<'_>, module: &Bound<'_, PyModule>) -> PyResult<()> {
+    interpreter::require_main(python)?;
     module.add_class::<capture::NativeCapture>()?;
     module.add_class::<batch::NativeBatch>()?;
     module.add_class::<packet::PythonPacket>()?;

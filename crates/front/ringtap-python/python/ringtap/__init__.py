@@ -136,6 +136,8 @@ class Batch:
 
     def to_scapy(self) -> list[Any]:
         """The packets as scapy's, with their times. Ethernet only."""
+        # Layers above Ethernet are known once their modules are loaded.
+        import scapy.layers.all
         from scapy.layers.l2 import Ether
 
         packets = []
