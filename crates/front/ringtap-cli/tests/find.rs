@@ -156,14 +156,15 @@ fn wrong_filters_and_missing_files_are_told() {
 fn a_full_disk_costs_the_index_and_not_the_recording() {
     require_root!();
     let folder = TempDir::new().expect("a folder");
-    // Of 256 pages, the capture leaves one.
+    // The capture and a file beside its folder leave no page.
     let script = r#"
-        mkdir "$2/small" && mount -t tmpfs -o size=1M tmpfs "$2/small" || exit 99
+        mkdir "$2/disk" && mount -t tmpfs -o size=1M tmpfs "$2/disk" && mkdir "$2/disk/small" || exit 99
         "$1" record -q -i 'sim:max?burst=20000' -w "$2/whole.pcap" || exit 98
-        head -c 1044480 "$2/whole.pcap" >"$2/small/a.pcap"
-        "$1" index "$2/small"; echo "index $?"
-        ls "$2/small"
-        "$1" find -q -r "$2/small" | wc -l"#;
+        head -c 1000000 "$2/whole.pcap" >"$2/disk/small/a.pcap"
+        cat /dev/zero >"$2/disk/rest"
+        "$1" index "$2/disk/small"; echo "index $?"
+        ls "$2/disk/small"
+        "$1" find -q -r "$2/disk/small" | wc -l"#;
     let mut command = Command::new("unshare");
     command.args([
         "--mount",

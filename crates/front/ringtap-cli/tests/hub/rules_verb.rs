@@ -7,8 +7,6 @@ use std::os::unix::process::CommandExt as _;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use ringtap_client::SubscriptionRequest;
-use ringtap_filter::flow::CutOff;
 use ringtap_testkit::{Finished, Running, require_root, require_tool};
 use rustix::process::Signal;
 use serde_json::Value;
@@ -312,26 +310,13 @@ fn the_hubs_file_has_rules_and_cut_offs_and_a_reload_applies_them() {
 }
 
 #[test]
-fn a_source_without_a_table_refuses_rules_and_cut_offs_by_a_sentence() {
+fn a_source_in_user_space_withholds_as_the_tap_does() {
     require_root!();
     require_tool!("ip", "python3");
-    let hub = RunningHub::with("rules-none", "packet:rx0", &["-g", "all"]);
+    let hub = RunningHub::with("rules-packet", "packet:rx0?direction=in", &["-g", "all"]);
     let mut reader = OwnReader::attach(&hub, &request("all"));
-    let refused = reader.rules().set(&[ignore(1)]).unwrap_err().to_string();
-    assert!(refused.contains("no table of flows"), "{refused}");
-    let cut = CutOff {
-        packets: Some(1),
-        bytes: None,
-    };
-    let with_cut = SubscriptionRequest {
-        cutoff: Some(cut.into()),
-        ..request("all")
-    };
-    let refused = ringtap_client::Connection::attach(&hub.socket, &with_cut).err();
-    let refused = refused.expect("it is refused").to_string();
-    assert!(refused.contains("no table of flows"), "{refused}");
-    // The reader goes on.
-    hub.net.inject("tx0", &frames(&[1], 10));
-    assert_eq!(reader.reads(10).delivered, 10);
-    assert!(reader.receiver.control().snapshot().is_ok());
+    reader.rules().set(&[ignore(1)]).expect("it has a table");
+    hub.net.inject("tx0", &frames(&[1, 2], 10));
+    let counters = reader.reads(20);
+    assert_eq!((counters.delivered, counters.shunted), (10, 10));
 }
