@@ -37,6 +37,7 @@ import quiet
 import readers
 import record
 import result
+import shunting
 import simulated
 import tables
 from preflight import unable
@@ -74,6 +75,7 @@ SCENARIOS = [
     Scenario("distance", [], distance.distance_seconds, distance.distance),
     Scenario("readers", [], readers.seconds, readers.run),
     Scenario("filters", [], filters.seconds, filters.run, ("ringtap", "floor")),
+    Scenario("shunting", [], shunting.seconds, shunting.run),
     Scenario("forward", [], forward.seconds, forward.run, ("ringtap", "floor")),
     Scenario("placement", [], placement.seconds, placement.run),
     Scenario("probe-flows", flows.LIVE, flows.seconds, flows.run),

@@ -23,6 +23,7 @@ import meter
 import opening
 import programs
 import readers
+import shunting
 from crowd import HUB, PACKET
 
 SMALL, LARGE = "64", "1500"
@@ -191,6 +192,13 @@ GOALS = [
              result, "filters", (HUB.name, 64), (PACKET.name, 64))),
     Goal("hub: one filter that never matches, against the XDP_DROP floor",
          "least", 0.85, "x", filters.against_floor),
+    Goal("tap with a million rules of which none matches against none, 64 bytes, 65,536 flows",
+         "least", 0.8, "x", shunting.against_no_rules),
+    Goal("rules that one reader sets in a second", "least", 0.1, "million", shunting.set_in_a_second),
+    Goal("5 % of the flows have 80 % of the bytes: lossless rate with a cut-off against without",
+         "least", 4, "x", shunting.elephants_ratio),
+    Goal("recorder with a cut-off of 16 KiB: 1 if it wrote the bytes that were computed", "least", 1, "",
+         shunting.written),
     Goal("hub: its processor time at full rate, 4 readers",
          "most", 3, "% of a core", hub.percent_of_core),
     Goal("hub: its processor time when idle", "most", 0, "ticks", hub.idle_ticks,

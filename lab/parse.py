@@ -27,6 +27,8 @@ class Report:
     offered: int | None = None
     #: Whether its counters balances, if it keeps one.
     balanced: bool | None = None
+    #: Packets that a rule withheld, as its user wished.
+    shunted: int = 0
 
 
 def _numbers(pattern: str, text: str, tool: str) -> tuple[int, ...]:
@@ -90,6 +92,7 @@ def ringtap(text: str) -> Report:
         lost=sum(counters["dropped"].values()),
         offered=counters["offered"],
         balanced=counters["balanced"],
+        shunted=counters.get("shunted", 0),
     )
 
 

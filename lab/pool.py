@@ -36,7 +36,7 @@ def rounds(run: Run, title: str, command: str, read: Callable[[str], dict]) -> d
     """What a program of ours says of its rounds, as `read` finds it; nothing if it failed."""
     try:
         done = subprocess.run(
-            shlex.split(command), capture_output=True, text=True, check=True, timeout=120
+            shlex.split(command), capture_output=True, text=True, check=True, timeout=300
         )
         found = read(done.stdout)
     except (OSError, ValueError, subprocess.SubprocessError) as error:
@@ -44,7 +44,7 @@ def rounds(run: Run, title: str, command: str, read: Callable[[str], dict]) -> d
         run.problem(f"{title}: {error} {words}")
         return {}
     for name, row in found.items():
-        run.say(f"{title} {name:>9}  {row['summary']['mpps']['median']:.1f} Mpps")
+        run.say(f"{title} {name:>9}  {row['summary']['mpps']['median']:.2f} Mpps")
         row["command"] = command
     return found
 

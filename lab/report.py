@@ -66,6 +66,7 @@ SECTIONS = [
     ("distance", "The rate of the capture, and how often its reader looks", tables.distance),
     ("readers", "Many readers, each a process of its own: 64-byte packets", tables.crowds),
     ("filters", "Many readers with different filters, of which one matches", tables.filters),
+    ("shunting", "Rules for flows: what they cost, and what they save", tables.shunting),
     ("forward", "64-byte packets forwarded from one veth pair to another", tables.forward),
     ("placement", "A:A, A:B and the scheduler's choice, after Braun et al.", tables.placement),
     ("probe-flows", "Flow records: 64-byte packets of 65,536 flows live, and files", tables.flows),

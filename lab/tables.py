@@ -269,6 +269,17 @@ def meter(found: dict) -> str:
     return rates + "\n" + table(["flows offered to a table for 1,000,000", "MiB", "evicted"], states)
 
 
+def shunting(found: dict) -> str:
+    """Rates beside rules, lossless rates of both readers, and what the recorder wrote."""
+    rates = [[name, figure(row["summary"]["mpps"], 3)] for name, row in found["rules"].items()]
+    parts = [table(["64 bytes, 65,536 flows", "Mpps"], rates)]
+    parts.append(record({"contenders": found["elephants"], "size": found["size"]}))
+    if recorder := found["recorder"]:
+        row = [f"{recorder['file_bytes']:,}", f"{recorder['wanted_file_bytes']:,}"]
+        parts.append(table(["`--cutoff 16KiB`: bytes written", "computed"], [row]))
+    return "\n".join(parts)
+
+
 def hub_cpu(found: dict) -> str:
     """What the hub's own process takes."""
     head = [f"{found['readers']} readers", "Mpps", "packets lost", "% of a core",

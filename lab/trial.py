@@ -12,6 +12,7 @@ from __future__ import annotations
 import shlex
 import subprocess
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import sandbox
@@ -75,12 +76,22 @@ def busy_ticks(cpu: int) -> tuple[int, int]:
 
 def measure(programs: Programs, contender: Contender, traffic: Traffic) -> dict:
     """One measurement as a row of figures."""
+    return measure_with(programs, contender, lambda: send(programs, traffic), traffic.size - 4)
+
+
+def measure_with(
+    programs: Programs, contender: Contender, sending: Callable[[], Sent], length: int
+) -> dict:
+    """The same of packets of so many bytes that `sending` sends."""
     command = programs.fill(contender.command)
     with Tool(command, contender.stdin_ends_it) as tool:
         tool.wait_ready(contender.ready, contender.attached)
+        # Attached is not yet ready: filters and tables of flows come after.
+        if not contender.spins:
+            tool.wait_idle(0.1)
         received, (busy, stolen) = sandbox.counter("rx_packets"), busy_ticks(READER_CPU)
         ran, used_ns = tool.cpu_ticks(), tool.cpu_ns()
-        sent = send(programs, traffic)
+        sent = sending()
         busy_after, stolen_after = busy_ticks(READER_CPU)
         ran, used_ns = tool.cpu_ticks() - ran, tool.cpu_ns() - used_ns
         if contender.spins:
@@ -93,13 +104,14 @@ def measure(programs: Programs, contender: Contender, traffic: Traffic) -> dict:
     file_bytes = _file_bytes(contender)
     problems = contradictions(report, sent.packets, received)
     problems += [f"left behind: {one}" for one in leftovers()]
-    if file_bytes is not None and file_bytes < report.delivered * (traffic.size - 4):
+    if file_bytes is not None and file_bytes < report.delivered * length:
         problems.append(f"its file has only {file_bytes} bytes for {report.delivered} packets")
     return {
         "offered": sent.packets,
         "delivered": report.delivered,
-        "lost": sent.packets - report.delivered,
-        "loss_percent": loss_percent(sent.packets, report.delivered),
+        "shunted": report.shunted,
+        "lost": sent.packets - report.shunted - report.delivered,
+        "loss_percent": loss_percent(sent.packets - report.shunted, report.delivered),
         "elapsed_ns": sent.elapsed_ns,
         "offered_mpps": rate_mpps(sent.packets, sent.elapsed_ns),
         "delivered_mpps": rate_mpps(report.delivered, sent.elapsed_ns),
@@ -107,6 +119,7 @@ def measure(programs: Programs, contender: Contender, traffic: Traffic) -> dict:
         # The reader's core beside the reader: other programs, and the hypervisor.
         "disturbed_ms": max(0, busy_after - busy - ran) * 10,
         "stolen_ms": (stolen_after - stolen) * 10,
+        "file_bytes": file_bytes,
         "problems": problems,
         "output": text,
     }
@@ -119,8 +132,8 @@ def contradictions(report: parse.Report, offered: int, received: int) -> list[st
         found.append(f"the device received {received} packets, {offered} were sent")
     if report.delivered > offered:
         found.append(f"delivered {report.delivered} of {offered}")
-    elif report.delivered + report.lost != offered:
-        missing = offered - report.delivered
+    elif report.delivered + report.shunted + report.lost != offered:
+        missing = offered - report.shunted - report.delivered
         found.append(f"it says that it lost {report.lost} packets, but {missing} are missing")
     if report.offered is not None and report.offered != offered:
         found.append(f"it says that it was offered {report.offered} packets, not {offered}")

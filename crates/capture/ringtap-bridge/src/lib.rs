@@ -132,7 +132,8 @@ impl Bridge {
     pub fn counters(&mut self, from: usize, moment: Moment) -> Counters {
         // Outcomes first, so that they are never ahead of the arrivals.
         let waited = self.inline.as_ref().map(|inline| inline.counts(from));
-        self.counters.of(from, &waited.unwrap_or_default(), moment)
+        self.counters
+            .of_side(from, &waited.unwrap_or_default(), moment)
     }
 
     /// Settles the packets that wait for an inline reader; call it once the sources are asked to stop.

@@ -131,7 +131,7 @@ impl Classifier {
         let mut mask = 0;
         for (rule, turn) in self.rules.iter().zip(&mut turns.0) {
             if rule.filter.matches(data, wire_length) {
-                mask |= rule.members.of(hashes.bucket(&rule.balance, turn));
+                mask |= rule.members.mask_of(hashes.bucket(&rule.balance, turn));
             }
         }
         let hash = (mask != 0 && self.has_flow_hash).then(|| hashes.flow(Headers::Outer));

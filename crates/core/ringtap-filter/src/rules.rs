@@ -71,7 +71,7 @@ impl BucketMasks {
     /// The mask of a bucket, of which the lower bits count.
     #[inline]
     #[must_use]
-    pub fn of(&self, bucket: usize) -> u64 {
+    pub fn mask_of(&self, bucket: usize) -> u64 {
         let owners = self.owners.as_ref();
         let at = owners.map_or(0, |owners| owners[bucket % BUCKETS]);
         self.masks.get(usize::from(at)).copied().unwrap_or(0)

@@ -80,7 +80,7 @@ impl Default for Files {
 
 impl Files {
     /// The kernel's file of a setting.
-    fn of(&self, name: &SettingName) -> PathBuf {
+    fn path_of(&self, name: &SettingName) -> PathBuf {
         match name {
             SettingName::Irq(irq) => self.proc.join(format!("irq/{irq}/smp_affinity_list")),
             SettingName::Threaded(interface) => {
@@ -131,7 +131,7 @@ impl Setting {
     /// The kernel's file.
     #[must_use]
     pub fn path(&self) -> PathBuf {
-        Files::default().of(&self.name)
+        Files::default().path_of(&self.name)
     }
 
     /// Restores the setting.
@@ -146,7 +146,7 @@ impl Setting {
 
     fn put_back_in(&self, files: &Files) -> io::Result<()> {
         if self.is_usual() {
-            write(&files.of(&self.name), &self.text)
+            write(&files.path_of(&self.name), &self.text)
         } else {
             Err(io::ErrorKind::InvalidInput.into())
         }
@@ -257,7 +257,7 @@ impl Interrupts {
 
     /// Writes a setting, unless it has this value already.
     fn write(&mut self, name: SettingName, text: &str, keep: Keep<'_>) -> io::Result<()> {
-        let path = self.files.of(&name);
+        let path = self.files.path_of(&name);
         let before = fs::read_to_string(&path)?.trim().to_owned();
         if before != text {
             let setting = Setting { name, text: before };
@@ -402,7 +402,7 @@ mod tests {
         };
         let mut kept = Vec::new();
         let mut keep = |setting: &Setting| {
-            let now = fs::read_to_string(files.of(&setting.name))?;
+            let now = fs::read_to_string(files.path_of(&setting.name))?;
             assert_eq!(now.trim(), setting.text, "told before it is changed");
             kept.push(setting.clone());
             Ok(())

@@ -30,7 +30,12 @@ pub(crate) struct KernelCounters {
 
 impl KernelCounters {
     /// Counters of the packets that arrived at side 0 or 1; `waited`: of those that waited for an inline reader.
-    pub(crate) fn of(&mut self, from: usize, waited: &SideOutcomes, moment: Moment) -> Counters {
+    pub(crate) fn of_side(
+        &mut self,
+        from: usize,
+        waited: &SideOutcomes,
+        moment: Moment,
+    ) -> Counters {
         let (from, to) = (from & 1, 1 - (from & 1));
         // Outcomes first, so that they are never ahead of the arrivals.
         let fate = self.redirected.fate(u32::from(from == 1));

@@ -69,7 +69,7 @@ impl Distributor {
 
     /// Whether another reader of this reader's share has a chunk already.
     pub(super) fn is_with_another(&self, id: ChunkId, reader: usize) -> bool {
-        let share = self.shares.of(reader);
+        let share = self.shares.share_of(reader);
         let mut readers = share.into_iter().flat_map(|share| &share.readers);
         readers.any(|one| *one != reader && self.chunks.is_leased_to(id, *one))
     }
@@ -115,7 +115,7 @@ impl Distributor {
 
     /// Tells the scheduler that a reader of a share gives back a chunk that it leases.
     pub(super) fn report_return(&self, id: ChunkId, reader: usize) {
-        let Some(share) = self.shares.of(reader) else {
+        let Some(share) = self.shares.share_of(reader) else {
             return;
         };
         if !self.chunks.is_leased_to(id, reader) {

@@ -56,7 +56,7 @@ impl ChunkShares {
         self.0.retain(|share| !share.readers.is_empty());
     }
 
-    pub(super) fn of(&self, reader: usize) -> Option<&Sharers> {
+    pub(super) fn share_of(&self, reader: usize) -> Option<&Sharers> {
         self.0.iter().find(|share| share.readers.contains(&reader))
     }
 }

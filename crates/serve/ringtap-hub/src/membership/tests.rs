@@ -71,7 +71,7 @@ fn the_limits_of_the_verifiers_work_are_those_of_the_hub() {
 /// The masks of all buckets of the first rule.
 fn masks(membership: &Membership) -> Vec<u64> {
     let members = &membership.rules().each[0].members;
-    (0..BUCKETS).map(|bucket| members.of(bucket)).collect()
+    (0..BUCKETS).map(|bucket| members.mask_of(bucket)).collect()
 }
 
 fn owned(membership: &Membership, subscription: u64) -> usize {
@@ -92,9 +92,9 @@ fn readers_without_a_filter_share_one_rule() {
         .unwrap();
     let rules = membership.rules().each;
     assert_eq!(rules.len(), 2);
-    assert_eq!(rules[0].members.of(0), 0b101);
+    assert_eq!(rules[0].members.mask_of(0), 0b101);
     assert!(rules[0].filter.takes_everything());
-    assert_eq!(rules[1].members.of(0), 0b010);
+    assert_eq!(rules[1].members.mask_of(0), 0b010);
     let share = membership.share(SubscriptionId(2)).unwrap();
     assert_eq!((share.mask, share.rule), (0b010, Ok(1)));
 }
@@ -274,7 +274,7 @@ fn filters_with_too_much_work_run_in_their_readers() {
     let rules = membership.rules().each;
     assert_eq!(rules.len(), 2, "the first two get everything by one rule");
     assert!(rules[0].filter.takes_everything());
-    assert_eq!(rules[0].members.of(0), 0b011);
+    assert_eq!(rules[0].members.mask_of(0), 0b011);
     // Filters of root and of the hub's own user have no limit together.
     for subscription in 4..=10 {
         let joined = membership.join("all", member(subscription, of_steps(511)));

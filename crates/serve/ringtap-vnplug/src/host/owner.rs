@@ -55,13 +55,13 @@ impl ObjectNames {
     }
 
     /// The name of an object.
-    pub(super) fn of(&self, object: impl std::fmt::Display) -> String {
+    pub(super) fn name_of(&self, object: impl std::fmt::Display) -> String {
         format!("{}{object}", self.prefix)
     }
 
     /// The name of the command port's socket.
     pub(super) fn port(&self) -> String {
-        self.of(PORT)
+        self.name_of(PORT)
     }
 
     /// Whether this process gave the name.
@@ -273,7 +273,7 @@ impl HotPlugTurn {
             return Ok(true);
         }
         let backend = json!({ "type": "null", "data": {} });
-        let arguments = json!({ "id": names.of(TURN), "backend": backend });
+        let arguments = json!({ "id": names.name_of(TURN), "backend": backend });
         qmp.run("chardev-add", arguments)?;
         let is_free = !CharacterDevices::list(qmp)?.is_turn_of_another(names);
         let now = Instant::now();
@@ -282,7 +282,7 @@ impl HotPlugTurn {
         self.is_taken = is_free || self.is_impatient;
         self.waiting = (!self.is_taken).then(|| (since, now + pause(20)));
         if !self.is_taken {
-            remove(qmp, &names.of(TURN))?;
+            remove(qmp, &names.name_of(TURN))?;
         }
         Ok(self.is_taken)
     }
@@ -295,14 +295,14 @@ impl HotPlugTurn {
     /// Forgets the turn: QEMU was not reachable, and may or may not have heard of it.
     pub(super) fn reset(&mut self, qmp: &mut Qmp, names: &ObjectNames) -> Result<(), QmpError> {
         *self = HotPlugTurn::default();
-        remove(qmp, &names.of(TURN)).map(drop)
+        remove(qmp, &names.name_of(TURN)).map(drop)
     }
 
     /// Ends the turn, or the wait for it.
     pub(super) fn end(&mut self, qmp: &mut Qmp, names: &ObjectNames) -> Result<(), QmpError> {
         self.waiting = None;
         if std::mem::take(&mut self.is_taken) {
-            remove(qmp, &names.of(TURN)).map(drop)
+            remove(qmp, &names.name_of(TURN)).map(drop)
         } else {
             Ok(())
         }
@@ -370,7 +370,10 @@ mod tests {
         assert!(is(&[(turn, true), (port, true)]));
         assert!(!is(&[(turn, true), (port, false)]));
         assert!(!is(&[(turn, true)]));
-        assert!(!is(&[(&names.of("turn"), true), (&names.port(), true)]));
+        assert!(!is(&[
+            (&names.name_of("turn"), true),
+            (&names.port(), true)
+        ]));
     }
 
     #[test]

@@ -91,7 +91,7 @@ impl GuestVm {
         limits: GuestLimits,
     ) -> Result<Self, VmError> {
         let names = ObjectNames::new(application)?;
-        let mut qmp = Qmp::connect(monitor, &names.of(""), &limits)?;
+        let mut qmp = Qmp::connect(monitor, &names.name_of(""), &limits)?;
         inventory::check_version(&qmp)?;
         let wake = Event::new()?;
         let here = owner::claim(&mut qmp, &names)?;
@@ -131,12 +131,12 @@ impl GuestVm {
         self.remove(Removed::Left, limit)?;
         self.turn.wait(&mut self.qmp, &self.names)?;
         let port = inventory::free_port(&mut self.qmp, CONTROLLER_BYTES)?;
-        let controller = self.names.of("serial");
+        let controller = self.names.name_of("serial");
         self.add_device(json!({
             "driver": "virtio-serial-pci", "id": controller, "bus": port, "max_ports": 2,
         }))?;
         self.add_device(json!({
-            "driver": "virtserialport", "id": self.names.of("port"), "name": port_name(application),
+            "driver": "virtserialport", "id": self.names.name_of("port"), "name": port_name(application),
             "bus": format!("{controller}.0"), "chardev": self.names.port(),
         }))?;
         Ok(self.turn.end(&mut self.qmp, &self.names)?)
@@ -200,7 +200,7 @@ impl GuestVm {
         size: u64,
     ) -> Result<(), VmError> {
         let (id, kind) = (device.id(), device.kind());
-        let name = self.names.of(format_args!("{:016x}", id.0));
+        let name = self.names.name_of(format_args!("{:016x}", id.0));
         let backing = format!("{name}-memory");
         let mut events = None;
         match kind {

@@ -40,7 +40,7 @@ impl Reconnect {
         let (wanted, stop) = channel::<()>();
         let connect = move || {
             loop {
-                let found = Qmp::connect(&monitor, &names.of(""), &limits);
+                let found = Qmp::connect(&monitor, &names.name_of(""), &limits);
                 let same = found.and_then(|mut qmp| {
                     let is_owner = CharacterDevices::list(&mut qmp)?.owned(&names).is_some();
                     Ok(is_owner.then_some(qmp))
@@ -108,7 +108,7 @@ impl GuestVm {
         self.turn.reset(&mut self.qmp, &self.names)?;
         let there = inventory::devices(&mut self.qmp)?;
         let own = self.devices.values().map(|one| one.name.clone());
-        let all: Vec<_> = own.chain([self.names.of("port")]).collect();
+        let all: Vec<_> = own.chain([self.names.name_of("port")]).collect();
         for name in all.iter().filter(|name| !there.contains(name)) {
             self.note_deleted(name)?;
         }

@@ -39,7 +39,7 @@ impl GuestVm {
             // A device may be reported twice: by QEMU, and by its absence.
             let is_port = ["port", "serial"]
                 .iter()
-                .any(|one| self.names.of(one) == name);
+                .any(|one| self.names.name_of(one) == name);
             return if is_port {
                 Err(VmError::Unplugged(name.to_owned()))
             } else {
