@@ -34,7 +34,9 @@ pub use rule::{
     CUTS_WORDS, CutOff, FlowAction, FlowCuts, FlowRule, FlowRuleError, FlowSettings, MAX_CUTS,
     StandingCutOff,
 };
-pub use table::{FlowDirection, FlowEnd, FlowSums, FlowTotals, RuleTable, TableUse};
+pub use table::{
+    FlowDirection, FlowEnd, FlowSums, FlowTotals, RuleTable, TableUse, has_lingered,
+};
 pub use wildcard::{
     CHOICES, EndPattern, FlowPattern, MAX_WILDCARDS, WILDCARD_WORDS, WildcardError, WildcardRule,
     Wildcards,

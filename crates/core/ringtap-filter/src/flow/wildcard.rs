@@ -244,7 +244,7 @@ impl RuleWords {
 /// The rules that apply to one flow: their numbers from 1, and the edition of the rules.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct WildcardChoice {
-    edition: u16,
+    edition: u64,
     rules: [u8; CHOICES],
 }
 
@@ -253,7 +253,8 @@ pub(super) struct WildcardChoice {
 pub struct Wildcards {
     rules: Vec<RuleWords>,
     members: u64,
-    edition: u16,
+    /// Number of the rules in force; 0 before the first ones, and in flows that were never compared.
+    edition: u64,
 }
 
 impl Wildcards {
@@ -267,8 +268,7 @@ impl Wildcards {
         }
         self.members = sorted.iter().fold(0, |all, rule| all | rule.members);
         self.rules = sorted;
-        // A new flow has edition 0.
-        self.edition = self.edition.checked_add(1).unwrap_or(1);
+        self.edition += 1;
         true
     }
 
@@ -278,9 +278,9 @@ impl Wildcards {
         self.members
     }
 
-    /// Number that changes with the rules.
+    /// Number of the rules in force: counts the changes.
     #[must_use]
-    pub fn edition(&self) -> u16 {
+    pub fn edition(&self) -> u64 {
         self.edition
     }
 
