@@ -144,6 +144,33 @@ fn a_reader_loses_what_it_ignores_and_no_other_does_and_all_accounts_balance() {
     hub.finish();
 }
 
+#[test]
+fn packets_withheld_from_a_slow_reader_that_came_before_the_first_rule_are_no_losses() {
+    require_root!();
+    require_tool!("ip", "python3");
+    let device = "tap:rx0?exclusive&direction=in&pool=8MiB";
+    let hub = RunningHub::with("rules-slow", device, &["-g", "all"]);
+    let slow = SubscriptionRequest {
+        credit_chunks: Some(2),
+        ..request("all")
+    };
+    let mut slow = OwnReader::attach(&hub, &slow);
+    let mut other = OwnReader::attach(&hub, &request("all"));
+    slow.rules().set(&[ignore(1)]).expect("the tap has a table");
+    // Far more than the credit of the slow reader, which reads nothing meanwhile; the other wants every packet.
+    const EACH: u64 = 5000;
+    for _ in 0..10 {
+        hub.net.inject("tx0", &frames(&[1, 2], 500));
+        other.counters();
+    }
+    assert_eq!(outcome(&other.reads(2 * EACH)), [2 * EACH, 0, 0, 0]);
+    let counters = slow.reads(2 * EACH);
+    assert!(counters.dropped.overrun > 0, "{counters:?}");
+    let of_second = counters.delivered + counters.dropped.overrun;
+    assert_eq!((counters.shunted, of_second), (EACH, EACH), "{counters:?}");
+    hub.finish();
+}
+
 /// What flow rules of several groups, with and without filters, leave to each reader.
 #[test]
 fn groups_that_overlap_count_each_packet_once_for_each_reader() {

@@ -33,6 +33,8 @@ impl HubControl {
             _ => 1,
         };
         self.changes.one_by_one = self.changes.one_by_one.saturating_sub(1);
+        // The changes may be a reader's first rules.
+        let had_table = self.membership.has_table;
         let mut applied = Vec::new();
         while applied.len() < most
             && let Some(change) = self.changes.waiting.pop_front()
@@ -50,7 +52,7 @@ impl HubControl {
         let rules = self.membership.rules();
         self.changes.rule_count = rules.each.len();
         self.changes.has_flows = rules.flows.is_some();
-        if rules.flows.is_some() && !self.membership.has_table {
+        if rules.flows.is_some() && !had_table {
             self.count_by_own_bits();
         }
         for source in &mut self.sources {
