@@ -26,6 +26,7 @@ use libbpf_rs::{
 };
 
 use ringtap_bpf::object::{self, ObjectFile};
+use ringtap_ipc::time::{monotonic_ns, nanoseconds};
 use ringtap_packet::Plan;
 
 use super::{
