@@ -38,7 +38,7 @@ struct rt_flow {
 /* From these members, packets are withheld once their direction has had this many packets, or bytes. */
 struct rt_cut {
 	__u64 members;
-	__u64 packets; /* ~0: no limit */
+	__u64 packets; /* as in struct rt_wildcard */
 	__u64 bytes;
 	__u64 expires_ns;
 };
@@ -227,7 +227,7 @@ static __always_inline __u64 rt_past(const struct rt_cuts *cuts, __u64 packets, 
 	for (int i = 0; i < RT_MAX_CUTS; i++) {
 		const struct rt_cut *cut = &cuts->each[i];
 
-		if (now < cut->expires_ns && (packets >= cut->packets || bytes >= cut->bytes))
+		if (now < cut->expires_ns && rt_is_past(cut->packets, cut->bytes, packets, bytes))
 			members |= cut->members;
 		rt_forget(members, packets);
 	}

@@ -16,6 +16,7 @@
 
 mod flows;
 mod leaving;
+mod patterns;
 mod share;
 
 use ringtap_filter::flow::CutOff;
@@ -29,6 +30,9 @@ use crate::answer::not_subscribed;
 use crate::group::Group;
 use crate::limits::{FilterOwner, FilterTimes, Limits, TooMuchWork};
 pub(crate) use flows::{FlowMembers, too_many_cut_offs};
+#[cfg(feature = "config")]
+pub(crate) use patterns::MAX_PATTERN_RULES;
+pub(crate) use patterns::{PatternChange, ReaderPattern};
 use share::NoRule;
 pub(crate) use share::Share;
 
@@ -80,6 +84,8 @@ pub(crate) struct Membership {
     pub(crate) seed: HashSeed,
     /// The sources have a table of flows.
     pub(crate) has_table: bool,
+    /// Rules of readers for patterns of flows, in the order in which they were set.
+    patterns: Vec<ReaderPattern>,
 }
 
 impl GroupMembers {
@@ -103,6 +109,7 @@ impl Membership {
             limits,
             seed,
             has_table: false,
+            patterns: Vec::new(),
         }
     }
 

@@ -56,8 +56,9 @@ impl DecidedTable {
             Verdict::Drop => FlowFate::Drop,
         };
         let before = self.flows.get(&packet.key);
-        let decides =
-            |flow: DecidedFlow| flow.fate == Some(fate) && !flow.is_over(now_ns) && !self.leaves(&flow);
+        let decides = |flow: DecidedFlow| {
+            flow.fate == Some(fate) && !flow.is_over(now_ns) && !self.leaves(&flow)
+        };
         if before.is_some_and(decides) {
             return;
         }
@@ -189,7 +190,12 @@ mod tests {
         for port in ports.clone() {
             table.decide(&packet(port), Verdict::Drop, Lasting::ForGood);
         }
-        let left = || ports.clone().filter(|port| flows.get(&packet(*port).key).is_some()).count();
+        let left = || {
+            ports
+                .clone()
+                .filter(|port| flows.get(&packet(*port).key).is_some())
+                .count()
+        };
         assert_eq!(left(), 10_000);
         table.clear();
         assert_eq!(left(), 10_000, "no thread waits for it");

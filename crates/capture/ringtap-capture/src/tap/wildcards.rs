@@ -118,11 +118,17 @@ mod tests {
         let mut last = 2;
         for change in 1..EDITIONS {
             let number = write(change, now).unwrap();
-            assert!(number > last && number % 2 != last % 2, "{number} after {last}");
+            assert!(
+                number > last && number % 2 != last % 2,
+                "{number} after {last}"
+            );
             last = number;
         }
         assert_eq!(last, 65_535);
-        assert!(write(0, now + IDLE).is_err(), "a flow may still have chosen by this number");
+        assert!(
+            write(0, now + IDLE).is_err(),
+            "a flow may still have chosen by this number"
+        );
         assert_eq!(write(0, now + 2 * IDLE).unwrap(), 2);
         assert_eq!(write(1, now + 2 * IDLE).unwrap(), 3);
     }

@@ -77,7 +77,10 @@ impl Desk {
 
     fn with(limits: Limits, settings: FlowSettings) -> Self {
         let (free, released) = mpsc::channel();
-        let table = Arc::new(InMemory(Mutex::new(RuleTable::new(settings)), AtomicU64::new(0)));
+        let table = Arc::new(InMemory(
+            Mutex::new(RuleTable::new(settings)),
+            AtomicU64::new(0),
+        ));
         let mut worker = FlowWorker::new(limits, free, Event::new().unwrap());
         worker.take(FlowWork::Tables(vec![table.clone()]));
         Desk {
@@ -205,7 +208,7 @@ fn a_flood_of_rules_is_refused_by_the_limit_that_it_reaches() {
     assert!(refused("flow_rules", 22)(&told), "{told:?}");
     // A rule in place of an own one is no further rule, and removed ones count no more.
     assert_eq!(desk.set(1, 0..10), (10, None));
-    let flows = (0..5).map(flow).collect();
+    let flows = (0..5).map(|port| flow(port).into()).collect();
     let removed = desk.ask(
         1,
         Request::RemoveRules {
@@ -281,7 +284,7 @@ fn the_owner_of_a_rule_gets_the_end_of_its_flow_with_the_counts_and_no_other_doe
     }
     desk.withheld(1);
     for id in [1, 2] {
-        let flows = vec![flow(0), flow(1)];
+        let flows = vec![flow(0).into(), flow(1).into()];
         let removed = desk.ask(
             id,
             Request::RemoveRules {
@@ -323,7 +326,7 @@ fn ends_that_no_reader_takes_are_counted_as_lost() {
     desk.know(reader(1, None));
     for _ in 0..10 {
         assert_eq!(desk.set(1, 0..500), (500, None));
-        let flows = (0..500).map(flow).collect();
+        let flows = (0..500).map(|port| flow(port).into()).collect();
         let removed = desk.ask(
             1,
             Request::RemoveRules {
@@ -378,7 +381,7 @@ fn rules_of_the_file_hold_for_all_members_and_begin_again_after_their_flow() {
         .iter()
         .map(|one| (one.rule.flow, one.reader))
         .collect();
-    assert_eq!(flows, [(flow(1), None)]);
+    assert_eq!(flows, [(flow(1).into(), None)]);
 }
 
 #[test]
@@ -401,7 +404,7 @@ fn a_readers_rule_stays_in_place_of_the_files_which_holds_again_after_it() {
     // A reload that changes nothing of this file.
     desk.know(of_file());
     assert_eq!(whose(&mut desk), Some(1));
-    let (reader, flows) = (None, vec![flow(0)]);
+    let (reader, flows) = (None, vec![flow(0).into()]);
     let removed = desk.ask(1, Request::RemoveRules { reader, flows });
     assert!(removed.is_ok());
     desk.worker.look();

@@ -6,6 +6,7 @@ use std::ops::Bound;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::time::{Duration, Instant};
 
+use ringtap_filter::FlowSelector;
 use ringtap_filter::flow::{FlowEnd, FlowId, FlowRule, FlowSums};
 use ringtap_ipc::event::Event;
 use ringtap_ipc::protocol::{
@@ -308,9 +309,8 @@ impl FlowWorker {
     /// Tells the readers of a flow that it ended in a table, and forgets their rules.
     fn tell(&mut self, number: usize, why: FlowEnd, sums: &FlowSums, offset_ns: i64) {
         let key = sums.key;
-        let has_rule = |(at, target): (&u32, &Target)| {
-            Some((*at, target.bits, target.rules.get(&key)?.owner))
-        };
+        let has_rule =
+            |(at, target): (&u32, &Target)| Some((*at, target.bits, target.rules.get(&key)?.owner));
         let found: Vec<_> = self.book.targets.iter().filter_map(has_rule).collect();
         for known in self.book.readers.values_mut() {
             let (id, at) = (known.reader.id, known.reader.members.target);
@@ -382,21 +382,25 @@ impl FlowWorker {
         let at = known.reader.members.target;
         match request {
             Request::SetRules { rules, .. } if rules.len() <= MAX_RULES_OF_REQUEST => {
-                let rules = rules.into_iter().map(FlowRule::from);
+                let rules = rules.into_iter().filter_map(|rule| rule.rule().flow_rule());
                 Ok(self.set(at, id, rules))
             }
             Request::RemoveRules { flows, .. } if flows.len() <= MAX_RULES_OF_REQUEST => {
+                let flows: Vec<_> = flows.iter().filter_map(flow_of).collect();
                 Ok(self.remove(at, id, &flows))
             }
-            Request::Rules { after, .. } => Ok(self.page(at, id, after.as_ref())),
+            Request::Rules { after, .. } => {
+                let after = after.as_ref().and_then(flow_of);
+                Ok(self.page(at, id, after.as_ref()))
+            }
             Request::FlowEvents { reader } => {
                 let queue = match reader {
                     None => Some(&known.events),
                     Some(_) => known.watched.as_ref(),
                 };
                 let has_rules = |target: &Target| !target.rules.is_empty();
-                let may_come = known.reader.sees_all
-                    || self.book.targets.get(&at).is_some_and(has_rules);
+                let may_come =
+                    known.reader.sees_all || self.book.targets.get(&at).is_some_and(has_rules);
                 // Programs ask often: only for a reader that can have events, and has none, the tables are asked.
                 if may_come && queue.is_none_or(EventQueue::is_empty) {
                     self.drain();
@@ -482,6 +486,14 @@ impl FlowWorker {
             rules: rules.collect(),
             more,
         }
+    }
+}
+
+/// The flow of a rule that is for no pattern.
+fn flow_of(selector: &FlowSelector) -> Option<FlowId> {
+    match selector {
+        FlowSelector::Flow(flow) => Some(*flow),
+        FlowSelector::Pattern(_) => None,
     }
 }
 

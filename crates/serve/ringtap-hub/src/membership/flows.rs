@@ -32,12 +32,16 @@ pub(crate) struct FlowMembers {
 impl Membership {
     /// Settings of the table of flows; `None`: nothing needs one.
     pub(super) fn flow_settings(&self) -> Option<FlowSettings> {
-        let standing = self.standing();
+        let (standing, wildcards) = (self.standing(), self.wildcards());
         let has_rules = |one: &GroupMembers| !one.group.rules.is_empty() && !one.members.is_empty();
-        let is_needed = self.has_table || !standing.is_empty() || self.groups.iter().any(has_rules);
+        let is_needed = self.has_table
+            || !standing.is_empty()
+            || !wildcards.is_empty()
+            || self.groups.iter().any(has_rules);
         is_needed.then(|| FlowSettings {
             capacity: self.limits.flows.get(),
             standing,
+            wildcards,
             ..FlowSettings::default()
         })
     }
