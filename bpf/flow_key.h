@@ -19,6 +19,25 @@ struct rt_flow_key {
 	__u32 rest; /* RT_TUNNEL_* << 16 | protocol << 8 | IP version */
 };
 
+#define RT_FIN 0x01
+#define RT_SYN 0x02
+#define RT_RST 0x04
+#define RT_ACK 0x10
+
+/* Whether a flow with these TCP flags of its directions has ended. */
+static __always_inline int rt_is_end(__u64 first, __u64 second)
+{
+	return (first | second) & RT_RST || first & second & RT_FIN;
+}
+
+/* Whether a segment with these TCP flags begins a new connection, if its flow's directions had those before it. */
+static __always_inline int rt_is_restart(__u64 flags, __u64 first, __u64 second)
+{
+	if ((flags & (RT_SYN | RT_ACK)) != RT_SYN)
+		return 0;
+	return (first | second) & RT_ACK || rt_is_end(first, second);
+}
+
 /* Number of a key's mark; ringtap_filter::flow computes the same. */
 #define RT_MARK_BITS 23
 

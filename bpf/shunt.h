@@ -19,10 +19,6 @@
 #define RT_NO_WILDCARDS 0x52545f57494c4443LL /* replaced by 1 if there are wildcard rules */
 
 #define RT_MAX_CUTS 4
-#define RT_FIN 0x01
-#define RT_SYN 0x02
-#define RT_RST 0x04
-#define RT_ACK 0x10
 
 /* Counts of one direction. */
 struct rt_direction {
@@ -42,7 +38,7 @@ struct rt_flow {
 /* From these members, packets are withheld once their direction has had this many packets, or bytes. */
 struct rt_cut {
 	__u64 members;
-	__u64 packets; /* ~0: no limit */
+	__u64 packets; /* as in struct rt_wildcard */
 	__u64 bytes;
 	__u64 expires_ns;
 };
@@ -152,21 +148,6 @@ static __always_inline int rt_has_wildcards(void)
 	return !(rt_number(RT_NO_WILDCARDS) >> 32);
 }
 
-static __always_inline int rt_is_end(__u64 first, __u64 second)
-{
-	return (first | second) & RT_RST || first & second & RT_FIN;
-}
-
-/* Whether a segment begins a new connection with the flow's addresses and ports. */
-static __always_inline int rt_is_restart(__u64 flags, const struct rt_flow *flow)
-{
-	__u64 first = rt_load(flow->directions[0].flags), second = rt_load(flow->directions[1].flags);
-
-	if ((flags & (RT_SYN | RT_ACK)) != RT_SYN)
-		return 0;
-	return (first | second) & RT_ACK || rt_is_end(first, second);
-}
-
 static __always_inline int rt_is_idle(const struct rt_flow *flow, __u64 now, __u64 idle_ns)
 {
 	__u64 last = rt_load(flow->created_ns);
@@ -204,6 +185,7 @@ static __noinline int rt_restart(const struct rt_flow_key *key, struct rt_flow *
 	/* First: from now on, the flow is idle for no other CPU. */
 	if (__sync_val_compare_and_swap(&flow->created_ns, created, now) != created)
 		return 0;
+	flow->choice = 0; /* the number of its edition may have come again */
 	rt_take_counts(&flow->directions[0], &old->directions[0]);
 	rt_take_counts(&flow->directions[1], &old->directions[1]);
 	old->created_ns = created;
@@ -245,7 +227,7 @@ static __always_inline __u64 rt_past(const struct rt_cuts *cuts, __u64 packets, 
 	for (int i = 0; i < RT_MAX_CUTS; i++) {
 		const struct rt_cut *cut = &cuts->each[i];
 
-		if (now < cut->expires_ns && (packets >= cut->packets || bytes >= cut->bytes))
+		if (now < cut->expires_ns && rt_is_past(cut->packets, cut->bytes, packets, bytes))
 			members |= cut->members;
 		rt_forget(members, packets);
 	}
@@ -346,7 +328,8 @@ static __always_inline __u64 rt_withheld(const struct rt_packet *packet, struct 
 		return 0;
 	now = bpf_ktime_get_ns();
 	if (flow) {
-		if (rt_is_restart(how >> RT_FLAGS_SHIFT & 0xff, flow))
+		if (rt_is_restart(how >> RT_FLAGS_SHIFT & 0xff, rt_load(flow->directions[0].flags),
+				  rt_load(flow->directions[1].flags)))
 			why = RT_FLOW_RESTARTED;
 		if (rt_is_idle(flow, now, settings->idle_ns))
 			why = RT_FLOW_IDLE;

@@ -97,21 +97,6 @@ static __always_inline struct rt_inline *rt_inline_words(void)
 	return bpf_map_lookup_elem(&rt_inline, &zero);
 }
 
-#define RT_DECIDED_FIN 0x01
-#define RT_DECIDED_SYN 0x02
-#define RT_DECIDED_RST 0x04
-#define RT_DECIDED_ACK 0x10
-
-/* Whether a segment begins a new connection with the flow's addresses and ports; as in shunt.h. */
-static __always_inline int rt_begins_again(__u64 flags, const struct rt_decided *flow)
-{
-	__u64 first = rt_load(flow->directions[0].flags), second = rt_load(flow->directions[1].flags);
-
-	if ((flags & (RT_DECIDED_SYN | RT_DECIDED_ACK)) != RT_DECIDED_SYN)
-		return 0;
-	return (first | second) & (RT_DECIDED_ACK | RT_DECIDED_RST) || first & second & RT_DECIDED_FIN;
-}
-
 static __always_inline int rt_is_over(const struct rt_decided *flow, __u64 flags, __u64 now)
 {
 	__u64 last = rt_load(flow->decided_ns), first = rt_load(flow->directions[0].last_ns);
@@ -123,7 +108,8 @@ static __always_inline int rt_is_over(const struct rt_decided *flow, __u64 flags
 		last = second;
 	if (now >= rt_load(flow->expires_ns) || (now > last && now - last > rt_load(flow->idle_ns)))
 		return 1;
-	return rt_begins_again(flags, flow);
+	return rt_is_restart(flags, rt_load(flow->directions[0].flags),
+			     rt_load(flow->directions[1].flags));
 }
 
 /* Looks up a decided flow, and counts the packet there. */

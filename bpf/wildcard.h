@@ -11,6 +11,9 @@
 #define RT_MAX_WILDCARDS 64
 #define RT_CHOICES 6
 
+#define RT_SAMPLE (1ULL << 63)
+#define RT_NO_LIMIT (RT_SAMPLE - 1)
+
 struct rt_wildcard {
 	__u32 address[2][4]; /* of the two ends, in words, host order */
 	__u32 mask[2][4];
@@ -20,7 +23,7 @@ struct rt_wildcard {
 	__u32 vlan; /* the outermost number in the upper half, as in the key */
 	__u32 vlan_mask;
 	__u64 members; /* packets are withheld from these once their direction has had so many packets, or bytes */
-	__u64 packets; /* ~0: no limit */
+	__u64 packets; /* RT_NO_LIMIT; with RT_SAMPLE: the packets that are not a multiple of this */
 	__u64 bytes;
 };
 
@@ -31,6 +34,14 @@ struct {
 	__type(key, __u32);
 	__type(value, struct rt_wildcard);
 } rt_wildcards SEC(".maps");
+
+/* Whether a packet with this many packets and bytes of its direction before it is withheld. */
+static __always_inline int rt_is_past(__u64 most_packets, __u64 most_bytes, __u64 packets, __u64 bytes)
+{
+	if (most_packets & RT_SAMPLE)
+		return packets % (most_packets & ~RT_SAMPLE) != 0;
+	return packets >= most_packets || bytes >= most_bytes;
+}
 
 /* `wildcards` of the settings: the number of rules, and above it the edition, whose lowest bit selects the set. */
 static __always_inline __u32 rt_first_wildcard(__u64 wildcards)
@@ -108,7 +119,7 @@ static __noinline __u64 rt_wildcards_past(__u64 choice, __u64 wildcards, __u64 p
 		rule = bpf_map_lookup_elem(&rt_wildcards, &at);
 		if (!rule)
 			break;
-		if (packets >= rule->packets || bytes >= rule->bytes)
+		if (rt_is_past(rule->packets, rule->bytes, packets, bytes))
 			members |= rule->members & ~decided;
 		decided |= rule->members;
 		rt_forget(members, packets);

@@ -29,9 +29,9 @@ use ringtap_filter::{
     classifier::{Classification, Classifier, ClassifierError, Turns},
 };
 use ringtap_ipc::mutex::lock;
+use ringtap_ipc::time::monotonic_ns;
 use ringtap_pool::source::{SourceError, WithheldCounts};
 
-use flows::monotonic_ns;
 pub use flows::{LaneWithheld, SourceFlows};
 
 /// Reason why a user-space source refuses rules; the old rules stay in force.

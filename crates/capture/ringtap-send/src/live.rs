@@ -24,9 +24,9 @@ use libbpf_rs::{
     ErrorKind, Link, MapCore, MapFlags, MapHandle, Object, ProgramInput,
     libbpf_sys::BPF_F_TEST_XDP_LIVE_FRAMES,
 };
-use rustix::time::{ClockId, clock_gettime};
 
 use ringtap_bpf::object::{self, ObjectFile};
+use ringtap_ipc::time::{monotonic_ns, nanoseconds};
 use ringtap_packet::Plan;
 
 use super::{
@@ -188,11 +188,10 @@ impl Live {
 
     /// Sets the difference between the clock of the stamps and the program's clock.
     fn set_clock(&self) -> Result<(), SendError> {
-        let monotonic = clock_gettime(ClockId::Monotonic);
+        let since = monotonic_ns();
         let wall = SystemTime::now().duration_since(UNIX_EPOCH);
-        let wall = wall.unwrap_or_default().as_nanos();
-        let since = i128::from(monotonic.tv_sec) * 1_000_000_000 + i128::from(monotonic.tv_nsec);
-        let offset_ns = i64::try_from(wall.cast_signed() - since).unwrap_or(0);
+        let wall = nanoseconds(wall.unwrap_or_default());
+        let offset_ns = wall.wrapping_sub(since).cast_signed();
         let value = offset_ns.to_ne_bytes();
         let update = self.clock.update(&FIRST_KEY, &value, MapFlags::ANY);
         update.map_err(|error| failed(&error))

@@ -5,8 +5,7 @@
 //! - A packet counts as sent if the system call accepted it, else as refused.
 
 use std::{
-    io::{ErrorKind, IoSlice},
-    mem::MaybeUninit,
+    io::ErrorKind,
     os::fd::OwnedFd,
     sync::atomic::{AtomicBool, Ordering::Relaxed},
 };
@@ -15,13 +14,10 @@ use ringtap_net::packet_socket;
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
     io::Errno,
-    net::{MMsgHdr, SendAncillaryBuffer, SendFlags, sendmmsg},
 };
 
 use super::{batch::PacketBatch, counters::SendCounters, error::SendError};
 
-/// Most packets of one system call.
-const MAX_MESSAGES: usize = 64;
 /// Longest wait for room in the socket's buffer between two looks at the stop flag.
 const TICK: Timespec = Timespec {
     tv_sec: 0,
@@ -83,58 +79,56 @@ impl SendSocket {
         stop: &AtomicBool,
     ) -> Result<(), Errno> {
         let packets: Vec<&[u8]> = batch.packets().skip(skip).collect();
-        packets
-            .chunks(MAX_MESSAGES)
-            .try_for_each(|part| self.send_part(part, stop))
-    }
-
-    fn send_part(&mut self, packets: &[&[u8]], stop: &AtomicBool) -> Result<(), Errno> {
-        let slices: Vec<_> = packets
-            .iter()
-            .map(|packet| [IoSlice::new(packet)])
-            .collect();
-        let mut none: Vec<_> = packets.iter().map(|_| no_ancillary()).collect();
-        let mut messages: Vec<_> = slices
-            .iter()
-            .zip(&mut none)
-            .map(|(slice, none)| MMsgHdr::new(slice, none))
-            .collect();
-        let mut done = 0;
-        while done < packets.len() && !stop.load(Relaxed) {
-            match sendmmsg(&self.fd, &mut messages[done..], SendFlags::DONTWAIT) {
+        let Self { fd, counters } = self;
+        let mut next = 0;
+        let stopped = || {
+            if stop.load(Relaxed) {
+                Err(Errno::CANCELED)
+            } else {
+                Ok(())
+            }
+        };
+        let step = |result| {
+            let count = match result {
                 Ok(count) => {
-                    self.count(&packets[done..done + count]);
-                    done += count;
+                    counters.count(&packets[next..next + count]);
+                    count
                 }
-                Err(Errno::AGAIN) => self.wait_for_room()?,
-                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => {
+                    wait_for_room(fd)?;
+                    0
+                }
                 Err(gone @ (Errno::NETDOWN | Errno::NXIO | Errno::NODEV)) => return Err(gone),
                 Err(refusal) => {
-                    self.counters.refused += 1;
-                    self.counters.refusal_errno = refusal.raw_os_error();
-                    done += 1;
+                    counters.refused += 1;
+                    counters.refusal_errno = refusal.raw_os_error();
+                    1
                 }
-            }
-        }
-        Ok(())
-    }
-
-    fn count(&mut self, packets: &[&[u8]]) {
-        self.counters.sent += packets.len() as u64;
-        self.counters.bytes += packets
-            .iter()
-            .map(|packet| packet.len() as u64)
-            .sum::<u64>();
-    }
-
-    fn wait_for_room(&self) -> Result<(), Errno> {
-        match poll(&mut [PollFd::new(&self.fd, PollFlags::OUT)], Some(&TICK)) {
-            Ok(_) | Err(Errno::INTR) => Ok(()),
-            Err(error) => Err(error),
+            };
+            next += count;
+            stopped().map(|()| count)
+        };
+        let sent = stopped().and_then(|()| packet_socket::send_each(fd, &packets, step));
+        match sent {
+            Err(Errno::CANCELED) => Ok(()),
+            sent => sent,
         }
     }
 }
 
-fn no_ancillary() -> SendAncillaryBuffer<'static, 'static, 'static> {
-    SendAncillaryBuffer::new(&mut [] as &mut [MaybeUninit<u8>])
+impl SendCounters {
+    fn count(&mut self, packets: &[&[u8]]) {
+        self.sent += packets.len() as u64;
+        self.bytes += packets
+            .iter()
+            .map(|packet| packet.len() as u64)
+            .sum::<u64>();
+    }
+}
+
+fn wait_for_room(socket: &OwnedFd) -> Result<(), Errno> {
+    match poll(&mut [PollFd::new(socket, PollFlags::OUT)], Some(&TICK)) {
+        Ok(_) | Err(Errno::INTR) => Ok(()),
+        Err(error) => Err(error),
+    }
 }

@@ -101,7 +101,7 @@ impl FromStr for FlowId {
     }
 }
 
-fn named(word: &str) -> Result<u8, FlowTextError> {
+pub(crate) fn named(word: &str) -> Result<u8, FlowTextError> {
     let known = PROTOCOLS.iter().find(|(name, _)| *name == word);
     let unknown = || FlowTextError::Protocol {
         word: word.to_owned(),
@@ -109,7 +109,7 @@ fn named(word: &str) -> Result<u8, FlowTextError> {
     known.map(|(_, number)| *number).ok_or_else(unknown)
 }
 
-fn number<T: FromStr>(word: &str, of: &'static str) -> Result<T, FlowTextError> {
+pub(crate) fn number<T: FromStr>(word: &str, of: &'static str) -> Result<T, FlowTextError> {
     let wrong = |_| FlowTextError::Number {
         word: word.to_owned(),
         of,

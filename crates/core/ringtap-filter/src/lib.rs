@@ -14,6 +14,7 @@ mod flow_text;
 pub mod hash;
 mod link_type;
 mod paths;
+mod pattern_text;
 pub mod program;
 mod rules;
 #[cfg(feature = "libpcap")]
@@ -26,6 +27,7 @@ pub use balance::{Balance, Headers};
 pub use flow_text::FlowTextError;
 pub use link_type::LinkType;
 pub use paths::{ByteField, FieldBase, FieldConditions, ValueRange};
+pub use pattern_text::{FlowSelector, PatternTextError, SelectorRule};
 pub use program::{FilterTime, Instruction, PACKET_NS, Program, ProgramError};
 pub use rules::{
     BUCKETS, BucketMasks, FilterLocation, MASKS, MAX_RULES, Rule, Rules, VerifierLimits,

@@ -221,9 +221,6 @@ pub trait FlowRules: Send + Sync {
     /// Removes members' rule for a flow; `false` if they have none.
     fn remove(&self, key: &FlowId, members: u64) -> bool;
 
-    /// Removes all rules of members that leave. The work grows with the number of rules.
-    fn forget(&self, members: u64);
-
     /// A flow's counts.
     fn get(&self, key: &FlowId) -> Option<FlowSums>;
 

@@ -118,21 +118,26 @@ struct ringtap_gap {
 #define RINGTAP_FOR_TIME 1   /* for time_ms */
 #define RINGTAP_UNTIL_IDLE 2 /* until the flow has no packets for time_ms */
 
-/* A rule for one flow. Begin with RINGTAP_FLOW_RULE_INIT. */
+/*
+ * A rule for one flow, or for all that match a pattern: "tcp net 10.0.0.0/8 port 8000-8999". docs/verdicts.md describes
+ * both. Begin with RINGTAP_FLOW_RULE_INIT.
+ */
 struct ringtap_flow_rule {
     size_t size;       /* sizeof(struct ringtap_flow_rule) */
     const char *flow;  /* "tcp 10.0.0.1:80 10.0.0.2:5000", both directions; then perhaps " vlan 7" or " in vxlan 42" */
-    uint32_t action;   /* RINGTAP_IGNORE or RINGTAP_CUTOFF */
+    uint32_t action;   /* RINGTAP_IGNORE, RINGTAP_CUTOFF or RINGTAP_SAMPLE */
     uint32_t reserved; /* 0 */
-    uint64_t packets;  /* RINGTAP_CUTOFF: the reader gets this many packets of each direction; 0: no such limit */
+    uint64_t packets;  /* RINGTAP_CUTOFF: the reader gets this many packets of each direction; 0: no such limit.
+                          RINGTAP_SAMPLE: it gets one in so many */
     uint64_t bytes;    /* RINGTAP_CUTOFF: and packets that begin within this many bytes; 0: no such limit */
-    uint64_t lasts_ms; /* until the rule ends; 0: until the flow ends */
+    uint64_t lasts_ms; /* until the rule ends; 0: until the flow ends, or the reader of a rule for a pattern */
 };
 
 #define RINGTAP_FLOW_RULE_INIT { sizeof(struct ringtap_flow_rule), NULL, 0, 0, 0, 0, 0 }
 
 #define RINGTAP_IGNORE 0u /* no packet of the flow is for this reader */
 #define RINGTAP_CUTOFF 1u /* only the first packets or bytes of each direction are */
+#define RINGTAP_SAMPLE 2u /* only the first of each so many packets of each direction is */
 
 /* What one direction of a flow had: packets that some reader of the hub wanted. */
 struct ringtap_flow_direction {
@@ -293,7 +298,7 @@ int ringtap_flow_verdict(ringtap_handle *handle, uint32_t lane, uint64_t sequenc
 int ringtap_send_verdicts(ringtap_handle *handle);
 
 /*
- * Sets a rule for a flow, in place of this reader's earlier one: packets that it withholds are not copied for this
+ * Sets a rule for a flow or pattern, in place of this reader's earlier one: packets that it withholds are not copied for this
  * reader and count as `shunted`. Other readers get them; in a balanced group, the rule is that of all members.
  *
  * Returns RINGTAP_OK, or an error; RINGTAP_ERROR_REFUSED if the source has no table of flows, the table is full, or
@@ -301,7 +306,7 @@ int ringtap_send_verdicts(ringtap_handle *handle);
  */
 int ringtap_flow_rule(ringtap_handle *handle, const struct ringtap_flow_rule *rule);
 
-/* Removes this reader's rule for a flow. Returns 1, 0 if it has none, or an error. */
+/* Removes this reader's rule for a flow or pattern. Returns 1, 0 if it has none, or an error. */
 int ringtap_remove_flow_rule(ringtap_handle *handle, const char *flow);
 
 /*

@@ -6,7 +6,8 @@ use std::ffi::CString;
 use std::time::{Duration, Instant};
 
 use ringtap_client::{Connection, Deadline, ReaderRules};
-use ringtap_filter::flow::{CutOff, FlowAction, FlowId, FlowRule};
+use ringtap_filter::flow::{CutOff, FlowAction};
+use ringtap_filter::{FlowSelector, SelectorRule};
 use ringtap_ipc::protocol::{FlowDirectionCounts, FlowEndReason, FlowEvent};
 
 use crate::error::CallError;
@@ -26,14 +27,14 @@ pub(crate) struct FlowSession {
     flow: CString,
 }
 
-/// Parses the flow of a rule.
-pub(crate) fn flow(text: &str) -> Result<FlowId, CallError> {
-    text.parse::<FlowId>()
+/// Parses the flow or pattern of a rule.
+pub(crate) fn flow(text: &str) -> Result<FlowSelector, CallError> {
+    text.parse::<FlowSelector>()
         .map_err(|error| CallError::argument(error.to_string()))
 }
 
 /// Checks a rule of the program.
-pub(crate) fn rule(text: &str, given: &CFlowRule) -> Result<FlowRule, CallError> {
+pub(crate) fn rule(text: &str, given: &CFlowRule) -> Result<SelectorRule, CallError> {
     let limit = |number: u64| (number > 0).then_some(number);
     let cut = CutOff {
         packets: limit(given.packets),
@@ -42,18 +43,23 @@ pub(crate) fn rule(text: &str, given: &CFlowRule) -> Result<FlowRule, CallError>
     let action = match given.action {
         types::IGNORE if cut == CutOff::default() => FlowAction::Ignore,
         types::CUTOFF => FlowAction::CutOff(cut),
+        types::SAMPLE if cut.bytes.is_none() => FlowAction::Sample(given.packets),
+        types::SAMPLE => {
+            let text = "RINGTAP_SAMPLE is one packet in `packets`: `bytes` is 0";
+            return Err(CallError::argument(text));
+        }
         types::IGNORE => {
             let text = "RINGTAP_IGNORE has no limits: use RINGTAP_CUTOFF with packets or bytes";
             return Err(CallError::argument(text));
         }
         other => {
-            let text =
-                format!("action {other} is invalid: expected RINGTAP_IGNORE or RINGTAP_CUTOFF");
+            let known = "RINGTAP_IGNORE, RINGTAP_CUTOFF or RINGTAP_SAMPLE";
+            let text = format!("action {other} is invalid: expected {known}");
             return Err(CallError::argument(text));
         }
     };
-    Ok(FlowRule {
-        key: flow(text)?,
+    Ok(SelectorRule {
+        flow: flow(text)?,
         action,
         lasts_ns: limit(given.lasts_ms.saturating_mul(NS_OF_MS)),
     })

@@ -28,6 +28,7 @@ pub const OPEN_PRIVATE: u32 = 1;
 
 pub const IGNORE: u32 = 0;
 pub const CUTOFF: u32 = 1;
+pub const SAMPLE: u32 = 2;
 
 pub const FLOW_ENDED: u32 = 0;
 pub const FLOW_IDLE: u32 = 1;

@@ -26,7 +26,7 @@ use crate::seeing::HubSocketArgs;
 /// Pause between two looks for the ends of flows.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// Withholds packets of single flows from readers of a group, and shows what flows had.
+/// Withholds packets of flows from readers of a group, and shows what flows had.
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct RulesArgs {
@@ -40,10 +40,10 @@ enum RulesVerb {
     /// List the rules of the readers, and what their flows had.
     #[command(after_help = LIST_EXAMPLES)]
     List(ReadersArgs),
-    /// Set a rule for the readers that a group has now.
+    /// Set a rule for a flow, or for all that match a pattern, of the readers that a group has now.
     #[command(after_help = ADD_EXAMPLES)]
     Add(RuleArgs),
-    /// Remove the readers' rule for a flow.
+    /// Remove the readers' rule for a flow or a pattern.
     #[command(after_help = REMOVE_EXAMPLES)]
     Remove(FlowArgs),
     /// Show each end of a flow of the readers, with its counts.
@@ -67,10 +67,13 @@ const ADD_EXAMPLES: &str = "\
 Examples:
   ringtap rules add -i hub:ids tcp 10.0.0.1:80 10.0.0.2:5000 ignore
   ringtap rules add -i hub:ids udp 10.0.0.1:53 10.0.0.2:53 vlan 7 cutoff \"20 packets\" for 60s
-  ringtap rules add -i hub:rec --reader 3 tcp [fe80::1]:80 [fe80::2]:5000 cutoff 16KiB";
+  ringtap rules add -i hub:rec --reader 3 tcp [fe80::1]:80 [fe80::2]:5000 cutoff 16KiB
+  ringtap rules add -i hub:ids tcp net 10.0.0.0/8 port 8000-8999 and host 192.168.1.1 ignore
+  ringtap rules add -i hub:ids udp vlan 7 sample 100";
 const REMOVE_EXAMPLES: &str = "\
 Examples:
-  ringtap rules remove -i hub:ids tcp 10.0.0.1:80 10.0.0.2:5000";
+  ringtap rules remove -i hub:ids tcp 10.0.0.1:80 10.0.0.2:5000
+  ringtap rules remove -i hub:ids udp vlan 7";
 const WATCH_EXAMPLES: &str = "\
 Examples:
   ringtap rules watch -i hub:ids
@@ -102,7 +105,8 @@ struct FlowArgs {
     #[command(flatten)]
     readers: ReadersArgs,
 
-    /// The flow: protocol and both ends, like `tcp 10.0.0.1:80 10.0.0.2:5000`.
+    /// The flow: protocol and both ends, like `tcp 10.0.0.1:80 10.0.0.2:5000`. Or a pattern, like
+    /// `tcp net 10.0.0.0/8 port 8000-8999`.
     #[arg(value_name = "FLOW", required = true)]
     words: Vec<String>,
 }
@@ -113,8 +117,8 @@ struct RuleArgs {
     #[command(flatten)]
     readers: ReadersArgs,
 
-    /// The flow and the action: `ignore`, or `cutoff` with a number of packets or bytes of each direction; then
-    /// perhaps `for 60s`.
+    /// The flow or pattern, and the action: `ignore`, `cutoff` with a number of packets or bytes of each direction, or
+    /// `sample 100` for one packet in 100; then perhaps `for 60s`.
     #[arg(value_name = "RULE", required = true)]
     words: Vec<String>,
 }
@@ -216,11 +220,11 @@ fn add(args: &RuleArgs) -> Result<()> {
     }
     tell(
         &args.readers,
-        json!({"type": "rule_set", "flow": rule.key, "readers": set}),
+        json!({"type": "rule_set", "flow": rule.flow, "readers": set}),
         || {
             format!(
                 "{}: set for {}",
-                rule.key,
+                rule.flow,
                 of_readers(set.len(), &readers.group)
             )
         },
@@ -299,6 +303,7 @@ fn described(status: &RuleStatus) -> String {
     let action = match rule.action {
         RuleAction::Ignore => "ignore".to_owned(),
         RuleAction::CutOff(cut) => format!("cutoff {}", cut_off_text(&cut.into())),
+        RuleAction::Sample { one_in } => format!("sample {one_in}"),
     };
     let left = rule
         .lasts_ms

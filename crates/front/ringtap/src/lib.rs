@@ -19,8 +19,12 @@ pub use ringtap_client::{
     ReaderRules,
 };
 pub use ringtap_device::{DeviceSpec, Direction, Mode, Options as DeviceOptions};
-pub use ringtap_filter::flow::{CutOff, FlowAction, FlowId, FlowRule};
-pub use ringtap_filter::{Balance, FlowTextError, Headers};
+pub use ringtap_filter::flow::{
+    CutOff, EndPattern, FlowAction, FlowId, FlowPattern, FlowRule, PatternRule,
+};
+pub use ringtap_filter::{
+    Balance, FlowSelector, FlowTextError, Headers, PatternTextError, SelectorRule,
+};
 pub use ringtap_ipc::protocol::{
     FlowDirectionCounts, FlowEndReason, FlowEvent, RuleStatus, Snapshot,
 };

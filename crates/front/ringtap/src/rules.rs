@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Flow rules of a capture: withholds packets of single flows before they are copied.
+//! Flow rules of a capture: withholds packets of flows before they are copied.
 
 use std::time::Duration;
 
 use ringtap_client::{FlowEvents, ReaderRules};
-use ringtap_filter::flow::{FlowId, FlowRule};
+use ringtap_filter::flow::{FlowId, FlowPattern, FlowRule, PatternRule};
 
 use crate::{Capture, Error};
 
@@ -48,6 +48,48 @@ impl Capture {
     /// [`Error::Control`].
     pub fn remove_flow_rule(&self, flow: &FlowId) -> Result<bool, Error> {
         Ok(self.rules().remove(std::slice::from_ref(flow))? > 0)
+    }
+
+    /// Sets a rule for all flows that match a pattern, in place of this reader's earlier one for the pattern. Of the
+    /// rules that match a flow, the one for the flow itself decides, then the one with the longest prefix. A source has
+    /// 64 of these, and each change makes it load programs.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use ringtap::{FlowAction, PatternRule};
+    ///
+    /// let capture = ringtap::open("hub:ids")?;
+    /// capture.pattern_rule(&PatternRule {
+    ///     pattern: "tcp net 10.0.0.0/8 port 8000-8999".parse()?,
+    ///     action: FlowAction::Sample(100),
+    ///     lasts_ns: None,
+    /// })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Control`]: the source has no table of flows, or a limit is reached.
+    pub fn pattern_rule(&self, rule: &PatternRule) -> Result<(), Error> {
+        Ok(self.rules().set(std::slice::from_ref(rule))?)
+    }
+
+    /// Removes this reader's rule for a pattern; `false` if it has none.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// let capture = ringtap::open("hub:ids")?;
+    /// let had_one = capture.remove_pattern_rule(&"tcp net 10.0.0.0/8 port 8000-8999".parse()?)?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Control`].
+    pub fn remove_pattern_rule(&self, pattern: &FlowPattern) -> Result<bool, Error> {
+        Ok(self.rules().remove(std::slice::from_ref(pattern))? > 0)
     }
 
     /// The ends of flows since the last call: of those for which this reader has rules, and of all if it has a

@@ -14,8 +14,7 @@ mod status;
 
 use std::io;
 
-use ringtap_filter::Program;
-use ringtap_filter::flow::FlowId;
+use ringtap_filter::{FlowSelector, Program};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -72,7 +71,7 @@ pub enum Request {
     },
     /// Makes the reader the inline reader of a bridge, whose packets its subscription delivers.
     Inline,
-    /// Sets rules for flows, one after the other until one is refused.
+    /// Sets rules for flows, or for patterns of flows, one after the other until one is refused.
     SetRules {
         /// Number of the reader; absent: the reader of this connection. Likewise below.
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -80,22 +79,22 @@ pub enum Request {
         /// At most [`MAX_RULES_OF_REQUEST`].
         rules: Vec<RuleMessage>,
     },
-    /// Removes a reader's rules for flows.
+    /// Removes a reader's rules for flows, or for patterns of flows.
     RemoveRules {
         /// Number of the reader.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         reader: Option<u64>,
         /// At most [`MAX_RULES_OF_REQUEST`].
-        flows: Vec<FlowId>,
+        flows: Vec<FlowSelector>,
     },
     /// Asks for a reader's rules.
     Rules {
         /// Number of the reader.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         reader: Option<u64>,
-        /// Asks for the rules behind that of this flow; absent: from the first on.
+        /// Asks for the rules behind that of this flow or pattern; absent: from the first on.
         #[serde(default, skip_serializing_if = "Option::is_none")]
-        after: Option<FlowId>,
+        after: Option<FlowSelector>,
     },
     /// Asks for the ends of flows since the last request; waits for none.
     FlowEvents {
@@ -154,7 +153,7 @@ pub enum Reply {
     },
     /// To `rules`.
     Rules {
-        /// In the order of their flows.
+        /// Those for patterns first, then in the order of their flows.
         rules: Vec<RuleStatus>,
         /// More rules are behind the last one.
         #[serde(default)]

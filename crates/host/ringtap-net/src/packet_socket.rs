@@ -3,14 +3,22 @@
 #![allow(unsafe_code, reason = "two system calls that rustix does not have")]
 
 use std::{
-    io,
+    io::{self, IoSlice},
+    mem::MaybeUninit,
     os::fd::{AsRawFd, OwnedFd},
 };
 
 use nix::net::if_::if_nametoindex;
-use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
+use rustix::io::Errno;
+use rustix::net::{
+    AddressFamily, MMsgHdr, SendAncillaryBuffer, SendFlags, SocketFlags, SocketType, sendmmsg,
+    socket_with,
+};
 
 use crate::interface::InterfaceError;
+
+/// Most packets of one system call.
+const MAX_MESSAGES: usize = 64;
 
 /// Opens a packet socket that sends out of an interface.
 ///
@@ -51,6 +59,34 @@ pub fn open_by_name(interface: &str) -> io::Result<OwnedFd> {
 pub fn bypass_qdisc(socket: &OwnedFd) -> io::Result<()> {
     let on: libc::c_int = 1;
     set(socket, libc::PACKET_QDISC_BYPASS, &on)
+}
+
+/// Offers packets to the kernel in order, without waiting. `step` learns how many packets the kernel took, or why it
+/// did not take the next one, and returns the number of packets that are done; an error ends the sending.
+///
+/// # Errors
+///
+/// Those of `step`.
+pub fn send_each<P: AsRef<[u8]>>(
+    socket: &OwnedFd,
+    packets: &[P],
+    mut step: impl FnMut(Result<usize, Errno>) -> Result<usize, Errno>,
+) -> Result<(), Errno> {
+    for part in packets.chunks(MAX_MESSAGES) {
+        let slices: Vec<_> = part.iter().map(|it| [IoSlice::new(it.as_ref())]).collect();
+        let none = || SendAncillaryBuffer::new(&mut [] as &mut [MaybeUninit<u8>]);
+        let mut none: Vec<_> = part.iter().map(|_| none()).collect();
+        let messages = slices.iter().zip(&mut none);
+        let mut messages: Vec<_> = messages.map(|(it, none)| MMsgHdr::new(it, none)).collect();
+        let mut done = 0;
+        while done < messages.len() {
+            match sendmmsg(socket, &mut messages[done..], SendFlags::DONTWAIT) {
+                Err(Errno::INTR) => {}
+                result => done += step(result)?,
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Promiscuous mode of an interface until dropped.

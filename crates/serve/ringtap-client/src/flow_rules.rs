@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use ringtap_filter::flow::{FlowId, FlowRule};
+use ringtap_filter::{FlowSelector, SelectorRule};
 use ringtap_ipc::protocol::{
     FlowEvent, MAX_RULES_OF_REQUEST, Refused, Reply, Request, RuleMessage, RuleStatus,
 };
@@ -48,34 +48,41 @@ impl<'a> ReaderRules<'a> {
         }
     }
 
-    /// Sets rules, each in place of the reader's rule for the flow.
+    /// Sets rules for flows or for patterns, each in place of the reader's rule for the same.
     ///
     /// # Errors
     ///
     /// Every [`ControlError`]; the rules before the refused one are set.
-    pub fn set(&self, rules: &[FlowRule]) -> Result<(), ControlError> {
-        for rules in rules.chunks(MAX_RULES_OF_REQUEST) {
-            let request = Request::SetRules {
-                reader: self.reader,
-                rules: rules.iter().copied().map(RuleMessage::from).collect(),
-            };
-            self.done(request)?;
+    pub fn set<R: Into<SelectorRule> + Copy>(&self, rules: &[R]) -> Result<(), ControlError> {
+        let message = |rule: &R| RuleMessage::from((*rule).into());
+        let rules: Vec<_> = rules.iter().map(message).collect();
+        // A request has rules of one kind.
+        for rules in rules.chunk_by(|one, other| is_pattern(&one.flow) == is_pattern(&other.flow)) {
+            for rules in rules.chunks(MAX_RULES_OF_REQUEST) {
+                self.done(Request::SetRules {
+                    reader: self.reader,
+                    rules: rules.to_vec(),
+                })?;
+            }
         }
         Ok(())
     }
 
-    /// Removes the reader's own rules for these flows; returns the number of those that it had.
+    /// Removes the reader's own rules for these flows or patterns; returns the number of those that it had.
     ///
     /// # Errors
     ///
     /// Every [`ControlError`].
-    pub fn remove(&self, flows: &[FlowId]) -> Result<u64, ControlError> {
+    pub fn remove<S: Into<FlowSelector> + Copy>(&self, flows: &[S]) -> Result<u64, ControlError> {
+        let flows: Vec<FlowSelector> = flows.iter().map(|flow| (*flow).into()).collect();
         let mut removed = 0;
-        for flows in flows.chunks(MAX_RULES_OF_REQUEST) {
-            removed += self.done(Request::RemoveRules {
-                reader: self.reader,
-                flows: flows.to_vec(),
-            })?;
+        for flows in flows.chunk_by(|one, other| is_pattern(one) == is_pattern(other)) {
+            for flows in flows.chunks(MAX_RULES_OF_REQUEST) {
+                removed += self.done(Request::RemoveRules {
+                    reader: self.reader,
+                    flows: flows.to_vec(),
+                })?;
+            }
         }
         Ok(removed)
     }
@@ -91,7 +98,7 @@ impl<'a> ReaderRules<'a> {
         }
     }
 
-    /// The rules in force, in the order of their flows; of a reader in a balanced group, those of the group.
+    /// The rules in force, those for patterns first, then in the order of their flows; of a reader in a balanced group, those of the group.
     ///
     /// # Errors
     ///
@@ -147,4 +154,8 @@ impl<'a> ReaderRules<'a> {
             reply => Ok(reply),
         }
     }
+}
+
+fn is_pattern(flow: &FlowSelector) -> bool {
+    matches!(flow, FlowSelector::Pattern(_))
 }

@@ -179,13 +179,18 @@ impl HubControl {
         while self.take_work() {
             self.finish_relays();
             self.release_bits();
+            if self.membership.end_patterns(Instant::now()) {
+                self.changes.outdate();
+            }
             while self.update_rules() {}
             self.answer();
             self.report_end();
             let wait = self.next_reading.saturating_duration_since(Instant::now());
             let timeout = (!self.questions.is_empty()).then_some(wait);
             let look = self.look_at_memory();
-            let timeout = timeout.into_iter().chain(look).min();
+            let next_end = self.membership.next_pattern_end();
+            let next_end = next_end.map(|end| end.saturating_duration_since(Instant::now()));
+            let timeout = timeout.into_iter().chain(look).chain(next_end).min();
             if let Err(error) = sleep_until_readable(&[self.event.as_fd()], timeout) {
                 tracing::error!("the hub's control thread cannot sleep: {error}");
             }

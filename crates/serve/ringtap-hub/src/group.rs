@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Configuration of a group: filter, division, delivery, limits, access.
 
-use ringtap_filter::Program;
-use ringtap_filter::flow::{CutOff, FlowRule};
+use ringtap_filter::flow::CutOff;
+use ringtap_filter::{Program, SelectorRule};
 use ringtap_ipc::peer::Peer;
 use ringtap_ipc::protocol::{Delivery, Division, Refusal, Refused};
 use ringtap_pool::distributor::Policy;
@@ -118,8 +118,8 @@ pub struct Group {
     pub delivery: Delivery,
     /// Cut-off of every flow, for all members.
     pub cutoff: Option<CutOff>,
-    /// Rules for single flows, for all members.
-    pub rules: Vec<FlowRule>,
+    /// Flow rules, for all members.
+    pub rules: Vec<SelectorRule>,
     /// Policy for a reader past its credit.
     pub policy: Policy,
     /// Chunks of one lane that a reader may hold; absent: all but a reserve.

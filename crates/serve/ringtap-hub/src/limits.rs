@@ -62,6 +62,8 @@ pub struct Limits {
     pub flow_rules_per_user: NonZeroU32,
     /// Most flow rules of one reader, of root's, too.
     pub flow_rules_per_reader: NonZeroU32,
+    /// Most rules for patterns of flows of one user.
+    pub pattern_rules_per_user: NonZeroU32,
     /// Most bytes of one user's private pools.
     pub private_memory_per_user: Size,
     /// Most bytes of the private pools of all users together.
@@ -91,6 +93,7 @@ impl Default for Limits {
             flow_rules: count(1 << 20),
             flow_rules_per_user: count(1 << 18),
             flow_rules_per_reader: count(1 << 17),
+            pattern_rules_per_user: count(8),
             private_memory_per_user: Size(256 << 20),
             private_memory: Size(1 << 30),
         }

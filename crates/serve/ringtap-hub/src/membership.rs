@@ -16,6 +16,7 @@
 
 mod flows;
 mod leaving;
+mod patterns;
 mod share;
 
 use ringtap_filter::flow::CutOff;
@@ -29,6 +30,9 @@ use crate::answer::not_subscribed;
 use crate::group::Group;
 use crate::limits::{FilterOwner, FilterTimes, Limits, TooMuchWork};
 pub(crate) use flows::{FlowMembers, too_many_cut_offs};
+#[cfg(feature = "config")]
+pub(crate) use patterns::MAX_PATTERN_RULES;
+pub(crate) use patterns::{PatternChange, ReaderPattern};
 use share::NoRule;
 pub(crate) use share::Share;
 
@@ -44,6 +48,8 @@ pub(crate) struct Member {
     filter_owner: Option<FilterOwner>,
     /// `None`: the subscription shares the last bit.
     bit: Option<u32>,
+    /// Why, in that case.
+    no_bit: NoRule,
     /// The subscription's own filter.
     own: Program,
     /// The hub runs the filter for this subscription where the source does not.
@@ -78,6 +84,8 @@ pub(crate) struct Membership {
     pub(crate) seed: HashSeed,
     /// The sources have a table of flows.
     pub(crate) has_table: bool,
+    /// Rules of readers for patterns of flows, in the order in which they were set.
+    patterns: Vec<ReaderPattern>,
 }
 
 impl GroupMembers {
@@ -101,6 +109,7 @@ impl Membership {
             limits,
             seed,
             has_table: false,
+            patterns: Vec::new(),
         }
     }
 
@@ -225,6 +234,9 @@ impl Membership {
         member.is_private = is_private;
         member.not_in_source = one.admit(&self.limits, times, &member.own, is_private)?;
         member.bit = bit;
+        if !may_have_bit {
+            member.no_bit = NoRule::NoBitOfUser { bits: of_user };
+        }
         one.bit = group_bit;
         for bit in [bit, group_bit].into_iter().flatten() {
             self.used_bits |= 1 << bit;
@@ -321,7 +333,7 @@ impl Membership {
     pub(crate) fn share(&self, subscription: SubscriptionId) -> Option<Share> {
         let (one, member) = self.member(subscription)?;
         let is_shared = one.is_balanced() || one.group.division == Division::Lanes;
-        let mut rule = Err(NoRule::NoBit);
+        let mut rule = Err(member.no_bit.clone());
         let mut index = 0;
         self.each_rule(|_, of| {
             if member.bit.is_some() && of.contains(&subscription) {
@@ -388,6 +400,7 @@ impl Member {
             user,
             filter_owner: user.map(FilterOwner::User),
             bit: None,
+            no_bit: NoRule::NoBit,
             own,
             is_private: delivery == Delivery::Private,
             not_in_source: None,

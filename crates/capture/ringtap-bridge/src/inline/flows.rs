@@ -2,34 +2,38 @@
 //! The decided flows of a bridge: adds them to the table in the kernel, and removes those that have ended.
 //!
 //! Invariants
-//! - The work for a verdict does not grow with the number of flows; a sweep looks at a limited number.
+//! - The work for a verdict does not grow with the number of flows: a sweep looks at a limited number, and verdicts
+//!   begin at most one in [`SWEEP_PAUSE_NS`]. A table is cleared in as many steps as it takes.
+//! - An entry from before the clearing ends, also if the next inline reader decides about its flow meanwhile.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use ringtap_capture::tap::{DecidedDirection, DecidedFlow, DecidedFlows, FlowFate};
-use ringtap_filter::flow::{FlowId, FlowPacket};
+use ringtap_filter::flow::{FlowId, FlowPacket, has_lingered};
 use ringtap_ipc::mutex::lock;
-use ringtap_ipc::time::nanoseconds;
+use ringtap_ipc::time::{monotonic_ns, nanoseconds};
 use ringtap_ipc::verdict::{Lasting, Verdict};
 use ringtap_pool::number::to_u64;
 
 use super::shared::InlineShared;
 
-/// Flows that one sweep looks at.
+/// Flows that one sweep looks at, or one step of the clearing.
 const SWEPT: usize = 4096;
+/// Shortest time between two sweeps of a full table for the sake of a verdict.
+const SWEEP_PAUSE_NS: u64 = 10_000_000;
 /// Ended flows that wait to be taken; later ones are counted as lost.
 const MAX_ENDED: usize = 65_536;
-/// Time for which a flow stays after FIN of both directions or RST, for the last segments, in nanoseconds.
-const LINGER_NS: u64 = 5_000_000_000;
-const FIN: u8 = 0x01;
-const RST: u8 = 0x04;
 
 pub(super) struct DecidedTable {
     flows: DecidedFlows,
     /// The flows in the table, in the order in which sweeps look at them.
     keys: VecDeque<FlowId>,
+    /// The first so many of them are from before the clearing, whose time is the second number.
+    leaving: (usize, u64),
+    /// Earliest time of the next sweep for a verdict.
+    next_sweep_ns: u64,
     shared: Arc<InlineShared>,
 }
 
@@ -38,19 +42,24 @@ impl DecidedTable {
         DecidedTable {
             flows,
             keys: VecDeque::new(),
+            leaving: (0, 0),
+            next_sweep_ns: 0,
             shared,
         }
     }
 
     /// Decides about the flow of a packet.
     pub(super) fn decide(&mut self, packet: &FlowPacket, verdict: Verdict, lasting: Lasting) {
-        let now_ns = DecidedFlows::now_ns();
+        let now_ns = monotonic_ns();
         let fate = match verdict {
             Verdict::Pass => FlowFate::Pass,
             Verdict::Drop => FlowFate::Drop,
         };
         let before = self.flows.get(&packet.key);
-        if before.is_some_and(|flow| flow.fate == Some(fate) && !flow.is_over(now_ns)) {
+        let decides = |flow: DecidedFlow| {
+            flow.fate == Some(fate) && !flow.is_over(now_ns) && !self.leaves(&flow)
+        };
+        if before.is_some_and(decides) {
             return;
         }
         if before.is_some() {
@@ -71,7 +80,8 @@ impl DecidedTable {
         };
         flow.directions[packet.direction & 1].flags = packet.flags;
         let mut is_added = self.flows.add(&flow).unwrap_or(false);
-        if !is_added {
+        if !is_added && now_ns >= self.next_sweep_ns {
+            self.next_sweep_ns = now_ns + SWEEP_PAUSE_NS;
             self.sweep();
             is_added = self.flows.add(&flow).unwrap_or(false);
         }
@@ -96,9 +106,17 @@ impl DecidedTable {
         }
     }
 
+    /// Whether an entry is from before the clearing.
+    fn leaves(&self, flow: &DecidedFlow) -> bool {
+        flow.decided_ns <= self.leaving.1
+    }
+
     /// Removes flows that have ended, among the next ones.
     pub(super) fn sweep(&mut self) {
-        let now_ns = DecidedFlows::now_ns();
+        if self.remove_leaving() {
+            return;
+        }
+        let now_ns = monotonic_ns();
         for _ in 0..self.keys.len().min(SWEPT) {
             let Some(key) = self.keys.pop_front() else {
                 break;
@@ -112,12 +130,26 @@ impl DecidedTable {
         self.publish();
     }
 
-    /// Removes all flows.
+    /// Begins to remove all flows; [`DecidedTable::remove_leaving`] does it.
     pub(super) fn clear(&mut self) {
-        while let Some(key) = self.keys.pop_front() {
-            self.end(&key);
+        self.leaving = (self.keys.len(), monotonic_ns());
+    }
+
+    /// Removes the next flows from before the clearing; `false` if there were none.
+    pub(super) fn remove_leaving(&mut self) -> bool {
+        let count = self.leaving.0.min(SWEPT);
+        self.leaving.0 -= count;
+        for key in self.keys.drain(..count).collect::<Vec<_>>() {
+            match self.flows.get(&key) {
+                // Decided again since.
+                Some(flow) if !self.leaves(&flow) => self.keys.push_back(key),
+                _ => self.end(&key),
+            }
         }
-        self.publish();
+        if count > 0 {
+            self.publish();
+        }
+        count > 0
     }
 
     fn publish(&self) {
@@ -127,8 +159,77 @@ impl DecidedTable {
 
 fn has_ended(flow: &DecidedFlow, now_ns: u64) -> bool {
     let [first, second] = flow.directions;
-    let is_closed =
-        (first.flags | second.flags) & RST != 0 || first.flags & second.flags & FIN != 0;
     let last_ns = flow.decided_ns.max(first.last_ns).max(second.last_ns);
-    flow.is_over(now_ns) || (is_closed && now_ns.saturating_sub(last_ns) > LINGER_NS)
+    let flags = flow.directions.map(|direction| direction.flags);
+    flow.is_over(now_ns) || has_lingered(now_ns.saturating_sub(last_ns), flags)
+}
+
+#[cfg(test)]
+mod tests {
+    use ringtap_testkit::require_root;
+
+    use super::*;
+
+    fn packet(port: u16) -> FlowPacket {
+        let text = format!("udp 10.0.0.1:1 10.0.0.2:{port}");
+        FlowPacket {
+            key: text.parse().unwrap(),
+            direction: 0,
+            flags: 0,
+            wire_length: 60,
+        }
+    }
+
+    #[test]
+    fn a_table_is_cleared_in_steps_and_what_is_decided_meanwhile_stays() {
+        require_root!();
+        let flows = DecidedFlows::new(20_000).unwrap();
+        let shared = Arc::new(InlineShared::new().unwrap());
+        let mut table = DecidedTable::new(flows.clone(), shared.clone());
+        let ports = 1..=10_000;
+        for port in ports.clone() {
+            table.decide(&packet(port), Verdict::Drop, Lasting::ForGood);
+        }
+        let left = || {
+            ports
+                .clone()
+                .filter(|port| flows.get(&packet(*port).key).is_some())
+                .count()
+        };
+        assert_eq!(left(), 10_000);
+        table.clear();
+        assert_eq!(left(), 10_000, "no thread waits for it");
+        assert!(table.remove_leaving());
+        assert_eq!(left(), 10_000 - SWEPT);
+        // The next inline reader decides alike about a flow that is gone, and one that is to go.
+        for port in [1, 10_000] {
+            table.decide(&packet(port), Verdict::Drop, Lasting::ForGood);
+        }
+        while table.remove_leaving() {}
+        assert_eq!(left(), 2);
+        assert_eq!(shared.flows.load(Relaxed), 2);
+        assert_eq!(lock(&shared.ended).len(), 10_000);
+        table.sweep();
+        assert_eq!(left(), 2);
+    }
+
+    #[test]
+    fn a_full_table_is_searched_once_in_a_pause() {
+        require_root!();
+        let shared = Arc::new(InlineShared::new().unwrap());
+        let mut table = DecidedTable::new(DecidedFlows::new(10).unwrap(), shared.clone());
+        for port in 1..=10 {
+            table.decide(&packet(port), Verdict::Drop, Lasting::ForGood);
+        }
+        table.decide(&packet(11), Verdict::Drop, Lasting::ForGood);
+        let next = table.next_sweep_ns;
+        assert!(next > monotonic_ns());
+        for port in 12..100 {
+            table.decide(&packet(port), Verdict::Drop, Lasting::ForGood);
+            if monotonic_ns() < next {
+                assert_eq!(table.next_sweep_ns, next);
+            }
+        }
+        assert_eq!(shared.flows_not_added.load(Relaxed), 89);
+    }
 }

@@ -4,16 +4,14 @@
 //! Invariants
 //! - No call waits: the kernel takes a packet at once, or the packet counts as refused.
 
-use std::io::{self, IoSlice};
-use std::mem::MaybeUninit;
+use std::io;
 use std::os::fd::OwnedFd;
 
 use ringtap_net::packet_socket;
+use ringtap_pool::number::to_u64;
 use rustix::io::Errno;
-use rustix::net::{MMsgHdr, SendAncillaryBuffer, SendFlags, sendmmsg, sockopt};
+use rustix::net::sockopt;
 
-/// Most packets of one system call.
-const MAX_MESSAGES: usize = 64;
 /// Bytes of packets that the interface has taken and not sent.
 const BUFFER_BYTES: usize = 8 << 20;
 
@@ -51,31 +49,15 @@ impl PacketSender {
     pub(super) fn flush(&mut self) -> SentPackets {
         let mut outcome = SentPackets::default();
         let packets = std::mem::take(&mut self.packets);
-        for part in packets.chunks(MAX_MESSAGES) {
-            self.send(part, &mut outcome);
-        }
-        outcome
-    }
-
-    fn send(&self, packets: &[Vec<u8>], outcome: &mut SentPackets) {
-        let slices: Vec<_> = packets.iter().map(|it| [IoSlice::new(it)]).collect();
-        let none = || SendAncillaryBuffer::new(&mut [] as &mut [MaybeUninit<u8>]);
-        let mut none: Vec<_> = packets.iter().map(|_| none()).collect();
-        let messages = slices.iter().zip(&mut none);
-        let mut messages: Vec<_> = messages.map(|(it, none)| MMsgHdr::new(it, none)).collect();
-        let mut done = 0;
-        while done < messages.len() {
-            match sendmmsg(&self.socket, &mut messages[done..], SendFlags::DONTWAIT) {
-                Ok(count) => {
-                    outcome.sent += u64::try_from(count).unwrap_or(0);
-                    done += count;
-                }
-                Err(Errno::INTR) => {}
-                Err(_) => {
-                    outcome.refused += 1;
-                    done += 1;
-                }
+        let step = |result: Result<usize, Errno>| {
+            match result {
+                Ok(count) => outcome.sent += to_u64(count),
+                Err(_) => outcome.refused += 1,
             }
-        }
+            Ok(result.unwrap_or(1))
+        };
+        // The step ends it never.
+        let _all = packet_socket::send_each(&self.socket, &packets, step);
+        outcome
     }
 }

@@ -97,6 +97,7 @@ impl InlineWorker {
         self.lanes().for_each(|lane| lane.give_up(no_verdict));
         self.release();
         self.flows.clear();
+        while self.flows.remove_leaving() {}
     }
 
     fn lanes(&mut self) -> impl Iterator<Item = &mut WaitingPackets> {
@@ -124,7 +125,8 @@ impl InlineWorker {
             self.swept = self.now;
             self.flows.sweep();
         }
-        has_read || has_heard
+        let has_removed = self.flows.remove_leaving();
+        has_read || has_heard || has_removed
     }
 
     fn note(&mut self, presence: Presence) {

@@ -20,10 +20,8 @@ use ringtap_filter::flow::{
 };
 use ringtap_filter::hash::Link;
 use ringtap_ipc::mutex::lock;
+use ringtap_ipc::time::monotonic_ns;
 use ringtap_pool::source::{FlowRules, WithheldCounts};
-use rustix::time::{ClockId, clock_gettime};
-
-use crate::clock::nanoseconds;
 
 /// Flows at which a thread looks under one lock.
 const STEP: usize = 256;
@@ -158,15 +156,6 @@ impl FlowRules for SourceFlows {
         self.part(key).remove(key, members)
     }
 
-    fn forget(&self, members: u64) {
-        for part in &self.parts {
-            let mut below = lock(part).len();
-            while below > 0 {
-                below = lock(part).forget(members, below, STEP);
-            }
-        }
-    }
-
     fn get(&self, key: &FlowId) -> Option<FlowSums> {
         self.part(key).get(key)
     }
@@ -211,9 +200,4 @@ impl FlowRules for SourceFlows {
     fn withheld(&self, member: u32) -> Vec<WithheldCounts> {
         self.lanes.iter().map(|lane| lane.of(member)).collect()
     }
-}
-
-/// Nanoseconds on the clock of the table: that of the system, also for packets from files.
-pub(super) fn monotonic_ns() -> u64 {
-    nanoseconds(clock_gettime(ClockId::Monotonic)).cast_unsigned()
 }

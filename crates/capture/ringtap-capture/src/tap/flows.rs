@@ -5,7 +5,7 @@
 //! - The map of rules has no flow that the map of counts has not, except while one is removed.
 //! - The programs apply a rule's end and idle flows themselves. They add flows, but do not remove any.
 //! - Without standing cut-offs and wildcard rules, each flow of the table has its mark.
-//! - A full table is searched for idle flows at most ten times a second.
+//! - A full table is searched for idle flows at most ten times a second, and for at most a twentieth of the time.
 //!
 //! User space makes room in a full table: when a rule needs it, and when a sweep finds that packets were `untracked`.
 //! The kernel's own means do not fit. An LRU map evicts busy flows with their rules, tells nobody, and counts nothing.
@@ -26,7 +26,7 @@ use libbpf_rs::{
     ErrorKind, MapCore as _, MapFlags, MapHandle, MapType, Object, RingBuffer, RingBufferBuilder,
     libbpf_sys,
 };
-use ringtap_bpf::map::{Access, Mapping};
+use ringtap_bpf::map::{self, Access, MapSizes, Mapping};
 use ringtap_bpf::object as bpf;
 use ringtap_bpf::splice::Code;
 use ringtap_filter::flow::{
@@ -34,15 +34,13 @@ use ringtap_filter::flow::{
     FlowSums, FlowTotals, KEY_WORDS,
 };
 use ringtap_ipc::mutex::lock;
+use ringtap_ipc::time::monotonic_ns;
 use ringtap_pool::memory::Words;
-use ringtap_pool::number::to_u32;
 use ringtap_pool::source::{FlowRules, WithheldCounts};
-use rustix::time::{ClockId, clock_gettime};
 
 use super::layout::ShuntedWords;
 use super::marks::FlowMarks;
 use super::wildcards::TapWildcards;
-use crate::clock::nanoseconds;
 
 /// `RT_NO_SHUNT`.
 const MARK_SHUNT: u64 = 0x5254_5f53_4855_4e54;
@@ -54,8 +52,9 @@ const KEY_BYTES: usize = KEY_WORDS * 4;
 /// Words of `struct rt_flow`: five of each direction, the time of creation, and the choice of wildcard rules.
 pub(super) const FLOW_WORDS: usize = 12;
 const CREATED: usize = 10;
-/// Time between two searches of a full table for idle flows.
+/// Shortest time between two searches of a full table for idle flows, and the time in multiples of the search's own.
 const SEARCH_PAUSE_NS: u64 = 100_000_000;
+const SEARCH_PAUSE: u64 = 20;
 /// Share of a full table that one search evicts.
 const EVICTED_SHARE: usize = 64;
 /// Ends of flows that wait to be taken; later ones are counted as lost.
@@ -104,7 +103,7 @@ struct TableState {
     has_marks: bool,
     /// Earliest time of the next search for idle flows.
     next_search_ns: u64,
-    /// Where the next sweep begins.
+    /// The flow at which the next sweep begins; `None`, or a flow that has left: at the first.
     cursor: Option<Vec<u8>>,
 }
 
@@ -136,16 +135,13 @@ impl FlowMaps {
 }
 
 pub(super) fn hash_map(name: &str, value_bytes: usize, capacity: u32) -> io::Result<MapHandle> {
-    let size = size_of::<libbpf_sys::bpf_map_create_opts>();
-    let options = libbpf_sys::bpf_map_create_opts {
-        sz: libbpf_sys::size_t::try_from(size).map_err(io::Error::other)?,
-        // Memory for the flows that there are, not for all that there may be.
-        map_flags: libbpf_sys::BPF_F_NO_PREALLOC,
-        ..Default::default()
+    let sizes = MapSizes {
+        key: KEY_BYTES,
+        value: value_bytes,
+        entries: capacity,
     };
-    let (key, value) = (to_u32(KEY_BYTES), to_u32(value_bytes));
-    let map = MapHandle::create(MapType::Hash, Some(name), key, value, capacity, &options);
-    map.map_err(|error| bpf::io_error(&error))
+    // Memory for the flows that there are, not for all that there may be.
+    map::create(MapType::Hash, name, sizes, libbpf_sys::BPF_F_NO_PREALLOC)
 }
 
 impl TapFlows {
@@ -197,15 +193,16 @@ impl TapFlows {
     pub(super) fn apply(&self, settings: &FlowSettings) -> io::Result<()> {
         let standing = FlowCuts::standing(settings);
         let mut state = self.state();
-        let wildcards = state.wildcards.write(&settings.wildcards)?;
+        let (rules, idle_ns) = (&settings.wildcards, settings.idle_ns);
+        let wildcards = state.wildcards.write(rules, idle_ns, monotonic_ns())?;
         state.settings = settings.clone();
         state.watching = standing.members() | state.wildcards.members();
         state.has_marks &= state.watching == 0;
         let has_marks = u64::from(state.has_marks);
         let rest = [state.watching, settings.idle_ns, has_marks, wildcards];
         let words = standing.to_words().into_iter().chain(rest);
-        let bytes: Vec<_> = words.flat_map(u64::to_ne_bytes).collect();
         let key = 0_u32.to_ne_bytes();
+        let bytes = bytes_of_words(words);
         let written = self.parts.settings.update(&key, &bytes, MapFlags::ANY);
         written.map_err(|error| bpf::io_error(&error))
     }
@@ -279,7 +276,6 @@ impl TapFlows {
         if now_ns < state.next_search_ns {
             return false;
         }
-        state.next_search_ns = now_ns + SEARCH_PAUSE_NS;
         let least = state.settings.evict_idle_ns;
         let idle = self.flows.keys().filter_map(|key| {
             let last = last_ns(&self.flow(&key)?);
@@ -293,6 +289,9 @@ impl TapFlows {
             self.end(state, key, FlowEnd::Evicted);
             state.evicted += 1;
         }
+        let end_ns = monotonic_ns();
+        let pause_ns = (end_ns - now_ns.min(end_ns)).saturating_mul(SEARCH_PAUSE);
+        state.next_search_ns = end_ns + pause_ns.max(SEARCH_PAUSE_NS);
         !idle.is_empty()
     }
 
@@ -303,11 +302,7 @@ impl TapFlows {
     }
 
     fn write_cuts(&self, key: &[u8], cuts: &FlowCuts) -> libbpf_rs::Result<()> {
-        let bytes: Vec<_> = cuts
-            .to_words()
-            .into_iter()
-            .flat_map(u64::to_ne_bytes)
-            .collect();
+        let bytes = bytes_of_words(cuts.to_words());
         self.cuts.update(key, &bytes, MapFlags::ANY)
     }
 
@@ -362,14 +357,6 @@ impl FlowRules for TapFlows {
         self.clear(&mut self.state(), &bytes_of(key), members)
     }
 
-    fn forget(&self, members: u64) {
-        let keys: Vec<_> = self.cuts.keys().collect();
-        let mut state = self.state();
-        for key in keys {
-            self.clear(&mut state, &key, members);
-        }
-    }
-
     fn get(&self, key: &FlowId) -> Option<FlowSums> {
         Some(counts(*key, &self.flow(&bytes_of(key))?))
     }
@@ -382,29 +369,20 @@ impl FlowRules for TapFlows {
             state.untracked = untracked;
             self.make_room(&mut state, now);
         }
-        let mut keys = self.flows.keys();
-        // A cursor that has left the map begins at its start.
-        let from = state.cursor.take();
-        let skipped = from
-            .as_ref()
-            .is_some_and(|from| keys.any(|key| key == *from));
-        let keys: Vec<_> = if skipped {
-            keys.take(most).collect()
-        } else {
-            self.flows.keys().take(most).collect()
-        };
-        if keys.len() == most {
-            state.cursor = keys.last().cloned();
-        }
-        for key in keys {
-            let Some(flow) = self.flow(&key) else {
-                continue;
-            };
+        let after = |key: Option<&[u8]>| map::next_key(&self.flows, key).ok().flatten();
+        let mut next = state.cursor.take().or_else(|| after(None));
+        for _ in 0..most {
+            let Some(key) = next else { break };
+            let flow = self.flow(&key);
+            // Before the flow ends: the map has no place of a flow that has left, and would begin anew.
+            next = after(flow.and(Some(key.as_slice())));
+            let Some(flow) = flow else { continue };
             let idle_ns = now.saturating_sub(last_ns(&flow));
             if let Some(why) = state.settings.end_of(idle_ns, flags(&flow)) {
                 self.end(&mut state, &key, why);
             }
         }
+        state.cursor = next;
     }
 
     fn take_ends(&self) -> Vec<(FlowEnd, FlowSums)> {
@@ -444,10 +422,6 @@ fn push(ends: &Mutex<FlowEnds>, end: (FlowEnd, FlowSums)) {
     }
 }
 
-pub(super) fn monotonic_ns() -> u64 {
-    nanoseconds(clock_gettime(ClockId::Monotonic)).cast_unsigned()
-}
-
 fn system(error: &libbpf_rs::Error) -> FlowRuleError {
     let error = bpf::io_error(error);
     FlowRuleError::System {
@@ -466,6 +440,11 @@ pub(super) fn bytes_of(key: &FlowId) -> [u8; KEY_BYTES] {
 fn key_of(bytes: &[u8]) -> Option<FlowId> {
     let words: [[u8; 4]; KEY_WORDS] = bytes.as_chunks().0.try_into().ok()?;
     Some(FlowId::from_words(words.map(u32::from_ne_bytes)))
+}
+
+/// The bytes of a map's value.
+pub(super) fn bytes_of_words(words: impl IntoIterator<Item = u64>) -> Vec<u8> {
+    words.into_iter().flat_map(u64::to_ne_bytes).collect()
 }
 
 pub(super) fn words<const N: usize>(bytes: &[u8]) -> Option<[u64; N]> {

@@ -13,12 +13,10 @@ use std::sync::atomic::{
 use std::sync::{Arc, Mutex};
 
 use libbpf_rs::{MapHandle, MapType, libbpf_sys};
-use ringtap_bpf::map::{Access, Mapping};
-use ringtap_bpf::object as bpf;
+use ringtap_bpf::map::{self, Access, MapSizes, Mapping};
 use ringtap_filter::flow::{FlowId, MARKS};
 use ringtap_ipc::mutex::lock;
 use ringtap_pool::memory::Words;
-use ringtap_pool::number::to_u32;
 
 const BYTES: usize = MARKS / 8;
 
@@ -33,15 +31,13 @@ pub(super) struct FlowMarks {
 impl FlowMarks {
     /// Makes the map of an empty table.
     pub(super) fn new() -> io::Result<Self> {
-        let size = size_of::<libbpf_sys::bpf_map_create_opts>();
-        let options = libbpf_sys::bpf_map_create_opts {
-            sz: libbpf_sys::size_t::try_from(size).map_err(io::Error::other)?,
-            map_flags: libbpf_sys::BPF_F_MMAPABLE,
-            ..Default::default()
+        let sizes = MapSizes {
+            key: 4,
+            value: BYTES,
+            entries: 1,
         };
-        let name = Some("rt_flow_marks");
-        let map = MapHandle::create(MapType::Array, name, 4, to_u32(BYTES), 1, &options);
-        let map = map.map_err(|error| bpf::io_error(&error))?;
+        let flags = libbpf_sys::BPF_F_MMAPABLE;
+        let map = map::create(MapType::Array, "rt_flow_marks", sizes, flags)?;
         let mapping = Arc::new(Mapping::new(&map, BYTES, Access::ReadWrite)?);
         let words = mapping.words(0, MARKS / 64);
         Ok(FlowMarks {

@@ -18,7 +18,7 @@ use ringtap_filter::flow::FlowId;
 use ringtap_ipc::mutex::lock;
 use ringtap_pool::memory::Words;
 
-use super::flows::{bytes_of, hash_map, monotonic_ns, words};
+use super::flows::{bytes_of, hash_map, words};
 use super::layout::InlineWords;
 
 /// `RT_NO_INLINE`.
@@ -155,12 +155,6 @@ impl DecidedFlows {
     pub(super) fn put_into(&self, code: &mut Code, from: i32) -> Result<(), SpliceError> {
         code.set_map(from, self.0.as_fd().as_raw_fd());
         code.set_number(MARK_INLINE, 1)
-    }
-
-    /// Time on the clock of the entries, in nanoseconds.
-    #[must_use]
-    pub fn now_ns() -> u64 {
-        monotonic_ns()
     }
 
     /// Adds a flow; `false` if the table is full, or has an entry for the flow.

@@ -3,35 +3,45 @@
 //!
 //! Invariants
 //! - The set of rules in force is not written.
+//! - A flow's choice is of the edition that it names. The kernel compares 16 bits of the number: they come again after
+//!   [`EDITIONS`] changes, which take longer than a flow keeps its choice without a packet.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, RawFd};
 
-use libbpf_rs::{MapCore as _, MapFlags, MapHandle, MapType, libbpf_sys};
+use libbpf_rs::{MapCore as _, MapFlags, MapHandle, MapType};
+use ringtap_bpf::map::{self, MapSizes};
 use ringtap_bpf::object as bpf;
 use ringtap_filter::flow::{MAX_WILDCARDS, WILDCARD_WORDS, WildcardRule, Wildcards};
+use ringtap_ipc::time::monotonic_ns;
 use ringtap_pool::number::to_u32;
+
+use super::flows::bytes_of_words;
+
+/// Editions that differ in the kernel: from 2 on, since a flow that was never compared has 0. An even number, so that
+/// neighbours have different sets.
+const EDITIONS: u64 = (1 << 16) - 2;
 
 /// The wildcard rules of one table.
 pub(super) struct TapWildcards {
     map: MapHandle,
     rules: Wildcards,
+    /// Time of the first change since the numbers of editions began again.
+    began_ns: u64,
 }
 
 impl TapWildcards {
     /// Makes the map, without rules.
     pub(super) fn new() -> io::Result<Self> {
-        let size = size_of::<libbpf_sys::bpf_map_create_opts>();
-        let options = libbpf_sys::bpf_map_create_opts {
-            sz: libbpf_sys::size_t::try_from(size).map_err(io::Error::other)?,
-            ..Default::default()
+        let sizes = MapSizes {
+            key: 4,
+            value: WILDCARD_WORDS * 8,
+            entries: to_u32(2 * MAX_WILDCARDS),
         };
-        let (value, entries) = (to_u32(WILDCARD_WORDS * 8), to_u32(2 * MAX_WILDCARDS));
-        let name = Some("rt_wildcards");
-        let map = MapHandle::create(MapType::Array, name, 4, value, entries, &options);
         Ok(TapWildcards {
-            map: map.map_err(|error| bpf::io_error(&error))?,
+            map: map::create(MapType::Array, "rt_wildcards", sizes, 0)?,
             rules: Wildcards::default(),
+            began_ns: monotonic_ns(),
         })
     }
 
@@ -45,21 +55,81 @@ impl TapWildcards {
         self.rules.members()
     }
 
-    /// Writes rules; returns the word of the settings that puts them in force.
-    pub(super) fn write(&mut self, rules: &[WildcardRule]) -> io::Result<u64> {
+    /// Writes rules; returns the word of the settings that puts them in force. A flow without packets for `idle_ns`
+    /// chooses again.
+    ///
+    /// # Errors
+    ///
+    /// The rules changed too often, or the system's; the rules before stay.
+    pub(super) fn write(
+        &mut self,
+        rules: &[WildcardRule],
+        idle_ns: u64,
+        now_ns: u64,
+    ) -> io::Result<u64> {
         let mut next = self.rules.clone();
         if next.apply(rules) {
-            let set = u32::from(next.edition() % 2) * to_u32(MAX_WILDCARDS);
-            for (number, words) in (set..).zip(next.to_words()) {
-                let bytes: Vec<_> = words.into_iter().flat_map(u64::to_ne_bytes).collect();
-                let written = self
-                    .map
-                    .update(&number.to_ne_bytes(), &bytes, MapFlags::ANY);
+            if next.edition() % EDITIONS == 0 {
+                if now_ns.saturating_sub(self.began_ns) <= idle_ns {
+                    return Err(io::Error::other("wildcard rules changed too often: wait"));
+                }
+                self.began_ns = now_ns;
+            }
+            let is_second = number_in_kernel(&next) % 2 == 1;
+            let first = if is_second { to_u32(MAX_WILDCARDS) } else { 0 };
+            for (number, words) in (first..).zip(next.to_words()) {
+                let (key, rule) = (number.to_ne_bytes(), bytes_of_words(words));
+                let written = self.map.update(&key, &rule, MapFlags::ANY);
                 written.map_err(|error| bpf::io_error(&error))?;
             }
             self.rules = next;
         }
         let count = self.rules.to_words().len() as u64;
-        Ok(u64::from(self.rules.edition()) << 32 | count)
+        Ok(number_in_kernel(&self.rules) << 32 | count)
+    }
+}
+
+/// Edition of the rules as the kernel compares it.
+fn number_in_kernel(rules: &Wildcards) -> u64 {
+    2 + rules.edition() % EDITIONS
+}
+
+#[cfg(test)]
+mod tests {
+    use ringtap_filter::flow::{FlowAction, FlowPattern};
+    use ringtap_testkit::require_root;
+
+    use super::*;
+
+    #[test]
+    fn editions_come_again_only_after_flows_have_chosen_again() {
+        require_root!();
+        const IDLE: u64 = 300_000_000_000;
+        let mut rules = TapWildcards::new().unwrap();
+        let mut write = |change: u64, now_ns| {
+            let one = WildcardRule {
+                pattern: FlowPattern::default(),
+                members: 1 + change % 2,
+                action: FlowAction::Ignore,
+            };
+            rules.write(&[one], IDLE, now_ns).map(|word| word >> 32)
+        };
+        let now = monotonic_ns();
+        let mut last = 2;
+        for change in 1..EDITIONS {
+            let number = write(change, now).unwrap();
+            assert!(
+                number > last && number % 2 != last % 2,
+                "{number} after {last}"
+            );
+            last = number;
+        }
+        assert_eq!(last, 65_535);
+        assert!(
+            write(0, now + IDLE).is_err(),
+            "a flow may still have chosen by this number"
+        );
+        assert_eq!(write(0, now + 2 * IDLE).unwrap(), 2);
+        assert_eq!(write(1, now + 2 * IDLE).unwrap(), 3);
     }
 }

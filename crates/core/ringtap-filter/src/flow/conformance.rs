@@ -210,6 +210,7 @@ pub fn cases() -> Vec<FlowCase> {
         full(),
         wildcards(),
         wildcards_that_change(),
+        sampling(),
     ]
 }
 
@@ -487,6 +488,8 @@ fn wildcards() -> FlowCase {
         wildcard(all_tcp, 2, 0),
         wildcard(in_vlan, 4, 0),
         wildcard(network(3, 32, (0, u16::MAX)), 7, 0),
+        // As long as the second, but for more packets: it decides nothing.
+        wildcard(network(2, 32, (0, 53)), 1, 9),
     ];
     FlowCase {
         name: "of the wildcard rules the one with the longest prefix decides, unless the flow has a rule",
@@ -520,6 +523,35 @@ fn wildcards() -> FlowCase {
             flows: 5,
             ..FlowTotals::default()
         },
+    }
+}
+
+fn sampling() -> FlowCase {
+    use FlowStep::{Packet, Remove, Set};
+    let sample = |one_in| FlowRule {
+        action: FlowAction::Sample(one_in),
+        ..ignore(key(UDP, 53))
+    };
+    let of_all = WildcardRule {
+        action: FlowAction::Sample(2),
+        ..wildcard(FlowPattern::default(), 4, 0)
+    };
+    FlowCase {
+        name: "a member of a sample gets one packet in so many of each direction",
+        settings: with_wildcards(vec![of_all]),
+        steps: vec![
+            Set(sample(3), 1),
+            Packet(udp(53, true, 60), 7),
+            Packet(udp(53, true, 60), 2),
+            Packet(udp(53, true, 60), 6),
+            Packet(udp(53, true, 60), 3),
+            Packet(udp(53, false, 60), 7),
+            Packet(udp(53, false, 60), 2),
+            Remove(key(UDP, 53), 1),
+            Packet(udp(53, false, 60), 7),
+        ],
+        flows: vec![(key(UDP, 53), [direction(4, 240, 0), direction(3, 180, 0)])],
+        totals: one_flow(),
     }
 }
 

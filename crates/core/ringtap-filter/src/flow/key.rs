@@ -97,7 +97,7 @@ impl FlowId {
             });
         }
         let ports = (source_port, destination_port);
-        if ports != (0, 0) && !matches!(protocol, TCP | UDP | SCTP) {
+        if ports != (0, 0) && !has_ports(protocol) {
             return Err(FlowKeyError::NoPorts { protocol });
         }
         if let Some(&vlan) = vlans.iter().find(|vlan| **vlan > 0xfff) {
@@ -275,14 +275,25 @@ fn address(words: [u32; 4], is_ipv4: bool) -> IpAddr {
     Ipv6Addr::from(number).into()
 }
 
+/// Whether packets of a protocol have ports that a flow has.
+#[must_use]
+pub fn has_ports(protocol: u8) -> bool {
+    matches!(protocol, TCP | UDP | SCTP)
+}
+
+/// Writes a protocol as it parses.
+pub(crate) fn write_protocol(f: &mut fmt::Formatter<'_>, protocol: u8) -> fmt::Result {
+    match protocol {
+        TCP => write!(f, "tcp"),
+        UDP => write!(f, "udp"),
+        SCTP => write!(f, "sctp"),
+        other => write!(f, "protocol {other}"),
+    }
+}
+
 impl fmt::Display for FlowId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.protocol() {
-            TCP => write!(f, "tcp")?,
-            UDP => write!(f, "udp")?,
-            SCTP => write!(f, "sctp")?,
-            other => write!(f, "protocol {other}")?,
-        }
+        write_protocol(f, self.protocol())?;
         for (address, port) in self.ends() {
             match (address, port) {
                 (address, 0) => write!(f, " {address}")?,

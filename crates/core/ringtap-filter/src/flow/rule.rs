@@ -6,6 +6,12 @@ use super::wildcard::{self, WildcardError, WildcardRule};
 
 /// Different cut-offs of one flow, and standing cut-offs of a table.
 pub const MAX_CUTS: usize = 4;
+/// Largest number of packets of which a sample has one.
+pub const MAX_SAMPLE: u64 = u32::MAX as u64;
+/// `RT_NO_LIMIT` of `bpf/wildcard.h`.
+const NO_LIMIT: u64 = SAMPLE - 1;
+/// `RT_SAMPLE`.
+const SAMPLE: u64 = 1 << 63;
 
 /// The packets of each direction that a reader still gets. Set at least one limit: without one, it gets all.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -16,16 +22,6 @@ pub struct CutOff {
     pub bytes: Option<u64>,
 }
 
-impl CutOff {
-    /// Whether a packet with this many packets and bytes of its direction before it is behind the cut.
-    #[inline]
-    #[must_use]
-    pub fn is_past(&self, packets: u64, bytes: u64) -> bool {
-        self.packets.is_some_and(|most| packets >= most)
-            || self.bytes.is_some_and(|most| bytes >= most)
-    }
-}
-
 /// What is withheld from a reader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FlowAction {
@@ -33,19 +29,60 @@ pub enum FlowAction {
     Ignore,
     /// The packets behind the cut, counted from the moment at which the table knows the flow.
     CutOff(CutOff),
+    /// All packets of each direction but the first one of each so many.
+    Sample(u64),
 }
 
 impl FlowAction {
-    /// The action as a cut-off: to ignore is to cut off before the first packet.
-    #[must_use]
-    pub fn cut_off(self) -> CutOff {
+    /// Refuses an action that would withhold nothing.
+    ///
+    /// # Errors
+    ///
+    /// [`FlowRuleError::NoLimit`], [`FlowRuleError::NoSample`].
+    pub fn check(self) -> Result<(), FlowRuleError> {
         match self {
-            FlowAction::Ignore => CutOff {
-                packets: Some(0),
-                bytes: None,
-            },
-            FlowAction::CutOff(cut) => cut,
+            FlowAction::CutOff(cut) if cut == CutOff::default() => Err(FlowRuleError::NoLimit),
+            FlowAction::Sample(one_in) if !(2..=MAX_SAMPLE).contains(&one_in) => {
+                Err(FlowRuleError::NoSample { one_in })
+            }
+            _ => Ok(()),
         }
+    }
+}
+
+/// What is withheld, in the kernel's format: packets behind so many packets, or bytes, of their direction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct ActionWords {
+    /// With [`SAMPLE`], one packet in so many is not withheld.
+    pub(super) packets: u64,
+    pub(super) bytes: u64,
+}
+
+impl From<FlowAction> for ActionWords {
+    fn from(action: FlowAction) -> Self {
+        let cut = match action {
+            FlowAction::Ignore => (0, NO_LIMIT),
+            FlowAction::CutOff(CutOff { packets, bytes }) => {
+                let [packets, bytes] = [packets, bytes].map(|most| most.unwrap_or(NO_LIMIT));
+                (packets.min(NO_LIMIT), bytes.min(NO_LIMIT))
+            }
+            FlowAction::Sample(one_in) => (SAMPLE | one_in, NO_LIMIT),
+        };
+        ActionWords {
+            packets: cut.0,
+            bytes: cut.1,
+        }
+    }
+}
+
+impl ActionWords {
+    /// Whether a packet with this many packets and bytes of its direction before it is withheld.
+    #[inline]
+    pub(super) fn is_past(self, packets: u64, bytes: u64) -> bool {
+        if self.packets & SAMPLE != 0 {
+            return !packets.is_multiple_of(self.packets & !SAMPLE);
+        }
+        packets >= self.packets || bytes >= self.bytes
     }
 }
 
@@ -65,12 +102,9 @@ impl FlowRule {
     ///
     /// # Errors
     ///
-    /// [`FlowRuleError::NoLimit`].
+    /// As [`FlowAction::check`].
     pub fn check(&self) -> Result<(), FlowRuleError> {
-        if self.action.cut_off() == CutOff::default() {
-            return Err(FlowRuleError::NoLimit);
-        }
-        Ok(())
+        self.action.check()
     }
 }
 
@@ -81,7 +115,7 @@ pub const CUTS_WORDS: usize = 4 * MAX_CUTS;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Cut {
     members: u64,
-    cut: CutOff,
+    cut: ActionWords,
     expires_ns: u64,
 }
 
@@ -91,9 +125,9 @@ pub struct FlowCuts([Cut; MAX_CUTS]);
 
 const NO_CUT: Cut = Cut {
     members: 0,
-    cut: CutOff {
-        packets: None,
-        bytes: None,
+    cut: ActionWords {
+        packets: NO_LIMIT,
+        bytes: NO_LIMIT,
     },
     expires_ns: u64::MAX,
 };
@@ -111,7 +145,7 @@ impl FlowCuts {
         let mut cuts = FlowCuts::default();
         for (place, standing) in cuts.0.iter_mut().zip(&settings.standing) {
             place.members = standing.members;
-            place.cut = standing.cut;
+            place.cut = FlowAction::CutOff(standing.cut).into();
         }
         cuts
     }
@@ -125,7 +159,7 @@ impl FlowCuts {
         let end = |ns| now_ns.saturating_add(ns);
         let new = Cut {
             members,
-            cut: rule.action.cut_off(),
+            cut: rule.action.into(),
             expires_ns: rule.lasts_ns.map_or(u64::MAX, end),
         };
         let is_alike = |it: &Cut| it.cut == new.cut && it.expires_ns == new.expires_ns;
@@ -179,10 +213,10 @@ impl FlowCuts {
     /// The words of `struct rt_cuts`.
     #[must_use]
     pub fn to_words(&self) -> [u64; CUTS_WORDS] {
-        let words = self.0.iter().flat_map(|it| {
-            let limits = [it.cut.packets, it.cut.bytes].map(limit_word);
-            [it.members, limits[0], limits[1], it.expires_ns]
-        });
+        let words = self
+            .0
+            .iter()
+            .flat_map(|it| [it.members, it.cut.packets, it.cut.bytes, it.expires_ns]);
         let mut all = [0; CUTS_WORDS];
         for (word, value) in all.iter_mut().zip(words) {
             *word = value;
@@ -196,23 +230,14 @@ impl FlowCuts {
         let mut cuts = FlowCuts::default();
         for (cut, words) in cuts.0.iter_mut().zip(words.as_chunks::<4>().0) {
             let [members, packets, bytes, expires_ns] = *words;
-            let limit = |most| (most != u64::MAX).then_some(most);
             *cut = Cut {
                 members,
-                cut: CutOff {
-                    packets: limit(packets),
-                    bytes: limit(bytes),
-                },
+                cut: ActionWords { packets, bytes },
                 expires_ns,
             };
         }
         cuts
     }
-}
-
-/// A limit in the kernel's format.
-pub(super) fn limit_word(most: Option<u64>) -> u64 {
-    most.unwrap_or(u64::MAX)
 }
 
 /// A cut-off for every flow.
@@ -280,6 +305,9 @@ pub enum FlowRuleError {
     /// The rule's cut-off has no limit.
     #[error("a cut-off needs a number of packets or of bytes")]
     NoLimit,
+    /// A sample of all packets, or of too few.
+    #[error("a sample is of one packet in 2 to {MAX_SAMPLE}, not in {one_in}")]
+    NoSample { one_in: u64 },
     /// The system refused.
     #[error("{reason}")]
     System { reason: String },

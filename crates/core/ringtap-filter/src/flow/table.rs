@@ -87,12 +87,19 @@ impl FlowSettings {
     pub fn end_of(&self, idle_ns: u64, flags: [u8; 2]) -> Option<FlowEnd> {
         if idle_ns > self.idle_ns {
             Some(FlowEnd::Idle)
-        } else if is_end(flags) && idle_ns > LINGER_NS {
+        } else if has_lingered(idle_ns, flags) {
             Some(FlowEnd::Ended)
         } else {
             None
         }
     }
+}
+
+/// Whether a flow with these TCP flags of its directions ended, and has had no packet since for the time in which its
+/// last segments come.
+#[must_use]
+pub fn has_lingered(idle_ns: u64, flags: [u8; 2]) -> bool {
+    is_end(flags) && idle_ns > LINGER_NS
 }
 
 /// Whether a flow with these TCP flags of its directions has ended.
@@ -268,19 +275,6 @@ impl RuleTable {
         has_rule
     }
 
-    /// Removes rules of members that leave, of at most `count` flows below place `below`; returns the place below which
-    /// the next call goes on, 0 at the end. The first call begins at [`RuleTable::len`].
-    pub fn forget(&mut self, members: u64, below: usize, count: usize) -> usize {
-        // A flow that ends is replaced by the last one, which is above `below` and done, or still below it.
-        let below = below.min(self.flows.len());
-        let next = below.saturating_sub(count);
-        for at in (next..below).rev() {
-            let key = self.flows[at].key;
-            self.remove(&key, members);
-        }
-        next
-    }
-
     /// Counts a packet for the members of `mask`; returns those from which it is withheld.
     pub fn withheld(&mut self, packet: &FlowPacket, mask: u64, now_ns: u64) -> u64 {
         let at = match self.places.get(&packet.key) {
@@ -368,6 +362,7 @@ impl RuleTable {
         self.touch(at, now_ns);
         let flow = &mut self.flows[at];
         flow.cuts = FlowCuts::default();
+        flow.choice = WildcardChoice::default();
         flow.directions = [FlowDirection::default(); 2];
     }
 

@@ -1,17 +1,18 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Wildcard rules: what readers say of all flows that match a pattern. `bpf/wildcard.h` has the same in the kernel.
 //!
-//! Of the rules of a member that match a flow, the one with the longest prefixes decides, of equal ones the first.
+//! Of the rules of a member that match a flow, the one with the longest prefixes decides; of equal ones the one with
+//! fewer ports, then the one that names a protocol, then a VLAN, then the first.
 //!
 //! Invariants
 //! - A flow is compared with the rules once, when it is new or the rules have changed.
 
 use std::cmp::Reverse;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use super::FlowId;
 use super::key::{octets, words};
-use super::rule::{CutOff, FlowAction, limit_word};
+use super::rule::{ActionWords, FlowAction, FlowRuleError};
 
 /// Maximum number of wildcard rules of a table.
 pub const MAX_WILDCARDS: usize = 64;
@@ -21,7 +22,7 @@ pub const CHOICES: usize = 6;
 pub const WILDCARD_WORDS: usize = 14;
 
 /// One end of flows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct EndPattern {
     /// An address and the bits of it that count; `None`: any.
     pub network: Option<(IpAddr, u8)>,
@@ -39,7 +40,7 @@ impl Default for EndPattern {
 }
 
 /// Matches flows; the default matches all.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct FlowPattern {
     /// The two ends, in either order.
     pub ends: [EndPattern; 2],
@@ -49,7 +50,18 @@ pub struct FlowPattern {
     pub vlan: Option<u16>,
 }
 
-/// A rule for all flows that match a pattern. It withholds nothing that the member's rule for the flow itself does not.
+/// What a reader says of all flows that match a pattern.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PatternRule {
+    /// The flows.
+    pub pattern: FlowPattern,
+    /// What is withheld of each flow.
+    pub action: FlowAction,
+    /// Nanoseconds until the rule ends; `None`: with its reader.
+    pub lasts_ns: Option<u64>,
+}
+
+/// A rule for all flows that match a pattern, in a table. It withholds nothing that the member's rule for the flow itself does not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WildcardRule {
     /// The flows.
@@ -83,14 +95,22 @@ pub enum WildcardError {
     /// An empty range.
     #[error("there are no ports from {first} to {last}")]
     Ports { first: u16, last: u16 },
-    /// The rule's cut-off has no limit.
-    #[error("a cut-off needs a number of packets or of bytes")]
-    NoLimit,
+    /// More than 12 bits.
+    #[error("there is no VLAN {vlan}: the largest number is 4095")]
+    Vlan { vlan: u16 },
+    /// The action withholds nothing.
+    #[error(transparent)]
+    Action(#[from] FlowRuleError),
 }
 
-impl WildcardRule {
-    fn check(&self) -> Result<(), WildcardError> {
-        let ends = &self.pattern.ends;
+impl FlowPattern {
+    /// Refuses a pattern that no flow can match.
+    ///
+    /// # Errors
+    ///
+    /// The first reason.
+    pub fn check(&self) -> Result<(), WildcardError> {
+        let ends = &self.ends;
         for end in ends {
             let (first, last) = end.ports;
             if first > last {
@@ -112,17 +132,59 @@ impl WildcardRule {
         {
             return Err(WildcardError::MixedVersions { first, second });
         }
-        if self.action.cut_off() == CutOff::default() {
-            return Err(WildcardError::NoLimit);
+        match self.vlan {
+            Some(vlan) if vlan > 0xfff => Err(WildcardError::Vlan { vlan }),
+            _ => Ok(()),
         }
-        Ok(())
     }
 
-    fn prefix_bits(&self) -> u32 {
-        let ends = self.pattern.ends.iter();
-        ends.filter_map(|end| end.network)
-            .map(|(_, bits)| u32::from(bits))
-            .sum()
+    /// The pattern with its ends in a fixed order, and 0 for bits of addresses that do not count: equal for two that
+    /// name the same ends.
+    #[must_use]
+    pub fn canonical(mut self) -> Self {
+        for end in &mut self.ends {
+            if let Some((address, prefix)) = &mut end.network {
+                *address = masked(*address, *prefix);
+            }
+        }
+        self.ends.sort_unstable_by(|one, other| other.cmp(one));
+        self
+    }
+
+    /// Order of rules: the one that decides first.
+    fn precedence(&self) -> (Reverse<u32>, u64, bool, bool) {
+        let ends = self.ends.iter();
+        let bits = ends.clone().filter_map(|end| end.network);
+        let bits = bits.map(|(_, bits)| u32::from(bits)).sum();
+        let span = |end: &EndPattern| u64::from(end.ports.1.saturating_sub(end.ports.0));
+        (
+            Reverse(bits),
+            ends.map(span).sum(),
+            self.protocol.is_none(),
+            self.vlan.is_none(),
+        )
+    }
+}
+
+/// An address without the bits beyond its prefix.
+pub(crate) fn masked(address: IpAddr, prefix: u8) -> IpAddr {
+    let prefix = u32::from(prefix);
+    match address {
+        IpAddr::V4(address) => {
+            let mask = u32::MAX.checked_shl(32_u32.saturating_sub(prefix));
+            Ipv4Addr::from_bits(address.to_bits() & mask.unwrap_or(0)).into()
+        }
+        IpAddr::V6(address) => {
+            let mask = u128::MAX.checked_shl(128_u32.saturating_sub(prefix));
+            Ipv6Addr::from_bits(address.to_bits() & mask.unwrap_or(0)).into()
+        }
+    }
+}
+
+impl WildcardRule {
+    fn check(&self) -> Result<(), WildcardError> {
+        self.pattern.check()?;
+        Ok(self.action.check()?)
     }
 }
 
@@ -182,7 +244,7 @@ struct RuleWords {
     protocol: Option<u8>,
     vlan: Option<u16>,
     members: u64,
-    cut: CutOff,
+    cut: ActionWords,
 }
 
 impl RuleWords {
@@ -196,7 +258,7 @@ impl RuleWords {
             protocol: pattern.protocol,
             vlan: pattern.vlan,
             members: rule.members,
-            cut: rule.action.cut_off(),
+            cut: rule.action.into(),
         }
     }
 
@@ -231,8 +293,7 @@ impl RuleWords {
         let narrow = [before, &ports, rest].concat();
         let pairs = narrow.as_chunks::<2>().0.iter();
         let narrow = pairs.map(|[low, high]| u64::from(*high) << 32 | u64::from(*low));
-        let limits = [self.cut.packets, self.cut.bytes].map(limit_word);
-        let wide = [self.members, limits[0], limits[1]];
+        let wide = [self.members, self.cut.packets, self.cut.bytes];
         let mut all = [0; WILDCARD_WORDS];
         for (word, value) in all.iter_mut().zip(narrow.chain(wide)) {
             *word = value;
@@ -244,7 +305,7 @@ impl RuleWords {
 /// The rules that apply to one flow: their numbers from 1, and the edition of the rules.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct WildcardChoice {
-    edition: u16,
+    edition: u64,
     rules: [u8; CHOICES],
 }
 
@@ -253,22 +314,22 @@ pub(super) struct WildcardChoice {
 pub struct Wildcards {
     rules: Vec<RuleWords>,
     members: u64,
-    edition: u16,
+    /// Number of the rules in force; 0 before the first ones, and in flows that were never compared.
+    edition: u64,
 }
 
 impl Wildcards {
     /// Puts other rules in force; returns `false` if they are the same.
     pub fn apply(&mut self, rules: &[WildcardRule]) -> bool {
         let mut sorted: Vec<_> = rules.iter().take(MAX_WILDCARDS).collect();
-        sorted.sort_by_key(|rule| Reverse(rule.prefix_bits()));
+        sorted.sort_by_key(|rule| rule.pattern.precedence());
         let sorted: Vec<_> = sorted.into_iter().map(RuleWords::from_rule).collect();
         if sorted == self.rules {
             return false;
         }
         self.members = sorted.iter().fold(0, |all, rule| all | rule.members);
         self.rules = sorted;
-        // A new flow has edition 0.
-        self.edition = self.edition.checked_add(1).unwrap_or(1);
+        self.edition += 1;
         true
     }
 
@@ -278,9 +339,9 @@ impl Wildcards {
         self.members
     }
 
-    /// Number that changes with the rules.
+    /// Number of the rules in force: counts the changes.
     #[must_use]
-    pub fn edition(&self) -> u16 {
+    pub fn edition(&self) -> u64 {
         self.edition
     }
 

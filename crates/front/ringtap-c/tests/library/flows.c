@@ -26,8 +26,24 @@ static void refuses(ringtap_handle *handle)
     rule.action = RINGTAP_CUTOFF;
     rule.packets = 0;
     WANT(ringtap_flow_rule(handle, &rule), RINGTAP_ERROR_REFUSED);
-    WANT(ringtap_remove_flow_rule(handle, "udp"), RINGTAP_ERROR_ARGUMENT);
+    WANT(ringtap_remove_flow_rule(handle, "udp 10.0.0.1"), RINGTAP_ERROR_ARGUMENT);
     WANT(ringtap_remove_flow_rule(handle, FLOW), 0);
+}
+
+static void has_patterns(ringtap_handle *handle)
+{
+    struct ringtap_flow_rule rule = RINGTAP_FLOW_RULE_INIT;
+
+    rule.flow = "udp net 10.0.0.1/8";
+    WANT(ringtap_flow_rule(handle, &rule), RINGTAP_ERROR_ARGUMENT);
+    rule.flow = "udp net 10.0.0.0/8 port 1-9";
+    rule.action = RINGTAP_SAMPLE;
+    rule.packets = 1;
+    WANT(ringtap_flow_rule(handle, &rule), RINGTAP_ERROR_REFUSED);
+    rule.packets = 10;
+    WANT(ringtap_flow_rule(handle, &rule), RINGTAP_OK);
+    WANT(ringtap_remove_flow_rule(handle, rule.flow), 1);
+    WANT(ringtap_remove_flow_rule(handle, rule.flow), 0);
 }
 
 int main(int argc, char **argv)
@@ -41,6 +57,7 @@ int main(int argc, char **argv)
 
     WANT(ringtap_open(&handle, NULL, "all", NULL), RINGTAP_OK);
     refuses(handle);
+    has_patterns(handle);
     rule.flow = FLOW;
     WANT(ringtap_flow_rule(handle, &rule), RINGTAP_OK);
     WANT(ringtap_next_flow_event(handle, &event, 0), 0);

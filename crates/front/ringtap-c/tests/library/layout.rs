@@ -162,6 +162,7 @@ fn numbers() -> Vec<Fact> {
         fact("RINGTAP_OPEN_PRIVATE", types::OPEN_PRIVATE),
         fact("RINGTAP_IGNORE", types::IGNORE),
         fact("RINGTAP_CUTOFF", types::CUTOFF),
+        fact("RINGTAP_SAMPLE", types::SAMPLE),
         fact("RINGTAP_FLOW_ENDED", types::FLOW_ENDED),
         fact("RINGTAP_FLOW_IDLE", types::FLOW_IDLE),
         fact("RINGTAP_FLOW_RESTARTED", types::FLOW_RESTARTED),

@@ -3,60 +3,67 @@
 
 use anyhow::{Context as _, Result};
 use ringtap_device::cut_off;
-use ringtap_filter::flow::{FlowAction, FlowId, FlowRule};
+use ringtap_filter::flow::{FlowAction, has_ports};
+use ringtap_filter::{FlowSelector, SelectorRule};
 
 use crate::UsageError;
 use crate::reading;
 
-const EXPECTED: &str = "expected a flow and an action, like `tcp 10.0.0.1:80 10.0.0.2:5000 ignore`, or \
-                        `… cutoff \"20 packets\" for 60s`";
-const WITH_PORTS: [u8; 3] = [6, 17, 132];
+const EXPECTED: &str = "expected a flow or a pattern and an action, like `tcp 10.0.0.1:80 10.0.0.2:5000 ignore`, or \
+                        `udp net 10.0.0.0/8 port 53 cutoff \"20 packets\" for 60s`";
 
 fn usage(text: impl ToString) -> UsageError {
     UsageError(text.to_string())
 }
 
-/// Parses the words of a flow.
-pub(super) fn flow(words: &[String]) -> Result<FlowId> {
-    let flow: FlowId = words.join(" ").parse().map_err(usage)?;
-    let lacks_port = flow.ends().iter().any(|(_, port)| *port == 0);
-    if lacks_port && WITH_PORTS.contains(&flow.protocol()) {
+/// Parses the words of a flow or a pattern.
+pub(super) fn flow(words: &[String]) -> Result<FlowSelector> {
+    let selector: FlowSelector = words.join(" ").parse().map_err(usage)?;
+    if let FlowSelector::Flow(flow) = &selector
+        && has_ports(flow.protocol())
+        && flow.ends().iter().any(|(_, port)| *port == 0)
+    {
         let text = format!(
             "{flow}: both ends of this protocol have ports: write 10.0.0.1:80 or [fe80::1]:80"
         );
         return Err(usage(text).into());
     }
-    Ok(flow)
+    Ok(selector)
 }
 
 /// Parses the words of a rule.
-pub(super) fn rule(words: &[String]) -> Result<FlowRule> {
+pub(super) fn rule(words: &[String]) -> Result<SelectorRule> {
     // A shell keeps quoted words together.
     let words: Vec<String> = words
         .iter()
         .flat_map(|word| word.split_whitespace().map(str::to_owned))
         .collect();
-    let is_action = |word: &String| matches!(word.as_str(), "ignore" | "cutoff");
+    let is_action = |word: &String| matches!(word.as_str(), "ignore" | "cutoff" | "sample");
     let at = words.iter().position(is_action);
     let at = at.ok_or_else(|| usage(EXPECTED))?;
     let (named, action) = words.split_at(at);
     let time = action.iter().position(|word| word == "for");
     let (action, time) = action.split_at(time.unwrap_or(action.len()));
-    let key = flow(named)?;
+    let flow = flow(named)?;
     let action = match action {
         [word] if word == "ignore" => FlowAction::Ignore,
         [word, limit @ ..] if word == "cutoff" => {
             FlowAction::CutOff(cut_off(&limit.join(" ")).map_err(usage)?)
         }
+        [word, one_in] if word == "sample" => {
+            let wrong = |_| usage(format!("\"{one_in}\" after `sample` is no number"));
+            FlowAction::Sample(one_in.parse().map_err(wrong)?)
+        }
         _ => return Err(usage(EXPECTED).into()),
     };
+    action.check().map_err(usage)?;
     let lasts_ns = match time {
         [] => None,
         [_, time] => Some(nanoseconds(time)?),
         _ => return Err(usage("expected one time after `for`, like `for 60s`").into()),
     };
-    Ok(FlowRule {
-        key,
+    Ok(SelectorRule {
+        flow,
         action,
         lasts_ns,
     })
@@ -75,20 +82,20 @@ mod tests {
 
     use super::*;
 
-    fn parsed(text: &str) -> Result<FlowRule> {
+    fn parsed(text: &str) -> Result<SelectorRule> {
         rule(&text.split('|').map(str::to_owned).collect::<Vec<_>>())
     }
 
     #[test]
     fn a_rule_is_a_flow_an_action_and_a_time() {
         let ignored = parsed("tcp|10.0.0.1:80|10.0.0.2:5000|ignore").unwrap();
-        assert_eq!(ignored.key.to_string(), "tcp 10.0.0.1:80 10.0.0.2:5000");
+        assert_eq!(ignored.flow.to_string(), "tcp 10.0.0.1:80 10.0.0.2:5000");
         assert_eq!(
             (ignored.action, ignored.lasts_ns),
             (FlowAction::Ignore, None)
         );
         let cut = parsed("udp|10.0.0.1:80|10.0.0.2:5000|vlan|7|cutoff|20 packets|for|60s").unwrap();
-        assert_eq!(cut.key.vlans(), [7, 0]);
+        assert_eq!(cut.flow.to_string(), "udp 10.0.0.1:80 10.0.0.2:5000 vlan 7");
         let packets = CutOff {
             packets: Some(20),
             bytes: None,
@@ -97,6 +104,12 @@ mod tests {
         assert_eq!(cut.lasts_ns, Some(60_000_000_000));
         let one = parsed("udp 10.0.0.1:80 10.0.0.2:5000 cutoff 20 packets for 60s").unwrap();
         assert_eq!(one.action, cut.action);
+        let sampled = parsed("tcp net 10.0.0.0/8 port 8000-8999 sample 100").unwrap();
+        let pattern = FlowSelector::Pattern("tcp net 10.0.0.0/8 port 8000-8999".parse().unwrap());
+        assert_eq!(
+            (sampled.flow, sampled.action),
+            (pattern, FlowAction::Sample(100))
+        );
     }
 
     #[test]
@@ -104,13 +117,17 @@ mod tests {
         for (text, reason) in [
             (
                 "tcp|10.0.0.1:80|10.0.0.2:5000",
-                "expected a flow and an action",
+                "expected a flow or a pattern and an action",
             ),
             (
                 "tcp|10.0.0.1:80|10.0.0.2:5000|ignore|now",
-                "expected a flow and an action",
+                "expected a flow or a pattern and an action",
             ),
             ("tcp|10.0.0.1|10.0.0.2:5000|ignore", "have ports"),
+            ("tcp|net|10.0.0.1/8|ignore", "the network is 10.0.0.0/8"),
+            ("any|sample|1", "one packet in 2 to"),
+            ("any|sample|x", "\"x\" after `sample` is no number"),
+            ("any|sample", "expected a flow or a pattern and an action"),
             (
                 "icmp|10.0.0.1:80|10.0.0.2|ignore",
                 "protocol 1 has no ports",

@@ -4,8 +4,9 @@
 use std::time::{Duration, Instant};
 
 use ringtap_client::{ReaderRules, Receiver, SubscriptionRequest, Tally};
-use ringtap_filter::flow::{FlowAction, FlowId, FlowRule};
-use ringtap_ipc::protocol::HubStatus;
+use ringtap_filter::SelectorRule;
+use ringtap_filter::flow::{CutOff, FlowAction, FlowId, FlowRule};
+use ringtap_ipc::protocol::{HubStatus, RuleStatus};
 use ringtap_pool::counters::Counters;
 use ringtap_testkit::{Running, require_root, require_tool};
 
@@ -141,6 +142,151 @@ fn a_reader_loses_what_it_ignores_and_no_other_does_and_all_accounts_balance() {
     let left = hub.wait_until("both left", |status| status.readers.is_empty());
     assert_eq!(outcome(&left.departed[0].counters), [520, 0, 300, 0]);
     assert!(left.departed[0].counters.balance().holds());
+    hub.finish();
+}
+
+#[test]
+fn packets_withheld_from_a_slow_reader_that_came_before_the_first_rule_are_no_losses() {
+    require_root!();
+    require_tool!("ip", "python3");
+    let device = "tap:rx0?exclusive&direction=in&pool=8MiB";
+    let hub = RunningHub::with("rules-slow", device, &["-g", "all"]);
+    let slow = SubscriptionRequest {
+        credit_chunks: Some(2),
+        ..request("all")
+    };
+    let mut slow = OwnReader::attach(&hub, &slow);
+    let mut other = OwnReader::attach(&hub, &request("all"));
+    slow.rules().set(&[ignore(1)]).expect("the tap has a table");
+    // Far more than the credit of the slow reader, which reads nothing meanwhile; the other wants every packet.
+    const EACH: u64 = 5000;
+    for _ in 0..10 {
+        hub.net.inject("tx0", &frames(&[1, 2], 500));
+        other.counters();
+    }
+    assert_eq!(outcome(&other.reads(2 * EACH)), [2 * EACH, 0, 0, 0]);
+    let counters = slow.reads(2 * EACH);
+    assert!(counters.dropped.overrun > 0, "{counters:?}");
+    let of_second = counters.delivered + counters.dropped.overrun;
+    assert_eq!((counters.shunted, of_second), (EACH, EACH), "{counters:?}");
+    hub.finish();
+}
+
+/// A rule for a pattern.
+fn for_pattern(text: &str, action: FlowAction) -> SelectorRule {
+    SelectorRule {
+        flow: text.parse().expect("a pattern"),
+        action,
+        lasts_ns: None,
+    }
+}
+
+#[test]
+fn rules_for_patterns_withhold_from_their_reader_only_and_end_with_it() {
+    require_root!();
+    require_tool!("ip", "python3");
+    let groups = ["-g", "all", "-g", "ids:2:flow"];
+    let hub = RunningHub::with("rules-patterns", LARGE_POOL, &groups);
+    let [mut one, mut other] = [(); 2].map(|()| OwnReader::attach(&hub, &request("all")));
+    let mut ids = [(); 2].map(|()| OwnReader::attach(&hub, &request("ids")));
+    let ports: Vec<u16> = (1..=10).collect();
+    let ignored = for_pattern("udp net 10.0.0.0/8 port 1-4", FlowAction::Ignore);
+    one.rules().set(&[ignored]).expect("a rule");
+    // Longer than the network: of port 4 one packet in five.
+    let sampled = for_pattern("host 10.0.0.2 port 4", FlowAction::Sample(5));
+    one.rules().set(&[sampled]).expect("a rule");
+    // The rule for the flow itself comes before those for patterns.
+    let cut = CutOff {
+        packets: Some(3),
+        bytes: None,
+    };
+    let own = FlowRule {
+        action: FlowAction::CutOff(cut),
+        ..ignore(1)
+    };
+    one.rules().set(&[own]).expect("a rule");
+    let of_group = for_pattern("host 10.0.0.2 port 9-10", FlowAction::Ignore);
+    ids[0].rules().set(&[of_group]).expect("a rule");
+    // 100 packets of each flow, half of them in each direction.
+    hub.net.inject("tx0", &frames(&ports, 100));
+    // Port 1: 2 × 3; ports 2 and 3: none; port 4: 2 × 10; the other six.
+    assert_eq!(outcome(&one.reads(1000)), [626, 0, 374, 0]);
+    assert_eq!(outcome(&other.reads(1000)), [1000, 0, 0, 0]);
+    let both = ids.each_mut().map(|member| member.reads(1000));
+    let sum = |of: fn(&Counters) -> u64| both.iter().map(of).sum::<u64>();
+    assert_eq!(
+        (sum(|it| it.delivered), sum(|it| it.shunted)),
+        (800, 200),
+        "{both:?}"
+    );
+    // The list: patterns first, of a group those of all members.
+    let texts = |reader: &OwnReader| {
+        let rules = reader.rules().list().expect("a list");
+        let text = |rule: &RuleStatus| rule.rule.flow.to_string();
+        rules.iter().map(text).collect::<Vec<_>>()
+    };
+    let expected = [
+        "host 10.0.0.2 port 4",
+        "udp net 10.0.0.0/8 port 1-4",
+        "udp 10.0.0.1:1000 10.0.0.2:1",
+    ];
+    let mut listed = texts(&one);
+    listed[..2].sort_unstable();
+    assert_eq!(listed, expected);
+    assert_eq!(texts(&ids[1]), ["host 10.0.0.2 port 9-10"]);
+    assert!(texts(&other).is_empty());
+    // Removed, at its time, and with its reader.
+    assert_eq!(
+        one.rules()
+            .remove(&[ignored.flow, sampled.flow])
+            .expect("removed"),
+        2
+    );
+    assert_eq!(one.rules().remove(&[ignored.flow]).expect("removed"), 0);
+    let short = SelectorRule {
+        lasts_ns: Some(200_000_000),
+        ..ignored
+    };
+    other.rules().set(&[short]).expect("a rule");
+    drop(ids);
+    let deadline = Instant::now() + LIMIT;
+    while !texts(&other).is_empty() {
+        assert!(Instant::now() < deadline, "the rule stays");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    // The rules that this reader waits for are without it.
+    let mut late = OwnReader::attach(&hub, &request("ids"));
+    hub.net.inject("tx0", &frames(&ports, 100));
+    assert_eq!(
+        outcome(&one.reads(2000)),
+        [1526, 0, 474, 0],
+        "only the rule for its flow is left"
+    );
+    assert_eq!(outcome(&other.reads(2000)), [2000, 0, 0, 0]);
+    assert_eq!(outcome(&late.reads(1000)), [1000, 0, 0, 0]);
+    hub.finish();
+}
+
+#[test]
+fn rules_for_patterns_are_few_and_those_of_the_file_leave_room_for_them() {
+    require_root!();
+    require_tool!("ip", "python3");
+    let hub = RunningHub::with("rules-few", LARGE_POOL, &["-g", "all"]);
+    let [one, other] = [(); 2].map(|()| OwnReader::attach(&hub, &request("all")));
+    let rule = |port: u16| for_pattern(&format!("udp port {port}"), FlowAction::Ignore);
+    let all: Vec<_> = (1..=32).map(rule).collect();
+    one.rules().set(&all).expect("as many as there may be");
+    // The same rules of another reader are no further ones.
+    other.rules().set(&all).expect("the same");
+    let refused = other.rules().set(&[rule(33)]).unwrap_err().to_string();
+    assert!(refused.contains("32 rules for patterns"), "{refused}");
+    let endless = for_pattern("udp", FlowAction::Sample(1));
+    let refused = one.rules().set(&[endless]).unwrap_err().to_string();
+    assert!(refused.contains("one packet in 2 to"), "{refused}");
+    hub.net.inject("tx0", &frames(&[1, 32, 33], 10));
+    let [mut one, mut other] = [one, other];
+    assert_eq!(outcome(&one.reads(30)), [10, 0, 20, 0]);
+    assert_eq!(outcome(&other.reads(30)), [10, 0, 20, 0]);
     hub.finish();
 }
 

@@ -7,6 +7,8 @@ use std::os::unix::process::CommandExt as _;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use ringtap_filter::SelectorRule;
+use ringtap_filter::flow::FlowAction;
 use ringtap_testkit::{Finished, Running, require_root, require_tool};
 use rustix::process::Signal;
 use serde_json::Value;
@@ -116,6 +118,21 @@ fn rules_are_added_listed_watched_and_removed_by_the_command() {
     let again = rules(&hub, "remove", "all", &seven);
     assert_eq!(again.status.code(), Some(1), "{}", again.stdout);
     watch.wait_for_stdout("10.0.0.2:7\"", LIMIT);
+    // Of all flows that match a pattern.
+    let pattern = ["udp", "net", "10.0.0.0/8", "port", "1-6"];
+    let added = rules(
+        &hub,
+        "add",
+        "all",
+        &[&pattern[..], &["sample", "10"]].concat(),
+    )
+    .success();
+    let told = "udp net 10.0.0.0/8 port 1-6: set for 1 reader of hub:all\n";
+    assert_eq!(added.stdout, told);
+    let text = rules(&hub, "list", "all", &[]).success().stdout;
+    let first = "reader 1: udp net 10.0.0.0/8 port 1-6 sample 10\n";
+    assert!(text.starts_with(first), "{text}");
+    let _gone = rules(&hub, "remove", "all", &pattern).success();
     watch.signal(Signal::TERM);
     let told = lines(&watch.wait(LIMIT).stdout);
     let last = told.last().expect("an event");
@@ -281,6 +298,22 @@ fn the_hubs_file_has_rules_and_cut_offs_and_a_reload_applies_them() {
     hub.net.inject("tx0", &frames(&[17, 18], 10));
     assert_eq!(outcome(&all.reads(40)), [10 + 8, 0, 10 + 12, 0]);
     assert_eq!(outcome(&rest.reads(40)), [40, 0, 0, 0]);
+    // Instead of the cut-off, a rule for a pattern.
+    let sampled = "[[rule]]\ngroup = \"all\"\nflow = \"udp port 17-18\"\nsample = 5\n";
+    std::fs::write(&file, text("", sampled)).expect("a file of the test");
+    let _done = reload(&hub).wait(LIMIT).success();
+    std::thread::sleep(Duration::from_millis(1000));
+    let listed = all.rules().list().expect("a list");
+    let found = listed
+        .iter()
+        .map(|rule| (rule.rule.flow.to_string(), rule.reader));
+    assert_eq!(
+        found.collect::<Vec<_>>(),
+        [("udp port 17-18".to_owned(), None)]
+    );
+    hub.net.inject("tx0", &frames(&[16, 18], 20));
+    // Of the flow, five packets of each direction came before.
+    assert_eq!(outcome(&all.reads(80)), [18 + 20 + 4, 0, 22 + 16, 0]);
     // What is wrong is told with its line and key.
     for (wrong, reason) in [
         (
@@ -294,6 +327,14 @@ fn the_hubs_file_has_rules_and_cut_offs_and_a_reload_applies_them() {
         (
             "[[rule]]\ngroup = \"all\"\nflow = \"udp 10.0.0.1:1 10.0.0.2:2\"\n",
             "line 7, action: expected action",
+        ),
+        (
+            "[[rule]]\ngroup = \"all\"\nflow = \"udp port 1\"\nsample = 1\n",
+            "line 7, action: a sample is of one packet in 2",
+        ),
+        (
+            "[[rule]]\ngroup = \"all\"\nflow = \"udp port 1\"\nsample = 9\nseconds = 3\n",
+            "line 7, flow: a rule of the file for a pattern has no end",
         ),
     ] {
         std::fs::write(&file, text("", wrong)).expect("a file of the test");
@@ -319,4 +360,13 @@ fn a_source_in_user_space_withholds_as_the_tap_does() {
     hub.net.inject("tx0", &frames(&[1, 2], 10));
     let counters = reader.reads(20);
     assert_eq!((counters.delivered, counters.shunted), (10, 10));
+    let pattern = SelectorRule {
+        flow: "host 10.0.0.2 port 2-3".parse().expect("a pattern"),
+        action: FlowAction::Sample(5),
+        lasts_ns: None,
+    };
+    reader.rules().set(&[pattern]).expect("it has a table");
+    hub.net.inject("tx0", &frames(&[3, 4], 20));
+    let counters = reader.reads(60);
+    assert_eq!((counters.delivered, counters.shunted), (34, 26));
 }

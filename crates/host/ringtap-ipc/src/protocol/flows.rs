@@ -2,6 +2,7 @@
 //! Flow rules in messages: a rule, a rule in force, the end of a flow.
 
 use ringtap_filter::flow::{CutOff, FlowAction, FlowDirection, FlowEnd, FlowId, FlowRule};
+use ringtap_filter::{FlowSelector, SelectorRule};
 use serde::{Deserialize, Serialize};
 
 /// Word of this addition in `features`.
@@ -11,15 +12,15 @@ pub const MAX_RULES_OF_REQUEST: usize = 512;
 
 const NS_OF_MS: u64 = 1_000_000;
 
-/// A rule for one flow.
+/// A rule for one flow, or for all that match a pattern.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RuleMessage {
-    /// The flow.
-    pub flow: FlowId,
+    /// The flow, or the pattern.
+    pub flow: FlowSelector,
     /// What is withheld.
     #[serde(flatten)]
     pub action: RuleAction,
-    /// Milliseconds until the rule ends; absent: when the flow ends.
+    /// Milliseconds until the rule ends; absent: when the flow ends, or the reader of a rule for a pattern.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lasts_ms: Option<u64>,
 }
@@ -33,6 +34,11 @@ pub enum RuleAction {
     /// The packets behind the cut.
     #[serde(rename = "cutoff")]
     CutOff(CutOffMessage),
+    /// All packets of each direction but one in so many.
+    Sample {
+        /// Number of packets of which the reader gets the first.
+        one_in: u64,
+    },
 }
 
 /// A cut-off: at least one limit.
@@ -160,28 +166,50 @@ impl From<CutOffMessage> for CutOff {
     }
 }
 
+impl From<FlowAction> for RuleAction {
+    fn from(action: FlowAction) -> Self {
+        match action {
+            FlowAction::Ignore => RuleAction::Ignore,
+            FlowAction::CutOff(cut) => RuleAction::CutOff(cut.into()),
+            FlowAction::Sample(one_in) => RuleAction::Sample { one_in },
+        }
+    }
+}
+
+impl From<RuleAction> for FlowAction {
+    fn from(action: RuleAction) -> Self {
+        match action {
+            RuleAction::Ignore => FlowAction::Ignore,
+            RuleAction::CutOff(cut) => FlowAction::CutOff(cut.into()),
+            RuleAction::Sample { one_in } => FlowAction::Sample(one_in),
+        }
+    }
+}
+
 impl From<FlowRule> for RuleMessage {
     fn from(rule: FlowRule) -> Self {
+        SelectorRule::from(rule).into()
+    }
+}
+
+impl From<SelectorRule> for RuleMessage {
+    fn from(rule: SelectorRule) -> Self {
         RuleMessage {
-            flow: rule.key,
-            action: match rule.action {
-                FlowAction::Ignore => RuleAction::Ignore,
-                FlowAction::CutOff(cut) => RuleAction::CutOff(cut.into()),
-            },
+            flow: rule.flow,
+            action: rule.action.into(),
             lasts_ms: rule.lasts_ns.map(|ns| ns / NS_OF_MS),
         }
     }
 }
 
-impl From<RuleMessage> for FlowRule {
-    fn from(message: RuleMessage) -> Self {
-        FlowRule {
-            key: message.flow,
-            action: match message.action {
-                RuleAction::Ignore => FlowAction::Ignore,
-                RuleAction::CutOff(cut) => FlowAction::CutOff(cut.into()),
-            },
-            lasts_ns: message.lasts_ms.map(|ms| ms.saturating_mul(NS_OF_MS)),
+impl RuleMessage {
+    /// The rule, with the time in nanoseconds.
+    #[must_use]
+    pub fn rule(self) -> SelectorRule {
+        SelectorRule {
+            flow: self.flow,
+            action: self.action.into(),
+            lasts_ns: self.lasts_ms.map(|ms| ms.saturating_mul(NS_OF_MS)),
         }
     }
 }

@@ -40,6 +40,8 @@ pub(super) struct Target {
     /// Bits that a rule withholds.
     pub(super) bits: u64,
     pub(super) rules: BTreeMap<FlowId, BookedRule>,
+    /// Rules of the hub's file, which hold where no reader has one.
+    pub(super) file: BTreeMap<FlowId, FlowRule>,
 }
 
 /// A reader and what waits for it.
@@ -206,6 +208,12 @@ impl Book {
         let all = self.tables.iter().enumerate();
         all.filter(move |(number, _)| tables >> number & 1 == 1)
             .map(|(_, table)| table)
+    }
+
+    /// Whether the hub's file, and no reader, has the rule of a target for a flow.
+    pub(super) fn is_of_file(&self, at: u32, key: &FlowId) -> bool {
+        let entry = (self.targets.get(&at)).and_then(|target| target.rules.get(key));
+        entry.is_some_and(|entry| entry.owner.is_none())
     }
 
     /// Forgets a rule that no table has any more.

@@ -32,6 +32,11 @@ impl EventQueue {
         self.lost = self.lost.saturating_add(events);
     }
 
+    /// Whether nothing waits.
+    pub(super) fn is_empty(&self) -> bool {
+        self.waiting.is_empty() && self.lost == 0
+    }
+
     /// The answer with the next events.
     pub(super) fn take(&mut self) -> Reply {
         let count = self.waiting.len().min(MAX_OF_ANSWER);

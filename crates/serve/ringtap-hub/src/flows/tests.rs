@@ -2,6 +2,7 @@
 //! The thread's work, step by step, on a table in user space.
 
 use std::num::NonZeroU32;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 
 use ringtap_filter::flow::{
@@ -16,8 +17,8 @@ use ringtap_pool::source::WithheldCounts;
 use super::worker::FlowWorker;
 use super::*;
 
-/// A table in user space.
-struct InMemory(Mutex<RuleTable>);
+/// A table in user space, and the number of ends that it reports as lost.
+struct InMemory(Mutex<RuleTable>, AtomicU64);
 
 impl FlowRules for InMemory {
     fn set(&self, rule: &FlowRule, members: u64) -> Result<(), FlowRuleError> {
@@ -26,12 +27,6 @@ impl FlowRules for InMemory {
 
     fn remove(&self, key: &FlowId, members: u64) -> bool {
         lock(&self.0).remove(key, members)
-    }
-
-    fn forget(&self, members: u64) {
-        let mut table = lock(&self.0);
-        let flows = table.len();
-        table.forget(members, flows, flows);
     }
 
     fn get(&self, key: &FlowId) -> Option<FlowSums> {
@@ -47,7 +42,10 @@ impl FlowRules for InMemory {
     }
 
     fn totals(&self) -> FlowTotals {
-        lock(&self.0).totals()
+        FlowTotals {
+            lost_ends: self.1.load(Relaxed),
+            ..lock(&self.0).totals()
+        }
     }
 
     fn withheld(&self, _member: u32) -> Vec<WithheldCounts> {
@@ -79,7 +77,10 @@ impl Desk {
 
     fn with(limits: Limits, settings: FlowSettings) -> Self {
         let (free, released) = mpsc::channel();
-        let table = Arc::new(InMemory(Mutex::new(RuleTable::new(settings))));
+        let table = Arc::new(InMemory(
+            Mutex::new(RuleTable::new(settings)),
+            AtomicU64::new(0),
+        ));
         let mut worker = FlowWorker::new(limits, free, Event::new().unwrap());
         worker.take(FlowWork::Tables(vec![table.clone()]));
         Desk {
@@ -207,7 +208,7 @@ fn a_flood_of_rules_is_refused_by_the_limit_that_it_reaches() {
     assert!(refused("flow_rules", 22)(&told), "{told:?}");
     // A rule in place of an own one is no further rule, and removed ones count no more.
     assert_eq!(desk.set(1, 0..10), (10, None));
-    let flows = (0..5).map(flow).collect();
+    let flows = (0..5).map(|port| flow(port).into()).collect();
     let removed = desk.ask(
         1,
         Request::RemoveRules {
@@ -283,7 +284,7 @@ fn the_owner_of_a_rule_gets_the_end_of_its_flow_with_the_counts_and_no_other_doe
     }
     desk.withheld(1);
     for id in [1, 2] {
-        let flows = vec![flow(0), flow(1)];
+        let flows = vec![flow(0).into(), flow(1).into()];
         let removed = desk.ask(
             id,
             Request::RemoveRules {
@@ -325,7 +326,7 @@ fn ends_that_no_reader_takes_are_counted_as_lost() {
     desk.know(reader(1, None));
     for _ in 0..10 {
         assert_eq!(desk.set(1, 0..500), (500, None));
-        let flows = (0..500).map(flow).collect();
+        let flows = (0..500).map(|port| flow(port).into()).collect();
         let removed = desk.ask(
             1,
             Request::RemoveRules {
@@ -380,7 +381,55 @@ fn rules_of_the_file_hold_for_all_members_and_begin_again_after_their_flow() {
         .iter()
         .map(|one| (one.rule.flow, one.reader))
         .collect();
-    assert_eq!(flows, [(flow(1), None)]);
+    assert_eq!(flows, [(flow(1).into(), None)]);
+}
+
+#[test]
+fn a_readers_rule_stays_in_place_of_the_files_which_holds_again_after_it() {
+    let mut desk = Desk::new(Limits::default());
+    let of_file = || FlowReader {
+        file_rules: vec![ignore(0)],
+        ..reader(1, None)
+    };
+    let whose = |desk: &mut Desk| {
+        let (reader, after) = (None, None);
+        match desk.ask(1, Request::Rules { reader, after }) {
+            Ok(Reply::Rules { rules, .. }) => rules[0].reader,
+            other => panic!("{other:?}"),
+        }
+    };
+    desk.know(of_file());
+    assert_eq!(whose(&mut desk), None);
+    assert_eq!(desk.set(1, 0..1), (1, None));
+    // A reload that changes nothing of this file.
+    desk.know(of_file());
+    assert_eq!(whose(&mut desk), Some(1));
+    let (reader, flows) = (None, vec![flow(0).into()]);
+    let removed = desk.ask(1, Request::RemoveRules { reader, flows });
+    assert!(removed.is_ok());
+    desk.worker.look();
+    assert_eq!(whose(&mut desk), None);
+    assert_eq!(desk.withheld(0), 1 << 1);
+}
+
+#[test]
+fn lost_ends_make_one_check_wait_however_often_a_reader_asks() {
+    let mut desk = Desk::new(Limits::default());
+    desk.know(reader(1, None));
+    desk.know(reader(2, None));
+    for first in (0..2000).step_by(500) {
+        assert_eq!(desk.set(1, first..first + 500), (500, None));
+    }
+    for _ in 0..100 {
+        desk.table.1.fetch_add(1, Relaxed);
+        assert!(desk.events(1).1 > 0);
+    }
+    // One for each reader; the first half of one may be done.
+    assert_eq!(desk.worker.jobs.len(), 2);
+    desk.worker.do_slice();
+    desk.table.1.fetch_add(1, Relaxed);
+    desk.events(1);
+    assert_eq!(desk.worker.jobs.len(), 3);
 }
 
 #[test]

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The thread of flow rules: requests, the ends of flows, and long work in slices.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::ops::Bound;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::time::{Duration, Instant};
 
+use ringtap_filter::FlowSelector;
 use ringtap_filter::flow::{FlowEnd, FlowId, FlowRule, FlowSums};
 use ringtap_ipc::event::Event;
 use ringtap_ipc::protocol::{
@@ -16,7 +18,7 @@ use ringtap_ipc::time::{monotonic_ns, now_ns};
 use ringtap_pool::number::to_u64;
 use ringtap_pool::wake::Signal as _;
 
-use super::book::{Book, KnownReader};
+use super::book::{Book, KnownReader, Target};
 use super::events::EventQueue;
 use super::{FlowReader, FlowWork};
 use crate::answer::not_subscribed;
@@ -36,7 +38,7 @@ const SWEPT: usize = 4096;
 const PAGE: usize = 128;
 
 /// Long work, and the flow up to which it is done.
-struct Job {
+pub(super) struct Job {
     target: u32,
     after: Option<FlowId>,
     kind: JobKind,
@@ -54,9 +56,10 @@ enum JobKind {
 
 pub(super) struct FlowWorker {
     book: Book,
-    jobs: VecDeque<Job>,
-    /// Rules of the file that are in no table.
+    pub(super) jobs: VecDeque<Job>,
+    /// Rules of the file that are in no table, and the one up to which the last look has tried to set them.
     missing: BTreeSet<(u32, FlowId)>,
+    tried: Option<(u32, FlowId)>,
     /// Lost ends of each table at the last look.
     lost_ends: Vec<u64>,
     free: Sender<u64>,
@@ -70,6 +73,7 @@ impl FlowWorker {
             book: Book::new(limits),
             jobs: VecDeque::new(),
             missing: BTreeSet::new(),
+            tried: None,
             lost_ends: Vec::new(),
             free,
             event,
@@ -148,18 +152,24 @@ impl FlowWorker {
 
     /// Puts the rules of the hub's file in the place of those that it had for a target.
     fn apply_file(&mut self, at: u32, rules: &[FlowRule]) {
+        let rules: BTreeMap<_, _> = rules.iter().map(|rule| (rule.key, *rule)).collect();
         let target = self.book.targets.entry(at).or_default();
-        let (bits, known) = (target.bits, target.rules.values());
-        let of_file = known.filter(|entry| entry.owner.is_none());
-        let of_file: Vec<_> = of_file.map(|entry| entry.rule).collect();
-        for gone in of_file.iter().filter(|rule| !rules.contains(rule)) {
-            self.book.withdraw(at, &gone.key, bits);
-            self.book.drop_entry(at, &gone.key);
-            self.missing.remove(&(at, gone.key));
+        let bits = target.bits;
+        let before = std::mem::replace(&mut target.file, rules.clone());
+        for key in before.keys().filter(|key| !rules.contains_key(key)) {
+            self.missing.remove(&(at, *key));
+            if self.book.is_of_file(at, key) {
+                self.book.withdraw(at, key, bits);
+                self.book.drop_entry(at, key);
+            }
         }
-        for rule in rules.iter().filter(|rule| !of_file.contains(rule)) {
+        for (key, rule) in &rules {
+            if before.get(key) == Some(rule) {
+                continue;
+            }
             if let Err(refused) = self.book.set(at, None, rule, monotonic_ns()) {
-                tracing::warn!("[[rule]] {}: {refused}", rule.key);
+                tracing::warn!("[[rule]] {key}: {refused}");
+                self.missing.insert((at, *key));
             }
         }
     }
@@ -171,6 +181,10 @@ impl FlowWorker {
         let at = known.reader.members.target;
         if let Some(target) = self.book.targets.get_mut(&at) {
             target.bits &= !bits;
+            if target.bits == 0 {
+                // A reader that comes before they are forgotten has them anew.
+                target.file.clear();
+            }
         }
         self.begin(at, JobKind::Forget { id, bits });
     }
@@ -181,7 +195,13 @@ impl FlowWorker {
         self.event.signal();
     }
 
+    /// Begins long work; a check waits already if one has not begun.
     fn begin(&mut self, target: u32, kind: JobKind) {
+        let is_check = |kind| matches!(kind, JobKind::Check);
+        let waits = |job: &Job| job.target == target && is_check(job.kind) && job.after.is_none();
+        if is_check(kind) && self.jobs.iter().any(waits) {
+            return;
+        }
         self.jobs.push_back(Job {
             target,
             after: None,
@@ -203,8 +223,7 @@ impl FlowWorker {
             match job.kind {
                 JobKind::Forget { id, bits: freed } if entry.owner == Some(id) || bits == 0 => {
                     self.book.withdraw(at, &key, bits | freed);
-                    self.book.drop_entry(at, &key);
-                    self.missing.remove(&(at, key));
+                    self.drop_entry(at, &key);
                 }
                 JobKind::Forget { bits: freed, .. } => self.book.withdraw(at, &key, freed),
                 JobKind::Extend => {
@@ -250,9 +269,13 @@ impl FlowWorker {
         }
         self.drain();
         for (at, key) in over {
-            self.book.drop_entry(at, &key);
+            self.drop_entry(at, &key);
         }
-        let missing: Vec<_> = self.missing.iter().take(SLICE).copied().collect();
+        let from = self.tried.map_or(Bound::Unbounded, Bound::Excluded);
+        let missing = self.missing.range((from, Bound::Unbounded));
+        let missing: Vec<_> = missing.take(SLICE).copied().collect();
+        // The next look goes on: rules for which there is no room do not keep others out.
+        self.tried = missing.last().copied();
         for (at, key) in missing {
             self.set_again(at, &key);
         }
@@ -286,9 +309,8 @@ impl FlowWorker {
     /// Tells the readers of a flow that it ended in a table, and forgets their rules.
     fn tell(&mut self, number: usize, why: FlowEnd, sums: &FlowSums, offset_ns: i64) {
         let key = sums.key;
-        let has_rule = |(at, target): (&u32, &super::book::Target)| {
-            Some((*at, target.bits, target.rules.get(&key)?.owner))
-        };
+        let has_rule =
+            |(at, target): (&u32, &Target)| Some((*at, target.bits, target.rules.get(&key)?.owner));
         let found: Vec<_> = self.book.targets.iter().filter_map(has_rule).collect();
         for known in self.book.readers.values_mut() {
             let (id, at) = (known.reader.id, known.reader.members.target);
@@ -330,21 +352,27 @@ impl FlowWorker {
                 entry.tables = 0;
                 self.missing.insert((at, *key));
             }
-            _ => self.book.drop_entry(at, key),
+            _ => self.drop_entry(at, key),
+        }
+    }
+
+    /// Forgets a rule that no table has any more. The file's rule for the flow, if there is one, holds again.
+    fn drop_entry(&mut self, at: u32, key: &FlowId) {
+        let is_of_file = self.book.is_of_file(at, key);
+        self.book.drop_entry(at, key);
+        let target = self.book.targets.get(&at);
+        let is_wanted = !is_of_file && target.is_some_and(|target| target.file.contains_key(key));
+        if is_wanted {
+            self.missing.insert((at, *key));
+        } else {
+            self.missing.remove(&(at, *key));
         }
     }
 
     fn set_again(&mut self, at: u32, key: &FlowId) {
-        let rule = self
-            .book
-            .targets
-            .get(&at)
-            .and_then(|target| target.rules.get(key));
-        let Some(rule) = rule.map(|entry| entry.rule) else {
-            self.missing.remove(&(at, *key));
-            return;
-        };
-        if self.book.set(at, None, &rule, monotonic_ns()).is_ok() {
+        let target = self.book.targets.get(&at);
+        let rule = target.and_then(|target| target.file.get(key)).copied();
+        if rule.is_none_or(|rule| self.book.set(at, None, &rule, monotonic_ns()).is_ok()) {
             self.missing.remove(&(at, *key));
         }
     }
@@ -354,15 +382,29 @@ impl FlowWorker {
         let at = known.reader.members.target;
         match request {
             Request::SetRules { rules, .. } if rules.len() <= MAX_RULES_OF_REQUEST => {
-                let rules = rules.into_iter().map(FlowRule::from);
+                let rules = rules.into_iter().filter_map(|rule| rule.rule().flow_rule());
                 Ok(self.set(at, id, rules))
             }
             Request::RemoveRules { flows, .. } if flows.len() <= MAX_RULES_OF_REQUEST => {
+                let flows: Vec<_> = flows.iter().filter_map(flow_of).collect();
                 Ok(self.remove(at, id, &flows))
             }
-            Request::Rules { after, .. } => Ok(self.page(at, id, after.as_ref())),
+            Request::Rules { after, .. } => {
+                let after = after.as_ref().and_then(flow_of);
+                Ok(self.page(at, id, after.as_ref()))
+            }
             Request::FlowEvents { reader } => {
-                self.drain();
+                let queue = match reader {
+                    None => Some(&known.events),
+                    Some(_) => known.watched.as_ref(),
+                };
+                let has_rules = |target: &Target| !target.rules.is_empty();
+                let may_come =
+                    known.reader.sees_all || self.book.targets.get(&at).is_some_and(has_rules);
+                // Programs ask often: only for a reader that can have events, and has none, the tables are asked.
+                if may_come && queue.is_none_or(EventQueue::is_empty) {
+                    self.drain();
+                }
                 let known = self.book.readers.get_mut(&id).ok_or_else(not_subscribed)?;
                 Ok(match reader {
                     None => known.events.take(),
@@ -412,7 +454,7 @@ impl FlowWorker {
         own.iter().for_each(|key| self.book.withdraw(at, key, bits));
         // Before the rules are forgotten: it tells their owner the counts of the flows.
         self.drain();
-        own.iter().for_each(|key| self.book.drop_entry(at, key));
+        own.iter().for_each(|key| self.drop_entry(at, key));
         Reply::RulesDone {
             done: to_u64(own.len()),
             refused: None,
@@ -444,6 +486,14 @@ impl FlowWorker {
             rules: rules.collect(),
             more,
         }
+    }
+}
+
+/// The flow of a rule that is for no pattern.
+fn flow_of(selector: &FlowSelector) -> Option<FlowId> {
+    match selector {
+        FlowSelector::Flow(flow) => Some(*flow),
+        FlowSelector::Pattern(_) => None,
     }
 }
 

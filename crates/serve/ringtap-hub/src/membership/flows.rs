@@ -9,7 +9,6 @@ use ringtap_filter::flow::{CutOff, FlowSettings, MAX_CUTS, StandingCutOff};
 use ringtap_ipc::protocol::{Division, Refusal, Refused};
 use ringtap_ipc::subscription::SubscriptionId;
 
-use super::share::NoRule;
 use super::{GroupMembers, Member, Membership};
 use crate::answer::not_subscribed;
 use crate::group::Group;
@@ -33,12 +32,16 @@ pub(crate) struct FlowMembers {
 impl Membership {
     /// Settings of the table of flows; `None`: nothing needs one.
     pub(super) fn flow_settings(&self) -> Option<FlowSettings> {
-        let standing = self.standing();
+        let (standing, wildcards) = (self.standing(), self.wildcards());
         let has_rules = |one: &GroupMembers| !one.group.rules.is_empty() && !one.members.is_empty();
-        let is_needed = self.has_table || !standing.is_empty() || self.groups.iter().any(has_rules);
+        let is_needed = self.has_table
+            || !standing.is_empty()
+            || !wildcards.is_empty()
+            || self.groups.iter().any(has_rules);
         is_needed.then(|| FlowSettings {
             capacity: self.limits.flows.get(),
             standing,
+            wildcards,
             ..FlowSettings::default()
         })
     }
@@ -83,7 +86,7 @@ impl Membership {
         if has_cut && member.bit.is_none() {
             return refused(&format!(
                 "no cut-off and no flow rule is possible: {}",
-                NoRule::NoBit
+                member.no_bit
             ));
         }
         if self.standing().len() > MAX_CUTS {
@@ -96,7 +99,7 @@ impl Membership {
     pub(crate) fn flow_members(&self, id: SubscriptionId) -> Result<FlowMembers, Refused> {
         let (one, member) = self.member(id).ok_or_else(not_subscribed)?;
         let no_bit = || {
-            let message = format!("this reader can have no flow rules: {}", NoRule::NoBit);
+            let message = format!("this reader can have no flow rules: {}", member.no_bit);
             Refused::new(Refusal::TooMuch, message)
         };
         let own = member.bit.ok_or_else(no_bit)?;

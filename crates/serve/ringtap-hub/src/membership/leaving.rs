@@ -26,6 +26,7 @@ impl Membership {
     /// use until [`Membership::release`].
     pub(crate) fn take_out(&mut self, subscription: SubscriptionId) -> u64 {
         let mut bits = 0;
+        self.remove_patterns_of(subscription);
         for one in &mut self.groups {
             let Some(at) = one.position(subscription) else {
                 continue;

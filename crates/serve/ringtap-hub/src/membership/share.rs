@@ -11,6 +11,10 @@ use crate::limits::TooMuchWork;
 pub(crate) enum NoRule {
     #[error("there are more readers than bits in a packet's mask")]
     NoBit,
+    #[error(
+        "the user has {bits} of the bits of a packet's mask, its whole share (mask_bits_per_user in [limits])"
+    )]
+    NoBitOfUser { bits: u32 },
     #[error("a member of a balanced group runs its own filter itself")]
     Balanced,
     #[error(transparent)]

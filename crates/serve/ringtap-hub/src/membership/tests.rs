@@ -380,6 +380,11 @@ fn one_user_cannot_take_the_bits_of_others() {
         let joined = membership.join("all", member_of(subscription, 1000, longer_than(9)));
         assert_eq!(joined, Ok(()));
     }
+    // Readers without a bit can have no rules, and learn whose limit it is.
+    let without = membership.flow_members(SubscriptionId(63)).unwrap_err();
+    let share =
+        "the user has 42 of the bits of a packet's mask, its whole share (mask_bits_per_user";
+    assert!(without.message.contains(share), "{without}");
     let refused = membership.join("ids", member_of(64, 1000, Program::everything()));
     let refused = refused.unwrap_err().to_string();
     assert!(

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::mpsc::TryRecvError;
 use std::time::{Duration, Instant};
 
-use ringtap_filter::Program;
+use ringtap_filter::{FlowSelector, Program};
 use ringtap_ipc::event::Event;
 use ringtap_ipc::peer::Peer;
 use ringtap_ipc::protocol::{self, Refusal, Refused, Reply, Request, decode, encode};
@@ -527,10 +527,17 @@ impl ClientConnection {
             Request::RemoveRules { flows, .. } => to_u32(flows.len()),
             _ => 0,
         } / RULES_OF_A_REQUEST;
+        let is_pattern = |flow: &FlowSelector| matches!(flow, FlowSelector::Pattern(_));
+        // Rules for patterns are a change: the sources load programs.
+        let is_change = match &request {
+            Request::SetRules { rules, .. } => rules.iter().any(|rule| is_pattern(&rule.flow)),
+            Request::RemoveRules { flows, .. } => flows.iter().any(is_pattern),
+            _ => false,
+        };
         let peer = self.peer.clone();
         let ask =
             move |control: &mut HubControl, to| control.flow_request((own, &peer), request, to);
-        Ok(self.later(false, ask, |_, reply| Ok(Answer::from(reply))))
+        Ok(self.later(is_change, ask, |_, reply| Ok(Answer::from(reply))))
     }
 
     fn status(&self, after: u64) -> Result<Waiting, Answer> {

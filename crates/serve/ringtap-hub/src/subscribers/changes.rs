@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Changes of the rules: a reader attaches, leaves, changes its filter, or sets the first flow rule.
+//! Changes of the rules: a reader attaches, leaves, changes its filter, sets the first flow rule, or rules for patterns.
 //!
 //! All sources load one set of rules at a time, on threads of their own. Changes that arrive
 //! meanwhile form the next set. If a source refuses a set with several changes, each change is
@@ -20,7 +20,7 @@ use ringtap_ipc::subscription::{Subscription, SubscriptionId, SubscriptionReques
 
 use crate::answer::Responder;
 use crate::budgets::Charge;
-use crate::membership::Share;
+use crate::membership::{PatternChange, ReaderPattern, Share};
 
 /// A change of the rules, with the responder for its request.
 pub(crate) enum Change {
@@ -42,6 +42,22 @@ pub(crate) enum Change {
         request: Request,
         responder: Responder<Reply>,
     },
+    /// Rules of a reader for patterns of flows.
+    Patterns {
+        id: SubscriptionId,
+        change: PatternChange,
+        responder: Responder<Reply>,
+    },
+}
+
+/// What a change has replaced.
+pub(super) enum Before {
+    Filter(Program),
+    /// Rules for patterns, and the answer once the new ones are in force.
+    Patterns {
+        rules: Vec<ReaderPattern>,
+        reply: Reply,
+    },
 }
 
 impl Change {
@@ -60,7 +76,9 @@ impl Change {
         match self {
             Change::Attach { responder, .. } => drop(responder.send(Err(error))),
             Change::Filter { responder, .. } => drop(responder.send(Err(error))),
-            Change::Flows { responder, .. } => drop(responder.send(Err(error))),
+            Change::Flows { responder, .. } | Change::Patterns { responder, .. } => {
+                responder.send(Err(error));
+            }
         }
     }
 }
@@ -72,8 +90,8 @@ pub(super) struct Applied {
     pub(super) id: SubscriptionId,
     /// The charge for a new subscription.
     pub(super) charge: Option<Charge>,
-    /// The filter before the change.
-    pub(super) before: Option<Program>,
+    /// What the change has replaced.
+    pub(super) before: Option<Before>,
     /// The packets that the subscription gets under this set of rules.
     pub(super) share: Option<Share>,
 }

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Loads changed rules into all sources, and answers the requests; see [`super::changes`].
 
+use std::time::Instant;
+
 use ringtap_filter::FilterLocation;
 use ringtap_ipc::protocol::{Refusal, Refused};
 
-use super::changes::{Applied, Change};
+use super::changes::{Applied, Before, Change};
 use crate::answer::not_subscribed;
 use crate::control::HubControl;
 use crate::sources::SourceHandle;
@@ -33,6 +35,8 @@ impl HubControl {
             _ => 1,
         };
         self.changes.one_by_one = self.changes.one_by_one.saturating_sub(1);
+        // The changes may be a reader's first rules.
+        let had_table = self.membership.has_table;
         let mut applied = Vec::new();
         while applied.len() < most
             && let Some(change) = self.changes.waiting.pop_front()
@@ -50,7 +54,7 @@ impl HubControl {
         let rules = self.membership.rules();
         self.changes.rule_count = rules.each.len();
         self.changes.has_flows = rules.flows.is_some();
-        if rules.flows.is_some() && !self.membership.has_table {
+        if rules.flows.is_some() && !had_table {
             self.count_by_own_bits();
         }
         for source in &mut self.sources {
@@ -69,12 +73,16 @@ impl HubControl {
             }
             Change::Filter { id, filter, .. } => {
                 let before = self.replace_filter(*id, filter.clone());
-                before.map(|before| (*id, None, Some(before)))
+                before.map(|before| (*id, None, Some(Before::Filter(before))))
             }
             Change::Flows { id, .. } => {
                 let members = self.membership.flow_members(*id);
                 self.membership.has_table |= members.is_ok();
                 members.map(|_| (*id, None, None))
+            }
+            Change::Patterns { id, change, .. } => {
+                let (reply, rules) = self.membership.change_patterns(*id, change, Instant::now());
+                Ok((*id, None, Some(Before::Patterns { rules, reply })))
             }
         };
         match applied {
@@ -100,7 +108,10 @@ impl HubControl {
                     self.open_tables();
                 }
                 // Packets after these are classified by the new rules.
-                let from = if applied.iter().any(|one| one.before.is_some()) {
+                let from = if applied
+                    .iter()
+                    .any(|one| matches!(one.before, Some(Before::Filter(_))))
+                {
                     self.engine.call(|engine| engine.positions())
                 } else {
                     Ok(Vec::new())
@@ -137,7 +148,11 @@ impl HubControl {
     /// Completes a change whose rules are in force at every source.
     fn carry_out(&mut self, applied: Applied, places: &[Vec<FilterLocation>], from: &[Vec<u64>]) {
         let Applied {
-            change, id, charge, ..
+            change,
+            id,
+            charge,
+            before,
+            ..
         } = applied;
         let share = applied.share.ok_or_else(not_subscribed);
         match change {
@@ -161,6 +176,13 @@ impl HubControl {
             Change::Flows {
                 request, responder, ..
             } => self.ask_flows(id, request, responder),
+            Change::Patterns { responder, .. } => {
+                let reply = match before {
+                    Some(Before::Patterns { reply, .. }) => Ok(reply),
+                    _ => Err(not_subscribed()),
+                };
+                responder.send(reply);
+            }
         }
     }
 
@@ -183,7 +205,11 @@ impl HubControl {
                     self.membership.leave(one.id);
                     false
                 }
-                (Change::Filter { .. }, Some(before)) => {
+                (Change::Patterns { .. }, Some(Before::Patterns { rules, .. })) => {
+                    self.membership.restore_patterns(rules);
+                    false
+                }
+                (Change::Filter { .. }, Some(Before::Filter(before))) => {
                     self.membership.set_filter(one.id, before).is_err()
                 }
                 _ => false,

@@ -11,6 +11,7 @@
 
 use std::sync::Arc;
 
+use ringtap_filter::FlowSelector;
 use ringtap_ipc::peer::Peer;
 use ringtap_ipc::protocol::{ReaderStatus, Refusal, Refused, Reply, Request};
 use ringtap_ipc::subscription::SubscriptionId;
@@ -24,6 +25,7 @@ use crate::answer::{Responder, ending, not_subscribed};
 use crate::control::HubControl;
 use crate::engine::Figures;
 use crate::flows::{FlowReader, FlowThread, FlowWork};
+use crate::membership::PatternChange;
 
 impl HubControl {
     /// The bits of a new member, and what the tables have counted of them.
@@ -154,7 +156,9 @@ impl HubControl {
             user,
             sees_counts,
             sees_all: has_cutoff && sees_counts,
-            file_rules: group.rules.clone(),
+            file_rules: (group.rules.iter())
+                .filter_map(|rule| rule.flow_rule())
+                .collect(),
         }));
     }
 
@@ -182,6 +186,9 @@ impl HubControl {
                 return;
             }
         };
+        let Some((request, responder)) = self.pattern_request(id, request, responder) else {
+            return;
+        };
         let sets = matches!(&request, Request::SetRules { .. });
         if sets && self.flows.is_none() {
             self.changes.push(Change::Flows {
@@ -192,6 +199,58 @@ impl HubControl {
         } else {
             self.ask_flows(id, request, responder);
         }
+    }
+
+    /// Takes up a request for rules for patterns; returns one that is about flows.
+    fn pattern_request(
+        &mut self,
+        id: SubscriptionId,
+        request: Request,
+        responder: Responder<Reply>,
+    ) -> Option<(Request, Responder<Reply>)> {
+        let change = match &request {
+            Request::SetRules { rules, .. } if rules.iter().any(|rule| is_pattern(&rule.flow)) => {
+                let rules = rules.iter().map(|rule| rule.rule().pattern_rule());
+                rules.collect::<Option<_>>().map(PatternChange::Set)
+            }
+            Request::RemoveRules { flows, .. } if flows.iter().any(is_pattern) => {
+                let pattern = |flow: &FlowSelector| match flow {
+                    FlowSelector::Pattern(pattern) => Some(*pattern),
+                    FlowSelector::Flow(_) => None,
+                };
+                let patterns = flows.iter().map(pattern);
+                patterns.collect::<Option<_>>().map(PatternChange::Remove)
+            }
+            Request::Rules { after, reader } => {
+                let after = match after {
+                    Some(FlowSelector::Flow(_)) => return Some((request, responder)),
+                    Some(FlowSelector::Pattern(pattern)) => Some(pattern),
+                    None => None,
+                };
+                let page = self.membership.patterns_of(id, after);
+                if page.as_ref().is_ok_and(Vec::is_empty) {
+                    // The rules for flows come after them.
+                    let (after, reader) = (None, *reader);
+                    return Some((Request::Rules { reader, after }, responder));
+                }
+                let more = self.flows.is_some();
+                responder.send(page.map(|rules| Reply::Rules { rules, more }));
+                return None;
+            }
+            _ => return Some((request, responder)),
+        };
+        match change {
+            Some(change) => self.changes.push(Change::Patterns {
+                id,
+                change,
+                responder,
+            }),
+            None => {
+                let message = "a request has rules for flows or for patterns, not both";
+                responder.send(Err(Refused::new(Refusal::BadRequest, message)));
+            }
+        }
+        None
     }
 
     pub(super) fn ask_flows(
@@ -259,4 +318,8 @@ impl HubControl {
             }
         }
     }
+}
+
+fn is_pattern(flow: &FlowSelector) -> bool {
+    matches!(flow, FlowSelector::Pattern(_))
 }
