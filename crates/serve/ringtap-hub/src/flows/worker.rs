@@ -15,7 +15,7 @@ use ringtap_ipc::protocol::{
 };
 use ringtap_ipc::subscription::SubscriptionId;
 use ringtap_ipc::time::{monotonic_ns, now_ns};
-use ringtap_pool::number::to_u64;
+use ringtap_pool::number::{to_u64, to_usize};
 use ringtap_pool::wake::Signal as _;
 
 use super::book::{Book, KnownReader, Target};
@@ -32,8 +32,13 @@ const LONGEST: Duration = Duration::from_secs(10);
 const PAUSE: u32 = 20;
 /// Rules that one slice of long work handles.
 const SLICE: usize = 512;
-/// Flows that one look at a table checks for their end.
-const SWEPT: usize = 4096;
+/// Looks within which each flow is checked for its end, so that the cost follows the number of flows.
+const ROUND: u64 = 300;
+/// Flows that are worth a walk through the table, most flows of one, and looks after which few are checked, too: the
+/// emptier a table, the longer the walk to its next flow.
+const WORTH: u64 = 64;
+const SWEPT: u64 = 4096;
+const PATIENCE: u64 = 20;
 /// Rules of an answer, which so fits into a message.
 const PAGE: usize = 128;
 
@@ -62,6 +67,8 @@ pub(super) struct FlowWorker {
     tried: Option<(u32, FlowId)>,
     /// Lost ends of each table at the last look.
     lost_ends: Vec<u64>,
+    /// Looks since the last sweep of each table.
+    waited: Vec<u64>,
     free: Sender<u64>,
     event: Event,
     next_look: Instant,
@@ -75,6 +82,7 @@ impl FlowWorker {
             missing: BTreeSet::new(),
             tried: None,
             lost_ends: Vec::new(),
+            waited: Vec::new(),
             free,
             event,
             next_look: Instant::now(),
@@ -108,6 +116,7 @@ impl FlowWorker {
         match work {
             FlowWork::Tables(tables) => {
                 self.lost_ends.resize(tables.len(), 0);
+                self.waited.resize(tables.len(), 0);
                 self.book.tables = tables;
             }
             FlowWork::Limits(limits) => self.book.limits = limits,
@@ -264,8 +273,14 @@ impl FlowWorker {
             let bits = self.book.targets.get(at).map_or(0, |target| target.bits);
             self.book.withdraw(*at, key, bits);
         }
-        for table in &self.book.tables {
-            table.sweep(SWEPT);
+        for (table, waited) in self.book.tables.iter().zip(&mut self.waited) {
+            *waited += 1;
+            let flows = table.totals().flows;
+            let due = flows * *waited / ROUND;
+            if due >= WORTH || (flows > 0 && *waited >= PATIENCE) {
+                table.sweep(to_usize(due.clamp(WORTH, SWEPT)));
+                *waited = 0;
+            }
         }
         self.drain();
         for (at, key) in over {
