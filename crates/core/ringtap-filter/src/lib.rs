@@ -15,6 +15,7 @@ pub mod hash;
 mod link_type;
 mod paths;
 pub mod program;
+mod protocol;
 mod rules;
 #[cfg(feature = "libpcap")]
 pub mod text;
@@ -27,6 +28,7 @@ pub use flow_text::FlowTextError;
 pub use link_type::LinkType;
 pub use paths::{ByteField, FieldBase, FieldConditions, ValueRange};
 pub use program::{FilterTime, Instruction, PACKET_NS, Program, ProgramError};
+pub use protocol::protocol_name;
 pub use rules::{
     BUCKETS, BucketMasks, FilterLocation, MASKS, MAX_RULES, Rule, Rules, VerifierLimits,
 };

@@ -8,6 +8,7 @@ use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use crate::hash::{self, Ip, Link, TunnelKind, Tunnels};
+use crate::protocol::protocol_name;
 
 /// Words of a key: `struct rt_flow_key`.
 pub const KEY_WORDS: usize = 12;
@@ -277,11 +278,9 @@ fn address(words: [u32; 4], is_ipv4: bool) -> IpAddr {
 
 impl fmt::Display for FlowId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.protocol() {
-            TCP => write!(f, "tcp")?,
-            UDP => write!(f, "udp")?,
-            SCTP => write!(f, "sctp")?,
-            other => write!(f, "protocol {other}")?,
+        match protocol_name(self.protocol()) {
+            Some(name) => f.write_str(name)?,
+            None => write!(f, "protocol {}", self.protocol())?,
         }
         for (address, port) in self.ends() {
             match (address, port) {
