@@ -258,7 +258,10 @@ fn files_that_are_being_written_are_searched() {
     }
     let all = objects(&ringtap(folder.path(), &["find", "-r", ".", "--json"]).success());
     let totals = all.last().expect("totals");
-    assert_eq!((&totals["files"], &totals["scanned_files"]), (&4.into(), &0.into()));
+    assert_eq!(
+        (&totals["files"], &totals["scanned_files"]),
+        (&4.into(), &0.into())
+    );
 }
 
 #[test]

@@ -26,14 +26,9 @@ use crate::print::NobodyReads;
 struct InterfaceKey(Arc<FileInterface>);
 
 impl InterfaceKey {
-    fn fields(&self) -> (&Option<String>, LinkType, &Option<String>) {
-        let FileInterface {
-            name,
-            link_type,
-            filter,
-            ..
-        } = &*self.0;
-        (name, *link_type, filter)
+    fn fields(&self) -> (Option<&str>, LinkType, Option<&str>) {
+        let FileInterface { name, filter, .. } = &*self.0;
+        (name.as_deref(), self.0.link_type, filter.as_deref())
     }
 }
 
