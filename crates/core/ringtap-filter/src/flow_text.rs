@@ -11,15 +11,8 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 use crate::flow::{FlowId, FlowKeyError};
 use crate::hash::TunnelKind;
+use crate::protocol::protocol_number;
 
-/// Protocols with a name, and their numbers. `Display` prints the others as `protocol NUMBER`.
-const PROTOCOLS: [(&str, u8); 5] = [
-    ("tcp", 6),
-    ("udp", 17),
-    ("sctp", 132),
-    ("icmp", 1),
-    ("icmp6", 58),
-];
 /// Words of a key in which a tunnel is: its number, and its kind.
 const IDENTIFIER: usize = 10;
 const REST: usize = 11;
@@ -102,11 +95,10 @@ impl FromStr for FlowId {
 }
 
 pub(crate) fn named(word: &str) -> Result<u8, FlowTextError> {
-    let known = PROTOCOLS.iter().find(|(name, _)| *name == word);
     let unknown = || FlowTextError::Protocol {
         word: word.to_owned(),
     };
-    known.map(|(_, number)| *number).ok_or_else(unknown)
+    protocol_number(word).ok_or_else(unknown)
 }
 
 pub(crate) fn number<T: FromStr>(word: &str, of: &'static str) -> Result<T, FlowTextError> {
@@ -184,14 +176,15 @@ mod tests {
         for text in [
             "tcp 10.0.0.1:80 10.0.0.2:5000",
             "udp [fe80::1]:53 [fe80::2]:53 vlan 7 vlan 8",
-            "protocol 1 10.0.0.1 10.0.0.2",
+            "icmp 10.0.0.1 10.0.0.2",
+            "protocol 47 10.0.0.1 10.0.0.2",
             "sctp 10.0.0.1:1 10.0.0.2:2 vlan 4095 in vxlan 42",
             "tcp 10.0.0.1:80 10.0.0.2:5000 in gtp-u",
         ] {
             assert_eq!(text.parse::<FlowId>().unwrap().to_string(), text);
         }
-        let icmp = "icmp 10.0.0.2 10.0.0.1".parse::<FlowId>().unwrap();
-        assert_eq!(icmp.to_string(), "protocol 1 10.0.0.1 10.0.0.2");
+        let icmp = "protocol 1 10.0.0.2 10.0.0.1".parse::<FlowId>().unwrap();
+        assert_eq!(icmp.to_string(), "icmp 10.0.0.1 10.0.0.2");
     }
 
     #[test]

@@ -16,6 +16,7 @@ mod link_type;
 mod paths;
 mod pattern_text;
 pub mod program;
+mod protocol;
 mod rules;
 #[cfg(feature = "libpcap")]
 pub mod text;
@@ -29,6 +30,7 @@ pub use link_type::LinkType;
 pub use paths::{ByteField, FieldBase, FieldConditions, ValueRange};
 pub use pattern_text::{FlowSelector, PatternTextError, SelectorRule};
 pub use program::{FilterTime, Instruction, PACKET_NS, Program, ProgramError};
+pub use protocol::protocol_name;
 pub use rules::{
     BUCKETS, BucketMasks, FilterLocation, MASKS, MAX_RULES, Rule, Rules, VerifierLimits,
 };

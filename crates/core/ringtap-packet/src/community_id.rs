@@ -81,7 +81,7 @@ impl CommunityId {
     ) -> Self {
         let (mut from, mut to) = ([0; 16], [0; 16]);
         let ends = [octets(source, &mut from), octets(destination, &mut to)];
-        CommunityId::new(protocol, ends, Numbers::new(protocol, numbers), seed)
+        CommunityFlow::new(protocol, ends, numbers).id(seed)
     }
 
     /// The identifier of a packet's flow; `None` if its ports, or its type of ICMP, are in an earlier fragment or
@@ -99,18 +99,7 @@ impl CommunityId {
     /// ```
     #[must_use]
     pub fn from_packet(ip: &Ip<'_>, seed: u16) -> Option<Self> {
-        let numbers = match (ip.protocol, ip.fragment) {
-            (TCP | UDP | SCTP, _) => ip.first_ports()?,
-            (ICMP | ICMPV6, None | Some(Fragment { is_first: true, .. })) => {
-                let [kind, code] = *ip.payload.first_chunk()?;
-                (kind.into(), code.into())
-            }
-            (ICMP | ICMPV6, Some(_)) => return None,
-            _ => (0, 0),
-        };
-        let numbers = Numbers::new(ip.protocol, numbers);
-        let ends = [ip.source, ip.destination];
-        Some(CommunityId::new(ip.protocol, ends, numbers, seed))
+        Some(CommunityFlow::from_packet(ip)?.id(seed))
     }
 
     /// As text, in ASCII: what [`Display`](fmt::Display) writes.
@@ -123,9 +112,59 @@ impl CommunityId {
         let _written = STANDARD.encode_slice(self.0, digest);
         text
     }
+}
 
-    fn new(protocol: u8, [source, destination]: [&[u8]; 2], numbers: Numbers, seed: u16) -> Self {
-        let (from, to, ports) = match numbers {
+/// What an identifier is computed from, in one direction: a key for programs that keep the identifiers they computed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct CommunityFlow {
+    /// Source and destination; of IPv4 addresses, only the first four bytes count.
+    ends: [[u8; 16]; 2],
+    is_ipv4: bool,
+    protocol: u8,
+    numbers: (u16, u16),
+}
+
+impl CommunityFlow {
+    /// The flow of a packet; `None` if its ports, or its type of ICMP, are in an earlier fragment or were not captured.
+    #[must_use]
+    #[inline]
+    pub fn from_packet(ip: &Ip<'_>) -> Option<Self> {
+        let numbers = match (ip.protocol, ip.fragment) {
+            (TCP | UDP | SCTP, _) => ip.first_ports()?,
+            (ICMP | ICMPV6, None | Some(Fragment { is_first: true, .. })) => {
+                let [kind, code] = *ip.payload.first_chunk()?;
+                (kind.into(), code.into())
+            }
+            (ICMP | ICMPV6, Some(_)) => return None,
+            _ => (0, 0),
+        };
+        let ends = [ip.source, ip.destination];
+        Some(CommunityFlow::new(ip.protocol, ends, numbers))
+    }
+
+    #[inline]
+    fn new(protocol: u8, addresses: [&[u8]; 2], numbers: (u16, u16)) -> Self {
+        let end = |address: &[u8]| {
+            let mut end = [0; 16];
+            end.iter_mut()
+                .zip(address)
+                .for_each(|(to, from)| *to = *from);
+            end
+        };
+        CommunityFlow {
+            ends: addresses.map(end),
+            is_ipv4: addresses[0].len() == 4,
+            protocol,
+            numbers,
+        }
+    }
+
+    /// The identifier of the flow.
+    #[must_use]
+    pub fn id(&self, seed: u16) -> CommunityId {
+        let bytes = if self.is_ipv4 { 4 } else { 16 };
+        let [source, destination] = self.ends.each_ref().map(|end| &end[..bytes]);
+        let (from, to, ports) = match Numbers::new(self.protocol, self.numbers) {
             Numbers::OneWay(kind, code) => (source, destination, Some((kind, code))),
             Numbers::Paired(a, b) if (source, a) <= (destination, b) => {
                 (source, destination, Some((a, b)))
@@ -137,7 +176,7 @@ impl CommunityId {
         hash.update(seed.to_be_bytes());
         hash.update(from);
         hash.update(to);
-        hash.update([protocol, 0]);
+        hash.update([self.protocol, 0]);
         if let Some((from, to)) = ports {
             hash.update(from.to_be_bytes());
             hash.update(to.to_be_bytes());

@@ -12,7 +12,7 @@ pub mod stamp;
 mod traffic;
 
 pub use address::{MacAddress, MacAddressError, push_address};
-pub use community_id::{CommunityId, CommunityIdError};
+pub use community_id::{CommunityFlow, CommunityId, CommunityIdError};
 pub use frames::{Offsets, Plan, Shape};
 pub use traffic::{
     FCS_BYTES, Sizes, Traffic, TrafficError, TransportProtocol, WIRE_OVERHEAD_BYTES,

@@ -15,9 +15,11 @@ use clap::Args;
 use ringtap::Confinement;
 use ringtap_explain::text;
 use ringtap_index::{FilterTarget, Search, SearchNote, SearchRequest, SearchTotals};
+use ringtap_packet::CommunityId;
 use serde_json::json;
 
 use crate::{UsageError, print};
+use line::FoundLines;
 use output::FoundFile;
 
 /// Finds packets in recordings; reads only the blocks that can match where an index says so.
@@ -45,6 +47,12 @@ pub(crate) struct FindArgs {
     #[arg(long)]
     inner: bool,
 
+    /// Only packets of the flow with this Community ID (version 1, seed 0), as Zeek, Suricata and Wireshark compute it.
+    ///
+    /// Of a packet in tunnels it is that of the innermost one.
+    #[arg(long, value_name = "ID")]
+    community_id: Option<CommunityId>,
+
     /// Write the packets to FILE: pcapng, or pcap if its name ends with .pcap; "-" is standard output.
     #[arg(short = 'w', long = "write", value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     output: Option<PathBuf>,
@@ -53,7 +61,7 @@ pub(crate) struct FindArgs {
     #[arg(short = 'c', long, value_name = "PACKETS")]
     count: Option<u64>,
 
-    /// Print a JSON object for each packet, and one with the totals.
+    /// Print a JSON object for each packet, with its Community ID, and one with the totals.
     #[arg(long, conflicts_with = "output")]
     json: bool,
 
@@ -67,6 +75,7 @@ Examples:
   ringtap find -r /var/lib/ringtap 'host 10.1.2.3 and port 443' --from 14:00 --to 14:30 -w out.pcapng
   ringtap find -r /var/lib/ringtap -r /mnt/other 'tcp port 4444' --json
   ringtap find -r monday.pcapng --inner 'host 192.168.7.7'     inside of tunnels
+  ringtap find -r /var/lib/ringtap --community-id 1:LQU9qZlK+B5F3KDmev6m5PMibrg= --json
   ringtap find -r DIR 'net 10.9.0.0/16' -w - | tshark -r -
 
 Indexes are written by `ringtap index` and `ringtap record --index`. Files without one are read in full, with the
@@ -84,14 +93,15 @@ pub(crate) fn run(args: &FindArgs) -> Result<ExitCode> {
         } else {
             FilterTarget::Outer
         },
+        community_id: args.community_id,
         from_ns: args.from.unwrap_or(0),
         to_ns: args.to.unwrap_or(u64::MAX),
         output: file.as_ref().and_then(FoundFile::identity),
         ..SearchRequest::new(args.paths.clone(), args.filter.join(" "))
     };
     let mut search = Search::new(request).map_err(|error| UsageError(error.to_string()))?;
+    let mut lines = FoundLines::new(args.inner, args.json);
     let mut left = args.count.unwrap_or(u64::MAX);
-    let mut faults = 0;
     while left > 0 {
         let Some(packet) = search.next_packet() else {
             break;
@@ -99,24 +109,21 @@ pub(crate) fn run(args: &FindArgs) -> Result<ExitCode> {
         left -= 1;
         match &mut file {
             Some(file) => file.packet(&packet)?,
-            None if args.json => print::line(line::object(&packet))?,
-            None => print::line(line::text(&packet))?,
+            None => lines.packet(&packet)?,
         }
-        if search.has_notes() {
-            faults += show_notes(search.take_notes());
-        }
+        show_notes(search.take_notes());
     }
     if let Some(file) = file {
         file.finish()?;
     }
-    faults += show_notes(search.take_notes());
+    show_notes(search.take_notes());
     let totals = search.totals();
     if args.json {
         print::line(totals_object(&totals))?;
     } else if !args.quiet {
         print::note(summary(&totals));
     }
-    Ok(if faults > 0 {
+    Ok(if totals.failed_files > 0 {
         ExitCode::FAILURE
     } else {
         ExitCode::SUCCESS
@@ -136,19 +143,18 @@ fn require_another(paths: &[PathBuf], output: &Path) -> Result<(), UsageError> {
     Ok(())
 }
 
-/// Prints notes; returns how many of them say that packets may be missing.
-fn show_notes(notes: Vec<SearchNote>) -> usize {
-    for note in &notes {
+/// Prints notes.
+fn show_notes(notes: Vec<SearchNote>) {
+    for note in notes {
         print::from_peer("files", format_args!("ringtap: {note}"));
     }
-    notes.iter().filter(|note| note.is_fault()).count()
 }
 
 fn totals_object(totals: &SearchTotals) -> serde_json::Value {
     json!({
         "type": "found", "packets": totals.packets, "bytes": totals.bytes, "files": totals.files,
         "scanned_files": totals.scanned_files, "scanned_bytes": totals.scanned_bytes, "blocks": totals.blocks,
-        "vanished_files": totals.vanished_files,
+        "vanished_files": totals.vanished_files, "failed_files": totals.failed_files,
     })
 }
 
@@ -159,6 +165,7 @@ fn summary(totals: &SearchTotals) -> String {
         scanned_files,
         scanned_bytes,
         blocks,
+        failed_files,
         ..
     } = totals;
     let scanned = match scanned_files {
@@ -168,8 +175,12 @@ fn summary(totals: &SearchTotals) -> String {
             text::size(*scanned_bytes)
         ),
     };
+    let failed = match failed_files {
+        0 => String::new(),
+        failed => format!("; {failed} not read to the end"),
+    };
     format!(
-        "{} found in {}, {} read{scanned}",
+        "{} found in {}, {} read{scanned}{failed}",
         text::packets(*packets),
         text::count(*files, "file"),
         text::count(*blocks, "block"),

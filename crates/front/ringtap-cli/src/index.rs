@@ -10,6 +10,7 @@ use ringtap::Confinement;
 use ringtap_explain::text;
 use ringtap_file::ReadError;
 use ringtap_index::{CapturePath, IndexError, IndexOutcome, capture_files, index_file};
+use ringtap_pool::number::to_u64;
 use serde_json::json;
 
 use crate::print;
@@ -43,6 +44,8 @@ A file whose index describes it as it is, is passed over: run it again when file
 struct IndexRunTotals {
     written: u64,
     current: u64,
+    /// Files whose index another process writes.
+    busy: u64,
     failed: u64,
     content_bytes: u64,
     index_bytes: u64,
@@ -55,7 +58,7 @@ pub(crate) fn run(args: &IndexArgs) -> Result<ExitCode> {
     let files = capture_files(&args.paths, &mut notes);
     print::notes(&notes);
     let mut totals = IndexRunTotals {
-        failed: notes.iter().map(|_| 1).sum(),
+        failed: to_u64(notes.len()),
         ..IndexRunTotals::default()
     };
     for file in files {
@@ -101,6 +104,7 @@ fn index(file: &CapturePath, totals: &mut IndexRunTotals, is_quiet: bool) -> Res
                 ))?;
             }
         }
+        Ok(IndexOutcome::Busy) => totals.busy += 1,
         Ok(_) => totals.current += 1,
         // A folder may hold other files, too.
         Err(IndexError::Read(ReadError::NotACapture { .. })) if !file.is_named => {}
@@ -116,15 +120,19 @@ fn show(totals: &IndexRunTotals, args: &IndexArgs) -> Result<()> {
     if args.json {
         return print::line(json!({
             "type": "index", "files": totals.written, "current_files": totals.current,
-            "failed_files": totals.failed, "packets": totals.packets,
+            "busy_files": totals.busy, "failed_files": totals.failed, "packets": totals.packets,
             "content_bytes": totals.content_bytes, "index_bytes": totals.index_bytes,
         }));
     }
     if args.quiet {
         return Ok(());
     }
+    let busy = match totals.busy {
+        0 => String::new(),
+        busy => format!(" {busy} being indexed by another program,"),
+    };
     print::line(format_args!(
-        "{} indexed ({}, index {}), {} as before, {} failed",
+        "{} indexed ({}, index {}), {} as before,{busy} {} failed",
         text::count(totals.written, "file"),
         text::size(totals.content_bytes),
         text::size(totals.index_bytes),

@@ -141,8 +141,9 @@ pub(crate) fn run(args: &PacketsArgs) -> Result<ExitCode> {
             (reader.finish(received)?, reader.reading.capture)
         }
         None => {
-            let lines = PacketLine::new(links, args.inner, args.community_id);
-            let mut reader = LineReader::new(reading.to(Sink::Stderr), lines, args.reading.json);
+            let lines = PacketLine::new(args.inner, args.community_id);
+            let reading = reading.to(Sink::Stderr);
+            let mut reader = LineReader::new(reading, links, lines, args.reading.json);
             let received = session::receive(args.reading.interval, &mut reader);
             steered.undo();
             let counters = reader.reading.finish(&[])?;

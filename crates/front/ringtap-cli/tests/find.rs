@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `ringtap find` and `ringtap index`, and indexes of a recorder.
 
+use std::ffi::OsStr;
 use std::fs;
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 use std::process::Command;
+use std::time::Instant;
 
 use ringtap_testkit::{Finished, LIMIT, Running, require_root, require_tool};
 use serde_json::Value;
@@ -142,6 +145,74 @@ fn index_passes_over_what_is_indexed_and_find_says_what_is_not() {
 }
 
 #[test]
+fn lines_and_objects_are_those_of_packets_with_the_file() {
+    let folder = TempDir::new().expect("a folder");
+    record(folder.path(), &["-w", "a.pcapng"]);
+    let output = |arguments: &[&str]| ringtap(folder.path(), arguments).success().stdout;
+    let found = output(&["find", "-r", "a.pcapng"]);
+    let shown = output(&["packets", "-r", "a.pcapng"]);
+    assert_eq!(shown.lines().count(), 4000);
+    let without = |line: &str| {
+        let (date, rest) = line.split_once(' ').expect("a date");
+        assert_eq!((date.len(), &date[4..5]), (10, "-"), "{line}");
+        rest.strip_suffix(" a.pcapng").expect("a file").to_owned()
+    };
+    let lines: Vec<_> = found.lines().map(without).collect();
+    assert!(lines.iter().eq(shown.lines()), "{}", lines[0]);
+    let found = objects(&ringtap(
+        folder.path(),
+        &["find", "-r", "a.pcapng", "--json"],
+    ));
+    let words = ["packets", "-r", "a.pcapng", "--json", "--community-id"];
+    let shown = ringtap(folder.path(), &words);
+    let shown = shown
+        .stdout
+        .lines()
+        .map(|line| serde_json::from_str(line).expect("JSON"));
+    let mut compared = 0;
+    for (found, shown) in found.iter().zip(shown) {
+        let (Value::Object(mut found), Value::Object(mut shown)) = (found.clone(), shown) else {
+            panic!("no objects");
+        };
+        assert_eq!(found.remove("file"), Some("a.pcapng".into()));
+        assert!(found.remove("interface").is_some());
+        for only in ["lane", "queue", "hash", "flags"] {
+            assert!(shown.remove(only).is_some(), "{only}");
+        }
+        assert_eq!(found, shown);
+        compared += 1;
+    }
+    assert_eq!(compared, 4000);
+}
+
+#[test]
+fn a_community_id_finds_the_packets_of_its_flow_with_and_without_index() {
+    let folder = TempDir::new().expect("a folder");
+    for name in ["a.pcapng", "b.pcapng.zst"] {
+        record(folder.path(), &["-w", name]);
+    }
+    let all = objects(&ringtap(folder.path(), &["find", "-r", ".", "--json"]));
+    let id = all[100]["community_id"].as_str().expect("an ID");
+    let expected: Vec<_> = all.iter().filter(|it| it["community_id"] == id).collect();
+    assert!(expected.len() >= 2, "{}", expected.len());
+    for has_index in [true, false] {
+        let words = ["find", "-r", ".", "--community-id", id, "--json"];
+        let found = objects(&ringtap(folder.path(), &words).success());
+        let (totals, packets) = found.split_last().expect("totals");
+        assert!(packets.iter().eq(expected.iter().copied()));
+        let scanned = if has_index { 0 } else { 2 };
+        assert_eq!(totals["scanned_files"], scanned);
+        for name in ["a.pcapng.rtindex", "b.pcapng.zst.rtindex"] {
+            let _gone = fs::remove_file(folder.path().join(name));
+        }
+    }
+    let words = ["find", "-r", ".", "--community-id", "2:abc"];
+    let wrong = ringtap(folder.path(), &words);
+    assert_eq!(wrong.status.code(), Some(2));
+    assert!(wrong.stderr.contains("Community ID"), "{}", wrong.stderr);
+}
+
+#[test]
 fn wrong_filters_and_missing_files_are_told() {
     let folder = TempDir::new().expect("a folder");
     let wrong = ringtap(folder.path(), &["find", "-r", ".", "hots 10.0.0.1"]);
@@ -150,6 +221,60 @@ fn wrong_filters_and_missing_files_are_told() {
     let missing = ringtap(folder.path(), &["find", "-r", "none.pcap"]);
     assert_eq!(missing.status.code(), Some(1));
     assert!(missing.stderr.contains("none.pcap"), "{}", missing.stderr);
+}
+
+#[test]
+fn files_that_are_being_written_are_searched() {
+    let folder = TempDir::new().expect("a folder");
+    let recorder = |name: &str| {
+        let mut command = Command::new(BINARY);
+        let input = ["record", "-q", "-i", "sim:20kpps", "--index", "-w", name];
+        command.args(input).current_dir(folder.path());
+        Running::start(command)
+    };
+    let names = ["a.pcap", "b.pcapng", "c.pcapng.zst", "d.pcapng.gz"];
+    let recorders = names.map(recorder);
+    let start = Instant::now();
+    for name in names {
+        let mut last = 0;
+        // The result grows with the file.
+        for _ in 0..2 {
+            let found = loop {
+                let end = ringtap(folder.path(), &["find", "-r", name, "--json", "udp"]);
+                let totals = objects(&end).pop().unwrap_or_default();
+                let found = totals["packets"].as_u64().unwrap_or(0);
+                if found > last + 1000 {
+                    assert!(end.status.success(), "{name}: {}", end.stderr);
+                    break found;
+                }
+                assert!(start.elapsed() < LIMIT, "{name}: {found} {}", end.stderr);
+            };
+            last = found;
+        }
+    }
+    recorders.iter().for_each(Running::interrupt);
+    for recorder in recorders {
+        let _ended = recorder.wait(LIMIT).success();
+    }
+    let all = objects(&ringtap(folder.path(), &["find", "-r", ".", "--json"]).success());
+    let totals = all.last().expect("totals");
+    assert_eq!(
+        (&totals["files"], &totals["scanned_files"]),
+        (&4.into(), &0.into())
+    );
+}
+
+#[test]
+fn a_name_that_is_not_utf8_is_found_and_its_control_characters_are_not_printed() {
+    let folder = TempDir::new().expect("a folder");
+    record(folder.path(), &["-w", "a.pcap"]);
+    let strange = OsStr::from_bytes(b"\xff\x1b[2J.pcap");
+    fs::rename(folder.path().join("a.pcap"), folder.path().join(strange)).expect("a file");
+    let text = ringtap(folder.path(), &["find", "-r", "."]).success();
+    assert_eq!(text.stdout.lines().count(), 4000);
+    assert!(!text.stdout.contains('\u{1b}') && text.stdout.contains("[2J.pcap"));
+    let all = objects(&ringtap(folder.path(), &["find", "-r", ".", "--json"]).success());
+    assert_eq!(all[0]["file"], "./\u{fffd}\u{1b}[2J.pcap");
 }
 
 #[test]
@@ -194,8 +319,13 @@ fn a_folder_without_rights_is_told_and_the_rest_is_searched() {
     require_tool!("setpriv");
     let folder = TempDir::new().expect("a folder");
     fs::create_dir(folder.path().join("closed")).expect("a folder");
+    fs::create_dir(folder.path().join("listed")).expect("a folder");
+    fs::write(folder.path().join("listed/b.pcap"), "").expect("a file");
+    fs::write(folder.path().join("c.pcap"), "").expect("a file");
     record(folder.path(), &["-w", "a.pcap"]);
-    let script = r#"chmod 755 "$2" && chmod 644 "$2"/a.pcap* && chmod 700 "$2/closed" &&
+    // The names in "listed" can be read, the files not; c.pcap cannot be opened.
+    let script = r#"chmod 755 "$2" && chmod 644 "$2"/a.pcap* && chmod 700 "$2/closed" "$2/c.pcap" &&
+        chmod 744 "$2/listed" &&
         setpriv --reuid 65534 --clear-groups --bounding-set=-all --inh-caps=-all "$1" find -r "$2" --json"#;
     let mut command = Command::new("bash");
     command
@@ -203,11 +333,17 @@ fn a_folder_without_rights_is_told_and_the_rest_is_searched() {
         .arg(folder.path());
     let end = Running::start(command).wait(LIMIT);
     assert_eq!(end.status.code(), Some(1), "{}", end.stderr);
-    assert!(
-        end.stderr.contains("closed: cannot be read"),
-        "{}",
-        end.stderr
-    );
+    for text in [
+        "closed: cannot be read",
+        "b.pcap: cannot be read",
+        "c.pcap: ",
+    ] {
+        assert!(end.stderr.contains(text), "{}", end.stderr);
+    }
     let objects = objects(&end);
-    assert_eq!(objects.last().expect("totals")["packets"], 4000);
+    let totals = objects.last().expect("totals");
+    assert_eq!(
+        (&totals["packets"], &totals["failed_files"]),
+        (&4000.into(), &3.into())
+    );
 }

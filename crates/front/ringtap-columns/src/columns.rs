@@ -11,10 +11,9 @@ use arrow_array::builder::{
     BinaryBuilder, PrimitiveBuilder, StringBuilder, TimestampNanosecondBuilder,
 };
 use arrow_array::types::{ArrowPrimitiveType, UInt8Type, UInt16Type, UInt32Type};
-use arrow_array::{ArrayRef, RecordBatch};
+use arrow_array::{ArrayRef, PrimitiveArray, RecordBatch};
 use arrow_schema::{ArrowError, DataType, Field, Schema, SchemaRef, TimeUnit};
 use ringtap::{LaneId, Packet, Slot};
-use ringtap_filter::hash::Tunnels;
 use ringtap_packet::push_address;
 use ringtap_pool::number::to_u32;
 
@@ -211,17 +210,13 @@ impl PacketColumns {
         if !self.options.needs_headers() {
             return;
         }
-        let tunnels = if self.options.inner {
-            Tunnels::All
-        } else {
-            Tunnels::None
-        };
-        let seed = self.options.community_id;
-        let headers = self
-            .links
-            .of(lane)
-            .map(|link| PacketHeaders::read(packet.data, link, tunnels, seed));
-        self.push_headers(&headers.unwrap_or_default());
+        let ColumnOptions {
+            inner,
+            community_id,
+            ..
+        } = self.options;
+        let link = self.links.of(lane);
+        self.push_headers(&PacketHeaders::read(packet.data, link, inner, community_id));
     }
 
     /// Adds the packets of a batch; with the column `data`, the record batch keeps them in the pool.
@@ -305,7 +300,7 @@ impl PacketColumns {
 }
 
 fn plain<T: ArrowPrimitiveType>(values: Vec<T::Native>) -> ArrayRef {
-    Arc::new(arrow_array::PrimitiveArray::<T>::from_iter_values(values))
+    Arc::new(PrimitiveArray::<T>::new(values.into(), None))
 }
 
 /// Addresses in one of the forms.

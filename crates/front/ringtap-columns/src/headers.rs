@@ -78,11 +78,14 @@ pub struct FlowHeaders<'a> {
 }
 
 impl<'a> PacketHeaders<'a> {
-    /// Reads the headers of a packet with captured bytes `data`. Enters tunnels if `tunnels`; computes the Community
-    /// ID if there is a `seed`.
+    /// Reads the headers of a packet with captured bytes `data`; without a `link`, nothing is known of them. Enters
+    /// tunnels if `inner`; computes the Community ID if there is a `seed`.
     #[must_use]
     #[inline]
-    pub fn read(data: &'a [u8], link: Link, tunnels: Tunnels, seed: Option<u16>) -> Self {
+    pub fn read(data: &'a [u8], link: Option<Link>, inner: bool, seed: Option<u16>) -> Self {
+        let Some(link) = link else {
+            return PacketHeaders::default();
+        };
         let outer = hash::ip(data, link, Tunnels::None);
         let vlan = match &outer {
             Some(ip) => ip.vlans[0],
@@ -94,13 +97,12 @@ impl<'a> PacketHeaders<'a> {
             outer: outer.as_ref().map(|ip| FlowHeaders::new(data, ip)),
             ..PacketHeaders::default()
         };
-        let enters = tunnels != Tunnels::None || seed.is_some();
         let innermost = outer
-            .filter(|_| enters)
+            .filter(|_| inner || seed.is_some())
             .and_then(|_| hash::ip(data, link, Tunnels::All));
         if let Some(ip) = &innermost {
             headers.community_id = seed.and_then(|seed| CommunityId::from_packet(ip, seed));
-            if tunnels != Tunnels::None {
+            if inner {
                 headers.tunnel = ip.tunnels.iter().flatten().last().copied();
                 headers.inner = headers.tunnel.map(|_| FlowHeaders::new(data, ip));
             }

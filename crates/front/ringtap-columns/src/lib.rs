@@ -17,5 +17,5 @@ pub use columns::{AddressForm, ColumnOptions, PacketColumns};
 #[cfg(feature = "files")]
 pub use files::{TableError, TableFiles, TableFormat};
 pub use headers::{FlowHeaders, LaneLinks, PacketHeaders};
-pub use line::PacketLine;
+pub use line::{LinePacket, PacketLine, PacketOrigin};
 pub use taken::TakenPackets;

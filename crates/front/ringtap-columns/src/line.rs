@@ -3,12 +3,12 @@
 
 use std::fmt::Write as _;
 use std::net::IpAddr;
-use std::sync::Arc;
 
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use ringtap::{LaneId, Packet};
-use ringtap_filter::hash::Tunnels;
+use ringtap_filter::hash::Link;
+use ringtap_filter::protocol_name;
 use ringtap_packet::push_address;
 use serde::Serialize;
 
@@ -21,14 +21,72 @@ const SECOND_NS: u64 = 1_000_000_000;
 /// Letters of TCP's flags from the lowest bit, as tcpdump writes them.
 const FLAGS: [char; 8] = ['F', 'S', 'R', 'P', '.', 'U', 'E', 'W'];
 
+/// A packet to show as a line.
+#[derive(Clone, Copy, Debug)]
+pub struct LinePacket<'a> {
+    /// Nanoseconds since 1970.
+    pub time_ns: u64,
+    /// Bytes on the wire; `data` may hold fewer.
+    pub wire_length: u32,
+    /// The captured bytes.
+    pub data: &'a [u8],
+    /// Their first header; absent if the link type has no known addresses.
+    pub link: Option<Link>,
+    /// Where the packet comes from.
+    pub origin: PacketOrigin<'a>,
+}
+
+/// Where a packet comes from: fields of its object in JSON.
+#[derive(Clone, Copy, Debug, Serialize)]
+#[serde(untagged)]
+pub enum PacketOrigin<'a> {
+    /// A lane of a capture.
+    Lane {
+        /// The lane, counted over all sources.
+        lane: u32,
+        /// Receive queue.
+        queue: u16,
+        /// Flow hash.
+        hash: Option<u32>,
+        /// The slot's flags.
+        flags: u8,
+    },
+    /// One of several files, whose packets may be of different days: the line has a date, and the file at its end.
+    File {
+        /// Name of the file.
+        file: &'a str,
+        /// Name of the interface that captured the packet.
+        interface: Option<&'a str>,
+    },
+}
+
+impl<'a> LinePacket<'a> {
+    /// A packet of a lane of a capture with these link types.
+    #[must_use]
+    pub fn from_lane(lane: LaneId, packet: &Packet<'a>, links: &LaneLinks) -> Self {
+        let slot = packet.slot();
+        LinePacket {
+            time_ns: slot.time_ns,
+            wire_length: slot.wire_length,
+            data: packet.data,
+            link: links.of(lane),
+            origin: PacketOrigin::Lane {
+                lane: lane.0,
+                queue: slot.queue,
+                hash: slot.hash(),
+                flags: slot.flags,
+            },
+        }
+    }
+}
+
 /// Writes packets as lines.
 pub struct PacketLine {
-    links: Arc<LaneLinks>,
     inner: bool,
     community_id: Option<u16>,
     zone: TimeZone,
-    /// The last second, and its time of day.
-    second: (u64, String),
+    /// The last second, its date, and its time of day.
+    second: (u64, String, String),
 }
 
 /// The fields of a packet that its object in JSON has, with the names of the columns.
@@ -39,10 +97,8 @@ struct PacketObject<'a> {
     time_ns: u64,
     wire_length: u32,
     captured: usize,
-    lane: u32,
-    queue: u16,
-    hash: Option<u32>,
-    flags: u8,
+    #[serde(flatten)]
+    origin: PacketOrigin<'a>,
     vlan: Option<u16>,
     eth_type: Option<u16>,
     #[serde(flatten)]
@@ -80,32 +136,24 @@ struct TunnelObject<'a> {
 impl PacketLine {
     /// Lines in local time, with the packet inside a tunnel if `inner`, and with Community IDs if there is a seed.
     #[must_use]
-    pub fn new(links: Arc<LaneLinks>, inner: bool, community_id: Option<u16>) -> Self {
+    pub fn new(inner: bool, community_id: Option<u16>) -> Self {
         PacketLine {
-            links,
             inner,
             community_id,
             zone: TimeZone::system(),
-            second: (u64::MAX, String::new()),
+            second: (u64::MAX, String::new(), String::new()),
         }
     }
 
-    fn headers<'a>(&self, lane: LaneId, data: &'a [u8]) -> PacketHeaders<'a> {
-        let tunnels = if self.inner {
-            Tunnels::All
-        } else {
-            Tunnels::None
-        };
-        let link = self.links.of(lane);
-        let read = link.map(|link| PacketHeaders::read(data, link, tunnels, self.community_id));
-        read.unwrap_or_default()
+    fn headers<'a>(&self, packet: &LinePacket<'a>) -> PacketHeaders<'a> {
+        PacketHeaders::read(packet.data, packet.link, self.inner, self.community_id)
     }
 
     /// Appends the line of a packet, with its end.
-    pub fn push_text(&mut self, lane: LaneId, packet: &Packet<'_>, to: &mut String) {
-        let slot = packet.slot();
-        let headers = self.headers(lane, packet.data);
-        self.push_time(slot.time_ns, to);
+    pub fn push_text(&mut self, packet: &LinePacket<'_>, to: &mut String) {
+        let headers = self.headers(packet);
+        let is_dated = matches!(packet.origin, PacketOrigin::File { .. });
+        self.push_time(packet.time_ns, is_dated, to);
         if let Some(vlan) = headers.vlan {
             let _infallible = write!(to, " vlan {vlan}");
         }
@@ -124,29 +172,31 @@ impl PacketLine {
             }
             push_flow(flow, to);
         }
-        let _infallible = write!(to, " length {}", slot.wire_length);
+        let _infallible = write!(to, " length {}", packet.wire_length);
         if let Some(id) = headers.community_id {
             let _infallible = write!(to, " {id}");
+        }
+        if let PacketOrigin::File { file, .. } = packet.origin {
+            let _infallible = write!(to, " {file}");
         }
         to.push('\n');
     }
 
-    /// Appends the time of day to the microsecond.
-    fn push_time(&mut self, time_ns: u64, to: &mut String) {
+    /// Appends the date if `is_dated`, and the time of day to the microsecond.
+    fn push_time(&mut self, time_ns: u64, is_dated: bool, to: &mut String) {
         let (second, rest) = (time_ns / SECOND_NS, time_ns % SECOND_NS);
         if self.second.0 != second {
             let seconds = i64::try_from(second).unwrap_or(i64::MAX);
             let time = Timestamp::from_second(seconds).unwrap_or(Timestamp::MAX);
-            let time = time.to_zoned(self.zone.clone()).time();
-            let text = format!(
-                "{:02}:{:02}:{:02}",
-                time.hour(),
-                time.minute(),
-                time.second()
-            );
-            self.second = (second, text);
+            let time = time.to_zoned(self.zone.clone());
+            let format = |format| time.strftime(format).to_string();
+            self.second = (second, format("%Y-%m-%d"), format("%H:%M:%S"));
         }
-        let _infallible = write!(to, "{}.{:06}", self.second.1, rest / 1000);
+        let (_, date, time) = &self.second;
+        if is_dated {
+            let _infallible = write!(to, "{date} ");
+        }
+        let _infallible = write!(to, "{time}.{:06}", rest / 1000);
     }
 
     /// Appends the object of a packet, with the end of the line.
@@ -156,21 +206,16 @@ impl PacketLine {
     /// Never: its values have a form in JSON.
     pub fn push_json(
         &self,
-        lane: LaneId,
-        packet: &Packet<'_>,
+        packet: &LinePacket<'_>,
         to: &mut String,
     ) -> Result<(), serde_json::Error> {
-        let slot = packet.slot();
-        let headers = self.headers(lane, packet.data);
+        let headers = self.headers(packet);
         let object = PacketObject {
             kind: "packet",
-            time_ns: slot.time_ns,
-            wire_length: slot.wire_length,
+            time_ns: packet.time_ns,
+            wire_length: packet.wire_length,
             captured: packet.data.len(),
-            lane: lane.0,
-            queue: slot.queue,
-            hash: slot.hash(),
-            flags: slot.flags,
+            origin: packet.origin,
             vlan: headers.vlan,
             eth_type: headers.eth_type,
             outer: FlowObject::new(headers.outer.as_ref()),
@@ -222,14 +267,10 @@ fn push_flow(flow: &FlowHeaders<'_>, to: &mut String) {
     to.push_str(" > ");
     push_end(flow.dst, flow.ports.map(|(_, to)| to), to);
     to.push_str(": ");
-    match flow.protocol {
-        1 => to.push_str("icmp"),
-        6 => to.push_str("tcp"),
-        17 => to.push_str("udp"),
-        58 => to.push_str("icmp6"),
-        132 => to.push_str("sctp"),
-        other => {
-            let _infallible = write!(to, "ip-proto-{other}");
+    match protocol_name(flow.protocol) {
+        Some(name) => to.push_str(name),
+        None => {
+            let _infallible = write!(to, "ip-proto-{}", flow.protocol);
         }
     }
     if let Some(flags) = flow.tcp_flags {

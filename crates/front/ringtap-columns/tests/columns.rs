@@ -12,7 +12,7 @@ use arrow_array::types::{TimestampNanosecondType, UInt8Type, UInt16Type, UInt32T
 use made::{FIRST_NS, capture_file, frames};
 use ringtap::{Capture, Next, OpenOptions};
 use ringtap_columns::{
-    AddressForm, ColumnOptions, LaneLinks, PacketColumns, PacketLine, TakenPackets,
+    AddressForm, ColumnOptions, LaneLinks, LinePacket, PacketColumns, PacketLine, TakenPackets,
 };
 
 fn open(file: &std::path::Path, filter: &str) -> Capture {
@@ -188,14 +188,14 @@ fn a_line_has_what_tcpdump_shows_and_an_object_the_names_of_the_columns() {
     let folder = tempfile::tempdir().unwrap();
     let file = capture_file(folder.path(), &frames());
     let mut capture = open(&file, "");
-    let mut lines = PacketLine::new(LaneLinks::new(&capture).into(), true, None);
+    let links = LaneLinks::new(&capture);
+    let mut lines = PacketLine::new(true, None);
     let (mut text, mut objects) = (String::new(), String::new());
     for batch in batches(&mut capture) {
         for packet in batch.packets() {
-            lines.push_text(batch.lane(), &packet, &mut text);
-            lines
-                .push_json(batch.lane(), &packet, &mut objects)
-                .unwrap();
+            let packet = LinePacket::from_lane(batch.lane(), &packet, &links);
+            lines.push_text(&packet, &mut text);
+            lines.push_json(&packet, &mut objects).unwrap();
         }
     }
     let lines: Vec<_> = text

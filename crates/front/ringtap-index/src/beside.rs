@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{FlockOperation, OFlags, flock};
 
 /// End of the name of an index.
-pub const INDEX_ENDING: &str = ".rtindex";
+const INDEX_ENDING: &str = ".rtindex";
 /// End of the name of an index that is not complete.
 const NEW: &str = ".new";
 /// Rights that an index may have from its capture.

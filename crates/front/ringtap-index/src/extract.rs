@@ -8,6 +8,7 @@
 
 use ringtap_filter::LinkType;
 use ringtap_filter::hash::{self, Ip, Link, Tunnels};
+use ringtap_packet::CommunityFlow;
 use ringtap_pool::number::to_usize;
 
 use crate::term::{FIRST_ETHER_TYPE, TermKind};
@@ -36,6 +37,8 @@ pub(crate) trait Terms {
     fn ipv4(&mut self, address: u32);
     /// An IPv6 address.
     fn ipv6(&mut self, address: u128);
+    /// The flow of the innermost packet.
+    fn flow(&mut self, flow: CommunityFlow);
 }
 
 /// Where the network protocol of a packet stands, and where its header begins.
@@ -77,17 +80,25 @@ pub(crate) fn packet(data: &[u8], link_type: LinkType, terms: &mut impl Terms) {
         Some(header) => outer(data, header, terms),
         None => InnerHeaders::Unknown,
     };
+    let Some(ip) = innermost_ip(data, link_type) else {
+        return;
+    };
+    if let Some(flow) = CommunityFlow::from_packet(&ip) {
+        terms.flow(flow);
+    }
     if inside == InnerHeaders::Nothing {
         return;
     }
-    let link = Link::from_link_type(link_type);
-    let Some(ip) = link.and_then(|link| hash::ip(data, link, Tunnels::All)) else {
-        return;
-    };
     if inside == InnerHeaders::Unknown || ip.tunnels[0].is_some() {
         raw_ip(inner_packet(data, &ip), terms);
     }
     inner(&ip, terms);
+}
+
+/// The IP headers of the packet inside all tunnels.
+pub(crate) fn innermost_ip(data: &[u8], link_type: LinkType) -> Option<Ip<'_>> {
+    let link = Link::from_link_type(link_type)?;
+    hash::ip(data, link, Tunnels::All)
 }
 
 /// What may be inside of headers whose terms are known.

@@ -4,14 +4,15 @@
 //! Invariants
 //! - The recorder never waits for the thread: a file for which there is no room in the queue gets no index.
 //! - A file that is deleted leaves no index behind.
+//! - The thread ends soon after the [`IndexFollower`], also if that is dropped without [`finish`](IndexFollower::finish).
 
+use std::convert::Infallible;
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, channel, sync_channel};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -31,8 +32,8 @@ const PAUSE: Duration = Duration::from_millis(50);
 pub struct IndexFollower {
     files: SyncSender<FollowedFile>,
     thread: JoinHandle<Option<IndexError>>,
-    /// The file that is being written.
-    current: Option<Arc<AtomicBool>>,
+    /// The file that is being written; dropping it closes the file.
+    current: Option<Sender<Infallible>>,
     skipped: u64,
 }
 
@@ -48,7 +49,8 @@ pub struct FollowOutcome {
 
 struct FollowedFile {
     path: PathBuf,
-    is_closed: Arc<AtomicBool>,
+    /// Disconnected once the recorder has written all of the file, or is gone.
+    writer: Receiver<Infallible>,
 }
 
 impl IndexFollower {
@@ -73,21 +75,18 @@ impl IndexFollower {
     /// The recorder has begun this file: its header can be read. The file before is closed.
     pub fn begin(&mut self, path: &Path) {
         self.close();
-        let is_closed = Arc::new(AtomicBool::new(false));
+        let (current, writer) = channel();
         let file = FollowedFile {
             path: path.to_owned(),
-            is_closed: Arc::clone(&is_closed),
+            writer,
         };
-        self.current = Some(is_closed);
+        self.current = Some(current);
         self.skipped += u64::from(self.files.try_send(file).is_err());
     }
 
     /// The recorder has written all of its file.
     pub fn close(&mut self) {
-        if let Some(is_closed) = self.current.take() {
-            // Pairs with the load in `GrowingFile::read`: the thread then sees the whole file.
-            is_closed.store(true, Ordering::Release);
-        }
+        self.current = None;
     }
 
     /// Waits until all indexes are written.
@@ -104,10 +103,10 @@ impl IndexFollower {
 
 fn follow_all(files: &Receiver<FollowedFile>) -> Option<IndexError> {
     let mut last = None;
-    for file in files {
+    for FollowedFile { path, writer } in files {
         // The recorder deletes the index that is being written with its file.
-        if let Err(error) = follow(&file)
-            && file.path.exists()
+        if let Err(error) = follow(&path, writer)
+            && path.exists()
         {
             last = Some(error);
         }
@@ -115,55 +114,57 @@ fn follow_all(files: &Receiver<FollowedFile>) -> Option<IndexError> {
     last
 }
 
-fn follow(file: &FollowedFile) -> Result<(), IndexError> {
-    let mut data = match CaptureFile::open(&file.path) {
+fn follow(path: &Path, writer: Receiver<Infallible>) -> Result<(), IndexError> {
+    let mut data = match CaptureFile::open(path) {
         Ok(data) => data,
         // The ring has deleted it already.
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
         Err(cause) => {
-            let file = file.path.display().to_string();
+            let file = path.display().to_string();
             return Err(IndexError::Open { file, cause });
         }
     };
-    let Some(mut new) = Indexing::create(&file.path, &data, IndexSizes::USUAL)? else {
+    let Some(mut new) = Indexing::create(path, &data, IndexSizes::USUAL)? else {
         return Ok(());
     };
     let stream = GrowingFile {
         file: Arc::clone(&data.file),
         at: 0,
-        is_closed: Arc::clone(&file.is_closed),
+        writer,
+        is_closed: false,
     };
     let totals = new.read(&data, Box::new(stream), Publish::AtFirstSegment)?;
     if let Ok(state) = data.state_now() {
         data.state = state;
     }
     new.finish(&data, totals)?;
-    let now = CaptureFile::open(&file.path);
+    let now = CaptureFile::open(path);
     if now.map_or(true, |now| now.identity != data.identity) {
         // The file was deleted or replaced meanwhile.
-        let _gone = remove_index(&file.path);
+        let _gone = remove_index(path);
     }
     Ok(())
 }
 
-/// A file that ends when its writer has closed it.
+/// A file that ends when its writer has closed it, or is gone.
 struct GrowingFile {
     file: Arc<File>,
     at: u64,
-    is_closed: Arc<AtomicBool>,
+    writer: Receiver<Infallible>,
+    is_closed: bool,
 }
 
 impl Read for GrowingFile {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         loop {
-            // Pairs with the store in `IndexFollower::close`; loaded before the read that may find the end.
-            let is_closed = self.is_closed.load(Ordering::Acquire);
             let count = self.file.read_at(into, self.at)?;
-            if count > 0 || is_closed || into.is_empty() {
+            if count > 0 || self.is_closed || into.is_empty() {
                 self.at += to_u64(count);
                 return Ok(count);
             }
-            thread::sleep(PAUSE);
+            // What the writer wrote before it closed the file is read after that.
+            let waited = self.writer.recv_timeout(PAUSE);
+            self.is_closed = waited == Err(RecvTimeoutError::Disconnected);
         }
     }
 }
@@ -216,5 +217,27 @@ mod tests {
         std::fs::remove_file(&path).unwrap();
         follower.finish();
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn the_thread_of_a_follower_that_is_dropped_ends() {
+        let folder = tempfile::TempDir::new().unwrap();
+        let path = folder.path().join("a.pcap");
+        let (bytes, ..) = made::content(&mut Random(7), 30);
+        std::fs::write(&path, &bytes).unwrap();
+        let drop_follower = || {
+            let mut follower = IndexFollower::start().unwrap();
+            follower.begin(&path);
+            follower.thread
+        };
+        let thread = drop_follower();
+        let start = std::time::Instant::now();
+        while !thread.is_finished() {
+            assert!(start.elapsed() < Duration::from_secs(60), "polls for ever");
+            thread::sleep(PAUSE);
+        }
+        assert!(thread.join().unwrap().is_none());
+        let data = CaptureFile::open(&path).unwrap();
+        assert!(StoredIndex::open(&path).unwrap().is_complete_for(&data));
     }
 }

@@ -9,17 +9,17 @@ use std::io::{self, Read};
 use std::path::Path;
 
 use ringtap_file::{FileReader, Packing, ReadError};
-use ringtap_ipc::mutex::lock;
 use ringtap_pool::number::{to_u32, to_u64};
 
 use crate::beside::{NewIndex, index_path};
 use crate::data::{CaptureFile, FileFrom};
 use crate::layout::{BlockEntry, EndRecord, MAX_DESCRIPTION, Sample, write_end, write_file_header};
-use crate::members::{CompressedFrame, FrameLog, FrameReader};
+use crate::members::{self, CompressedFrame};
 use crate::segment::{Coverage, IndexSizes, SegmentBuilder};
 use crate::stored::StoredIndex;
 
-/// One segment more for each of these many bytes is written, for sections and frames that begin new ones.
+/// An index has at most this number of segments, and one more for each [`SEGMENT_BYTES`] of content.
+const FREE_SEGMENTS: u64 = 16;
 const SEGMENT_BYTES: u64 = 1 << 20;
 
 /// What became of the index of a file.
@@ -158,27 +158,21 @@ impl Indexing {
         }))
     }
 
-    /// Reads the packets of a stream, which is the file, and writes segments. With `publish`, the index has its name
-    /// from the first one on.
+    /// Reads the file from its `stream`, and writes its segments. `publish` says when the index gets its name.
     pub(crate) fn read(
         &mut self,
         data: &CaptureFile,
         stream: Box<dyn Read + Send>,
         publish: Publish,
     ) -> Result<IndexTotals, IndexError> {
-        let (mut reader, log) = match data.packing {
-            Packing::Plain => (FileReader::from_stream(&data.name, stream)?, None),
-            packing => {
-                let (frames, log) = FrameReader::new(stream, packing);
-                (FileReader::from_stream(&data.name, frames)?, Some(log))
-            }
-        };
-        let mut frames = FrameStarts::new(log);
+        let (content, mut frames) = members::unpack(stream, data.packing);
+        let mut reader = FileReader::from_stream(&data.name, content)?;
         let mut totals = IndexTotals::default();
-        reader.description().clone_into(&mut self.description);
-        loop {
+        self.description = description(&data.name, &reader)?.to_vec();
+        // Other blocks may follow the last packet: those that read the rest begin with them.
+        let end = loop {
             let start = reader.offset();
-            let frame = frames.place(start);
+            let frame = frames.frame_at(start);
             if start - frame.content > self.sizes.frame_bytes {
                 return Err(IndexError::LargeFrames {
                     file: data.name.clone(),
@@ -200,9 +194,9 @@ impl Indexing {
                 // What was read before stays indexed.
                 Err(_) if data.packing == Packing::Plain => {
                     totals.is_cut = true;
-                    break;
+                    break start;
                 }
-                Ok(None) => break,
+                Ok(None) => break start,
                 Err(error) => return Err(error.into()),
             };
             if is_due {
@@ -211,9 +205,7 @@ impl Indexing {
             totals.packets += 1;
             self.builder
                 .packet(packet.data, packet.link_type, packet.time_ns);
-        }
-        // Other blocks may follow the last packet: those that read the rest begin with them.
-        let end = frames.last;
+        };
         self.close_block(end);
         self.write_segment(data, &reader, end)?;
         totals.content_bytes = end;
@@ -247,10 +239,8 @@ impl Indexing {
 
     /// Takes the description of interfaces that were added to the section.
     fn describe(&mut self, name: &str, reader: &FileReader) -> Result<(), IndexError> {
-        let description = reader.description();
-        let is_possible = description.len() <= MAX_DESCRIPTION
-            && self.segments <= 16 + self.covered / SEGMENT_BYTES;
-        if !is_possible {
+        let description = description(name, reader)?;
+        if self.segments > FREE_SEGMENTS + self.covered / SEGMENT_BYTES {
             return Err(IndexError::Interfaces {
                 file: name.to_owned(),
             });
@@ -296,7 +286,7 @@ impl Indexing {
         append(self);
         if self.section != section(reader) {
             self.section = section(reader);
-            reader.description().clone_into(&mut self.description);
+            self.description = description(&data.name, reader)?.to_vec();
             append(self);
         }
         self.block = None;
@@ -304,8 +294,8 @@ impl Indexing {
         self.new.append(&bytes).map_err(|cause| self.failed(cause))
     }
 
-    /// Gives the index its name. It is complete if the file is as it was when it was opened, or `state` says how it
-    /// ended.
+    /// Gives the index its name. Writes the end record if the file is in the state that `data` has: else the index is
+    /// that of the beginning of a file that grows.
     pub(crate) fn finish(
         mut self,
         data: &CaptureFile,
@@ -351,43 +341,17 @@ pub(crate) enum Publish {
     AtFirstSegment,
 }
 
+/// The description of the interfaces, if an index may hold it.
+fn description<'a>(file: &str, reader: &'a FileReader) -> Result<&'a [u8], IndexError> {
+    let description = reader.description();
+    let possible = description.filter(|it| it.len() <= MAX_DESCRIPTION);
+    possible.ok_or_else(|| IndexError::Interfaces {
+        file: file.to_owned(),
+    })
+}
+
 /// Number of the section in which the last packet was.
 fn section(reader: &FileReader) -> u32 {
     let last = reader.interfaces().last();
     last.map_or(0, |interface| interface.section)
-}
-
-/// Where the frames of a file begin.
-struct FrameStarts {
-    /// `None`: the file is not compressed.
-    log: Option<FrameLog>,
-    current: CompressedFrame,
-    /// The last place that was asked for.
-    last: u64,
-}
-
-impl FrameStarts {
-    fn new(log: Option<FrameLog>) -> Self {
-        FrameStarts {
-            log,
-            current: CompressedFrame::default(),
-            last: 0,
-        }
-    }
-
-    /// The frame of a place in the content, not before the last one; of a file that is not compressed, the place.
-    fn place(&mut self, content: u64) -> CompressedFrame {
-        self.last = content;
-        let Some(log) = &self.log else {
-            return CompressedFrame {
-                content,
-                offset: content,
-            };
-        };
-        let mut log = lock(log);
-        while log.front().is_some_and(|frame| frame.content <= content) {
-            self.current = log.pop_front().unwrap_or_default();
-        }
-        self.current
-    }
 }

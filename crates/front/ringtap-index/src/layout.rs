@@ -3,7 +3,7 @@
 //!
 //! Invariants
 //! - All numbers are little-endian; each record begins with a magic number, and each part has a checksum.
-//! - NumberReader from a file are checked against its size before memory is taken for them.
+//! - No memory is allocated for a length from a file before it is checked against the file's size.
 
 use std::ops::Range;
 
@@ -14,7 +14,7 @@ use crate::posting::MAX_BLOCKS;
 use crate::term::TermKind;
 
 /// Version of the format; an index of another version is not used.
-pub(crate) const VERSION: u32 = 1;
+pub(crate) const VERSION: u32 = 2;
 
 /// Bytes of the file's header.
 pub(crate) const FILE_HEADER: usize = 24;
@@ -31,6 +31,8 @@ pub(crate) const GROUP: usize = 64;
 /// Bytes of a whole group with its checksum.
 pub(crate) const GROUP_BYTES: usize = GROUP * BLOCK_ENTRY + 4;
 
+/// Largest block of which an index is believed, in bytes of content; a search may hold all of its packets in memory.
+pub(crate) const MAX_BLOCK_BYTES: u64 = 64 << 20;
 /// Largest description of a section's interfaces.
 pub(crate) const MAX_DESCRIPTION: usize = 1 << 20;
 /// Most link types of a segment; with more, it lacks all terms.

@@ -22,6 +22,7 @@ mod note;
 mod opened;
 mod posting;
 mod query;
+mod request;
 mod search;
 mod segment;
 mod stored;
@@ -36,10 +37,10 @@ mod walk;
 )]
 mod tests;
 
-pub use beside::{INDEX_ENDING, index_path, remove_index};
+pub use beside::{index_path, remove_index};
 pub use follow::{FollowOutcome, IndexFollower};
 pub use indexing::{IndexError, IndexOutcome, IndexTotals, index_file};
 pub use note::SearchNote;
-pub use query::FilterTarget;
-pub use search::{FoundRecord, Search, SearchRequest, SearchTotals};
+pub use request::{FilterTarget, SearchRequest};
+pub use search::{FoundRecord, Search, SearchTotals};
 pub use walk::{CapturePath, capture_files};

@@ -19,8 +19,47 @@ pub(crate) struct CompressedFrame {
     pub(crate) offset: u64,
 }
 
-/// Frames in order, as far as they have been read.
-pub(crate) type FrameLog = Arc<Mutex<VecDeque<CompressedFrame>>>;
+/// Frames in order, as far as they have been read and not been asked for; no two begin at the same content.
+type FrameLog = Arc<Mutex<VecDeque<CompressedFrame>>>;
+
+/// Where the frames of a file begin.
+#[derive(Default)]
+pub(crate) struct FrameStarts {
+    /// `None`: the file is not compressed.
+    log: Option<FrameLog>,
+    current: CompressedFrame,
+}
+
+impl FrameStarts {
+    /// The frame of a place in the content, not before the last one; of a file that is not compressed, the place.
+    pub(crate) fn frame_at(&mut self, content: u64) -> CompressedFrame {
+        let Some(log) = &self.log else {
+            return CompressedFrame {
+                content,
+                offset: content,
+            };
+        };
+        let mut log = lock(log);
+        while log.front().is_some_and(|frame| frame.content <= content) {
+            self.current = log.pop_front().unwrap_or_default();
+        }
+        self.current
+    }
+}
+
+/// The content of a file from its stream, and the frames that were found in it.
+pub(crate) fn unpack(
+    stream: Box<dyn Read + Send>,
+    packing: Packing,
+) -> (Box<dyn Read + Send>, FrameStarts) {
+    match packing {
+        Packing::Plain => (stream, FrameStarts::default()),
+        packing => {
+            let (content, frames) = FrameReader::new(stream, packing);
+            (Box::new(content), frames)
+        }
+    }
+}
 
 /// Counts the bytes that its user takes.
 struct CountedReader {
@@ -55,7 +94,7 @@ enum FrameDecoder {
 }
 
 /// The content of a compressed file.
-pub(crate) struct FrameReader {
+struct FrameReader {
     decoder: FrameDecoder,
     packing: Packing,
     content: u64,
@@ -63,8 +102,7 @@ pub(crate) struct FrameReader {
 }
 
 impl FrameReader {
-    /// Reads the stream of a file; the frames appear in the log.
-    pub(crate) fn new(stream: Box<dyn Read + Send>, packing: Packing) -> (Self, FrameLog) {
+    fn new(stream: Box<dyn Read + Send>, packing: Packing) -> (Self, FrameStarts) {
         let frames = FrameLog::default();
         let reader = FrameReader {
             decoder: FrameDecoder::Between(CountedReader {
@@ -75,7 +113,11 @@ impl FrameReader {
             content: 0,
             frames: Arc::clone(&frames),
         };
-        (reader, frames)
+        let starts = FrameStarts {
+            log: Some(frames),
+            current: CompressedFrame::default(),
+        };
+        (reader, starts)
     }
 
     /// Begins the next frame, if there is one.
@@ -84,10 +126,19 @@ impl FrameReader {
             self.decoder = FrameDecoder::Between(rest);
             return Ok(false);
         }
-        lock(&self.frames).push_back(CompressedFrame {
+        let mut frames = lock(&self.frames);
+        // The frame before had no content, so no place is in it.
+        if frames
+            .back()
+            .is_some_and(|last| last.content == self.content)
+        {
+            frames.pop_back();
+        }
+        frames.push_back(CompressedFrame {
             content: self.content,
             offset: rest.taken,
         });
+        drop(frames);
         self.decoder = match self.packing {
             Packing::Zstd => FrameDecoder::Zstd(zstd::Decoder::with_buffer(rest)?.single_frame()),
             _ => FrameDecoder::Gzip(Box::new(GzDecoder::new(rest))),
@@ -119,5 +170,27 @@ impl Read for FrameReader {
                 return Ok(0);
             }
         }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn frames_without_content_are_not_kept() {
+        let frame = |content: &[u8]| zstd::encode_all(content, 1).unwrap();
+        let empty = frame(b"").repeat(10_000);
+        let file = [frame(b"first"), empty, frame(b"second")].concat();
+        let last = to_u64(file.len() - frame(b"second").len());
+        let stream = Box::new(io::Cursor::new(file));
+        let (mut content, mut frames) = FrameReader::new(stream, Packing::Zstd);
+        let mut all = Vec::new();
+        content.read_to_end(&mut all).unwrap();
+        assert_eq!(all, b"firstsecond");
+        assert_eq!(lock(&content.frames).len(), 2);
+        let found = frames.frame_at(5);
+        assert_eq!((found.content, found.offset), (5, last));
     }
 }

@@ -24,7 +24,7 @@ pub(crate) fn alternatives(program: &Program, link_type: LinkType) -> Vec<Altern
     if all.iter().any(Vec::is_empty) {
         return vec![Alternative::new()];
     }
-    all.sort_by_key(|alternative| format!("{alternative:?}"));
+    all.sort();
     all.dedup();
     all
 }
@@ -176,7 +176,8 @@ impl Conditions<'_> {
         if (min, max) != (0, u128::MAX) {
             ranges.push(TermRange {
                 kind: TermKind::Ipv6,
-                values: min..=max,
+                min,
+                max,
             });
         }
     }
@@ -205,7 +206,8 @@ impl Conditions<'_> {
 fn push(ranges: &mut Alternative, kind: TermKind, min: u32, max: u32) {
     ranges.push(TermRange {
         kind,
-        values: min.into()..=max.into(),
+        min: min.into(),
+        max: max.into(),
     });
 }
 

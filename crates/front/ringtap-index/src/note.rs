@@ -8,10 +8,10 @@ use std::path::PathBuf;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SearchNote {
-    /// A folder cannot be read.
-    Folder {
+    /// A folder, or a file in a folder, cannot be read.
+    Unreadable {
         /// Its name.
-        folder: PathBuf,
+        path: PathBuf,
         /// The system's reason.
         cause: String,
     },
@@ -50,8 +50,8 @@ impl SearchNote {
 impl fmt::Display for SearchNote {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            SearchNote::Folder { folder, cause } => {
-                write!(f, "{}: cannot be read: {cause}", folder.display())
+            SearchNote::Unreadable { path, cause } => {
+                write!(f, "{}: cannot be read: {cause}", path.display())
             }
             SearchNote::Damaged { message } => f.write_str(message),
             SearchNote::Changed { file } => write!(

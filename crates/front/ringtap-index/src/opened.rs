@@ -12,6 +12,7 @@ use ringtap_pool::number::to_u64;
 
 use crate::blocks::FoundBlock;
 use crate::data::CaptureFile;
+use crate::layout::MAX_BLOCK_BYTES;
 
 /// Most open captures.
 const MAX_OPENED: usize = 16;
@@ -19,8 +20,6 @@ const MAX_OPENED: usize = 16;
 const MAX_STREAMS: usize = 4;
 /// Content before a block, in bytes, from which on a stream is kept.
 const FAR_BYTES: u64 = 1 << 20;
-/// Largest block that is read into memory to keep its stream.
-const MAX_BLOCK: u64 = 64 << 20;
 
 /// Open captures, the last used ones last.
 #[derive(Default)]
@@ -62,10 +61,10 @@ impl OpenedFiles {
             cause: io::ErrorKind::NotFound.into(),
         };
         let (file, data) = self.files.back().ok_or_else(missing)?;
-        let (entry, description) = (&block.entry, &block.description);
+        let entry = &block.entry;
         let is_far = block.is_scanned && entry.skip >= FAR_BYTES;
-        if !is_far || entry.length > MAX_BLOCK {
-            return data.block(entry, description);
+        if !is_far || entry.length > MAX_BLOCK_BYTES {
+            return data.block(entry, block.description());
         }
         let failed = |cause| ReadError::Open {
             file: data.name.clone(),
@@ -84,7 +83,7 @@ impl OpenedFiles {
         };
         let mut before = stream.content.as_mut().take(block.content - stream.at);
         io::copy(&mut before, &mut io::sink()).map_err(failed)?;
-        let mut bytes = description.to_vec();
+        let mut bytes = block.description().to_vec();
         let mut content = stream.content.as_mut().take(entry.length);
         let read = content.read_to_end(&mut bytes).map_err(failed)?;
         stream.at = block.content + to_u64(read);

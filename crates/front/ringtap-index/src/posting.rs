@@ -9,15 +9,15 @@
 use ringtap_pool::number::to_u32;
 use roaring::RoaringBitmap;
 
-/// Count that announces a bitmap.
+/// In place of a count: a bitmap follows.
 const BITMAP: u8 = 255;
-/// Blocks have at most 16 bits, so that a bitmap has one container.
+/// Most blocks of a segment: a bitmap of their numbers has one container, because these have 16 bits.
 pub(crate) const MAX_BLOCKS: u32 = 1 << 16;
 
 /// The blocks in which a term occurs, while a segment grows.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Posting {
-    /// The last block and one; 0: none.
+    /// The number after that of the last block; 0 without blocks.
     last: u32,
     count: u32,
     differences: Vec<u8>,

@@ -1,27 +1,19 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a search looks for: a filter and a range of times.
+//! What a search looks for: a filter, a Community ID and a range of times.
 
 use std::ops::Range;
 
 use ringtap_file::RawPacket;
-use ringtap_filter::hash::{self, Link, Tunnels};
 use ringtap_filter::text::{FilterError, compile};
 use ringtap_filter::{LinkType, MAX_SNAP_LENGTH, Program};
+use ringtap_packet::CommunityId;
 use ringtap_pool::number::to_u32;
 
-use crate::extract::inner_packet;
+use crate::extract::{inner_packet, innermost_ip};
 use crate::layout::{MAX_LINK_TYPES, SegmentHeader};
 use crate::narrow::{Alternative, alternatives};
-
-/// The packet of which a filter decides.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum FilterTarget {
-    /// The packet as it was captured.
-    #[default]
-    Outer,
-    /// The IP packet inside all tunnels, or the packet's own if there is no tunnel; other packets never match.
-    Innermost,
-}
+use crate::request::{FilterTarget, SearchRequest};
+use crate::term::{TermKind, TermRange, id_prefix};
 
 /// A filter for packets of one link type.
 struct TypedFilter {
@@ -33,6 +25,7 @@ struct TypedFilter {
 pub(crate) struct Query {
     filter: String,
     target: FilterTarget,
+    community_id: Option<CommunityId>,
     pub(crate) times: Range<u64>,
     /// `None`: the filter means nothing for the link type.
     typed: Vec<(LinkType, Option<TypedFilter>)>,
@@ -41,21 +34,18 @@ pub(crate) struct Query {
 }
 
 impl Query {
-    /// A query, if the filter is valid for Ethernet or bare IP packets.
-    pub(crate) fn new(
-        filter: &str,
-        target: FilterTarget,
-        times: Range<u64>,
-    ) -> Result<Self, FilterError> {
-        let first = match target {
+    /// The query of a request, if its filter is valid for Ethernet or bare IP packets.
+    pub(crate) fn new(request: &SearchRequest) -> Result<Self, FilterError> {
+        let first = match request.target {
             FilterTarget::Outer => LinkType::ETHERNET,
             FilterTarget::Innermost => LinkType::RAW_IP,
         };
-        compile(filter, first, MAX_SNAP_LENGTH)?;
+        compile(&request.filter, first, MAX_SNAP_LENGTH)?;
         Ok(Query {
-            filter: filter.to_owned(),
-            target,
-            times,
+            filter: request.filter.clone(),
+            target: request.target,
+            community_id: request.community_id,
+            times: request.from_ns..request.to_ns,
             typed: Vec::new(),
             refused: Vec::new(),
         })
@@ -104,6 +94,11 @@ impl Query {
             let typed = self.filter(link_type);
             all.extend(typed.iter().flat_map(|it| it.alternatives.iter().cloned()));
         }
+        if let Some(id) = self.community_id {
+            let range = TermRange::single(TermKind::CommunityId, id_prefix(id).into());
+            all.iter_mut()
+                .for_each(|it: &mut Alternative| it.push(range));
+        }
         all
     }
 
@@ -113,15 +108,20 @@ impl Query {
         if !self.times.contains(&packet.time_ns) {
             return false;
         }
-        let target = self.target;
+        let (target, community_id) = (self.target, self.community_id);
         let Some(typed) = self.filter(packet.link_type) else {
             return false;
         };
-        match target {
+        let is_in_flow = || {
+            community_id.is_none_or(|id| {
+                let ip = innermost_ip(packet.data, packet.link_type);
+                ip.and_then(|ip| CommunityId::from_packet(&ip, 0)) == Some(id)
+            })
+        };
+        let is_passed = match target {
             FilterTarget::Outer => typed.program.matches(packet.data, packet.wire_length),
             FilterTarget::Innermost => {
-                let link = Link::from_link_type(packet.link_type);
-                let ip = link.and_then(|link| hash::ip(packet.data, link, Tunnels::All));
+                let ip = innermost_ip(packet.data, packet.link_type);
                 ip.is_some_and(|ip| {
                     let data = inner_packet(packet.data, &ip);
                     let before = to_u32(packet.data.len() - data.len());
@@ -129,6 +129,7 @@ impl Query {
                     typed.program.matches(data, wire_length)
                 })
             }
-        }
+        };
+        is_passed && is_in_flow()
     }
 }

@@ -10,66 +10,33 @@
 //!   record for each segment with candidates.
 
 use std::cmp::Ordering;
-use std::collections::BinaryHeap;
+use std::collections::{BinaryHeap, HashSet};
 use std::io;
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use ringtap_file::{FileInterface, PacketDirection, ReadError};
 use ringtap_filter::text::FilterError;
 use ringtap_ipc::time::now_ns;
-use ringtap_pool::number::{to_u64, to_usize};
+use ringtap_pool::number::to_u64;
 use roaring::RoaringBitmap;
 
-use crate::blocks::{FoundBlock, PacketRun, ScanStart, scan};
+use crate::blocks::{FoundBlock, PacketRun, RunEnd, ScanStart, scan};
 use crate::data::CaptureFile;
 use crate::layout::{Sample, SegmentHeader};
 use crate::note::SearchNote;
 use crate::opened::OpenedFiles;
-use crate::query::{FilterTarget, Query};
+use crate::query::Query;
+use crate::request::SearchRequest;
 use crate::segment::IndexSizes;
 use crate::stored::StoredIndex;
 use crate::walk::{CapturePath, capture_files};
 
 /// Most blocks of files without index that are kept in memory.
 const MAX_SCANNED_BLOCKS: usize = 1 << 20;
+/// Most bytes of a block's packets that are read at a time; beyond it, they come out of order.
+const MAX_RUN_BYTES: usize = 64 << 20;
 /// A file that changed this short a time ago is being written: its end may be missing.
 const LIVE_NS: u64 = 10_000_000_000;
-
-/// What to search, and where.
-#[derive(Clone, Debug)]
-pub struct SearchRequest {
-    /// Files, and folders whose files are searched.
-    pub paths: Vec<PathBuf>,
-    /// Filter in pcap-filter syntax; empty: every packet.
-    pub filter: String,
-    /// The packet of which the filter decides.
-    pub target: FilterTarget,
-    /// Earliest time of a packet, in nanoseconds since 1970.
-    pub from_ns: u64,
-    /// Packets of this time and later ones are not wanted.
-    pub to_ns: u64,
-    /// Device and inode of a file to leave out: the result.
-    pub output: Option<(u64, u64)>,
-    /// Most bytes of packets that wait for earlier ones; beyond it, packets come out of order.
-    pub max_bytes: usize,
-}
-
-impl SearchRequest {
-    /// All packets of these files and folders that pass a filter.
-    #[must_use]
-    pub fn new(paths: Vec<PathBuf>, filter: impl Into<String>) -> Self {
-        SearchRequest {
-            paths,
-            filter: filter.into(),
-            target: FilterTarget::Outer,
-            from_ns: 0,
-            to_ns: u64::MAX,
-            output: None,
-            max_bytes: 256 << 20,
-        }
-    }
-}
 
 /// A packet that a search found.
 #[derive(Clone, Debug)]
@@ -108,6 +75,8 @@ pub struct SearchTotals {
     pub blocks: u64,
     /// Files that vanished during the search.
     pub vanished_files: u64,
+    /// Files and folders that could not be read, or not to their end; a note says why.
+    pub failed_files: u64,
 }
 
 /// A search; yields packets in the order of their times.
@@ -140,6 +109,8 @@ pub struct Search {
     held_bytes: usize,
     opened: OpenedFiles,
     unordered: u64,
+    /// Files of which a note says that packets may be missing.
+    failed: HashSet<usize>,
     notes: Vec<SearchNote>,
     totals: SearchTotals,
 }
@@ -221,12 +192,15 @@ impl Search {
     ///
     /// The filter is not valid.
     pub fn new(request: SearchRequest) -> Result<Self, FilterError> {
-        let times = request.from_ns..request.to_ns;
-        let query = Query::new(&request.filter, request.target, times)?;
+        let query = Query::new(&request)?;
         let mut notes = Vec::new();
         Ok(Search {
             query,
             files: capture_files(&request.paths, &mut notes),
+            totals: SearchTotals {
+                failed_files: to_u64(notes.len()),
+                ..SearchTotals::default()
+            },
             output: request.output,
             max_bytes: request.max_bytes,
             is_prepared: false,
@@ -236,8 +210,8 @@ impl Search {
             held_bytes: 0,
             opened: OpenedFiles::default(),
             unordered: 0,
+            failed: HashSet::new(),
             notes,
-            totals: SearchTotals::default(),
         })
     }
 
@@ -270,12 +244,6 @@ impl Search {
             direction: packet.direction,
             dropped_before: packet.dropped_before,
         })
-    }
-
-    /// Whether there are notes to take.
-    #[must_use]
-    pub fn has_notes(&self) -> bool {
-        !self.notes.is_empty()
     }
 
     /// Takes the notes so far.
@@ -334,8 +302,8 @@ impl Search {
                 return;
             }
             Err(cause) => {
-                let file = path.display().to_string();
-                return self.damaged(&ReadError::Open { file, cause });
+                let name = path.display().to_string();
+                return self.damaged(file, &ReadError::Open { file: name, cause });
             }
         };
         if Some(data.identity) == self.output {
@@ -417,10 +385,10 @@ impl Search {
         self.totals.scanned_bytes += found.content_bytes;
         let changed_ns = data.state.modified_ns.max(0).cast_unsigned();
         let is_live = now_ns().saturating_sub(changed_ns) < LIVE_NS;
-        match found.error {
-            Some(ReadError::Truncated { .. }) if is_live => {}
-            Some(error) => self.damaged(&error),
-            None => {}
+        if let Some(error) = found.error
+            && !(is_live && lacks_end(&error))
+        {
+            self.damaged(file, &error);
         }
         self.push_blocks(file, data.head, found.blocks);
     }
@@ -435,15 +403,20 @@ impl Search {
         self.pending.extend(blocks);
     }
 
-    fn damaged(&mut self, error: &ReadError) {
+    fn damaged(&mut self, file: usize, error: &ReadError) {
         let message = error.to_string();
-        self.notes.push(SearchNote::Damaged { message });
+        self.fault(file, SearchNote::Damaged { message });
     }
 
     fn changed(&mut self, file: usize) {
-        let file = self.files[file].path.display().to_string();
-        let note = SearchNote::Changed { file };
-        if self.notes.last() != Some(&note) {
+        let name = self.files[file].path.display().to_string();
+        self.fault(file, SearchNote::Changed { file: name });
+    }
+
+    /// Notes why packets of a file may be missing, once.
+    fn fault(&mut self, file: usize, note: SearchNote) {
+        if self.failed.insert(file) {
+            self.totals.failed_files += 1;
             self.notes.push(note);
         }
     }
@@ -467,14 +440,8 @@ impl Search {
                     return self.lost(file, head, &header);
                 };
                 for (_, entry) in blocks {
-                    let length = to_usize(entry.description);
-                    let description = segment.description.get(..length).unwrap_or_default();
-                    let what = PendingItem::Block(FoundBlock {
-                        content: entry.offset,
-                        is_scanned: false,
-                        entry,
-                        description: description.into(),
-                    });
+                    let what =
+                        PendingItem::Block(FoundBlock::from_index(entry, &segment.description));
                     self.pending.push(PendingSearch {
                         min_ns: entry.min_ns,
                         file,
@@ -483,7 +450,7 @@ impl Search {
                     });
                 }
             }
-            PendingItem::Block(block) => self.read(file, head, &block),
+            PendingItem::Block(block) => self.read(file, head, block),
         }
     }
 
@@ -517,7 +484,7 @@ impl Search {
     }
 
     /// Reads the packets of a block.
-    fn read(&mut self, file: usize, head: Sample, block: &FoundBlock) {
+    fn read(&mut self, file: usize, head: Sample, block: FoundBlock) {
         let path = &self.files[file].path;
         match self.opened.get(file, path) {
             Ok(data) if data.begins_with(head) => {}
@@ -527,18 +494,16 @@ impl Search {
                 return;
             }
             Err(cause) => {
-                let file = path.display().to_string();
-                return self.damaged(&ReadError::Open { file, cause });
+                let name = path.display().to_string();
+                return self.damaged(file, &ReadError::Open { file: name, cause });
             }
         }
         self.totals.blocks += 1;
-        let (run, error) = match self.opened.block(block) {
-            Ok(reader) => PacketRun::read(reader, &mut self.query),
-            Err(error) => (PacketRun::default(), Some(error)),
+        let max_bytes = (self.max_bytes / 4).min(MAX_RUN_BYTES);
+        let (run, end) = match self.opened.block(&block) {
+            Ok(reader) => PacketRun::read(reader, &block, &mut self.query, max_bytes),
+            Err(_) => (PacketRun::default(), RunEnd::Damaged),
         };
-        if error.is_some() {
-            self.changed(file);
-        }
         if run.get(0).is_some() {
             self.held_bytes += run.bytes();
             self.runs.push(ActiveRun {
@@ -548,5 +513,22 @@ impl Search {
                 content: block.content,
             });
         }
+        match end {
+            RunEnd::Complete => {}
+            RunEnd::Damaged => self.changed(file),
+            RunEnd::Full { read_packets } => {
+                let rest = block.without_first(read_packets);
+                self.push_blocks(file, head, vec![rest]);
+            }
+        }
+    }
+}
+
+/// Whether a file ends within a packet, or within a frame of a compressed file.
+fn lacks_end(error: &ReadError) -> bool {
+    match error {
+        ReadError::Truncated { .. } => true,
+        ReadError::Read { cause, .. } => cause.kind() == io::ErrorKind::UnexpectedEof,
+        _ => false,
     }
 }

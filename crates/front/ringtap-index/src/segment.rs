@@ -9,6 +9,7 @@ use std::collections::HashMap;
 
 use foldhash::fast::RandomState;
 use ringtap_filter::LinkType;
+use ringtap_packet::CommunityFlow;
 use ringtap_pool::number::{to_u32, to_u64};
 
 use crate::extract::{self, Terms};
@@ -16,7 +17,10 @@ use crate::layout::{
     BlockEntry, MAX_LINK_TYPES, PageEntry, SEGMENT_HEADER, Sample, SegmentHeader, write_blocks,
 };
 use crate::posting::Posting;
-use crate::term::TermKind;
+use crate::term::{TermKind, id_prefix};
+
+/// Most flows whose Community ID is kept, about 4 MB; beyond it, IDs are computed again.
+const MAX_FLOWS: usize = 1 << 16;
 
 /// Sizes of the parts of an index.
 #[derive(Clone, Copy, Debug)]
@@ -72,6 +76,16 @@ struct TermTable {
     ether_types: HashMap<u16, Posting, RandomState>,
     ipv4: HashMap<u32, Posting, RandomState>,
     ipv6: HashMap<u128, Posting, RandomState>,
+    /// By the first bytes of the ID.
+    community_ids: HashMap<u32, Posting, RandomState>,
+    /// Flows whose ID is computed, at most [`MAX_FLOWS`], and the last block in which each was.
+    flows: HashMap<CommunityFlow, FlowTerm, RandomState>,
+}
+
+/// First bytes of a flow's Community ID, and the last block with the flow.
+struct FlowTerm {
+    id: u32,
+    block: u32,
 }
 
 impl TermTable {
@@ -83,6 +97,8 @@ impl TermTable {
             ether_types: HashMap::default(),
             ipv4: HashMap::default(),
             ipv6: HashMap::default(),
+            community_ids: HashMap::default(),
+            flows: HashMap::default(),
         }
     }
 
@@ -109,7 +125,20 @@ impl TermTable {
             TermKind::EtherType => of_map(&self.ether_types),
             TermKind::Ipv4 => of_map(&self.ipv4),
             TermKind::Ipv6 => of_map(&self.ipv6),
+            TermKind::CommunityId => of_map(&self.community_ids),
         }
+    }
+}
+
+impl TermTable {
+    /// Computes the ID of a flow.
+    fn add_flow(&mut self, flow: CommunityFlow) -> u32 {
+        if self.flows.len() >= MAX_FLOWS {
+            self.flows.clear();
+        }
+        let (id, block) = (id_prefix(flow.id(0)), self.block);
+        self.flows.insert(flow, FlowTerm { id, block });
+        id
     }
 }
 
@@ -136,6 +165,21 @@ impl Terms for TermTable {
     #[inline]
     fn ipv6(&mut self, address: u128) {
         let is_new = self.ipv6.entry(address).or_default().add(self.block);
+        self.count += usize::from(is_new);
+    }
+
+    #[inline]
+    fn flow(&mut self, flow: CommunityFlow) {
+        let block = self.block;
+        let id = match self.flows.get_mut(&flow) {
+            Some(known) if known.block == block => return,
+            Some(known) => {
+                known.block = block;
+                known.id
+            }
+            None => self.add_flow(flow),
+        };
+        let is_new = self.community_ids.entry(id).or_default().add(block);
         self.count += usize::from(is_new);
     }
 }

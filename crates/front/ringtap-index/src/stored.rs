@@ -21,14 +21,16 @@ use rustix::fs::OFlags;
 use crate::beside::index_path;
 use crate::data::{CaptureFile, read_up_to};
 use crate::layout::{
-    BlockEntry, END, EndRecord, FILE_HEADER, GROUP, PageEntry, SEGMENT_HEADER, Sample,
-    SegmentHeader, is_checksum, read_end, read_file_header,
+    BlockEntry, END, EndRecord, FILE_HEADER, GROUP, MAX_BLOCK_BYTES, PageEntry, SEGMENT_HEADER,
+    Sample, SegmentHeader, is_checksum, read_end, read_file_header,
 };
 use crate::narrow::Alternative;
 use crate::posting;
-use crate::segment::take_value;
+use crate::segment::{IndexSizes, take_value};
 use crate::term::TermRange;
 
+/// Most bytes of content that a byte of a compressed file stands for: a block of zstd has 128 KiB in 4 bytes.
+const MAX_RATIO: u64 = 1 << 15;
 /// Ranges that need more pages narrow nothing.
 const MAX_RANGE_PAGES: usize = 64;
 
@@ -95,7 +97,11 @@ impl StoredIndex {
         };
         let is_complete = end.is_some_and(|end| end.state == data.state);
         let covered = segments.last().map_or(0, |(_, last)| last.to);
-        if data.packing == Packing::Plain && covered > data.state.bytes {
+        let max_covered = match data.packing {
+            Packing::Plain => data.state.bytes,
+            _ => data.state.bytes.saturating_mul(MAX_RATIO),
+        };
+        if covered > max_covered {
             return None;
         }
         let coverage = IndexCoverage {
@@ -139,6 +145,18 @@ fn is_beginning(coverage: &IndexCoverage, end: Option<EndRecord>, data: &Capture
         && data.has_tail(last.to, last.tail)
 }
 
+/// Whether these can be blocks of a segment: each frame has at most one, and all fit into the segment's content.
+fn are_possible(blocks: &[(u32, BlockEntry)], header: &SegmentHeader) -> bool {
+    let is_possible = |block: &BlockEntry| {
+        block.skip <= IndexSizes::USUAL.frame_bytes && block.length <= MAX_BLOCK_BYTES
+    };
+    let lengths = blocks.iter().map(|(_, block)| block.length);
+    let sum = lengths.fold(0_u64, u64::saturating_add);
+    sum <= header.to - header.from
+        && blocks.iter().all(|(_, block)| is_possible(block))
+        && blocks.is_sorted_by(|(_, one), (_, next)| one.offset < next.offset)
+}
+
 /// A segment whose directory was read.
 pub(crate) struct StoredSegment<'a> {
     index: &'a StoredIndex,
@@ -172,10 +190,7 @@ impl StoredSegment<'_> {
             found |= blocks;
         }
         let mut found = self.blocks(&found)?;
-        let lengths = found
-            .iter()
-            .try_fold(0_u64, |sum, (_, block)| sum.checked_add(block.length));
-        if lengths? > self.header.to - self.header.from {
+        if !are_possible(&found, &self.header) {
             return None;
         }
         found.retain(|(_, block)| block.meets(times));
@@ -190,7 +205,7 @@ impl StoredSegment<'_> {
 
     /// Blocks with a term in this range.
     fn range(&self, range: &TermRange) -> Option<RoaringBitmap> {
-        let (min, max) = (*range.values.start(), *range.values.end());
+        let (min, max) = (range.min, range.max);
         if self.header.omitted & 1 << range.kind.number() != 0 {
             return Some(self.all_blocks());
         }

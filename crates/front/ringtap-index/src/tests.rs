@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Tests of the whole crate, over generated captures.
 
+mod descriptions;
 mod faults;
 mod filters;
 mod hostile;

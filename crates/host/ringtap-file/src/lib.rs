@@ -23,7 +23,7 @@ pub use damage::{Damage, ReadError};
 pub use input::Packing;
 pub use interface::{FileInterface, Resolution, Statistics};
 pub use pace::{Pace, PaceTurn, Schedule};
-pub use reader::{FileReader, Format, PacketDirection, RawPacket};
+pub use reader::{FileReader, Format, PacketDirection, RawPacket, SplitPoint};
 
 #[cfg(test)]
 mod tests;

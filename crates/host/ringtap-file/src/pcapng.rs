@@ -34,6 +34,8 @@ const HEAD: usize = 8;
 const FRAME: usize = 12;
 /// Largest block that is believed: the largest packet, and 16 MiB for its options.
 const BLOCK_LIMIT: u32 = HARD_PACKET_LIMIT + 16 * 1024 * 1024;
+/// Largest description of a section that is kept.
+pub(super) const MAX_DESCRIPTION: usize = 16 * 1024 * 1024;
 
 /// The state of reading one section.
 pub(super) struct Section {
@@ -41,8 +43,36 @@ pub(super) struct Section {
     number: u32,
     /// Our number of the section's interface 0.
     first_interface: usize,
-    /// The section header, and the descriptions of its interfaces so far.
-    description: Vec<u8>,
+    description: SectionDescription,
+}
+
+/// The header of a section, and the descriptions of its interfaces so far.
+///
+/// Within a section, the bytes are only appended to. From the first block on that would exceed [`MAX_DESCRIPTION`],
+/// nothing is appended, and the description is not whole.
+#[derive(Default)]
+pub(super) struct SectionDescription {
+    /// Position of the section header in the file.
+    pub(super) section_offset: u64,
+    pub(super) bytes: Vec<u8>,
+    pub(super) is_whole: bool,
+}
+
+impl SectionDescription {
+    /// Begins the description of another section with its header.
+    fn begin(&mut self, section_offset: u64, header: &[u8]) {
+        self.section_offset = section_offset;
+        self.bytes.clear();
+        self.is_whole = true;
+        self.append(header);
+    }
+
+    fn append(&mut self, block: &[u8]) {
+        self.is_whole &= self.bytes.len() + block.len() <= MAX_DESCRIPTION;
+        if self.is_whole {
+            self.bytes.extend_from_slice(block);
+        }
+    }
 }
 
 /// The block at the start of the window.
@@ -94,7 +124,7 @@ impl Block {
 impl Section {
     /// Reads the header of the first section.
     pub(super) fn first(window: &mut Window) -> Result<Self, ReadError> {
-        let mut description = Vec::new();
+        let mut description = SectionDescription::default();
         let order = section_header(window, &mut description)?;
         Ok(Self {
             order,
@@ -104,7 +134,7 @@ impl Section {
         })
     }
 
-    pub(super) fn description(&self) -> &[u8] {
+    pub(super) fn description(&self) -> &SectionDescription {
         &self.description
     }
 
@@ -155,7 +185,7 @@ impl Section {
                 let interface = options::interface(self.number, body, self.order);
                 interfaces.push(interface.map_err(|damage| window.corrupt(damage))?);
                 let whole = &window.ready()[..block.whole()];
-                self.description.extend_from_slice(whole);
+                self.description.append(whole);
                 window.take(block.whole());
             }
             STATISTICS => self.statistics(window, interfaces, block)?,
@@ -282,7 +312,10 @@ fn packet_parts(
 }
 
 /// Reads a section header block, which replaces the description, and gives the section's byte order.
-fn section_header(window: &mut Window, description: &mut Vec<u8>) -> Result<ByteOrder, ReadError> {
+fn section_header(
+    window: &mut Window,
+    description: &mut SectionDescription,
+) -> Result<ByteOrder, ReadError> {
     const FIXED: usize = HEAD + 16;
     let ready = window.fill(FRAME)?;
     let Some(head) = window.ready().first_chunk::<FRAME>() else {
@@ -304,8 +337,7 @@ fn section_header(window: &mut Window, description: &mut Vec<u8>) -> Result<Byte
     if version.0 != 1 || !matches!(version.1, 0 | 2) {
         return Err(window.unsupported(format!("pcapng version {}.{}", version.0, version.1)));
     }
-    description.clear();
-    description.extend_from_slice(&window.ready()[..block.whole()]);
+    description.begin(window.offset(), &window.ready()[..block.whole()]);
     window.take(block.whole());
     Ok(order)
 }

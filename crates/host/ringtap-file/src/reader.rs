@@ -101,6 +101,17 @@ impl RawPacket<'_> {
     }
 }
 
+/// Point of a file from which its packets can be read without those before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SplitPoint {
+    /// Position in the file.
+    pub offset: u64,
+    /// Position of the header of its section.
+    section_offset: u64,
+    /// Bytes of the section's description that come before.
+    description: usize,
+}
+
 /// Reads a capture file.
 ///
 /// # Examples
@@ -265,13 +276,48 @@ impl FileReader {
     }
 
     /// The headers that the next packet depends on: that of the file, or those of its section and of the section's
-    /// interfaces so far.
+    /// interfaces so far. Absent if a section has more than 16 MiB of them.
     ///
     /// Followed by the bytes from [`offset`](Self::offset) on, they are a capture of the packets that follow.
-    pub fn description(&self) -> &[u8] {
-        match &self.parser {
+    pub fn description(&self) -> Option<&[u8]> {
+        self.description_at(&self.split_point()?)
+    }
+
+    /// The point behind the last packet; absent where [`description`](Self::description) is.
+    pub fn split_point(&self) -> Option<SplitPoint> {
+        let (is_whole, description) = match &self.parser {
+            Parser::Pcap(header) => (true, header.description()),
+            Parser::Pcapng(section) => {
+                let description = section.description();
+                (description.is_whole, &description.bytes[..])
+            }
+        };
+        is_whole.then_some(SplitPoint {
+            offset: self.offset(),
+            section_offset: self.section_offset(),
+            description: description.len(),
+        })
+    }
+
+    /// The [`description`](Self::description) as it was at an earlier point of this file; absent if another section has
+    /// begun since.
+    pub fn description_at(&self, point: &SplitPoint) -> Option<&[u8]> {
+        let description = match &self.parser {
             Parser::Pcap(header) => header.description(),
-            Parser::Pcapng(section) => section.description(),
+            Parser::Pcapng(section) => &section.description().bytes,
+        };
+        let is_of_section = point.section_offset == self.section_offset();
+        description
+            .get(..point.description)
+            .filter(|_| is_of_section)
+    }
+
+    /// Position in the file of the header of the last packet's section, or of the file's header. The file from there on
+    /// is a capture.
+    pub fn section_offset(&self) -> u64 {
+        match &self.parser {
+            Parser::Pcap(_) => 0,
+            Parser::Pcapng(section) => section.description().section_offset,
         }
     }
 

@@ -8,6 +8,7 @@ use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use crate::hash::{self, Ip, Link, TunnelKind, Tunnels};
+use crate::protocol::protocol_name;
 
 /// Words of a key: `struct rt_flow_key`.
 pub const KEY_WORDS: usize = 12;
@@ -283,11 +284,9 @@ pub fn has_ports(protocol: u8) -> bool {
 
 /// Writes a protocol as it parses.
 pub(crate) fn write_protocol(f: &mut fmt::Formatter<'_>, protocol: u8) -> fmt::Result {
-    match protocol {
-        TCP => write!(f, "tcp"),
-        UDP => write!(f, "udp"),
-        SCTP => write!(f, "sctp"),
-        other => write!(f, "protocol {other}"),
+    match protocol_name(protocol) {
+        Some(name) => f.write_str(name),
+        None => write!(f, "protocol {protocol}"),
     }
 }
 

@@ -5,10 +5,12 @@
 
 use std::collections::HashMap;
 use std::fs::{File, OpenOptions};
+use std::hash::{Hash, Hasher};
 use std::io::{self, BufWriter, Write};
 use std::os::fd::AsFd as _;
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::Path;
+use std::sync::Arc;
 
 use anyhow::{Context as _, Error, Result, bail};
 use ringtap_file::FileInterface;
@@ -20,8 +22,29 @@ use ringtap_pool::number::to_u32;
 
 use crate::print::NobodyReads;
 
-/// Key of an interface: name, link type, filter.
-type InterfaceKey = (Option<String>, LinkType, Option<String>);
+/// Interface of a searched file; equal if the pcapng file describes both in one block.
+struct InterfaceKey(Arc<FileInterface>);
+
+impl InterfaceKey {
+    fn fields(&self) -> (Option<&str>, LinkType, Option<&str>) {
+        let FileInterface { name, filter, .. } = &*self.0;
+        (name.as_deref(), self.0.link_type, filter.as_deref())
+    }
+}
+
+impl PartialEq for InterfaceKey {
+    fn eq(&self, other: &Self) -> bool {
+        self.fields() == other.fields()
+    }
+}
+
+impl Eq for InterfaceKey {}
+
+impl Hash for InterfaceKey {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.fields().hash(state);
+    }
+}
 
 /// The file that is written.
 pub(super) struct FoundFile {
@@ -95,12 +118,8 @@ impl FoundFile {
                 0
             }
             FileKind::Pcapng(known) => {
-                let key = (
-                    interface.name.clone(),
-                    interface.link_type,
-                    interface.filter.clone(),
-                );
                 let next = to_u32(known.len());
+                let key = InterfaceKey(Arc::clone(interface));
                 *known.entry(key).or_insert_with(|| {
                     let interface = FileInterface {
                         // libpcap reads no file whose interfaces differ in it.

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Prints a line for each packet.
 
+use std::sync::Arc;
+
 use anyhow::Result;
 use ringtap::{Batch, Capture};
-use ringtap_columns::PacketLine;
+use ringtap_columns::{LaneLinks, LinePacket, PacketLine};
 
 use crate::print;
 use crate::reading::Reading;
@@ -11,15 +13,22 @@ use crate::session::{BatchConsumer, Flow};
 
 pub(super) struct LineReader<'a> {
     pub(super) reading: Reading<'a>,
+    links: Arc<LaneLinks>,
     lines: PacketLine,
     json: bool,
     text: String,
 }
 
 impl<'a> LineReader<'a> {
-    pub(super) fn new(reading: Reading<'a>, lines: PacketLine, json: bool) -> Self {
+    pub(super) fn new(
+        reading: Reading<'a>,
+        links: Arc<LaneLinks>,
+        lines: PacketLine,
+        json: bool,
+    ) -> Self {
         LineReader {
             reading,
+            links,
             lines,
             json,
             text: String::new(),
@@ -32,10 +41,11 @@ impl BatchConsumer for LineReader<'_> {
         let lane = batch.lane();
         self.text.clear();
         let flow = self.reading.batch(batch, |packet, _| {
+            let packet = LinePacket::from_lane(lane, &packet, &self.links);
             if self.json {
-                self.lines.push_json(lane, &packet, &mut self.text)?;
+                self.lines.push_json(&packet, &mut self.text)?;
             } else {
-                self.lines.push_text(lane, &packet, &mut self.text);
+                self.lines.push_text(&packet, &mut self.text);
             }
             Ok(Flow::Go)
         })?;

@@ -5,6 +5,8 @@ use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::ffi::OsStrExt as _;
 
+use ringtap_filter::LinkType;
+
 use super::made::{self, Random};
 use super::oracle::{everything, scan};
 use super::{files, find, index, search};
@@ -66,6 +68,35 @@ fn a_file_that_vanishes_meanwhile_costs_only_its_packets() {
 }
 
 #[test]
+fn a_folder_of_very_many_files_is_searched_with_few_open() {
+    const FILES: u64 = 20_000;
+    let folder = tempfile::TempDir::new().unwrap();
+    let mut random = Random(6);
+    for number in 0..FILES {
+        let mut bytes = Vec::new();
+        ringtap_file::write::classic::file_header(&mut bytes, LinkType::ETHERNET);
+        let data = made::packet(&mut random, LinkType::ETHERNET);
+        made::append(&mut bytes, &data, 1 + number * 7919 % FILES);
+        fs::write(folder.path().join(format!("{number}.pcap")), bytes).unwrap();
+    }
+    let open = || fs::read_dir("/proc/self/fd").unwrap().count();
+    let before = open();
+    let mut search = Search::new(SearchRequest::new(vec![folder.path().to_owned()], "")).unwrap();
+    let (mut expected, mut most_open) = (1, 0);
+    while let Some(packet) = search.next_packet() {
+        assert_eq!(packet.time_ns, expected);
+        expected += 1;
+        if expected % 1000 == 0 {
+            most_open = most_open.max(open());
+        }
+    }
+    assert_eq!(expected, 1 + FILES);
+    assert!(search.take_notes().is_empty());
+    // Other tests have files open, too.
+    assert!(most_open < before + 200, "{most_open} files are open");
+}
+
+#[test]
 fn an_index_that_vanishes_meanwhile_costs_nothing() {
     let folder = tempfile::TempDir::new().unwrap();
     let mut random = Random(4);
@@ -119,6 +150,21 @@ fn files_that_are_no_captures_are_passed_over_unless_they_are_named() {
         "{:?}",
         pipe.notes
     );
+}
+
+#[test]
+fn what_cannot_be_looked_at_in_a_folder_is_noted_and_counted() {
+    let folder = tempfile::TempDir::new().unwrap();
+    made::capture(folder.path(), 4, &mut Random(1), 30);
+    std::os::unix::fs::symlink("loop", folder.path().join("loop")).unwrap();
+    std::os::unix::fs::symlink("nothing", folder.path().join("gone")).unwrap();
+    let found = find(folder.path(), "", FilterTarget::Outer);
+    assert_eq!((found.packets.len(), found.totals.files), (30, 1));
+    assert_eq!(found.totals.failed_files, 1);
+    let [note] = &found.notes[..] else {
+        panic!("{:?}", found.notes);
+    };
+    assert!(note.is_fault() && note.to_string().contains("loop: cannot be read"));
 }
 
 #[test]

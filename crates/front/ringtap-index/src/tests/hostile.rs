@@ -115,3 +115,45 @@ fn false_contents_with_right_checksums_give_no_packet_that_the_filter_does_not_p
     // The checksums were right: false contents were believed.
     assert!(unlike > 100, "{unlike}");
 }
+
+/// An index that claims more than the capture can have means: read the capture.
+#[test]
+fn an_index_of_impossible_blocks_is_not_used() {
+    let folder = tempfile::TempDir::new().unwrap();
+    made::capture(folder.path(), 0, &mut Random(78), 200);
+    let capture = super::files(folder.path()).remove(0);
+    let expected = find(folder.path(), FILTER, FilterTarget::Outer).packets;
+    index(&capture);
+    let whole = fs::read(index_path(&capture)).unwrap();
+    let totals = find(folder.path(), FILTER, FilterTarget::Outer).totals;
+    assert!(!expected.is_empty() && totals.scanned_files == 0);
+    let [pages, description] = [8, 12].map(|place| word(&whole, FILE_HEADER + place).unwrap());
+    let blocks = FILE_HEADER + SEGMENT_HEADER + description + pages * PAGE_ENTRY;
+    let long = |at: usize| {
+        whole[at..at + 8]
+            .try_into()
+            .map(u64::from_le_bytes)
+            .unwrap()
+    };
+    let last = (FILE_HEADER..whole.len() - 4).rev();
+    let last = last
+        .into_iter()
+        .find(|at| whole[*at..].starts_with(b"SEGM"));
+    for (what, at, value) in [
+        ("bytes to skip", blocks + 24, 17 << 20),
+        (
+            "two blocks in a frame",
+            blocks + BLOCK_ENTRY + 16,
+            long(blocks + 16),
+        ),
+        ("bytes of content", last.unwrap() + 44, 1 << 50),
+    ] {
+        let mut spoilt = whole.clone();
+        spoilt[at..at + 8].copy_from_slice(&u64::to_le_bytes(value));
+        seal_all(&mut spoilt);
+        fs::write(index_path(&capture), &spoilt).unwrap();
+        let found = find(folder.path(), FILTER, FilterTarget::Outer);
+        assert!(found.packets == expected, "{what}");
+        assert_eq!(found.totals.scanned_files, 1, "{what}");
+    }
+}

@@ -9,6 +9,7 @@ use ringtap_file::write::classic;
 use ringtap_filter::hash::{self, Link, Tunnels};
 use ringtap_filter::text::compile;
 use ringtap_filter::{LinkType, MAX_SNAP_LENGTH, Program};
+use ringtap_packet::CommunityId;
 
 use super::filters::filter;
 use super::made::{self, Random};
@@ -66,6 +67,12 @@ pub(super) fn scan(all: &[(LinkType, Packet)], filter: &str, target: FilterTarge
     found
 }
 
+/// The Community ID of a packet.
+fn id(link_type: LinkType, data: &[u8]) -> Option<CommunityId> {
+    let link = Link::from_link_type(link_type)?;
+    CommunityId::from_packet(&hash::ip(data, link, Tunnels::All)?, 0)
+}
+
 /// Indexes every second file, or all; those that no index helps have none.
 fn index_some(folder: &Path, random: &mut Random) -> usize {
     let mut indexed = 0;
@@ -97,7 +104,13 @@ fn compare(seed: u64, captures: usize, packets: usize, filters: usize) -> (u64, 
     let (mut spared, mut found) = (0, 0);
     let mut done = 0;
     while done < filters {
-        let filter = filter(&mut random);
+        let (link_type, (.., data)) = random.one(&all);
+        let id_of_one = id(*link_type, data).filter(|_| random.chance(20));
+        let filter = if id_of_one.is_some() && random.chance(70) {
+            String::new()
+        } else {
+            filter(&mut random)
+        };
         let target = if random.chance(25) {
             FilterTarget::Innermost
         } else {
@@ -111,7 +124,11 @@ fn compare(seed: u64, captures: usize, packets: usize, filters: usize) -> (u64, 
             continue;
         }
         done += 1;
-        let expected = scan(&all, &filter, target);
+        let of_flow = |(link_type, (.., data)): &&(LinkType, Packet)| {
+            id_of_one.is_none_or(|one| id(*link_type, data) == Some(one))
+        };
+        let of_flow: Vec<_> = all.iter().filter(of_flow).cloned().collect();
+        let expected = scan(&of_flow, &filter, target);
         let (from, to) = if random.chance(30) {
             {
                 let (one, other) = (random.one(&all).1.0, random.one(&all).1.0);
@@ -122,6 +139,7 @@ fn compare(seed: u64, captures: usize, packets: usize, filters: usize) -> (u64, 
         };
         let result = super::search(SearchRequest {
             target,
+            community_id: id_of_one,
             from_ns: from,
             to_ns: to,
             ..SearchRequest::new(vec![folder.path().to_owned()], &*filter)
@@ -132,7 +150,7 @@ fn compare(seed: u64, captures: usize, packets: usize, filters: usize) -> (u64, 
             .collect();
         assert!(
             result.packets == expected,
-            "seed {seed}: {filter:?} {target:?} {from}..{to}: {} packets, not {}",
+            "seed {seed}: {filter:?} {id_of_one:?} {target:?} {from}..{to}: {} packets, not {}",
             result.packets.len(),
             expected.len()
         );
@@ -200,4 +218,19 @@ fn an_index_is_used() {
         let nothing = search(filter).totals;
         assert_eq!((nothing.blocks, nothing.scanned_bytes), (0, 0), "{filter}");
     }
+    let of_flow = |id| {
+        super::search(SearchRequest {
+            community_id: Some(id),
+            ..SearchRequest::new(vec![folder.path().to_owned()], "")
+        })
+    };
+    let packets = everything(folder.path());
+    let one = packets
+        .iter()
+        .find_map(|(link_type, (.., data))| id(*link_type, data));
+    let found = of_flow(one.unwrap());
+    assert!(!found.packets.is_empty());
+    // The packets of generated captures have ports at random: a flow is in few blocks.
+    assert!(found.totals.blocks < all / 4, "{:?}", found.totals);
+    assert_eq!(of_flow(CommunityId([7; 20])).totals.blocks, 0);
 }

@@ -4,10 +4,11 @@
 use std::io::Cursor;
 
 use ringtap_filter::LinkType;
+use ringtap_pool::number::to_u64;
 
 use super::super::{ByteOrder, Damage, FileReader, Format, PacketDirection, ReadError, Resolution};
 use super::made::{Made, ORDERS};
-use super::{cut_everywhere, damage_at_random, read_all};
+use super::{Packet, cut_everywhere, damage_at_random, read_all};
 
 fn reader(bytes: &[u8]) -> FileReader {
     FileReader::from_stream("test", Cursor::new(bytes.to_vec())).unwrap()
@@ -394,5 +395,55 @@ fn times_before_1970_and_after_2554_are_counted() {
             (u64::MAX, 2),
         ];
         assert_eq!(got, expected);
+    }
+}
+
+#[test]
+fn a_description_that_is_too_large_is_not_kept_and_packets_are_read_on() {
+    let mut file = Made::new(ByteOrder::Little);
+    file.section().interface(1, 0, |_| {});
+    file.packet(0, 1, 9, b"first");
+    let small = file.bytes.len();
+    for _ in 0..300 {
+        file.interface(1, 0, |b| {
+            b.option(1, &[b'x'; 60_000]);
+        });
+    }
+    file.packet(300, 2, 9, b"second");
+    file.section().interface(1, 0, |_| {});
+    file.packet(0, 3, 9, b"third");
+    let mut reader = reader(&file.bytes);
+    let mut next = || {
+        let time_ns = reader.next_packet().unwrap().unwrap().time_ns;
+        let point = reader.split_point();
+        let length = reader.description().map(<[u8]>::len);
+        (time_ns, point, length, reader.section_offset())
+    };
+    let (first, second, third) = (next(), next(), next());
+    assert_eq!((first.0, first.2, first.3), (1000, Some(28 + 20), 0));
+    assert_eq!(first.1.unwrap().offset, to_u64(small));
+    assert_eq!((second.0, second.1, second.2), (2000, None, None));
+    let section = to_u64(file.bytes.len() - (28 + 20 + 40));
+    assert_eq!((third.0, third.2, third.3), (3000, Some(48), section));
+    assert!(reader.description_at(&first.1.unwrap()).is_none());
+    assert_eq!(reader.description_at(&third.1.unwrap()).unwrap().len(), 48);
+}
+
+#[test]
+fn from_any_point_on_a_file_is_read_with_the_description_of_the_point() {
+    let (bytes, _) = small(ByteOrder::Big);
+    let mut reader = reader(&bytes);
+    let (all, _) = read_all(&bytes);
+    let mut points = Vec::new();
+    while let Ok(Some(_)) = reader.next_packet() {
+        let point = reader.split_point().unwrap();
+        points.push((point, reader.description().unwrap().to_vec()));
+    }
+    for (read, (point, description)) in points.into_iter().enumerate() {
+        let rest = &bytes[usize::try_from(point.offset).unwrap()..];
+        let (packets, error) = read_all(&[&description, rest].concat());
+        assert!(error.is_none(), "{error:?}");
+        let times = |packets: &[Packet]| packets.iter().map(|it| it.time_ns).collect::<Vec<_>>();
+        assert_eq!(times(&packets), times(&all[read + 1..]));
     }
 }
