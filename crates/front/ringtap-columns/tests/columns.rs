@@ -167,7 +167,7 @@ fn slots_are_those_of_the_reader_in_the_order_of_capture() {
             times.extend(
                 batch
                     .packets()
-                    .map(|packet| packet.slot().time_ns.to_le_bytes()),
+                    .map(|(_, packet)| packet.slot().time_ns.to_le_bytes()),
             );
             assert!(
                 batch
@@ -191,11 +191,9 @@ fn a_line_has_what_tcpdump_shows_and_an_object_the_names_of_the_columns() {
     let mut lines = PacketLine::new(LaneLinks::new(&capture).into(), true, None);
     let (mut text, mut objects) = (String::new(), String::new());
     for batch in batches(&mut capture) {
-        for packet in batch.packets() {
-            lines.push_text(batch.lane(), &packet, &mut text);
-            lines
-                .push_json(batch.lane(), &packet, &mut objects)
-                .unwrap();
+        for (lane, packet) in batch.packets() {
+            lines.push_text(lane, &packet, &mut text);
+            lines.push_json(lane, &packet, &mut objects).unwrap();
         }
     }
     let lines: Vec<_> = text
