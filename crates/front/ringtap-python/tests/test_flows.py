@@ -116,7 +116,8 @@ class Flows(unittest.TestCase):
         flows.close()
 
     def test_the_interpreter_ends_with_live_flows(self) -> None:
-        ended = captures.in_another_python("import ringtap; f = ringtap.flows('sim:max'); t = next(f.tables())")
+        program = "import ringtap; f = ringtap.flows('sim:max', active=0.2); t = next(f.tables())"
+        ended = captures.in_another_python(program)
         self.assertEqual((ended.returncode, ended.stderr), (0, ""))
 
 

@@ -48,15 +48,14 @@ class Rules(unittest.TestCase):
         self.assertLessEqual(rule["lasts_ms"], 60_000)
 
     def test_a_cutoff_of_all_flows_is_an_option(self) -> None:
-        with ringtap.open("sim:max?burst=4000&flows=4", cutoff="20 packets") as capture:
-            packets = sum(1 for _ in capture)
-            self.assertEqual((packets, capture.counters["shunted"]), (80, 3920))
+        with ringtap.open("sim:10kpps?flows=4", cutoff="20 packets") as self.capture:
+            self.assertLessEqual(self.read_until("shunted", 1000), 80)
 
     def test_what_is_no_rule_is_refused_in_a_sentence(self) -> None:
         for call, text in [
             (lambda: self.capture.flow_rule("tcp 10.0.0.1:80"), "flow"),
             (lambda: self.capture.flow_rule("tcp 10.0.0.1 10.0.0.2"), "ports"),
-            (lambda: self.capture.remove_flow_rule("nothing"), "flow"),
+            (lambda: self.capture.remove_flow_rule("nothing"), "protocol"),
             (lambda: self.capture.flow_rule("udp 10.0.0.1:1 10.0.0.2:2", cutoff="much"), "much"),
             (lambda: ringtap.open("sim:1kpps", cutoff="much"), "much"),
         ]:

@@ -147,7 +147,7 @@ class PacketSource:
         data: bool = False,
         **columns: Any,
     ) -> _native.Stream:
-        """A stream of record batches for DuckDB, polars, pandas and pyarrow, as `batches` and `Batch.columns` make them.
+        """A stream of record batches for DuckDB, polars, pandas and pyarrow: as of `batches`, with `Batch.columns`.
 
         It ends after `limit` packets or `duration` seconds, or with the packets. `data` is off: a program that keeps
         all record batches would keep the pool.
