@@ -28,6 +28,7 @@ mod clock;
 mod counters;
 mod error;
 mod feed;
+mod inject;
 mod live;
 mod options;
 mod output;
@@ -54,6 +55,7 @@ use worker::SendWorker;
 
 pub use counters::{Method, SendCounters, SendRates};
 pub use error::{NoLiveFrames, SendError};
+pub use inject::Injector;
 pub use options::{Load, SenderOptions};
 pub use packet::Qdisc;
 

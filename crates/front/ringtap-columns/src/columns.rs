@@ -221,8 +221,8 @@ impl PacketColumns {
 
     /// Adds the packets of a batch; with the column `data`, the record batch keeps them in the pool.
     pub fn extend(&mut self, batch: &Arc<TakenPackets>) {
-        for packet in batch.packets() {
-            self.push(batch.lane(), &packet);
+        for (lane, packet) in batch.packets() {
+            self.push(lane, &packet);
         }
         if self.options.data {
             self.data.extend(batch);

@@ -35,6 +35,12 @@ impl LaneLinks {
         )
     }
 
+    /// Those of lanes with packets of these link types.
+    #[must_use]
+    pub fn from_link_types(types: impl IntoIterator<Item = LinkType>) -> Self {
+        LaneLinks(types.into_iter().map(Link::from_link_type).collect())
+    }
+
     /// That of a lane; absent if the link type has no known addresses.
     #[must_use]
     #[inline]

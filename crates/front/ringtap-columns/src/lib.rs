@@ -18,4 +18,4 @@ pub use columns::{AddressForm, ColumnOptions, PacketColumns};
 pub use files::{TableError, TableFiles, TableFormat};
 pub use headers::{FlowHeaders, LaneLinks, PacketHeaders};
 pub use line::{LinePacket, PacketLine, PacketOrigin};
-pub use taken::TakenPackets;
+pub use taken::{CopiedPackets, TakenPackets};

@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Packets that a program took from a capture and keeps, in place or as a copy.
 
-use ringtap::{Batch, Capture, Error, LaneId, Packet};
+use ringtap::{Batch, Capture, Error, LaneId, Packet, Slot};
 
 /// Bytes of a slot.
 const SLOT: usize = 32;
 
-/// Packets of one lane that are for this reader. In a child of fork, dropping it releases nothing.
+/// Packets that are for this reader: of one batch, or copies. In a child of fork, dropping it releases nothing.
 pub struct TakenPackets {
-    lane: LaneId,
     memory: Memory,
     /// The process that took the packets.
     process: u32,
@@ -25,12 +24,31 @@ enum Memory {
 }
 
 /// Packets in memory of their own.
+///
+/// # Examples
+///
+/// ```
+/// use ringtap::{LaneId, Slot};
+/// use ringtap_columns::{CopiedPackets, TakenPackets};
+///
+/// let mut copied = CopiedPackets::default();
+/// copied.push(LaneId(3), Slot { captured_length: 4, ..Slot::default() }, 0, b"data");
+/// let taken = TakenPackets::from(copied);
+/// assert_eq!(taken.lane(0), Some(LaneId(3)));
+/// assert_eq!(taken.packet(0).map(|packet| packet.data), Some(&b"data"[..]));
+/// ```
 #[derive(Default)]
-struct CopiedPackets {
+pub struct CopiedPackets {
     slots: Vec<u8>,
-    /// Sequence of each packet, and the end of its bytes in `data`.
-    ends: Vec<(u64, usize)>,
+    places: Vec<CopiedPlace>,
     data: Vec<u8>,
+}
+
+/// Lane and sequence of a copied packet, and the end of its bytes.
+struct CopiedPlace {
+    lane: LaneId,
+    sequence: u64,
+    end: usize,
 }
 
 impl TakenPackets {
@@ -73,7 +91,6 @@ impl TakenPackets {
             places = Some((0..count).collect());
         }
         Ok(TakenPackets {
-            lane: batch.lane(),
             memory: Memory::Lent { batch, places },
             process: std::process::id(),
         })
@@ -84,25 +101,25 @@ impl TakenPackets {
     pub fn copy(&self) -> Self {
         let mut copied = CopiedPackets {
             slots: Vec::with_capacity(self.len() * SLOT),
-            ends: Vec::with_capacity(self.len()),
-            data: Vec::with_capacity(self.packets().map(|packet| packet.data.len()).sum()),
+            places: Vec::with_capacity(self.len()),
+            data: Vec::with_capacity(self.packets().map(|(_, packet)| packet.data.len()).sum()),
         };
-        for packet in self.packets() {
-            copied.data.extend_from_slice(packet.data);
-            copied.ends.push((packet.sequence, copied.data.len()));
+        for (lane, packet) in self.packets() {
+            copied.push(lane, packet.slot(), packet.sequence, packet.data);
         }
-        self.copy_slots(&mut copied.slots);
         TakenPackets {
-            lane: self.lane,
             memory: Memory::Copied(copied),
             process: self.process,
         }
     }
 
-    /// The lane, counted over all sources.
+    /// The lane of the packet at this index, counted over all sources.
     #[must_use]
-    pub fn lane(&self) -> LaneId {
-        self.lane
+    pub fn lane(&self, index: usize) -> Option<LaneId> {
+        match &self.memory {
+            Memory::Lent { batch, .. } => (index < self.len()).then(|| batch.lane()),
+            Memory::Copied(copied) => copied.places.get(index).map(|place| place.lane),
+        }
     }
 
     /// Number of packets.
@@ -110,7 +127,7 @@ impl TakenPackets {
     pub fn len(&self) -> usize {
         match &self.memory {
             Memory::Lent { batch, places } => places.as_ref().map_or(batch.len(), Vec::len),
-            Memory::Copied(copied) => copied.ends.len(),
+            Memory::Copied(copied) => copied.len(),
         }
     }
 
@@ -133,16 +150,16 @@ impl TakenPackets {
         }
     }
 
-    /// The packets, in the order of capture.
-    pub fn packets(&self) -> impl Iterator<Item = Packet<'_>> {
-        (0..self.len()).map_while(|index| self.packet(index))
+    /// The packets with their lanes, in the order of capture.
+    pub fn packets(&self) -> impl Iterator<Item = (LaneId, Packet<'_>)> {
+        (0..self.len()).map_while(|index| Some((self.lane(index)?, self.packet(index)?)))
     }
 
     /// All packets that lie together in memory, and whether each is for this reader.
     pub(crate) fn all(&self) -> impl Iterator<Item = (Packet<'_>, bool)> {
         let (count, places) = match &self.memory {
             Memory::Lent { batch, places } => (batch.len(), places.as_deref()),
-            Memory::Copied(copied) => (copied.ends.len(), None),
+            Memory::Copied(copied) => (copied.len(), None),
         };
         let mut own = places.unwrap_or_default().iter().peekable();
         (0..count).map_while(move |place| {
@@ -188,15 +205,57 @@ impl Drop for TakenPackets {
     }
 }
 
+impl From<CopiedPackets> for TakenPackets {
+    fn from(copied: CopiedPackets) -> Self {
+        TakenPackets {
+            memory: Memory::Copied(copied),
+            process: std::process::id(),
+        }
+    }
+}
+
 impl CopiedPackets {
+    /// Appends a packet of this lane; `slot` has its time and lengths.
+    pub fn push(&mut self, lane: LaneId, slot: Slot, sequence: u64, data: &[u8]) {
+        for word in slot.to_words() {
+            self.slots.extend_from_slice(&word.to_ne_bytes());
+        }
+        self.data.extend_from_slice(data);
+        self.places.push(CopiedPlace {
+            lane,
+            sequence,
+            end: self.data.len(),
+        });
+    }
+
+    /// Number of packets.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.places.len()
+    }
+
+    /// Whether there is no packet.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.places.is_empty()
+    }
+
+    /// Bytes of all packets.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.data.len()
+    }
+
     fn packet(&self, index: usize) -> Option<Packet<'_>> {
-        let (sequence, end) = *self.ends.get(index)?;
-        let start = index.checked_sub(1).map_or(0, |before| self.ends[before].1);
+        let place = self.places.get(index)?;
+        let before = index.checked_sub(1).and_then(|at| self.places.get(at));
+        let start = before.map_or(0, |before| before.end);
         let slot = self.slots.as_chunks::<SLOT>().0.get(index)?;
         let mut words = [0; 4];
         for (word, bytes) in words.iter_mut().zip(slot.as_chunks::<8>().0) {
             *word = u64::from_ne_bytes(*bytes);
         }
-        Some(Packet::copied(words, sequence, &self.data[start..end]))
+        let data = self.data.get(start..place.end)?;
+        Some(Packet::copied(words, place.sequence, data))
     }
 }

@@ -167,7 +167,7 @@ fn slots_are_those_of_the_reader_in_the_order_of_capture() {
             times.extend(
                 batch
                     .packets()
-                    .map(|packet| packet.slot().time_ns.to_le_bytes()),
+                    .map(|(_, packet)| packet.slot().time_ns.to_le_bytes()),
             );
             assert!(
                 batch
@@ -192,8 +192,8 @@ fn a_line_has_what_tcpdump_shows_and_an_object_the_names_of_the_columns() {
     let mut lines = PacketLine::new(true, None);
     let (mut text, mut objects) = (String::new(), String::new());
     for batch in batches(&mut capture) {
-        for packet in batch.packets() {
-            let packet = LinePacket::from_lane(batch.lane(), &packet, &links);
+        for (lane, packet) in batch.packets() {
+            let packet = LinePacket::from_lane(lane, &packet, &links);
             lines.push_text(&packet, &mut text);
             lines.push_json(&packet, &mut objects).unwrap();
         }

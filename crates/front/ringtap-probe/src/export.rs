@@ -5,6 +5,14 @@
 //! - A live capture never waits for an exporter: what does not fit into the queue is counted as dropped.
 //! - Every record sent is counted once: written, dropped, or still in the queue.
 
+#[cfg(feature = "arrow")]
+pub mod arrow;
+#[cfg(any(feature = "arrow", feature = "parquet"))]
+#[cfg_attr(
+    not(feature = "parquet"),
+    allow(dead_code, reason = "only Parquet has the other tables")
+)]
+mod columns;
 pub mod destination;
 pub mod ipfix;
 pub mod json;

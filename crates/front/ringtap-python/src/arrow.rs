@@ -18,7 +18,7 @@ impl ArrowTable {
     }
 }
 
-fn refused(error: ArrowError) -> PyErr {
+pub(crate) fn refused(error: ArrowError) -> PyErr {
     PyValueError::new_err(error.to_string())
 }
 

@@ -71,35 +71,41 @@ impl NativeBatch {
         SlotBytes::new(&self.parts)
     }
 
-    #[pyo3(signature = (*, headers=true, text=false, community_id=None, inner=false, data=true))]
-    fn table(
-        &self,
-        python: Python<'_>,
-        headers: bool,
-        text: bool,
-        community_id: Option<u16>,
-        inner: bool,
-        data: bool,
-    ) -> PyResult<ArrowTable> {
-        let addresses = if text {
-            AddressForm::Text
-        } else {
-            AddressForm::Binary
-        };
-        let options = ColumnOptions {
-            headers,
-            addresses,
-            community_id,
-            inner,
-            data,
-        };
+    fn table(&self, python: Python<'_>, columns: ColumnChoice) -> PyResult<ArrowTable> {
         let table = python.detach(|| {
-            let mut columns = PacketColumns::new(options, Arc::clone(&self.links));
+            let mut columns = PacketColumns::new(columns.options(), Arc::clone(&self.links));
             columns.reserve(self.len);
             self.parts.iter().for_each(|part| columns.extend(part));
             columns.finish()
         });
         ArrowTable::new(table)
+    }
+}
+
+/// Which columns a table has, as a dictionary of Python.
+#[derive(FromPyObject)]
+#[pyo3(from_item_all)]
+pub(crate) struct ColumnChoice {
+    headers: bool,
+    text: bool,
+    community_id: Option<u16>,
+    inner: bool,
+    data: bool,
+}
+
+impl ColumnChoice {
+    pub(crate) fn options(&self) -> ColumnOptions {
+        ColumnOptions {
+            headers: self.headers,
+            addresses: if self.text {
+                AddressForm::Text
+            } else {
+                AddressForm::Binary
+            },
+            community_id: self.community_id,
+            inner: self.inner,
+            data: self.data,
+        }
     }
 }
 

@@ -42,6 +42,13 @@ create_exception!(
     "The capture belongs to the process that opened it."
 );
 create_exception!(ringtap, RecordError, Error, "Packets cannot be recorded.");
+create_exception!(
+    ringtap,
+    RuleError,
+    Error,
+    "The flow rule or cut-off is not valid."
+);
+create_exception!(ringtap, SendError, Error, "Packets cannot be sent.");
 
 pub(crate) fn add(python: Python<'_>, module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("Error", python.get_type::<Error>())?;
@@ -55,7 +62,9 @@ pub(crate) fn add(python: Python<'_>, module: &Bound<'_, PyModule>) -> PyResult<
     module.add("InterfaceRemovedError", removed)?;
     module.add("ClosedError", python.get_type::<ClosedError>())?;
     module.add("ForkError", python.get_type::<ForkError>())?;
-    module.add("RecordError", python.get_type::<RecordError>())
+    module.add("RecordError", python.get_type::<RecordError>())?;
+    module.add("RuleError", python.get_type::<RuleError>())?;
+    module.add("SendError", python.get_type::<SendError>())
 }
 
 /// The exception of an error.
@@ -69,6 +78,7 @@ pub(crate) fn exception(error: &ringtap::Error) -> PyErr {
         Kind::Receive(ReceiveError::HubLeft | ReceiveError::AgentLeft) => {
             HubLeftError::new_err(text)
         }
+        Kind::Control(error) if error.is_gone() => HubLeftError::new_err(text),
         Kind::Connect(_) | Kind::Hub(_) | Kind::Listen(_) | Kind::Attach(_) | Kind::Control(_) => {
             HubError::new_err(text)
         }

@@ -9,9 +9,17 @@ mod arrow;
 mod batch;
 mod capture;
 mod errors;
+mod find;
+mod flows;
+mod hub;
+mod inject;
 mod interpreter;
 mod packet;
+mod shared_capture;
 mod slots;
+mod source;
+mod stream;
+mod waiting;
 
 use pyo3::prelude::*;
 
@@ -21,8 +29,11 @@ fn native(python: Python<'_>, module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<capture::NativeCapture>()?;
     module.add_class::<batch::NativeBatch>()?;
     module.add_class::<packet::PythonPacket>()?;
+    module.add_class::<inject::NativeInjector>()?;
     module.add_function(wrap_pyfunction!(capture::open, module)?)?;
-    module.add_function(wrap_pyfunction!(capture::explain_hub, module)?)?;
-    module.add_function(wrap_pyfunction!(capture::hub_status, module)?)?;
+    module.add_function(wrap_pyfunction!(find::find, module)?)?;
+    module.add_function(wrap_pyfunction!(flows::flows, module)?)?;
+    module.add_function(wrap_pyfunction!(hub::explain_hub, module)?)?;
+    module.add_function(wrap_pyfunction!(hub::hub_status, module)?)?;
     errors::add(python, module)
 }

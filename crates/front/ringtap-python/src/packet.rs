@@ -75,7 +75,7 @@ impl PythonPacket {
     /// The lane, counted over all sources.
     #[getter]
     fn lane(&self) -> u32 {
-        self.batch.lane().0
+        self.batch.lane(self.index).map_or(0, |lane| lane.0)
     }
 
     /// Receive queue.
@@ -106,7 +106,8 @@ impl PythonPacket {
     #[getter]
     fn vlan(&self) -> PyResult<Option<u32>> {
         let data = self.packet()?.data;
-        let link = self.links.of(self.batch.lane());
+        let lane = self.batch.lane(self.index);
+        let link = lane.and_then(|lane| self.links.of(lane));
         Ok(link
             .map(|link| hash::vlan(data, link))
             .filter(|vlan| *vlan > 0))

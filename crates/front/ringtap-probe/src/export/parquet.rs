@@ -5,15 +5,14 @@
 //! - A file has its final name only when it is complete; before, its name begins with a dot.
 //! - At most [`ROW_GROUP`] rows of each table are in the memory of each thread.
 
-mod columns;
 mod rows;
 
 use std::path::PathBuf;
 use std::time::Duration;
 
+use super::columns::{ValueRow, dns_columns, flow_columns, value_columns};
 use super::{ExportError, Exporter};
 use crate::record::{DnsRecord, FlowRecord, Measurement, Record};
-use columns::{dns_columns, flow_columns, value_columns};
 use rows::RowGroups;
 
 /// Rows that are written together.
@@ -27,13 +26,6 @@ pub struct ParquetExporter {
     dns: RowGroups<DnsRecord>,
     values: RowGroups<ValueRow>,
     failure: Option<ExportError>,
-}
-
-/// One value of a measurement.
-struct ValueRow {
-    measurement: Measurement,
-    name: &'static str,
-    value: f64,
 }
 
 impl ParquetExporter {

@@ -16,8 +16,8 @@ use ::parquet::schema::parser::parse_message_type;
 use ::parquet::schema::types::{ColumnPath, TypePtr};
 
 use super::ROW_GROUP;
-use super::columns::{ParquetColumn, Values};
 use crate::export::ExportError;
+use crate::export::columns::{TableColumn, Values};
 
 /// Files that this process has begun: part of their names.
 static FILES: AtomicU64 = AtomicU64::new(0);
@@ -25,7 +25,7 @@ static FILES: AtomicU64 = AtomicU64::new(0);
 /// A table that is written as a series of files.
 pub(super) struct RowGroups<R> {
     folder: PathBuf,
-    columns: Vec<ParquetColumn<R>>,
+    columns: Vec<TableColumn<R>>,
     schema: TypePtr,
     rotate: Duration,
     rows: Vec<R>,
@@ -47,10 +47,10 @@ struct UnfinishedFile {
 impl<R> RowGroups<R> {
     pub(super) fn new(
         folder: PathBuf,
-        columns: Vec<ParquetColumn<R>>,
+        columns: Vec<TableColumn<R>>,
         rotate: Duration,
     ) -> Result<Self, ExportError> {
-        let fields: String = columns.iter().map(ParquetColumn::schema).collect();
+        let fields: String = columns.iter().map(TableColumn::schema).collect();
         let schema = parse_message_type(&format!("message record {{ {fields} }}"));
         fs::create_dir_all(&folder)
             .map_err(|error| ExportError(format!("{}: {error}", folder.display())))?;
@@ -172,13 +172,34 @@ impl<R> RowGroups<R> {
     }
 }
 
+impl<R> TableColumn<R> {
+    /// The column in the language of Parquet's schemas.
+    fn schema(&self) -> String {
+        let name = &self.name;
+        match self.values {
+            Values::Time(_) => format!("optional int64 {name} (TIMESTAMP(MICROS,true));"),
+            Values::Number(_) => format!("optional int64 {name};"),
+            Values::Fraction(_) => format!("required double {name};"),
+            Values::Text(_) => format!("optional binary {name} (UTF8);"),
+        }
+    }
+
+    /// Whether values repeat so often that a dictionary saves more than its time costs.
+    fn repeats(&self) -> bool {
+        let differs = ["_ns", "bytes", "community_id"]
+            .iter()
+            .any(|end| self.name.ends_with(end));
+        !differs && !matches!(self.values, Values::Time(_) | Values::Fraction(_))
+    }
+}
+
 fn write_group<R>(
     writer: &mut SerializedFileWriter<File>,
-    columns: &[ParquetColumn<R>],
+    columns: &[TableColumn<R>],
     rows: &[R],
 ) -> Result<(), ParquetError> {
     let mut group = writer.next_row_group()?;
-    for ParquetColumn { values, .. } in columns {
+    for TableColumn { values, .. } in columns {
         let Some(mut column) = group.next_column()? else {
             break;
         };

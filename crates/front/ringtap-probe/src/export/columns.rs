@@ -1,18 +1,24 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Columns of the tables: name, type, and the value of a row.
+//! Columns of the tables that exporters write: name, type, and the value of a row.
 
 use std::fmt::Write as _;
 use std::net::IpAddr;
 
 use ringtap_packet::push_address;
 
-use super::ValueRow;
-use crate::record::{Details, DirectionCounts, DnsRecord, FlowRecord, Tunnel};
+use crate::record::{Details, DirectionCounts, DnsRecord, FlowRecord, Measurement, Tunnel};
 
 /// A column of a table with rows of type `R`.
-pub(super) struct ParquetColumn<R> {
+pub(super) struct TableColumn<R> {
     pub(super) name: String,
     pub(super) values: Values<R>,
+}
+
+/// One value of a measurement.
+pub(super) struct ValueRow {
+    pub(super) measurement: Measurement,
+    pub(super) name: &'static str,
+    pub(super) value: f64,
 }
 
 type CellText<R> = Box<dyn Fn(&R, &mut String) -> bool + Send>;
@@ -20,7 +26,7 @@ type CellValue<R, V> = Box<dyn Fn(&R) -> V + Send>;
 
 /// Type of a column, and its value in a row.
 pub(super) enum Values<R> {
-    /// Nanoseconds since 1970, stored as microseconds: Spark reads no nanoseconds.
+    /// Nanoseconds since 1970, in files as microseconds: Spark reads no nanoseconds.
     Time(CellValue<R, Option<u64>>),
     Number(CellValue<R, Option<u64>>),
     Fraction(CellValue<R, f64>),
@@ -28,43 +34,22 @@ pub(super) enum Values<R> {
     Text(CellText<R>),
 }
 
-impl<R> ParquetColumn<R> {
-    /// The column in the language of Parquet's schemas.
-    pub(super) fn schema(&self) -> String {
-        let name = &self.name;
-        match self.values {
-            Values::Time(_) => format!("optional int64 {name} (TIMESTAMP(MICROS,true));"),
-            Values::Number(_) => format!("optional int64 {name};"),
-            Values::Fraction(_) => format!("required double {name};"),
-            Values::Text(_) => format!("optional binary {name} (UTF8);"),
-        }
-    }
-
-    /// Whether values repeat so often that a dictionary saves more than its time costs.
-    pub(super) fn repeats(&self) -> bool {
-        let differs = ["_ns", "bytes", "community_id"]
-            .iter()
-            .any(|end| self.name.ends_with(end));
-        !differs && !matches!(self.values, Values::Time(_) | Values::Fraction(_))
-    }
-}
-
-fn column<R>(name: &str, values: Values<R>) -> ParquetColumn<R> {
-    ParquetColumn {
+fn column<R>(name: &str, values: Values<R>) -> TableColumn<R> {
+    TableColumn {
         name: name.to_owned(),
         values,
     }
 }
 
-fn time<R: 'static>(name: &str, value: fn(&R) -> Option<u64>) -> ParquetColumn<R> {
+fn time<R: 'static>(name: &str, value: fn(&R) -> Option<u64>) -> TableColumn<R> {
     column(name, Values::Time(Box::new(value)))
 }
 
-fn number<R: 'static>(name: &str, value: fn(&R) -> Option<u64>) -> ParquetColumn<R> {
+fn number<R: 'static>(name: &str, value: fn(&R) -> Option<u64>) -> TableColumn<R> {
     column(name, Values::Number(Box::new(value)))
 }
 
-fn text<R: 'static>(name: &str, value: fn(&R) -> Option<&str>) -> ParquetColumn<R> {
+fn text<R: 'static>(name: &str, value: fn(&R) -> Option<&str>) -> TableColumn<R> {
     let text = move |row: &R, to: &mut String| {
         let text = value(row);
         to.push_str(text.unwrap_or_default());
@@ -73,7 +58,7 @@ fn text<R: 'static>(name: &str, value: fn(&R) -> Option<&str>) -> ParquetColumn<
     column(name, Values::Text(Box::new(text)))
 }
 
-fn address<R: 'static>(name: &str, value: fn(&R) -> IpAddr) -> ParquetColumn<R> {
+fn address<R: 'static>(name: &str, value: fn(&R) -> IpAddr) -> TableColumn<R> {
     let text = move |row: &R, to: &mut String| {
         push_address(value(row), to);
         true
@@ -103,7 +88,7 @@ const OF_A_WAY: [(&str, CountOf); 8] = [
 ];
 
 /// Columns of the table `flows`.
-pub(super) fn flow_columns() -> Vec<ParquetColumn<FlowRecord>> {
+pub(super) fn flow_columns() -> Vec<TableColumn<FlowRecord>> {
     let mut columns = vec![
         time("first_time", |flow: &FlowRecord| Some(flow.first_ns())),
         time("last_time", |flow| Some(flow.last_ns())),
@@ -175,7 +160,7 @@ fn inner_vlan(flow: &FlowRecord, at: usize) -> Option<u64> {
 }
 
 /// Columns of the tunnel of this level, 0 for the outermost.
-fn tunnel_columns(prefix: &str, level: usize) -> Vec<ParquetColumn<FlowRecord>> {
+fn tunnel_columns(prefix: &str, level: usize) -> Vec<TableColumn<FlowRecord>> {
     let tunnel = move |flow: &FlowRecord| flow.outside.as_ref()?.tunnels[level];
     let number = |name: &str, value: fn(&Tunnel) -> Option<u32>| {
         let value = move |flow: &FlowRecord| Some(value(&tunnel(flow)?)?.into());
@@ -203,7 +188,7 @@ fn tunnel_columns(prefix: &str, level: usize) -> Vec<ParquetColumn<FlowRecord>> 
 }
 
 /// Columns of the table `dns`.
-pub(super) fn dns_columns() -> Vec<ParquetColumn<DnsRecord>> {
+pub(super) fn dns_columns() -> Vec<TableColumn<DnsRecord>> {
     vec![
         time("time", |dns: &DnsRecord| Some(dns.time_ns)),
         address("source", |dns| dns.key.source),
@@ -229,7 +214,7 @@ pub(super) fn dns_columns() -> Vec<ParquetColumn<DnsRecord>> {
 }
 
 /// Columns of the table `measurements`.
-pub(super) fn value_columns() -> Vec<ParquetColumn<ValueRow>> {
+pub(super) fn value_columns() -> Vec<TableColumn<ValueRow>> {
     vec![
         time("from_time", |row: &ValueRow| Some(row.measurement.from_ns)),
         time("to_time", |row| Some(row.measurement.to_ns)),
