@@ -135,14 +135,19 @@ impl FlowMeter {
         fits
     }
 
-    /// Brings the flows of the next [`PACKETS_TOGETHER`] packets into the cache.
-    pub(crate) fn warm(&self, hashes: impl Iterator<Item = u64>) {
-        self.table.warm(hashes.map(low_half));
+    /// Counts packets in their order; appends records of flows that ended.
+    pub(crate) fn packets(&mut self, packets: &mut [Dissected], records: &mut Vec<Record>) {
+        for together in packets.chunks_mut(PACKETS_TOGETHER) {
+            let hashes = together.iter().map(|packet| low_half(packet.hash));
+            self.table.warm(hashes);
+            for packet in together {
+                self.packet(packet, records);
+            }
+        }
     }
 
-    /// Counts a packet; appends records of flows that ended.
     #[inline]
-    pub(crate) fn packet(&mut self, packet: &mut Dissected, records: &mut Vec<Record>) {
+    fn packet(&mut self, packet: &mut Dissected, records: &mut Vec<Record>) {
         if let Some(fragment) = packet.fragment {
             self.fragments.complete(packet, fragment, &self.secret);
         }
@@ -173,7 +178,8 @@ impl FlowMeter {
             for (hash, part) in hashes.iter_mut().zip(together) {
                 *hash = self.secret.hash(&part.key);
             }
-            self.warm(hashes.iter().copied().take(together.len()));
+            let known = hashes.iter().take(together.len());
+            self.table.warm(known.map(|hash| low_half(*hash)));
             for (part, hash) in together.iter().zip(hashes) {
                 let counts = &part.counts;
                 let first = FirstPacket {
