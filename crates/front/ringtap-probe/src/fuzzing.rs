@@ -81,7 +81,7 @@ pub fn meter(input: &[u8]) {
         let headers = Headers::Inner;
         if let Some(mut packet) = Dissected::new(time_ns, &frame, wire, link, headers, &secret) {
             packets += 1;
-            meter.packet(&mut packet, &mut records);
+            meter.packets(std::slice::from_mut(&mut packet), &mut records);
         }
         let memory = meter.payload_memory();
         assert!(memory <= MEMORY as usize, "{memory} bytes of payload");

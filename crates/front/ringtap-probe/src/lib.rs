@@ -24,6 +24,8 @@ mod outside;
 mod packet;
 mod plan;
 mod probe;
+#[cfg(feature = "rate")]
+pub mod rate;
 pub mod record;
 mod start;
 mod watcher;

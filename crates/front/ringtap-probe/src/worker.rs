@@ -178,11 +178,14 @@ impl ProbeWorker {
     }
 
     fn packets(&mut self, packets: &mut Vec<Dissected>) {
-        for flows in &self.flows {
-            flows.meter.warm(packets.iter().map(|packet| packet.hash));
+        for flows in &mut self.flows {
+            flows.meter.packets(packets, &mut self.records);
         }
-        packets.iter_mut().for_each(|packet| self.packet(packet));
+        packets.iter().for_each(|packet| self.packet(packet));
         packets.clear();
+        if self.records.len() >= RECORDS_TOGETHER {
+            self.setup.outlets.send(&mut self.records);
+        }
     }
 
     /// Counts packets that all analyses saw.
@@ -198,11 +201,9 @@ impl ProbeWorker {
         }
     }
 
+    /// Counts a packet in the analyses with results at intervals.
     #[inline]
-    fn packet(&mut self, packet: &mut Dissected) {
-        for flows in &mut self.flows {
-            flows.meter.packet(packet, &mut self.records);
-        }
+    fn packet(&mut self, packet: &Dissected) {
         for at in 0..self.meters.len() {
             if !self.meters[at].interval.holds(packet.time_ns) {
                 self.next_interval(at, packet.time_ns);
@@ -210,9 +211,6 @@ impl ProbeWorker {
             let meter = &mut self.meters[at];
             meter.seen.add(packet.time_ns);
             meter.meter.packet(packet);
-        }
-        if self.records.len() >= RECORDS_TOGETHER {
-            self.setup.outlets.send(&mut self.records);
         }
     }
 

@@ -47,8 +47,8 @@ impl Inspected {
         let wire = u32::try_from(frame.len()).expect("small");
         let (link, headers) = (Link::Ethernet, Headers::Inner);
         let packet = Dissected::new(self.now_ns, &frame, wire, link, headers, &self.secret);
-        self.meter
-            .packet(&mut packet.expect("IP"), &mut self.records);
+        let packets = &mut [packet.expect("IP")];
+        self.meter.packets(packets, &mut self.records);
         self.now_ns += MS;
     }
 

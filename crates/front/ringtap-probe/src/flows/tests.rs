@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Tests of flow metering, with packets made here.
 
+mod ages;
+mod batches;
 mod community;
 mod parts;
 mod states;
 mod tunnels;
 
 use std::collections::HashMap;
+use std::time::Duration;
 
 use etherparse::{IpFragOffset, IpNumber, Ipv4Header, PacketBuilder};
 use ringtap_filter::Headers;
@@ -44,7 +47,12 @@ impl Metered {
         let (link, secret) = (Link::Ethernet, &self.meter.secret);
         let packet = Dissected::new(time_ns, frame, wire, link, Headers::Inner, secret);
         let mut packet = packet.expect("IP");
-        self.meter.packet(&mut packet, &mut self.records);
+        self.packet(&mut packet);
+    }
+
+    fn packet(&mut self, packet: &mut Dissected) {
+        let packets = std::slice::from_mut(packet);
+        self.meter.packets(packets, &mut self.records);
     }
 
     fn tcp(&mut self, time_ns: u64, from: End, to: End, flags: u8, sequence: u32, payload: usize) {
@@ -116,9 +124,7 @@ fn a_frame_has_at_least_its_captured_bytes() {
     let frame = tcp(CLIENT, SERVER, ACK, 1, 100);
     let (link, secret) = (Link::Ethernet, &metered.meter.secret);
     let packet = Dissected::new(START, &frame, 60, link, Headers::Inner, secret);
-    metered
-        .meter
-        .packet(&mut packet.expect("IP"), &mut metered.records);
+    metered.packet(&mut packet.expect("IP"));
     let flows = metered.flows();
     assert_eq!(
         (flows[0].forward.bytes, flows[0].forward.frame_bytes),
@@ -157,7 +163,7 @@ fn service_direction_and_identifier_are_those_of_the_first_packet_of_each_direct
         let packet = Dissected::new(START, &frame, 60, link, Headers::Inner, secret);
         let mut packet = packet.expect("IP");
         packet.marks.is_sent = is_reply;
-        metered.meter.packet(&mut packet, &mut metered.records);
+        metered.packet(&mut packet);
     }
     let mut ip6 = Vec::new();
     let builder = PacketBuilder::ethernet2([1; 6], [2; 6]).ipv6([1; 16], [2; 16], 64);

@@ -187,7 +187,8 @@ impl CostRun {
         let wire = u32::try_from(frame.len()).unwrap_or(u32::MAX);
         let packet = Dissected::new(self.time_ns, frame, wire, link, headers, &self.secret);
         if let Some(mut packet) = packet {
-            self.flows.packet(&mut packet, &mut self.records);
+            let packets = std::slice::from_mut(&mut packet);
+            self.flows.packets(packets, &mut self.records);
         }
         self.records.clear();
     }
