@@ -172,18 +172,13 @@ impl PayloadInspector {
         self.memory + self.questions.memory()
     }
 
-    /// Whether the flow of a packet may get texts from it. `is_inspected`: [`FlowTexts::wants_payload`] was false.
+    /// Whether the flow of a packet may get texts from it.
     #[inline]
-    pub(crate) fn wants(
-        &self,
-        packet: &Dissected<'_>,
-        is_inspected: bool,
-        texts: &FlowTexts,
-    ) -> bool {
+    pub(crate) fn wants(&self, packet: &Dissected<'_>, texts: &FlowTexts) -> bool {
         packet.payload_bytes > 0
             && matches!(packet.key.protocol, TCP | UDP)
             && packet.fragment.is_none()
-            && (self.payload_bytes > 0 && !is_inspected
+            && (self.payload_bytes > 0 && texts.wants_payload()
                 || self.ndpi.is_some() && !matches!(texts.ndpi, Inspection::Over))
     }
 

@@ -6,7 +6,6 @@
 //! - Time is that of packets; [`FlowMeter::tick`] moves it on while none come.
 //! - Work per packet is bounded: at most [`ENDS_OF_PACKET`] other flows end with it.
 
-mod ages;
 mod counters;
 mod entry;
 mod fragments;
@@ -15,6 +14,8 @@ mod sequence;
 mod table;
 #[cfg(test)]
 mod tests;
+
+use std::time::Duration;
 
 use ringtap_capture::meter::FlowCounts;
 use ringtap_ipc::time::nanoseconds;
@@ -34,6 +35,10 @@ use table::{FlowIndex, FlowTable};
 const ENDS_OF_PACKET: usize = 4;
 /// Nanoseconds for which a closed flow still takes late packets.
 const LINGER_NS: u64 = 2_000_000_000;
+/// Longest tick, the unit of time by which flows are ordered: 2^29 ns, about half a second.
+const MAX_TICK_BITS: u32 = 29;
+/// Least number of ticks in the idle time-out.
+const TICKS_OF_IDLE: u64 = 16;
 
 /// Counts of one direction of a flow, for a time that is short against the time-outs.
 #[derive(Clone, Debug)]
@@ -50,7 +55,7 @@ struct FirstPacket<'a> {
     flags: u8,
     /// TCP sequence number, where it is known.
     sequence: Option<u32>,
-    outside: &'a PacketOutside<'a>,
+    outside: PacketOutside<'a>,
 }
 
 impl FlowUpdate {
@@ -60,11 +65,18 @@ impl FlowUpdate {
     }
 }
 
+fn tick_bits(idle: Duration) -> u32 {
+    let max_ns = (nanoseconds(idle) / TICKS_OF_IDLE).max(1);
+    max_ns.ilog2().min(MAX_TICK_BITS)
+}
+
 /// Meters flows of one worker.
 pub(crate) struct FlowMeter {
     options: FlowOptions,
     active_ns: u64,
     idle_ns: u64,
+    /// Length of a tick: 2 to this power, in nanoseconds. Time-outs end a flow at most one tick late.
+    tick_bits: u32,
     table: FlowTable,
     fragments: FragmentPorts,
     payload: PayloadInspector,
@@ -81,6 +93,7 @@ impl FlowMeter {
         FlowMeter {
             active_ns: nanoseconds(options.active),
             idle_ns: nanoseconds(options.idle),
+            tick_bits: tick_bits(options.idle),
             table: FlowTable::new(options.max_flows),
             fragments: FragmentPorts::new(),
             payload: PayloadInspector::new(&options),
@@ -115,6 +128,7 @@ impl FlowMeter {
         if fits {
             self.active_ns = nanoseconds(options.active);
             self.idle_ns = nanoseconds(options.idle);
+            self.tick_bits = tick_bits(options.idle);
             self.options = options;
             self.payload.change(&options);
         }
@@ -124,9 +138,8 @@ impl FlowMeter {
     /// Counts packets in their order; appends records of flows that ended.
     pub(crate) fn packets(&mut self, packets: &mut [Dissected], records: &mut Vec<Record>) {
         for together in packets.chunks_mut(PACKETS_TOGETHER) {
-            let keys = together.iter();
-            let keys = keys.map(|packet| (&packet.key, low_half(packet.hash)));
-            self.table.warm(keys);
+            let hashes = together.iter().map(|packet| low_half(packet.hash));
+            self.table.warm(hashes);
             for packet in together {
                 self.packet(packet, records);
             }
@@ -142,18 +155,18 @@ impl FlowMeter {
             time_ns: packet.time_ns,
             flags: packet.tcp.map_or(0, |tcp| tcp.flags),
             sequence: packet.tcp.map(|tcp| tcp.sequence),
-            outside: &packet.outside,
+            outside: packet.outside,
         };
-        if let Some((flow, direction)) = self.place(&packet.key, packet.hash, first, 1, records) {
+        if let Some(flow) = self.place(&packet.key, packet.hash, first, 1, records) {
             let entry = self.table.at(flow);
-            entry.see_outside(direction, &packet.outside);
-            let state = entry.count(packet, direction);
-            if self.payload.wants(packet, entry.is_inspected, &entry.texts) {
+            entry.see_outside(&packet.key, &packet.outside);
+            let state = entry.count(packet);
+            if self.payload.wants(packet, &entry.texts) {
+                let direction = entry.direction_of(&packet.key);
                 self.payload
                     .packet(&mut entry.texts, direction, packet, records);
-                entry.is_inspected = !entry.texts.wants_payload();
             }
-            self.table.set_state(flow, state, self.now_ns);
+            self.table.touch(flow, state);
             self.expire(ENDS_OF_PACKET, records);
         }
     }
@@ -165,30 +178,28 @@ impl FlowMeter {
             for (hash, part) in hashes.iter_mut().zip(together) {
                 *hash = self.secret.hash(&part.key);
             }
-            let keys = together.iter().zip(hashes);
-            self.table
-                .warm(keys.map(|(part, hash)| (&part.key, low_half(hash))));
+            let known = hashes.iter().take(together.len());
+            self.table.warm(known.map(|hash| low_half(*hash)));
             for (part, hash) in together.iter().zip(hashes) {
-                let (counts, outside) = (&part.counts, part.outside());
+                let counts = &part.counts;
                 let first = FirstPacket {
                     time_ns: counts.first_ns,
                     flags: counts.first_flags,
                     sequence: None,
-                    outside: &outside,
+                    outside: part.outside(),
                 };
-                let placed = self.place(&part.key, hash, first, counts.packets, records);
-                if let Some((flow, direction)) = placed {
+                if let Some(flow) = self.place(&part.key, hash, first, counts.packets, records) {
                     let entry = self.table.at(flow);
-                    entry.see_outside(direction, &outside);
-                    let state = entry.add(part, direction);
-                    self.table.set_state(flow, state, self.now_ns);
+                    entry.see_outside(&part.key, &part.outside());
+                    let state = entry.add(part);
+                    self.table.touch(flow, state);
                     self.expire(ENDS_OF_PACKET, records);
                 }
             }
         }
     }
 
-    /// The flow of `packets` packets with this key and its hash, and their direction; `None` if sampling leaves it out.
+    /// The flow of `packets` packets with this key and its hash; `None` if sampling leaves it out.
     #[inline]
     fn place(
         &mut self,
@@ -197,21 +208,19 @@ impl FlowMeter {
         first: FirstPacket<'_>,
         packets: u64,
         records: &mut Vec<Record>,
-    ) -> Option<(FlowIndex, usize)> {
+    ) -> Option<FlowIndex> {
         if !(hash >> 32).is_multiple_of(self.options.sampling.max(1).into()) {
             self.counters.not_sampled += packets;
             return None;
         }
         self.move_time(first.time_ns, records);
         let hash = low_half(hash);
-        let mut found = self.table.find(key, hash, first.outside);
-        if let Some((flow, direction)) = found
-            && !self.still_lasts(flow, direction, first, records)
-        {
-            found = None;
+        let mut found = self.table.find(key, hash, &first.outside);
+        if let Some(flow) = found {
+            found = self.still_lasts(flow, key, first, records).then_some(flow);
         }
         Some(match found {
-            Some(found) => found,
+            Some(flow) => flow,
             None => {
                 if self.table.is_full()
                     && let Some(victim) = self.table.victim()
@@ -219,8 +228,7 @@ impl FlowMeter {
                     self.counters.evicted += 1;
                     self.end(victim, EndReason::Evicted, records);
                 }
-                let flow = self.table.add(key, first.flags, hash, self.now_ns);
-                (flow, self.table.at(flow).direction_of(key))
+                self.table.add(key, first.flags, hash)
             }
         })
     }
@@ -230,7 +238,7 @@ impl FlowMeter {
     ///
     /// Returns whether all flows whose time is over have ended.
     pub(crate) fn tick(&mut self, now_ns: u64, most: usize, records: &mut Vec<Record>) -> bool {
-        self.now_ns = self.now_ns.max(now_ns);
+        self.set_time(self.now_ns.max(now_ns));
         self.payload.expire(self.now_ns, most, records);
         self.expire(most, records)
     }
@@ -248,7 +256,7 @@ impl FlowMeter {
             FlowState::Tentative,
             FlowState::Established,
         ] {
-            while let Some(flow) = self.table.any(state) {
+            while let Some(flow) = self.table.oldest(state) {
                 if left == 0 {
                     return true;
                 }
@@ -270,14 +278,20 @@ impl FlowMeter {
             self.finish(records);
             self.now_ns = time_ns;
         }
-        self.now_ns = self.now_ns.max(time_ns);
+        self.set_time(self.now_ns.max(time_ns));
+    }
+
+    #[inline]
+    fn set_time(&mut self, now_ns: u64) {
+        self.now_ns = now_ns;
+        self.table.set_tick(low_half(now_ns >> self.tick_bits));
     }
 
     /// Whether a known flow goes on with this packet; ends its record or part if not.
     fn still_lasts(
         &mut self,
         flow: FlowIndex,
-        direction: usize,
+        key: &PacketKey,
         first: FirstPacket<'_>,
         records: &mut Vec<Record>,
     ) -> bool {
@@ -286,19 +300,19 @@ impl FlowMeter {
         let entry = self.table.at(flow);
         let begins_anew = first.flags & (SYN | ACK) == SYN
             && match first.sequence {
-                Some(sequence) => entry.begins_anew(direction, sequence),
+                Some(sequence) => entry.begins_anew(entry.direction_of(key), sequence),
                 None => entry.state == FlowState::Closed,
             };
         let lasts_ns = match entry.state {
             FlowState::Closed => LINGER_NS.min(idle_ns),
             FlowState::Tentative | FlowState::Established => idle_ns,
         };
-        if begins_anew || entry.is_idle(direction, now_ns, lasts_ns) {
+        if begins_anew || now_ns.saturating_sub(entry.last_ns()) >= lasts_ns {
             let reason = entry.reason();
             self.end(flow, reason, records);
             return false;
         }
-        if entry.is_long(now_ns, active_ns) {
+        if now_ns.saturating_sub(entry.first_ns()) >= active_ns {
             let record = FlowRecord {
                 interface: self.interface,
                 sampling: self.options.sampling,
@@ -312,7 +326,7 @@ impl FlowMeter {
         true
     }
 
-    /// Ends flows whose time is over, at most `most`; returns `false` if some may be left.
+    /// Ends flows whose time is over, at most `most`; returns whether none is left.
     fn expire(&mut self, most: usize, records: &mut Vec<Record>) -> bool {
         let mut left = most;
         for (state, lasts_ns) in [
@@ -320,17 +334,20 @@ impl FlowMeter {
             (FlowState::Tentative, self.idle_ns),
             (FlowState::Established, self.idle_ns),
         ] {
-            let until_ns = self.now_ns.saturating_sub(lasts_ns);
-            while let Some(flow) = self.table.oldest(state, until_ns, &mut left) {
+            while let Some(flow) = self.table.oldest(state) {
+                let entry = self.table.at(flow);
+                if entry.last_ns().saturating_add(lasts_ns) > self.now_ns {
+                    break;
+                }
                 if left == 0 {
                     return false;
                 }
                 left -= 1;
-                let reason = self.table.at(flow).reason();
+                let reason = entry.reason();
                 self.end(flow, reason, records);
             }
         }
-        left > 0
+        true
     }
 
     fn end(&mut self, flow: FlowIndex, reason: EndReason, records: &mut Vec<Record>) {
@@ -342,9 +359,8 @@ impl FlowMeter {
             ..entry.record(reason)
         };
         self.payload.release(&entry.texts);
-        let hash = low_half(self.secret.hash(&entry.key));
         self.counters.records += 1;
         records.push(Record::Flow(Box::new(record)));
-        self.table.remove(flow, hash);
+        self.table.remove(flow);
     }
 }

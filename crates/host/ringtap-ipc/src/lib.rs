@@ -7,7 +7,6 @@ pub mod doorbell;
 pub mod environment;
 pub mod event;
 pub mod folder;
-pub mod huge_pages;
 pub mod mapping;
 pub mod memfd;
 pub mod mutex;

@@ -1,23 +1,22 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Hash table of flows with bounded memory, which orders them by state and last packet.
+//! Hash table of flows with bounded memory, and three lists that order them by their last packet.
 //!
 //! Invariants
-//! - Every entry in use is in one bucket's chain and in one list of its state.
+//! - Every entry in use is in one bucket's chain and in the list of its state.
 //! - Memory is taken as flows come, and never more than for the highest number of flows.
+//! - Each list is ordered by the tick of a flow's last packet; flows with the same tick have no order. So a
+//!   packet moves its flow in the list at most once in a tick: moving changes two other flows as well, which
+//!   are seldom in the caches.
 
-use ringtap_ipc::huge_pages::advise_huge_pages;
-use ringtap_pool::memory::prefetch;
-
-use super::ages::{FlowAges, FlowLinks, LinkedFlows, NOBODY};
 use super::entry::{FlowEntry, FlowState};
 use crate::application::FlowTexts;
 use crate::outside::PacketOutside;
 use crate::packet::PacketKey;
 
 /// Packets whose flows are brought into the cache together.
-pub(crate) const PACKETS_TOGETHER: usize = 32;
-/// Flows that an eviction looks at. If all had further packets, it takes the next one.
-const LOOKS_OF_VICTIM: usize = 64;
+pub(crate) const PACKETS_TOGETHER: usize = 16;
+/// No entry.
+const NOBODY: u32 = u32::MAX;
 /// Part of the table that tentative flows may always fill: 1 / 8.
 const TENTATIVE_PART: u32 = 8;
 
@@ -31,38 +30,47 @@ pub(super) struct FlowTable {
     entries: Vec<FlowEntry>,
     free: u32,
     most: u32,
-    /// By state.
-    ages: [FlowAges; 3],
+    lists: [AgeList; 3],
+    /// The present tick.
+    tick: u32,
 }
 
-impl LinkedFlows for Vec<FlowEntry> {
-    fn links(&mut self, at: u32) -> &mut FlowLinks {
-        &mut self[at as usize].links
-    }
+/// Flows of one state by the tick of their last packet.
+#[derive(Clone, Copy)]
+struct AgeList {
+    newest: u32,
+    oldest: u32,
+    length: u32,
 }
 
 impl FlowTable {
     /// A table for at most `most` flows.
     pub(super) fn new(most: u32) -> Self {
         let most = most.clamp(1, 1 << 30);
-        let count = most.next_power_of_two() as usize;
-        let mut buckets = Vec::with_capacity(count);
-        let entries = Vec::with_capacity(most as usize);
-        // Without huge pages, the table is slower: `ringtap doctor` says so.
-        let _slower = advise_huge_pages(&buckets).and_then(|()| advise_huge_pages(&entries));
-        buckets.resize(count, NOBODY);
+        let empty = AgeList {
+            newest: NOBODY,
+            oldest: NOBODY,
+            length: 0,
+        };
         FlowTable {
-            buckets,
-            entries,
+            buckets: vec![NOBODY; most.next_power_of_two() as usize],
+            entries: Vec::with_capacity(most as usize),
             free: NOBODY,
             most,
-            ages: [(); 3].map(|()| FlowAges::new()),
+            lists: [empty; 3],
+            tick: 0,
         }
+    }
+
+    /// Starts another tick, or goes on with the present one.
+    #[inline]
+    pub(super) fn set_tick(&mut self, tick: u32) {
+        self.tick = tick;
     }
 
     /// Number of flows.
     pub(super) fn len(&self) -> u32 {
-        self.ages.iter().map(FlowAges::len).sum()
+        self.lists.iter().map(|list| list.length).sum()
     }
 
     /// Whether a further flow needs the place of another one.
@@ -70,54 +78,61 @@ impl FlowTable {
         self.free == NOBODY && self.entries.len() >= self.most as usize
     }
 
-    /// The flow with this key, and the direction of the key: 0 as its originator, 1 as its responder.
+    /// The flow with this key in either direction.
     #[inline]
     pub(super) fn find(
         &self,
         key: &PacketKey,
         hash: u32,
         outside: &PacketOutside<'_>,
-    ) -> Option<(FlowIndex, usize)> {
+    ) -> Option<FlowIndex> {
         let reversed = key.reversed();
         let mut at = self.buckets[self.bucket(hash)];
         while at != NOBODY {
             let entry = &self.entries[at as usize];
             let is_same = |direction| {
-                let own = || entry.outside.as_ref();
-                key.outside == 0 || own().is_none_or(|own| own.fits(direction, outside))
+                let own = entry.outside.as_ref();
+                own.is_none_or(|own| own.fits(direction, outside))
             };
-            if (entry.key == *key && is_same(0)) || (entry.key == reversed && is_same(1)) {
-                return Some((FlowIndex(at), entry.direction_of(key)));
+            let fits = (entry.key == *key && is_same(0)) || (entry.key == reversed && is_same(1));
+            if entry.hash == hash && fits {
+                return Some(FlowIndex(at));
             }
             at = entry.next;
         }
         None
     }
 
-    /// Brings into the cache what the packets with these keys and hashes will need of the table: first the buckets,
-    /// then the first lines of the entries, then those of the directions. The memory of all packets is on its way at
-    /// the same time.
-    pub(super) fn warm<'a>(&self, packets: impl Iterator<Item = (&'a PacketKey, u32)> + Clone) {
-        for (_, hash) in packets.clone() {
-            prefetch(&raw const self.buckets[self.bucket(hash)]);
+    /// Reads the entries that packets with these hashes will need. The reads do not depend on each other, so
+    /// that the processor waits for the memory of all at once.
+    pub(super) fn warm(&self, hashes: impl Iterator<Item = u32>) {
+        let entry = |at: u32| self.entries.get(at as usize);
+        let mut flows = [NOBODY; PACKETS_TOGETHER];
+        for (flow, hash) in flows.iter_mut().zip(hashes) {
+            *flow = self.buckets[self.bucket(hash)];
         }
-        let first = |hash| self.entries.get(self.buckets[self.bucket(hash)] as usize);
-        for (_, hash) in packets.clone() {
-            if let Some(entry) = first(hash) {
-                prefetch(&raw const entry.key);
+        let mut read = 0;
+        let beside = flows.map(|flow| {
+            let Some(entry) = entry(flow) else {
+                return [NOBODY; 2];
+            };
+            let directions = entry.directions[0].packets ^ entry.directions[1].packets;
+            read ^= entry.key.source[1] ^ directions ^ entry.first_payload_ns;
+            if entry.listed == self.tick {
+                [NOBODY; 2]
+            } else {
+                [entry.newer, entry.older]
             }
+        });
+        for flow in beside.into_iter().flatten() {
+            read ^= entry(flow).map_or(0, |entry| entry.older.into());
         }
-        for (key, hash) in packets {
-            if let Some(entry) = first(hash) {
-                let direction = usize::from(entry.key.source != key.source);
-                prefetch(&raw const entry.directions[direction]);
-            }
-        }
+        std::hint::black_box(read);
     }
 
     /// Adds a flow; the table must not be full.
-    pub(super) fn add(&mut self, key: &PacketKey, flags: u8, hash: u32, now_ns: u64) -> FlowIndex {
-        let mut entry = FlowEntry::new(key, flags);
+    pub(super) fn add(&mut self, key: &PacketKey, flags: u8, hash: u32) -> FlowIndex {
+        let mut entry = FlowEntry::new(key, flags, hash, NOBODY);
         let bucket = self.bucket(hash);
         entry.next = self.buckets[bucket];
         let at = match self.free {
@@ -132,7 +147,7 @@ impl FlowTable {
             }
         };
         self.buckets[bucket] = at;
-        self.ages[FlowState::Tentative as usize].push(at, now_ns, &mut self.entries);
+        self.push_newest(at);
         FlowIndex(at)
     }
 
@@ -142,66 +157,43 @@ impl FlowTable {
         &mut self.entries[at as usize]
     }
 
-    /// Changes the state of a flow whose last packet came at `now_ns`.
+    /// Marks a flow as one of the newest of its state, which may have changed.
     #[inline]
-    pub(super) fn set_state(&mut self, FlowIndex(at): FlowIndex, state: FlowState, now_ns: u64) {
-        let before = std::mem::replace(&mut self.entries[at as usize].state, state);
-        if before != state {
-            self.ages[before as usize].remove(at, &mut self.entries);
-            self.ages[state as usize].push(at, now_ns, &mut self.entries);
+    pub(super) fn touch(&mut self, FlowIndex(at): FlowIndex, state: FlowState) {
+        let entry = &self.entries[at as usize];
+        if entry.listed == self.tick && entry.state == state {
+            return;
         }
+        self.unlink(at);
+        self.entries[at as usize].state = state;
+        self.push_newest(at);
     }
 
-    /// A flow of this state.
-    pub(super) fn any(&mut self, state: FlowState) -> Option<FlowIndex> {
-        self.ages[state as usize].first(u64::MAX).map(FlowIndex)
-    }
-
-    /// A flow of this state without packets after `until_ns`; the first one by the tick of its last packet.
-    ///
-    /// Each flow that had further packets takes one of `looks`. `None` if these are not enough.
+    /// A flow of this state whose last packet is in the oldest tick.
     #[inline]
-    pub(super) fn oldest(
-        &mut self,
-        state: FlowState,
-        until_ns: u64,
-        looks: &mut usize,
-    ) -> Option<FlowIndex> {
-        let ages = &mut self.ages[state as usize];
-        while let Some(at) = ages.first(until_ns) {
-            let last_ns = self.entries[at as usize].last_ns();
-            if !ages.is_later(last_ns) {
-                return (last_ns <= until_ns).then_some(FlowIndex(at));
-            }
-            *looks = looks.checked_sub(1)?;
-            ages.remove(at, &mut self.entries);
-            ages.push(at, last_ns, &mut self.entries);
-        }
-        None
+    pub(super) fn oldest(&self, state: FlowState) -> Option<FlowIndex> {
+        let oldest = self.lists[state as usize].oldest;
+        (oldest != NOBODY).then_some(FlowIndex(oldest))
     }
 
     /// The flow whose place is taken first: a closed one, then a tentative one if those have more than
     /// their part, then an established one.
-    pub(super) fn victim(&mut self) -> Option<FlowIndex> {
-        let tentative = self.ages[FlowState::Tentative as usize].len();
+    pub(super) fn victim(&self) -> Option<FlowIndex> {
+        let tentative = self.lists[FlowState::Tentative as usize].length;
         let first = if tentative > self.most / TENTATIVE_PART {
             FlowState::Tentative
         } else {
             FlowState::Established
         };
         let order = [FlowState::Closed, first, FlowState::Tentative];
-        order.into_iter().find_map(|state| {
-            let oldest = self.oldest(state, u64::MAX, &mut { LOOKS_OF_VICTIM });
-            oldest.or_else(|| self.any(state))
-        })
+        order.into_iter().find_map(|state| self.oldest(state))
     }
 
-    /// Removes a flow, whose key has this hash.
-    pub(super) fn remove(&mut self, FlowIndex(at): FlowIndex, hash: u32) {
-        let state = self.entries[at as usize].state;
-        self.ages[state as usize].remove(at, &mut self.entries);
-        let next = self.entries[at as usize].next;
-        let bucket = self.bucket(hash);
+    /// Removes a flow.
+    pub(super) fn remove(&mut self, FlowIndex(at): FlowIndex) {
+        self.unlink(at);
+        let entry = &self.entries[at as usize];
+        let (bucket, next) = (self.bucket(entry.hash), entry.next);
         let mut link = self.buckets[bucket];
         if link == at {
             self.buckets[bucket] = next;
@@ -220,5 +212,33 @@ impl FlowTable {
 
     fn bucket(&self, hash: u32) -> usize {
         hash as usize & (self.buckets.len() - 1)
+    }
+
+    fn unlink(&mut self, at: u32) {
+        let entry = &self.entries[at as usize];
+        let (newer, older) = (entry.newer, entry.older);
+        let list = &mut self.lists[entry.state as usize];
+        list.length -= 1;
+        match newer {
+            NOBODY => list.newest = older,
+            newer => self.entries[newer as usize].older = older,
+        }
+        match older {
+            NOBODY => list.oldest = newer,
+            older => self.entries[older as usize].newer = newer,
+        }
+    }
+
+    fn push_newest(&mut self, at: u32) {
+        let list = &mut self.lists[self.entries[at as usize].state as usize];
+        let before = std::mem::replace(&mut list.newest, at);
+        list.length += 1;
+        if before == NOBODY {
+            list.oldest = at;
+        } else {
+            self.entries[before as usize].newer = at;
+        }
+        let entry = &mut self.entries[at as usize];
+        (entry.newer, entry.older, entry.listed) = (NOBODY, before, self.tick);
     }
 }

@@ -116,10 +116,6 @@ fn settings(root: &Path) -> Vec<Diagnosis> {
         let why = "cores may need milliseconds to speed up for a burst: `cpupower frequency-set -g performance`";
         all.push(Diagnosis::note("CPU governor", "powersave", why));
     }
-    if read("sys/kernel/mm/transparent_hugepage/enabled").contains("[never]") {
-        let why = "a probe of a million flows is slower: `echo madvise > /sys/kernel/mm/transparent_hugepage/enabled`";
-        all.push(Diagnosis::note("huge pages", "never", why));
-    }
     all
 }
 
@@ -176,10 +172,6 @@ mod tests {
                 "sys/devices/system/cpu/cpu0/cpufreq/scaling_governor",
                 "powersave\n",
             ),
-            (
-                "sys/kernel/mm/transparent_hugepage/enabled",
-                "always madvise [never]\n",
-            ),
         ] {
             let path = root.path().join(path);
             fs::create_dir_all(path.parent().unwrap()).unwrap();
@@ -187,8 +179,7 @@ mod tests {
         }
         let found = settings(root.path());
         let topics: Vec<_> = found.iter().map(|one| one.topic).collect();
-        let expected = ["BPF", "BPF", "lockdown", "CPU governor", "huge pages"];
-        assert_eq!(topics, expected);
+        assert_eq!(topics, ["BPF", "BPF", "lockdown", "CPU governor"]);
         assert!(found[0].remedy.is_some());
         assert!(settings(Path::new("/no such folder")).is_empty());
     }
