@@ -71,7 +71,7 @@ impl TapWildcards {
     ) -> io::Result<u64> {
         let mut next = self.rules.clone();
         if next.apply(rules) {
-            if next.edition() % HALF == 0 {
+            if next.edition().is_multiple_of(HALF) {
                 if now_ns.saturating_sub(self.began_ns) <= idle_ns {
                     return Err(io::Error::other("wildcard rules changed too often: wait"));
                 }
