@@ -15,19 +15,19 @@ use ringtap_net::interface::Interface;
 ///
 /// ```no_run
 /// use std::sync::atomic::AtomicBool;
-/// use ringtap_send::{Injector, Qdisc};
+/// use ringtap_send::{PacketInjector, Qdisc};
 ///
-/// let mut injector = Injector::open("veth0", Qdisc::Use)?;
+/// let mut injector = PacketInjector::open("veth0", Qdisc::Use)?;
 /// injector.send([&[0xff; 60][..]], &AtomicBool::new(false))?;
 /// assert_eq!(injector.counters().sent, 1);
 /// # Ok::<(), ringtap_send::SendError>(())
 /// ```
-pub struct Injector {
+pub struct PacketInjector {
     socket: SendSocket,
     interface: String,
 }
 
-impl Injector {
+impl PacketInjector {
     /// Opens an interface, by its name in the calling thread's network namespace.
     ///
     /// # Errors
@@ -37,7 +37,7 @@ impl Injector {
     pub fn open(interface: &str, qdisc: Qdisc) -> Result<Self, SendError> {
         let found = Interface::find(interface)?;
         found.require_up()?;
-        Ok(Injector {
+        Ok(PacketInjector {
             socket: SendSocket::open(found.index, qdisc)?,
             interface: found.name,
         })

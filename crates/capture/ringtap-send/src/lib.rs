@@ -55,7 +55,7 @@ use worker::SendWorker;
 
 pub use counters::{Method, SendCounters, SendRates};
 pub use error::{NoLiveFrames, SendError};
-pub use inject::Injector;
+pub use inject::PacketInjector;
 pub use options::{Load, SenderOptions};
 pub use packet::Qdisc;
 

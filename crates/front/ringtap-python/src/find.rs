@@ -20,7 +20,9 @@ use ringtap_index::{FilterTarget, FoundRecord, Search, SearchRequest, SearchTota
 
 use crate::batch::{ColumnChoice, NativeBatch};
 use crate::errors::FilterError;
-use crate::source::{PacketSource, TakeError, TakeStep, Taking, require_own_process, take_batch};
+use crate::source::{
+    PacketSource, PartsTaken, TakeError, TakeStep, require_own_process, take_batch,
+};
 use crate::stream::{ArrowStream, PacketStream, StreamChoice};
 use crate::waiting::from_seconds;
 
@@ -65,7 +67,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl PacketSource for SharedSearch {
-    fn step(&self, taking: &mut Taking, until: Instant) -> Result<TakeStep, TakeError> {
+    fn step(&self, taking: &mut PartsTaken, until: Instant) -> Result<TakeStep, TakeError> {
         require_own_process("the search", self.process)?;
         let parts = lock(&self.parts);
         while taking.count < taking.packets {

@@ -42,7 +42,7 @@ struct SharedFlows {
 }
 
 /// What a wait for a table ended with.
-enum FlowStep {
+enum TableStep {
     Table(RecordBatch),
     Looked,
     Ended,
@@ -54,7 +54,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl SharedFlows {
     /// Waits for the next table, at most until `until`. Not for a thread with the interpreter's lock.
-    fn step(&self, until: Instant) -> Result<FlowStep, TakeError> {
+    fn step(&self, until: Instant) -> Result<TableStep, TakeError> {
         require_own_process(&self.device, self.process)?;
         let tables = lock(&self.tables);
         let Some(tables) = tables.as_ref() else {
@@ -64,9 +64,9 @@ impl SharedFlows {
             )));
         };
         match tables.recv_timeout(until.saturating_duration_since(Instant::now())) {
-            Ok(table) => Ok(FlowStep::Table(table)),
-            Err(RecvTimeoutError::Timeout) => Ok(FlowStep::Looked),
-            Err(RecvTimeoutError::Disconnected) => self.join().map(|()| FlowStep::Ended),
+            Ok(table) => Ok(TableStep::Table(table)),
+            Err(RecvTimeoutError::Timeout) => Ok(TableStep::Looked),
+            Err(RecvTimeoutError::Disconnected) => self.join().map(|()| TableStep::Ended),
         }
     }
 
@@ -119,9 +119,9 @@ impl Iterator for FlowStream {
     fn next(&mut self) -> Option<Self::Item> {
         loop {
             match self.0.step(Instant::now() + LOOK) {
-                Ok(FlowStep::Table(table)) => return Some(Ok(table)),
-                Ok(FlowStep::Looked) => {}
-                Ok(FlowStep::Ended) => return None,
+                Ok(TableStep::Table(table)) => return Some(Ok(table)),
+                Ok(TableStep::Looked) => {}
+                Ok(TableStep::Ended) => return None,
                 Err(error) => return Some(Err(ArrowError::ExternalError(error.text().into()))),
             }
         }
@@ -242,9 +242,9 @@ impl NativeFlows {
             let step = python.detach(|| self.0.step(Instant::now() + LOOK))?;
             python.check_signals()?;
             match step {
-                FlowStep::Table(table) => return ArrowTable::new(Ok(table)).map(Some),
-                FlowStep::Looked => {}
-                FlowStep::Ended => return Ok(None),
+                TableStep::Table(table) => return ArrowTable::new(Ok(table)).map(Some),
+                TableStep::Looked => {}
+                TableStep::Ended => return Ok(None),
             }
         }
     }

@@ -7,14 +7,14 @@ use std::sync::{Mutex, PoisonError};
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
-use ringtap_send::{Injector, Qdisc};
+use ringtap_send::{PacketInjector, Qdisc};
 
 use crate::errors;
 use crate::waiting::while_looking_for_signals;
 
 /// Sends packets out of one interface.
 #[pyclass(name = "Injector", module = "ringtap", frozen)]
-pub(crate) struct NativeInjector(Mutex<Injector>);
+pub(crate) struct NativeInjector(Mutex<PacketInjector>);
 
 #[pymethods]
 impl NativeInjector {
@@ -25,7 +25,7 @@ impl NativeInjector {
         } else {
             Qdisc::Use
         };
-        let opened = python.detach(|| Injector::open(interface, qdisc));
+        let opened = python.detach(|| PacketInjector::open(interface, qdisc));
         let injector = opened.map_err(|error| errors::SendError::new_err(error.to_string()))?;
         Ok(NativeInjector(Mutex::new(injector)))
     }

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use ringtap::{Capture, Control, Next};
 use ringtap_columns::{LaneLinks, TakenPackets};
 
-use crate::source::{PacketSource, TakeError, TakeStep, Taking, require_own_process};
+use crate::source::{PacketSource, PartsTaken, TakeError, TakeStep, require_own_process};
 
 /// Pause in which another thread locks the capture, and most of them.
 const TURN: Duration = Duration::from_micros(100);
@@ -98,7 +98,7 @@ impl SharedCapture {
 }
 
 impl PacketSource for SharedCapture {
-    fn step(&self, taking: &mut Taking, until: Instant) -> Result<TakeStep, TakeError> {
+    fn step(&self, taking: &mut PartsTaken, until: Instant) -> Result<TakeStep, TakeError> {
         let step = self.with(|capture| take_until(capture, taking, until));
         self.let_others();
         step
@@ -111,7 +111,7 @@ impl PacketSource for SharedCapture {
 
 fn take_until(
     capture: &mut Capture,
-    taking: &mut Taking,
+    taking: &mut PartsTaken,
     until: Instant,
 ) -> Result<TakeStep, TakeError> {
     while taking.count < taking.packets {

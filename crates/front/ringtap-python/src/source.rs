@@ -15,7 +15,7 @@ use crate::errors::{ClosedError, Error, ForkError, exception};
 use crate::waiting::LOOK;
 
 /// Packets that are being taken, and how many are wanted.
-pub(crate) struct Taking {
+pub(crate) struct PartsTaken {
     pub(crate) parts: Vec<Arc<TakenPackets>>,
     pub(crate) count: usize,
     pub(crate) packets: usize,
@@ -45,13 +45,13 @@ pub(crate) enum TakeError {
 pub(crate) trait PacketSource: Send + Sync {
     /// Takes packets until there are as many as wanted, at most until `until`. [`TakeStep::Ended`] only once no packet
     /// is left and the source did not fail.
-    fn step(&self, taking: &mut Taking, until: Instant) -> Result<TakeStep, TakeError>;
+    fn step(&self, taking: &mut PartsTaken, until: Instant) -> Result<TakeStep, TakeError>;
 
     /// The links of all lanes that were taken from so far.
     fn links(&self) -> Arc<LaneLinks>;
 }
 
-impl Taking {
+impl PartsTaken {
     pub(crate) fn push(&mut self, part: TakenPackets) {
         self.count += part.len();
         if !part.is_empty() {
@@ -105,10 +105,10 @@ pub(crate) fn require_own_process(what: &str, process: u32) -> Result<(), TakeEr
 pub(crate) fn take<E>(
     packets: Option<usize>,
     timeout: Option<Duration>,
-    mut step: impl FnMut(&mut Taking, Instant) -> Result<TakeStep, E>,
+    mut step: impl FnMut(&mut PartsTaken, Instant) -> Result<TakeStep, E>,
 ) -> Result<Option<Vec<Arc<TakenPackets>>>, E> {
     let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
-    let mut taking = Taking {
+    let mut taking = PartsTaken {
         parts: Vec::new(),
         count: 0,
         packets: packets.unwrap_or(1).max(1),
