@@ -35,7 +35,7 @@ const PART_TIME: Duration = Duration::from_millis(100);
 
 /// Where packets were found.
 #[derive(Clone, PartialEq, Eq, Hash)]
-struct PacketOrigin {
+struct CaptureOrigin {
     file: PathBuf,
     /// Number of the section of the file, and name of the interface.
     section: u32,
@@ -53,7 +53,7 @@ struct SharedSearch {
 /// A search so far.
 #[derive(Default)]
 struct SearchProgress {
-    origins: Vec<PacketOrigin>,
+    origins: Vec<CaptureOrigin>,
     /// Those of the origins; absent after a new one.
     links: Option<Arc<LaneLinks>>,
     notes: Vec<String>,
@@ -99,7 +99,7 @@ struct SearchThread {
     search: Search,
     to: SyncSender<TakenPackets>,
     progress: Arc<Mutex<SearchProgress>>,
-    lanes: HashMap<PacketOrigin, LaneId>,
+    lanes: HashMap<CaptureOrigin, LaneId>,
     part: CopiedPackets,
     begun: Instant,
 }
@@ -108,13 +108,13 @@ impl SearchThread {
     /// Searches to the end, or until no reader is left.
     fn run(mut self) {
         // The lane of the packet before, whose origin is mostly that of the next one, too.
-        let mut last: Option<(PacketOrigin, LaneId)> = None;
+        let mut last: Option<(CaptureOrigin, LaneId)> = None;
         let mut sequence = 0;
         while let Some(packet) = self.search.next_packet() {
             let lane = match &last {
                 Some((origin, lane)) if origin.is_of(&packet) => *lane,
                 _ => {
-                    let origin = PacketOrigin::of(&packet);
+                    let origin = CaptureOrigin::of(&packet);
                     let lane = lane_of(&mut self.lanes, &self.progress, &origin);
                     last = Some((origin, lane));
                     lane
@@ -150,9 +150,9 @@ impl SearchThread {
     }
 }
 
-impl PacketOrigin {
+impl CaptureOrigin {
     fn of(packet: &FoundRecord<'_>) -> Self {
-        PacketOrigin {
+        CaptureOrigin {
             file: packet.file.to_owned(),
             section: packet.interface.section,
             interface: packet.interface.name.clone(),
@@ -169,9 +169,9 @@ impl PacketOrigin {
 }
 
 fn lane_of(
-    lanes: &mut HashMap<PacketOrigin, LaneId>,
+    lanes: &mut HashMap<CaptureOrigin, LaneId>,
     progress: &Mutex<SearchProgress>,
-    origin: &PacketOrigin,
+    origin: &CaptureOrigin,
 ) -> LaneId {
     if let Some(lane) = lanes.get(origin) {
         return *lane;
