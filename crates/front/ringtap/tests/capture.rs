@@ -68,6 +68,21 @@ fn packets_after_the_filter_changed_pass_the_new_one() {
 }
 
 #[test]
+fn a_cut_off_sees_the_first_packet_of_a_simulated_link() {
+    let cut = "20 packets".parse().unwrap();
+    for device in [
+        "sim:max?burst=4000&flows=4",
+        "sim:1Gbps?burst=4000&flows=4&queues=2",
+    ] {
+        let mut capture = OpenOptions::new().cutoff(cut).open(device).unwrap();
+        read(&mut capture);
+        let counters = capture.counters().unwrap();
+        let seen = (counters.offered, counters.delivered, counters.shunted);
+        assert_eq!(seen, (4000, 80, 3920), "{device}");
+    }
+}
+
+#[test]
 fn a_filter_that_is_not_valid_leaves_the_old_one() {
     let mut capture = OpenOptions::new().filter("ip").open(DEVICE).unwrap();
     let error = capture.set_filter("no such word").unwrap_err();
