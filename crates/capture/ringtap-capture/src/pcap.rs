@@ -21,7 +21,7 @@ use ringtap_pool::source::{Counts, Facts, Source};
 
 use crate::CaptureError;
 use crate::shape::{PoolAsked, ShapeError};
-use crate::source::{LaneTotals, SourceSetup, ThreadedDriver};
+use crate::source::{LaneTotals, SourceSetup, SourceStart, ThreadedDriver};
 use writer::FileWriter;
 
 /// Bytes of the pool unless the user says otherwise.
