@@ -2,7 +2,7 @@
 //! Captures of simulated NICs, which need no rights and wait for their readers.
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
-use ringtap::{Batch, Capture, Error, Next, OpenOptions};
+use ringtap::{Batch, Capture, CutOff, Error, Next, OpenOptions};
 use ringtap_testkit::LIMIT;
 
 /// Offers this many packets as fast as they are read, then ends.
@@ -69,7 +69,10 @@ fn packets_after_the_filter_changed_pass_the_new_one() {
 
 #[test]
 fn a_cut_off_sees_the_first_packet_of_a_simulated_link() {
-    let cut = "20 packets".parse().unwrap();
+    let cut = CutOff {
+        packets: Some(20),
+        bytes: None,
+    };
     for device in [
         "sim:max?burst=4000&flows=4",
         "sim:1Gbps?burst=4000&flows=4&queues=2",
