@@ -194,6 +194,14 @@ impl LaneClassifier {
         self.rules.is_some()
     }
 
+    /// Whether the source has rules by now: for threads that wait for them.
+    pub fn look_for_rules(&mut self) -> bool {
+        self.begin();
+        let has_rules = self.has_rules();
+        self.end();
+        has_rules
+    }
+
     /// Classifies a packet with captured bytes `data`; counts it and returns `None` if no rule wants it, or if flow
     /// rules withhold it from all members that do.
     #[inline]

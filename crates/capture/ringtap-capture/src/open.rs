@@ -5,11 +5,11 @@ use ringtap_bpf::BpfError;
 use ringtap_device::{DeviceSpec, Kind, kinds};
 use ringtap_pool::source::Source;
 
-use crate::pcap::FileStart;
+use crate::source::SourceStart;
 use crate::{CaptureError, packet, pcap, sim, tap, xdp};
 
 /// Opens a device of one kind of source.
-type OpenDevice = fn(&DeviceSpec, FileStart) -> Result<Source, CaptureError>;
+type OpenDevice = fn(&DeviceSpec, SourceStart) -> Result<Source, CaptureError>;
 
 /// The driver of each kind of source.
 static OPENERS: [(&Kind, OpenDevice); 5] = [
@@ -34,16 +34,16 @@ static OPENERS: [(&Kind, OpenDevice); 5] = [
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub fn open(device: &DeviceSpec) -> Result<Source, CaptureError> {
-    open_at(device, FileStart::AtOnce)
+    open_at(device, SourceStart::AtOnce)
 }
 
-/// As [`open`], for a reader whose filter must see whole packets although the snap length cuts them:
-/// a file waits for the source's rules before it writes its first packet.
+/// As [`open`], for readers whose rules must see every packet, before the snap length cuts it: a file and a simulated
+/// link wait for the source's rules.
 pub fn open_for_rules(device: &DeviceSpec) -> Result<Source, CaptureError> {
-    open_at(device, FileStart::WithRules)
+    open_at(device, SourceStart::WithRules)
 }
 
-fn open_at(device: &DeviceSpec, start: FileStart) -> Result<Source, CaptureError> {
+fn open_at(device: &DeviceSpec, start: SourceStart) -> Result<Source, CaptureError> {
     if let Some(pool) = device.options.pool {
         require_memory(device, pool.0)?;
     }
@@ -57,7 +57,7 @@ fn open_at(device: &DeviceSpec, start: FileStart) -> Result<Source, CaptureError
 fn open_as(
     kind: &'static Kind,
     device: &DeviceSpec,
-    start: FileStart,
+    start: SourceStart,
 ) -> Result<Source, CaptureError> {
     let open = OPENERS.iter().find(|(of, _)| *of == kind);
     let (_, open) = open.ok_or_else(|| CaptureError::Group(device.to_string()))?;
@@ -88,7 +88,7 @@ fn open_best(
     first: &'static Kind,
     second: &'static Kind,
 ) -> Result<Source, CaptureError> {
-    let reason = match open_as(first, device, FileStart::AtOnce) {
+    let reason = match open_as(first, device, SourceStart::AtOnce) {
         Ok(source) => return Ok(source),
         Err(error) => error,
     };
@@ -107,7 +107,7 @@ fn open_best(
         "no {first} on {0}, capturing with {second}:{0}: {reason}",
         device.name
     );
-    let opened = open_as(second, device, FileStart::AtOnce);
+    let opened = open_as(second, device, SourceStart::AtOnce);
     let mut source = opened.map_err(|packet| CaptureError::Neither {
         interface: device.name.clone(),
         tap: Box::new(reason),

@@ -24,7 +24,7 @@ use ringtap_pool::source::{Counts, Facts, LossUpdate, Source};
 use crate::monitor::{Attachment, InterfaceMonitor};
 use crate::nic::SharedLosses;
 use crate::nic_stamps;
-use crate::pcap::FileStart;
+use crate::source::SourceStart;
 use crate::source::{LaneTotals, SourceSetup, ThreadedDriver};
 use crate::{CaptureError, InterfaceOptions};
 
@@ -76,7 +76,10 @@ pub fn open(options: &InterfaceOptions) -> Result<Source, CaptureError> {
 }
 
 /// Opens a device of this kind.
-pub(crate) fn open_device(device: &DeviceSpec, _start: FileStart) -> Result<Source, CaptureError> {
+pub(crate) fn open_device(
+    device: &DeviceSpec,
+    _start: SourceStart,
+) -> Result<Source, CaptureError> {
     let options = options::from_device(device)?;
     nic_stamps::enable(device)?;
     open(&options)

@@ -21,7 +21,7 @@ use ringtap_pool::source::{Counts, Facts, Source};
 
 use crate::CaptureError;
 use crate::shape::{PoolAsked, ShapeError};
-use crate::source::{LaneTotals, SourceSetup, ThreadedDriver};
+use crate::source::{LaneTotals, SourceSetup, SourceStart, ThreadedDriver};
 use writer::FileWriter;
 
 /// Bytes of the pool unless the user says otherwise.
@@ -39,17 +39,7 @@ pub struct PcapOptions {
     /// The pool and its chunks.
     pub pool: PoolAsked,
     /// When the first packet is written.
-    pub start: FileStart,
-}
-
-/// When a file's first packet is written into the pool.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum FileStart {
-    /// When the file is opened.
-    #[default]
-    AtOnce,
-    /// When the source has rules, so that they see every packet before the snap length cuts it.
-    WithRules,
+    pub start: SourceStart,
 }
 
 impl PcapOptions {
@@ -60,7 +50,7 @@ impl PcapOptions {
             speed: Speed::TOP,
             snap_length: None,
             pool: PoolAsked::default(),
-            start: FileStart::AtOnce,
+            start: SourceStart::AtOnce,
         }
     }
 
@@ -105,7 +95,7 @@ pub fn open(options: &PcapOptions) -> Result<Source, CaptureError> {
 }
 
 /// Opens a device of this kind.
-pub(crate) fn open_device(device: &DeviceSpec, start: FileStart) -> Result<Source, CaptureError> {
+pub(crate) fn open_device(device: &DeviceSpec, start: SourceStart) -> Result<Source, CaptureError> {
     let options = PcapOptions::from_device(device);
     open(&PcapOptions { start, ..options })
 }

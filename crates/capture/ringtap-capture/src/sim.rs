@@ -18,11 +18,9 @@ mod worker;
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
-use std::time::Instant;
 
 use ringtap_device::{Clock, DeviceSpec, Rate};
 use ringtap_filter::LinkType;
-use ringtap_ipc::time::now_ns;
 use ringtap_pool::counters::Dropped;
 use ringtap_pool::distributor::Policy;
 use ringtap_pool::ids::LaneId;
@@ -31,9 +29,8 @@ use ringtap_pool::source::{Counts, Facts, Pause, Source};
 use rustix::fs::{FallocateFlags, fallocate};
 
 use crate::CaptureError;
-use crate::pcap::FileStart;
 use crate::shape::PoolShape;
-use crate::source::{SourceSetup, SourceThread, ThreadedDriver};
+use crate::source::{SourceSetup, SourceStart, SourceThread, ThreadedDriver};
 use frames::Frames;
 use lane::{QueueState, SimQueue};
 use spread::Spread;
@@ -124,6 +121,10 @@ impl SimLink {
 ///
 /// Those of [`CaptureError`] that concern simulated NICs, but for runs in virtual time.
 pub fn open(options: &SimOptions) -> Result<Source, CaptureError> {
+    open_at(options, SourceStart::AtOnce)
+}
+
+fn open_at(options: &SimOptions, begins: SourceStart) -> Result<Source, CaptureError> {
     let link = Arc::new(SimLink::new(options)?);
     let shape = link.shape(options)?;
     let mut setup = SourceSetup::new(&options.device, shape.geometry)?;
@@ -145,6 +146,7 @@ pub fn open(options: &SimOptions) -> Result<Source, CaptureError> {
             queue,
             stop: Arc::clone(&stop),
             start: Arc::clone(&start),
+            begins,
         };
         let work = move || {
             worker.work();
@@ -159,17 +161,18 @@ pub fn open(options: &SimOptions) -> Result<Source, CaptureError> {
         waits: facts.policy == Policy::Block,
     };
     let source = setup.start(facts, Box::new(driver), workers)?;
-    let at = Instant::now();
-    let _first = start.set(LinkStart {
-        at,
-        at_ns: now_ns(),
-    });
+    if begins == SourceStart::AtOnce {
+        let _first = start.set(LinkStart::now());
+    }
     Ok(source)
 }
 
 /// Opens a device of this kind.
-pub(crate) fn open_device(device: &DeviceSpec, _start: FileStart) -> Result<Source, CaptureError> {
-    open(&SimOptions::from_device(device)?)
+pub(crate) fn open_device(
+    device: &DeviceSpec,
+    begins: SourceStart,
+) -> Result<Source, CaptureError> {
+    open_at(&SimOptions::from_device(device)?, begins)
 }
 
 fn facts(options: &SimOptions, times: Times, snap_length: u32) -> Facts {

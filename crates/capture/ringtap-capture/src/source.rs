@@ -174,6 +174,16 @@ pub(crate) fn on_heap(
     (pool, lanes, ends)
 }
 
+/// When a file's first packet is read, or a simulated link begins.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum SourceStart {
+    /// When the source is opened.
+    #[default]
+    AtOnce,
+    /// When the source has rules, so that they see every packet, before the snap length cuts it.
+    WithRules,
+}
+
 /// A source before its threads are started.
 pub struct SourceSetup {
     /// The device, for error messages.

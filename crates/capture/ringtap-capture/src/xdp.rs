@@ -37,7 +37,7 @@ use crate::CaptureError;
 use crate::monitor::{AtRemoval, InterfaceMonitor};
 use crate::nic::SharedLosses;
 use crate::nic_stamps;
-use crate::pcap::FileStart;
+use crate::source::SourceStart;
 use crate::source::{RulesHook, ThreadedDriver};
 use filters::QueueFilters;
 use layout::state;
@@ -103,7 +103,10 @@ pub fn open(options: &XdpOptions) -> Result<Source, CaptureError> {
 }
 
 /// Opens a device of this kind.
-pub(crate) fn open_device(device: &DeviceSpec, _start: FileStart) -> Result<Source, CaptureError> {
+pub(crate) fn open_device(
+    device: &DeviceSpec,
+    _start: SourceStart,
+) -> Result<Source, CaptureError> {
     nic_stamps::enable(device)?;
     open(&XdpOptions::from_device(device))
 }

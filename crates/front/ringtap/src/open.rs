@@ -418,7 +418,7 @@ impl OpenOptions {
         for subscription in subscriptions {
             let mut subscription = subscription?;
             if needs_rules && device.kind.waits_for_rules {
-                // The file waited for the rules, and may have written packets since.
+                // The source waited for the rules, and may have written packets since.
                 let endpoints = subscription.endpoints.iter_mut();
                 endpoints.for_each(|endpoint| endpoint.wanted.from.fill(0));
             }

@@ -2,7 +2,7 @@
 //! Captures of simulated NICs, which need no rights and wait for their readers.
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
-use ringtap::{Batch, Capture, Error, Next, OpenOptions};
+use ringtap::{Batch, Capture, CutOff, Error, Next, OpenOptions};
 use ringtap_testkit::LIMIT;
 
 /// Offers this many packets as fast as they are read, then ends.
@@ -65,6 +65,24 @@ fn packets_after_the_filter_changed_pass_the_new_one() {
     assert_eq!(counters.delivered, before);
     assert_eq!(counters.delivered + counters.filtered, PACKETS);
     assert!(counters.balance().holds());
+}
+
+#[test]
+fn a_cut_off_sees_the_first_packet_of_a_simulated_link() {
+    let cut = CutOff {
+        packets: Some(20),
+        bytes: None,
+    };
+    for device in [
+        "sim:max?burst=4000&flows=4",
+        "sim:1Gbps?burst=4000&flows=4&queues=2",
+    ] {
+        let mut capture = OpenOptions::new().cutoff(cut).open(device).unwrap();
+        read(&mut capture);
+        let counters = capture.counters().unwrap();
+        let seen = (counters.offered, counters.delivered, counters.shunted);
+        assert_eq!(seen, (4000, 80, 3920), "{device}");
+    }
 }
 
 #[test]

@@ -116,7 +116,7 @@ fn a_packet_that_waits_while_rules_change_counts_in_its_flow_once() {
     let mut options = write(&folder, &pcap_file(&vec![frame; PACKETS]));
     options.pool.bytes = Some(0);
     options.pool.chunk_bytes = Some(4096);
-    options.start = FileStart::WithRules;
+    options.start = SourceStart::WithRules;
     let mut source = super::open(&options).unwrap();
     let mut classify = |members| {
         let settings = flow::FlowSettings {

@@ -9,9 +9,9 @@ use ringtap_pool::format::flag;
 use ringtap_pool::number::to_u16;
 use ringtap_pool::writer::{LaneWriter, PacketMeta};
 
-use super::FileStart;
 use crate::CaptureError;
 use crate::classifier::LaneClassifier;
+use crate::source::SourceStart;
 use ringtap_file::{FileReader, Pace, PaceTurn, PacketDirection, RawPacket};
 use ringtap_filter::LinkType;
 
@@ -95,7 +95,7 @@ impl FileWriter {
     }
 
     /// Reads the first packet, if there is one, and writes or holds it.
-    pub(super) fn first(&mut self, start: FileStart) -> Result<(), CaptureError> {
+    pub(super) fn first(&mut self, start: SourceStart) -> Result<(), CaptureError> {
         self.next(start).map(|_more| ())
     }
 
@@ -112,11 +112,11 @@ impl FileWriter {
         {
             return Ok(());
         }
-        while self.next(FileStart::AtOnce)? {}
+        while self.next(SourceStart::AtOnce)? {}
         Ok(())
     }
 
-    fn next(&mut self, start: FileStart) -> Result<bool, CaptureError> {
+    fn next(&mut self, start: SourceStart) -> Result<bool, CaptureError> {
         let Some(packet) = self.reader.next_packet()? else {
             return Ok(false);
         };
@@ -132,7 +132,7 @@ impl FileWriter {
             });
         }
         let meta = unclassified(&packet);
-        if start == FileStart::WithRules {
+        if start == SourceStart::WithRules {
             self.held = Some((meta, packet.data.to_vec()));
             return Ok(true);
         }
@@ -144,9 +144,7 @@ impl FileLane {
     /// Waits until the lane has rules; returns `false` if stopped before.
     fn wait_for_rules(&mut self) -> bool {
         loop {
-            self.classifier.begin();
-            let has_rules = self.classifier.has_rules();
-            self.classifier.end();
+            let has_rules = self.classifier.look_for_rules();
             if has_rules || self.stop.load(Relaxed) {
                 return has_rules;
             }

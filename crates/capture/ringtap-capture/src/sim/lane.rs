@@ -93,6 +93,11 @@ impl SimQueue {
         self.ring.arrive(arrived.min(until));
     }
 
+    /// Whether the source has rules by now.
+    pub(super) fn look_for_rules(&mut self) -> bool {
+        self.classifier.look_for_rules()
+    }
+
     /// Copies at most `most` packets from the ring into the pool and publishes them.
     ///
     /// `time_ns` gives the time stamp of a packet from its number on the link.

@@ -6,10 +6,12 @@ use std::sync::{Arc, OnceLock};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use ringtap_ipc::time::now_ns;
 use ringtap_pool::number::to_u64;
 
 use super::Times;
 use super::lane::{CaptureStep, SimQueue};
+use crate::source::SourceStart;
 
 /// Packets that become visible at a time.
 const BATCH: u64 = 64;
@@ -26,8 +28,9 @@ const PAUSES: u32 = 8;
 pub(super) struct SimWorker {
     pub(super) queue: SimQueue,
     pub(super) stop: Arc<AtomicBool>,
-    /// Arrival of the link's first packet; set once all threads run.
+    /// Arrival of the link's first packet; set once all threads run, or by the first that has rules.
     pub(super) start: Arc<OnceLock<LinkStart>>,
+    pub(super) begins: SourceStart,
 }
 
 /// Arrival of the link's first packet, by two clocks.
@@ -38,6 +41,13 @@ pub(super) struct LinkStart {
 }
 
 impl LinkStart {
+    pub(super) fn now() -> Self {
+        LinkStart {
+            at: Instant::now(),
+            at_ns: now_ns(),
+        }
+    }
+
     fn elapsed_ps(&self) -> u64 {
         to_u64(self.at.elapsed().as_nanos() * 1000)
     }
@@ -50,7 +60,11 @@ impl SimWorker {
             match self.start.get() {
                 Some(start) => break *start,
                 None if self.stop.load(Relaxed) => return,
-                None => thread::yield_now(),
+                None if self.begins == SourceStart::AtOnce => thread::yield_now(),
+                None if self.queue.look_for_rules() => {
+                    let _first = self.start.set(LinkStart::now());
+                }
+                None => thread::sleep(PAUSE),
             }
         };
         let link = Arc::clone(&self.queue.link);

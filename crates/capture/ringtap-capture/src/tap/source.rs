@@ -35,7 +35,7 @@ use crate::CaptureError;
 use crate::monitor::{InterfaceMonitor, Repairs};
 use crate::nic::SharedLosses;
 use crate::nic_stamps;
-use crate::pcap::FileStart;
+use crate::source::SourceStart;
 use crate::source::any_of;
 use ringtap_bpf::map::Mapping;
 use ringtap_bpf::{self as bpf, link};
@@ -213,7 +213,10 @@ impl Tap {
 }
 
 /// Opens a device of this kind.
-pub(crate) fn open_device(device: &DeviceSpec, _start: FileStart) -> Result<Source, CaptureError> {
+pub(crate) fn open_device(
+    device: &DeviceSpec,
+    _start: SourceStart,
+) -> Result<Source, CaptureError> {
     let interface = Interface::find(&device.name)?;
     interface.require_up()?;
     let options = TapOptions::from_device(device, &interface);

@@ -19,6 +19,7 @@ pub static SIM: Kind = Kind {
         &SNAP, &POOL, &CHUNK, &CHUNKS, &PACKETS, &SIZE, &BURST, &FLOWS, &QUEUES, &SKEW, &RING,
         &CLOCK,
     ],
+    waits_for_rules: true,
     ..Kind::PLAIN
 };
 

@@ -173,7 +173,7 @@ impl HubControl {
             place,
             attached_ns: now_ns(),
             baselines,
-            shunting: self.shunting(id),
+            shunting: self.shunting(id, request.from_the_first),
             has_cutoff: request.cutoff.is_some(),
             _controls: controls,
             doorbell,

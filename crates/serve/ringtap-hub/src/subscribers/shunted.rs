@@ -28,14 +28,18 @@ use crate::flows::{FlowReader, FlowThread, FlowWork};
 use crate::membership::PatternChange;
 
 impl HubControl {
-    /// The bits of a new member, and what the tables have counted of them.
-    pub(super) fn shunting(&self, id: SubscriptionId) -> Shunting {
+    /// The bits of a new member, and what the tables have counted of them: for one that reads from the first packet on,
+    /// all of it is its own.
+    pub(super) fn shunting(&self, id: SubscriptionId, from_the_first: bool) -> Shunting {
         let members = self.membership.flow_members(id).ok();
         let mut shunting = Shunting {
             own: members.map(|members| members.own),
             group: members.and_then(|members| members.group),
             ..Shunting::default()
         };
+        if from_the_first {
+            return shunting;
+        }
         let tables = self.sources.iter().map(|source| source.flows.as_deref());
         let counts = |table: Option<&dyn FlowRules>| table.map(|table| shunting.counts(table));
         shunting.before = tables
