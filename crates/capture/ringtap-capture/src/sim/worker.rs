@@ -56,16 +56,8 @@ impl LinkStart {
 impl SimWorker {
     /// Works until all packets have arrived and are captured, or until stopped.
     pub(super) fn work(&mut self) {
-        let start = loop {
-            match self.start.get() {
-                Some(start) => break *start,
-                None if self.stop.load(Relaxed) => return,
-                None if self.begins == SourceStart::AtOnce => thread::yield_now(),
-                None if self.queue.look_for_rules() => {
-                    let _first = self.start.set(LinkStart::now());
-                }
-                None => thread::sleep(PAUSE),
-            }
+        let Some(start) = self.wait_for_start() else {
+            return;
         };
         let link = Arc::clone(&self.queue.link);
         let last = link.packets_of(self.queue.number);
@@ -94,6 +86,26 @@ impl SimWorker {
                 CaptureStep::RingEmpty => self.wait_for_packets(start),
             }
         }
+    }
+
+    /// Waits until the link begins, and until this queue has rules if the link waits for them; `None` if stopped.
+    fn wait_for_start(&mut self) -> Option<LinkStart> {
+        while !self.stop.load(Relaxed) {
+            let start = match self.begins {
+                SourceStart::AtOnce => self.start.get().copied(),
+                SourceStart::WithRules => {
+                    (self.queue.look_for_rules()).then(|| *self.start.get_or_init(LinkStart::now))
+                }
+            };
+            if start.is_some() {
+                return start;
+            }
+            match self.begins {
+                SourceStart::AtOnce => thread::yield_now(),
+                SourceStart::WithRules => thread::sleep(PAUSE),
+            }
+        }
+        None
     }
 
     fn wait_for_room(&self) {
