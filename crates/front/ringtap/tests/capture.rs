@@ -75,7 +75,7 @@ fn a_cut_off_sees_the_first_packet_of_a_simulated_link() {
     };
     for device in [
         "sim:max?burst=4000&flows=4",
-        "sim:1Gbps?burst=4000&flows=4&queues=2",
+        "sim:max?burst=4000&flows=4&queues=2",
     ] {
         let mut capture = OpenOptions::new().cutoff(cut).open(device).unwrap();
         read(&mut capture);
