@@ -23,7 +23,7 @@ struct rt_wildcard {
 	__u32 vlan; /* the outermost number in the upper half, as in the key */
 	__u32 vlan_mask;
 	__u64 members; /* packets are withheld from these once their direction has had so many packets, or bytes */
-	__u64 packets; /* RT_NO_LIMIT; with RT_SAMPLE: the packets that are not a multiple of this */
+	__u64 packets; /* RT_NO_LIMIT; with RT_SAMPLE: one packet in this many is not withheld */
 	__u64 bytes;
 };
 

@@ -7,6 +7,7 @@
 //! - A field counts if all of its bytes were captured.
 
 use ringtap_filter::LinkType;
+use ringtap_filter::flow::has_ports;
 use ringtap_filter::hash::{self, Ip, Link, Tunnels};
 use ringtap_packet::CommunityFlow;
 use ringtap_pool::number::to_usize;
@@ -21,8 +22,6 @@ pub(crate) const ARP: [u16; 2] = [0x0806, 0x8035];
 pub(crate) const TAGS: [u16; 3] = [0x8100, 0x88a8, 0x9100];
 /// Most VLAN tags that are read.
 pub(crate) const MAX_TAGS: usize = 4;
-/// Protocols with ports: TCP, UDP, SCTP.
-pub(crate) const WITH_PORTS: [u8; 3] = [6, 17, 132];
 /// "Next header" of an IPv6 fragment.
 pub(crate) const FRAGMENT: u8 = 44;
 
@@ -191,7 +190,7 @@ fn ipv4(data: &[u8], at: usize, terms: &mut impl Terms) -> InnerHeaders {
     };
     terms.term(TermKind::Protocol, protocol.into());
     let is_first = u16_at(data, at + 6).is_some_and(|place| place & 0x1fff == 0);
-    if is_first && WITH_PORTS.contains(&protocol) {
+    if is_first && has_ports(protocol) {
         ports(data, at + 4 * usize::from(data[at] & 0x0f), terms);
     }
     inside(protocol)
@@ -221,7 +220,7 @@ fn ipv6(data: &[u8], at: usize, terms: &mut impl Terms) -> InnerHeaders {
     {
         terms.term(TermKind::Protocol, protocol.into());
     }
-    if WITH_PORTS.contains(&protocol) {
+    if has_ports(protocol) {
         ports(data, at + 40, terms);
     }
     inside(protocol)

@@ -4,9 +4,9 @@
 //! Invariant: a block with a packet that the filter matches holds, for one alternative, a term of each of its ranges.
 //! Conditions that are not understood are left out, which only adds blocks.
 
-use ringtap_filter::{ByteField, FieldBase, FieldConditions, LinkType, Program, ValueRange};
+use ringtap_filter::{ByteField, FieldBase, FieldConditions, LinkType, Program, ValueRange, flow};
 
-use crate::extract::{ARP, FRAGMENT, IPV4, IPV6, LinkHeader, MAX_TAGS, TAGS, WITH_PORTS};
+use crate::extract::{ARP, FRAGMENT, IPV4, IPV6, LinkHeader, MAX_TAGS, TAGS};
 use crate::term::{FIRST_ETHER_TYPE, TermKind, TermRange};
 
 /// Ranges that all have to occur in a block.
@@ -222,7 +222,7 @@ fn has_ports(protocol: ValueRange) -> bool {
 }
 
 fn has_ports_number(protocol: u16) -> bool {
-    WITH_PORTS.iter().any(|it| u16::from(*it) == protocol)
+    u8::try_from(protocol).is_ok_and(flow::has_ports)
 }
 
 /// The bits below the mask of a network; `None` if the mask has gaps.

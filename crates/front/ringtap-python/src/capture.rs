@@ -18,9 +18,6 @@ use crate::source::{TakeError, take_batch};
 use crate::stream::{ArrowStream, PacketStream, StreamChoice};
 use crate::waiting::{LOOK, from_seconds, while_looking_for_signals};
 
-/// Protocols whose flows have ports.
-const WITH_PORTS: [u8; 3] = [6, 17, 132];
-
 /// A capture, and what Python asks of it.
 #[pyclass(name = "NativeCapture", module = "ringtap", frozen)]
 pub(crate) struct NativeCapture(Arc<SharedCapture>);
@@ -98,8 +95,7 @@ pub(crate) fn open(
 fn flow_id(text: &str) -> PyResult<FlowId> {
     let flow = text.parse::<FlowId>();
     let flow = flow.map_err(|error| RuleError::new_err(error.to_string()))?;
-    let lacks_port = flow.ends().iter().any(|(_, port)| *port == 0);
-    if lacks_port && WITH_PORTS.contains(&flow.protocol()) {
+    if flow.lacks_port() {
         let text = format!("{flow}: both ends of this protocol have ports: write 10.0.0.1:80");
         return Err(RuleError::new_err(text));
     }
@@ -117,7 +113,6 @@ impl NativeCapture {
         packets: Option<usize>,
         timeout: Option<f64>,
     ) -> PyResult<Option<NativeBatch>> {
-        let timeout = timeout.map(from_seconds).transpose()?;
         take_batch(python, &*self.0, packets, timeout)
     }
 

@@ -24,7 +24,6 @@ use crate::source::{
     PacketSource, PartsTaken, TakeError, TakeStep, require_own_process, take_batch,
 };
 use crate::stream::{ArrowStream, PacketStream, StreamChoice};
-use crate::waiting::from_seconds;
 
 /// Parts that wait for Python.
 const PARTS: usize = 2;
@@ -249,7 +248,6 @@ impl NativeSearch {
         packets: Option<usize>,
         timeout: Option<f64>,
     ) -> PyResult<Option<NativeBatch>> {
-        let timeout = timeout.map(from_seconds).transpose()?;
         take_batch(python, &*self.0, packets, timeout)
     }
 

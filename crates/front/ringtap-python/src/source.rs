@@ -12,7 +12,7 @@ use ringtap_columns::{LaneLinks, TakenPackets};
 
 use crate::batch::NativeBatch;
 use crate::errors::{ClosedError, Error, ForkError, exception};
-use crate::waiting::LOOK;
+use crate::waiting::{LOOK, from_seconds};
 
 /// Packets that are being taken, and how many are wanted.
 pub(crate) struct PartsTaken {
@@ -127,13 +127,14 @@ pub(crate) fn take<E>(
     }
 }
 
-/// Takes a batch for Python, which handles signals meanwhile.
+/// Takes a batch for Python, which handles signals meanwhile; `timeout` is in seconds.
 pub(crate) fn take_batch(
     python: Python<'_>,
     source: &dyn PacketSource,
     packets: Option<usize>,
-    timeout: Option<Duration>,
+    timeout: Option<f64>,
 ) -> PyResult<Option<NativeBatch>> {
+    let timeout = timeout.map(from_seconds).transpose()?;
     let parts = take(packets, timeout, |taking, until| {
         let step = python.detach(|| source.step(taking, until))?;
         python.check_signals()?;

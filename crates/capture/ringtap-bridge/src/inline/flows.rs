@@ -3,8 +3,8 @@
 //!
 //! Invariants
 //! - The work for a verdict does not grow with the number of flows: a sweep looks at a limited number, and verdicts
-//!   begin at most one in [`SWEEP_PAUSE_NS`]. A table is cleared in as many steps as it takes.
-//! - An entry from before the clearing ends, also if the next inline reader decides about its flow meanwhile.
+//!   cause at most one sweep in [`SWEEP_PAUSE_NS`]. A table is cleared in steps of limited size.
+//! - A clearing ends every entry that it found, also one whose flow the next inline reader decides again meanwhile.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -30,7 +30,7 @@ pub(super) struct DecidedTable {
     flows: DecidedFlows,
     /// The flows in the table, in the order in which sweeps look at them.
     keys: VecDeque<FlowId>,
-    /// The first so many of them are from before the clearing, whose time is the second number.
+    /// How many of the first keys the last clearing has still to remove, and the time of that clearing.
     leaving: (usize, u64),
     /// Earliest time of the next sweep for a verdict.
     next_sweep_ns: u64,

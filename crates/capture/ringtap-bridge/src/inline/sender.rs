@@ -56,7 +56,7 @@ impl PacketSender {
             }
             Ok(result.unwrap_or(1))
         };
-        // The step ends it never.
+        // The step returns no error, so all packets are offered.
         let _all = packet_socket::send_each(&self.socket, &packets, step);
         outcome
     }

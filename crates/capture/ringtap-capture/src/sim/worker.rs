@@ -28,7 +28,7 @@ const PAUSES: u32 = 8;
 pub(super) struct SimWorker {
     pub(super) queue: SimQueue,
     pub(super) stop: Arc<AtomicBool>,
-    /// Arrival of the link's first packet; set once all threads run, or by the first that has rules.
+    /// Arrival of the link's first packet: set when all threads run, or, if the link waits, by the first that has rules.
     pub(super) start: Arc<OnceLock<LinkStart>>,
     pub(super) begins: SourceStart,
 }

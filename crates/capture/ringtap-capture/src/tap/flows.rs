@@ -374,7 +374,7 @@ impl FlowRules for TapFlows {
         for _ in 0..most {
             let Some(key) = next else { break };
             let flow = self.flow(&key);
-            // Before the flow ends: the map has no place of a flow that has left, and would begin anew.
+            // Asked before the flow is removed: after a key that is gone, the map begins at its first again.
             next = after(flow.and(Some(key.as_slice())));
             let Some(flow) = flow else { continue };
             let idle_ns = now.saturating_sub(last_ns(&flow));

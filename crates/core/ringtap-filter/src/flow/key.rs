@@ -192,6 +192,12 @@ impl FlowId {
         self.rest.to_be_bytes()[3]
     }
 
+    /// Whether an end lacks the port that ends of its protocol have: a text may leave ports out.
+    #[must_use]
+    pub fn lacks_port(&self) -> bool {
+        has_ports(self.protocol()) && self.ends().iter().any(|(_, port)| *port == 0)
+    }
+
     /// The protocol that the IP header names.
     #[must_use]
     pub fn protocol(&self) -> u8 {

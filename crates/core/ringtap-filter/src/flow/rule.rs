@@ -50,7 +50,7 @@ impl FlowAction {
     }
 }
 
-/// What is withheld, in the kernel's format: packets behind so many packets, or bytes, of their direction.
+/// When a packet is withheld, in the kernel's format: once its direction has had this many packets or bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ActionWords {
     /// With [`SAMPLE`], one packet in so many is not withheld.

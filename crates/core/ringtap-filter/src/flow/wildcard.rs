@@ -61,7 +61,7 @@ pub struct PatternRule {
     pub lasts_ns: Option<u64>,
 }
 
-/// A rule for all flows that match a pattern, in a table. It withholds nothing that the member's rule for the flow itself does not.
+/// A rule for all flows that match a pattern, in a table. A member's rule for the flow itself takes its place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WildcardRule {
     /// The flows.

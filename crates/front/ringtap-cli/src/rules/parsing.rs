@@ -3,7 +3,7 @@
 
 use anyhow::{Context as _, Result};
 use ringtap_device::cut_off;
-use ringtap_filter::flow::{FlowAction, has_ports};
+use ringtap_filter::flow::FlowAction;
 use ringtap_filter::{FlowSelector, SelectorRule};
 
 use crate::UsageError;
@@ -20,8 +20,7 @@ fn usage(text: impl ToString) -> UsageError {
 pub(super) fn flow(words: &[String]) -> Result<FlowSelector> {
     let selector: FlowSelector = words.join(" ").parse().map_err(usage)?;
     if let FlowSelector::Flow(flow) = &selector
-        && has_ports(flow.protocol())
-        && flow.ends().iter().any(|(_, port)| *port == 0)
+        && flow.lacks_port()
     {
         let text = format!(
             "{flow}: both ends of this protocol have ports: write 10.0.0.1:80 or [fe80::1]:80"

@@ -12,7 +12,7 @@ use arrow_array::builder::StringBuilder;
 use arrow_array::{ArrayRef, Float64Array, Int64Array, RecordBatch, TimestampMicrosecondArray};
 use arrow_schema::{ArrowError, DataType, Field, Schema, SchemaRef, TimeUnit};
 
-use super::columns::{TableColumn, Values, flow_columns};
+use super::columns::{TableColumn, Values, flow_columns, microseconds, signed};
 use super::{ExportError, Exporter};
 use crate::record::{FlowRecord, Record};
 
@@ -89,12 +89,9 @@ impl FlowTables {
 }
 
 fn array(values: &Values<FlowRecord>, rows: &[FlowRecord]) -> ArrayRef {
-    let signed = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
     match values {
         Values::Time(of) => {
-            let times = rows
-                .iter()
-                .map(|row| of(row).map(|time| signed(time / 1000)));
+            let times = rows.iter().map(|row| of(row).map(microseconds));
             Arc::new(TimestampMicrosecondArray::from_iter(times).with_timezone("UTC"))
         }
         Values::Number(of) => {

@@ -34,6 +34,16 @@ pub(super) enum Values<R> {
     Text(CellText<R>),
 }
 
+/// A number as tables have it, which know signed ones only.
+pub(super) fn signed(number: u64) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
+}
+
+/// A time in nanoseconds as tables have it.
+pub(super) fn microseconds(time_ns: u64) -> i64 {
+    signed(time_ns / 1000)
+}
+
 fn column<R>(name: &str, values: Values<R>) -> TableColumn<R> {
     TableColumn {
         name: name.to_owned(),

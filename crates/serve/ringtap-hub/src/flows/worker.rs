@@ -34,11 +34,12 @@ const PAUSE: u32 = 20;
 const SLICE: usize = 512;
 /// Looks within which each flow is checked for its end, so that the cost follows the number of flows.
 const ROUND: u64 = 300;
-/// Flows that are worth a walk through the table, most flows of one, and looks after which few are checked, too: the
-/// emptier a table, the longer the walk to its next flow.
-const WORTH: u64 = 64;
-const SWEPT: u64 = 4096;
-const PATIENCE: u64 = 20;
+/// Fewest and most flows that one sweep checks. The emptier a table, the more of it is searched for the next flow, so
+/// a sweep waits until this many are due.
+const MIN_SWEPT: u64 = 64;
+const MAX_SWEPT: u64 = 4096;
+/// Looks after which a table of few flows is swept, too.
+const MAX_WAITED: u64 = 20;
 /// Rules of an answer, which so fits into a message.
 const PAGE: usize = 128;
 
@@ -277,8 +278,8 @@ impl FlowWorker {
             *waited += 1;
             let flows = table.totals().flows;
             let due = flows * *waited / ROUND;
-            if due >= WORTH || (flows > 0 && *waited >= PATIENCE) {
-                table.sweep(to_usize(due.clamp(WORTH, SWEPT)));
+            if due >= MIN_SWEPT || (flows > 0 && *waited >= MAX_WAITED) {
+                table.sweep(to_usize(due.clamp(MIN_SWEPT, MAX_SWEPT)));
                 *waited = 0;
             }
         }

@@ -17,7 +17,7 @@ use ::parquet::schema::types::{ColumnPath, TypePtr};
 
 use super::ROW_GROUP;
 use crate::export::ExportError;
-use crate::export::columns::{TableColumn, Values};
+use crate::export::columns::{TableColumn, Values, microseconds, signed};
 
 /// Files that this process has begun: part of their names.
 static FILES: AtomicU64 = AtomicU64::new(0);
@@ -203,12 +203,9 @@ fn write_group<R>(
         let Some(mut column) = group.next_column()? else {
             break;
         };
-        let signed = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
         match values {
             Values::Time(of) => {
-                let times = rows
-                    .iter()
-                    .map(|row| of(row).map(|time| signed(time / 1000)));
+                let times = rows.iter().map(|row| of(row).map(microseconds));
                 put_optional::<Int64Type>(&mut column, times)
             }
             Values::Number(of) => {
