@@ -60,5 +60,6 @@ struct rt_slot {
 #define RT_PARTIAL_CHECKSUM 0x08 /* the host left the checksum to the NIC */
 #define RT_SUPER 0x10        /* merged by GRO, or not yet segmented by GSO */
 #define RT_NIC_TIME 0x20     /* time_ns is of the NIC's clock, not of the host's */
+#define RT_MARKED 0x40       /* only in the pool of one reader: a rule gives the packet to the group of its marks */
 
 #endif

@@ -38,6 +38,7 @@ struct rt_flow {
 /* From these members, packets are withheld once their direction has had this many packets, or bytes. */
 struct rt_cut {
 	__u64 members;
+	__u64 adds; /* groups that get the packets of these members, too */
 	__u64 packets; /* as in struct rt_wildcard */
 	__u64 bytes;
 	__u64 expires_ns;
@@ -54,6 +55,7 @@ struct rt_flow_settings {
 	__u64 idle_ns;
 	__u64 has_marks; /* 1: flows without their mark are not in the table */
 	__u64 wildcards; /* see rt_first_wildcard() */
+	__u64 adds; /* groups that have readers */
 };
 
 enum rt_flow_end {
@@ -77,6 +79,7 @@ struct rt_shunted {
 	__u64 lost_ends;
 	/* Of the packet at hand: the stack is too small. */
 	struct rt_flow_scratch scratch;
+	struct rt_recipients recipients;
 	struct rt_flow old;
 } __attribute__((aligned(64)));
 
@@ -248,37 +251,50 @@ static __always_inline __u64 rt_deciding(const struct rt_cuts *cuts, __u64 now)
 	return members;
 }
 
+/* The groups that get a packet of these members, too. */
+static __always_inline __u64 rt_added(const struct rt_cuts *cuts, __u64 wanted, __u64 now)
+{
+	__u64 added = 0;
+
+#pragma unroll
+	for (int i = 0; i < RT_MAX_CUTS; i++) {
+		const struct rt_cut *cut = &cuts->each[i];
+
+		if (now < cut->expires_ns && cut->members & wanted)
+			added |= cut->adds;
+		rt_forget(added, now);
+	}
+	return added;
+}
+
 /* The members from whom wildcard rules withhold a packet. */
-static __always_inline __u64 rt_past_wildcards(const struct rt_flow_key *key, struct rt_flow *flow, __u64 wildcards,
+static __always_inline __u64 rt_past_wildcards(struct rt_shunted *counts, struct rt_flow *flow, __u64 wildcards,
 					       __u64 packets, __u64 bytes)
 {
 	__u64 choice = rt_load(flow->choice);
 
 	if (choice >> (RT_CHOICES * 8) != wildcards >> 32) {
-		choice = rt_choose(key, wildcards);
+		choice = rt_choose(&counts->scratch.key, wildcards);
 		flow->choice = choice;
 	}
 	rt_forget(choice, wildcards);
-	return rt_wildcards_past(choice, wildcards, packets, bytes);
+	return rt_wildcards_past(choice, wildcards, packets, bytes, &counts->recipients);
 }
 
 /* The members from whom a packet of a known flow is withheld. */
-static __noinline __u64 rt_count_in_flow(const struct rt_flow_key *key, struct rt_flow *flow,
+static __noinline __u64 rt_count_in_flow(struct rt_shunted *counts, struct rt_flow *flow,
 					 const struct rt_flow_settings *settings, __u64 how, __u64 now)
 {
 	/* Without a branch, which the verifier would follow to the end. */
 	struct rt_direction *direction = &flow->directions[how / RT_FROM_HIGH & 1];
 	__u64 flags = how >> RT_FLAGS_SHIFT & 0xff, wire = how >> 32, packets, bytes, members, past = 0;
-	__u64 wildcards = rt_load(settings->wildcards), by_wildcards = 0;
+	__u64 wildcards = rt_load(settings->wildcards), added = 0, deciding = 0;
+	const struct rt_flow_key *key = &counts->scratch.key;
 	const struct rt_cuts *cuts;
 
 	/* The returned numbers are the packet's own: a cut is exact when several CPUs count. */
 	packets = __sync_fetch_and_add(&direction->packets, 1);
 	bytes = __sync_fetch_and_add(&direction->bytes, wire);
-	/* First: the verifier follows what is in here for each path that leads here. */
-	if (rt_has_wildcards() && (__u32)wildcards)
-		by_wildcards = rt_past_wildcards(key, flow, wildcards, packets, bytes);
-	rt_forget(by_wildcards, packets);
 	if (flags & ~rt_load(direction->flags))
 		__sync_fetch_and_or(&direction->flags, flags);
 	if (!packets)
@@ -288,13 +304,23 @@ static __noinline __u64 rt_count_in_flow(const struct rt_flow_key *key, struct r
 	rt_forget(members, packets);
 	cuts = bpf_map_lookup_elem(&rt_flow_cuts, key);
 	if (cuts) {
-		by_wildcards &= ~rt_deciding(cuts, now);
+		deciding = rt_deciding(cuts, now);
 		past = rt_past(cuts, packets, bytes, now);
+		added = rt_added(cuts, counts->recipients.wanted, now);
 		/* If the rules were replaced meanwhile, their memory may already hold those of another flow. */
-		if (past && bpf_map_lookup_elem(&rt_flow_cuts, key) != cuts)
-			past = 0;
+		if ((past | added) && bpf_map_lookup_elem(&rt_flow_cuts, key) != cuts)
+			past = added = 0;
 	}
-	return members | by_wildcards | past;
+	rt_forget(deciding, packets);
+	rt_forget(past, packets);
+	rt_forget(added, packets);
+	counts->recipients.wanted &= ~deciding;
+	counts->recipients.added = added;
+	members |= past;
+	if (rt_has_wildcards() && (__u32)wildcards)
+		members |= rt_past_wildcards(counts, flow, wildcards, packets, bytes);
+	counts->recipients.added &= rt_load(settings->adds);
+	return members;
 }
 
 /* Whether the flow may be in the table. */
@@ -307,7 +333,7 @@ static __always_inline int rt_has_mark(const struct rt_flow_key *key)
 	return marks && rt_load(marks[mark >> 6]) >> (mark & 63) & 1;
 }
 
-/* The members of `mask` from whom the packet is withheld. */
+/* The members of `mask` from whom the packet is withheld. Leaves the groups that get it, too, in `recipients`. */
 static __always_inline __u64 rt_withheld(const struct rt_packet *packet, struct rt_shunted *counts,
 					 __u64 mask, __u64 captured, __u64 wire)
 {
@@ -317,6 +343,8 @@ static __always_inline __u64 rt_withheld(const struct rt_packet *packet, struct 
 	struct rt_flow *flow;
 	__u32 zero = 0, why = 0;
 
+	counts->recipients.wanted = mask;
+	counts->recipients.added = 0;
 	rt_forget(tag, packet->length);
 	how = rt_flow_of(packet->ctx, packet->hook, tag, lengths, &counts->scratch);
 	rt_forget(how, packet->length);
@@ -341,7 +369,7 @@ static __always_inline __u64 rt_withheld(const struct rt_packet *packet, struct 
 			return 0;
 	}
 	rt_forget(now, packet->length);
-	return rt_count_in_flow(key, flow, settings, (wire << 32) | how, now) & mask;
+	return rt_count_in_flow(counts, flow, settings, (wire << 32) | how, now) & mask;
 }
 
 /* Counts a packet for each of these members. */

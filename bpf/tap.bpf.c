@@ -103,6 +103,9 @@ static __always_inline int rt_capture(struct rt_packet *packet, struct rt_lane *
 			withheld = rt_withheld(packet, shunted, mask, readable, wire);
 		rt_forget(withheld, packet->length);
 		mask &= ~withheld;
+		if (shunted)
+			mask |= shunted->recipients.added;
+		rt_forget(mask, packet->length);
 		if (!mask) {
 			if (shunted)
 				rt_count_withheld(shunted, withheld, wire);

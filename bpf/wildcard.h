@@ -23,8 +23,15 @@ struct rt_wildcard {
 	__u32 vlan; /* the outermost number in the upper half, as in the key */
 	__u32 vlan_mask;
 	__u64 members; /* packets are withheld from these once their direction has had so many packets, or bytes */
+	__u64 adds; /* groups that get the packets of these members, too */
 	__u64 packets; /* RT_NO_LIMIT; with RT_SAMPLE: one packet in this many is not withheld */
 	__u64 bytes;
+};
+
+/* Of the packet at hand. */
+struct rt_recipients {
+	__u64 wanted; /* members whose rules may still decide */
+	__u64 added; /* groups that get it, too */
 };
 
 /* Two sets of rules, each in their order: one is in force while user space writes the other. */
@@ -103,10 +110,14 @@ static __noinline __u64 rt_choose(const struct rt_flow_key *key, __u64 wildcards
 	return wildcards >> 32 << (RT_CHOICES * 8) | choice;
 }
 
-/* The members from whom the chosen rules withhold a packet with this many packets and bytes before it. */
-static __noinline __u64 rt_wildcards_past(__u64 choice, __u64 wildcards, __u64 packets, __u64 bytes)
+/*
+ * The members of `wanted` from whom the chosen rules withhold a packet with this many packets and bytes before it. Adds
+ * the groups that get it, too.
+ */
+static __noinline __u64 rt_wildcards_past(__u64 choice, __u64 wildcards, __u64 packets, __u64 bytes,
+					  struct rt_recipients *recipients)
 {
-	__u64 members = 0, decided = 0;
+	__u64 members = 0, left = recipients->wanted, added = recipients->added;
 
 #pragma clang loop unroll(disable)
 	for (int i = 0; i < RT_CHOICES; i++) {
@@ -120,11 +131,15 @@ static __noinline __u64 rt_wildcards_past(__u64 choice, __u64 wildcards, __u64 p
 		if (!rule)
 			break;
 		if (rt_is_past(rule->packets, rule->bytes, packets, bytes))
-			members |= rule->members & ~decided;
-		decided |= rule->members;
+			members |= rule->members & left;
+		if (rule->members & left)
+			added |= rule->adds;
+		left &= ~rule->members;
 		rt_forget(members, packets);
-		rt_forget(decided, packets);
+		rt_forget(left, packets);
+		rt_forget(added, packets);
 	}
+	recipients->added = added;
 	return members;
 }
 

@@ -89,7 +89,7 @@ fn main() -> Result<(), SourceError> {
         let table = tap.rules.flow_rules().ok_or("no table")?;
         let begin = Instant::now();
         for number in 0..count {
-            table.set(&rule(number)?, 1)?;
+            table.set(&rule(number)?, 1.into())?;
         }
         rule_rates.push(f64::from(count) / begin.elapsed().as_secs_f64());
         rates[1].push(rate(&mut tap, &sending, &load)?);
@@ -108,7 +108,7 @@ fn rule(number: u32) -> Result<FlowRule, SourceError> {
     let [_, a, b, c] = number.to_be_bytes();
     let ends: [(IpAddr, u16); 2] = [([10, a, b, c].into(), 1000), ([11, 0, 0, 1].into(), 53)];
     Ok(FlowRule {
-        key: FlowId::new(ends[0], ends[1], UDP, [0; 2])?,
+        flow: FlowId::new(ends[0], ends[1], UDP, [0; 2])?,
         action: FlowAction::Ignore,
         lasts_ns: None,
     })

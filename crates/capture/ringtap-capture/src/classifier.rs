@@ -24,6 +24,7 @@ use std::{
     time::Duration,
 };
 
+use ringtap_filter::flow::Recipients;
 use ringtap_filter::{
     FilterLocation, LinkType, Program, Rule, Rules,
     classifier::{Classification, Classifier, ClassifierError, Turns},
@@ -242,8 +243,8 @@ impl LaneClassifier {
                 if self.now_ns == 0 {
                     self.now_ns = monotonic_ns();
                 }
-                let withheld = flows.withhold(data, wire_length, verdict.mask, self.now_ns);
-                self.count_withheld(withheld, verdict, wire_length)
+                let found = flows.recipients(data, wire_length, verdict.mask, self.now_ns);
+                self.count_withheld(found, verdict, wire_length)
             }
             _ => Some(verdict),
         }
@@ -251,7 +252,7 @@ impl LaneClassifier {
 
     fn count_withheld(
         &mut self,
-        withheld: u64,
+        Recipients { withheld, added }: Recipients,
         verdict: Classification,
         wire_length: u32,
     ) -> Option<Classification> {
@@ -263,7 +264,7 @@ impl LaneClassifier {
             counts.bytes += u64::from(wire_length);
             members &= members - 1;
         }
-        let mask = verdict.mask & !withheld;
+        let mask = verdict.mask & !withheld | added;
         if mask == 0 {
             self.shunted += 1;
             return None;

@@ -11,6 +11,7 @@
 //! - *Ignore*: no packet is for the reader.
 //! - *Cut off*: a packet is for the reader if fewer than N packets, or N bytes, of its direction came before it.
 //! - *Sample*: a packet is for the reader if the number of packets of its direction before it is a multiple of N.
+//! - *Mirror*: a packet is for the reader and for another group. *Forward*: it is for that group only.
 //!
 //! A rule is for one flow, or for all flows that match a pattern (*wildcard rule*). A reader's rule for the flow comes
 //! before its wildcard rules. Standing cut-offs hold beside both.
@@ -34,11 +35,13 @@ pub(crate) use key::write_protocol;
 pub use key::{FlowId, FlowKeyError, FlowPacket, KEY_WORDS, MARKS, has_ports};
 pub use rule::{
     CUTS_WORDS, CutOff, FlowAction, FlowCuts, FlowRule, FlowRuleError, FlowSettings, MAX_CUTS,
-    MAX_SAMPLE, StandingCutOff,
+    MAX_SAMPLE, RuleBits, StandingCutOff,
 };
-pub use table::{FlowDirection, FlowEnd, FlowSums, FlowTotals, RuleTable, TableUse, has_lingered};
+pub use table::{
+    FlowDirection, FlowEnd, FlowSums, FlowTotals, Recipients, RuleTable, TableUse, has_lingered,
+};
 pub(crate) use wildcard::masked;
 pub use wildcard::{
-    CHOICES, EndPattern, FlowPattern, MAX_WILDCARDS, PatternRule, WILDCARD_WORDS, WildcardError,
-    WildcardRule, Wildcards,
+    CHOICES, EndPattern, FlowPattern, MAX_WILDCARDS, WILDCARD_WORDS, WildcardError, WildcardRule,
+    Wildcards,
 };

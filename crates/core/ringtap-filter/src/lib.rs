@@ -11,6 +11,7 @@ pub mod classifier;
 pub mod ebpf;
 pub mod flow;
 mod flow_text;
+mod group_name;
 pub mod hash;
 mod link_type;
 mod paths;
@@ -26,9 +27,10 @@ pub const MAX_SNAP_LENGTH: u32 = 262_144;
 
 pub use balance::{Balance, Headers};
 pub use flow_text::FlowTextError;
+pub use group_name::{GroupName, GroupNameError, MAX_GROUP_NAME};
 pub use link_type::LinkType;
 pub use paths::{ByteField, FieldBase, FieldConditions, ValueRange};
-pub use pattern_text::{FlowSelector, PatternTextError, SelectorRule};
+pub use pattern_text::{FlowSelector, PatternTextError};
 pub use program::{FilterTime, Instruction, PACKET_NS, Program, ProgramError};
 pub use protocol::protocol_name;
 pub use rules::{

@@ -12,8 +12,8 @@ use std::str::{FromStr, SplitAsciiWhitespace};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 use crate::flow::{
-    EndPattern, FlowAction, FlowId, FlowKeyError, FlowPattern, FlowRule, PatternRule,
-    WildcardError, has_ports, masked, write_protocol,
+    EndPattern, FlowId, FlowKeyError, FlowPattern, FlowRule, WildcardError, has_ports, masked,
+    write_protocol,
 };
 use crate::flow_text::{FlowTextError, named, number};
 
@@ -65,17 +65,6 @@ pub enum FlowSelector {
 /// Words of a pattern behind its protocol.
 const WORDS: [&str; 6] = ["net", "host", "port", "portrange", "and", "vlan"];
 
-/// A rule for one flow, or for all that match a pattern.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SelectorRule {
-    /// The flows.
-    pub flow: FlowSelector,
-    /// What is withheld of each.
-    pub action: FlowAction,
-    /// Nanoseconds until the rule ends; `None`: when the flow ends, or the reader of a rule for a pattern.
-    pub lasts_ns: Option<u64>,
-}
-
 impl From<FlowId> for FlowSelector {
     fn from(flow: FlowId) -> Self {
         FlowSelector::Flow(flow)
@@ -88,53 +77,35 @@ impl From<FlowPattern> for FlowSelector {
     }
 }
 
-impl From<FlowRule> for SelectorRule {
+impl From<FlowRule> for FlowRule<FlowSelector> {
     fn from(rule: FlowRule) -> Self {
-        SelectorRule {
-            flow: rule.key.into(),
-            action: rule.action,
-            lasts_ns: rule.lasts_ns,
-        }
+        rule.with_flow(rule.flow.into())
     }
 }
 
-impl From<PatternRule> for SelectorRule {
-    fn from(rule: PatternRule) -> Self {
-        SelectorRule {
-            flow: rule.pattern.into(),
-            action: rule.action,
-            lasts_ns: rule.lasts_ns,
-        }
+impl From<FlowRule<FlowPattern>> for FlowRule<FlowSelector> {
+    fn from(rule: FlowRule<FlowPattern>) -> Self {
+        rule.with_flow(rule.flow.into())
     }
 }
 
-impl SelectorRule {
+impl FlowRule<FlowSelector> {
     /// The rule, if it is for one flow.
     #[must_use]
-    pub fn flow_rule(&self) -> Option<FlowRule> {
-        let FlowSelector::Flow(key) = self.flow else {
-            return None;
-        };
-        let (action, lasts_ns) = (self.action, self.lasts_ns);
-        Some(FlowRule {
-            key,
-            action,
-            lasts_ns,
-        })
+    pub fn for_flow(&self) -> Option<FlowRule> {
+        match self.flow {
+            FlowSelector::Flow(flow) => Some(self.with_flow(flow)),
+            FlowSelector::Pattern(_) => None,
+        }
     }
 
     /// The rule, if it is for a pattern.
     #[must_use]
-    pub fn pattern_rule(&self) -> Option<PatternRule> {
-        let FlowSelector::Pattern(pattern) = self.flow else {
-            return None;
-        };
-        let (action, lasts_ns) = (self.action, self.lasts_ns);
-        Some(PatternRule {
-            pattern,
-            action,
-            lasts_ns,
-        })
+    pub fn for_pattern(&self) -> Option<FlowRule<FlowPattern>> {
+        match self.flow {
+            FlowSelector::Pattern(pattern) => Some(self.with_flow(pattern)),
+            FlowSelector::Flow(_) => None,
+        }
     }
 }
 

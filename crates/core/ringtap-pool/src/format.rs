@@ -47,6 +47,8 @@ pub mod flag {
     pub const SUPER: u8 = 0x10;
     /// The time is of the NIC's clock, not of the host's.
     pub const NIC_TIME: u8 = 0x20;
+    /// A rule gives the packet to the group by which its reader marks packets. Never in a pool of several readers.
+    pub const MARKED: u8 = 0x40;
 }
 
 /// Offsets in the region header.

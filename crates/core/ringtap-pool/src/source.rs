@@ -6,7 +6,9 @@ use std::ops::{Deref, DerefMut};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use ringtap_filter::flow::{FlowEnd, FlowId, FlowRule, FlowRuleError, FlowSums, FlowTotals};
+use ringtap_filter::flow::{
+    FlowEnd, FlowId, FlowRule, FlowRuleError, FlowSums, FlowTotals, RuleBits,
+};
 use ringtap_filter::{Balance, FilterLocation, Rules};
 use serde::{Deserialize, Serialize};
 
@@ -216,7 +218,7 @@ pub trait FlowRules: Send + Sync {
     /// # Errors
     ///
     /// Nothing changes.
-    fn set(&self, rule: &FlowRule, members: u64) -> Result<(), FlowRuleError>;
+    fn set(&self, rule: &FlowRule, bits: RuleBits) -> Result<(), FlowRuleError>;
 
     /// Removes members' rule for a flow; `false` if they have none.
     fn remove(&self, key: &FlowId, members: u64) -> bool;

@@ -66,9 +66,10 @@ struct ringtap_options {
     uint32_t watermark_packets; /* wake the reader when this many packets wait; 0: 1 */
     uint32_t time_limit_ms;     /* or when the first packet has waited this long; 0: 10 */
     uint32_t flags;             /* bits of RINGTAP_OPEN_*; other bits must be 0 */
+    const char *marks;          /* marks packets that rules give to this group, too; NULL: none */
 };
 
-#define RINGTAP_OPTIONS_INIT { sizeof(struct ringtap_options), NULL, NULL, 0, 0, 0, 0 }
+#define RINGTAP_OPTIONS_INIT { sizeof(struct ringtap_options), NULL, NULL, 0, 0, 0, 0, NULL }
 
 #define RINGTAP_OPEN_PRIVATE 0x1u /* a private pool, even in a group with shared delivery */
 
@@ -93,6 +94,7 @@ struct ringtap_packet {
 #define RINGTAP_PACKET_PARTIAL_CHECKSUM 0x08u /* the checksum is left to the NIC: not valid here */
 #define RINGTAP_PACKET_SUPER 0x10u            /* merged, or not split yet: larger than on the wire */
 #define RINGTAP_PACKET_NIC_TIME 0x20u         /* the time is of the NIC's clock, not of the host's */
+#define RINGTAP_PACKET_MARKED 0x40u           /* a rule gives it to the group in `marks` of the options, too */
 
 #define RINGTAP_PACKET_AFTER_GAP 0x100u       /* first packet after a gap: see ringtap_last_gap() */
 
@@ -125,19 +127,22 @@ struct ringtap_gap {
 struct ringtap_flow_rule {
     size_t size;       /* sizeof(struct ringtap_flow_rule) */
     const char *flow;  /* "tcp 10.0.0.1:80 10.0.0.2:5000", both directions; then perhaps " vlan 7" or " in vxlan 42" */
-    uint32_t action;   /* RINGTAP_IGNORE, RINGTAP_CUTOFF or RINGTAP_SAMPLE */
+    uint32_t action;   /* one of RINGTAP_IGNORE to RINGTAP_FORWARD */
     uint32_t reserved; /* 0 */
     uint64_t packets;  /* RINGTAP_CUTOFF: the reader gets this many packets of each direction; 0: no such limit.
                           RINGTAP_SAMPLE: it gets one in so many */
     uint64_t bytes;    /* RINGTAP_CUTOFF: and packets that begin within this many bytes; 0: no such limit */
     uint64_t lasts_ms; /* until the rule ends; 0: until the flow ends, or the reader of a rule for a pattern */
+    const char *group; /* RINGTAP_MIRROR, RINGTAP_FORWARD: name of a group that gets packets by rules; else NULL */
 };
 
-#define RINGTAP_FLOW_RULE_INIT { sizeof(struct ringtap_flow_rule), NULL, 0, 0, 0, 0, 0 }
+#define RINGTAP_FLOW_RULE_INIT { sizeof(struct ringtap_flow_rule), NULL, 0, 0, 0, 0, 0, NULL }
 
 #define RINGTAP_IGNORE 0u /* no packet of the flow is for this reader */
 #define RINGTAP_CUTOFF 1u /* only the first packets or bytes of each direction are */
 #define RINGTAP_SAMPLE 2u /* only the first of each so many packets of each direction is */
+#define RINGTAP_MIRROR 3u /* all packets are for this reader, and for another group, too */
+#define RINGTAP_FORWARD 4u /* another group gets the packets instead */
 
 /* What one direction of a flow had: packets that some reader of the hub wanted. */
 struct ringtap_flow_direction {

@@ -144,6 +144,10 @@ unsafe fn request<'a>(
     }
     // SAFETY: the caller's guarantee.
     let filter = unsafe { text(options.filter, "filter") }?.unwrap_or("");
+    // SAFETY: the caller's guarantee.
+    if let Some(name) = unsafe { text(options.marks, "marks") }? {
+        request.marks = Some(flows::group(name)?);
+    }
     let given = |value: u32| Some(value).filter(|value| *value != 0);
     request.credit_chunks = given(options.credit_chunks);
     request.watermark = Watermark::or_default(
@@ -319,7 +323,9 @@ pub unsafe extern "C" fn ringtap_flow_rule(handle: *mut CHandle, rule: *const CF
         // SAFETY: NULL or a text, by the header.
         let flow = unsafe { text(given.flow, "flow") }?;
         let flow = flow.ok_or_else(|| CallError::null("flow"))?;
-        let rule = flows::rule(flow, &given)?;
+        // SAFETY: NULL or a text, by the header.
+        let group = unsafe { text(given.group, "group") }?;
+        let rule = flows::rule(flow, group, &given)?;
         ReaderRules::new(&*session.connection).set(&[rule])?;
         Ok(OK)
     })

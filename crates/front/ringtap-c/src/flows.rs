@@ -6,8 +6,8 @@ use std::ffi::CString;
 use std::time::{Duration, Instant};
 
 use ringtap_client::{Connection, Deadline, ReaderRules};
-use ringtap_filter::flow::{CutOff, FlowAction};
-use ringtap_filter::{FlowSelector, SelectorRule};
+use ringtap_filter::flow::{CutOff, FlowAction, FlowRule};
+use ringtap_filter::{FlowSelector, GroupName, GroupNameError};
 use ringtap_ipc::protocol::{FlowDirectionCounts, FlowEndReason, FlowEvent};
 
 use crate::error::CallError;
@@ -33,8 +33,18 @@ pub(crate) fn flow(text: &str) -> Result<FlowSelector, CallError> {
         .map_err(|error| CallError::argument(error.to_string()))
 }
 
-/// Checks a rule of the program.
-pub(crate) fn rule(text: &str, given: &CFlowRule) -> Result<SelectorRule, CallError> {
+/// Parses the name of a group.
+pub(crate) fn group(name: &str) -> Result<GroupName, CallError> {
+    name.parse()
+        .map_err(|error: GroupNameError| CallError::argument(error.to_string()))
+}
+
+/// Checks a rule of the program, with the texts of its flow and group.
+pub(crate) fn rule(
+    text: &str,
+    name: Option<&str>,
+    given: &CFlowRule,
+) -> Result<FlowRule<FlowSelector>, CallError> {
     let limit = |number: u64| (number > 0).then_some(number);
     let cut = CutOff {
         packets: limit(given.packets),
@@ -43,7 +53,17 @@ pub(crate) fn rule(text: &str, given: &CFlowRule) -> Result<SelectorRule, CallEr
     let action = match given.action {
         types::IGNORE if cut == CutOff::default() => FlowAction::Ignore,
         types::CUTOFF => FlowAction::CutOff(cut),
-        types::SAMPLE if cut.bytes.is_none() => FlowAction::Sample(given.packets),
+        types::SAMPLE if cut.bytes.is_none() => FlowAction::Sample {
+            one_in: given.packets,
+        },
+        types::MIRROR | types::FORWARD => {
+            let group = self::group(name.ok_or_else(|| CallError::null("group"))?)?;
+            if given.action == types::MIRROR {
+                FlowAction::Mirror { group }
+            } else {
+                FlowAction::Forward { group }
+            }
+        }
         types::SAMPLE => {
             let text = "RINGTAP_SAMPLE is one packet in `packets`: `bytes` is 0";
             return Err(CallError::argument(text));
@@ -53,12 +73,12 @@ pub(crate) fn rule(text: &str, given: &CFlowRule) -> Result<SelectorRule, CallEr
             return Err(CallError::argument(text));
         }
         other => {
-            let known = "RINGTAP_IGNORE, RINGTAP_CUTOFF or RINGTAP_SAMPLE";
+            let known = "RINGTAP_IGNORE, _CUTOFF, _SAMPLE, _MIRROR or _FORWARD";
             let text = format!("action {other} is invalid: expected {known}");
             return Err(CallError::argument(text));
         }
     };
-    Ok(SelectorRule {
+    Ok(FlowRule {
         flow: flow(text)?,
         action,
         lasts_ns: limit(given.lasts_ms.saturating_mul(NS_OF_MS)),

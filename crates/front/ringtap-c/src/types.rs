@@ -29,6 +29,8 @@ pub const OPEN_PRIVATE: u32 = 1;
 pub const IGNORE: u32 = 0;
 pub const CUTOFF: u32 = 1;
 pub const SAMPLE: u32 = 2;
+pub const MIRROR: u32 = 3;
+pub const FORWARD: u32 = 4;
 
 pub const FLOW_ENDED: u32 = 0;
 pub const FLOW_IDLE: u32 = 1;
@@ -59,6 +61,7 @@ pub struct COptions {
     pub watermark_packets: u32,
     pub time_limit_ms: u32,
     pub flags: u32,
+    pub marks: *const c_char,
 }
 
 #[repr(C)]
@@ -71,6 +74,7 @@ pub struct CFlowRule {
     pub packets: u64,
     pub bytes: u64,
     pub lasts_ms: u64,
+    pub group: *const c_char,
 }
 
 #[repr(C)]

@@ -73,7 +73,7 @@ pub(crate) struct HubArgs {
     devices: Vec<DeviceList>,
 
     /// A group of readers:
-    /// NAME[:MEMBERS][:BALANCE][:offload=PERCENT][:private][:cutoff=LIMIT][:users=NAMES][:groups=NAMES][:FILTER].
+    /// NAME[:MEMBERS][:BALANCE][:offload=PERCENT][:private][:by-rule][:cutoff=LIMIT][:users=NAMES][:groups=NAMES][:FILTER].
     ///
     /// Readers of root, of the hub's own user and of the user of `sudo` may join, and those of `users`
     /// (`users=alice,bob`) and of the UNIX groups in `groups`.
@@ -83,6 +83,7 @@ pub(crate) struct HubArgs {
     /// to one member). With offload, a member that holds more than PERCENT of a lane's chunks
     /// leaves further chunks to the least busy member; this is for lanes only. With cutoff
     /// (`cutoff=20 packets`, `cutoff=16KiB`), members get the start of each flow only.
+    /// With by-rule, members get what flow rules of readers in other groups give to this one.
     #[allow(
         rustdoc::broken_intra_doc_links,
         reason = "brackets are what may be left out"

@@ -11,6 +11,7 @@ use ringtap::{
 use ringtap_device::cut_off;
 use ringtap_explain::report;
 use ringtap_explain::text;
+use ringtap_filter::GroupName;
 use ringtap_net::affinity::Placement;
 use ringtap_pool::ids::LaneId;
 use serde_json::{Value, json};
@@ -56,6 +57,10 @@ pub(crate) struct ReadingArgs {
     #[arg(long, value_name = "LIMIT", value_parser = cut_off)]
     cutoff: Option<CutOff>,
 
+    /// Mark the packets that flow rules give to this group of the hub, too: `packets` shows the mark.
+    #[arg(long, value_name = "GROUP")]
+    marks: Option<GroupName>,
+
     /// What `ringtap top` and `why` call this reader.
     #[arg(long, value_name = "NAME")]
     pub(crate) name: Option<String>,
@@ -100,8 +105,12 @@ impl ReadingArgs {
         let options = OpenOptions::new()
             .name(self.name.as_deref().unwrap_or(verb))
             .in_order(own.unwrap_or(window));
-        match self.cutoff {
+        let options = match self.cutoff {
             Some(cut) => options.cutoff(cut),
+            None => options,
+        };
+        match self.marks {
+            Some(group) => options.marks(group),
             None => options,
         }
     }

@@ -13,8 +13,9 @@ use clap::{Args, Subcommand};
 use ringtap_client::{Connection, ControlError, ReaderRules, default_socket};
 use ringtap_device::{DeviceSpec, cut_off_text};
 use ringtap_explain::text;
+use ringtap_filter::flow::FlowAction;
 use ringtap_ipc::peer::Peer;
-use ringtap_ipc::protocol::{FlowDirectionCounts, FlowEvent, HubStatus, RuleAction, RuleStatus};
+use ringtap_ipc::protocol::{FlowDirectionCounts, FlowEvent, HubStatus, RuleStatus};
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -301,13 +302,15 @@ fn described(status: &RuleStatus) -> String {
         None => "the hub's file".to_owned(),
     };
     let action = match rule.action {
-        RuleAction::Ignore => "ignore".to_owned(),
-        RuleAction::CutOff(cut) => format!("cutoff {}", cut_off_text(&cut.into())),
-        RuleAction::Sample { one_in } => format!("sample {one_in}"),
+        FlowAction::Ignore => "ignore".to_owned(),
+        FlowAction::CutOff(cut) => format!("cutoff {}", cut_off_text(&cut)),
+        FlowAction::Sample { one_in } => format!("sample {one_in}"),
+        FlowAction::Mirror { group } => format!("mirror {group}"),
+        FlowAction::Forward { group } => format!("forward {group}"),
     };
     let left = rule
-        .lasts_ms
-        .map(|ms| format!(", {} s left", ms.div_ceil(1000)));
+        .lasts_ns
+        .map(|ns| format!(", {} s left", ns.div_ceil(1_000_000_000)));
     let counts = status
         .directions
         .map(|both| format!(": {}", counted(&both)));

@@ -2,6 +2,7 @@
 //! `ringtap send`: sends packets on an interface at a rate, and counts them by outcome.
 
 mod load;
+mod relayed;
 mod report;
 
 use std::{
@@ -13,7 +14,7 @@ use std::{
 use anyhow::Result;
 use clap::ValueEnum;
 use ringtap::{CapabilitySet, Confinement};
-use ringtap_send::{Method, Qdisc, Sender, SenderOptions};
+use ringtap_send::{Method, Qdisc, SendCounters, Sender, SenderOptions};
 
 use crate::completion;
 use crate::interrupt;
@@ -25,6 +26,9 @@ use report::Report;
 
 /// Longest time between checks for the end of the run and for notes.
 const TICK: Duration = Duration::from_millis(50);
+
+/// Time between two lines of counters.
+const INTERVAL: Duration = Duration::from_secs(1);
 
 /// Introduction of `ringtap send --help`.
 pub(crate) const LONG_ABOUT: &str = "\
@@ -48,7 +52,8 @@ Examples:
   ringtap send -i veth0 --imix --flows 1000 --tcp --vlan 100,7 --rate 500Mbps
   ringtap send -i veth0 --ipv6 --size 128 --stamp --rate 1Mpps
   ringtap send -i veth0 -r first.pcapng          as recorded
-  ringtap send -i veth0 -r first.pcapng --rate max --loop --duration 5";
+  ringtap send -i veth0 -r first.pcapng --rate max --loop --duration 5
+  ringtap send -i eth1 --from hub:suspects       the packets that rules give to this group, as they come";
 
 /// Sends packets out of an interface.
 #[derive(clap::Args, Debug)]
@@ -78,6 +83,15 @@ pub(crate) struct SendArgs {
     #[arg(long)]
     qdisc_bypass: bool,
 
+    /// Send the packets of this device or group of a hub, as they come.
+    #[arg(
+        long,
+        value_name = "DEVICE",
+        conflicts_with_all = ["rate", "read", "made", "cpu", "method"],
+        add = completion::devices()
+    )]
+    from: Option<String>,
+
     /// One JSON object a line instead of text.
     #[arg(long)]
     json: bool,
@@ -102,6 +116,10 @@ enum MethodArg {
 }
 
 pub(crate) fn run(args: SendArgs) -> Result<ExitCode> {
+    if let Some(device) = &args.from {
+        return relayed::run(device, &args);
+    }
+    let qdisc = qdisc(&args);
     let mut options = SenderOptions::new(&args.interface, args.load.into_load()?);
     options.count = args.count;
     options.duration = args.duration;
@@ -111,9 +129,7 @@ pub(crate) fn run(args: SendArgs) -> Result<ExitCode> {
         MethodArg::Live => Some(Method::Live),
         MethodArg::Packet => Some(Method::Packet),
     };
-    if args.qdisc_bypass {
-        options.qdisc = Qdisc::Bypass;
-    }
+    options.qdisc = qdisc;
     let sender = Sender::start(options)?;
     // The sending thread has opened everything, and keeps what it needs.
     Confinement::keeping(CapabilitySet::empty()).enter()?;
@@ -132,6 +148,19 @@ pub(crate) fn run(args: SendArgs) -> Result<ExitCode> {
         printed
     };
     outcome?;
+    ended(printed, counters)
+}
+
+fn qdisc(args: &SendArgs) -> Qdisc {
+    if args.qdisc_bypass {
+        Qdisc::Bypass
+    } else {
+        Qdisc::Use
+    }
+}
+
+/// The end of a run whose last line was printed with this result.
+fn ended(printed: io::Result<()>, counters: SendCounters) -> Result<ExitCode> {
     match printed {
         // The program that reads the lines needs no more.
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(ExitCode::SUCCESS),
@@ -142,8 +171,7 @@ pub(crate) fn run(args: SendArgs) -> Result<ExitCode> {
 }
 
 fn follow(sender: &Sender, report: &mut Report, is_quiet: bool) -> io::Result<()> {
-    let interval = Duration::from_secs(1);
-    let mut next = Instant::now() + interval;
+    let mut next = Instant::now() + INTERVAL;
     while !sender.wait(TICK.min(next.saturating_duration_since(Instant::now()))) {
         for note in sender.take_notes() {
             print::from_peer(print::NETWORK, format_args!("ringtap: {note}"));
@@ -152,7 +180,7 @@ fn follow(sender: &Sender, report: &mut Report, is_quiet: bool) -> io::Result<()
             print::note(report.so_far(sender.counters())?);
         }
         if Instant::now() >= next {
-            next += interval;
+            next += INTERVAL;
             if !is_quiet {
                 report.line(sender.counters())?;
             }

@@ -10,6 +10,7 @@ use ringtap::{LaneId, Packet};
 use ringtap_filter::hash::Link;
 use ringtap_filter::protocol_name;
 use ringtap_packet::push_address;
+use ringtap_pool::format::flag;
 use serde::Serialize;
 
 use crate::columns::ip_address;
@@ -176,8 +177,14 @@ impl PacketLine {
         if let Some(id) = headers.community_id {
             let _infallible = write!(to, " {id}");
         }
-        if let PacketOrigin::File { file, .. } = packet.origin {
-            let _infallible = write!(to, " {file}");
+        match packet.origin {
+            PacketOrigin::File { file, .. } => {
+                let _infallible = write!(to, " {file}");
+            }
+            PacketOrigin::Lane { flags, .. } if flags & flag::MARKED != 0 => {
+                to.push_str(" marked");
+            }
+            PacketOrigin::Lane { .. } => {}
         }
         to.push('\n');
     }

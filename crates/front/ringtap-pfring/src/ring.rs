@@ -254,7 +254,7 @@ impl RingState {
     /// Sets a rule that withholds the further packets of a flow.
     pub(crate) fn ignore(&mut self, number: Option<u16>, flow: FlowId) -> Result<(), RingError> {
         let rule = FlowRule {
-            key: flow,
+            flow,
             action: FlowAction::Ignore,
             lasts_ns: None,
         };

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
-use ringtap::{Capture, Error, FlowAction, FlowId, FlowRule, OpenOptions};
+use ringtap::{Capture, Error, FlowAction, FlowRule, FlowSelector, GroupName, OpenOptions};
 use ringtap_device::cut_off;
 use ringtap_explain::report;
 use ringtap_record::{RecordExt as _, RecordOptions, StopAt};
@@ -48,7 +48,7 @@ impl NativeCapture {
 
 /// Opens a device or a group of a hub.
 #[pyfunction]
-#[pyo3(signature = (device, *, filter="", snap_length=None, name=None, credit=None, in_order=None, private=false, socket=None, watermark=None, cutoff=None))]
+#[pyo3(signature = (device, *, filter="", snap_length=None, name=None, credit=None, in_order=None, private=false, socket=None, watermark=None, cutoff=None, marks=None))]
 #[expect(clippy::too_many_arguments, reason = "they are Python's keywords")]
 pub(crate) fn open(
     python: Python<'_>,
@@ -62,6 +62,7 @@ pub(crate) fn open(
     socket: Option<&str>,
     watermark: Option<(u32, f64)>,
     cutoff: Option<&str>,
+    marks: Option<&str>,
 ) -> PyResult<NativeCapture> {
     let mut options = OpenOptions::new()
         .filter(filter)
@@ -86,20 +87,57 @@ pub(crate) fn open(
         let cut = cut_off(text).map_err(|error| RuleError::new_err(error.to_string()))?;
         options = options.cutoff(cut);
     }
+    if let Some(name) = marks {
+        options = options.marks(group_name(name)?);
+    }
     let opened = python.detach(|| options.open(device));
     let capture = opened.map_err(|error| exception(&error))?;
     Ok(NativeCapture(Arc::new(SharedCapture::new(capture))))
 }
 
 /// A flow by its text.
-fn flow_id(text: &str) -> PyResult<FlowId> {
-    let flow = text.parse::<FlowId>();
+fn flow_of(text: &str) -> PyResult<FlowSelector> {
+    let flow = text.parse::<FlowSelector>();
     let flow = flow.map_err(|error| RuleError::new_err(error.to_string()))?;
-    if flow.lacks_port() {
+    if let FlowSelector::Flow(flow) = &flow
+        && flow.lacks_port()
+    {
         let text = format!("{flow}: both ends of this protocol have ports: write 10.0.0.1:80");
         return Err(RuleError::new_err(text));
     }
     Ok(flow)
+}
+
+fn group_name(name: &str) -> PyResult<GroupName> {
+    let name = name.parse::<GroupName>();
+    name.map_err(|error| RuleError::new_err(error.to_string()))
+}
+
+/// The action that these keywords name.
+fn action(
+    cutoff: Option<&str>,
+    sample: Option<u64>,
+    mirror: Option<&str>,
+    forward: Option<&str>,
+) -> PyResult<FlowAction> {
+    let refused = |error: &dyn std::fmt::Display| RuleError::new_err(error.to_string());
+    Ok(match (cutoff, sample, mirror, forward) {
+        (None, None, None, None) => FlowAction::Ignore,
+        (Some(cut), None, None, None) => {
+            FlowAction::CutOff(cut_off(cut).map_err(|error| refused(&error))?)
+        }
+        (None, Some(one_in), None, None) => FlowAction::Sample { one_in },
+        (None, None, Some(name), None) => FlowAction::Mirror {
+            group: group_name(name)?,
+        },
+        (None, None, None, Some(name)) => FlowAction::Forward {
+            group: group_name(name)?,
+        },
+        _ => {
+            let text = "a rule has one action: cutoff, sample, mirror or forward";
+            return Err(RuleError::new_err(text));
+        }
+    })
 }
 
 #[pymethods]
@@ -153,32 +191,32 @@ impl NativeCapture {
         self.with(python, |capture| capture.set_filter(filter))
     }
 
-    /// Withholds the packets of a flow; with `cutoff`, those past it.
-    #[pyo3(signature = (flow, *, cutoff=None, seconds=None))]
+    /// Sets a rule for a flow, or for those of a pattern.
+    #[pyo3(signature = (flow, *, cutoff=None, sample=None, mirror=None, forward=None, seconds=None))]
+    #[expect(clippy::too_many_arguments, reason = "they are Python's keywords")]
     fn flow_rule(
         &self,
         python: Python<'_>,
         flow: &str,
         cutoff: Option<&str>,
+        sample: Option<u64>,
+        mirror: Option<&str>,
+        forward: Option<&str>,
         seconds: Option<f64>,
     ) -> PyResult<()> {
-        let cut = cutoff.map(cut_off).transpose();
         let lasts = seconds.map(from_seconds).transpose()?;
         let rule = FlowRule {
-            key: flow_id(flow)?,
-            action: match cut.map_err(|error| RuleError::new_err(error.to_string()))? {
-                Some(cut) => FlowAction::CutOff(cut),
-                None => FlowAction::Ignore,
-            },
+            flow: flow_of(flow)?,
+            action: action(cutoff, sample, mirror, forward)?,
             lasts_ns: lasts.map(|time| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)),
         };
-        self.with(python, |capture| capture.flow_rule(&rule))
+        self.with(python, |capture| capture.flow_rule(rule))
     }
 
-    /// Removes the rule for a flow; false if there is none.
+    /// Removes the rule for a flow or a pattern; false if there is none.
     fn remove_flow_rule(&self, python: Python<'_>, flow: &str) -> PyResult<bool> {
-        let flow = flow_id(flow)?;
-        self.with(python, |capture| capture.remove_flow_rule(&flow))
+        let flow = flow_of(flow)?;
+        self.with(python, |capture| capture.remove_flow_rule(flow))
     }
 
     /// The rules in force, as JSON.

@@ -19,11 +19,9 @@ pub use ringtap_client::{
     ReaderRules,
 };
 pub use ringtap_device::{DeviceSpec, Direction, Mode, Options as DeviceOptions};
-pub use ringtap_filter::flow::{
-    CutOff, EndPattern, FlowAction, FlowId, FlowPattern, FlowRule, PatternRule,
-};
+pub use ringtap_filter::flow::{CutOff, EndPattern, FlowAction, FlowId, FlowPattern, FlowRule};
 pub use ringtap_filter::{
-    Balance, FlowSelector, FlowTextError, Headers, PatternTextError, SelectorRule,
+    Balance, FlowSelector, FlowTextError, GroupName, Headers, PatternTextError,
 };
 pub use ringtap_ipc::protocol::{
     FlowDirectionCounts, FlowEndReason, FlowEvent, RuleStatus, Snapshot,

@@ -10,7 +10,7 @@ use std::time::Duration;
 use ringtap_client::{Receiver, SubscriptionRequest, Watermark, default_socket, host_socket};
 use ringtap_device::{DeviceSpec, Kind, Options};
 use ringtap_filter::flow::CutOff;
-use ringtap_filter::{Balance, LinkType, MAX_SNAP_LENGTH, Program, text};
+use ringtap_filter::{Balance, GroupName, LinkType, MAX_SNAP_LENGTH, Program, text};
 use ringtap_hub::server::{Server, ServerOptions};
 use ringtap_hub::{AccessList, Group, Hub, HubError, HubOptions};
 use ringtap_ipc::protocol::{Refusal, Refused};
@@ -68,6 +68,7 @@ pub struct OpenOptions {
     served: Option<ServedGroups>,
     congestion: Option<Congestion>,
     cutoff: Option<CutOff>,
+    marks: Option<GroupName>,
 }
 
 /// Groups for processes of the same user, at a socket of the capture's own hub.
@@ -245,6 +246,22 @@ impl OpenOptions {
         self
     }
 
+    /// Marks the packets that rules give to this group of the hub, too: their slots have
+    /// [`flag::MARKED`](ringtap_pool::format::flag::MARKED).
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// let suspects = "suspects".parse()?;
+    /// let capture = ringtap::OpenOptions::new().marks(suspects).open("hub:ids")?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn marks(mut self, group: GroupName) -> Self {
+        self.marks = Some(group);
+        self
+    }
+
     /// Gives up rights, for good, once the device is open and before the capture's own threads start.
     pub fn confined(mut self, confinement: Confinement) -> Self {
         self.confinement = Some(confinement);
@@ -324,6 +341,7 @@ impl OpenOptions {
         SubscriptionRequest {
             credit_chunks: self.credit_chunks,
             private: self.private || device.private,
+            marks: self.marks,
             watermark: Watermark::or_default(
                 self.watermark_packets.or(device.watermark),
                 self.time_limit_ms.or(device.limit_ms),
@@ -441,7 +459,7 @@ impl OpenOptions {
             }
         });
         let request = SubscriptionRequest {
-            cutoff: self.cutoff.map(Into::into),
+            cutoff: self.cutoff,
             ..self.request(&device.name, &device.options)
         };
         let compile = |link_type| -> Result<_, Error> {

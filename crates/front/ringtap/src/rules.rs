@@ -4,23 +4,33 @@
 use std::time::Duration;
 
 use ringtap_client::{FlowEvents, ReaderRules};
-use ringtap_filter::flow::{FlowId, FlowPattern, FlowRule, PatternRule};
+use ringtap_filter::FlowSelector;
+use ringtap_filter::flow::FlowRule;
 
 use crate::{Capture, Error};
 
 impl Capture {
-    /// Sets a rule for a flow, in place of this reader's earlier one. Other readers get the packets that it withholds;
-    /// in a balanced group, the rule is that of all members. Withheld packets count as `shunted`.
+    /// Sets a rule for a flow, or for all flows that match a pattern, in place of this reader's earlier one for the
+    /// same. Other readers get the packets that it withholds; in a balanced group, the rule is that of all members.
+    /// Withheld packets count as `shunted`. Of the rules that match a flow, the one for the flow itself decides, then
+    /// the one with the longest prefix. A source has 64 rules for patterns, and each change makes it load programs.
     ///
     /// # Examples
     ///
     /// ```no_run
-    /// use ringtap::{FlowAction, FlowRule};
+    /// use ringtap::{FlowAction, FlowId, FlowPattern, FlowRule};
     ///
     /// let capture = ringtap::open("hub:ids")?;
-    /// capture.flow_rule(&FlowRule {
-    ///     key: "tcp 10.0.0.1:80 10.0.0.2:5000".parse()?,
+    /// let flow: FlowId = "tcp 10.0.0.1:80 10.0.0.2:5000".parse()?;
+    /// capture.flow_rule(FlowRule {
+    ///     flow,
     ///     action: FlowAction::Ignore,
+    ///     lasts_ns: None,
+    /// })?;
+    /// let pattern: FlowPattern = "tcp net 10.0.0.0/8 port 8000-8999".parse()?;
+    /// capture.flow_rule(FlowRule {
+    ///     flow: pattern,
+    ///     action: FlowAction::Sample { one_in: 100 },
     ///     lasts_ns: None,
     /// })?;
     /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -29,67 +39,28 @@ impl Capture {
     /// # Errors
     ///
     /// [`Error::Control`]: the source has no table of flows, the table is full, or a limit is reached.
-    pub fn flow_rule(&self, rule: &FlowRule) -> Result<(), Error> {
-        Ok(self.rules().set(std::slice::from_ref(rule))?)
+    pub fn flow_rule(&self, rule: impl Into<FlowRule<FlowSelector>>) -> Result<(), Error> {
+        Ok(self.rules().set(&[rule.into()])?)
     }
 
-    /// Removes this reader's rule for a flow; `false` if it has none.
+    /// Removes this reader's rule for a flow, or for a pattern; `false` if it has none.
     ///
     /// # Examples
     ///
     /// ```no_run
+    /// use ringtap::FlowId;
+    ///
     /// let capture = ringtap::open("hub:ids")?;
-    /// let had_one = capture.remove_flow_rule(&"tcp 10.0.0.1:80 10.0.0.2:5000".parse()?)?;
+    /// let flow: FlowId = "tcp 10.0.0.1:80 10.0.0.2:5000".parse()?;
+    /// let had_one = capture.remove_flow_rule(flow)?;
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///
     /// # Errors
     ///
     /// [`Error::Control`].
-    pub fn remove_flow_rule(&self, flow: &FlowId) -> Result<bool, Error> {
-        Ok(self.rules().remove(std::slice::from_ref(flow))? > 0)
-    }
-
-    /// Sets a rule for all flows that match a pattern, in place of this reader's earlier one for the pattern. Of the
-    /// rules that match a flow, the one for the flow itself decides, then the one with the longest prefix. A source has
-    /// 64 of these, and each change makes it load programs.
-    ///
-    /// # Examples
-    ///
-    /// ```no_run
-    /// use ringtap::{FlowAction, PatternRule};
-    ///
-    /// let capture = ringtap::open("hub:ids")?;
-    /// capture.pattern_rule(&PatternRule {
-    ///     pattern: "tcp net 10.0.0.0/8 port 8000-8999".parse()?,
-    ///     action: FlowAction::Sample(100),
-    ///     lasts_ns: None,
-    /// })?;
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Control`]: the source has no table of flows, or a limit is reached.
-    pub fn pattern_rule(&self, rule: &PatternRule) -> Result<(), Error> {
-        Ok(self.rules().set(std::slice::from_ref(rule))?)
-    }
-
-    /// Removes this reader's rule for a pattern; `false` if it has none.
-    ///
-    /// # Examples
-    ///
-    /// ```no_run
-    /// let capture = ringtap::open("hub:ids")?;
-    /// let had_one = capture.remove_pattern_rule(&"tcp net 10.0.0.0/8 port 8000-8999".parse()?)?;
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Control`].
-    pub fn remove_pattern_rule(&self, pattern: &FlowPattern) -> Result<bool, Error> {
-        Ok(self.rules().remove(std::slice::from_ref(pattern))? > 0)
+    pub fn remove_flow_rule(&self, flow: impl Into<FlowSelector>) -> Result<bool, Error> {
+        Ok(self.rules().remove(&[flow.into()])? > 0)
     }
 
     /// The ends of flows since the last call: of those for which this reader has rules, and of all if it has a

@@ -14,13 +14,13 @@ mod status;
 
 use std::io;
 
+use ringtap_filter::flow::FlowRule;
 use ringtap_filter::{FlowSelector, Program};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 pub use flows::{
-    CutOffMessage, FLOW_RULES, FlowDirectionCounts, FlowEndReason, FlowEvent, MAX_RULES_OF_REQUEST,
-    RuleAction, RuleMessage, RuleStatus,
+    FLOW_RULES, FlowDirectionCounts, FlowEndReason, FlowEvent, MAX_RULES_OF_REQUEST, RuleStatus,
 };
 pub use group::{Delivery, Division};
 pub use snapshot::{LaneSnapshot, Snapshot, SourceSnapshot};
@@ -77,7 +77,7 @@ pub enum Request {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         reader: Option<u64>,
         /// At most [`MAX_RULES_OF_REQUEST`].
-        rules: Vec<RuleMessage>,
+        rules: Vec<FlowRule<FlowSelector>>,
     },
     /// Removes a reader's rules for flows, or for patterns of flows.
     RemoveRules {

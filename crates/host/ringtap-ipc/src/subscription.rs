@@ -11,7 +11,8 @@ use std::io;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
-use ringtap_filter::{FilterLocation, Program};
+use ringtap_filter::flow::CutOff;
+use ringtap_filter::{FilterLocation, GroupName, Program};
 use ringtap_pool::memory::Region;
 use ringtap_pool::number::{to_u64, to_usize};
 use ringtap_pool::reader::Packet;
@@ -21,7 +22,6 @@ use serde::{Deserialize, Serialize};
 
 use crate::doorbell::ReaderDoorbell;
 use crate::mapping::{Access, Mapping};
-use crate::protocol::CutOffMessage;
 
 /// Number of a subscription at its hub, never used twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -52,7 +52,10 @@ pub struct SubscriptionRequest {
     pub for_guest: bool,
     /// Withholds the packets behind this cut-off of every flow.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub cutoff: Option<CutOffMessage>,
+    pub cutoff: Option<CutOff>,
+    /// Marks the packets that rules give to this group, too.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub marks: Option<GroupName>,
     /// Start with the first packet that the source captured, not the next one. Only for readers that
     /// attach before the hub runs, so it is not part of the protocol.
     #[serde(skip)]
@@ -71,6 +74,7 @@ impl SubscriptionRequest {
             private: false,
             for_guest: false,
             cutoff: None,
+            marks: None,
             from_the_first: false,
         }
     }
@@ -162,6 +166,9 @@ pub struct Wanted {
     /// packets for other members; 0 without such a group.
     #[serde(default)]
     pub group: u64,
+    /// Packets with one of these bits in their slot's mask are marked.
+    #[serde(default)]
+    pub marks: u64,
     /// Where the filter runs.
     #[serde(rename = "not_in_source", with = "place")]
     pub place: FilterLocation,

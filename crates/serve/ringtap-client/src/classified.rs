@@ -5,6 +5,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use ringtap_ipc::subscription::{Recipient, Wanted};
+use ringtap_pool::format::flag;
 use ringtap_pool::ids::{ChunkId, LaneId};
 use ringtap_pool::reader::{self, CaptureGap, Gap, Packet, RecvError};
 
@@ -146,6 +147,7 @@ impl<'a> Iterator for Packets<'a> {
             Err(error) => return Some(Err(error)),
         };
         let recipient = self.wanted.recipient(&packet, self.classified_from);
+        let packet = packet.marked(self.wanted.marks, flag::MARKED);
         Some(Ok(ReceivedPacket { packet, recipient }))
     }
 

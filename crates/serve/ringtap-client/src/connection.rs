@@ -222,7 +222,7 @@ impl Connection {
     ///
     /// Every [`ConnectError`].
     pub fn subscribe(&self, request: &SubscriptionRequest) -> Result<Subscription, ConnectError> {
-        if request.cutoff.is_some() {
+        if request.cutoff.is_some() || request.marks.is_some() {
             self.require_flow_rules()?;
         }
         let (Reply::Attached(attached), fds) = self.ask(&Request::Attach(request.clone()))? else {

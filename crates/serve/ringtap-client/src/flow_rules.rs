@@ -3,10 +3,9 @@
 
 use std::time::{Duration, Instant};
 
-use ringtap_filter::{FlowSelector, SelectorRule};
-use ringtap_ipc::protocol::{
-    FlowEvent, MAX_RULES_OF_REQUEST, Refused, Reply, Request, RuleMessage, RuleStatus,
-};
+use ringtap_filter::FlowSelector;
+use ringtap_filter::flow::FlowRule;
+use ringtap_ipc::protocol::{FlowEvent, MAX_RULES_OF_REQUEST, Refused, Reply, Request, RuleStatus};
 
 use crate::control::{Control, ControlError};
 
@@ -53,11 +52,16 @@ impl<'a> ReaderRules<'a> {
     /// # Errors
     ///
     /// Every [`ControlError`]; the rules before the refused one are set.
-    pub fn set<R: Into<SelectorRule> + Copy>(&self, rules: &[R]) -> Result<(), ControlError> {
-        let message = |rule: &R| RuleMessage::from((*rule).into());
-        let rules: Vec<_> = rules.iter().map(message).collect();
+    pub fn set<R>(&self, rules: &[R]) -> Result<(), ControlError>
+    where
+        R: Into<FlowRule<FlowSelector>> + Copy,
+    {
+        let rules: Vec<FlowRule<FlowSelector>> = rules.iter().map(|rule| (*rule).into()).collect();
         // A request has rules of one kind.
-        for rules in rules.chunk_by(|one, other| is_pattern(&one.flow) == is_pattern(&other.flow)) {
+        let are_alike = |one: &FlowRule<_>, other: &FlowRule<_>| {
+            is_pattern(&one.flow) == is_pattern(&other.flow)
+        };
+        for rules in rules.chunk_by(are_alike) {
             for rules in rules.chunks(MAX_RULES_OF_REQUEST) {
                 self.done(Request::SetRules {
                     reader: self.reader,

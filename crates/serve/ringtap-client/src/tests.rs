@@ -45,6 +45,7 @@ fn one_reader() -> OneReader {
     let wanted = Wanted {
         mask: 1,
         group: 4,
+        marks: 0,
         place: FilterLocation::Source,
         filter: Program::everything(),
         from: vec![0],
@@ -149,6 +150,7 @@ fn the_reader_runs_its_filter_only_on_packets_from_before_its_rules() {
         fixture.wanted = Arc::new(Wanted {
             mask: 1,
             group: 0,
+            marks: 0,
             place,
             filter: Program::from_entries(&[6]).unwrap(),
             from: vec![2],

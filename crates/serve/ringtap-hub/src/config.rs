@@ -101,6 +101,8 @@ struct GroupTable {
     offload: Option<Spanned<u8>>,
     filter: Option<Spanned<String>>,
     delivery: Option<Spanned<String>>,
+    #[serde(default)]
+    by_rule: bool,
     cutoff: Option<Spanned<String>>,
     policy: Option<Spanned<String>>,
     credit: Option<Spanned<u32>>,
@@ -356,6 +358,9 @@ impl Text<'_> {
         let delivery = self.option("delivery", table.delivery.as_ref(), groups::delivery)?;
         group.delivery = delivery.unwrap_or(group.delivery);
         group.cutoff = self.option("cutoff", table.cutoff.as_ref(), groups::cutoff)?;
+        group.by_rule = table.by_rule;
+        groups::check_by_rule(&group, &filter)
+            .map_err(|error| self.error("by_rule", &table.name.span(), &error))?;
         let policy = self.option("policy", table.policy.as_ref(), groups::policy)?;
         group.policy = policy.unwrap_or(group.policy);
         let pool = self.option("private_pool", table.private_pool.as_ref(), |text| {

@@ -10,11 +10,13 @@ mod book;
 mod events;
 mod worker;
 
+use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread::JoinHandle;
 
+use ringtap_filter::GroupName;
 use ringtap_filter::flow::FlowRule;
 use ringtap_ipc::event::Event;
 use ringtap_ipc::protocol::{Reply, Request};
@@ -46,6 +48,8 @@ pub(crate) enum FlowWork {
     /// The tables of all sources.
     Tables(Vec<Arc<dyn FlowRules>>),
     Limits(Limits),
+    /// The groups that get packets by rules, and their bits.
+    Groups(BTreeMap<GroupName, u64>),
     /// A reader has come, or its group has changed.
     Reader(FlowReader),
     /// A reader has left. Its rules go; these bits are then in no table.

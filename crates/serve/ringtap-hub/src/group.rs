@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Configuration of a group: filter, division, delivery, limits, access.
 
-use ringtap_filter::flow::CutOff;
-use ringtap_filter::{Program, SelectorRule};
+use ringtap_filter::flow::{CutOff, FlowRule};
+use ringtap_filter::{FlowSelector, Program};
 use ringtap_ipc::peer::Peer;
 use ringtap_ipc::protocol::{Delivery, Division, Refusal, Refused};
 use ringtap_pool::distributor::Policy;
@@ -119,7 +119,9 @@ pub struct Group {
     /// Cut-off of every flow, for all members.
     pub cutoff: Option<CutOff>,
     /// Flow rules, for all members.
-    pub rules: Vec<SelectorRule>,
+    pub rules: Vec<FlowRule<FlowSelector>>,
+    /// The group gets the packets that rules of readers in other groups give to it.
+    pub by_rule: bool,
     /// Policy for a reader past its credit.
     pub policy: Policy,
     /// Chunks of one lane that a reader may hold; absent: all but a reserve.
@@ -171,6 +173,7 @@ impl Group {
             delivery: Delivery::Shared,
             cutoff: None,
             rules: Vec::new(),
+            by_rule: false,
             policy: Policy::DropNewest,
             credit_chunks: None,
             private_pool_bytes: 32 << 20,

@@ -15,6 +15,7 @@
 //!   by one bucket at most.
 
 mod flows;
+mod groups;
 mod leaving;
 mod patterns;
 mod share;
@@ -29,7 +30,7 @@ use ringtap_pool::number::{to_u32, to_usize};
 use crate::answer::not_subscribed;
 use crate::group::Group;
 use crate::limits::{FilterOwner, FilterTimes, Limits, TooMuchWork};
-pub(crate) use flows::{FlowMembers, too_many_cut_offs};
+pub(crate) use flows::{FlowMembers, no_group, too_many_cut_offs};
 #[cfg(feature = "config")]
 pub(crate) use patterns::MAX_PATTERN_RULES;
 pub(crate) use patterns::{PatternChange, ReaderPattern};
@@ -60,6 +61,8 @@ pub(crate) struct Member {
     has_left: bool,
     /// Cut-off of every flow, for this member.
     cutoff: Option<CutOff>,
+    /// Bit of the group by which the member marks packets, or 0.
+    marks: u64,
 }
 
 struct GroupMembers {
@@ -69,6 +72,8 @@ struct GroupMembers {
     members: Vec<Member>,
     /// The bit of all packets of a balanced group that has members.
     bit: Option<u32>,
+    /// The bit that rules give to packets for this group. Its readers share it.
+    by_rule_bit: Option<u32>,
     /// The owner of each bucket.
     owners: Vec<Option<SubscriptionId>>,
     /// The mask of each bucket in a balanced group.
@@ -95,6 +100,7 @@ impl GroupMembers {
             is_removed: false,
             members: Vec::new(),
             bit: None,
+            by_rule_bit: None,
             owners: vec![None; BUCKETS],
             masks: BucketMasks::same(0),
         }
@@ -103,14 +109,18 @@ impl GroupMembers {
 
 impl Membership {
     pub(crate) fn new(groups: Vec<Group>, limits: Limits, seed: HashSeed) -> Self {
-        Membership {
+        let mut membership = Membership {
             groups: groups.into_iter().map(GroupMembers::empty).collect(),
             used_bits: 0,
             limits,
             seed,
             has_table: false,
             patterns: Vec::new(),
+        };
+        for name in membership.assign_by_rule_bits() {
+            tracing::warn!("{}", groups::no_bit_left(&name));
         }
+        membership
     }
 
     /// Number of groups, with those that were removed.
@@ -129,43 +139,6 @@ impl Membership {
     pub(crate) fn open_groups(&self) -> impl Iterator<Item = &Group> {
         let open = self.groups.iter().filter(|one| !one.is_removed);
         open.map(|one| &one.group)
-    }
-
-    /// Replaces the groups; members stay, also those of removed groups. Returns what did not change. The users
-    /// of a group always change.
-    pub(crate) fn replace_groups(&mut self, groups: Vec<Group>) -> Vec<String> {
-        for one in &mut self.groups {
-            one.is_removed = groups.iter().all(|group| group.name != one.group.name);
-        }
-        let mut notes = Vec::new();
-        for group in groups {
-            let mut known = self
-                .groups
-                .iter_mut()
-                .find(|one| one.group.name == group.name);
-            if let Some(one) = &mut known {
-                one.group.access.clone_from(&group.access);
-            }
-            let by_lanes = |group: &Group| group.division == Division::Lanes;
-            match known {
-                Some(one) if one.group.divides_like(&group) => one.group = group,
-                None if !by_lanes(&group) => self.groups.push(GroupMembers::empty(group)),
-                Some(one) if one.members.is_empty() && !by_lanes(&group) && !by_lanes(&one.group) => {
-                    one.group = group;
-                }
-                Some(one) if !by_lanes(&group) && !by_lanes(&one.group) => notes.push(format!(
-                    "group {}: unchanged: its filter, balance and delivery change only while it has no \
-                     readers, and it has {}",
-                    group.name,
-                    one.members.len()
-                )),
-                _ => notes.push(format!(
-                    "group {}: unchanged: a group that divides lanes changes with a restart of the hub",
-                    group.name
-                )),
-            }
-        }
-        notes
     }
 
     pub(crate) fn group(&self, name: &str) -> Option<&Group> {
@@ -194,7 +167,8 @@ impl Membership {
         let used_bits = self.used_bits;
         let mut free_bits = (0..OWN_BITS).filter(|bit| used_bits & (1 << bit) == 0);
         let of_user = |member: &&Member| member.user == user && member.bit.is_some();
-        let members = self.groups.iter().flat_map(|one| &one.members);
+        let with_own = self.groups.iter().filter(|one| !one.group.by_rule);
+        let members = with_own.flat_map(|one| &one.members);
         let of_user = to_u32(members.filter(of_user).count());
         // A few users together leave bits for others, unless one user may have all.
         let most = self.limits.mask_bits_per_user.get();
@@ -211,6 +185,7 @@ impl Membership {
             .ok_or_else(not_subscribed)?;
         let bit = match one.members.first() {
             Some(buddy) if one.group.division == Division::Lanes => buddy.bit,
+            _ if one.group.by_rule => one.by_rule_bit,
             _ if may_have_bit => free_bits.next(),
             _ => None,
         };
@@ -349,6 +324,7 @@ impl Membership {
         Some(Share {
             mask: member.mask(),
             group: one.group_mask(),
+            marks: member.marks,
             filter: one.group.filter.program().and(&member.own)?,
             has_flow_rules: self.wants_table(),
             rule,
@@ -406,7 +382,13 @@ impl Member {
             not_in_source: None,
             has_left: false,
             cutoff: None,
+            marks: 0,
         }
+    }
+
+    /// The member that marks packets with these bits.
+    pub(crate) fn marking(self, marks: u64) -> Self {
+        Member { marks, ..self }
     }
 
     /// The member with this cut-off of every flow.
@@ -461,6 +443,12 @@ impl GroupMembers {
         is_private: bool,
     ) -> Result<Option<TooMuchWork>, Refused> {
         let bad = |why| Refused::new(Refusal::BadFilter, why);
+        if self.group.by_rule && !own.takes_everything() {
+            let group = &self.group.name;
+            return Err(bad(format!(
+                "rules of other readers choose the packets of group \"{group}\": read it without a filter"
+            )));
+        }
         let both = self.group.filter.program().and(own).ok_or_else(|| {
             let group = &self.group.name;
             bad(format!(

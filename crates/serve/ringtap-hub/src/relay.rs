@@ -136,6 +136,7 @@ pub(crate) fn all_classified(wanted: &Wanted) -> Wanted {
     Wanted {
         mask: u64::MAX,
         group: 0,
+        marks: 0,
         place: FilterLocation::Source,
         filter: wanted.filter.clone(),
         from: vec![0; wanted.from.len()],

@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use ringtap_filter::LinkType;
 use ringtap_filter::flow::{
     FlowEnd, FlowId, FlowPacket, FlowRule, FlowRuleError, FlowSettings, FlowSums, FlowTotals,
-    RuleTable, TableUse,
+    Recipients, RuleBits, RuleTable, TableUse,
 };
 use ringtap_filter::hash::Link;
 use ringtap_ipc::mutex::lock;
@@ -133,11 +133,11 @@ impl SourceFlows {
         self.in_use.flows() != 0 || self.watching.load(Acquire) & mask != 0
     }
 
-    /// Counts a packet for the members of `mask`; returns those from which it is withheld.
-    pub fn withhold(&self, data: &[u8], wire_length: u32, mask: u64, now_ns: u64) -> u64 {
+    /// Counts a packet for the members of `mask`; returns those from which it is withheld, and who else gets it.
+    pub fn recipients(&self, data: &[u8], wire_length: u32, mask: u64, now_ns: u64) -> Recipients {
         let packet = (self.link).and_then(|link| FlowPacket::from_bytes(data, wire_length, link));
-        packet.map_or(0, |packet| {
-            self.part(&packet.key).withheld(&packet, mask, now_ns)
+        packet.map_or_else(Recipients::default, |packet| {
+            self.part(&packet.key).recipients(&packet, mask, now_ns)
         })
     }
 
@@ -148,8 +148,8 @@ impl SourceFlows {
 }
 
 impl FlowRules for SourceFlows {
-    fn set(&self, rule: &FlowRule, members: u64) -> Result<(), FlowRuleError> {
-        self.part(&rule.key).set(rule, members, monotonic_ns())
+    fn set(&self, rule: &FlowRule, bits: RuleBits) -> Result<(), FlowRuleError> {
+        self.part(&rule.flow).set(rule, bits, monotonic_ns())
     }
 
     fn remove(&self, key: &FlowId, members: u64) -> bool {

@@ -119,7 +119,7 @@ fn lanes_share_a_table_and_a_cut_is_exact_while_it_is_swept() {
     const CUT: u64 = 1000;
     let lanes = [(); 2].map(|()| Arc::new(LaneRules::default()));
     let rule = |port| FlowRule {
-        key: conformance::key(17, port),
+        flow: conformance::key(17, port),
         action: FlowAction::CutOff(CutOff {
             packets: Some(CUT),
             bytes: None,
@@ -137,7 +137,7 @@ fn lanes_share_a_table_and_a_cut_is_exact_while_it_is_swept() {
         let flows = Some(Arc::clone(&table));
         lane.set(&rules, flows, "sim", LinkType::ETHERNET).unwrap();
     }
-    table.set(&rule(53), 1).unwrap();
+    table.set(&rule(53), 1.into()).unwrap();
     let is_over = AtomicBool::new(false);
     let of_first: u64 = thread::scope(|scope| {
         scope.spawn(|| {
@@ -146,11 +146,11 @@ fn lanes_share_a_table_and_a_cut_is_exact_while_it_is_swept() {
                 if is_over.load(SeqCst) {
                     break;
                 }
-                table.set(&rule(port), 2).unwrap();
+                table.set(&rule(port), 2.into()).unwrap();
                 table.sweep(100);
                 if port % 1000 == 0 {
                     (1000..=port).for_each(|port| {
-                        table.remove(&rule(port).key, 2);
+                        table.remove(&rule(port).flow, 2);
                     });
                 }
             }
@@ -174,12 +174,12 @@ fn lanes_share_a_table_and_a_cut_is_exact_while_it_is_swept() {
         delivered.iter().sum()
     });
     assert_eq!(of_first, CUT);
-    let counts = table.get(&rule(53).key).unwrap().directions[0];
+    let counts = table.get(&rule(53).flow).unwrap().directions[0];
     assert_eq!((counts.packets, counts.bytes), (2 * EACH, 120 * EACH));
     let withheld: u64 = table.withheld(0).iter().map(|lane| lane.packets).sum();
     assert_eq!(withheld, 2 * EACH - CUT);
     for port in (1000..60_000).chain([53]) {
-        table.remove(&rule(port).key, 3);
+        table.remove(&rule(port).flow, 3);
     }
     assert_eq!(table.totals().flows, 0);
     assert!(!table.concerns(3), "no rule, no work");

@@ -31,7 +31,7 @@ use ringtap_bpf::object as bpf;
 use ringtap_bpf::splice::Code;
 use ringtap_filter::flow::{
     CUTS_WORDS, FlowCuts, FlowDirection, FlowEnd, FlowId, FlowRule, FlowRuleError, FlowSettings,
-    FlowSums, FlowTotals, KEY_WORDS,
+    FlowSums, FlowTotals, KEY_WORDS, RuleBits,
 };
 use ringtap_ipc::mutex::lock;
 use ringtap_ipc::time::monotonic_ns;
@@ -199,7 +199,13 @@ impl TapFlows {
         state.watching = standing.members() | state.wildcards.members();
         state.has_marks &= state.watching == 0;
         let has_marks = u64::from(state.has_marks);
-        let rest = [state.watching, settings.idle_ns, has_marks, wildcards];
+        let rest = [
+            state.watching,
+            settings.idle_ns,
+            has_marks,
+            wildcards,
+            settings.adds,
+        ];
         let words = standing.to_words().into_iter().chain(rest);
         let key = 0_u32.to_ne_bytes();
         let bytes = bytes_of_words(words);
@@ -325,9 +331,9 @@ impl TapFlows {
 }
 
 impl FlowRules for TapFlows {
-    fn set(&self, rule: &FlowRule, members: u64) -> Result<(), FlowRuleError> {
+    fn set(&self, rule: &FlowRule, bits: RuleBits) -> Result<(), FlowRuleError> {
         rule.check()?;
-        let (key, now) = (bytes_of(&rule.key), monotonic_ns());
+        let (key, now) = (bytes_of(&rule.flow), monotonic_ns());
         let mut state = self.state();
         let is_idle =
             |flow: &[u64; FLOW_WORDS]| now.saturating_sub(last_ns(flow)) > state.settings.idle_ns;
@@ -335,13 +341,13 @@ impl FlowRules for TapFlows {
             self.end(&mut state, &key, FlowEnd::Idle);
         }
         let mut cuts = self.cuts_of(&key);
-        cuts.set(rule, members, now)?;
+        cuts.set(rule, bits, now)?;
         let full = FlowRuleError::Full {
             capacity: self.capacity,
         };
-        if !self.add(&mut state, &rule.key, now)? {
+        if !self.add(&mut state, &rule.flow, now)? {
             let has_room =
-                self.make_room(&mut state, now) && self.add(&mut state, &rule.key, now)?;
+                self.make_room(&mut state, now) && self.add(&mut state, &rule.flow, now)?;
             if !has_room {
                 return Err(full);
             }

@@ -111,7 +111,7 @@ mod tests {
         let mut write = |change: u64, now_ns| {
             let one = WildcardRule {
                 pattern: FlowPattern::default(),
-                members: 1 + change % 2,
+                bits: (1 + change % 2).into(),
                 action: FlowAction::Ignore,
             };
             rules.write(&[one], IDLE, now_ns).map(|word| word >> 32)

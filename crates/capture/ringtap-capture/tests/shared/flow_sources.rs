@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use ringtap_filter::flow::conformance::{FlowCase, FlowHarness, FlowOutcome, FlowStep, MEMBERS};
+use ringtap_filter::flow::conformance::{
+    FlowCase, FlowHarness, FlowOutcome, FlowStep, MEMBERS, bits_of,
+};
 use ringtap_filter::flow::{FlowRuleError, FlowSettings};
 use ringtap_filter::{Rule, Rules};
 use ringtap_pool::counters::Counters;
@@ -131,9 +133,11 @@ impl<S: FlowSource> FlowHarness for Conforming<S> {
                     waiting.push(data.clone());
                     expected.push((*gets, data.clone()));
                 }
-                FlowStep::Set(rule, members) => flows.set(rule, *members).expect(&at),
+                FlowStep::Set(rule, members) => {
+                    flows.set(rule, bits_of(rule, *members)).expect(&at);
+                }
                 FlowStep::Full(rule, members) => {
-                    let refused = flows.set(rule, *members);
+                    let refused = flows.set(rule, (*members).into());
                     let is_full = matches!(refused, Err(FlowRuleError::Full { .. }));
                     assert!(is_full, "{at}: {refused:?}");
                 }

@@ -55,7 +55,7 @@ fn the_table_in_the_kernel_conforms() {
 
 fn cut(packets: Option<u64>, bytes: Option<u64>) -> FlowRule {
     FlowRule {
-        key: key(UDP, 53),
+        flow: key(UDP, 53),
         action: FlowAction::CutOff(CutOff { packets, bytes }),
         lasts_ns: None,
     }
@@ -135,7 +135,7 @@ fn a_cut_and_all_counts_are_exact_while_two_cpus_count_one_flow() {
         );
         let key = FlowId::new(ends.0, ends.1, UDP, [0; 2]).unwrap();
         let rule = |action| FlowRule {
-            key,
+            flow: key,
             action,
             lasts_ns: None,
         };
@@ -143,8 +143,10 @@ fn a_cut_and_all_counts_are_exact_while_two_cpus_count_one_flow() {
             packets: Some(CUT),
             bytes: None,
         });
-        flows.set(&rule(cut), 1).unwrap();
-        flows.set(&rule(FlowAction::Ignore), MEMBERS & !1).unwrap();
+        flows.set(&rule(cut), 1.into()).unwrap();
+        flows
+            .set(&rule(FlowAction::Ignore), (MEMBERS & !1).into())
+            .unwrap();
         for devices in [["tx0", "tx0"], ["rx0", "rx0"], ["tx0", "rx0"]] {
             send_from_two_cpus(&net, devices);
         }
@@ -181,7 +183,7 @@ fn rules_and_flows_stay_when_filters_change_and_go_with_the_table() {
     let mut tap = attach(&net, &options("rx0"));
     let settings = FlowSettings::default();
     let flows = with_flows(&mut tap, &settings);
-    flows.set(&cut(Some(0), None), 1).unwrap();
+    flows.set(&cut(Some(0), None), 1.into()).unwrap();
     let send = || net.inject("tx0", &[frame(UDP, 53, true, 0, 60)]);
     send();
     let rules = Rules {
@@ -289,11 +291,11 @@ fn a_flow_keeps_its_mark_when_another_with_the_same_one_leaves() {
     };
     for key in keys {
         let ignore = FlowRule {
-            key,
+            flow: key,
             action: FlowAction::Ignore,
             lasts_ns: None,
         };
-        flows.set(&ignore, 1).unwrap();
+        flows.set(&ignore, 1.into()).unwrap();
     }
     send();
     assert!(flows.remove(&keys[0], 1));

@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What a reader says of a flow, and the settings of a table of flows.
 
+use serde::{Deserialize, Serialize};
+
 use super::FlowId;
 use super::wildcard::{self, WildcardError, WildcardRule};
+use crate::group_name::GroupName;
 
 /// Different cut-offs of one flow, and standing cut-offs of a table.
 pub const MAX_CUTS: usize = 4;
@@ -14,26 +17,52 @@ const NO_LIMIT: u64 = SAMPLE - 1;
 const SAMPLE: u64 = 1 << 63;
 
 /// The packets of each direction that a reader still gets. Set at least one limit: without one, it gets all.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CutOff {
     /// At most this many packets.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub packets: Option<u64>,
     /// Packets that begin within this many bytes on the wire.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bytes: Option<u64>,
 }
 
-/// What is withheld from a reader.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// What is withheld from a reader, and which other group gets the packets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "action", rename_all = "snake_case")]
 pub enum FlowAction {
-    /// All packets.
+    /// Withholds all packets.
     Ignore,
-    /// The packets behind the cut, counted from the moment at which the table knows the flow.
+    /// Withholds the packets behind the cut, counted from the moment at which the table knows the flow.
+    #[serde(rename = "cutoff")]
     CutOff(CutOff),
-    /// All packets of each direction but the first one of each so many.
-    Sample(u64),
+    /// Withholds all packets of each direction but the first one of each so many.
+    Sample {
+        /// Number of packets of which the reader gets the first.
+        one_in: u64,
+    },
+    /// Withholds nothing; this group gets the packets, too.
+    Mirror {
+        /// Its name at the hub.
+        group: GroupName,
+    },
+    /// This group gets the packets instead of the reader.
+    Forward {
+        /// Its name at the hub.
+        group: GroupName,
+    },
 }
 
 impl FlowAction {
+    /// The group that gets the packets, too, or instead.
+    #[must_use]
+    pub fn group(self) -> Option<GroupName> {
+        match self {
+            FlowAction::Mirror { group } | FlowAction::Forward { group } => Some(group),
+            _ => None,
+        }
+    }
+
     /// Refuses an action that would withhold nothing.
     ///
     /// # Errors
@@ -42,7 +71,7 @@ impl FlowAction {
     pub fn check(self) -> Result<(), FlowRuleError> {
         match self {
             FlowAction::CutOff(cut) if cut == CutOff::default() => Err(FlowRuleError::NoLimit),
-            FlowAction::Sample(one_in) if !(2..=MAX_SAMPLE).contains(&one_in) => {
+            FlowAction::Sample { one_in } if !(2..=MAX_SAMPLE).contains(&one_in) => {
                 Err(FlowRuleError::NoSample { one_in })
             }
             _ => Ok(()),
@@ -61,12 +90,13 @@ pub(super) struct ActionWords {
 impl From<FlowAction> for ActionWords {
     fn from(action: FlowAction) -> Self {
         let cut = match action {
-            FlowAction::Ignore => (0, NO_LIMIT),
+            FlowAction::Ignore | FlowAction::Forward { .. } => (0, NO_LIMIT),
+            FlowAction::Mirror { .. } => (NO_LIMIT, NO_LIMIT),
             FlowAction::CutOff(CutOff { packets, bytes }) => {
                 let [packets, bytes] = [packets, bytes].map(|most| most.unwrap_or(NO_LIMIT));
                 (packets.min(NO_LIMIT), bytes.min(NO_LIMIT))
             }
-            FlowAction::Sample(one_in) => (SAMPLE | one_in, NO_LIMIT),
+            FlowAction::Sample { one_in } => (SAMPLE | one_in, NO_LIMIT),
         };
         ActionWords {
             packets: cut.0,
@@ -86,18 +116,51 @@ impl ActionWords {
     }
 }
 
-/// A rule for one flow.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct FlowRule {
-    /// The flow.
-    pub key: FlowId,
-    /// What is withheld.
+/// What a reader says of one flow, of all that match a [`FlowPattern`](super::FlowPattern), or of either, a
+/// [`FlowSelector`](crate::FlowSelector). This is the form in messages, too, with the time in milliseconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FlowRule<F = FlowId> {
+    /// The flows.
+    pub flow: F,
+    /// What happens to their packets.
+    #[serde(flatten)]
     pub action: FlowAction,
-    /// Nanoseconds until the rule ends; `None`: when the flow ends.
+    /// Nanoseconds until the rule ends; `None`: when the flow ends, or the reader of a rule for a pattern.
+    #[serde(
+        rename = "lasts_ms",
+        default,
+        skip_serializing_if = "Option::is_none",
+        with = "milliseconds"
+    )]
     pub lasts_ns: Option<u64>,
 }
 
-impl FlowRule {
+/// Milliseconds in messages, for times in nanoseconds.
+mod milliseconds {
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    const NS_OF_MS: u64 = 1_000_000;
+
+    pub(super) fn serialize<S: Serializer>(ns: &Option<u64>, to: S) -> Result<S::Ok, S::Error> {
+        ns.map(|ns| ns / NS_OF_MS).serialize(to)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u64>, D::Error> {
+        let ms = Option::<u64>::deserialize(from)?;
+        Ok(ms.map(|ms| ms.saturating_mul(NS_OF_MS)))
+    }
+}
+
+impl<F> FlowRule<F> {
+    /// The same rule for other flows.
+    pub fn with_flow<G>(self, flow: G) -> FlowRule<G> {
+        FlowRule {
+            flow,
+            action: self.action,
+            lasts_ns: self.lasts_ns,
+        }
+    }
+
     /// Refuses a rule that would withhold nothing.
     ///
     /// # Errors
@@ -109,12 +172,14 @@ impl FlowRule {
 }
 
 /// Words of [`FlowCuts`]: `struct rt_cuts`.
-pub const CUTS_WORDS: usize = 4 * MAX_CUTS;
+pub const CUTS_WORDS: usize = 5 * MAX_CUTS;
 
 /// Members, cut-off and end of one rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Cut {
     members: u64,
+    /// Bits of the groups that get the packets of these members, too.
+    adds: u64,
     cut: ActionWords,
     expires_ns: u64,
 }
@@ -125,6 +190,7 @@ pub struct FlowCuts([Cut; MAX_CUTS]);
 
 const NO_CUT: Cut = Cut {
     members: 0,
+    adds: 0,
     cut: ActionWords {
         packets: NO_LIMIT,
         bytes: NO_LIMIT,
@@ -155,19 +221,26 @@ impl FlowCuts {
     /// # Errors
     ///
     /// [`FlowRuleError::TooManyCuts`]: nothing changes.
-    pub fn set(&mut self, rule: &FlowRule, members: u64, now_ns: u64) -> Result<(), FlowRuleError> {
+    pub fn set(
+        &mut self,
+        rule: &FlowRule,
+        RuleBits { members, adds }: RuleBits,
+        now_ns: u64,
+    ) -> Result<(), FlowRuleError> {
         let end = |ns| now_ns.saturating_add(ns);
         let new = Cut {
             members,
+            adds,
             cut: rule.action.into(),
             expires_ns: rule.lasts_ns.map_or(u64::MAX, end),
         };
-        let is_alike = |it: &Cut| it.cut == new.cut && it.expires_ns == new.expires_ns;
+        let is_alike =
+            |it: &Cut| (it.cut, it.adds, it.expires_ns) == (new.cut, new.adds, new.expires_ns);
         // A place is free if only these members, or an expired rule, have it.
         let is_free = |it: &Cut| it.members & !members == 0 || it.expires_ns <= now_ns;
         let place = self.0.iter().position(is_alike);
         let place = place.or_else(|| self.0.iter().position(is_free));
-        let place = place.ok_or(FlowRuleError::TooManyCuts { key: rule.key })?;
+        let place = place.ok_or(FlowRuleError::TooManyCuts { key: rule.flow })?;
         self.clear(members);
         let cut = &self.0[place];
         let others = if is_alike(cut) { cut.members } else { 0 };
@@ -201,6 +274,17 @@ impl FlowCuts {
         deciding.fold(0, |all, cut| all | cut.members)
     }
 
+    /// The groups that get a packet for the members of `mask`, too.
+    #[inline]
+    #[must_use]
+    pub fn adds(&self, mask: u64, now_ns: u64) -> u64 {
+        let adding = |it: &&Cut| now_ns < it.expires_ns && it.members & mask != 0;
+        self.0
+            .iter()
+            .filter(adding)
+            .fold(0, |all, cut| all | cut.adds)
+    }
+
     /// The members that do not get a packet with this many packets and bytes of its direction before it.
     #[inline]
     #[must_use]
@@ -213,10 +297,10 @@ impl FlowCuts {
     /// The words of `struct rt_cuts`.
     #[must_use]
     pub fn to_words(&self) -> [u64; CUTS_WORDS] {
-        let words = self
-            .0
-            .iter()
-            .flat_map(|it| [it.members, it.cut.packets, it.cut.bytes, it.expires_ns]);
+        let words = self.0.iter().flat_map(|it| {
+            let ActionWords { packets, bytes } = it.cut;
+            [it.members, it.adds, packets, bytes, it.expires_ns]
+        });
         let mut all = [0; CUTS_WORDS];
         for (word, value) in all.iter_mut().zip(words) {
             *word = value;
@@ -228,15 +312,32 @@ impl FlowCuts {
     #[must_use]
     pub fn from_words(words: &[u64; CUTS_WORDS]) -> Self {
         let mut cuts = FlowCuts::default();
-        for (cut, words) in cuts.0.iter_mut().zip(words.as_chunks::<4>().0) {
-            let [members, packets, bytes, expires_ns] = *words;
+        for (cut, words) in cuts.0.iter_mut().zip(words.as_chunks::<5>().0) {
+            let [members, adds, packets, bytes, expires_ns] = *words;
             *cut = Cut {
                 members,
+                adds,
                 cut: ActionWords { packets, bytes },
                 expires_ns,
             };
         }
         cuts
+    }
+}
+
+/// Mask bits of a rule in a table.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RuleBits {
+    /// The members whose rule it is.
+    pub members: u64,
+    /// The group that gets their packets, too.
+    pub adds: u64,
+}
+
+impl From<u64> for RuleBits {
+    /// The bits of a rule of these members that gives packets to no other group.
+    fn from(members: u64) -> Self {
+        RuleBits { members, adds: 0 }
     }
 }
 
@@ -262,6 +363,8 @@ pub struct FlowSettings {
     pub standing: Vec<StandingCutOff>,
     /// Rules for all flows that match a pattern, at most [`MAX_WILDCARDS`](super::MAX_WILDCARDS).
     pub wildcards: Vec<WildcardRule>,
+    /// Bits of the groups to which rules may give packets: those that have readers.
+    pub adds: u64,
 }
 
 impl FlowSettings {
@@ -283,6 +386,7 @@ impl Default for FlowSettings {
             evict_idle_ns: 1_000_000_000,
             standing: Vec::new(),
             wildcards: Vec::new(),
+            adds: 0,
         }
     }
 }

@@ -15,7 +15,7 @@ use std::sync::atomic::{
     Ordering::{Acquire, Relaxed, Release},
 };
 
-use super::rule::{FlowCuts, FlowRule, FlowRuleError, FlowSettings};
+use super::rule::{FlowCuts, FlowRule, FlowRuleError, FlowSettings, RuleBits};
 use super::wildcard::{WildcardChoice, Wildcards};
 use super::{FlowId, FlowPacket};
 
@@ -66,6 +66,15 @@ pub enum FlowEnd {
     Evicted,
     /// Its last rule was removed.
     Removed,
+}
+
+/// What rules change of a packet's mask.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Recipients {
+    /// The members from which the packet is withheld.
+    pub withheld: u64,
+    /// The groups that get it, too.
+    pub added: u64,
 }
 
 /// Counts of a table.
@@ -244,9 +253,14 @@ impl RuleTable {
     /// # Errors
     ///
     /// Nothing changes.
-    pub fn set(&mut self, rule: &FlowRule, members: u64, now_ns: u64) -> Result<(), FlowRuleError> {
+    pub fn set(
+        &mut self,
+        rule: &FlowRule,
+        bits: impl Into<RuleBits>,
+        now_ns: u64,
+    ) -> Result<(), FlowRuleError> {
         rule.check()?;
-        let at = match self.places.get(&rule.key) {
+        let at = match self.places.get(&rule.flow) {
             Some(&at) => {
                 if self.is_idle(at, now_ns) {
                     self.restart(at, FlowEnd::Idle, now_ns);
@@ -255,11 +269,11 @@ impl RuleTable {
             }
             None => {
                 let capacity = self.settings.capacity;
-                let added = self.add(rule.key, now_ns);
+                let added = self.add(rule.flow, now_ns);
                 added.ok_or(FlowRuleError::Full { capacity })?
             }
         };
-        self.flows[at].cuts.set(rule, members, now_ns)
+        self.flows[at].cuts.set(rule, bits.into(), now_ns)
     }
 
     /// Removes these members' rule for a flow; `false` if they have none.
@@ -275,8 +289,8 @@ impl RuleTable {
         has_rule
     }
 
-    /// Counts a packet for the members of `mask`; returns those from which it is withheld.
-    pub fn withheld(&mut self, packet: &FlowPacket, mask: u64, now_ns: u64) -> u64 {
+    /// Counts a packet for the members of `mask`; returns those from which it is withheld, and who else gets it.
+    pub fn recipients(&mut self, packet: &FlowPacket, mask: u64, now_ns: u64) -> Recipients {
         let at = match self.places.get(&packet.key) {
             Some(&at) => {
                 if self.is_idle(at, now_ns) {
@@ -286,12 +300,12 @@ impl RuleTable {
                 }
                 at
             }
-            None if self.watching & mask == 0 => return 0,
+            None if self.watching & mask == 0 => return Recipients::default(),
             None => match self.add(packet.key, now_ns) {
                 Some(at) => at,
                 None => {
                     self.totals.untracked += 1;
-                    return 0;
+                    return Recipients::default();
                 }
             },
         };
@@ -307,10 +321,15 @@ impl RuleTable {
         direction.flags |= packet.flags;
         direction.last_ns = now_ns;
         let standing = self.standing.past(packets, bytes, now_ns);
-        let mut past = flow.cuts.past(packets, bytes, now_ns);
-        let by_wildcard = (self.wildcards).past(&flow.key, &mut flow.choice, packets, bytes);
-        past |= by_wildcard & !flow.cuts.deciding(now_ns);
-        (past | standing) & mask
+        let past = flow.cuts.past(packets, bytes, now_ns);
+        let adds = flow.cuts.adds(mask, now_ns);
+        let of_flow = (&flow.key, &mut flow.choice);
+        let deciding = flow.cuts.deciding(now_ns);
+        let by_wildcard = (self.wildcards).recipients(of_flow, (packets, bytes), mask, deciding);
+        Recipients {
+            withheld: (past | standing | by_wildcard.withheld) & mask,
+            added: (adds | by_wildcard.added) & self.settings.adds,
+        }
     }
 
     /// Looks at `count` flows and ends those that are idle for too long or ended some time ago; the next call goes on

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The table in user space: the conformance suite, and what the kernel's table does otherwise.
 
-use super::conformance::{self, FlowCase, FlowHarness, FlowOutcome, FlowStep, MEMBERS};
+use super::conformance::{
+    self, FlowCase, FlowHarness, FlowOutcome, FlowStep, GROUP, MEMBERS, bits_of,
+};
 use super::*;
 use crate::hash::Link;
 
@@ -24,15 +26,19 @@ impl FlowHarness for InUserSpace {
             match step {
                 FlowStep::Packet(data, gets) => {
                     let packet = packet(data);
-                    let withheld = packet.map_or(0, |it| table.withheld(&it, MEMBERS, now));
-                    assert_eq!(MEMBERS & !withheld, *gets, "{at}");
+                    let found = packet.map(|it| table.recipients(&it, MEMBERS, now));
+                    let Recipients { withheld, added } = found.unwrap_or_default();
+                    assert_eq!(MEMBERS & !withheld | added, *gets, "{at}");
                     for (member, sum) in outcome.withheld.iter_mut().enumerate() {
                         let is_withheld = withheld >> member & 1;
                         sum.0 += is_withheld;
                         sum.1 += is_withheld * data.len() as u64;
                     }
                 }
-                FlowStep::Set(rule, members) => table.set(rule, *members, now).expect(&at),
+                FlowStep::Set(rule, members) => {
+                    let set = table.set(rule, bits_of(rule, *members), now);
+                    set.expect(&at);
+                }
                 FlowStep::Full(rule, members) => {
                     let refused = table.set(rule, *members, now);
                     assert!(matches!(refused, Err(FlowRuleError::Full { .. })), "{at}");
@@ -54,13 +60,29 @@ impl FlowHarness for InUserSpace {
 }
 
 #[test]
+fn a_group_gets_only_packets_for_the_member_whose_rule_it_is() {
+    let mut table = RuleTable::new(FlowSettings {
+        adds: GROUP,
+        ..FlowSettings::default()
+    });
+    let group = "group".parse().unwrap();
+    let mirror = FlowRule {
+        action: FlowAction::Mirror { group },
+        ..ignore(1)
+    };
+    table.set(&mirror, bits_of(&mirror, 1), 0).unwrap();
+    assert_eq!(table.recipients(&udp(1), 0b11, 0).added, GROUP);
+    assert_eq!(table.recipients(&udp(1), 0b10, 0).added, 0);
+}
+
+#[test]
 fn the_table_in_user_space_conforms() {
     conformance::check(&mut InUserSpace);
 }
 
 fn ignore(port: u16) -> FlowRule {
     FlowRule {
-        key: conformance::key(17, port),
+        flow: conformance::key(17, port),
         action: FlowAction::Ignore,
         lasts_ns: None,
     }
@@ -118,8 +140,8 @@ fn more_different_rules_than_places_are_refused_and_nothing_changes() {
     // A member's own place is free for its new rule, and equal rules share a place.
     table.set(&rule(9), 1, 0).unwrap();
     table.set(&rule(9), 1 << 4, 0).unwrap();
-    assert_eq!(table.withheld(&udp(1), u64::MAX, 1), 0);
-    assert_eq!(table.withheld(&udp(1), u64::MAX, 1), 0b10);
+    assert_eq!(table.recipients(&udp(1), u64::MAX, 1).withheld, 0);
+    assert_eq!(table.recipients(&udp(1), u64::MAX, 1).withheld, 0b10);
 }
 
 #[test]
@@ -130,8 +152,12 @@ fn idle_flows_end_with_their_rules_and_their_counts() {
     });
     table.set(&ignore(1), 1, 0).unwrap();
     table.set(&ignore(2), 1, 0).unwrap();
-    assert_eq!(table.withheld(&udp(1), 1, SECOND), 1);
-    assert_eq!(table.withheld(&udp(2), 1, SECOND + 1), 0, "it was idle");
+    assert_eq!(table.recipients(&udp(1), 1, SECOND).withheld, 1);
+    assert_eq!(
+        table.recipients(&udp(2), 1, SECOND + 1).withheld,
+        0,
+        "it was idle"
+    );
     table.sweep(2 * SECOND + 1, 10);
     let ends: Vec<_> = table.take_ends().collect();
     let ends: Vec<_> = ends
@@ -163,15 +189,15 @@ fn a_table_of_standing_cut_offs_evicts_the_flow_that_is_idle_for_longest() {
         ..FlowSettings::default()
     });
     for port in [1, 2, 3, 1] {
-        table.withheld(&udp(port), 1, u64::from(port));
+        table.recipients(&udp(port), 1, u64::from(port)).withheld;
     }
-    assert_eq!(table.withheld(&udp(4), 1, 10), 0);
+    assert_eq!(table.recipients(&udp(4), 1, 10).withheld, 0);
     assert_eq!(table.totals().untracked, 1);
-    assert_eq!(table.withheld(&udp(4), 1, 2 * SECOND), 0);
+    assert_eq!(table.recipients(&udp(4), 1, 2 * SECOND).withheld, 0);
     let ends: Vec<_> = table.take_ends().collect();
     assert_eq!(ends.len(), 1);
     assert_eq!((ends[0].0, ends[0].1.key), (FlowEnd::Evicted, udp(2).key));
-    assert_eq!(table.withheld(&udp(1), 1, 2 * SECOND), 1);
+    assert_eq!(table.recipients(&udp(1), 1, 2 * SECOND).withheld, 1);
 }
 
 #[test]
@@ -189,7 +215,7 @@ fn rules_of_members_that_leave_go_with_them() {
     };
     leave(&mut table, 1);
     assert_eq!(table.totals().flows, 99);
-    assert_eq!(table.withheld(&udp(50), 3, 1), 2);
+    assert_eq!(table.recipients(&udp(50), 3, 1).withheld, 2);
     leave(&mut table, 2);
     assert_eq!(table.totals().flows, 0);
 }
@@ -204,7 +230,7 @@ fn a_sweep_in_small_steps_reaches_every_flow() {
         table.set(&ignore(port), 1, 0).unwrap();
     }
     for port in (0..100).filter(|port| port % 3 == 0) {
-        table.withheld(&udp(port), 1, SECOND);
+        table.recipients(&udp(port), 1, SECOND).withheld;
     }
     for _ in 0..15 {
         table.sweep(SECOND + 1, 7);

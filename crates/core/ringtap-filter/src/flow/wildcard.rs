@@ -12,14 +12,15 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use super::FlowId;
 use super::key::{octets, words};
-use super::rule::{ActionWords, FlowAction, FlowRuleError};
+use super::rule::{ActionWords, FlowAction, FlowRuleError, RuleBits};
+use super::table::Recipients;
 
 /// Maximum number of wildcard rules of a table.
 pub const MAX_WILDCARDS: usize = 64;
 /// Rules that can apply to one flow; a rule that decides for no further member is not among them.
 pub const CHOICES: usize = 6;
 /// Words of a rule: `struct rt_wildcard`.
-pub const WILDCARD_WORDS: usize = 14;
+pub const WILDCARD_WORDS: usize = 15;
 
 /// One end of flows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -50,24 +51,13 @@ pub struct FlowPattern {
     pub vlan: Option<u16>,
 }
 
-/// What a reader says of all flows that match a pattern.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PatternRule {
-    /// The flows.
-    pub pattern: FlowPattern,
-    /// What is withheld of each flow.
-    pub action: FlowAction,
-    /// Nanoseconds until the rule ends; `None`: with its reader.
-    pub lasts_ns: Option<u64>,
-}
-
 /// A rule for all flows that match a pattern, in a table. A member's rule for the flow itself takes its place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WildcardRule {
     /// The flows.
     pub pattern: FlowPattern,
-    /// Mask bits of the members from which packets are withheld.
-    pub members: u64,
+    /// Mask bits of the members whose rule it is, and of the group that gets the packets, too.
+    pub bits: RuleBits,
     /// What is withheld of each flow.
     pub action: FlowAction,
 }
@@ -243,7 +233,7 @@ struct RuleWords {
     version: u8,
     protocol: Option<u8>,
     vlan: Option<u16>,
-    members: u64,
+    bits: RuleBits,
     cut: ActionWords,
 }
 
@@ -257,7 +247,7 @@ impl RuleWords {
             version,
             protocol: pattern.protocol,
             vlan: pattern.vlan,
-            members: rule.members,
+            bits: rule.bits,
             cut: rule.action.into(),
         }
     }
@@ -293,7 +283,8 @@ impl RuleWords {
         let narrow = [before, &ports, rest].concat();
         let pairs = narrow.as_chunks::<2>().0.iter();
         let narrow = pairs.map(|[low, high]| u64::from(*high) << 32 | u64::from(*low));
-        let wide = [self.members, self.cut.packets, self.cut.bytes];
+        let RuleBits { members, adds } = self.bits;
+        let wide = [members, adds, self.cut.packets, self.cut.bytes];
         let mut all = [0; WILDCARD_WORDS];
         for (word, value) in all.iter_mut().zip(narrow.chain(wide)) {
             *word = value;
@@ -327,7 +318,7 @@ impl Wildcards {
         if sorted == self.rules {
             return false;
         }
-        self.members = sorted.iter().fold(0, |all, rule| all | rule.members);
+        self.members = sorted.iter().fold(0, |all, rule| all | rule.bits.members);
         self.rules = sorted;
         self.edition += 1;
         true
@@ -356,10 +347,10 @@ impl Wildcards {
             if chosen == CHOICES {
                 break;
             }
-            if rule.members & !decided != 0 && rule.matches(key) {
+            if rule.bits.members & !decided != 0 && rule.matches(key) {
                 rules[chosen] = number;
                 chosen += 1;
-                decided |= rule.members;
+                decided |= rule.bits.members;
             }
         }
         WildcardChoice {
@@ -368,32 +359,38 @@ impl Wildcards {
         }
     }
 
-    /// The members that do not get a packet with this many packets and bytes of its direction before it.
+    /// Who gets a packet for the members of `mask`, with this many packets and bytes of its direction before it;
+    /// `deciding` members have a rule for the flow itself.
     #[inline]
-    pub(super) fn past(
+    pub(super) fn recipients(
         &self,
-        key: &FlowId,
-        choice: &mut WildcardChoice,
-        packets: u64,
-        bytes: u64,
-    ) -> u64 {
+        (key, choice): (&FlowId, &mut WildcardChoice),
+        (packets, bytes): (u64, u64),
+        mask: u64,
+        deciding: u64,
+    ) -> Recipients {
+        let mut found = Recipients::default();
         if self.rules.is_empty() {
-            return 0;
+            return found;
         }
         if choice.edition != self.edition {
             *choice = self.choose(key);
         }
-        let (mut members, mut decided) = (0, 0);
+        let mut left = mask & !deciding;
         let numbers = choice.rules.iter().take_while(|number| **number != 0);
         for number in numbers {
             let Some(rule) = self.rules.get(usize::from(*number) - 1) else {
                 break;
             };
-            if rule.cut.is_past(packets, bytes) {
-                members |= rule.members & !decided;
+            let members = rule.bits.members & left;
+            if members != 0 {
+                found.added |= rule.bits.adds;
             }
-            decided |= rule.members;
+            if rule.cut.is_past(packets, bytes) {
+                found.withheld |= members;
+            }
+            left &= !members;
         }
-        members
+        found
     }
 }

@@ -22,6 +22,7 @@ fn claims() -> Vec<(String, u64)> {
         ("RT_PARTIAL_CHECKSUM", flag::PARTIAL_CHECKSUM.into()),
         ("RT_SUPER", flag::SUPER.into()),
         ("RT_NIC_TIME", flag::NIC_TIME.into()),
+        ("RT_MARKED", flag::MARKED.into()),
         ("sizeof(struct rt_region)", wide(REGION_HEADER_SIZE)),
         ("sizeof(struct rt_chunk)", wide(CHUNK_HEADER_SIZE)),
         ("sizeof(struct rt_slot)", wide(SLOT_SIZE)),

@@ -59,6 +59,20 @@ impl<'a> Packet<'a> {
         }
     }
 
+    /// The packet with these flags, too, if its mask has one of these bits.
+    #[inline(always)]
+    #[must_use]
+    pub fn marked(mut self, bits: u64, flags: u8) -> Self {
+        if self.slot().mask & bits != 0 {
+            self.words = Slot {
+                flags: self.slot().flags | flags,
+                ..self.slot()
+            }
+            .to_words();
+        }
+        self
+    }
+
     /// The packet's descriptor.
     #[inline(always)]
     pub fn slot(&self) -> Slot {

@@ -50,7 +50,8 @@ fn structures() -> Vec<Fact> {
         credit_chunks,
         watermark_packets,
         time_limit_ms,
-        flags
+        flags,
+        marks
     );
     facts!(
         all,
@@ -78,7 +79,8 @@ fn structures() -> Vec<Fact> {
         reserved,
         packets,
         bytes,
-        lasts_ms
+        lasts_ms,
+        group
     );
     facts!(
         all,
@@ -163,6 +165,8 @@ fn numbers() -> Vec<Fact> {
         fact("RINGTAP_IGNORE", types::IGNORE),
         fact("RINGTAP_CUTOFF", types::CUTOFF),
         fact("RINGTAP_SAMPLE", types::SAMPLE),
+        fact("RINGTAP_MIRROR", types::MIRROR),
+        fact("RINGTAP_FORWARD", types::FORWARD),
         fact("RINGTAP_FLOW_ENDED", types::FLOW_ENDED),
         fact("RINGTAP_FLOW_IDLE", types::FLOW_IDLE),
         fact("RINGTAP_FLOW_RESTARTED", types::FLOW_RESTARTED),
@@ -179,6 +183,7 @@ fn numbers() -> Vec<Fact> {
         fact("RINGTAP_PACKET_PARTIAL_CHECKSUM", flag::PARTIAL_CHECKSUM),
         fact("RINGTAP_PACKET_SUPER", flag::SUPER),
         fact("RINGTAP_PACKET_NIC_TIME", flag::NIC_TIME),
+        fact("RINGTAP_PACKET_MARKED", flag::MARKED),
         fact("RINGTAP_PACKET_AFTER_GAP", ringtap_client::AFTER_GAP),
     ]
 }

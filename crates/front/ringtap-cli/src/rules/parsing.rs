@@ -3,14 +3,17 @@
 
 use anyhow::{Context as _, Result};
 use ringtap_device::cut_off;
-use ringtap_filter::flow::FlowAction;
-use ringtap_filter::{FlowSelector, SelectorRule};
+use ringtap_filter::FlowSelector;
+use ringtap_filter::flow::{FlowAction, FlowRule};
 
 use crate::UsageError;
 use crate::reading;
 
 const EXPECTED: &str = "expected a flow or a pattern and an action, like `tcp 10.0.0.1:80 10.0.0.2:5000 ignore`, or \
                         `udp net 10.0.0.0/8 port 53 cutoff \"20 packets\" for 60s`";
+
+/// First words of actions.
+const ACTIONS: [&str; 5] = ["ignore", "cutoff", "sample", "mirror", "forward"];
 
 fn usage(text: impl ToString) -> UsageError {
     UsageError(text.to_string())
@@ -31,14 +34,15 @@ pub(super) fn flow(words: &[String]) -> Result<FlowSelector> {
 }
 
 /// Parses the words of a rule.
-pub(super) fn rule(words: &[String]) -> Result<SelectorRule> {
+pub(super) fn rule(words: &[String]) -> Result<FlowRule<FlowSelector>> {
     // A shell keeps quoted words together.
     let words: Vec<String> = words
         .iter()
         .flat_map(|word| word.split_whitespace().map(str::to_owned))
         .collect();
-    let is_action = |word: &String| matches!(word.as_str(), "ignore" | "cutoff" | "sample");
-    let at = words.iter().position(is_action);
+    let at = words
+        .iter()
+        .position(|word| ACTIONS.contains(&word.as_str()));
     let at = at.ok_or_else(|| usage(EXPECTED))?;
     let (named, action) = words.split_at(at);
     let time = action.iter().position(|word| word == "for");
@@ -51,8 +55,16 @@ pub(super) fn rule(words: &[String]) -> Result<SelectorRule> {
         }
         [word, one_in] if word == "sample" => {
             let wrong = |_| usage(format!("\"{one_in}\" after `sample` is no number"));
-            FlowAction::Sample(one_in.parse().map_err(wrong)?)
+            FlowAction::Sample {
+                one_in: one_in.parse().map_err(wrong)?,
+            }
         }
+        [word, group] if word == "mirror" => FlowAction::Mirror {
+            group: group.parse().map_err(usage)?,
+        },
+        [word, group] if word == "forward" => FlowAction::Forward {
+            group: group.parse().map_err(usage)?,
+        },
         _ => return Err(usage(EXPECTED).into()),
     };
     action.check().map_err(usage)?;
@@ -61,7 +73,7 @@ pub(super) fn rule(words: &[String]) -> Result<SelectorRule> {
         [_, time] => Some(nanoseconds(time)?),
         _ => return Err(usage("expected one time after `for`, like `for 60s`").into()),
     };
-    Ok(SelectorRule {
+    Ok(FlowRule {
         flow,
         action,
         lasts_ns,
@@ -81,7 +93,7 @@ mod tests {
 
     use super::*;
 
-    fn parsed(text: &str) -> Result<SelectorRule> {
+    fn parsed(text: &str) -> Result<FlowRule<FlowSelector>> {
         rule(&text.split('|').map(str::to_owned).collect::<Vec<_>>())
     }
 
@@ -107,8 +119,13 @@ mod tests {
         let pattern = FlowSelector::Pattern("tcp net 10.0.0.0/8 port 8000-8999".parse().unwrap());
         assert_eq!(
             (sampled.flow, sampled.action),
-            (pattern, FlowAction::Sample(100))
+            (pattern, FlowAction::Sample { one_in: 100 })
         );
+        let mirrored = parsed("tcp|10.0.0.1:80|10.0.0.2:5000|mirror|suspects|for|1s").unwrap();
+        let group = "suspects".parse().unwrap();
+        assert_eq!(mirrored.action, FlowAction::Mirror { group });
+        let forwarded = parsed("any vlan 7 forward suspects").unwrap();
+        assert_eq!(forwarded.action, FlowAction::Forward { group });
     }
 
     #[test]
@@ -127,6 +144,8 @@ mod tests {
             ("any|sample|1", "one packet in 2 to"),
             ("any|sample|x", "\"x\" after `sample` is no number"),
             ("any|sample", "expected a flow or a pattern and an action"),
+            ("any|mirror", "expected a flow or a pattern and an action"),
+            ("any|mirror|a:b", "\"a:b\" is no name for a group"),
             (
                 "icmp|10.0.0.1:80|10.0.0.2|ignore",
                 "protocol 1 has no ports",

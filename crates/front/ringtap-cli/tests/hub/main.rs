@@ -13,6 +13,7 @@ mod heavy;
 mod hostile;
 mod interrupted;
 mod killed;
+mod mirroring;
 mod pressure;
 mod refusals;
 mod reload;

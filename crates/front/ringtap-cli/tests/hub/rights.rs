@@ -32,7 +32,8 @@ fn hub_with(test: &str, file: &Path, text: &str) -> RunningHub {
     hub
 }
 
-fn as_user(uid: u32, hub: &RunningHub, words: &[&str]) -> Running {
+/// A command of this user, with this hub.
+pub(crate) fn as_user(uid: u32, hub: &RunningHub, words: &[&str]) -> Running {
     let mut command = Command::new(BINARY);
     command.args(words).uid(uid).gid(uid);
     command.env("RINGTAP_SOCKET", &hub.socket);

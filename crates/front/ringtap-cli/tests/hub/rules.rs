@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use ringtap_client::{ReaderRules, Receiver, SubscriptionRequest, Tally};
-use ringtap_filter::SelectorRule;
+use ringtap_filter::FlowSelector;
 use ringtap_filter::flow::{CutOff, FlowAction, FlowId, FlowRule};
 use ringtap_ipc::protocol::{HubStatus, RuleStatus};
 use ringtap_pool::counters::Counters;
@@ -35,7 +35,7 @@ pub(crate) fn flow(port: u16) -> FlowId {
 
 pub(crate) fn ignore(port: u16) -> FlowRule {
     FlowRule {
-        key: flow(port),
+        flow: flow(port),
         action: FlowAction::Ignore,
         lasts_ns: None,
     }
@@ -173,8 +173,8 @@ fn packets_withheld_from_a_slow_reader_that_came_before_the_first_rule_are_no_lo
 }
 
 /// A rule for a pattern.
-fn for_pattern(text: &str, action: FlowAction) -> SelectorRule {
-    SelectorRule {
+fn for_pattern(text: &str, action: FlowAction) -> FlowRule<FlowSelector> {
+    FlowRule {
         flow: text.parse().expect("a pattern"),
         action,
         lasts_ns: None,
@@ -193,7 +193,7 @@ fn rules_for_patterns_withhold_from_their_reader_only_and_end_with_it() {
     let ignored = for_pattern("udp net 10.0.0.0/8 port 1-4", FlowAction::Ignore);
     one.rules().set(&[ignored]).expect("a rule");
     // Longer than the network: of port 4 one packet in five.
-    let sampled = for_pattern("host 10.0.0.2 port 4", FlowAction::Sample(5));
+    let sampled = for_pattern("host 10.0.0.2 port 4", FlowAction::Sample { one_in: 5 });
     one.rules().set(&[sampled]).expect("a rule");
     // The rule for the flow itself comes before those for patterns.
     let cut = CutOff {
@@ -243,7 +243,7 @@ fn rules_for_patterns_withhold_from_their_reader_only_and_end_with_it() {
         2
     );
     assert_eq!(one.rules().remove(&[ignored.flow]).expect("removed"), 0);
-    let short = SelectorRule {
+    let short = FlowRule {
         lasts_ns: Some(200_000_000),
         ..ignored
     };
@@ -280,7 +280,7 @@ fn rules_for_patterns_are_few_and_those_of_the_file_leave_room_for_them() {
     other.rules().set(&all).expect("the same");
     let refused = other.rules().set(&[rule(33)]).unwrap_err().to_string();
     assert!(refused.contains("32 rules for patterns"), "{refused}");
-    let endless = for_pattern("udp", FlowAction::Sample(1));
+    let endless = for_pattern("udp", FlowAction::Sample { one_in: 1 });
     let refused = one.rules().set(&[endless]).unwrap_err().to_string();
     assert!(refused.contains("one packet in 2 to"), "{refused}");
     hub.net.inject("tx0", &frames(&[1, 32, 33], 10));

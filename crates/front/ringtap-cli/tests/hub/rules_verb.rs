@@ -7,8 +7,7 @@ use std::os::unix::process::CommandExt as _;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use ringtap_filter::SelectorRule;
-use ringtap_filter::flow::FlowAction;
+use ringtap_filter::flow::{FlowAction, FlowPattern, FlowRule};
 use ringtap_testkit::{Finished, Running, require_root, require_tool};
 use rustix::process::Signal;
 use serde_json::Value;
@@ -360,9 +359,9 @@ fn a_source_in_user_space_withholds_as_the_tap_does() {
     hub.net.inject("tx0", &frames(&[1, 2], 10));
     let counters = reader.reads(20);
     assert_eq!((counters.delivered, counters.shunted), (10, 10));
-    let pattern = SelectorRule {
+    let pattern: FlowRule<FlowPattern> = FlowRule {
         flow: "host 10.0.0.2 port 2-3".parse().expect("a pattern"),
-        action: FlowAction::Sample(5),
+        action: FlowAction::Sample { one_in: 5 },
         lasts_ns: None,
     };
     reader.rules().set(&[pattern]).expect("it has a table");

@@ -76,7 +76,8 @@ def open(device: str, **options: Any) -> Capture:
     """Opens a device (`eth0`, `hub:ids`, `host:ids`, `sim:1Mpps`) or a capture file (`pcap:FILE`).
 
     Options: filter, snap_length, name, credit (chunks), in_order (seconds), private, socket,
-    watermark (packets, seconds), cutoff (of all flows: `20 packets`, `16KiB`).
+    watermark (packets, seconds), cutoff (of all flows: `20 packets`, `16KiB`), marks (a group: packets that
+    flow rules give to it, too, have `Flag.MARKED`).
     """
     return Capture(_native.open(_device(device), **options))
 

@@ -28,6 +28,7 @@ class Flag(enum.IntFlag):
     PARTIAL_CHECKSUM = 0x08
     SUPER = 0x10
     NIC_TIME = 0x20
+    MARKED = 0x40
 
 
 class Batch:

@@ -57,15 +57,28 @@ class Capture(PacketSource):
         """Changes the filter; batches taken from now on pass it."""
         self._native.set_filter(filter)
 
-    def flow_rule(self, flow: str, *, cutoff: str | None = None, seconds: float | None = None) -> None:
-        """Withholds the packets of a flow, `tcp 10.0.0.1:80 10.0.0.2:5000`, from this capture.
+    def flow_rule(
+        self,
+        flow: str,
+        *,
+        cutoff: str | None = None,
+        sample: int | None = None,
+        mirror: str | None = None,
+        forward: str | None = None,
+        seconds: float | None = None,
+    ) -> None:
+        """Sets a rule for a flow, `tcp 10.0.0.1:80 10.0.0.2:5000`, or those of a pattern, `udp net 10.0.0.0/8`.
 
-        `cutoff`: only those past it, `20 packets` or `16KiB` of each direction. `seconds`: the rule ends then.
+        Without an action it withholds the packets from this capture. `cutoff`: only those past it, `20 packets` or
+        `16KiB` of each direction. `sample`: all but one in so many. `mirror`: none, and this group of the hub gets
+        them, too; `forward`: it gets them instead. `seconds`: the rule ends then.
         """
-        self._native.flow_rule(flow, cutoff=cutoff, seconds=seconds)
+        self._native.flow_rule(
+            flow, cutoff=cutoff, sample=sample, mirror=mirror, forward=forward, seconds=seconds
+        )
 
     def remove_flow_rule(self, flow: str) -> bool:
-        """Removes the rule for a flow; false if there is none."""
+        """Removes the rule for a flow or a pattern; false if there is none."""
         return self._native.remove_flow_rule(flow)
 
     def flow_rules(self) -> list[dict[str, Any]]:

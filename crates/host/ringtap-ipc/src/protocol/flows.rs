@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Flow rules in messages: a rule, a rule in force, the end of a flow.
+//! Flow rules in messages: a rule in force, the end of a flow.
 
-use ringtap_filter::flow::{CutOff, FlowAction, FlowDirection, FlowEnd, FlowId, FlowRule};
-use ringtap_filter::{FlowSelector, SelectorRule};
+use ringtap_filter::FlowSelector;
+use ringtap_filter::flow::{FlowDirection, FlowEnd, FlowId, FlowRule};
 use serde::{Deserialize, Serialize};
 
 /// Word of this addition in `features`.
@@ -10,54 +10,12 @@ pub const FLOW_RULES: &str = "flow_rules";
 /// Most rules of a request.
 pub const MAX_RULES_OF_REQUEST: usize = 512;
 
-const NS_OF_MS: u64 = 1_000_000;
-
-/// A rule for one flow, or for all that match a pattern.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct RuleMessage {
-    /// The flow, or the pattern.
-    pub flow: FlowSelector,
-    /// What is withheld.
-    #[serde(flatten)]
-    pub action: RuleAction,
-    /// Milliseconds until the rule ends; absent: when the flow ends, or the reader of a rule for a pattern.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub lasts_ms: Option<u64>,
-}
-
-/// What a rule withholds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "action", rename_all = "snake_case")]
-pub enum RuleAction {
-    /// All packets.
-    Ignore,
-    /// The packets behind the cut.
-    #[serde(rename = "cutoff")]
-    CutOff(CutOffMessage),
-    /// All packets of each direction but one in so many.
-    Sample {
-        /// Number of packets of which the reader gets the first.
-        one_in: u64,
-    },
-}
-
-/// A cut-off: at least one limit.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct CutOffMessage {
-    /// Packets of each direction that the reader gets.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub packets: Option<u64>,
-    /// Packets that begin within this many bytes of their direction.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub bytes: Option<u64>,
-}
-
 /// A rule in force.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RuleStatus {
     /// The rule; `lasts_ms` is the time that is left.
     #[serde(flatten)]
-    pub rule: RuleMessage,
+    pub rule: FlowRule<FlowSelector>,
     /// The reader that set it; absent: the hub's file.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reader: Option<u64>,
@@ -150,66 +108,6 @@ impl From<FlowEnd> for FlowEndReason {
             FlowEnd::Restarted => FlowEndReason::Restarted,
             FlowEnd::Evicted => FlowEndReason::Evicted,
             FlowEnd::Removed => FlowEndReason::Removed,
-        }
-    }
-}
-
-impl From<CutOff> for CutOffMessage {
-    fn from(CutOff { packets, bytes }: CutOff) -> Self {
-        CutOffMessage { packets, bytes }
-    }
-}
-
-impl From<CutOffMessage> for CutOff {
-    fn from(CutOffMessage { packets, bytes }: CutOffMessage) -> Self {
-        CutOff { packets, bytes }
-    }
-}
-
-impl From<FlowAction> for RuleAction {
-    fn from(action: FlowAction) -> Self {
-        match action {
-            FlowAction::Ignore => RuleAction::Ignore,
-            FlowAction::CutOff(cut) => RuleAction::CutOff(cut.into()),
-            FlowAction::Sample(one_in) => RuleAction::Sample { one_in },
-        }
-    }
-}
-
-impl From<RuleAction> for FlowAction {
-    fn from(action: RuleAction) -> Self {
-        match action {
-            RuleAction::Ignore => FlowAction::Ignore,
-            RuleAction::CutOff(cut) => FlowAction::CutOff(cut.into()),
-            RuleAction::Sample { one_in } => FlowAction::Sample(one_in),
-        }
-    }
-}
-
-impl From<FlowRule> for RuleMessage {
-    fn from(rule: FlowRule) -> Self {
-        SelectorRule::from(rule).into()
-    }
-}
-
-impl From<SelectorRule> for RuleMessage {
-    fn from(rule: SelectorRule) -> Self {
-        RuleMessage {
-            flow: rule.flow,
-            action: rule.action.into(),
-            lasts_ms: rule.lasts_ns.map(|ns| ns / NS_OF_MS),
-        }
-    }
-}
-
-impl RuleMessage {
-    /// The rule, with the time in nanoseconds.
-    #[must_use]
-    pub fn rule(self) -> SelectorRule {
-        SelectorRule {
-            flow: self.flow,
-            action: self.action.into(),
-            lasts_ns: self.lasts_ms.map(|ms| ms.saturating_mul(NS_OF_MS)),
         }
     }
 }

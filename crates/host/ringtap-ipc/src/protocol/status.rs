@@ -3,13 +3,14 @@
 
 use std::ops::AddAssign;
 
+use ringtap_filter::flow::CutOff;
 use ringtap_pool::congestion::Congestion;
 use ringtap_pool::counters::{Counters, Dropped};
 use ringtap_pool::distributor::Policy;
 use ringtap_pool::source::Counts;
 use serde::{Deserialize, Serialize};
 
-use super::{CutOffMessage, Delivery, Division};
+use super::{Delivery, Division};
 
 /// Status of a hub.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -197,7 +198,7 @@ pub struct GroupStatus {
     pub max_members: u32,
     /// The cut-off of every flow, if the group has one.
     #[serde(default)]
-    pub cutoff: Option<CutOffMessage>,
+    pub cutoff: Option<CutOff>,
     /// Policy for a reader past its credit.
     pub policy: Policy,
     /// The offload threshold in percent, if the group has one.

@@ -22,6 +22,7 @@ fn endpoint(lanes: u32, wake: Option<OwnedFd>) -> Endpoint {
         wanted: Wanted {
             mask: 1 << lanes,
             group: 0,
+            marks: 0,
             place: FilterLocation::Reader("why".into()),
             filter: Program::everything(),
             from: vec![u64::MAX; 2],

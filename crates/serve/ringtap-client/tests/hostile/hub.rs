@@ -82,6 +82,7 @@ fn endpoint(script: &mut Script<'_>, regions: &Regions) -> AttachedEndpoint {
         wanted: Wanted {
             mask: u64::MAX,
             group: 0,
+            marks: 0,
             place: FilterLocation::Source,
             filter: Program::everything(),
             from: vec![number(script, 0); usize::from(script.byte() % 4)],

@@ -7,7 +7,7 @@ use std::str::FromStr;
 use nix::unistd::{Group as UnixGroup, User};
 use ringtap_device::cut_off;
 use ringtap_filter::flow::CutOff;
-use ringtap_filter::{Balance, Program};
+use ringtap_filter::{Balance, GroupName, Program};
 use ringtap_ipc::environment;
 use ringtap_ipc::protocol::{Delivery, Division};
 use ringtap_ipc::trusted::open_trusted;
@@ -124,8 +124,13 @@ impl GroupText {
                 ))
             })?;
         }
+        let filter = if self.group.by_rule {
+            GroupFilter::new(BY_RULE, Program::nothing())
+        } else {
+            GroupFilter::new(text, filter)
+        };
         Ok(Group {
-            filter: GroupFilter::new(text, filter),
+            filter,
             ..self.group.clone()
         })
     }
@@ -182,7 +187,7 @@ pub(super) fn divide(
     )
 }
 
-/// Parses `NAME[:MEMBERS][:BALANCE][:offload=PERCENT][:private][:cutoff=LIMIT][:users=NAMES][:groups=NAMES][:FILTER]`.
+/// Parses `NAME[:MEMBERS][:BALANCE][:offload=PERCENT][:private][:by-rule][:cutoff=LIMIT][:users=NAMES][:groups=NAMES][:FILTER]`.
 impl FromStr for GroupText {
     type Err = HubConfigError;
 
@@ -208,6 +213,8 @@ impl FromStr for GroupText {
                 again = delivered.replace(word).is_some();
             } else if let Some(percent) = word.strip_prefix("offload=") {
                 again = offload_percent.replace(offload(percent)?).is_some();
+            } else if word == BY_RULE {
+                again = std::mem::replace(&mut group.by_rule, true);
             } else if let Some(text) = word.strip_prefix("cutoff=") {
                 again = group.cutoff.replace(cutoff(text)?).is_some();
             } else if let Some(name) = word.strip_prefix("users=") {
@@ -230,6 +237,7 @@ impl FromStr for GroupText {
         group.max_members = members.unwrap_or(group.max_members);
         group.delivery = delivered.unwrap_or(group.delivery);
         divide(&mut group, divided, offload_percent)?;
+        check_by_rule(&group, &filter)?;
         Ok(GroupText {
             group,
             filter,
@@ -238,11 +246,27 @@ impl FromStr for GroupText {
     }
 }
 
+/// Word of a group that gets packets by rules.
+const BY_RULE: &str = "by-rule";
+
+/// Refuses what a group that gets packets by rules cannot have.
+pub(super) fn check_by_rule(group: &Group, filter: &str) -> Result<()> {
+    let is_plain = filter.is_empty()
+        && group.division == Division::BROADCAST
+        && group.cutoff.is_none()
+        && group.rules.is_empty();
+    require(!group.by_rule || is_plain, || {
+        format!(
+            "group {}: rules of other readers choose its packets, for all its readers: it has no filter, balance, \
+             cutoff and [[rule]]",
+            group.name
+        )
+    })
+}
+
 pub(super) fn name(text: &str) -> Result<String> {
-    let good = |c: char| c.is_ascii_alphanumeric() || "-_".contains(c);
-    require(!text.is_empty() && text.chars().all(good), || {
-        format!("\"{text}\" is no name for a group: use letters, digits, - and _")
-    })?;
+    let name: Result<GroupName, _> = text.parse();
+    name.map_err(|error| HubConfigError::Invalid(error.to_string()))?;
     Ok(text.to_owned())
 }
 

@@ -12,7 +12,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Bound;
 use std::sync::Arc;
 
-use ringtap_filter::flow::{FlowId, FlowRule, FlowRuleError};
+use ringtap_filter::GroupName;
+use ringtap_filter::flow::{FlowId, FlowRule, FlowRuleError, RuleBits};
 use ringtap_ipc::protocol::{Refusal, Refused};
 use ringtap_ipc::subscription::SubscriptionId;
 use ringtap_pool::source::FlowRules;
@@ -20,6 +21,7 @@ use ringtap_pool::source::FlowRules;
 use super::FlowReader;
 use super::events::EventQueue;
 use crate::limits::Limits;
+use crate::membership::no_group;
 
 /// A rule of a target.
 #[derive(Clone, Copy, Debug)]
@@ -69,6 +71,8 @@ pub(super) struct Book {
     pub(super) tables: Vec<Arc<dyn FlowRules>>,
     pub(super) targets: BTreeMap<u32, Target>,
     pub(super) readers: BTreeMap<SubscriptionId, KnownReader>,
+    /// The groups that get packets by rules, and their bits.
+    pub(super) groups: BTreeMap<GroupName, u64>,
     of_users: HashMap<u32, u64>,
     all: u64,
     /// When rules end, the first one first.
@@ -108,23 +112,25 @@ impl Book {
             return Err(Refused::new(Refusal::Failed, message));
         }
         let user = self.admit(at, owner, rule)?;
+        let bits = self.bits_of(at, rule)?;
         let target = self.targets.entry(at).or_default();
-        let (bits, before) = (target.bits, target.rules.get(&rule.key).copied());
+        let before = target.rules.get(&rule.flow).copied();
+        let before = before.and_then(|before| Some((before, self.bits_of(at, &before.rule).ok()?)));
         let tables = &self.tables;
         for (number, table) in tables.iter().enumerate() {
             let Err(error) = table.set(rule, bits) else {
                 continue;
             };
             for table in &tables[..number] {
-                table.remove(&rule.key, bits);
-                if let Some(before) = &before {
+                table.remove(&rule.flow, bits.members);
+                if let Some((before, bits)) = &before {
                     // The place that it had is free.
-                    let _set = table.set(&before.left(now_ns), bits);
+                    let _set = table.set(&before.left(now_ns), *bits);
                 }
             }
             return Err(refusal(&error));
         }
-        self.drop_entry(at, &rule.key);
+        self.drop_entry(at, &rule.flow);
         let expires_ns = rule.lasts_ns.map(|ns| now_ns.saturating_add(ns));
         let entry = BookedRule {
             rule: *rule,
@@ -141,11 +147,23 @@ impl Book {
             *self.of_users.entry(user).or_default() += 1;
         }
         if let Some(end) = expires_ns {
-            self.expiries.insert((end, at, rule.key));
+            self.expiries.insert((end, at, rule.flow));
         }
         let target = self.targets.entry(at).or_default();
-        target.rules.insert(rule.key, entry);
+        target.rules.insert(rule.flow, entry);
         Ok(())
+    }
+
+    /// The bits of a target's rule: its members, and the group that gets their packets, too.
+    pub(super) fn bits_of(&self, at: u32, rule: &FlowRule) -> Result<RuleBits, Refused> {
+        let adds = match rule.action.group() {
+            None => 0,
+            Some(group) => *(self.groups.get(&group)).ok_or_else(|| no_group(&group))?,
+        };
+        Ok(RuleBits {
+            members: self.targets.get(&at).map_or(0, |target| target.bits),
+            adds,
+        })
     }
 
     /// Checks the limits for a rule; returns the user whose rules are limited.
@@ -161,7 +179,7 @@ impl Book {
         };
         let user = known.reader.user;
         let target = self.targets.get(&at);
-        let before = target.and_then(|target| target.rules.get(&rule.key));
+        let before = target.and_then(|target| target.rules.get(&rule.flow));
         let is_own = before.is_some_and(|before| before.owner == owner);
         let is_users = before.is_some_and(|before| user.is_some() && before.user == user);
         let limits = &self.limits;

@@ -7,10 +7,10 @@ use std::sync::{Arc, Mutex};
 
 use ringtap_filter::flow::{
     CutOff, FlowAction, FlowEnd, FlowId, FlowPacket, FlowRuleError, FlowSettings, FlowSums,
-    FlowTotals, RuleTable,
+    FlowTotals, RuleBits, RuleTable,
 };
 use ringtap_ipc::mutex::lock;
-use ringtap_ipc::protocol::{FlowEvent, Refused, RuleMessage};
+use ringtap_ipc::protocol::{FlowEvent, Refused};
 use ringtap_ipc::time::monotonic_ns;
 use ringtap_pool::source::WithheldCounts;
 
@@ -21,8 +21,8 @@ use super::*;
 struct InMemory(Mutex<RuleTable>, AtomicU64);
 
 impl FlowRules for InMemory {
-    fn set(&self, rule: &FlowRule, members: u64) -> Result<(), FlowRuleError> {
-        lock(&self.0).set(rule, members, monotonic_ns())
+    fn set(&self, rule: &FlowRule, bits: RuleBits) -> Result<(), FlowRuleError> {
+        lock(&self.0).set(rule, bits, monotonic_ns())
     }
 
     fn remove(&self, key: &FlowId, members: u64) -> bool {
@@ -106,7 +106,7 @@ impl Desk {
     }
 
     fn set(&mut self, id: u64, ports: std::ops::Range<u16>) -> (u64, Option<String>) {
-        let rules = ports.map(|port| RuleMessage::from(ignore(port)));
+        let rules = ports.map(|port| ignore(port).into());
         let request = Request::SetRules {
             reader: None,
             rules: rules.collect(),
@@ -137,7 +137,9 @@ impl Desk {
             flags: 0,
             wire_length: 60,
         };
-        lock(&self.table.0).withheld(&packet, u64::MAX, monotonic_ns())
+        lock(&self.table.0)
+            .recipients(&packet, u64::MAX, monotonic_ns())
+            .withheld
     }
 }
 
@@ -149,7 +151,7 @@ fn flow(port: u16) -> FlowId {
 
 fn ignore(port: u16) -> FlowRule {
     FlowRule {
-        key: flow(port),
+        flow: flow(port),
         action: FlowAction::Ignore,
         lasts_ns: None,
     }
@@ -437,7 +439,7 @@ fn a_rule_ends_at_its_time_and_a_refused_one_changes_nothing() {
     let mut desk = Desk::new(Limits::default());
     desk.know(reader(1, None));
     let ask = |desk: &mut Desk, rule: FlowRule| {
-        let rules = vec![RuleMessage::from(rule)];
+        let rules = vec![rule.into()];
         desk.ask(
             1,
             Request::SetRules {

@@ -121,6 +121,7 @@ impl FlowWorker {
                 self.book.tables = tables;
             }
             FlowWork::Limits(limits) => self.book.limits = limits,
+            FlowWork::Groups(groups) => self.book.groups = groups,
             FlowWork::Reader(reader) => self.know(reader),
             FlowWork::Leave { id, bits } => self.leave(id, bits),
             FlowWork::Request {
@@ -162,7 +163,7 @@ impl FlowWorker {
 
     /// Puts the rules of the hub's file in the place of those that it had for a target.
     fn apply_file(&mut self, at: u32, rules: &[FlowRule]) {
-        let rules: BTreeMap<_, _> = rules.iter().map(|rule| (rule.key, *rule)).collect();
+        let rules: BTreeMap<_, _> = rules.iter().map(|rule| (rule.flow, *rule)).collect();
         let target = self.book.targets.entry(at).or_default();
         let bits = target.bits;
         let before = std::mem::replace(&mut target.file, rules.clone());
@@ -237,6 +238,9 @@ impl FlowWorker {
                 }
                 JobKind::Forget { bits: freed, .. } => self.book.withdraw(at, &key, freed),
                 JobKind::Extend => {
+                    let Ok(bits) = self.book.bits_of(at, &entry.rule) else {
+                        continue;
+                    };
                     for table in &self.book.tables {
                         // Refused: the rule holds for the members that had it before.
                         let _full = table.set(&entry.left(now), bits);
@@ -398,7 +402,7 @@ impl FlowWorker {
         let at = known.reader.members.target;
         match request {
             Request::SetRules { rules, .. } if rules.len() <= MAX_RULES_OF_REQUEST => {
-                let rules = rules.into_iter().filter_map(|rule| rule.rule().flow_rule());
+                let rules = rules.into_iter().filter_map(|rule| rule.for_flow());
                 Ok(self.set(at, id, rules))
             }
             Request::RemoveRules { flows, .. } if flows.len() <= MAX_RULES_OF_REQUEST => {
@@ -445,7 +449,7 @@ impl FlowWorker {
                     refused: Some(refused),
                 };
             }
-            self.missing.remove(&(at, rule.key));
+            self.missing.remove(&(at, rule.flow));
             done += 1;
         }
         Reply::RulesDone {

@@ -5,16 +5,28 @@
 //! - A table of flows that was wanted once stays until the hub ends, so that its counts go on.
 //! - Once there is a table, a bit that becomes free is not used again before its rules are forgotten.
 
+use ringtap_filter::GroupName;
 use ringtap_filter::flow::{CutOff, FlowSettings, MAX_CUTS, StandingCutOff};
 use ringtap_ipc::protocol::{Division, Refusal, Refused};
 use ringtap_ipc::subscription::SubscriptionId;
 
-use super::{GroupMembers, Member, Membership};
+use super::{GroupMembers, Member, Membership, OWN_BITS};
 use crate::answer::not_subscribed;
 use crate::group::Group;
 
 /// Error text: a cut-off of one member would be that of all.
 const OF_GROUP: &str = "the members of a balanced group have one cut-off: set that of the group";
+
+/// Error text: rules decide before packets come to such a group.
+const BY_RULE: &str = "rules of other readers choose the packets of this group: it has no flow rules and cut-offs of its own";
+
+/// Refuses a rule that gives packets to a group that takes none by rules.
+pub(crate) fn no_group(group: &GroupName) -> Refused {
+    let message = format!(
+        "there is no group \"{group}\" that gets packets by rules: start the hub with `-g {group}:by-rule`"
+    );
+    Refused::new(Refusal::BadRequest, message)
+}
 
 /// The readers that have a rule together: one reader, or all of a group that divides its traffic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,8 +54,49 @@ impl Membership {
             capacity: self.limits.flows.get(),
             standing,
             wildcards,
+            adds: self.adds(),
             ..FlowSettings::default()
         })
+    }
+
+    /// Bit of a group that gets packets by rules.
+    pub(crate) fn by_rule_bit(&self, name: &GroupName) -> Option<u64> {
+        let mut groups = self.by_rule_groups();
+        groups.find_map(|(group, bit)| (group == *name).then_some(bit))
+    }
+
+    /// The groups that get packets by rules, and their bits.
+    pub(crate) fn by_rule_groups(&self) -> impl Iterator<Item = (GroupName, u64)> {
+        let is_open = |one: &&GroupMembers| !one.is_removed && one.group.by_rule;
+        let groups = self.groups.iter().filter(is_open);
+        groups.filter_map(|one| Some((one.group.name.parse().ok()?, 1 << one.by_rule_bit?)))
+    }
+
+    /// Bits of the groups that get packets by rules, and have readers, or readers that mark by them.
+    fn adds(&self) -> u64 {
+        let bits = |one: &GroupMembers| {
+            let own = one.by_rule_bit.filter(|_| !one.members.is_empty());
+            let marks = one.members.iter().map(|member| member.marks);
+            marks.fold(own.map_or(0, |bit| 1 << bit), |all, bits| all | bits)
+        };
+        self.groups.iter().fold(0, |all, one| all | bits(one))
+    }
+
+    /// Gives groups that get packets by rules a bit for as long as the hub runs, so that rules stay right when readers
+    /// come and go. Returns the names of those for which none is left.
+    pub(super) fn assign_by_rule_bits(&mut self) -> Vec<String> {
+        let mut without = Vec::new();
+        let groups = self.groups.iter_mut();
+        for one in groups.filter(|one| one.group.by_rule && one.by_rule_bit.is_none()) {
+            // Readers take the lowest ones.
+            let used_bits = self.used_bits;
+            one.by_rule_bit = (0..OWN_BITS).rev().find(|bit| used_bits & (1 << bit) == 0);
+            match one.by_rule_bit {
+                Some(bit) => self.used_bits |= 1 << bit,
+                None => without.push(one.group.name.clone()),
+            }
+        }
+        without
     }
 
     /// Whether sources have, or get, a table of flows.
@@ -83,6 +136,9 @@ impl Membership {
             return Err(Refused::new(Refusal::BadRequest, OF_GROUP));
         }
         let has_cut = member.cutoff.or(group.cutoff).is_some() || !group.rules.is_empty();
+        if has_cut && group.by_rule {
+            return Err(Refused::new(Refusal::BadRequest, BY_RULE));
+        }
         if has_cut && member.bit.is_none() {
             return refused(&format!(
                 "no cut-off and no flow rule is possible: {}",
@@ -98,6 +154,9 @@ impl Membership {
     /// The bits of a subscription for flow rules.
     pub(crate) fn flow_members(&self, id: SubscriptionId) -> Result<FlowMembers, Refused> {
         let (one, member) = self.member(id).ok_or_else(not_subscribed)?;
+        if one.group.by_rule {
+            return Err(Refused::new(Refusal::BadRequest, BY_RULE));
+        }
         let no_bit = || {
             let message = format!("this reader can have no flow rules: {}", member.no_bit);
             Refused::new(Refusal::TooMuch, message)

@@ -35,7 +35,7 @@ impl Membership {
             let is_shared = one.members.iter().any(|member| member.bit == bit);
             let is_empty = one.members.is_empty();
             let group_bit = one.bit.take_if(|_| is_empty);
-            let own_bit = bit.filter(|_| !is_shared);
+            let own_bit = bit.filter(|_| !is_shared && bit != one.by_rule_bit);
             for bit in [own_bit, group_bit].into_iter().flatten() {
                 bits |= 1 << bit;
             }

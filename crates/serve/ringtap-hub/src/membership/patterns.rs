@@ -8,9 +8,10 @@
 
 use std::time::{Duration, Instant};
 
-use ringtap_filter::SelectorRule;
-use ringtap_filter::flow::{FlowAction, FlowPattern, MAX_WILDCARDS, PatternRule, WildcardRule};
-use ringtap_ipc::protocol::{Refusal, Refused, Reply, RuleMessage, RuleStatus};
+use ringtap_filter::flow::{
+    FlowAction, FlowPattern, FlowRule, MAX_WILDCARDS, RuleBits, WildcardRule,
+};
+use ringtap_ipc::protocol::{Refusal, Refused, Reply, RuleStatus};
 use ringtap_ipc::subscription::SubscriptionId;
 use ringtap_ipc::time::nanoseconds;
 
@@ -36,7 +37,7 @@ pub(crate) struct ReaderPattern {
 /// What a reader does with its rules for patterns.
 #[derive(Clone, Debug)]
 pub(crate) enum PatternChange {
-    Set(Vec<PatternRule>),
+    Set(Vec<FlowRule<FlowPattern>>),
     Remove(Vec<FlowPattern>),
 }
 
@@ -85,12 +86,12 @@ impl Membership {
     fn set_pattern(
         &mut self,
         id: SubscriptionId,
-        rule: &PatternRule,
+        rule: &FlowRule<FlowPattern>,
         now: Instant,
     ) -> Result<(), Refused> {
         let bad =
             |error: &dyn std::error::Error| Refused::new(Refusal::BadRequest, error.to_string());
-        rule.pattern.check().map_err(|error| bad(&error))?;
+        rule.flow.check().map_err(|error| bad(&error))?;
         rule.action.check().map_err(|error| bad(&error))?;
         let target = self.flow_members(id)?.target;
         let user = self.member(id).and_then(|(_, member)| member.user);
@@ -98,7 +99,7 @@ impl Membership {
             owner: id,
             target,
             user,
-            pattern: rule.pattern.canonical(),
+            pattern: rule.flow.canonical(),
             action: rule.action,
             ends_at: rule
                 .lasts_ns
@@ -154,15 +155,15 @@ impl Membership {
         let (group, _) = self.member(id).ok_or_else(not_subscribed)?;
         let now = Instant::now();
         let own = self.patterns.iter().filter(|one| one.target == target);
-        let status = |rule: PatternRule, reader| RuleStatus {
-            rule: RuleMessage::from(SelectorRule::from(rule)),
+        let status = |rule: FlowRule<FlowPattern>, reader| RuleStatus {
+            rule: rule.into(),
             reader,
             directions: None,
         };
         let of_own = |one: &ReaderPattern| {
             let left = one.ends_at.map(|end| end.saturating_duration_since(now));
-            let rule = PatternRule {
-                pattern: one.pattern,
+            let rule = FlowRule {
+                flow: one.pattern,
                 action: one.action,
                 lasts_ns: left.map(nanoseconds),
             };
@@ -173,10 +174,10 @@ impl Membership {
             .group
             .rules
             .iter()
-            .filter_map(|rule| rule.pattern_rule())
+            .filter_map(|rule| rule.for_pattern())
         {
-            if all.iter().all(|(pattern, _)| *pattern != rule.pattern) {
-                all.push((rule.pattern, status(rule, None)));
+            if all.iter().all(|(pattern, _)| *pattern != rule.flow) {
+                all.push((rule.flow, status(rule, None)));
             }
         }
         all.retain(|(pattern, _)| after.is_none_or(|after| pattern > after));
@@ -202,11 +203,19 @@ impl Membership {
         let mut all: Vec<WildcardRule> = Vec::new();
         let mut add = |pattern: FlowPattern, action: FlowAction, members: u64| {
             let is_equal = |one: &&mut WildcardRule| one.pattern == pattern && one.action == action;
+            let adds = match action.group() {
+                None => 0,
+                Some(group) => match self.by_rule_bit(&group) {
+                    Some(bit) => bit,
+                    // A reload removed the group.
+                    None => return,
+                },
+            };
             match all.iter_mut().find(is_equal) {
-                Some(one) => one.members |= members,
+                Some(one) => one.bits.members |= members,
                 None => all.push(WildcardRule {
                     pattern,
-                    members,
+                    bits: RuleBits { members, adds },
                     action,
                 }),
             }
@@ -219,14 +228,9 @@ impl Membership {
         for one in self.groups.iter().filter(|one| !one.members.is_empty()) {
             let with_bit = one.members.iter().filter(|member| member.bit.is_some());
             let bits = with_bit.fold(one.group_mask(), |all, it| all | it.mask());
-            for rule in one
-                .group
-                .rules
-                .iter()
-                .filter_map(|rule| rule.pattern_rule())
-            {
+            for rule in one.group.rules.iter().filter_map(|rule| rule.for_pattern()) {
                 // Where a reader has another rule for the pattern, its bits are decided before.
-                add(rule.pattern, rule.action, bits);
+                add(rule.flow, rule.action, bits);
             }
         }
         all
@@ -253,9 +257,9 @@ mod tests {
     use crate::limits::Limits;
     use crate::membership::Member;
 
-    fn rule(port: u16) -> PatternRule {
-        PatternRule {
-            pattern: format!("udp port {port}").parse().unwrap(),
+    fn rule(port: u16) -> FlowRule<FlowPattern> {
+        FlowRule {
+            flow: format!("udp port {port}").parse().unwrap(),
             action: FlowAction::Ignore,
             lasts_ns: None,
         }
@@ -265,7 +269,7 @@ mod tests {
     fn membership() -> Membership {
         let balanced = Group {
             division: Balance::Flow(Headers::Outer).into(),
-            rules: vec![SelectorRule::from(rule(1)), SelectorRule::from(rule(100))],
+            rules: vec![rule(1).into(), rule(100).into()],
             ..Group::new("ids")
         };
         let groups = vec![Group::new("all"), balanced];
@@ -284,7 +288,11 @@ mod tests {
         membership
     }
 
-    fn set(membership: &mut Membership, id: u64, rules: &[PatternRule]) -> (u64, Option<String>) {
+    fn set(
+        membership: &mut Membership,
+        id: u64,
+        rules: &[FlowRule<FlowPattern>],
+    ) -> (u64, Option<String>) {
         let change = PatternChange::Set(rules.to_vec());
         match membership.change_patterns(SubscriptionId(id), &change, Instant::now()) {
             (Reply::RulesDone { done, refused }, _) => (done, refused.map(|it| it.message)),
@@ -318,14 +326,14 @@ mod tests {
         let wildcards = membership.wildcards();
         assert_eq!(wildcards.len(), 33);
         let all = bits(&membership, 1) | bits(&membership, 2) | bits(&membership, 3);
-        assert_eq!(wildcards[0].members, all | bits(&membership, 4));
+        assert_eq!(wildcards[0].bits.members, all | bits(&membership, 4));
         // With their reader, rules go.
         for id in [1, 3] {
             membership.leave(SubscriptionId(id));
         }
         assert_eq!(membership.wildcards().len(), 9);
         assert_eq!(
-            membership.wildcards()[0].members,
+            membership.wildcards()[0].bits.members,
             bits(&membership, 2) | bits(&membership, 4)
         );
     }
@@ -333,26 +341,26 @@ mod tests {
     #[test]
     fn a_rule_of_a_member_is_its_groups_and_hides_the_files() {
         let mut membership = membership();
-        let sample = PatternRule {
-            action: FlowAction::Sample(3),
+        let sample = FlowRule {
+            action: FlowAction::Sample { one_in: 3 },
             ..rule(1)
         };
         assert_eq!(set(&mut membership, 4, &[sample]), (1, None));
         let first = membership.wildcards()[0];
         assert_eq!(
-            (first.action, first.members),
-            (FlowAction::Sample(3), bits(&membership, 5))
+            (first.action, first.bits.members),
+            (FlowAction::Sample { one_in: 3 }, bits(&membership, 5))
         );
         let of = |membership: &Membership, after: Option<&FlowPattern>| {
             let rules = membership.patterns_of(SubscriptionId(5), after).unwrap();
             rules.iter().map(|one| one.reader).collect::<Vec<_>>()
         };
         assert_eq!(of(&membership, None), [Some(4), None]);
-        assert_eq!(of(&membership, Some(&rule(1).pattern)), [None]);
-        assert!(of(&membership, Some(&rule(100).pattern)).is_empty());
+        assert_eq!(of(&membership, Some(&rule(1).flow)), [None]);
+        assert!(of(&membership, Some(&rule(100).flow)).is_empty());
         // Only its owner removes it.
         let remove = |membership: &mut Membership, id| {
-            let change = PatternChange::Remove(vec![rule(1).pattern]);
+            let change = PatternChange::Remove(vec![rule(1).flow]);
             membership.change_patterns(SubscriptionId(id), &change, Instant::now())
         };
         remove(&mut membership, 5);
@@ -366,7 +374,7 @@ mod tests {
     #[test]
     fn a_rule_ends_at_its_time() {
         let mut membership = membership();
-        let timed = PatternRule {
+        let timed = FlowRule {
             lasts_ns: Some(1_000_000_000),
             ..rule(1)
         };

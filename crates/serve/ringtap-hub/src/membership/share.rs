@@ -28,6 +28,8 @@ pub(crate) struct Share {
     pub(crate) mask: u64,
     /// Bit of the subscription's balanced group, or 0.
     pub(crate) group: u64,
+    /// Bit of the group by which the subscription marks packets, or 0.
+    pub(crate) marks: u64,
     /// The filters of the group and the subscription, combined.
     pub(crate) filter: Program,
     /// Flow rules may withhold packets that the subscription wants.
@@ -53,6 +55,7 @@ impl Share {
         Wanted {
             mask: self.mask,
             group: self.group,
+            marks: self.marks,
             place: match &self.rule {
                 Ok(rule) => places.get(*rule).cloned().unwrap_or(FilterLocation::Source),
                 Err(why) => FilterLocation::Reader(why.to_string()),

@@ -531,3 +531,56 @@ fn the_users_of_a_group_change_also_if_the_rest_of_it_cannot() {
         (&[2][..], true)
     );
 }
+
+#[test]
+fn a_group_that_gets_packets_by_rules_keeps_its_bit_and_gets_them_while_it_has_readers() {
+    let by_rule = |name| Group {
+        by_rule: true,
+        filter: crate::group::GroupFilter::new("by-rule", Program::nothing()),
+        ..Group::new(name)
+    };
+    let groups = vec![Group::new("all"), by_rule("out"), by_rule("suspects")];
+    let mut membership = Membership::new(groups, limits(), HashSeed(0));
+    let suspects = "suspects".parse().unwrap();
+    let bit = membership.by_rule_bit(&suspects).unwrap();
+    let adds = |membership: &Membership| membership.flow_settings().map_or(0, |it| it.adds);
+    for _ in 0..2 {
+        for subscription in [1, 2] {
+            let reader = member_of(subscription, 1000, Program::everything());
+            membership.join("suspects", reader).unwrap();
+            let share = membership.share(SubscriptionId(subscription)).unwrap();
+            assert_eq!((share.mask, share.counting_mask()), (bit, bit));
+        }
+        membership.has_table = true;
+        assert_eq!(adds(&membership), bit);
+        // Filter, cut-off and rules would choose packets that rules have chosen already.
+        let filtered = membership.join("suspects", member(3, longer_than(9)));
+        assert!(filtered.unwrap_err().message.contains("without a filter"));
+        assert!(membership.flow_members(SubscriptionId(1)).is_err());
+        for subscription in [1, 2] {
+            membership.leave(SubscriptionId(subscription));
+        }
+        assert_eq!(adds(&membership), 0);
+        assert_eq!(membership.by_rule_bit(&suspects), Some(bit));
+    }
+    // Readers that only mark packets by the group.
+    let marking = member(4, Program::everything()).marking(bit);
+    membership.join("all", marking).unwrap();
+    assert_eq!(adds(&membership), bit);
+    assert_eq!(membership.share(SubscriptionId(4)).unwrap().marks, bit);
+    // A user's readers there take none of its bits.
+    for subscription in 10..110 {
+        let reader = member_of(subscription, 1001, Program::everything());
+        membership.join("suspects", reader).unwrap();
+    }
+    membership
+        .join("all", member_of(9, 1001, longer_than(9)))
+        .unwrap();
+    assert!(membership.flow_members(SubscriptionId(9)).is_ok());
+    // A group that a reload removes gets no more, and its bit is no other's.
+    membership.replace_groups(vec![Group::new("all"), by_rule("out")]);
+    assert_eq!(membership.by_rule_bit(&suspects), None);
+    membership.replace_groups(vec![Group::new("all"), by_rule("new")]);
+    let new = membership.by_rule_bit(&"new".parse().unwrap());
+    assert!(new.is_some_and(|new| new != bit), "{new:?}");
+}

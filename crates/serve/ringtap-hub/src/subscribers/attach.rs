@@ -55,7 +55,11 @@ impl HubControl {
             .transpose()?;
         let id = self.subscribers.next_id();
         let member = Member::new(id, user, request.filter.clone(), delivery);
-        let member = member.cut_off(request.cutoff.map(Into::into));
+        let member = member.cut_off(request.cutoff);
+        let member = match &request.marks {
+            Some(group) => member.marking(self.by_rule_bits(peer, group)?),
+            None => member,
+        };
         let member = if user.is_none() && request.for_guest {
             member.of_guest(peer.pid)
         } else {
@@ -79,8 +83,8 @@ impl HubControl {
 
     fn permitted(&self, request: &SubscriptionRequest, peer: &Peer) -> Result<&Group, Refused> {
         let name = &request.group;
-        let (us, uid) = (Peer::this_process(), peer.uid);
-        let may_join = |group: &&Group| *peer == us || group.access.allows(peer, us.uid);
+        let uid = peer.uid;
+        let may_join = |group: &&Group| may_join(peer, group);
         let mut groups = self.membership.open_groups();
         let Some(group) = groups.find(|group| group.name == *name) else {
             if !self.awaits.is_empty() {
@@ -295,6 +299,12 @@ impl HubControl {
         self.engine
             .call(move |engine| engine.set_credit(id, chunks))
     }
+}
+
+/// Whether a user may have readers in a group.
+pub(super) fn may_join(peer: &Peer, group: &Group) -> bool {
+    let us = Peer::this_process();
+    *peer == us || group.access.allows(peer, us.uid)
 }
 
 /// Refuses more credit than the group allows.

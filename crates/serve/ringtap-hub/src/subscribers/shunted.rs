@@ -11,13 +11,13 @@
 
 use std::sync::Arc;
 
-use ringtap_filter::FlowSelector;
+use ringtap_filter::{FlowSelector, GroupName};
 use ringtap_ipc::peer::Peer;
 use ringtap_ipc::protocol::{ReaderStatus, Refusal, Refused, Reply, Request};
 use ringtap_ipc::subscription::SubscriptionId;
 use ringtap_pool::source::{FlowRules, WithheldCounts};
 
-use super::attach::ordinary_user;
+use super::attach::{may_join, ordinary_user};
 use super::changes::Change;
 use super::shunting::{Shunting, Withheld, since};
 use super::state::Subscriber;
@@ -25,7 +25,8 @@ use crate::answer::{Responder, ending, not_subscribed};
 use crate::control::HubControl;
 use crate::engine::Figures;
 use crate::flows::{FlowReader, FlowThread, FlowWork};
-use crate::membership::PatternChange;
+use crate::group::Group;
+use crate::membership::{PatternChange, no_group};
 
 impl HubControl {
     /// The bits of a new member, and what the tables have counted of them: for one that reads from the first packet on,
@@ -127,6 +128,7 @@ impl HubControl {
         if let Some(flows) = &self.flows {
             flows.send(FlowWork::Tables(tables));
         }
+        self.name_groups();
         if is_first {
             self.introduce_all();
         }
@@ -134,10 +136,37 @@ impl HubControl {
 
     /// Tells the thread of flow rules of all readers: groups may have changed.
     pub(crate) fn introduce_all(&self) {
+        self.name_groups();
         self.subscribers
             .all
             .keys()
             .for_each(|id| self.introduce(*id));
+    }
+
+    /// Tells the thread of flow rules which groups get packets by rules.
+    fn name_groups(&self) {
+        if let Some(flows) = &self.flows {
+            flows.send(FlowWork::Groups(self.membership.by_rule_groups().collect()));
+        }
+    }
+
+    /// Refuses a rule that gives packets to a group in which the user may have no readers.
+    fn check_groups(&self, peer: &Peer, request: &Request) -> Result<(), Refused> {
+        let Request::SetRules { rules, .. } = request else {
+            return Ok(());
+        };
+        for group in rules.iter().filter_map(|rule| rule.action.group()) {
+            self.by_rule_bits(peer, &group)?;
+        }
+        Ok(())
+    }
+
+    /// Bits of a group that gets packets by rules, and in which the user may have readers.
+    pub(super) fn by_rule_bits(&self, peer: &Peer, name: &GroupName) -> Result<u64, Refused> {
+        let is_it = |one: &&Group| one.name == name.as_str() && may_join(peer, one);
+        let group = self.membership.open_groups().find(is_it);
+        let bit = group.and_then(|_| self.membership.by_rule_bit(name));
+        bit.ok_or_else(|| no_group(name))
     }
 
     /// Tells the thread of flow rules of a reader.
@@ -161,7 +190,7 @@ impl HubControl {
             sees_counts,
             sees_all: has_cutoff && sees_counts,
             file_rules: (group.rules.iter())
-                .filter_map(|rule| rule.flow_rule())
+                .filter_map(|rule| rule.for_flow())
                 .collect(),
         }));
     }
@@ -182,6 +211,7 @@ impl HubControl {
         responder: Responder<Reply>,
     ) {
         let id = self.reader_of(own, peer, &request);
+        let id = id.and_then(|id| self.check_groups(peer, &request).map(|()| id));
         let id = id.and_then(|id| self.membership.flow_members(id).map(|_| id));
         let id = match id {
             Ok(id) => id,
@@ -214,7 +244,7 @@ impl HubControl {
     ) -> Option<(Request, Responder<Reply>)> {
         let change = match &request {
             Request::SetRules { rules, .. } if rules.iter().any(|rule| is_pattern(&rule.flow)) => {
-                let rules = rules.iter().map(|rule| rule.rule().pattern_rule());
+                let rules = rules.iter().map(|rule| rule.for_pattern());
                 rules.collect::<Option<_>>().map(PatternChange::Set)
             }
             Request::RemoveRules { flows, .. } if flows.iter().any(is_pattern) => {

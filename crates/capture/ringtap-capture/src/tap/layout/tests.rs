@@ -79,19 +79,21 @@ fn flows_lie_where_the_programs_have_them() {
     );
     let cut = [
         ("members", 0),
-        ("packets", 8),
-        ("bytes", 16),
-        ("expires_ns", 24),
+        ("adds", 8),
+        ("packets", 16),
+        ("bytes", 24),
+        ("expires_ns", 32),
     ];
-    same("tap", "rt_cut", 32, &cut);
+    same("tap", "rt_cut", 40, &cut);
     let settings = [
         ("standing", 0),
-        ("members", 128),
-        ("idle_ns", 136),
-        ("has_marks", 144),
-        ("wildcards", 152),
+        ("members", 160),
+        ("idle_ns", 168),
+        ("has_marks", 176),
+        ("wildcards", 184),
+        ("adds", 192),
     ];
-    same("tap", "rt_flow_settings", (CUTS_WORDS + 4) * 8, &settings);
+    same("tap", "rt_flow_settings", (CUTS_WORDS + 5) * 8, &settings);
     let wildcard = [
         ("address", 0),
         ("mask", 32),
@@ -101,8 +103,9 @@ fn flows_lie_where_the_programs_have_them() {
         ("vlan", 80),
         ("vlan_mask", 84),
         ("members", 88),
-        ("packets", 96),
-        ("bytes", 104),
+        ("adds", 96),
+        ("packets", 104),
+        ("bytes", 112),
     ];
     same("tap", "rt_wildcard", WILDCARD_WORDS * 8, &wildcard);
     let ended = [("key", 0), ("why", 48), ("flow", 56)];

@@ -75,7 +75,7 @@ fn flow_rules_are_verified_within_a_fifth_of_a_second_and_wildcard_rules_within_
     let by_flow = Balance::Flow(Headers::Outer);
     let ignore = WildcardRule {
         pattern: FlowPattern::default(),
-        members: 1,
+        bits: 1.into(),
         action: FlowAction::Ignore,
     };
     for (wildcards, most) in [(vec![], 6), (vec![ignore], 15)] {
