@@ -83,6 +83,8 @@ fn a_group_gets_mirrored_packets_too_and_forwarded_ones_instead() {
         // With their reader, its rules end.
         drop((one, other));
         hub.wait_until("two readers left", |status| status.readers.len() == 4);
+        // The programs for which this reader waits are without them.
+        let _late = OwnReader::attach(&hub, &request("all"));
         hub.net.inject("tx0", &frames(&[1, 2, 3, 4], 100));
         for reader in &mut suspects {
             assert_eq!(outcome(&reader.reads(1200)), [600, 600, 0, 0], "{device}");
