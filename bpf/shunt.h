@@ -281,46 +281,50 @@ static __always_inline __u64 rt_past_wildcards(struct rt_shunted *counts, struct
 	return rt_wildcards_past(choice, wildcards, packets, bytes, &counts->recipients);
 }
 
+/* The members from whom rules for the flow itself withhold a packet. No other rules decide for members that have one. */
+static __noinline __u64 rt_past_rules(struct rt_shunted *counts, __u64 packets, __u64 bytes, __u64 now)
+{
+	const struct rt_flow_key *key = &counts->scratch.key;
+	const struct rt_cuts *cuts = bpf_map_lookup_elem(&rt_flow_cuts, key);
+	__u64 past, added;
+
+	if (!cuts)
+		return 0;
+	past = rt_past(cuts, packets, bytes, now);
+	added = rt_added(cuts, counts->recipients.wanted, now);
+	counts->recipients.wanted &= ~rt_deciding(cuts, now);
+	/* If the rules were replaced meanwhile, their memory may already hold those of another flow. */
+	if ((past | added) && bpf_map_lookup_elem(&rt_flow_cuts, key) != cuts)
+		return 0;
+	counts->recipients.added = added;
+	return past;
+}
+
 /* The members from whom a packet of a known flow is withheld. */
 static __noinline __u64 rt_count_in_flow(struct rt_shunted *counts, struct rt_flow *flow,
 					 const struct rt_flow_settings *settings, __u64 how, __u64 now)
 {
 	/* Without a branch, which the verifier would follow to the end. */
 	struct rt_direction *direction = &flow->directions[how / RT_FROM_HIGH & 1];
-	__u64 flags = how >> RT_FLAGS_SHIFT & 0xff, wire = how >> 32, packets, bytes, members, past = 0;
-	__u64 wildcards = rt_load(settings->wildcards), added = 0, deciding = 0;
-	const struct rt_flow_key *key = &counts->scratch.key;
-	const struct rt_cuts *cuts;
+	__u64 flags = how >> RT_FLAGS_SHIFT & 0xff, wire = how >> 32, packets, bytes, members;
+	__u64 wildcards = rt_load(settings->wildcards);
 
 	/* The returned numbers are the packet's own: a cut is exact when several CPUs count. */
 	packets = __sync_fetch_and_add(&direction->packets, 1);
 	bytes = __sync_fetch_and_add(&direction->bytes, wire);
+	/* First: the verifier follows what is in these for each path that leads here. */
+	members = rt_past_rules(counts, packets, bytes, now);
+	rt_forget(members, packets);
+	if (rt_has_wildcards() && (__u32)wildcards)
+		members |= rt_past_wildcards(counts, flow, wildcards, packets, bytes);
+	rt_forget(members, packets);
 	if (flags & ~rt_load(direction->flags))
 		__sync_fetch_and_or(&direction->flags, flags);
 	if (!packets)
 		direction->first_ns = now;
 	direction->last_ns = now;
-	members = rt_past(&settings->standing, packets, bytes, now);
-	rt_forget(members, packets);
-	cuts = bpf_map_lookup_elem(&rt_flow_cuts, key);
-	if (cuts) {
-		deciding = rt_deciding(cuts, now);
-		past = rt_past(cuts, packets, bytes, now);
-		added = rt_added(cuts, counts->recipients.wanted, now);
-		/* If the rules were replaced meanwhile, their memory may already hold those of another flow. */
-		if ((past | added) && bpf_map_lookup_elem(&rt_flow_cuts, key) != cuts)
-			past = added = 0;
-	}
-	rt_forget(deciding, packets);
-	rt_forget(past, packets);
-	rt_forget(added, packets);
-	counts->recipients.wanted &= ~deciding;
-	counts->recipients.added = added;
-	members |= past;
-	if (rt_has_wildcards() && (__u32)wildcards)
-		members |= rt_past_wildcards(counts, flow, wildcards, packets, bytes);
 	counts->recipients.added &= rt_load(settings->adds);
-	return members;
+	return members | rt_past(&settings->standing, packets, bytes, now);
 }
 
 /* Whether the flow may be in the table. */

@@ -123,6 +123,7 @@ static __noinline __u64 rt_wildcards_past(__u64 choice, __u64 wildcards, __u64 p
 	for (int i = 0; i < RT_CHOICES; i++) {
 		__u32 number = choice >> (8 * i) & 0xff, at;
 		const struct rt_wildcard *rule;
+		__u64 decides;
 
 		if (!number)
 			break;
@@ -130,11 +131,14 @@ static __noinline __u64 rt_wildcards_past(__u64 choice, __u64 wildcards, __u64 p
 		rule = bpf_map_lookup_elem(&rt_wildcards, &at);
 		if (!rule)
 			break;
+		decides = rule->members & left;
 		if (rt_is_past(rule->packets, rule->bytes, packets, bytes))
-			members |= rule->members & left;
-		if (rule->members & left)
-			added |= rule->adds;
-		left &= ~rule->members;
+			members |= decides;
+		left &= ~decides;
+		/* All bits, or none: without a branch, which the verifier would follow. */
+		decides |= -decides;
+		rt_opaque(decides);
+		added |= rule->adds & -(decides >> 63);
 		rt_forget(members, packets);
 		rt_forget(left, packets);
 		rt_forget(added, packets);

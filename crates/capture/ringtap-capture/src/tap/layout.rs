@@ -132,7 +132,7 @@ pub(super) struct ShuntedWords {
     pub(super) added: AtomicU64,
     pub(super) untracked: AtomicU64,
     pub(super) lost_ends: AtomicU64,
-    scratch: [AtomicU64; 29],
+    scratch: [AtomicU64; 37],
 }
 
 #[cfg(test)]
