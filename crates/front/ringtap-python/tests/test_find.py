@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 """Searches of recordings."""
 
+import contextlib
 import datetime
 import os
 import pathlib
@@ -20,15 +21,20 @@ import ringtap
 def _searching() -> bool:
     """Whether a thread searches, also after a time in which it can end."""
     end = time.monotonic() + 30
-    while any(name.read_text() == "find\n" for name in _thread_names()):
+    while "find\n" in _thread_names():
         if time.monotonic() > end:
             return True
         time.sleep(0.01)
     return False
 
 
-def _thread_names() -> list[pathlib.Path]:
-    return list(pathlib.Path("/proc/self/task").glob("*/comm"))
+def _thread_names() -> list[str]:
+    names = []
+    for file in pathlib.Path("/proc/self/task").glob("*/comm"):
+        # A thread may end meanwhile.
+        with contextlib.suppress(OSError):
+            names.append(file.read_text())
+    return names
 
 
 class Find(unittest.TestCase):
