@@ -76,6 +76,7 @@ bench: ## compare with other programs, write bench/results/ (about 30 minutes, n
 	@scripts/prepare bench
 	@cargo build --locked --release --workspace --bin ringtap --examples
 	@cargo build --locked --release -p ringtap-pcap
+	@scripts/python-package bench || echo "bench: pip cannot install what Python is compared with: its rows will say so"
 	@$(SUDO) python3 lab/bench.py --target $(or $(CARGO_TARGET_DIR),target) $(BENCH)
 
 bench-vm: build ## capture in virtual machines beside virtio-net, writes bench/results/vm-latest.* (8 minutes, needs root)

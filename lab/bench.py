@@ -33,6 +33,8 @@ import report
 import placement
 import pool
 import programs as libpcap_programs
+import python_bench
+import questions
 import quiet
 import readers
 import record
@@ -86,6 +88,11 @@ SCENARIOS = [
         "programs", [], libpcap_programs.seconds, libpcap_programs.run, ("ringtap", "library")
     ),
     Scenario("opening", [], opening.seconds, opening.run, ("ringtap", "library")),
+    Scenario("python", [], python_bench.seconds, python_bench.run),
+    Scenario("parquet", [], questions.parquet_seconds, questions.parquet),
+    Scenario("index", [], questions.index_seconds, questions.index),
+    Scenario("find", [], questions.find_seconds, questions.find),
+    Scenario("record-index", [], questions.record_seconds, questions.record),
 ]
 
 
@@ -116,6 +123,7 @@ def programs(target: Path) -> contenders.Programs:
         pcap_latency=sandbox.SCRATCH / "pcap_latency",
         packet_reader=sandbox.SCRATCH / "packet_reader",
         library=release / "libringtap_pcap.so",
+        python=target / "python-bench" / "bin" / "python",
     )
 
 

@@ -151,6 +151,8 @@ class Programs:
     packet_reader: Path
     #: What `ringtap exec` puts in place of libpcap.
     library: Path = Path("libringtap_pcap.so")
+    #: A Python with our package and those that it is compared with; `scripts/python-package bench` makes it.
+    python: Path = Path("/nonexistent")
 
     @classmethod
     def only(cls, ringtap: Path) -> Programs:
@@ -164,7 +166,7 @@ class Programs:
                 "file": "FILE", "ring_bytes": RING_MIB << 20, **more}  # fmt: skip
         return command.format(
             ringtap=self.ringtap, floor=self.floor, pcap_latency=self.pcap_latency,
-            packet_reader=self.packet_reader, crowd_ring_mib=CROWD_RING_MIB,
+            packet_reader=self.packet_reader, python=self.python, crowd_ring_mib=CROWD_RING_MIB,
             dev=sandbox.CAPTURED, sender=sandbox.SENDER, scratch=sandbox.SCRATCH,
             reader_cpu=READER_CPU,
             ring_mib=RING_MIB, ring_kib=RING_MIB * 1024, **more,

@@ -124,9 +124,11 @@ def measure(run: Run, crowd: Crowd, wanted: list[Wanted], traffic: Traffic) -> d
     """One measurement as a row of figures."""
     with ExitStack() as stack:
         tools = subscription(stack, run.programs, crowd, wanted)
-        received = sandbox.counter("rx_packets")
+        readers = readers_of(tools, crowd)
+        received, used_ns = sandbox.counter("rx_packets"), sum(one.cpu_ns() for one in readers)
         sent = send(run.programs, traffic)
-        wait_all_idle(readers_of(tools, crowd), crowd.reader.quiet_seconds)
+        wait_all_idle(readers, crowd.reader.quiet_seconds)
+        used_ns = sum(one.cpu_ns() for one in readers) - used_ns
         received = sandbox.counter("rx_packets") - received
         texts = leave(tools, crowd)
     problems = faults(crowd, wanted, texts, sent.packets, received)
@@ -141,6 +143,8 @@ def measure(run: Run, crowd: Crowd, wanted: list[Wanted], traffic: Traffic) -> d
         "delivered_least": least,
         "lost": sum(report.lost for report in reports),
         "elapsed_ns": sent.elapsed_ns,
+        # Processor time of all readers: tells more than the rate where the sender had no more.
+        "reader_ns": used_ns / sent.packets,
         "offered_mpps": rate_mpps(sent.packets, sent.elapsed_ns),
         "delivered_mpps": rate_mpps(least, sent.elapsed_ns),
         "problems": problems,

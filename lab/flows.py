@@ -175,12 +175,16 @@ def _search(run: Run, one: Contender, hint: float | None) -> dict | None:
 
 
 def _small(file: Path) -> Totals:
-    """Packets of many flows in turn, as those that are sent live."""
+    small_packets(file, SMALL_PACKETS)
+    return Totals(FLOWS, SMALL_PACKETS, 46 * SMALL_PACKETS)
+
+
+def small_packets(file: Path, packets: int) -> None:
+    """Writes 64-byte packets of many flows in turn, as those that are sent live."""
     ends = [(True, 18)]
     frames = [next(mix.datagrams(number, 9, ends)) for number in range(FLOWS)]
     with file.open("wb", 1 << 20) as out:
-        mix.write(out, ((number / 1e6, frames[number % FLOWS]) for number in range(SMALL_PACKETS)))
-    return Totals(FLOWS, SMALL_PACKETS, 46 * SMALL_PACKETS)
+        mix.write(out, ((number / 1e6, frames[number % FLOWS]) for number in range(packets)))
 
 
 def _mix(file: Path) -> Totals:

@@ -22,6 +22,8 @@ import hub
 import meter
 import opening
 import programs
+import python_bench
+import questions
 import readers
 import shunting
 from crowd import HUB, PACKET
@@ -233,6 +235,28 @@ GOALS = [
     Goal("libpcap program: open, filter and close over a tap against libpcap",
          "most", 3, "x", opening.ratio),
     Goal("libpcap program: change of a filter over a tap", "most", 20, "ms", opening.change_ms),
+    Goal("Python, batches with numpy() from a hub: lossless rate against ringtap count", "least", 0.9, "x",
+         python_bench.live_ratio(python_bench.NUMPY), python_bench.times(python_bench.NUMPY)),
+    Goal("Python, batches with arrow(headers=True) from a hub: the same", "least", 0.5, "x",
+         python_bench.live_ratio(python_bench.ARROW), python_bench.times(python_bench.ARROW)),
+    *(
+        Goal(f"Python, arrow(headers=True) from a file against {name}", "least", times, "x",
+             python_bench.against(name))
+        for name, times in (("scapy", 100), ("pyshark", 500))
+    ),
+    Goal("Python, packet by packet from a file", "least", 2, "Mpps", python_bench.packets_mpps,
+         python_bench.times(python_bench.PACKETS)),
+    *(
+        Goal(f"capture file to Parquet, MB/s against {other.name}", "least", times, "x",
+             questions.ratio("parquet", questions.PARQUET.name, other.name, "mb_per_s"))
+        for other, times in ((questions.COUNT, 0.5), (questions.TSHARK, 10))
+    ),
+    Goal("find of one flow with cold caches against tcpdump -r of all files", "most", 1 / 500, "x",
+         questions.ratio("find", questions.FIND.name, questions.TCPDUMP.name, "seconds")),
+    Goal("size of indexes against the data", "most", 1, "%", questions.of_index("index_percent")),
+    Goal("record --index against record, lossless rates", "least", 0.9, "x", questions.ratio(
+        "record-index", questions.RECORD_INDEX.name, questions.RECORD.name, "lossless_pps")),
+    Goal("index of files that others wrote", "least", 1, "GB/s of a core", questions.of_index("gb_per_s")),
 ]  # fmt: skip
 
 

@@ -97,12 +97,12 @@ def write(out: BinaryIO, timed: Iterable[tuple[float, bytes]]) -> None:
         out.write(struct.pack("<IIII", START + seconds, micros, length, length) + packet)
 
 
-def make(file: Path, flows: int, seed: int = 1) -> Mix:
-    """Writes the file; gives what is in it."""
+def make(file: Path, flows: int, seed: int = 1, first: int = 0, start: float = 0.0) -> Mix:
+    """Writes the file; gives what is in it. Flows are numbered from `first` on, times count from `start` seconds."""
     choose = random.Random(seed)
     timed: list[tuple[float, bytes]] = []
-    for number in range(flows):
-        time, gap = choose.uniform(0, SECONDS), choose.uniform(0.000_05, 0.001)
+    for number in range(first, first + flows):
+        time, gap = start + choose.uniform(0, SECONDS), choose.uniform(0.000_05, 0.001)
         for packet in flow(number, choose):
             timed.append((time, packet))
             time += gap

@@ -30,6 +30,7 @@ class Settings:
     hub_seconds: float = 5.0
     wake_rounds: int = 5
     open_rounds: int = 3
+    find_gb: float = 8.0
 
     def is_full(self) -> bool:
         """Whether nothing is left out or shortened: only then do figures of goals count."""
@@ -49,7 +50,7 @@ QUICK = {
     "rounds": 2, "seconds": 0.7, "sizes": (64, 1500), "pool_rounds": 2, "record_rounds": 1,
     "record_seconds": 0.7, "idle_seconds": 3.0, "low_rate_rounds": 1, "low_rate_seconds": 2.0,
     "crowd_rounds": 1, "crowd_seconds": 0.7, "hub_rounds": 1, "hub_seconds": 2.0, "wake_rounds": 1,
-    "open_rounds": 1,
+    "open_rounds": 1, "find_gb": 1.0,
 }  # fmt: skip
 
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import python_bench
+import questions
 import tables
 from contenders import CROWD_RING_MIB
 
@@ -77,6 +79,11 @@ SECTIONS = [
     ("programs", "Real libpcap programs, over libpcap and over Ringtap", tables.programs),
     ("opening", "What a libpcap program waits for before its first packet, and at its end",
      tables.opening),
+    ("python", "Packets in Python: 64-byte packets live without loss, and from a file", python_bench.table),
+    ("parquet", "A capture file as columns", questions.table("mb_per_s", "MB/s of pcap")),
+    ("index", "Indexes of capture files", questions.index_table),
+    ("find", "One flow in recordings on disk, with cold caches", questions.table("seconds", "seconds", 4)),
+    ("record-index", "Record the mix to a tmpfs, with and without an index", tables.record),
 ]  # fmt: skip
 
 

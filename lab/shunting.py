@@ -83,7 +83,7 @@ def run(run: Run) -> dict:
     file = sandbox.SCRATCH / "mix.pcap"
     length = make(file)
     found = {"size": length, "rules": _rules(run), "elephants": _elephants(run, file), "recorder": {}}
-    row = run.attempt(RECORDER, lambda: _sent(run, RECORDER, file, f"{RECORD_PPS}pps"))
+    row = run.attempt(RECORDER, lambda: replayed(run, RECORDER, file, f"{RECORD_PPS}pps"))
     if row is not None:
         wanted = kept(length)
         if row["delivered"] != wanted:
@@ -151,7 +151,7 @@ def _search(run: Run, one: Contender, file: Path, hint: float | None) -> dict | 
     trials = []
 
     def probe(rate: str) -> tuple[float, float, bool] | None:
-        row = run.attempt(one, lambda: _sent(run, one, file, rate))
+        row = run.attempt(one, lambda: replayed(run, one, file, rate))
         if row is None:
             return None
         trials.append({"rate": rate, **row})
@@ -163,7 +163,7 @@ def _search(run: Run, one: Contender, file: Path, hint: float | None) -> dict | 
     return None if found is None else {**found, "trials": trials}
 
 
-def _sent(run: Run, one: Contender, file: Path, rate: str) -> dict:
+def replayed(run: Run, one: Contender, file: Path, rate: str) -> dict:
     """One measurement: the file at this rate, once."""
     return trial.measure_with(run.programs, one, lambda: _replay(run, file, rate), 0)
 

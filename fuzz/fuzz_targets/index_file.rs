@@ -9,7 +9,6 @@ use std::sync::LazyLock;
 
 use libfuzzer_sys::fuzz_target;
 use ringtap_file::write::{FilePacket, classic};
-use ringtap_file::PacketDirection;
 use ringtap_filter::{LinkType, text};
 use ringtap_index::{Search, SearchRequest, index_path};
 
@@ -50,18 +49,8 @@ fn capture() -> Vec<u8> {
         data[26..30].copy_from_slice(&[10, 0, 0, number % 5]);
         data[30..34].copy_from_slice(&[10, 0, 1, number % 3]);
         data[36..38].copy_from_slice(&[0, 53]);
-        let packet = FilePacket {
-            interface: 0,
-            time_ns: 1_700_000_000_000_000_000 + u64::from(number) * 1000,
-            wire_length: 60,
-            data: &data,
-            direction: PacketDirection::Unknown,
-            dropped_before: 0,
-            comment: None,
-            is_super: false,
-            lacks_nic_time: false,
-        };
-        classic::packet(&mut bytes, &packet);
+        let time_ns = 1_700_000_000_000_000_000 + u64::from(number) * 1000;
+        classic::packet(&mut bytes, &FilePacket::new(time_ns, &data));
     }
     bytes
 }

@@ -82,6 +82,11 @@ Indexes are written by `ringtap index` and `ringtap record --index`. Files witho
 same result. The status is 1 if a file could not be read to its end.";
 
 pub(crate) fn run(args: &FindArgs) -> Result<ExitCode> {
+    if let (Some(from), Some(to)) = (args.from, args.to)
+        && to < from
+    {
+        return Err(UsageError("--to is before --from".to_owned()).into());
+    }
     if let Some(output) = &args.output {
         require_another(&args.paths, output)?;
     }

@@ -213,11 +213,15 @@ fn a_community_id_finds_the_packets_of_its_flow_with_and_without_index() {
 }
 
 #[test]
-fn wrong_filters_and_missing_files_are_told() {
+fn wrong_filters_wrong_times_and_missing_files_are_told() {
     let folder = TempDir::new().expect("a folder");
     let wrong = ringtap(folder.path(), &["find", "-r", ".", "hots 10.0.0.1"]);
     assert_eq!(wrong.status.code(), Some(2));
     assert!(wrong.stderr.contains("filter"), "{}", wrong.stderr);
+    let times = ["find", "-r", ".", "--from", "20", "--to", "10"];
+    let wrong = ringtap(folder.path(), &times);
+    assert_eq!(wrong.status.code(), Some(2));
+    assert!(wrong.stderr.contains("before"), "{}", wrong.stderr);
     let missing = ringtap(folder.path(), &["find", "-r", "none.pcap"]);
     assert_eq!(missing.status.code(), Some(1));
     assert!(missing.stderr.contains("none.pcap"), "{}", missing.stderr);

@@ -4,6 +4,7 @@
 use std::io::{self, Read};
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use ringtap_file::{FileInterface, FileReader, PacketDirection, ReadError};
 use ringtap_pool::number::{to_u32, to_u64, to_usize};
@@ -180,6 +181,8 @@ pub(crate) struct ScanStart<'a> {
     pub(crate) description: &'a [u8],
     /// Part of the content to search.
     pub(crate) within: Range<u64>,
+    /// Ends the scan once it is set.
+    pub(crate) stop: &'a Arc<AtomicBool>,
 }
 
 /// Result of a scan.
@@ -207,7 +210,7 @@ pub(crate) fn scan(
     let before = to_u64(start.description.len());
     let stream = io::Cursor::new(start.description.to_vec()).chain(stream);
     let mut reader = match FileReader::from_stream(&data.name, stream) {
-        Ok(reader) => reader,
+        Ok(reader) => reader.stop_when(Arc::clone(start.stop)),
         Err(error) => {
             result.error = Some(error);
             return result;

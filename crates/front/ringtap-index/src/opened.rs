@@ -6,6 +6,8 @@
 use std::collections::VecDeque;
 use std::io::{self, Read};
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use ringtap_file::{FileReader, ReadError};
 use ringtap_pool::number::to_u64;
@@ -22,10 +24,11 @@ const MAX_STREAMS: usize = 4;
 const FAR_BYTES: u64 = 1 << 20;
 
 /// Open captures, the last used ones last.
-#[derive(Default)]
 pub(crate) struct OpenedFiles {
     files: VecDeque<(usize, CaptureFile)>,
     streams: VecDeque<ContentStream>,
+    /// Ends the reading of what comes before a block.
+    stop: Arc<AtomicBool>,
 }
 
 /// Content of a file from an offset on.
@@ -36,6 +39,15 @@ struct ContentStream {
 }
 
 impl OpenedFiles {
+    /// None yet.
+    pub(crate) fn new(stop: Arc<AtomicBool>) -> Self {
+        OpenedFiles {
+            files: VecDeque::new(),
+            streams: VecDeque::new(),
+            stop,
+        }
+    }
+
     /// The capture with this number, opened if it is not.
     pub(crate) fn get(&mut self, file: usize, path: &Path) -> io::Result<&CaptureFile> {
         let known = self.files.iter().position(|(number, _)| *number == file);
@@ -82,7 +94,12 @@ impl OpenedFiles {
             },
         };
         let mut before = stream.content.as_mut().take(block.content - stream.at);
-        io::copy(&mut before, &mut io::sink()).map_err(failed)?;
+        while !self.stop.load(Relaxed) {
+            let mut part = before.by_ref().take(FAR_BYTES);
+            if io::copy(&mut part, &mut io::sink()).map_err(failed)? == 0 {
+                break;
+            }
+        }
         let mut bytes = block.description().to_vec();
         let mut content = stream.content.as_mut().take(entry.length);
         let read = content.read_to_end(&mut bytes).map_err(failed)?;

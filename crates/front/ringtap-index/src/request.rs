@@ -2,6 +2,8 @@
 //! What to search, and where.
 
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use ringtap_packet::CommunityId;
 
@@ -34,6 +36,8 @@ pub struct SearchRequest {
     pub output: Option<(u64, u64)>,
     /// Most bytes of packets that wait for earlier ones; beyond it, packets come out of order.
     pub max_bytes: usize,
+    /// Ends the search early once it is set, also between two packets that the search finds.
+    pub stop: Arc<AtomicBool>,
 }
 
 impl SearchRequest {
@@ -49,6 +53,7 @@ impl SearchRequest {
             to_ns: u64::MAX,
             output: None,
             max_bytes: 256 << 20,
+            stop: Arc::default(),
         }
     }
 }

@@ -13,6 +13,7 @@ use std::cmp::Ordering;
 use std::collections::{BinaryHeap, HashSet};
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use ringtap_file::{FileInterface, PacketDirection, ReadError};
 use ringtap_filter::text::FilterError;
@@ -102,6 +103,7 @@ pub struct Search {
     files: Vec<CapturePath>,
     output: Option<(u64, u64)>,
     max_bytes: usize,
+    stop: Arc<AtomicBool>,
     is_prepared: bool,
     pending: BinaryHeap<PendingSearch>,
     runs: BinaryHeap<ActiveRun>,
@@ -208,24 +210,31 @@ impl Search {
             runs: BinaryHeap::new(),
             current: None,
             held_bytes: 0,
-            opened: OpenedFiles::default(),
+            opened: OpenedFiles::new(Arc::clone(&request.stop)),
+            stop: request.stop,
             unordered: 0,
             failed: HashSet::new(),
             notes,
         })
     }
 
-    /// The next packet; `None` at the end.
+    /// The next packet; `None` at the end, and once [`SearchRequest::stop`] is set.
     pub fn next_packet(&mut self) -> Option<FoundRecord<'_>> {
         if !self.is_prepared {
             self.is_prepared = true;
-            (0..self.files.len()).for_each(|file| self.prepare(file));
+            let mut files = 0..self.files.len();
+            while let (false, Some(file)) = (self.is_stopped(), files.next()) {
+                self.prepare(file);
+            }
         }
         self.put_back();
-        while self.must_expand() {
+        while !self.is_stopped() && self.must_expand() {
             if let Some(pending) = self.pending.pop() {
                 self.expand(pending);
             }
+        }
+        if self.is_stopped() {
+            return None;
         }
         let active = self.runs.pop()?;
         let earliest = self.pending.peek();
@@ -265,6 +274,10 @@ impl Search {
     #[must_use]
     pub fn totals(&self) -> SearchTotals {
         self.totals
+    }
+
+    fn is_stopped(&self) -> bool {
+        self.stop.load(Relaxed)
     }
 
     /// Puts the run of the last packet back, behind this packet.
@@ -370,6 +383,7 @@ impl Search {
             at,
             description,
             within: at..u64::MAX,
+            stop: &self.stop,
         };
         let found = scan(data, &start, &mut self.query, max_blocks);
         let is_capture = !matches!(
@@ -469,6 +483,7 @@ impl Search {
             at: 0,
             description: &[],
             within: header.from..header.to,
+            stop: &self.stop,
         };
         let found = scan(
             &data,
@@ -515,6 +530,8 @@ impl Search {
         }
         match end {
             RunEnd::Complete => {}
+            // Not all that comes before the block has been read.
+            RunEnd::Damaged if self.is_stopped() => {}
             RunEnd::Damaged => self.changed(file),
             RunEnd::Full { read_packets } => {
                 let rest = block.without_first(read_packets);

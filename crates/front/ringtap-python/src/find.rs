@@ -3,20 +3,24 @@
 //!
 //! Invariants
 //! - A thread of the search waits while [`PARTS`] parts wait for Python, so memory is bounded.
+//! - The thread ends soon after the search was closed, was interrupted by a signal, or has no reader left.
 //! - Lanes of found packets are numbers of their origins: a file and one of its interfaces.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use ringtap::{LaneId, Slot, flag};
 use ringtap_columns::{CopiedPackets, LaneLinks, TakenPackets};
 use ringtap_file::PacketDirection;
 use ringtap_filter::LinkType;
 use ringtap_index::{FilterTarget, FoundRecord, Search, SearchRequest, SearchTotals};
+use ringtap_packet::CommunityId;
 
 use crate::batch::{ColumnChoice, NativeBatch};
 use crate::errors::FilterError;
@@ -46,7 +50,15 @@ struct CaptureOrigin {
 struct SharedSearch {
     parts: Mutex<Receiver<TakenPackets>>,
     progress: Arc<Mutex<SearchProgress>>,
+    /// Ends the thread.
+    stop: Arc<AtomicBool>,
     process: u32,
+}
+
+impl Drop for SharedSearch {
+    fn drop(&mut self) {
+        self.stop.store(true, Relaxed);
+    }
 }
 
 /// A search so far.
@@ -70,10 +82,14 @@ impl PacketSource for SharedSearch {
         require_own_process("the search", self.process)?;
         let parts = lock(&self.parts);
         while taking.count < taking.packets {
+            if self.stop.load(Relaxed) {
+                return Err(TakeError::Closed("the search is closed".to_owned()));
+            }
             let left = until.saturating_duration_since(Instant::now());
             match parts.recv_timeout(left) {
                 Ok(part) => taking.push(part),
                 Err(RecvTimeoutError::Timeout) => return Ok(TakeStep::Looked),
+                Err(RecvTimeoutError::Disconnected) if self.stop.load(Relaxed) => {}
                 Err(RecvTimeoutError::Disconnected) if !lock(&self.progress).has_ended => {
                     return Err(TakeError::Panic);
                 }
@@ -90,6 +106,10 @@ impl PacketSource for SharedSearch {
             LaneLinks::from_link_types(types).into()
         });
         Arc::clone(progress.links.insert(links))
+    }
+
+    fn interrupted(&self) {
+        self.stop.store(true, Relaxed);
     }
 }
 
@@ -208,13 +228,19 @@ pub(crate) fn find(
     start_ns: Option<u64>,
     end_ns: Option<u64>,
     inner: bool,
+    community_id: Option<&str>,
 ) -> PyResult<NativeSearch> {
+    let community_id = community_id.map(str::parse::<CommunityId>).transpose();
+    let community_id = community_id.map_err(|error| PyValueError::new_err(error.to_string()))?;
+    let stop = Arc::new(AtomicBool::new(false));
     let request = SearchRequest {
+        stop: Arc::clone(&stop),
         target: if inner {
             FilterTarget::Innermost
         } else {
             FilterTarget::Outer
         },
+        community_id,
         from_ns: start_ns.unwrap_or(0),
         to_ns: end_ns.unwrap_or(u64::MAX),
         ..SearchRequest::new(paths, filter)
@@ -235,6 +261,7 @@ pub(crate) fn find(
     Ok(NativeSearch(Arc::new(SharedSearch {
         parts: Mutex::new(parts),
         progress,
+        stop,
         process: std::process::id(),
     })))
 }
@@ -257,6 +284,11 @@ impl NativeSearch {
         Ok(PacketStream::python(source, options.with(&columns)?))
     }
 
+    /// Ends the search, also while it finds nothing.
+    fn close(&self) {
+        self.0.stop.store(true, Relaxed);
+    }
+
     /// File and interface of the packets of each lane.
     fn origins(&self) -> Vec<(PathBuf, Option<String>)> {
         let progress = lock(&self.0.progress);
@@ -273,7 +305,7 @@ impl NativeSearch {
     }
 
     /// The totals so far: name and number.
-    fn totals(&self) -> [(&'static str, u64); 7] {
+    fn totals(&self) -> [(&'static str, u64); 8] {
         let totals = lock(&self.0.progress).totals;
         [
             ("packets", totals.packets),
@@ -283,6 +315,7 @@ impl NativeSearch {
             ("scanned_bytes", totals.scanned_bytes),
             ("blocks", totals.blocks),
             ("vanished_files", totals.vanished_files),
+            ("failed_files", totals.failed_files),
         ]
     }
 }

@@ -30,6 +30,11 @@ fn native(python: Python<'_>, module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<batch::NativeBatch>()?;
     module.add_class::<packet::PythonPacket>()?;
     module.add_class::<inject::NativeInjector>()?;
+    module.add_class::<arrow::ArrowTable>()?;
+    module.add_class::<find::NativeSearch>()?;
+    module.add_class::<flows::NativeFlows>()?;
+    module.add_class::<slots::SlotBytes>()?;
+    module.add_class::<stream::ArrowStream>()?;
     module.add_function(wrap_pyfunction!(capture::open, module)?)?;
     module.add_function(wrap_pyfunction!(find::find, module)?)?;
     module.add_function(wrap_pyfunction!(flows::flows, module)?)?;

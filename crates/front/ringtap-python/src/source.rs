@@ -49,6 +49,9 @@ pub(crate) trait PacketSource: Send + Sync {
 
     /// The links of all lanes that were taken from so far.
     fn links(&self) -> Arc<LaneLinks>;
+
+    /// Called when a signal ends the wait of Python.
+    fn interrupted(&self) {}
 }
 
 impl PartsTaken {
@@ -137,7 +140,9 @@ pub(crate) fn take_batch(
     let timeout = timeout.map(from_seconds).transpose()?;
     let parts = take(packets, timeout, |taking, until| {
         let step = python.detach(|| source.step(taking, until))?;
-        python.check_signals()?;
+        python
+            .check_signals()
+            .inspect_err(|_| source.interrupted())?;
         PyResult::Ok(step)
     })?;
     Ok(parts.map(|parts| NativeBatch::new(parts, source.links())))

@@ -4,7 +4,9 @@
 import _thread
 import asyncio
 import doctest
+import gzip
 import os
+import pathlib
 import subprocess
 import sys
 import tempfile
@@ -35,6 +37,18 @@ class Packets(unittest.TestCase):
             self.assertEqual(number, 999)
             self.assertEqual(capture.counters["delivered"], 1000)
             self.assertIn("balanced", capture.explain())
+
+    def test_a_path_and_a_name_of_a_compressed_file_are_files(self) -> None:
+        packed = pathlib.Path(self.folder.name, "made.pcap.gz")
+        packed.write_bytes(gzip.compress(pathlib.Path(self.file).read_bytes()))
+        nameless = pathlib.Path(self.folder.name, "made")
+        os.rename(self.file, nameless)
+        for file in (str(packed), packed, nameless, f"pcap:{nameless}"):
+            with self.subTest(file=file), ringtap.open(file) as capture:
+                self.assertEqual(sum(1 for _ in capture), 1000)
+        for wrong in (7, None, b"eth0"):
+            with self.subTest(wrong=wrong), self.assertRaises(TypeError):
+                ringtap.open(wrong)  # type: ignore[arg-type]
 
     def test_a_filter_and_a_change_of_it_hold_for_the_packets_that_follow(self) -> None:
         with ringtap.open(self.file, filter="udp src port 1007") as capture:
@@ -134,7 +148,7 @@ class Waiting(unittest.TestCase):
         capture = ringtap.open("sim:max?burst=10")
         self.assertEqual(sum(1 for _ in capture), 10)
         capture = ringtap.open("sim:1kpps", filter="ip6")
-        ended = []
+        ended: list[int | ringtap.ClosedError] = []
 
         def wait() -> None:
             try:

@@ -1,17 +1,40 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 """Searches of recordings."""
 
+import contextlib
 import datetime
 import os
 import pathlib
+import signal
 import subprocess
 import tempfile
+import threading
+import time
 import unittest
 import warnings
 
 import captures
 
 import ringtap
+
+
+def _searching() -> bool:
+    """Whether a thread searches, also after a time in which it can end."""
+    end = time.monotonic() + 30
+    while "find\n" in _thread_names():
+        if time.monotonic() > end:
+            return True
+        time.sleep(0.01)
+    return False
+
+
+def _thread_names() -> list[str]:
+    names = []
+    for file in pathlib.Path("/proc/self/task").glob("*/comm"):
+        # A thread may end meanwhile.
+        with contextlib.suppress(OSError):
+            names.append(file.read_text())
+    return names
 
 
 class Find(unittest.TestCase):
@@ -69,6 +92,14 @@ class Find(unittest.TestCase):
         self.assertEqual([packet.time_ns for packet in search], by_scan)
         self.assertEqual((len(by_scan), search.totals["scanned_files"]), (120, 0))
 
+    def test_a_community_id_finds_one_flow(self) -> None:
+        first = next(ringtap.find(self.folder, "udp src port 1007").batches())
+        flow = first.arrow(community_id=True)["community_id"][0].as_py()
+        found = [bytes(packet)[34:36] for packet in ringtap.find(self.folder, community_id=flow)]
+        self.assertEqual(found, [(1007).to_bytes(2)] * 120)
+        with self.assertRaises(ValueError):
+            ringtap.find(self.folder, community_id="1:abc")
+
     def test_inner_decides_on_the_packet_in_a_tunnel(self) -> None:
         inner = captures.udp(7)
         vxlan = bytes([8, 0, 0, 0, 0, 0, 42, 0])
@@ -93,11 +124,52 @@ class Find(unittest.TestCase):
             self.assertTrue(4000 < packets < 5000, packets)
             self.assertEqual(len(search.notes), 1)
 
+    def test_totals_count_the_files_that_could_not_be_read_to_their_end(self) -> None:
+        search = ringtap.find([self.folder, "/no/such/file"], "udp src port 1003")
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            self.assertEqual(sum(1 for _ in search), 120)
+        self.assertEqual((search.totals["failed_files"], search.totals["files"]), (1, 2))
+
+    def test_a_search_that_finds_nothing_ends_when_it_is_closed_interrupted_or_forgotten(self) -> None:
+        # Minutes of reading, without a packet that is found.
+        large = self.folder / "large.pcap"
+        captures.write(str(large), self.frames * 30)
+        endless = [str(large)] * 200_000
+
+        def closed() -> None:
+            with ringtap.find(endless, "udp port 1") as search:
+                with self.assertRaises(KeyError):
+                    raise KeyError
+            with self.assertRaisesRegex(ringtap.ClosedError, "closed"):
+                next(search.batches())
+
+        def interrupted() -> None:
+            search = ringtap.find(endless, "udp port 1")
+            threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
+            with self.assertRaises(KeyboardInterrupt):
+                list(search)
+            self.assertFalse(_searching(), "while it is still referred to")
+            self.assertEqual(search.totals["packets"], 0)
+
+        def forgotten() -> None:
+            packets = ringtap.find(endless, "udp port 1").batches(timeout=0.1)
+            self.assertEqual(len(next(packets)), 0)
+            packets.close()
+
+        for ending in (closed, interrupted, forgotten):
+            with self.subTest(ending.__name__):
+                ending()
+                self.assertFalse(_searching())
+
     def test_what_is_not_there_or_no_capture_is_said(self) -> None:
         with self.assertRaisesRegex(ringtap.FilterError, "porto"):
             ringtap.find(self.folder, "tcp porto 5")
+        for start, end in [(-1.0, None), (None, -1.0), (2.0, 1.0), (None, 1e11), (float("nan"), None)]:
+            with self.subTest(start=start, end=end), self.assertRaises(ValueError):
+                ringtap.find(self.folder, start=start, end=end)
         with self.assertRaises(TypeError):
-            ringtap.find(7)
+            ringtap.find(7)  # type: ignore[arg-type]
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             self.assertEqual(list(ringtap.find("/no/such/folder")), [])

@@ -8,6 +8,7 @@ import subprocess
 import tempfile
 import threading
 import unittest
+from typing import Any
 
 import captures
 import pyarrow
@@ -63,14 +64,15 @@ class Flows(unittest.TestCase):
         self.assertEqual(flows.counters["flows"]["records"], 40)
 
     def test_errors_have_their_classes(self) -> None:
-        for device, options, kind in [
+        wrong: list[tuple[str, dict[str, Any], type[Exception]]] = [
             ("sim:1kpps?unknown=1", {}, ringtap.DeviceError),
             ("pcap:/no/such.pcap", {}, ringtap.OpenError),
             ("sim:1kpps", {"filter": "tcp porto 5"}, ringtap.FilterError),
             ("hub:ids", {"socket": "/no/such.sock"}, ringtap.HubError),
             ("sim:1kpps", {"idle": -1.0}, ValueError),
             ("sim:1kpps", {"workers": 0}, ValueError),
-        ]:
+        ]
+        for device, options, kind in wrong:
             with self.subTest(device=device, options=options), self.assertRaises(kind):
                 ringtap.flows(device, **options)
         os.truncate(self.file, os.path.getsize(self.file) - 1)

@@ -9,6 +9,7 @@ import tempfile
 import threading
 import time
 import unittest
+from collections.abc import Callable
 
 import captures
 
@@ -76,7 +77,11 @@ class Interfaces(unittest.TestCase):
             self.assertEqual({row["forward_direction"] for row in rows}, {"ingress"})
 
     def test_the_end_of_an_interface_is_an_error_of_its_own(self) -> None:
-        for open in [lambda: ringtap.open("rx0"), lambda: ringtap.flows("rx0")]:
+        opens: list[Callable[[], ringtap.Capture | ringtap.Flows]] = [
+            lambda: ringtap.open("rx0"),
+            lambda: ringtap.flows("rx0"),
+        ]
+        for open in opens:
             with open() as capture:
                 threading.Timer(0.3, captures.ip, ["link", "del", "rx0"]).start()
                 with self.assertRaises(ringtap.InterfaceRemovedError):

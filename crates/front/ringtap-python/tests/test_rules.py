@@ -4,6 +4,7 @@
 import _thread
 import threading
 import unittest
+from collections.abc import Callable
 
 import ringtap
 
@@ -73,7 +74,7 @@ class Rules(unittest.TestCase):
 
     def test_a_closed_capture_says_so(self) -> None:
         self.capture.close()
-        for call in [
+        calls: list[Callable[[], object]] = [
             lambda: self.capture.flow_rule("udp 10.0.0.1:1 10.0.0.2:2"),
             lambda: self.capture.remove_flow_rule("udp 10.0.0.1:1 10.0.0.2:2"),
             self.capture.flow_rules,
@@ -82,7 +83,8 @@ class Rules(unittest.TestCase):
             lambda: self.capture.record("/tmp/never.pcapng"),
             lambda: self.capture.facts,
             self.capture.explain,
-        ]:
+        ]
+        for call in calls:
             with self.assertRaises(ringtap.ClosedError):
                 call()
 

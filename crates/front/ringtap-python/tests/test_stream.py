@@ -5,6 +5,7 @@ import os
 import tempfile
 import time
 import unittest
+from typing import Any
 
 import captures
 import pyarrow
@@ -74,7 +75,8 @@ class Streams(unittest.TestCase):
         os.truncate(self.file, os.path.getsize(self.file) - 1)
         with ringtap.open(self.file) as capture, self.assertRaisesRegex(Exception, "made.pcap"):
             pyarrow.table(capture.reader())
-        for wrong in [{"packets": -1}, {"timeout": -1.0}, {"columns": 7}]:
+        options: list[dict[str, Any]] = [{"packets": -1}, {"timeout": -1.0}, {"columns": 7}]
+        for wrong in options:
             with self.subTest(wrong=wrong), self.assertRaises((OverflowError, ValueError, TypeError)):
                 capture.reader(**wrong)
 

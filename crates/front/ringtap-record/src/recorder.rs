@@ -341,18 +341,15 @@ fn to_file(packet: PoolPacket<'_>, (interface, has_nic_clock): (u32, bool)) -> F
     let out = packet.slot().flags & flag::OUT != 0;
     FilePacket {
         interface,
-        time_ns: packet.slot().time_ns,
         wire_length: packet.slot().wire_length,
-        data: packet.data,
         direction: if out {
             PacketDirection::Outbound
         } else {
             PacketDirection::Inbound
         },
-        dropped_before: 0,
-        comment: None,
         is_super: packet.slot().flags & flag::SUPER != 0,
         lacks_nic_time: has_nic_clock && packet.slot().flags & flag::NIC_TIME == 0,
+        ..FilePacket::new(packet.slot().time_ns, packet.data)
     }
 }
 

@@ -32,17 +32,15 @@ struct Kept {
 impl Kept {
     fn packet(&self) -> FilePacket<'_> {
         FilePacket {
-            interface: 0,
             is_super: self.data.len() % 5 == 2,
             lacks_nic_time: self.data.len() % 7 == 3,
-            time_ns: self.time_ns,
             wire_length: self.wire_length,
-            data: &self.data,
             direction: self.direction,
             dropped_before: self.dropped_before,
             // Of every length, so that each padding occurs.
             comment: Some(&"after a capture gap"[..self.data.len() % 20])
                 .filter(|text| !text.is_empty()),
+            ..FilePacket::new(self.time_ns, &self.data)
         }
     }
 }

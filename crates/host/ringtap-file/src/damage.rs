@@ -93,6 +93,9 @@ pub enum Damage {
     /// A packet or statistics of an interface that was not described before.
     #[error("interface {claimed} is not described ({known} are)")]
     NoSuchInterface { claimed: u32, known: usize },
+    /// The interfaces of the file need more memory than the reader gives them.
+    #[error("so many or so long descriptions of interfaces that they need more than {} MiB of memory", limit >> 20)]
+    Interfaces { limit: usize },
     /// A section without a valid byte order mark.
     #[error("a section header without byte order mark (found {found:#010x})")]
     ByteOrderMark { found: u32 },

@@ -109,6 +109,19 @@ impl FileInterface {
         }
     }
 
+    /// The memory that this description needs, in bytes.
+    pub(super) fn memory_bytes(&self) -> usize {
+        let statistics = self.statistics.as_ref();
+        let texts = [
+            &self.name,
+            &self.comment,
+            &self.filter,
+            statistics.map_or(&None, |statistics| &statistics.comment),
+        ];
+        let texts = texts.into_iter().flatten().map(String::len);
+        size_of::<Self>() + texts.sum::<usize>()
+    }
+
     /// A time of this interface.
     #[inline]
     pub(super) fn time(&self, ticks: u64) -> FileTime {

@@ -34,6 +34,8 @@ const HEAD: usize = 8;
 const FRAME: usize = 12;
 /// Largest block that is believed: the largest packet, and 16 MiB for its options.
 const BLOCK_LIMIT: u32 = HARD_PACKET_LIMIT + 16 * 1024 * 1024;
+/// Most memory for the interfaces of a file, in bytes.
+pub(super) const MAX_INTERFACES: usize = 64 * 1024 * 1024;
 /// Largest description of a section that is kept.
 pub(super) const MAX_DESCRIPTION: usize = 16 * 1024 * 1024;
 
@@ -44,6 +46,8 @@ pub(super) struct Section {
     /// Our number of the section's interface 0.
     first_interface: usize,
     description: SectionDescription,
+    /// Memory of the interfaces of all sections so far.
+    interface_bytes: usize,
 }
 
 /// The header of a section, and the descriptions of its interfaces so far.
@@ -131,6 +135,7 @@ impl Section {
             number: 0,
             first_interface: 0,
             description,
+            interface_bytes: 0,
         })
     }
 
@@ -182,8 +187,10 @@ impl Section {
             }
             INTERFACE => {
                 let body = block.body(window, INTERFACE_FIXED)?;
-                let interface = options::interface(self.number, body, self.order);
-                interfaces.push(interface.map_err(|damage| window.corrupt(damage))?);
+                let interface = options::interface(self.number, body, self.order)
+                    .map_err(|damage| window.corrupt(damage))?;
+                self.account(window, 0, interface.memory_bytes())?;
+                interfaces.push(interface);
                 let whole = &window.ready()[..block.whole()];
                 self.description.append(whole);
                 window.take(block.whole());
@@ -267,8 +274,19 @@ impl Section {
         })
     }
 
+    /// Accounts for an interface that needed `before` bytes and now needs `after`.
+    fn account(&mut self, window: &Window, before: usize, after: usize) -> Result<(), ReadError> {
+        self.interface_bytes = (self.interface_bytes - before).saturating_add(after);
+        if self.interface_bytes > MAX_INTERFACES {
+            return Err(window.corrupt(Damage::Interfaces {
+                limit: MAX_INTERFACES,
+            }));
+        }
+        Ok(())
+    }
+
     fn statistics(
-        &self,
+        &mut self,
         window: &mut Window,
         interfaces: &mut [FileInterface],
         block: Block,
@@ -278,7 +296,10 @@ impl Section {
         let body = &window.ready()[HEAD..block.whole() - 4];
         let statistics = options::statistics(interface, body, self.order)
             .map_err(|damage| window.corrupt(damage))?;
-        interfaces[self.first_interface + to_usize(number)].statistics = Some(statistics);
+        let interface = &mut interfaces[self.first_interface + to_usize(number)];
+        let before = interface.memory_bytes();
+        interface.statistics = Some(statistics);
+        self.account(window, before, interface.memory_bytes())?;
         window.take(block.whole());
         Ok(())
     }

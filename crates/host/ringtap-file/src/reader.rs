@@ -270,7 +270,8 @@ impl FileReader {
         }
     }
 
-    /// The interfaces described so far; of a pcapng file more may come with later packets.
+    /// The interfaces described so far; of a pcapng file more may come with later packets. A file whose interfaces need
+    /// more than 64 MiB of memory ends with [`Damage::Interfaces`](crate::Damage::Interfaces).
     pub fn interfaces(&self) -> &[FileInterface] {
         &self.interfaces
     }

@@ -46,6 +46,23 @@ pub struct FilePacket<'a> {
     pub lacks_nic_time: bool,
 }
 
+impl<'a> FilePacket<'a> {
+    /// A packet of the section's first interface that is captured whole, without direction, losses and comments.
+    pub fn new(time_ns: u64, data: &'a [u8]) -> Self {
+        Self {
+            interface: 0,
+            time_ns,
+            wire_length: to_u32(data.len()),
+            data,
+            direction: PacketDirection::Unknown,
+            dropped_before: 0,
+            comment: None,
+            is_super: false,
+            lacks_nic_time: false,
+        }
+    }
+}
+
 /// Longest comment of the caller.
 const LONGEST_COMMENT: usize = 160;
 /// Comment on packets that are larger than those on the wire.

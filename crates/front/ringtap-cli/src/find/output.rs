@@ -133,14 +133,10 @@ impl FoundFile {
         };
         let packet = FilePacket {
             interface: number,
-            time_ns: packet.time_ns,
             wire_length: packet.wire_length,
-            data: packet.data,
             direction: packet.direction,
             dropped_before: packet.dropped_before,
-            comment: None,
-            is_super: false,
-            lacks_nic_time: false,
+            ..FilePacket::new(packet.time_ns, packet.data)
         };
         match self.kind {
             FileKind::Pcap(_) => classic::packet(&mut self.buffer, &packet),

@@ -4,8 +4,8 @@
 use std::fs;
 use std::path::Path;
 
+use ringtap_file::FileInterface;
 use ringtap_file::write::{self, FilePacket, Origin};
-use ringtap_file::{FileInterface, PacketDirection};
 use ringtap_filter::LinkType;
 
 use super::made::Random;
@@ -37,14 +37,7 @@ fn packet(bytes: &mut Vec<u8>, random: &mut Random, interface: u32, time_ns: u64
     let data = made::packet(random, LinkType::ETHERNET);
     let packet = FilePacket {
         interface,
-        time_ns,
-        wire_length: u32::try_from(data.len()).unwrap(),
-        data: &data,
-        direction: PacketDirection::Unknown,
-        dropped_before: 0,
-        comment: None,
-        is_super: false,
-        lacks_nic_time: false,
+        ..FilePacket::new(time_ns, &data)
     };
     write::packet(bytes, &packet);
 }

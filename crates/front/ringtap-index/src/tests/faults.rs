@@ -4,13 +4,15 @@
 use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::ffi::OsStrExt as _;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 
 use ringtap_filter::LinkType;
 
 use super::made::{self, Random};
 use super::oracle::{everything, scan};
 use super::{files, find, index, search};
-use crate::{FilterTarget, Search, SearchNote, SearchRequest, index_path};
+use crate::{FilterTarget, Search, SearchNote, SearchRequest, SearchTotals, index_path};
 
 const FILTER: &str = "tcp or udp";
 
@@ -180,6 +182,25 @@ fn names_that_are_not_utf8_and_folders_in_folders_are_searched() {
     assert!(index_path(&strange).exists());
     let found = find(folder.path(), "", FilterTarget::Outer);
     assert_eq!((found.packets.len(), found.totals.scanned_files), (80, 0));
+}
+
+#[test]
+fn a_search_that_is_stopped_reads_no_further_file_and_gives_no_further_packet() {
+    let folder = tempfile::TempDir::new().unwrap();
+    let mut random = Random(9);
+    for number in 0..3 {
+        made::capture(folder.path(), number, &mut random, 150);
+    }
+    let request = SearchRequest::new(vec![folder.path().to_owned()], "");
+    let stop = Arc::clone(&request.stop);
+    let mut search = Search::new(request.clone()).unwrap();
+    assert!(search.next_packet().is_some());
+    stop.store(true, Relaxed);
+    assert!(search.next_packet().is_none());
+    assert!(search.take_notes().is_empty());
+    let mut search = Search::new(request).unwrap();
+    assert!(search.next_packet().is_none());
+    assert_eq!(search.totals(), SearchTotals::default());
 }
 
 #[test]

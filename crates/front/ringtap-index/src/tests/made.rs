@@ -4,8 +4,8 @@
 use std::io::Write as _;
 use std::path::Path;
 
+use ringtap_file::FileInterface;
 use ringtap_file::write::{self, FilePacket, Origin, classic};
-use ringtap_file::{FileInterface, PacketDirection};
 use ringtap_filter::LinkType;
 
 /// Random numbers of a seed (SplitMix64).
@@ -280,14 +280,8 @@ pub(crate) fn content(random: &mut Random, packets: usize) -> (Vec<u8>, bool, Ve
         };
         let one = FilePacket {
             interface: interface as u32,
-            time_ns: time_ns - early,
             wire_length: (data.len() + random.below(3)) as u32,
-            data: &data,
-            direction: PacketDirection::Unknown,
-            dropped_before: 0,
-            comment: None,
-            is_super: false,
-            lacks_nic_time: false,
+            ..FilePacket::new(time_ns - early, &data)
         };
         if is_pcap {
             classic::packet(&mut bytes, &one);
@@ -347,16 +341,5 @@ fn gzip_member(bytes: &[u8]) -> Vec<u8> {
 
 /// Appends a packet to a pcap file.
 pub(crate) fn append(bytes: &mut Vec<u8>, data: &[u8], time_ns: u64) {
-    let packet = FilePacket {
-        interface: 0,
-        time_ns,
-        wire_length: data.len() as u32,
-        data,
-        direction: PacketDirection::Unknown,
-        dropped_before: 0,
-        comment: None,
-        is_super: false,
-        lacks_nic_time: false,
-    };
-    classic::packet(bytes, &packet);
+    classic::packet(bytes, &FilePacket::new(time_ns, data));
 }

@@ -10,6 +10,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator
 from itertools import islice
 from typing import Any
@@ -72,8 +73,8 @@ __all__ = [
 _INJECTED = 256
 
 
-def open(device: str, **options: Any) -> Capture:
-    """Opens a device (`eth0`, `hub:ids`, `host:ids`, `sim:1Mpps`) or a capture file (`pcap:FILE`).
+def open(device: str | os.PathLike[str], **options: Any) -> Capture:
+    """Opens a device (`eth0`, `hub:ids`, `host:ids`, `sim:1Mpps`) or a capture file (a path, or `pcap:FILE`).
 
     Options: filter, snap_length, name, credit (chunks), in_order (seconds), private, socket,
     watermark (packets, seconds), cutoff (of all flows: `20 packets`, `16KiB`), marks (a group: packets that
@@ -82,13 +83,17 @@ def open(device: str, **options: Any) -> Capture:
     return Capture(_native.open(_device(device), **options))
 
 
-def _device(text: str) -> str:
-    is_file = text.endswith((".pcap", ".pcapng", ".cap")) and not text.startswith("pcap:")
-    return f"pcap:{text}" if is_file else text
+def _device(device: str | os.PathLike[str]) -> str:
+    text = os.fspath(device)
+    if not isinstance(text, str):
+        raise TypeError("expected a device or a path as text, not as bytes")
+    name = text.removesuffix(".gz").removesuffix(".zst")
+    is_file = name.endswith((".pcap", ".pcapng", ".cap")) and not text.startswith("pcap:")
+    return f"pcap:{text}" if is_file or isinstance(device, os.PathLike) else text
 
 
 def flows(
-    device: str,
+    device: str | os.PathLike[str],
     *,
     filter: str = "",
     idle: float = 15.0,
@@ -101,8 +106,10 @@ def flows(
 
     A flow ends after `idle` seconds without a packet; one that lasts longer than `active` seconds is given in parts.
     """
-    options = {"filter": filter, "idle": idle, "active": active, "max_flows": max_flows}
-    return Flows(_native.flows(_device(device), workers=workers, socket=socket, **options))
+    native = _native.flows(
+        _device(device), filter=filter, idle=idle, active=active, max_flows=max_flows, workers=workers, socket=socket
+    )
+    return Flows(native)
 
 
 def inject(interface: str, packets: Any, *, qdisc_bypass: bool = False) -> dict[str, Any]:

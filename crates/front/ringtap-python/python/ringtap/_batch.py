@@ -4,14 +4,18 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Generator, Iterator
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from . import _native
-from ._native import Packet
+from ._native import Packet, Stream
+
+if TYPE_CHECKING:
+    # Types of the stub, not in the module.
+    from ._native import StreamChoice
 
 #: Fields of a slot for numpy.dtype; `captured` has the flags in its upper eight bits.
-SLOT = {
+SLOT: Any = {
     "names": ["time_ns", "mask", "hash", "wire_length", "captured", "flags", "queue"],
     "formats": ["<u8", "<u8", "<u4", "<u4", "<u4", "u1", "<u2"],
     "offsets": [0, 8, 16, 20, 24, 27, 30],
@@ -89,7 +93,9 @@ class Batch:
         import numpy
 
         slots = numpy.dtype(SLOT)
-        return numpy.frombuffer(self._native.slots(), dtype=slots) if len(self) else numpy.empty(0, dtype=slots)
+        if len(self) == 0:
+            return numpy.empty(0, dtype=slots)
+        return numpy.frombuffer(memoryview(self._native.slots()), dtype=slots)
 
     def to_scapy(self) -> list[Any]:
         """The packets as scapy's, with their times. Ethernet only."""
@@ -117,17 +123,20 @@ def column_choice(
     return {"headers": headers, "text": text, "community_id": seed, "inner": inner, "data": data}
 
 
-class PacketSource:
+Native = TypeVar("Native", bound="_native.NativeCapture | _native.NativeSearch")
+
+
+class PacketSource(Generic[Native]):
     """Packets one by one, in batches, or as a stream of record batches."""
 
-    _native: _native.NativeCapture | _native.NativeSearch
+    _native: Native
 
-    def __iter__(self) -> Iterator[Packet]:
+    def __iter__(self) -> Generator[Packet, None, None]:
         take = self._native.take
         while (batch := take(None, None)) is not None:
             yield from batch
 
-    def batches(self, packets: int | None = None, timeout: float | None = None) -> Iterator[Batch]:
+    def batches(self, packets: int | None = None, timeout: float | None = None) -> Generator[Batch, None, None]:
         """Batches until the end.
 
         Without `packets`, a batch has the packets that lie together. With `packets`, it has those that wait, up to
@@ -147,16 +156,16 @@ class PacketSource:
         duration: float | None = None,
         data: bool = False,
         **columns: Any,
-    ) -> _native.Stream:
+    ) -> Stream:
         """A stream of record batches for DuckDB, polars, pandas and pyarrow: as of `batches`, with `Batch.columns`.
 
         It ends after `limit` packets or `duration` seconds, or with the packets. `data` is off: a program that keeps
         all record batches would keep the pool.
         """
-        stream = {"packets": packets, "timeout": timeout, "limit": limit, "duration": duration}
+        stream: StreamChoice = {"packets": packets, "timeout": timeout, "limit": limit, "duration": duration}
         return self._native.stream(stream, column_choice(data=data, **columns))
 
-    def pairs(self) -> Iterator[tuple[float, bytes]]:
+    def pairs(self) -> Generator[tuple[float, bytes], None, None]:
         """Time and bytes of each packet, as dpkt.pcap.Reader gives them."""
         for packet in self:
             yield packet.time, bytes(packet)

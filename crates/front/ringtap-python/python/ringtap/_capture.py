@@ -21,7 +21,7 @@ class FlowEvents(NamedTuple):
     lost: int
 
 
-class Capture(PacketSource):
+class Capture(PacketSource[_native.NativeCapture]):
     """A running capture. Iterating gives packets; `batches` gives many at a time."""
 
     def __init__(self, native: _native.NativeCapture) -> None:

@@ -447,3 +447,47 @@ fn from_any_point_on_a_file_is_read_with_the_description_of_the_point() {
         assert_eq!(times(&packets), times(&all[read + 1..]));
     }
 }
+
+#[test]
+fn interfaces_without_end_are_refused_behind_the_packets_before_them() {
+    let mut file = Made::new(ORDERS[0]);
+    file.section()
+        .interface(1, 0, |_| {})
+        .packet(0, 1, 9, b"before");
+    let before = file.bytes.len();
+    // Those of earlier sections count, too.
+    for _ in 0..100 {
+        file.section();
+        (0..10_000).for_each(|_| {
+            file.interface(1, 0, |_| {});
+        });
+    }
+    file.packet(0, 2, 9, b"behind");
+    let (packets, error) = read_all(&file.bytes);
+    assert_eq!(packets.len(), 1);
+    let error = error.unwrap();
+    assert!(error.to_string().contains("64 MiB of memory"), "{error}");
+    match error {
+        ReadError::Corrupt { offset, damage, .. } => {
+            assert!(offset > to_u64(before + 1_000_000), "{offset}");
+            assert_eq!(damage, Damage::Interfaces { limit: 64 << 20 });
+        }
+        other => panic!("{other}"),
+    }
+}
+
+#[test]
+fn only_the_last_statistics_of_an_interface_count_against_its_memory() {
+    let text = [b'x'; 60_000];
+    let mut file = Made::new(ORDERS[0]);
+    file.section().interface(1, 0, |_| {});
+    for _ in 0..1200 {
+        file.block(5, |b| {
+            b.u32(0).u64(0).option(1, &text);
+        });
+    }
+    file.packet(0, 1, 9, b"behind");
+    let (packets, error) = read_all(&file.bytes);
+    assert!(error.is_none(), "{error:?}");
+    assert_eq!(packets.len(), 1);
+}

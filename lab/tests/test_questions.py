@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""What the scenarios `python`, `parquet`, `index`, `find` and `record-index` compute and check."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+import unittest
+from pathlib import Path
+
+import goals
+import mix
+import parse
+import python_bench
+import questions
+import report
+
+SPREAD = {"median": 1.5, "min": 1.0, "max": 2.0}
+
+
+def rounds(key: str, *values: float) -> list[dict]:
+    return [{"round": number, key: value, "problems": []} for number, value in enumerate(values)]
+
+
+def entry(key: str, *values: float) -> dict:
+    return {"command": "", "missing": None, "rounds": rounds(key, *values), "summary": {key: SPREAD}}
+
+
+def live(*values: float) -> dict:
+    each = [{**row, "limited": False} for row in rounds("lossless_pps", *values)]
+    return {"counts": {"1": {"rounds": each, "summary": {"lossless_pps": SPREAD}}}, "missing": None}
+
+
+class Questions(unittest.TestCase):
+    def test_a_reader_must_have_read_what_its_counters_say(self) -> None:
+        counters = {"balanced": True, "delivered": 5, "offered": 5, "dropped": {}}
+        own = {"read": 5, "bytes": 300, "seconds": 1.0}
+        text = json.dumps(counters) + "\n" + json.dumps(own)
+        self.assertEqual(python_bench.report(text).delivered, 5)
+        for wrong in ({"read": 4}, {"bytes": 299}):
+            with self.assertRaises(parse.ReportError):
+                python_bench.report(json.dumps(counters) + "\n" + json.dumps(own | wrong))
+
+    def test_the_flow_that_is_sought_is_in_one_file(self) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            flows, questions.FLOWS = questions.FLOWS, 50
+            try:
+                flow = questions._recordings(Path(folder), 0.002)
+            finally:
+                questions.FLOWS = flows
+            address = (0x0A000000 + flow // 4).to_bytes(4, "big")
+            files = sorted(Path(folder).iterdir())
+            holding = [number for number, file in enumerate(files) if address in file.read_bytes()]
+            self.assertGreater(len(files), 2)
+            self.assertEqual(holding, [flow // 50])
+
+    def test_a_later_file_has_other_flows_and_later_times(self) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            file = Path(folder) / "a.pcap"
+            mix.make(file, 20, 3, first=400, start=1000.0)
+            first = file.read_bytes()[24:28]
+            self.assertGreaterEqual(int.from_bytes(first, "little"), mix.START + 1000)
+
+    def test_goals_are_ratios_of_the_rounds(self) -> None:
+        found = {
+            "python": {
+                "live": {"size": 64, "contenders": {
+                    python_bench.COUNT.name: live(4.0, 2.0), python_bench.NUMPY.name: live(2.0, 2.0),
+                }},
+                "files": {"arrow": entry("pps", 200.0, 400.0), "scapy": entry("pps", 1.0, 1.0), "packets": {
+                    **entry("pps", 2e6), "summary": {"pps": {**SPREAD, "median": 2e6}},
+                }},
+            },
+            "parquet": {
+                questions.COUNT.name: entry("mb_per_s", 10.0), questions.PARQUET.name: entry("mb_per_s", 8.0),
+            },
+            "index": {questions.INDEX.name: {"summary": {"index_percent": SPREAD}, "rounds": []}},
+            "find": {"gb": 1.0, "contenders": {
+                questions.FIND.name: entry("seconds", 0.01), questions.TCPDUMP.name: entry("seconds", 2.0),
+            }},
+        }  # fmt: skip
+        verdicts = {one["goal"]: one["figure"] for one in goals.evaluate(found)}
+        wanted = {
+            "numpy() from a hub": 0.75, "file against scapy": 300.0, "file against pyshark": None,
+            "packet by packet": 2.0, "MB/s against ringtap count": 0.8, "cold caches": 0.005,
+            "size of indexes": 1.5, "record --index": None,
+        }  # fmt: skip
+        for part, figure in wanted.items():
+            with self.subTest(part):
+                (value,) = [value for name, value in verdicts.items() if part in name]
+                self.assertEqual(value, figure)
+        shown = {key: render for key, _, render in report.SECTIONS}
+        for key in ("python", "parquet", "find"):
+            self.assertIn(" to ", shown[key](found[key]))
+        self.assertIn("1.50 (1.00 to 2.00)", shown["index"](found["index"]))
+
+
+if __name__ == "__main__":
+    unittest.main()
