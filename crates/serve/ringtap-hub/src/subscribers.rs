@@ -11,6 +11,7 @@ mod shunting;
 mod state;
 
 pub(crate) use changes::{Change, Changes};
+pub(crate) use shunted::without_rules;
 pub(crate) use state::{StatusView, Subscribers};
 
 use ringtap_filter::FilterLocation;

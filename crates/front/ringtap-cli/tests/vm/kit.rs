@@ -270,6 +270,12 @@ impl GuestAndHub {
         Running::start(command)
     }
 
+    /// What `ringtap vm list` tells of the only machine.
+    pub(crate) fn report(&self) -> serde_json::Value {
+        let listed = self.vm(&["list", "--json"]).wait(GUEST_LIMIT).success();
+        serde_json::from_str(&listed.stdout).expect("a machine is attached")
+    }
+
     /// Folder of the sockets of attached machines.
     pub(crate) fn vms(&self) -> PathBuf {
         self.folder.path().join("vm")

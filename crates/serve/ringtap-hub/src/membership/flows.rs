@@ -12,9 +12,14 @@ use ringtap_ipc::subscription::SubscriptionId;
 use super::{GroupMembers, Member, Membership};
 use crate::answer::not_subscribed;
 use crate::group::Group;
+use crate::limits::FilterOwner;
 
 /// Error text: a cut-off of one member would be that of all.
 const OF_GROUP: &str = "the members of a balanced group have one cut-off: set that of the group";
+
+/// Error text: the group has readers of others, which trust no guest.
+const OF_DIVIDED: &str = "a virtual machine has no flow rules in a group that divides its traffic: they would be \
+    those of all members; give it a group of its own";
 
 /// The readers that have a rule together: one reader, or all of a group that divides its traffic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -93,6 +98,27 @@ impl Membership {
             return refused(&too_many_cut_offs());
         }
         Ok(())
+    }
+
+    /// Refuses rules of a guest that would withhold packets from readers of others.
+    pub(crate) fn check_rules_of_guest(&self, id: SubscriptionId) -> Result<(), Refused> {
+        let (one, member) = self.member(id).ok_or_else(not_subscribed)?;
+        if member.is_guest && one.group.division != Division::BROADCAST {
+            return Err(Refused::new(Refusal::NotAllowed, OF_DIVIDED));
+        }
+        Ok(())
+    }
+
+    /// The user or guest whose rules are limited; `None` for root and the hub's own user.
+    pub(crate) fn rule_owner(&self, id: SubscriptionId) -> Option<FilterOwner> {
+        self.member(id).and_then(|(_, member)| member.filter_owner)
+    }
+
+    /// Number of other readers in the group of a subscription.
+    pub(crate) fn readers_beside(&self, id: SubscriptionId) -> usize {
+        let members = self.member(id).map(|(one, _)| &one.members);
+        let stays = |member: &&Member| !member.has_left && member.subscription != id;
+        members.map_or(0, |members| members.iter().filter(stays).count())
     }
 
     /// The bits of a subscription for flow rules.

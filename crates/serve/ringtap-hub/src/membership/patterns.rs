@@ -16,6 +16,7 @@ use ringtap_ipc::time::nanoseconds;
 
 use super::Membership;
 use crate::answer::not_subscribed;
+use crate::limits::FilterOwner;
 
 /// Most different rules for patterns of all readers together, and of the hub's file.
 pub(crate) const MAX_PATTERN_RULES: usize = MAX_WILDCARDS / 2;
@@ -26,8 +27,8 @@ pub(crate) struct ReaderPattern {
     owner: SubscriptionId,
     /// Bit of the reader, or of its group.
     target: u32,
-    /// The user whose rules are limited.
-    user: Option<u32>,
+    /// The user or guest whose rules are limited.
+    user: Option<FilterOwner>,
     pattern: FlowPattern,
     action: FlowAction,
     ends_at: Option<Instant>,
@@ -93,7 +94,7 @@ impl Membership {
         rule.pattern.check().map_err(|error| bad(&error))?;
         rule.action.check().map_err(|error| bad(&error))?;
         let target = self.flow_members(id)?.target;
-        let user = self.member(id).and_then(|(_, member)| member.user);
+        let user = self.member(id).and_then(|(_, member)| member.filter_owner);
         let new = ReaderPattern {
             owner: id,
             target,
@@ -118,11 +119,11 @@ impl Membership {
         }
         let most = self.limits.pattern_rules_per_user.get();
         let of_user = distinct(rules.iter().filter(|one| one.user == user));
-        if let Some(uid) = user
+        if let Some(user) = user
             && of_user > usize::try_from(most).unwrap_or(usize::MAX)
         {
             return too_much(format!(
-                "user {uid} has {most} rules for patterns (limits.pattern_rules_per_user)"
+                "{user} has {most} rules for patterns (limits.pattern_rules_per_user)"
             ));
         }
         self.patterns = rules;
@@ -361,6 +362,34 @@ mod tests {
         assert_eq!(of(&membership, None), [None, None]);
         membership.restore_patterns(before);
         assert_eq!(of(&membership, None), [Some(4), None]);
+    }
+
+    #[test]
+    fn a_guest_is_one_user_even_if_root_asks_and_has_no_rules_in_a_divided_group() {
+        let mut membership = membership();
+        for (id, group, pid) in [(6, "all", 1), (7, "all", 1), (8, "all", 2), (9, "ids", 1)] {
+            let (id, own) = (SubscriptionId(id), Program::everything());
+            let member = Member::new(id, None, own, Delivery::Shared).of_guest(pid);
+            membership.join(group, member).unwrap();
+        }
+        let rules: Vec<_> = (1..=40).map(rule).collect();
+        let (done, refused) = set(&mut membership, 6, &rules);
+        let refused = refused.unwrap();
+        assert_eq!(done, 8);
+        assert!(
+            refused.contains("this virtual machine has 8 rules"),
+            "{refused}"
+        );
+        // With another group of the same guest, but not with another guest.
+        assert_eq!(set(&mut membership, 7, &rules[8..9]).0, 0);
+        assert_eq!(set(&mut membership, 8, &rules[8..9]).0, 1);
+        let check = |id| membership.check_rules_of_guest(SubscriptionId(id));
+        assert_eq!(
+            check(9).map_err(|one| one.code),
+            Err(Refusal::NotAllowed),
+            "host readers and other guests would lose packets"
+        );
+        assert_eq!((check(6), check(4)), (Ok(()), Ok(())));
     }
 
     #[test]

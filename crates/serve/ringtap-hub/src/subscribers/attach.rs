@@ -47,6 +47,7 @@ impl HubControl {
         peer: &Peer,
     ) -> Result<(SubscriptionId, Option<Charge>), Refused> {
         let group = self.permitted(request, peer)?;
+        self.check_rules_elsewhere(request)?;
         let user = ordinary_user(peer);
         let delivery = delivery(request, group);
         let bytes = self.private_bytes(delivery, group)?;
@@ -56,12 +57,15 @@ impl HubControl {
         let id = self.subscribers.next_id();
         let member = Member::new(id, user, request.filter.clone(), delivery);
         let member = member.cut_off(request.cutoff.map(Into::into));
-        let member = if user.is_none() && request.for_guest {
+        let member = if request.for_guest {
             member.of_guest(peer.pid)
         } else {
             member
         };
         self.membership.join(&request.group, member)?;
+        if let (Some(elsewhere), true) = (&mut self.elsewhere, request.cutoff.is_some()) {
+            elsewhere.own(id);
+        }
         Ok((id, charge))
     }
 

@@ -151,7 +151,7 @@ impl HubControl {
         let (Ok(members), Some(group)) = (self.membership.flow_members(id), group) else {
             return;
         };
-        let user = ordinary_user(&subscriber.peer);
+        let user = self.membership.rule_owner(id);
         let sees_counts = user.is_none() || group.filter.program().takes_everything();
         let has_cutoff = group.cutoff.is_some() || subscriber.has_cutoff;
         flows.send(FlowWork::Reader(FlowReader {
@@ -183,6 +183,11 @@ impl HubControl {
     ) {
         let id = self.reader_of(own, peer, &request);
         let id = id.and_then(|id| self.membership.flow_members(id).map(|_| id));
+        let sets = matches!(&request, Request::SetRules { .. });
+        let id = match id {
+            Ok(id) if sets => self.membership.check_rules_of_guest(id).map(|()| id),
+            id => id,
+        };
         let id = match id {
             Ok(id) => id,
             Err(refused) => {
@@ -190,10 +195,12 @@ impl HubControl {
                 return;
             }
         };
+        if self.elsewhere.is_some() {
+            return self.ask_elsewhere(id, request, responder);
+        }
         let Some((request, responder)) = self.pattern_request(id, request, responder) else {
             return;
         };
-        let sets = matches!(&request, Request::SetRules { .. });
         if sets && self.flows.is_none() {
             self.changes.push(Change::Flows {
                 id,
@@ -270,23 +277,7 @@ impl HubControl {
                 responder,
             });
         }
-        let reply = match request {
-            Request::RemoveRules { .. } => Reply::RulesDone {
-                done: 0,
-                refused: None,
-            },
-            Request::Rules { .. } => Reply::Rules {
-                rules: Vec::new(),
-                more: false,
-            },
-            Request::FlowEvents { .. } => Reply::FlowEvents {
-                events: Vec::new(),
-                lost: 0,
-                more: false,
-            },
-            _ => Reply::Refused(ending()),
-        };
-        responder.send(Ok(reply));
+        responder.send(Ok(without_rules(&request)));
     }
 
     /// The reader that a request is about, if it is the user's.
@@ -321,6 +312,26 @@ impl HubControl {
                 Err(Refused::new(Refusal::NotAllowed, message))
             }
         }
+    }
+}
+
+/// The answer for a reader that has no rules.
+pub(crate) fn without_rules(request: &Request) -> Reply {
+    match request {
+        Request::RemoveRules { .. } => Reply::RulesDone {
+            done: 0,
+            refused: None,
+        },
+        Request::Rules { .. } => Reply::Rules {
+            rules: Vec::new(),
+            more: false,
+        },
+        Request::FlowEvents { .. } => Reply::FlowEvents {
+            events: Vec::new(),
+            lost: 0,
+            more: false,
+        },
+        _ => Reply::Refused(ending()),
     }
 }
 

@@ -15,6 +15,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
 use ringtap_filter::Program;
+use ringtap_filter::flow::CutOff;
 use ringtap_hub::Handle;
 use ringtap_ipc::event::Event;
 use ringtap_ipc::mutex::lock;
@@ -27,7 +28,8 @@ use ringtap_pool::source::{Facts, Source};
 use ringtap_pool::wake::NoSignal;
 
 use super::memory::{DeviceFile, GroupMemory, MemoryError};
-use super::source::{GroupState, HostLosses, HostRules, HostSource, SharedGroup};
+use super::rules::{GroupRules, RulesWork};
+use super::source::{GroupState, HostLosses, HostRules, HostSource, NO_HOST, SharedGroup};
 use crate::messages::{
     DeviceRange, GrantedGroup, GuestCounters, GuestGap, GuestRequest, HostMessage, chunks_in,
     pool_geometry,
@@ -43,6 +45,11 @@ pub(super) struct HostGroup {
     memory: GroupMemory,
     /// The filter of the subscription at the host; `None` without a subscription.
     filter: Option<Program>,
+    /// The cut-off of this subscription, and the reader that has flow rules there.
+    cutoff: Option<CutOff>,
+    owner: Option<u64>,
+    /// The request of which a part waits for its answer.
+    rules: Option<RulesWork>,
     reader: Option<HostReader>,
     /// Packets that were read in this subscription.
     taken: u64,
@@ -135,6 +142,9 @@ impl HostGroup {
             shared,
             memory,
             filter: None,
+            cutoff: None,
+            owner: None,
+            rules: None,
             reader: None,
             taken: 0,
             trouble: None,
@@ -150,6 +160,7 @@ impl HostGroup {
 
     /// The hub of the group has started.
     pub(super) fn serve(&mut self, hub: Handle) {
+        hub.pass_rules_on(Arc::new(GroupRules(Arc::clone(&self.shared))));
         self.memory.serve(hub);
     }
 
@@ -232,15 +243,20 @@ impl HostGroup {
             }
             if self.filter.is_none() {
                 state.counters_had = state.counters_asked;
+                self.refuse_rules(&mut state);
             } else if state.counters_had < state.counters_asked {
                 let group = self.granted.name.clone();
                 self.asked = Some(GuestRequest::Statistics { group });
+            } else {
+                self.asked = self.rules_request(&mut state);
             }
         }
+        let owner = state.owner.filter(|_| state.cutoff.is_some());
         drop(state);
         shared.answer();
         if let Some(GuestRequest::Subscribe { .. }) = self.asked {
             self.taken = 0;
+            self.owner = owner;
         }
         self.asked.clone()
     }
@@ -255,7 +271,11 @@ impl HostGroup {
             Some(_) if self.joined_refused == Some(state.edition) => Some(Program::everything()),
             wanted => wanted.clone(),
         };
+        // Rules and a cut-off hold as long as a subscription.
+        let is_others =
+            self.cutoff != state.cutoff || (self.owner.is_some() && self.owner != state.owner);
         match (wanted, &self.filter) {
+            (_, Some(_)) if is_others => Some(GuestRequest::Unsubscribe { group }),
             (None, Some(_)) => Some(GuestRequest::Unsubscribe { group }),
             (Some(filter), None) => Some(GuestRequest::Subscribe {
                 group,
@@ -266,12 +286,33 @@ impl HostGroup {
                     after: gap.after,
                     duration_ns: nanoseconds(gap.since.elapsed()),
                 }),
+                cutoff: state.cutoff.map(Into::into),
             }),
             (Some(filter), Some(now)) if filter != *now => {
                 Some(GuestRequest::ChangeFilter { group, filter })
             }
             _ => None,
         }
+    }
+
+    /// The next part of the readers' requests for flow rules.
+    fn rules_request(&mut self, state: &mut GroupState) -> Option<GuestRequest> {
+        let mut work = self.rules.take().or_else(|| state.rules.pop())?;
+        let request = work.next_part();
+        self.owner = state.owner;
+        self.rules = Some(work);
+        let group = self.granted.name.clone();
+        Some(GuestRequest::FlowRules { group, request })
+    }
+
+    /// Refuses the readers' requests for flow rules: there is no subscription.
+    fn refuse_rules(&mut self, state: &mut GroupState) {
+        let waiting = std::iter::from_fn(|| state.rules.pop());
+        self.rules
+            .take()
+            .into_iter()
+            .chain(waiting)
+            .for_each(|work| work.refuse(NO_HOST));
     }
 
     /// Takes in the answer to the request; `memory` finds a part of a device.
@@ -282,7 +323,7 @@ impl HostGroup {
     ) {
         let not_in_source = match (self.asked.take(), answer) {
             (
-                Some(GuestRequest::Subscribe { filter, .. }),
+                Some(GuestRequest::Subscribe { filter, cutoff, .. }),
                 HostMessage::Subscribed {
                     pool,
                     control,
@@ -291,6 +332,7 @@ impl HostGroup {
                 },
             ) => {
                 self.filter = Some(filter);
+                self.cutoff = cutoff.map(Into::into);
                 match self.open(pool, control, memory) {
                     Ok(reader) => self.resume(reader),
                     Err(reason) => self.cannot_read(&reason.to_string()),
@@ -316,6 +358,10 @@ impl HostGroup {
                 let mut state = self.shared.lock();
                 state.current = counters.into();
                 state.counters_had = self.asked_at.1;
+                None
+            }
+            (Some(GuestRequest::FlowRules { .. }), HostMessage::FlowRules { reply, .. }) => {
+                self.rules = self.rules.take().and_then(|work| work.take(reply));
                 None
             }
             (Some(request), HostMessage::Refused { text }) => {
@@ -344,7 +390,18 @@ impl HostGroup {
             }
             GuestRequest::Unsubscribe { .. } => self.forget(),
             GuestRequest::Statistics { .. } => self.shared.lock().counters_had = self.asked_at.1,
+            GuestRequest::FlowRules { .. } => {
+                if let Some(work) = self.rules.take() {
+                    work.refuse(text);
+                }
+            }
             _ => {
+                if let GuestRequest::Subscribe {
+                    cutoff: Some(_), ..
+                } = request
+                {
+                    self.shared.lock().refusal = Some(text.to_owned());
+                }
                 self.refused = Some(self.asked_at.0);
                 self.wait_for_packets(text);
             }
@@ -376,11 +433,14 @@ impl HostGroup {
     /// Counts the subscription at the host as one that has ended.
     fn forget(&mut self) {
         self.filter = None;
+        (self.cutoff, self.owner) = (None, None);
         self.reader = None;
         lock(&self.memory.lane).writer_has_ended();
-        let mut state = self.shared.lock();
+        let shared = Arc::clone(&self.shared);
+        let mut state = shared.lock();
         let current = std::mem::take(&mut state.current);
         state.ended.add(current);
+        self.refuse_rules(&mut state);
     }
 
     /// Reads what is left in the memory, and leaves it. Returns the number of packets of the capture that ends,
