@@ -15,7 +15,6 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
 use ringtap_filter::Program;
-use ringtap_filter::flow::CutOff;
 use ringtap_hub::Handle;
 use ringtap_ipc::event::Event;
 use ringtap_ipc::mutex::lock;
@@ -28,8 +27,8 @@ use ringtap_pool::source::{Facts, Source};
 use ringtap_pool::wake::NoSignal;
 
 use super::memory::{DeviceFile, GroupMemory, MemoryError};
-use super::rules::{GroupRules, RulesWork};
-use super::source::{GroupState, HostLosses, HostRules, HostSource, NO_HOST, SharedGroup};
+use super::rules::{GroupRules, SubscriptionRules};
+use super::source::{GroupState, HostLosses, HostRules, HostSource, SharedGroup};
 use crate::messages::{
     DeviceRange, GrantedGroup, GuestCounters, GuestGap, GuestRequest, HostMessage, chunks_in,
     pool_geometry,
@@ -45,11 +44,7 @@ pub(super) struct HostGroup {
     memory: GroupMemory,
     /// The filter of the subscription at the host; `None` without a subscription.
     filter: Option<Program>,
-    /// The cut-off of this subscription, and the reader that has flow rules there.
-    cutoff: Option<CutOff>,
-    owner: Option<u64>,
-    /// The request of which a part waits for its answer.
-    rules: Option<RulesWork>,
+    rules: SubscriptionRules,
     reader: Option<HostReader>,
     /// Packets that were read in this subscription.
     taken: u64,
@@ -142,9 +137,7 @@ impl HostGroup {
             shared,
             memory,
             filter: None,
-            cutoff: None,
-            owner: None,
-            rules: None,
+            rules: SubscriptionRules::default(),
             reader: None,
             taken: 0,
             trouble: None,
@@ -202,6 +195,8 @@ impl HostGroup {
         self.leave_memory();
         self.asked = None;
         self.shared.set_host(false);
+        // From now on nobody queues any.
+        self.rules.refuse_all(&mut self.shared.lock());
     }
 
     /// Leaves the memory if it lies in this device.
@@ -243,12 +238,14 @@ impl HostGroup {
             }
             if self.filter.is_none() {
                 state.counters_had = state.counters_asked;
-                self.refuse_rules(&mut state);
+                self.rules.refuse_all(&mut state);
             } else if state.counters_had < state.counters_asked {
                 let group = self.granted.name.clone();
                 self.asked = Some(GuestRequest::Statistics { group });
             } else {
-                self.asked = self.rules_request(&mut state);
+                let request = self.rules.next(&mut state);
+                let group = self.granted.name.clone();
+                self.asked = request.map(|request| GuestRequest::FlowRules { group, request });
             }
         }
         let owner = state.owner.filter(|_| state.cutoff.is_some());
@@ -256,7 +253,7 @@ impl HostGroup {
         shared.answer();
         if let Some(GuestRequest::Subscribe { .. }) = self.asked {
             self.taken = 0;
-            self.owner = owner;
+            self.rules.owner = owner;
         }
         self.asked.clone()
     }
@@ -271,11 +268,10 @@ impl HostGroup {
             Some(_) if self.joined_refused == Some(state.edition) => Some(Program::everything()),
             wanted => wanted.clone(),
         };
-        // Rules and a cut-off hold as long as a subscription.
-        let is_others =
-            self.cutoff != state.cutoff || (self.owner.is_some() && self.owner != state.owner);
         match (wanted, &self.filter) {
-            (_, Some(_)) if is_others => Some(GuestRequest::Unsubscribe { group }),
+            (_, Some(_)) if self.rules.are_others(state) => {
+                Some(GuestRequest::Unsubscribe { group })
+            }
             (None, Some(_)) => Some(GuestRequest::Unsubscribe { group }),
             (Some(filter), None) => Some(GuestRequest::Subscribe {
                 group,
@@ -295,24 +291,9 @@ impl HostGroup {
         }
     }
 
-    /// The next part of the readers' requests for flow rules.
-    fn rules_request(&mut self, state: &mut GroupState) -> Option<GuestRequest> {
-        let mut work = self.rules.take().or_else(|| state.rules.pop())?;
-        let request = work.next_part();
-        self.owner = state.owner;
-        self.rules = Some(work);
-        let group = self.granted.name.clone();
-        Some(GuestRequest::FlowRules { group, request })
-    }
-
-    /// Refuses the readers' requests for flow rules: there is no subscription.
-    fn refuse_rules(&mut self, state: &mut GroupState) {
-        let waiting = std::iter::from_fn(|| state.rules.pop());
-        self.rules
-            .take()
-            .into_iter()
-            .chain(waiting)
-            .for_each(|work| work.refuse(NO_HOST));
+    #[cfg(test)]
+    pub(super) fn has_rules_waiting(&self) -> bool {
+        !self.shared.lock().rules.is_empty()
     }
 
     /// Takes in the answer to the request; `memory` finds a part of a device.
@@ -332,7 +313,7 @@ impl HostGroup {
                 },
             ) => {
                 self.filter = Some(filter);
-                self.cutoff = cutoff.map(Into::into);
+                self.rules.cutoff = cutoff.map(Into::into);
                 match self.open(pool, control, memory) {
                     Ok(reader) => self.resume(reader),
                     Err(reason) => self.cannot_read(&reason.to_string()),
@@ -361,7 +342,7 @@ impl HostGroup {
                 None
             }
             (Some(GuestRequest::FlowRules { .. }), HostMessage::FlowRules { reply, .. }) => {
-                self.rules = self.rules.take().and_then(|work| work.take(reply));
+                self.rules.answer(reply);
                 None
             }
             (Some(request), HostMessage::Refused { text }) => {
@@ -390,11 +371,7 @@ impl HostGroup {
             }
             GuestRequest::Unsubscribe { .. } => self.forget(),
             GuestRequest::Statistics { .. } => self.shared.lock().counters_had = self.asked_at.1,
-            GuestRequest::FlowRules { .. } => {
-                if let Some(work) = self.rules.take() {
-                    work.refuse(text);
-                }
-            }
+            GuestRequest::FlowRules { .. } => self.rules.refuse(text),
             _ => {
                 if let GuestRequest::Subscribe {
                     cutoff: Some(_), ..
@@ -433,14 +410,12 @@ impl HostGroup {
     /// Counts the subscription at the host as one that has ended.
     fn forget(&mut self) {
         self.filter = None;
-        (self.cutoff, self.owner) = (None, None);
         self.reader = None;
         lock(&self.memory.lane).writer_has_ended();
-        let shared = Arc::clone(&self.shared);
-        let mut state = shared.lock();
+        let mut state = self.shared.lock();
         let current = std::mem::take(&mut state.current);
         state.ended.add(current);
-        self.refuse_rules(&mut state);
+        self.rules.refuse_all(&mut state);
     }
 
     /// Reads what is left in the memory, and leaves it. Returns the number of packets of the capture that ends,

@@ -144,8 +144,9 @@ impl SharedGroup {
     }
 
     /// Passes a request for flow rules to the agent's thread.
-    pub(super) fn push_rules(&self, work: RulesWork) {
+    pub(super) fn push_rules(&self, mut work: RulesWork) {
         let mut state = self.lock();
+        work.owner = state.owner;
         let refused = if state.has_host {
             let pushed = state.rules.push(work);
             pushed.err().map(|work| (work, "too many requests wait"))

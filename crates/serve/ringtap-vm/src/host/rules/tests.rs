@@ -161,11 +161,13 @@ fn an_answer_that_is_too_long_for_a_message_comes_in_parts() {
         other => panic!("{other:?}"),
     }
     let all = events(200);
-    lock(&hub.answers).push(Reply::FlowEvents {
-        events: all.clone(),
-        lost: 3,
+    let answered = |events, lost| Reply::FlowEvents {
+        events,
+        lost,
         more: false,
-    });
+    };
+    lock(&hub.answers).push(answered(Vec::new(), 0));
+    lock(&hub.answers).push(answered(all.clone(), 3));
     let beside = Request::FlowEvents { reader: Some(0) };
     let (mut got, mut lost, mut more) = (Vec::new(), 0, true);
     while more {
@@ -182,9 +184,16 @@ fn an_answer_that_is_too_long_for_a_message_comes_in_parts() {
             }
             other => panic!("{other:?}"),
         }
-        // Those of the reader itself are others.
-        let own = rules.carry_out(&hub, Request::FlowEvents { reader: None });
-        assert!(matches!(own, Ok(Reply::Refused(_))), "{own:?}");
     }
     assert_eq!((got, lost), (all, 3));
+    // Those of the reader itself are others.
+    lock(&hub.answers).push(answered(events(65), 0));
+    for left in [64, 1] {
+        match rules.carry_out(&hub, Request::FlowEvents { reader: None }) {
+            Ok(Reply::FlowEvents { events, .. }) => assert_eq!(events.len(), left),
+            other => panic!("{other:?}"),
+        }
+        let beside = rules.carry_out(&hub, beside.clone());
+        assert!(matches!(beside, Ok(Reply::Refused(_))), "{beside:?}");
+    }
 }
