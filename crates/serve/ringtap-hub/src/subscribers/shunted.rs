@@ -184,8 +184,11 @@ impl HubControl {
         let id = self.reader_of(own, peer, &request);
         let id = id.and_then(|id| self.membership.flow_members(id).map(|_| id));
         let sets = matches!(&request, Request::SetRules { .. });
+        let of = id.as_ref().ok().and_then(|id| self.subscribers.all.get(id));
+        // A user of the host may set them for a guest's reader.
+        let for_itself = of.is_some_and(|one| one.peer.pid == peer.pid);
         let id = match id {
-            Ok(id) if sets => self.membership.check_rules_of_guest(id).map(|()| id),
+            Ok(id) if sets && for_itself => self.membership.check_rules_of_guest(id).map(|()| id),
             id => id,
         };
         let id = match id {
