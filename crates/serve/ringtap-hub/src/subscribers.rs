@@ -4,6 +4,7 @@
 mod attach;
 mod changes;
 mod departed;
+mod elsewhere;
 mod leaving;
 mod rules;
 mod shunted;
@@ -11,7 +12,6 @@ mod shunting;
 mod state;
 
 pub(crate) use changes::{Change, Changes};
-pub(crate) use shunted::without_rules;
 pub(crate) use state::{StatusView, Subscribers};
 
 use ringtap_filter::FilterLocation;

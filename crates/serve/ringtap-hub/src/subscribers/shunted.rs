@@ -319,7 +319,7 @@ impl HubControl {
 }
 
 /// The answer for a reader that has no rules.
-pub(crate) fn without_rules(request: &Request) -> Reply {
+pub(super) fn without_rules(request: &Request) -> Reply {
     match request {
         Request::RemoveRules { .. } => Reply::RulesDone {
             done: 0,
