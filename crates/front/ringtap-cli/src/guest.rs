@@ -134,10 +134,12 @@ fn group_lines(folder: &Path) -> Result<Vec<String>> {
 
 /// Readers of a group, and its packets since the agent began.
 fn counters(status: &HubStatus) -> String {
-    let (mut packets, mut lost) = (0_u64, 0_u64);
+    let (mut packets, mut shunted, mut lost) = (0_u64, 0_u64, 0_u64);
     for source in &status.sources {
         for lane in &source.lanes {
-            packets = packets.saturating_add(lane.counters.accounted());
+            let lane = &lane.counters;
+            packets = packets.saturating_add(lane.accounted().saturating_sub(lane.shunted));
+            shunted = shunted.saturating_add(lane.shunted);
         }
         lost = lost.saturating_add(source.dropped.total());
     }
@@ -147,7 +149,7 @@ fn counters(status: &HubStatus) -> String {
         .map(|one| one.counters.dropped.overrun);
     let slow = slow.fold(status.departed_overrun, u64::saturating_add);
     format!(
-        "{}, {} from the host, {lost} lost there, {slow} lost by slow readers here",
+        "{}, {} from the host, {shunted} shunted there, {lost} lost there, {slow} lost by slow readers here",
         text::count(status.readers.len(), "reader"),
         text::packets(packets),
     )

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use anyhow::{Result, bail, ensure};
 use clap::{Args, Subcommand};
-use ringtap_client::{Connection, ControlError, ReaderRules, default_socket};
+use ringtap_client::{Connection, ControlError, ReaderRules, default_socket, host_socket};
 use ringtap_device::{DeviceSpec, cut_off_text};
 use ringtap_explain::text;
 use ringtap_filter::flow::FlowAction;
@@ -83,7 +83,7 @@ Examples:
 /// Selects readers.
 #[derive(Args, Debug)]
 struct ReadersArgs {
-    /// The group, `hub:NAME`, with `?socket=PATH` if need be.
+    /// The group, `hub:NAME`, or in a virtual machine `host:NAME`; with `?socket=PATH` if need be.
     #[arg(short = 'i', long = "interface", value_name = "DEVICE", add = completion::devices())]
     device: DeviceSpec,
 
@@ -128,6 +128,8 @@ struct RuleArgs {
 struct Readers {
     connection: Connection,
     group: String,
+    /// The group as the user named it.
+    device: String,
     numbers: Vec<u64>,
 }
 
@@ -164,12 +166,21 @@ impl ReadersArgs {
     fn find(&self) -> Result<Readers> {
         let device = &self.device;
         ensure!(
-            device.kind.names_a_group() && !device.kind.is_of_host,
-            UsageError(format!("{device} is no group of a hub: expected hub:NAME"))
+            device.kind.names_a_group(),
+            UsageError(format!(
+                "{device} is no group of a hub: expected hub:NAME, or in a virtual machine host:NAME"
+            ))
         );
         let own = device.options.socket.as_ref().map(PathBuf::from);
         let socket = self.hub.socket.clone().or(own);
-        let connection = Connection::open(&socket.unwrap_or_else(default_socket), "rules")?;
+        let socket = socket.unwrap_or_else(|| {
+            if device.kind.is_of_host {
+                host_socket(&device.name)
+            } else {
+                default_socket()
+            }
+        });
+        let connection = Connection::open(&socket, "rules")?;
         let status = connection.status()?;
         let numbers = match self.reader {
             Some(number) => vec![number],
@@ -182,14 +193,16 @@ impl ReadersArgs {
                 known,
                 "there is no group \"{group}\" that this user may see"
             );
+            let kind = &device.kind;
             bail!(
-                "hub:{group} has no reader of this user now, and a rule belongs to a reader: start one, or put \
+                "{kind}:{group} has no reader of this user now, and a rule belongs to a reader: start one, or put \
                  [[rule]] or cutoff into the hub's file"
             );
         }
         Ok(Readers {
             connection,
             group: device.name.clone(),
+            device: format!("{}:{}", device.kind, device.name),
             numbers,
         })
     }
@@ -226,7 +239,7 @@ fn add(args: &RuleArgs) -> Result<()> {
             format!(
                 "{}: set for {}",
                 rule.flow,
-                of_readers(set.len(), &readers.group)
+                of_readers(set.len(), &readers.device)
             )
         },
     )
@@ -245,7 +258,7 @@ fn remove(args: &FlowArgs) -> Result<ExitCode> {
     tell(&args.readers, found, || {
         format!(
             "{flow}: removed from {}",
-            of_readers(removed.len(), &readers.group)
+            of_readers(removed.len(), &readers.device)
         )
     })?;
     Ok(if removed.is_empty() {
@@ -255,9 +268,9 @@ fn remove(args: &FlowArgs) -> Result<ExitCode> {
     })
 }
 
-fn of_readers(count: usize, group: &str) -> String {
+fn of_readers(count: usize, device: &str) -> String {
     format!(
-        "{} of hub:{group}",
+        "{} of {device}",
         text::count(u64::try_from(count).unwrap_or(0), "reader")
     )
 }

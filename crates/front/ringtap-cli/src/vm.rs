@@ -436,10 +436,11 @@ fn group_counters(group: &GroupReport) -> String {
         .into_iter()
         .fold(counters.nic, u64::saturating_add);
     format!(
-        "{} copied, {} filtered, {before} lost before the hub, {} lost at the hub, {} lost \
+        "{} copied, {} filtered, {} shunted, {before} lost before the hub, {} lost at the hub, {} lost \
          because the guest returned no memory, {} copied but not read by the guest",
         text::packets(counters.copied),
         counters.filtered,
+        counters.shunted,
         counters.overrun,
         counters.part_full,
         group.not_taken

@@ -24,6 +24,7 @@ use ringtap_pool::wake::Signal;
 use crate::answer::{Responder, not_subscribed};
 use crate::budgets::Budgets;
 use crate::capture::SourceCapture;
+use crate::elsewhere::Elsewhere;
 use crate::engine::{Engine, EngineThread, Figures};
 use crate::flows::{FlowThread, FlowWork};
 use crate::group::Group;
@@ -68,6 +69,8 @@ pub(crate) struct HubControl {
     pub(crate) configuration: Option<ConfigurationStatus>,
     /// Sets flow rules, once a reader or a group has some.
     pub(crate) flows: Option<FlowThread>,
+    /// Has the flow rules in place of this hub.
+    pub(crate) elsewhere: Option<Elsewhere>,
     options: HubOptions,
     engine_event: Event,
     /// Sources to be added when no rules are being loaded.
@@ -119,6 +122,7 @@ impl HubControl {
             awaits: Vec::new(),
             configuration: None,
             flows: None,
+            elsewhere: None,
             options,
             engine_event,
             new_sources: Vec::new(),

@@ -25,7 +25,7 @@ use ringtap_ipc::thread::join;
 use ringtap_pool::source::FlowRules;
 
 use crate::answer::Responder;
-use crate::limits::Limits;
+use crate::limits::{FilterOwner, Limits};
 use crate::membership::FlowMembers;
 
 /// A reader that may have flow rules.
@@ -33,8 +33,8 @@ use crate::membership::FlowMembers;
 pub(crate) struct FlowReader {
     pub(crate) id: SubscriptionId,
     pub(crate) members: FlowMembers,
-    /// The user whose rules are limited; `None` for root and the hub's own user.
-    pub(crate) user: Option<u32>,
+    /// The user or guest whose rules are limited; `None` for root and the hub's own user.
+    pub(crate) user: Option<FilterOwner>,
     /// The reader may see counts of flows: its group has all packets, or its user may see everything.
     pub(crate) sees_counts: bool,
     /// The reader gets the ends of all flows: its group has a cut-off, or itself.

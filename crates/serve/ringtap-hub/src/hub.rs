@@ -22,6 +22,7 @@ use ringtap_pool::wake::Signal;
 
 use crate::answer::{Responder, ending};
 use crate::control::{ControlWork, HubControl};
+use crate::elsewhere::{Elsewhere, RulesElsewhere};
 use crate::engine::Engine;
 use crate::group::{AccessList, Group};
 use crate::limits::{Limits, TooMuchWork};
@@ -352,6 +353,12 @@ impl Handle {
         self.ask(move |control, responder| {
             control.flow_request((Some(id), &Peer::this_process()), request, responder);
         })
+    }
+
+    /// Passes the flow rules of readers on from now on, for sources whose packets are classified elsewhere. Only one
+    /// reader at a time can have rules or a cut-off then, and only while it is alone in its group.
+    pub fn pass_rules_on(&self, to: Arc<dyn RulesElsewhere>) {
+        self.send(move |control| control.elsewhere = Some(Elsewhere::new(to)));
     }
 
     /// Ends a subscription; the hub takes back all chunks that its reader holds.

@@ -12,6 +12,7 @@ mod capture;
 #[cfg(feature = "config")]
 pub mod config;
 mod control;
+mod elsewhere;
 mod engine;
 #[cfg(test)]
 #[path = "../tests/shared/fed.rs"]
@@ -30,6 +31,7 @@ mod sources;
 mod subscribers;
 
 pub use capture::SOURCE_NOTES;
+pub use elsewhere::{FlowAnswer, RulesElsewhere};
 pub use group::{AccessList, AdmissionOption, Group, GroupFilter};
 pub use hub::{Handle, Hub, HubError};
 pub use limits::Limits;

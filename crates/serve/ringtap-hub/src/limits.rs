@@ -5,6 +5,7 @@
 //! - Each refusal by a limit names the limit's key.
 //! - No thread that captures or copies packets runs a filter with a loop.
 
+use std::fmt;
 use std::num::NonZeroU32;
 
 use ringtap_device::Size;
@@ -130,13 +131,22 @@ const fn count(number: u32) -> NonZeroU32 {
     }
 }
 
-/// Owner of filters that are limited together.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Owner of filters, or of flow rules, that are limited together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum FilterOwner {
     /// A user with this number.
     User(u32),
     /// A guest, whose relay is the process with this number.
     Guest(i32),
+}
+
+impl fmt::Display for FilterOwner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            FilterOwner::User(uid) => write!(f, "user {uid}"),
+            FilterOwner::Guest(_) => f.write_str("this virtual machine"),
+        }
+    }
 }
 
 /// Time that the filters of users and guests take for a packet in a source.

@@ -45,8 +45,11 @@ pub(crate) struct Member {
     subscription: SubscriptionId,
     /// The user whose bits are limited; `None` for root and the hub's own user.
     user: Option<u32>,
-    /// Owner of the filter; `None`: root or the hub's own user, whose filters are not limited together.
+    /// Owner of the filter and of flow rules; `None`: root or the hub's own user, whose filters and rules are not
+    /// limited together.
     filter_owner: Option<FilterOwner>,
+    /// The reader copies for a guest.
+    is_guest: bool,
     /// `None`: the subscription shares the last bit.
     bit: Option<u32>,
     /// Why, in that case.
@@ -375,6 +378,7 @@ impl Member {
             subscription,
             user,
             filter_owner: user.map(FilterOwner::User),
+            is_guest: false,
             bit: None,
             no_bit: NoRule::NoBit,
             own,
@@ -396,10 +400,12 @@ impl Member {
         Member { cutoff, ..self }
     }
 
-    /// The member's filter is a guest's, for which the process `pid` asks.
+    /// The member's filter and flow rules are a guest's, for which the process `pid` asks.
     pub(crate) fn of_guest(self, pid: i32) -> Self {
+        let owner = self.filter_owner.unwrap_or(FilterOwner::Guest(pid));
         Member {
-            filter_owner: Some(FilterOwner::Guest(pid)),
+            filter_owner: Some(owner),
+            is_guest: true,
             ..self
         }
     }

@@ -4,6 +4,7 @@
 mod attach;
 mod changes;
 mod departed;
+mod elsewhere;
 mod leaving;
 mod rules;
 mod shunted;
@@ -105,7 +106,7 @@ impl HubControl {
             filter: group.filter.text().to_owned(),
             members: to_u32(members),
             max_members: group.max_members,
-            cutoff: group.cutoff.map(Into::into),
+            cutoff: group.cutoff,
             policy: group.policy,
             offload_percent: group.offload_percent,
             ..GroupStatus::default()

@@ -14,6 +14,7 @@ mod agent;
 mod claim;
 mod group;
 mod memory;
+mod rules;
 mod source;
 mod status;
 #[cfg(test)]

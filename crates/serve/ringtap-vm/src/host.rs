@@ -16,6 +16,7 @@ mod options;
 mod queue;
 mod relay;
 mod report;
+mod rules;
 mod status;
 
 use std::collections::BTreeMap;

@@ -14,7 +14,8 @@
 #![forbid(unsafe_code)]
 
 use ringtap_filter::Program;
-use ringtap_ipc::protocol::{ParseError, decode, encode};
+use ringtap_filter::flow::CutOff;
+use ringtap_ipc::protocol::{ParseError, Reply, Request, decode, encode};
 use ringtap_pool::format::Geometry;
 use ringtap_pool::ids::ChunkId;
 use ringtap_vnplug::ctrl::message::{ApplicationId, ApplicationMessage, MAX_PAYLOAD_BYTES};
@@ -27,8 +28,10 @@ pub const APPLICATION_NAME: &str = "ringtap";
 pub const APPLICATION: ApplicationId = 0x5254_564D;
 /// Bytes of a chunk of a part.
 const CHUNK_BYTES: u32 = 64 << 10;
+/// Most rules, flows or ends of flows in a message, which so fits into a payload.
+pub const MAX_ENTRIES: usize = 64;
 /// Version of these messages.
-pub const VERSION: u16 = 1;
+pub const VERSION: u16 = 2;
 /// The vector of the control device on which the host signals that a part has new packets. (The host
 /// needs no signals from the guest.)
 pub const PACKETS_VECTOR: u16 = 0;
@@ -51,6 +54,9 @@ pub enum GuestRequest {
         /// What the guest missed before, if it was interrupted.
         #[serde(default)]
         gap: Option<GuestGap>,
+        /// The cut-off of every flow.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        cutoff: Option<CutOff>,
     },
     /// Changes the filter of a subscription. The answer is [`HostMessage::Filtered`].
     ChangeFilter {
@@ -69,10 +75,19 @@ pub enum GuestRequest {
         /// The group.
         group: String,
     },
+    /// Sets, removes or lists flow rules of a subscription, or takes the ends of its flows. The answer is
+    /// [`HostMessage::FlowRules`].
+    FlowRules {
+        /// The group.
+        group: String,
+        /// A request of the hub's protocol with at most [`MAX_ENTRIES`] rules or flows. `reader` is absent, or any
+        /// number: then the ends are those for programs beside the reader.
+        request: Request,
+    },
 }
 
 /// Answers and reports of the host.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "answer", rename_all = "snake_case")]
 pub enum HostMessage {
     /// The groups that the guest may read: for a new agent, and when the hub is back (request 0).
@@ -118,6 +133,13 @@ pub enum HostMessage {
         epoch: u64,
         /// The counters.
         counters: GuestCounters,
+    },
+    /// The answer to flow rules.
+    FlowRules {
+        /// The group.
+        group: String,
+        /// The hub's answer, with at most [`MAX_ENTRIES`] rules or ends.
+        reply: Reply,
     },
     /// The host does not carry out the request.
     Refused {

@@ -270,6 +270,21 @@ impl GuestAndHub {
         Running::start(command)
     }
 
+    /// Waits until `ringtap vm list` tells that so many packets of the only machine's first group were copied, and so
+    /// many shunted.
+    pub(crate) fn wait_for_account(&self, copied: u64, shunted: u64) {
+        let deadline = Instant::now() + GUEST_LIMIT;
+        loop {
+            let listed = self.vm(&["list", "--json"]).wait(GUEST_LIMIT).success();
+            let report: serde_json::Value = serde_json::from_str(&listed.stdout).unwrap();
+            let counters = &report["groups"][0]["counters"];
+            if (&counters["copied"], &counters["shunted"]) == (&copied.into(), &shunted.into()) {
+                return;
+            }
+            assert!(Instant::now() < deadline, "{counters}\n{}", self.console());
+        }
+    }
+
     /// Folder of the sockets of attached machines.
     pub(crate) fn vms(&self) -> PathBuf {
         self.folder.path().join("vm")

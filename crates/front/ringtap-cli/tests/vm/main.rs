@@ -10,6 +10,7 @@ mod kit;
 mod libvirt;
 mod life;
 mod lines;
+mod rules;
 mod two;
 
 use kit::{GuestAndHub, NOBODY};

@@ -20,7 +20,7 @@ use ringtap_pool::source::FlowRules;
 
 use super::FlowReader;
 use super::events::EventQueue;
-use crate::limits::Limits;
+use crate::limits::{FilterOwner, Limits};
 use crate::membership::no_group;
 
 /// A rule of a target.
@@ -29,7 +29,7 @@ pub(super) struct BookedRule {
     pub(super) rule: FlowRule,
     /// The reader that set it; `None`: the hub's file.
     pub(super) owner: Option<SubscriptionId>,
-    user: Option<u32>,
+    user: Option<FilterOwner>,
     /// On the tables' clock.
     pub(super) expires_ns: Option<u64>,
     /// The tables that have it, a bit each.
@@ -73,7 +73,7 @@ pub(super) struct Book {
     pub(super) readers: BTreeMap<SubscriptionId, KnownReader>,
     /// The groups that get packets by rules, and their bits.
     pub(super) groups: BTreeMap<GroupName, u64>,
-    of_users: HashMap<u32, u64>,
+    of_users: HashMap<FilterOwner, u64>,
     all: u64,
     /// When rules end, the first one first.
     expiries: BTreeSet<(u64, u32, FlowId)>,
@@ -172,7 +172,7 @@ impl Book {
         at: u32,
         owner: Option<SubscriptionId>,
         rule: &FlowRule,
-    ) -> Result<Option<u32>, Refused> {
+    ) -> Result<Option<FilterOwner>, Refused> {
         rule.check().map_err(|error| refusal(&error))?;
         let Some(known) = owner.and_then(|id| self.readers.get(&id)) else {
             return Ok(None);
@@ -183,7 +183,7 @@ impl Book {
         let is_own = before.is_some_and(|before| before.owner == owner);
         let is_users = before.is_some_and(|before| user.is_some() && before.user == user);
         let limits = &self.limits;
-        let of_user = user.map_or(0, |uid| self.of_users.get(&uid).copied().unwrap_or(0));
+        let of_user = user.map_or(0, |user| self.of_users.get(&user).copied().unwrap_or(0));
         for (have, limit, key, is_new) in [
             (
                 known.rules,
@@ -203,7 +203,7 @@ impl Book {
                 let whose = match key {
                     "flow_rules_per_reader" => "this reader has".to_owned(),
                     "flow_rules" => "the readers of this hub have".to_owned(),
-                    _ => format!("user {} has", user.unwrap_or_default()),
+                    _ => user.map_or_else(String::new, |user| format!("{user} has")),
                 };
                 let message = format!("{whose} {have} flow rules (limits.{key}): remove some");
                 return Err(Refused::new(Refusal::TooMuch, message));

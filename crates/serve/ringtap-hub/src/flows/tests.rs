@@ -168,7 +168,7 @@ fn reader(id: u64, user: Option<u32>) -> FlowReader {
             own,
             group: None,
         },
-        user,
+        user: user.map(FilterOwner::User),
         sees_counts: true,
         sees_all: false,
         file_rules: Vec::new(),
@@ -182,6 +182,26 @@ fn member(id: u64, others: u64) -> FlowReader {
     reader.members.group = Some(9);
     reader.members.bits |= others | 1 << 9;
     reader
+}
+
+#[test]
+fn the_rules_of_a_guest_in_all_its_groups_are_limited_as_those_of_a_user() {
+    let mut desk = Desk::new(limits(10, 15, 100));
+    for (id, pid) in [(1, 7), (2, 7), (3, 8)] {
+        desk.know(FlowReader {
+            user: Some(FilterOwner::Guest(pid)),
+            ..reader(id, None)
+        });
+    }
+    assert_eq!(desk.set(1, 0..10), (10, None));
+    let (done, refused) = desk.set(2, 0..10);
+    assert_eq!(done, 5);
+    let refused = refused.unwrap();
+    assert!(
+        refused.contains("this virtual machine has 15 flow rules"),
+        "{refused}"
+    );
+    assert_eq!(desk.set(3, 0..10), (10, None), "another guest");
 }
 
 #[test]

@@ -5,14 +5,15 @@
 //! - A table of flows that was wanted once stays until the hub ends, so that its counts go on.
 //! - Once there is a table, a bit that becomes free is not used again before its rules are forgotten.
 
-use ringtap_filter::GroupName;
-use ringtap_filter::flow::{CutOff, FlowSettings, MAX_CUTS, StandingCutOff};
+use ringtap_filter::flow::{CutOff, FlowRule, FlowSettings, MAX_CUTS, StandingCutOff};
+use ringtap_filter::{FlowSelector, GroupName};
 use ringtap_ipc::protocol::{Division, Refusal, Refused};
 use ringtap_ipc::subscription::SubscriptionId;
 
 use super::{GroupMembers, Member, Membership, OWN_BITS};
 use crate::answer::not_subscribed;
 use crate::group::Group;
+use crate::limits::FilterOwner;
 
 /// Error text: a cut-off of one member would be that of all.
 const OF_GROUP: &str = "the members of a balanced group have one cut-off: set that of the group";
@@ -27,6 +28,13 @@ pub(crate) fn no_group(group: &GroupName) -> Refused {
     );
     Refused::new(Refusal::BadRequest, message)
 }
+
+/// Error text: the group has readers of others, which trust no guest.
+const OF_DIVIDED: &str = "a virtual machine has no flow rules in a group that divides its traffic: they would be \
+    those of all members; give it a group of its own";
+
+/// Error text: it would cost their readers packets.
+const TO_HOST: &str = "a virtual machine gives packets to no group of the host";
 
 /// The readers that have a rule together: one reader, or all of a group that divides its traffic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -149,6 +157,34 @@ impl Membership {
             return refused(&too_many_cut_offs());
         }
         Ok(())
+    }
+
+    /// Refuses rules of a guest that would withhold packets from readers of others, or give them some.
+    pub(crate) fn check_rules_of_guest(
+        &self,
+        id: SubscriptionId,
+        rules: &[FlowRule<FlowSelector>],
+    ) -> Result<(), Refused> {
+        let (one, member) = self.member(id).ok_or_else(not_subscribed)?;
+        let gives = rules.iter().any(|rule| rule.action.group().is_some());
+        let why = match member.is_guest {
+            true if one.group.division != Division::BROADCAST => OF_DIVIDED,
+            true if gives => TO_HOST,
+            _ => return Ok(()),
+        };
+        Err(Refused::new(Refusal::NotAllowed, why))
+    }
+
+    /// The user or guest whose rules are limited; `None` for root and the hub's own user.
+    pub(crate) fn rule_owner(&self, id: SubscriptionId) -> Option<FilterOwner> {
+        self.member(id).and_then(|(_, member)| member.filter_owner)
+    }
+
+    /// Number of other readers in the group of a subscription.
+    pub(crate) fn readers_beside(&self, id: SubscriptionId) -> usize {
+        let members = self.member(id).map(|(one, _)| &one.members);
+        let stays = |member: &&Member| !member.has_left && member.subscription != id;
+        members.map_or(0, |members| members.iter().filter(stays).count())
     }
 
     /// The bits of a subscription for flow rules.

@@ -47,6 +47,7 @@ impl HubControl {
         peer: &Peer,
     ) -> Result<(SubscriptionId, Option<Charge>), Refused> {
         let group = self.permitted(request, peer)?;
+        self.check_rules_elsewhere(request)?;
         let user = ordinary_user(peer);
         let delivery = delivery(request, group);
         let bytes = self.private_bytes(delivery, group)?;
@@ -60,12 +61,15 @@ impl HubControl {
             Some(group) => member.marking(self.by_rule_bits(peer, group)?),
             None => member,
         };
-        let member = if user.is_none() && request.for_guest {
+        let member = if request.for_guest {
             member.of_guest(peer.pid)
         } else {
             member
         };
         self.membership.join(&request.group, member)?;
+        if let (Some(elsewhere), true) = (&mut self.elsewhere, request.cutoff.is_some()) {
+            elsewhere.own(id);
+        }
         Ok((id, charge))
     }
 

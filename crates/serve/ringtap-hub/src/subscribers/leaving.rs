@@ -16,6 +16,7 @@ impl HubControl {
     /// Removes a subscriber and takes back all chunks that its reader holds; those of a relay once its
     /// thread has ended.
     pub(crate) fn leave(&mut self, id: SubscriptionId) {
+        self.end_rules_elsewhere(id);
         let subscriber = self.subscribers.all.remove(&id);
         if let Some(subscriber) = &subscriber {
             self.doorbells.remove(&subscriber.doorbell);

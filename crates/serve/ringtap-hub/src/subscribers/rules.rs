@@ -203,6 +203,7 @@ impl HubControl {
             let has_left = match (&one.change, one.before) {
                 (Change::Attach { .. }, _) => {
                     self.membership.leave(one.id);
+                    self.end_rules_elsewhere(one.id);
                     false
                 }
                 (Change::Patterns { .. }, Some(Before::Patterns { rules, .. })) => {

@@ -180,7 +180,7 @@ impl HubControl {
         let (Ok(members), Some(group)) = (self.membership.flow_members(id), group) else {
             return;
         };
-        let user = ordinary_user(&subscriber.peer);
+        let user = self.membership.rule_owner(id);
         let sees_counts = user.is_none() || group.filter.program().takes_everything();
         let has_cutoff = group.cutoff.is_some() || subscriber.has_cutoff;
         flows.send(FlowWork::Reader(FlowReader {
@@ -213,6 +213,22 @@ impl HubControl {
         let id = self.reader_of(own, peer, &request);
         let id = id.and_then(|id| self.check_groups(peer, &request).map(|()| id));
         let id = id.and_then(|id| self.membership.flow_members(id).map(|_| id));
+        let set = match &request {
+            Request::SetRules { rules, .. } => Some(rules),
+            _ => None,
+        };
+        let of = id.as_ref().ok().and_then(|id| self.subscribers.all.get(id));
+        // A user of the host may set them for a guest's reader.
+        let for_itself = of.is_some_and(|one| one.peer.pid == peer.pid);
+        let id = match id {
+            Ok(id) if for_itself => {
+                let rules = set.map_or(&[][..], Vec::as_slice);
+                let checked = self.membership.check_rules_of_guest(id, rules);
+                checked.map(|()| id)
+            }
+            id => id,
+        };
+        let sets = set.is_some();
         let id = match id {
             Ok(id) => id,
             Err(refused) => {
@@ -220,10 +236,12 @@ impl HubControl {
                 return;
             }
         };
+        if self.elsewhere.is_some() {
+            return self.ask_elsewhere(id, request, responder);
+        }
         let Some((request, responder)) = self.pattern_request(id, request, responder) else {
             return;
         };
-        let sets = matches!(&request, Request::SetRules { .. });
         if sets && self.flows.is_none() {
             self.changes.push(Change::Flows {
                 id,
@@ -300,23 +318,7 @@ impl HubControl {
                 responder,
             });
         }
-        let reply = match request {
-            Request::RemoveRules { .. } => Reply::RulesDone {
-                done: 0,
-                refused: None,
-            },
-            Request::Rules { .. } => Reply::Rules {
-                rules: Vec::new(),
-                more: false,
-            },
-            Request::FlowEvents { .. } => Reply::FlowEvents {
-                events: Vec::new(),
-                lost: 0,
-                more: false,
-            },
-            _ => Reply::Refused(ending()),
-        };
-        responder.send(Ok(reply));
+        responder.send(Ok(without_rules(&request)));
     }
 
     /// The reader that a request is about, if it is the user's.
@@ -351,6 +353,26 @@ impl HubControl {
                 Err(Refused::new(Refusal::NotAllowed, message))
             }
         }
+    }
+}
+
+/// The answer for a reader that has no rules.
+pub(super) fn without_rules(request: &Request) -> Reply {
+    match request {
+        Request::RemoveRules { .. } => Reply::RulesDone {
+            done: 0,
+            refused: None,
+        },
+        Request::Rules { .. } => Reply::Rules {
+            rules: Vec::new(),
+            more: false,
+        },
+        Request::FlowEvents { .. } => Reply::FlowEvents {
+            events: Vec::new(),
+            lost: 0,
+            more: false,
+        },
+        _ => Reply::Refused(ending()),
     }
 }
 

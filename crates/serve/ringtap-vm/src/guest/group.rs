@@ -27,6 +27,7 @@ use ringtap_pool::source::{Facts, Source};
 use ringtap_pool::wake::NoSignal;
 
 use super::memory::{DeviceFile, GroupMemory, MemoryError};
+use super::rules::{GroupRules, SubscriptionRules};
 use super::source::{GroupState, HostLosses, HostRules, HostSource, SharedGroup};
 use crate::messages::{
     DeviceRange, GrantedGroup, GuestCounters, GuestGap, GuestRequest, HostMessage, chunks_in,
@@ -43,6 +44,7 @@ pub(super) struct HostGroup {
     memory: GroupMemory,
     /// The filter of the subscription at the host; `None` without a subscription.
     filter: Option<Program>,
+    rules: SubscriptionRules,
     reader: Option<HostReader>,
     /// Packets that were read in this subscription.
     taken: u64,
@@ -135,6 +137,7 @@ impl HostGroup {
             shared,
             memory,
             filter: None,
+            rules: SubscriptionRules::default(),
             reader: None,
             taken: 0,
             trouble: None,
@@ -150,6 +153,7 @@ impl HostGroup {
 
     /// The hub of the group has started.
     pub(super) fn serve(&mut self, hub: Handle) {
+        hub.pass_rules_on(Arc::new(GroupRules(Arc::clone(&self.shared))));
         self.memory.serve(hub);
     }
 
@@ -191,6 +195,8 @@ impl HostGroup {
         self.leave_memory();
         self.asked = None;
         self.shared.set_host(false);
+        // From now on nobody queues any.
+        self.rules.refuse_all(&mut self.shared.lock());
     }
 
     /// Leaves the memory if it lies in this device.
@@ -232,15 +238,22 @@ impl HostGroup {
             }
             if self.filter.is_none() {
                 state.counters_had = state.counters_asked;
+                self.rules.refuse_all(&mut state);
             } else if state.counters_had < state.counters_asked {
                 let group = self.granted.name.clone();
                 self.asked = Some(GuestRequest::Statistics { group });
+            } else {
+                let request = self.rules.next(&mut state);
+                let group = self.granted.name.clone();
+                self.asked = request.map(|request| GuestRequest::FlowRules { group, request });
             }
         }
+        let owner = state.owner.filter(|_| state.cutoff.is_some());
         drop(state);
         shared.answer();
         if let Some(GuestRequest::Subscribe { .. }) = self.asked {
             self.taken = 0;
+            self.rules.owner = owner;
         }
         self.asked.clone()
     }
@@ -256,6 +269,9 @@ impl HostGroup {
             wanted => wanted.clone(),
         };
         match (wanted, &self.filter) {
+            (_, Some(_)) if self.rules.are_others(state) => {
+                Some(GuestRequest::Unsubscribe { group })
+            }
             (None, Some(_)) => Some(GuestRequest::Unsubscribe { group }),
             (Some(filter), None) => Some(GuestRequest::Subscribe {
                 group,
@@ -266,12 +282,18 @@ impl HostGroup {
                     after: gap.after,
                     duration_ns: nanoseconds(gap.since.elapsed()),
                 }),
+                cutoff: state.cutoff,
             }),
             (Some(filter), Some(now)) if filter != *now => {
                 Some(GuestRequest::ChangeFilter { group, filter })
             }
             _ => None,
         }
+    }
+
+    #[cfg(test)]
+    pub(super) fn has_rules_waiting(&self) -> bool {
+        !self.shared.lock().rules.is_empty()
     }
 
     /// Takes in the answer to the request; `memory` finds a part of a device.
@@ -282,7 +304,7 @@ impl HostGroup {
     ) {
         let not_in_source = match (self.asked.take(), answer) {
             (
-                Some(GuestRequest::Subscribe { filter, .. }),
+                Some(GuestRequest::Subscribe { filter, cutoff, .. }),
                 HostMessage::Subscribed {
                     pool,
                     control,
@@ -291,6 +313,7 @@ impl HostGroup {
                 },
             ) => {
                 self.filter = Some(filter);
+                self.rules.cutoff = cutoff;
                 match self.open(pool, control, memory) {
                     Ok(reader) => self.resume(reader),
                     Err(reason) => self.cannot_read(&reason.to_string()),
@@ -316,6 +339,10 @@ impl HostGroup {
                 let mut state = self.shared.lock();
                 state.current = counters.into();
                 state.counters_had = self.asked_at.1;
+                None
+            }
+            (Some(GuestRequest::FlowRules { .. }), HostMessage::FlowRules { reply, .. }) => {
+                self.rules.answer(reply);
                 None
             }
             (Some(request), HostMessage::Refused { text }) => {
@@ -344,7 +371,14 @@ impl HostGroup {
             }
             GuestRequest::Unsubscribe { .. } => self.forget(),
             GuestRequest::Statistics { .. } => self.shared.lock().counters_had = self.asked_at.1,
+            GuestRequest::FlowRules { .. } => self.rules.refuse(text),
             _ => {
+                if let GuestRequest::Subscribe {
+                    cutoff: Some(_), ..
+                } = request
+                {
+                    self.shared.lock().refusal = Some(text.to_owned());
+                }
                 self.refused = Some(self.asked_at.0);
                 self.wait_for_packets(text);
             }
@@ -381,6 +415,7 @@ impl HostGroup {
         let mut state = self.shared.lock();
         let current = std::mem::take(&mut state.current);
         state.ended.add(current);
+        self.rules.refuse_all(&mut state);
     }
 
     /// Reads what is left in the memory, and leaves it. Returns the number of packets of the capture that ends,

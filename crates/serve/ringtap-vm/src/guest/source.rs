@@ -7,6 +7,7 @@
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::Duration;
 
+use ringtap_filter::flow::CutOff;
 use ringtap_filter::{Balance, FilterLocation, Program, Rules};
 use ringtap_ipc::event::Event;
 use ringtap_ipc::mutex::lock;
@@ -15,6 +16,7 @@ use ringtap_pool::source::{Counts, LossUpdate, RuleLoader, SourceDriver, SourceE
 use ringtap_pool::wake::Signal as _;
 
 use super::memory::GroupLane;
+use super::rules::{RulesWork, WaitingRules};
 use crate::messages::GuestCounters;
 
 /// Longest wait for the host to answer.
@@ -22,18 +24,30 @@ const ANSWER_TIME: Duration = Duration::from_secs(30);
 /// Most messages that wait for the hub.
 const MAX_NOTES: usize = 64;
 
+/// Error text: the agent has no subscription to which rules could belong.
+pub(super) const NO_HOST: &str =
+    "the host captures nothing for this virtual machine now: set flow rules again once packets come";
+
 /// State of a group that several threads use.
 #[derive(Default)]
 pub(super) struct GroupState {
     /// Filter of what the readers want; `None` without readers.
     pub(super) wanted: Option<Program>,
-    /// Number of changes of `wanted`, and of those that are settled with the host.
+    /// Cut-off of every flow: the only reader's.
+    pub(super) cutoff: Option<CutOff>,
+    /// The only reader with flow rules or a cut-off, if there is one.
+    pub(super) owner: Option<u64>,
+    /// Requests for flow rules that wait for the agent's thread.
+    pub(super) rules: WaitingRules,
+    /// Why the host refused a subscription with a cut-off.
+    pub(super) refusal: Option<String>,
+    /// Number of changes of what is wanted, and of those that are settled with the host.
     pub(super) edition: u64,
     pub(super) settled: u64,
     /// Number of requests for the counters, and of those answered.
     pub(super) counters_asked: u64,
     pub(super) counters_had: u64,
-    /// The host's losses in subscriptions that have ended, and in this one.
+    /// The host's losses, and what flow rules withheld, in subscriptions that have ended, and in this one.
     pub(super) ended: HostLosses,
     pub(super) current: HostLosses,
     /// Whether a host process serves this agent.
@@ -45,11 +59,12 @@ pub(super) struct GroupState {
     notes: Vec<String>,
 }
 
-/// Packets that the host lost for this guest.
+/// Packets that the host lost for this guest, and those that flow rules withheld from it.
 #[derive(Clone, Copy, Default)]
 pub(super) struct HostLosses {
     nic: u64,
     others: u64,
+    shunted: u64,
 }
 
 /// The shared part of a group.
@@ -66,6 +81,7 @@ impl From<GuestCounters> for HostLosses {
     fn from(host: GuestCounters) -> Self {
         HostLosses {
             nic: host.nic,
+            shunted: host.shunted,
             others: [host.pool_full, host.overrun, host.part_full]
                 .into_iter()
                 .fold(host.kernel, u64::saturating_add),
@@ -77,6 +93,7 @@ impl HostLosses {
     pub(super) fn add(&mut self, other: HostLosses) {
         self.nic = self.nic.saturating_add(other.nic);
         self.others = self.others.saturating_add(other.others);
+        self.shunted = self.shunted.saturating_add(other.shunted);
     }
 
     /// Adds packets that the host copied, and that this agent has not read.
@@ -127,6 +144,35 @@ impl SharedGroup {
         self.hub.signal();
     }
 
+    /// Passes a request for flow rules to the agent's thread.
+    pub(super) fn push_rules(&self, mut work: RulesWork) {
+        let mut state = self.lock();
+        work.owner = state.owner;
+        let refused = if state.has_host {
+            let pushed = state.rules.push(work);
+            pushed.err().map(|work| (work, "too many requests wait"))
+        } else {
+            Some((work, NO_HOST))
+        };
+        drop(state);
+        if let Some((work, why)) = refused {
+            work.refuse(why);
+        }
+        self.agent.signal();
+    }
+
+    /// The flow rules are those of this reader from now on.
+    pub(super) fn set_owner(&self, owner: Option<u64>) {
+        let mut state = self.lock();
+        if state.owner.is_some() {
+            // Its rules end with the subscription.
+            state.edition += 1;
+        }
+        state.owner = owner;
+        drop(state);
+        self.agent.signal();
+    }
+
     /// Asks the agent's thread for something, and waits for the host's answer.
     fn ask(&self, ask: impl FnOnce(&mut GroupState), is_open: impl Fn(&GroupState) -> bool) {
         let mut state = self.lock();
@@ -166,8 +212,12 @@ impl SourceDriver for HostSource {
         let mut losses = state.ended;
         losses.add(state.current);
         drop(state);
+        let mut lane = lock(&self.lane).counts();
+        // Neither is in the memory: the host did not copy them.
+        lane.shunted = lane.shunted.saturating_add(losses.shunted);
+        lane.offered = lane.offered.saturating_add(losses.shunted);
         Counts {
-            lanes: vec![lock(&self.lane).counts()],
+            lanes: vec![lane],
             dropped: Dropped {
                 nic: losses.nic,
                 kernel: losses.others,
@@ -202,7 +252,7 @@ impl SourceDriver for HostSource {
     }
 
     fn stop(&mut self) {
-        let leave = |state: &mut GroupState| state.want(None);
+        let leave = |state: &mut GroupState| state.want(None, None);
         self.shared.ask(leave, |_| false);
     }
 }
@@ -214,17 +264,30 @@ impl RuleLoader for HostRules {
             return Err("a guest's group is not divided between its readers".into());
         }
         let wanted = union(rules, self.snap_length);
-        let want = |state: &mut GroupState| state.want(wanted);
-        self.shared.ask(want, |state| state.settled < state.edition);
+        // The group's hub lets a reader with a cut-off in only if it is alone.
+        let standing = rules.flows.iter().flat_map(|flows| &flows.standing);
+        let cutoff = standing.map(|one| one.cut).next();
+        let want = |state: &mut GroupState| {
+            state.want(wanted, cutoff);
+            state.refusal = None;
+            // What was withheld before a reader came is not the reader's.
+            state.counters_asked += 1;
+        };
+        self.shared.ask(want, |state| {
+            state.settled < state.edition || state.counters_had < state.counters_asked
+        });
+        if let Some(refusal) = self.shared.lock().refusal.take() {
+            return Err(refusal.into());
+        }
         let why = "the host captures what any reader of this guest wants".to_owned();
         Ok(vec![FilterLocation::Reader(why); rules.each.len()])
     }
 }
 
 impl GroupState {
-    fn want(&mut self, wanted: Option<Program>) {
-        if self.wanted != wanted {
-            self.wanted = wanted;
+    fn want(&mut self, wanted: Option<Program>, cutoff: Option<CutOff>) {
+        if self.wanted != wanted || self.cutoff != cutoff {
+            (self.wanted, self.cutoff) = (wanted, cutoff);
             self.edition += 1;
         }
     }

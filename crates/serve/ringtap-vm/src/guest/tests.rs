@@ -7,6 +7,7 @@
 
 mod busy_host;
 mod exchange;
+mod rules;
 
 use std::os::fd::AsFd as _;
 use std::sync::Arc;
@@ -19,6 +20,7 @@ use ringtap_hub::{Group, Handle, Hub, HubOptions};
 use ringtap_ipc::event::{Event, sleep_until_readable};
 use ringtap_ipc::mapping::{Access as MappingAccess, Mapping};
 use ringtap_ipc::memfd::SharedMemory;
+use ringtap_filter::flow::CutOff;
 use ringtap_ipc::subscription::{Recipient, Subscription, SubscriptionRequest};
 use ringtap_pool::control::control_bytes;
 use ringtap_pool::distributor::Policy;
@@ -78,6 +80,10 @@ struct HostHalf {
     private: PrivatePool,
     filter: Program,
     copied: u64,
+    cutoff: Option<CutOff>,
+    /// Rules that the guest has set, and packets that they withheld.
+    rules: usize,
+    shunted: u64,
 }
 
 impl HostHalf {
@@ -104,6 +110,9 @@ impl HostHalf {
             private,
             filter,
             copied: 0,
+            cutoff: None,
+            rules: 0,
+            shunted: 0,
         }
     }
 
@@ -132,6 +141,9 @@ struct GroupAndHost {
     part: Option<HostHalf>,
     /// Refuses filters other than the one that takes everything.
     refuses_filters: bool,
+    refuses_cutoffs: bool,
+    /// Subscriptions that began.
+    subscriptions: u32,
     /// Packets that the host copies before it ends a subscription.
     before_unsubscribing: u64,
     devices: Devices,
@@ -163,6 +175,8 @@ fn both() -> (Hub, GroupAndHost) {
         agent,
         part: None,
         refuses_filters: false,
+        refuses_cutoffs: false,
+        subscriptions: 0,
         before_unsubscribing: 0,
         devices: Devices::plug(POOL),
     };
@@ -200,12 +214,18 @@ impl GroupAndHost {
                 group,
                 pool,
                 gap,
+                cutoff,
                 ..
             } => {
+                if self.refuses_cutoffs && cutoff.is_some() {
+                    return refused("at most four cut-offs");
+                }
                 if self.refuses_filters && !filter.takes_everything() {
                     return refused("no filters");
                 }
-                let part = HostHalf::new(filter, &self.devices, &pool, gap);
+                let mut part = HostHalf::new(filter, &self.devices, &pool, gap);
+                part.cutoff = cutoff;
+                self.subscriptions += 1;
                 let of = |device| DeviceRange {
                     device,
                     at: 0,
@@ -238,6 +258,11 @@ impl GroupAndHost {
                 part.private.end();
                 let counters = counters(&part);
                 HostMessage::Unsubscribed { group, counters }
+            }
+            GuestRequest::FlowRules { group, request } => {
+                let part = self.part.as_mut().expect("a subscription");
+                let reply = rules::answer_rules(part, request);
+                HostMessage::FlowRules { group, reply }
             }
             GuestRequest::Statistics { group } => {
                 let counters = counters(self.part.as_ref().expect("a subscription"));
@@ -305,6 +330,7 @@ fn counters(part: &HostHalf) -> GuestCounters {
     GuestCounters {
         copied: part.copied,
         nic: 3,
+        shunted: part.shunted,
         part_full: missed.packets,
         ..GuestCounters::default()
     }

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use ringtap_client::{ConnectError, Connection, ControlError, SubscriptionRequest};
 use ringtap_filter::Program;
 use ringtap_ipc::mutex::lock;
-use ringtap_ipc::protocol::{HubStatus, SourceState};
+use ringtap_ipc::protocol::{HubStatus, Request, SourceState};
 use ringtap_pool::wake::Signal;
 
 use super::answers::Answers;
@@ -140,7 +140,15 @@ impl Commands {
                 filter,
                 pool,
                 gap,
-            } => self.subscribe(group, &name, filter, (&pool, gap)),
+                cutoff,
+            } => {
+                let request = SubscriptionRequest {
+                    filter,
+                    cutoff,
+                    ..SubscriptionRequest::new(group, name)
+                };
+                self.subscribe(request, (&pool, gap))
+            }
             GuestRequest::ChangeFilter { group, filter } => {
                 match self.change_filter(&group, &filter, agent, request) {
                     // The relay answers.
@@ -150,6 +158,10 @@ impl Commands {
             }
             GuestRequest::Unsubscribe { group } => self.unsubscribe(group),
             GuestRequest::Statistics { group } => self.counters(group),
+            GuestRequest::FlowRules {
+                group,
+                request: rules,
+            } => self.flow_rules(group, rules),
         };
         self.send(agent, request, answer);
     }
@@ -210,20 +222,19 @@ impl Commands {
 
     fn subscribe(
         &mut self,
-        group: String,
-        name: &str,
-        filter: Program,
+        request: SubscriptionRequest,
         (wanted_pool, gap): (&GuestPool, Option<GuestGap>),
     ) -> Result<HostMessage, RequestError> {
+        let group = request.group.clone();
         let at = self.position(&group)?;
         if self.relays.contains_key(&at) {
             return Err(RequestError::Subscribed(group));
         }
-        let reader = format!("{}/{name}", self.vm);
+        let reader = format!("{}/{}", self.vm, request.name);
         let request = SubscriptionRequest {
-            filter,
+            name: reader.clone(),
             for_guest: true,
-            ..SubscriptionRequest::new(&group, &reader)
+            ..request
         };
         let connection = self.hub(&reader)?;
         let subscription = connection.subscribe(&request);
@@ -298,6 +309,14 @@ impl Commands {
             epoch: relay.common.epoch,
             counters: relay.counters()?,
         })
+    }
+
+    fn flow_rules(&mut self, group: String, request: Request) -> Result<HostMessage, RequestError> {
+        let (at, _) = self.relay_of(&group)?;
+        let relay = self.relays.get_mut(&at);
+        let reply = relay.map(|relay| relay.flow_rules(request));
+        let reply = reply.ok_or_else(|| RequestError::NotSubscribed(group.clone()))??;
+        Ok(HostMessage::FlowRules { group, reply })
     }
 
     fn ended(&mut self, at: usize, epoch: u64, end: RelayEnd) {

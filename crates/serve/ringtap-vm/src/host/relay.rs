@@ -27,6 +27,7 @@ use ringtap_client::{
 use ringtap_filter::{FilterLocation, Program};
 use ringtap_ipc::event::Event;
 use ringtap_ipc::mutex::lock;
+use ringtap_ipc::protocol::{Reply, Request};
 use ringtap_ipc::subscription::{Subscription, Wanted};
 use ringtap_ipc::thread::{join, panic_text};
 use ringtap_pool::counters::{Counters, Dropped};
@@ -37,6 +38,7 @@ use ringtap_pool::wake::Signal;
 
 use super::answers::Answers;
 use super::report::GroupReport;
+use super::rules::GuestRules;
 use crate::messages::{GuestCounters, GuestGap, GuestPool, HostMessage};
 
 /// Interval between looks at the control region of a guest that has not returned all full chunks.
@@ -67,6 +69,7 @@ pub(super) struct GuestRelay {
     pub(super) common: Arc<RelayCommon>,
     connection: Arc<Connection>,
     adoptions: Sender<Adoption>,
+    rules: GuestRules,
     thread: Option<JoinHandle<RelayPool>>,
 }
 
@@ -156,6 +159,7 @@ impl GuestRelay {
         setup: RelaySetup,
         ended: impl FnOnce(RelayEnd) + Send + 'static,
     ) -> io::Result<Self> {
+        let rules = GuestRules::new(subscription.id);
         let receiver = Receiver::new(subscription, Arc::clone(&connection) as _);
         let receiver = receiver.map_err(io::Error::other)?;
         let (region, geometry) = setup.pool.clone();
@@ -217,6 +221,7 @@ impl GuestRelay {
             common,
             connection,
             adoptions,
+            rules,
             thread: Some(thread),
         })
     }
@@ -237,6 +242,11 @@ impl GuestRelay {
         let _ended = self.adoptions.send(adoption);
         self.common.tell();
         Ok(())
+    }
+
+    /// Carries out a request for flow rules at the hub.
+    pub(super) fn flow_rules(&mut self, request: Request) -> Result<Reply, ControlError> {
+        self.rules.carry_out(&*self.connection, request)
     }
 
     /// The counters now.

@@ -74,6 +74,7 @@ fn subscribe(group: &str, filter: Program) -> GuestRequest {
             without: vec![[2, 1]],
         },
         gap: None,
+        cutoff: None,
     }
 }
 

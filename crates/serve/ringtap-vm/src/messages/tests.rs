@@ -31,7 +31,7 @@ fn requests() -> impl Strategy<Value = GuestRequest> {
         1..200_usize,
         any::<u32>(),
     );
-    (0..4, fields).prop_map(|(kind, (group, name, loads, k))| match kind {
+    (0..5, fields).prop_map(|(kind, (group, name, loads, k))| match kind {
         0 => GuestRequest::Subscribe {
             group,
             name,
@@ -46,12 +46,22 @@ fn requests() -> impl Strategy<Value = GuestRequest> {
                 after: u64::from(k),
                 duration_ns: 7,
             }),
+            cutoff: (k % 3 == 0).then_some(CutOff {
+                packets: Some(u64::from(k)),
+                bytes: None,
+            }),
         },
         1 => GuestRequest::ChangeFilter {
             group,
             filter: filter(loads, k),
         },
         2 => GuestRequest::Unsubscribe { group },
+        3 => GuestRequest::FlowRules {
+            group,
+            request: Request::FlowEvents {
+                reader: (k % 2 == 0).then_some(u64::from(k)),
+            },
+        },
         _ => GuestRequest::Statistics { group },
     })
 }
@@ -114,6 +124,13 @@ fn answers() -> impl Strategy<Value = HostMessage> {
                 epoch: copied,
                 counters,
             },
+            5 if link_type % 2 == 0 => HostMessage::FlowRules {
+                group,
+                reply: Reply::RulesDone {
+                    done: copied,
+                    refused: None,
+                },
+            },
             5 => HostMessage::Refused { text },
             6 => HostMessage::Ended {
                 group,
@@ -164,9 +181,9 @@ fn a_filter_that_does_not_fit_and_another_version_are_refused() {
     let refused = pack(&change(MAX_INSTRUCTIONS - 1), 0).unwrap_err();
     assert!(matches!(refused, MessageError::TooLong(_)), "{refused}");
     let mut packed = pack(&change(1000), 0).unwrap();
-    packed.kind = 2;
+    packed.kind = 3;
     let refused = unpack::<GuestRequest>(&packed).unwrap_err();
-    assert!(refused.to_string().contains("version 2"), "{refused}");
+    assert!(refused.to_string().contains("version 3"), "{refused}");
 }
 
 #[test]
