@@ -30,8 +30,8 @@ use ringtap_ipc::event::sleep_until_readable;
 use ringtap_ipc::mutex::lock;
 
 use crate::abi::{
-    self, BurstPacket, ERROR_GENERIC, MAX_CLUSTER_QUEUES, OPEN_DO_NOT_PARSE, OPEN_FLOW_OFFLOAD, OPEN_LONG_HEADER,
-    RECV_BURST, RING_BYTES, RingPacketHeader, RingParsedPacket, RingStatistics,
+    self, BurstPacket, ERROR_GENERIC, MAX_CLUSTER_QUEUES, OPEN_DO_NOT_PARSE, OPEN_FLOW_OFFLOAD,
+    OPEN_LONG_HEADER, RECV_BURST, RING_BYTES, RingPacketHeader, RingParsedPacket, RingStatistics,
 };
 use crate::error::RingError;
 use crate::parse::parse;
@@ -69,10 +69,7 @@ unsafe fn with(
 }
 
 /// Runs `work` on a ring without its lock.
-unsafe fn on(
-    ring: *mut PfRing,
-    work: impl FnOnce(&PfRing) -> Result<c_int, RingError>,
-) -> c_int {
+unsafe fn on(ring: *mut PfRing, work: impl FnOnce(&PfRing) -> Result<c_int, RingError>) -> c_int {
     // SAFETY: NULL or an open ring, by the header.
     let Some(ring) = (unsafe { ring.as_ref() }) else {
         return RingError::Argument.code();

@@ -10,7 +10,8 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use ringtap::{
-    CaptureHub, Cursor, CursorPacket, Deadline, DeviceOptions, DeviceSpec, Facts, FlowId, Look, OpenOptions,
+    CaptureHub, Cursor, CursorPacket, Deadline, DeviceOptions, DeviceSpec, Facts, FlowId, Look,
+    OpenOptions,
 };
 use ringtap_client::{
     Connection, Control, HubBeside, LookStep, OutsideWait, default_socket, host_socket,
@@ -27,7 +28,7 @@ use ringtap_pool::number::to_usize;
 use crate::cluster::ClusterPlace;
 use crate::error::RingError;
 use crate::rules::FlowNames;
-use crate::shared::RingSignals;
+use crate::shared::{RingSignals, SignalsBlocked};
 
 /// Time for which the hub's counters are not asked again: some programs call `pfring_stats` after each packet.
 const COUNTERS_AGE: Duration = Duration::from_millis(10);
@@ -172,14 +173,18 @@ impl RingState {
         }
         let is_interface = self.device.kind.names_an_interface();
         let options = DeviceOptions {
-            watermark: Some(u32::from(self.watermark)).filter(|packets| *packets > 1),
+            // Captures of the program's own have no watermark.
+            watermark: Some(u32::from(self.watermark))
+                .filter(|packets| *packets > 1 && self.device.kind.names_a_group()),
             snap_length: Some(self.caplen)
                 .filter(|bytes| is_interface && (1..MAX_SNAP_LENGTH).contains(bytes)),
             ..DeviceOptions::default()
         };
         let options = OpenOptions::new().device_options(options);
         let options = options.name(&self.name).filter(&self.filter);
+        let signals = SignalsBlocked::begin();
         let capture = options.open_device(&self.device)?;
+        drop(signals);
         let facts = capture.facts().clone();
         let (cursor, hub) = capture.into_cursor();
         self.reader = Some(RingReader {

@@ -12,8 +12,8 @@ use ringtap::{FlowAction, FlowId, FlowRule, ReaderRules};
 use super::{PfRing, on};
 use crate::error::RingError;
 use crate::ring::RingState;
-use crate::shared::Inside;
 use crate::rules::{hardware_rule, hash_rule, wildcard_rule};
+use crate::shared::Inside;
 
 /// The bytes of a structure of this size.
 unsafe fn structure<const N: usize>(rule: *const c_void) -> Result<[u8; N], RingError> {

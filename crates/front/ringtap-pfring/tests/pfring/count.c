@@ -237,7 +237,7 @@ static void threads(void)
     CHECK(pfring_handle_hash_filtering_rule(ring, &rule, 1) == 0);
     CHECK(pfring_stats(ring, &stats) == 0 && stats.recv == 0);
     CHECK(pfring_handle_hash_filtering_rule(ring, &rule, 0) == 0);
-    CHECK(pfring_set_bpf_filter(ring, "tcp port 9") == 0);
+    CHECK(pfring_set_bpf_filter(ring, "tcp port 10") == 0);
     pfring_breakloop(ring);
     for (int at = 0; at < 2; at++)
         CHECK(pthread_join(receivers[at], NULL) == 0 && got[at] == 0);

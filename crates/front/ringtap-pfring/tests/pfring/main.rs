@@ -44,7 +44,10 @@ fn count(socket: &Path, args: &[&str]) -> Running {
     let (program, folder) = built();
     let mut command = Command::new(program);
     command.env("LD_LIBRARY_PATH", folder);
-    command.env("RINGTAP_SOCKET", socket).env("TZ", "UTC0").args(args);
+    command
+        .env("RINGTAP_SOCKET", socket)
+        .env("TZ", "UTC0")
+        .args(args);
     Running::start(command)
 }
 
@@ -77,9 +80,16 @@ fn a_pfcount_like_program_receives_a_group_in_every_way() {
         .success();
     let named = format!("hub:all?socket={}", socket.display());
     let nowhere = Path::new("/nowhere");
-    let _named = count(nowhere, &[&named, "recv", "10"]).wait(LIMIT).success();
+    let _named = count(nowhere, &[&named, "recv", "10"])
+        .wait(LIMIT)
+        .success();
+    // Captures of the program's own, whose threads get no signals of the program.
+    for way in ["copy", "rules", "handlers"] {
+        let args = ["sim:5000pps?flows=16", way, "500"];
+        let _done = count(nowhere, &args).wait(LIMIT).success();
+    }
     for args in [
-        &["hub:all", "threads", "0", "udp port 9"][..],
+        &["hub:all", "threads", "0", "tcp port 9"][..],
         &["hub:all", "handlers", "0"],
         &["clusters", "hub:all", "hub:two"],
     ] {
@@ -114,11 +124,14 @@ fn the_header_needs_no_other_and_no_extension_of_c() {
     let folder = tempfile::tempdir().expect("a folder");
     let source = folder.path().join("header.c");
     // As Suricata's configure script does.
-    let text = "#include <pfring.h>\nint main(void) { return pfring_recv_chunk(NULL, NULL, 0, 0); }\n";
+    let text =
+        "#include <pfring.h>\nint main(void) { return pfring_recv_chunk(NULL, NULL, 0, 0); }\n";
     std::fs::write(&source, text).expect("a file");
     for words in ["-std=c11 -pedantic", "-x c++ -std=c++11"] {
         let mut command = Command::new("cc");
-        command.args(words.split(' ')).args(["-Wall", "-Werror", "-fsyntax-only", "-I"]);
+        command
+            .args(words.split(' '))
+            .args(["-Wall", "-Werror", "-fsyntax-only", "-I"]);
         command.arg(home.join("include")).arg(&source);
         let output = command.output().expect("a C compiler is installed");
         let errors = String::from_utf8_lossy(&output.stderr);
