@@ -27,6 +27,8 @@
 #define USUAL_MESSAGES 1024
 /* A verdict on a flow ends when the flow has no packets for so long. */
 #define FLOW_IDLE_MS (300 * 1000)
+/* A passive instance sets no rule for a flow again within this time. */
+#define IGNORED_MS 1000
 /* The first version of daq_common.h whose statistics count outstanding packets. */
 #if defined(DAQ_COMMON_API_VERSION) && DAQ_COMMON_API_VERSION >= 0x00030007
 #define HAS_OUTSTANDING
@@ -204,6 +206,7 @@ static const DAQ_Msg_t *make_message(struct instance *self, struct batch *batch)
         one->msg.data = one->copy;
     } else {
         one->batch = batch;
+        one->packet = packet;
         batch->held++;
         one->msg.data = (uint8_t *)packet->data;
     }
@@ -317,13 +320,32 @@ static bool is_for_flow(DAQ_Verdict verdict)
     return verdict == DAQ_VERDICT_WHITELIST || verdict == DAQ_VERDICT_BLACKLIST || verdict == DAQ_VERDICT_IGNORE;
 }
 
+/*
+ * Sets a rule by which a passive instance gets no further packets of a flow. Those that wait already get the same
+ * verdict, and no rule again. Without room for a rule the packets come as before.
+ */
+static void ignore_flow(struct instance *self, const struct message *one)
+{
+    const struct ringtap_packet *packet = one->packet;
+    struct ignored *place = &self->ignored[packet->hash % IGNORED_FLOWS];
+    int64_t now = now_ms();
+
+    if ((packet->flags & RINGTAP_PACKET_HASHED) && place->hash == packet->hash && now - place->time_ms < IGNORED_MS)
+        return;
+    *place = (struct ignored){ .hash = packet->hash, .time_ms = now };
+    ringtap_ignore_flow(one->port->handle, packet);
+}
+
 /* What a verdict does to its packet, or to its flow, whose further packets the kernel then forwards or drops. */
 static int decide(struct instance *self, const struct message *one, DAQ_Verdict verdict)
 {
     bool drops = verdict == DAQ_VERDICT_BLOCK || verdict == DAQ_VERDICT_BLACKLIST;
 
-    if (!self->is_inline)
+    if (!self->is_inline) {
+        if (is_for_flow(verdict))
+            ignore_flow(self, one);
         return RINGTAP_OK;
+    }
     if (is_for_flow(verdict))
         return ringtap_flow_verdict(one->port->handle, one->lane, one->sequence, drops ? RINGTAP_DROP : RINGTAP_PASS,
                                     RINGTAP_UNTIL_IDLE, FLOW_IDLE_MS);
@@ -455,7 +477,7 @@ static uint32_t capabilities(void *handle)
     if (self->can_inject)
         all |= DAQ_CAPA_INJECT;
     if (!self->is_inline)
-        return all | DAQ_CAPA_BPF;
+        return all | DAQ_CAPA_BPF | DAQ_CAPA_WHITELIST;
     return all | DAQ_CAPA_BLOCK | DAQ_CAPA_WHITELIST | DAQ_CAPA_BLACKLIST | (self->can_inject ? DAQ_CAPA_REPLACE : 0);
 }
 

@@ -16,6 +16,8 @@
 
 #define MAX_BRIDGES 16
 #define MAX_INTERFACES (2 * MAX_BRIDGES)
+/* Flows that a passive instance remembers to have ignored: a power of two. */
+#define IGNORED_FLOWS 1024
 
 /* LibDAQ's functions, from load() on. */
 extern DAQ_BaseAPI_t base;
@@ -24,6 +26,12 @@ struct interface {
     char name[IF_NAMESIZE];
     int index;
     int sender; /* packet socket for injected packets; -1: none */
+};
+
+/* A flow for which a rule was set, by its hash. */
+struct ignored {
+    uint32_t hash;
+    int64_t time_ms;
 };
 
 /* A subscription: the group of a hub, or a bridge. */
@@ -49,7 +57,8 @@ struct message {
     DAQ_Msg_t msg;
     DAQ_PktHdr_t header;
     struct message *next;
-    struct batch *batch; /* of a passive message */
+    struct batch *batch; /* of a passive message, as the packet */
+    const struct ringtap_packet *packet;
     struct port *port;
     uint64_t sequence;
     uint32_t lane, bytes; /* length of `copy` */
@@ -70,6 +79,7 @@ struct instance {
     struct interface interfaces[MAX_INTERFACES];
     struct message *messages, *free_messages;
     struct batch *batches, *free_batches, *current;
+    struct ignored ignored[IGNORED_FLOWS];
     uint8_t *copies;
     size_t copy_bytes;
     DAQ_Stats_t stats, before; /* `before`: the hub's counters at the last reset */

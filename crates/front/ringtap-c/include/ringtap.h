@@ -311,6 +311,14 @@ int ringtap_send_verdicts(ringtap_handle *handle);
  */
 int ringtap_flow_rule(ringtap_handle *handle, const struct ringtap_flow_rule *rule);
 
+/*
+ * Sets the rule that ignores the flow of a packet of this handle, whose bytes are still there, until the flow ends.
+ * Packets of the flow that wait already are still delivered.
+ *
+ * Returns 1, 0 if the packet belongs to no flow (not IP, or a fragment), or an error as ringtap_flow_rule().
+ */
+int ringtap_ignore_flow(ringtap_handle *handle, const struct ringtap_packet *packet);
+
 /* Removes this reader's rule for a flow or pattern. Returns 1, 0 if it has none, or an error. */
 int ringtap_remove_flow_rule(ringtap_handle *handle, const char *flow);
 

@@ -332,6 +332,29 @@ pub unsafe extern "C" fn ringtap_flow_rule(handle: *mut CHandle, rule: *const CF
 }
 
 #[unsafe(no_mangle)]
+pub unsafe extern "C" fn ringtap_ignore_flow(
+    handle: *mut CHandle,
+    packet: *const CursorPacket,
+) -> c_int {
+    handles::with(handle, |session| {
+        if packet.is_null() {
+            return Err(CallError::null("packet"));
+        }
+        // SAFETY: not null; a packet of this handle, by the header.
+        let packet = unsafe { packet.read() };
+        let bytes = to_usize(packet.captured_bytes);
+        // SAFETY: the packet's bytes are still there, by the header.
+        let data = unsafe { std::slice::from_raw_parts(packet.data, bytes) };
+        let link_type = session.cursor.receiver().link_type()?;
+        let Some(rule) = flows::ignoring(data, packet.wire_bytes, link_type) else {
+            return Ok(0);
+        };
+        ReaderRules::new(&*session.connection).set(&[rule])?;
+        Ok(1)
+    })
+}
+
+#[unsafe(no_mangle)]
 pub unsafe extern "C" fn ringtap_remove_flow_rule(
     handle: *mut CHandle,
     flow: *const c_char,

@@ -6,8 +6,9 @@ use std::ffi::CString;
 use std::time::{Duration, Instant};
 
 use ringtap_client::{Connection, Deadline, ReaderRules};
-use ringtap_filter::flow::{CutOff, FlowAction, FlowRule};
-use ringtap_filter::{FlowSelector, GroupName, GroupNameError};
+use ringtap_filter::flow::{CutOff, FlowAction, FlowPacket, FlowRule};
+use ringtap_filter::hash::Link;
+use ringtap_filter::{FlowSelector, GroupName, GroupNameError, LinkType};
 use ringtap_ipc::protocol::{FlowDirectionCounts, FlowEndReason, FlowEvent};
 
 use crate::error::CallError;
@@ -82,6 +83,17 @@ pub(crate) fn rule(
         flow: flow(text)?,
         action,
         lasts_ns: limit(given.lasts_ms.saturating_mul(NS_OF_MS)),
+    })
+}
+
+/// The rule that ignores a packet's flow; `None` if the packet belongs to none.
+pub(crate) fn ignoring(data: &[u8], wire_bytes: u32, link_type: LinkType) -> Option<FlowRule> {
+    let link = Link::from_link_type(link_type)?;
+    let packet = FlowPacket::from_bytes(data, wire_bytes, link)?;
+    Some(FlowRule {
+        flow: packet.key,
+        action: FlowAction::Ignore,
+        lasts_ns: None,
     })
 }
 

@@ -3,16 +3,19 @@
  * The part of PF_RING's interface that libpfring.so of Ringtap has: see docs/pfring.md. Names, values and
  * layouts are those of PF_RING 8.9, so that programs compiled with its header work, too.
  *
- * A call returns a negative number if it failed. One thread at a time uses a ring; only
- * pfring_breakloop() and pfring_shutdown() may be called at any time, also in a signal handler. Packet
- * bytes are read-only, and valid until the next call that receives.
+ * A call returns a negative number if it failed. Threads may share a ring, but a packet that was not copied is valid
+ * only until any of them receives again; its bytes are read-only. No thread may use a ring that another one closes.
+ * A signal handler may call pfring_breakloop(), pfring_shutdown() and pfring_stats(): if it interrupted another
+ * call of this library, pfring_stats() returns the counters of its last call. Other calls fail there.
  */
 #ifndef RINGTAP_PFRING_H
 #define RINGTAP_PFRING_H
 
 #include <netinet/in.h>
+#include <stddef.h>
 #include <sys/time.h>
 #include <sys/types.h>
+#include <time.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -32,6 +35,7 @@ extern "C" {
 #define PF_RING_DO_NOT_PARSE (1 << 9)
 /* A packet's pkt_hash, or hash, is the number of its flow, for pfring_add_hw_rule(). */
 #define PF_RING_FLOW_OFFLOAD (1 << 17)
+#define PF_RING_FLOW_OFFLOAD_NOUPDATES (1 << 18)
 
 #define NO_TUNNEL_ID 0xFFFFFFFF
 
@@ -110,7 +114,7 @@ struct pfring_pkthdr {
 } __attribute__((packed));
 
 typedef struct {
-    u_char *data;
+    unsigned char *data;
     struct timeval ts;
     u_int16_t caplen;
     u_int16_t len;
@@ -126,10 +130,27 @@ typedef struct {
 
 typedef enum { rx_and_tx_direction, rx_only_direction, tx_only_direction } packet_direction;
 typedef enum { send_and_recv_mode, send_only_mode, recv_only_mode } socket_mode;
-typedef enum { cluster_per_flow, cluster_round_robin } cluster_type;
+/* All are the group's balance. */
+typedef enum {
+    cluster_per_flow,
+    cluster_round_robin,
+    cluster_per_flow_2_tuple,
+    cluster_per_flow_4_tuple,
+    cluster_per_flow_5_tuple,
+    cluster_per_flow_tcp_5_tuple,
+    cluster_per_inner_flow,
+    cluster_per_inner_flow_2_tuple,
+    cluster_per_inner_flow_4_tuple,
+    cluster_per_inner_flow_5_tuple,
+    cluster_per_inner_flow_tcp_5_tuple,
+    cluster_per_flow_ip_5_tuple,
+    cluster_per_inner_flow_ip_5_tuple,
+    cluster_per_flow_ip_with_dup_tuple
+} cluster_type;
+#define MAX_CLUSTER_QUEUES 64
 
-typedef void (*pfringProcesssPacket)(const struct pfring_pkthdr *header, const u_char *packet,
-                                     const u_char *user);
+typedef void (*pfringProcesssPacket)(const struct pfring_pkthdr *header, const unsigned char *packet,
+                                     const unsigned char *user);
 
 /* Opens hub:GROUP, host:GROUP in a virtual machine, or any device of Ringtap; an interface that a hub captures
  * whole is read through the hub. NULL, and errno, if there is no such hub or interface. */
@@ -146,42 +167,49 @@ int pfring_set_application_name(pfring *ring, char *name);
 int pfring_set_poll_watermark(pfring *ring, u_int16_t packets);
 
 int pfring_set_direction(pfring *ring, packet_direction direction);
+/* Before pfring_enable_ring(): with send_only_mode, the ring does not receive. */
 int pfring_set_socket_mode(pfring *ring, socket_mode mode);
 int pfring_set_bpf_filter(pfring *ring, const char *filter);
 int pfring_remove_bpf_filter(pfring *ring);
 
-/* Does nothing: the hub's group divides its packets among its readers. */
-int pfring_set_cluster(pfring *ring, u_int cluster, cluster_type type);
+/* The hub's group divides its packets among its readers, whatever the type is. Of a group that does not divide
+ * them, and of an interface, a cluster has one ring: a second one is PF_RING_ERROR_NOT_SUPPORTED, because it would
+ * receive all packets again. The queue must be MAX_CLUSTER_QUEUES: the hub chooses. */
+int pfring_set_cluster(pfring *ring, unsigned int cluster, cluster_type type);
+int pfring_set_cluster_consumer(pfring *ring, u_int16_t cluster, u_int16_t queue, cluster_type type,
+                                u_int32_t options);
 
 /* 1 and a packet, 0 without one. With `bytes` 0, *packet points to the packet; else it is copied there. */
-int pfring_recv(pfring *ring, u_char **packet, u_int bytes, struct pfring_pkthdr *header, u_int8_t wait);
+int pfring_recv(pfring *ring, unsigned char **packet, unsigned int bytes, struct pfring_pkthdr *header,
+                u_int8_t wait);
 
 /* Returns the number of packets, at most `most`. */
 int pfring_recv_burst(pfring *ring, pfring_packet_info *packets, u_int8_t most, u_int8_t wait);
 
 /* Returns 0 after pfring_breakloop(). */
-int pfring_loop(pfring *ring, pfringProcesssPacket looper, const u_char *user, u_int8_t wait);
+int pfring_loop(pfring *ring, pfringProcesssPacket looper, const unsigned char *user, u_int8_t wait);
 void pfring_breakloop(pfring *ring);
 
-/* Waits for packets, in milliseconds; (u_int)-1: without limit. Returns 1 if there are packets, else 0. */
-int pfring_poll(pfring *ring, u_int wait_ms);
+/* Waits for packets, in milliseconds; (unsigned int)-1: without limit. Returns 1 if there are packets, else 0. */
+int pfring_poll(pfring *ring, unsigned int wait_ms);
 
 /* For poll(): receive without waiting until there is no packet, then poll. */
 int pfring_get_selectable_fd(pfring *ring);
 
+/* `drop` and `shunt` may be 10 ms old. */
 int pfring_stats(pfring *ring, pfring_stat *stats);
 int pfring_version(pfring *ring, u_int32_t *version);
 
 /* As pfring_recv(), with the headers parsed up to layer 2, 3 or 4. */
-int pfring_recv_parsed(pfring *ring, u_char **packet, u_int bytes, struct pfring_pkthdr *header, u_int8_t wait,
-                       u_int8_t level, u_int8_t add_timestamp, u_int8_t add_hash);
+int pfring_recv_parsed(pfring *ring, unsigned char **packet, unsigned int bytes, struct pfring_pkthdr *header,
+                       u_int8_t wait, u_int8_t level, u_int8_t add_timestamp, u_int8_t add_hash);
 
 /* Leaves when the ring is closed. */
 int pfring_remove_from_cluster(pfring *ring);
 
 /* Sends through the ring's interface, at once; returns the bytes. Of a group it is the interface of the hub's
  * first source, if it is in this namespace. Needs CAP_NET_RAW. */
-int pfring_send(pfring *ring, char *packet, u_int bytes, u_int8_t flush);
+int pfring_send(pfring *ring, char *packet, unsigned int bytes, u_int8_t flush);
 int pfring_flush_tx_packets(pfring *ring);
 
 /* Sends the packet that was received last through the interface with this number. */
@@ -190,26 +218,28 @@ int pfring_send_last_rx_packet(pfring *ring, int interface);
 /* Of the ring's interface; PF_RING_ERROR_NOT_SUPPORTED if it has none here. */
 int pfring_get_mtu_size(pfring *ring);
 int pfring_get_bound_device_ifindex(pfring *ring, int *index);
-int pfring_get_bound_device_address(pfring *ring, u_char address[6]);
+int pfring_get_bound_device_address(pfring *ring, unsigned char address[6]);
 int pfring_get_device_ifindex(pfring *ring, char *name, int *index);
 u_int8_t pfring_get_num_rx_channels(pfring *ring);   /* 1 without an interface */
 u_int32_t pfring_get_interface_speed(pfring *ring);  /* in Mbit/s; 0 if not known */
 
 /* Parses a packet of header->caplen bytes up to layer 2, 3 or 4; returns the last layer that it has. */
-int pfring_parse_pkt(u_char *packet, struct pfring_pkthdr *header, u_int8_t level, u_int8_t add_timestamp,
+int pfring_parse_pkt(unsigned char *packet, struct pfring_pkthdr *header, u_int8_t level, u_int8_t add_timestamp,
                      u_int8_t add_hash);
 
 /* Write a line about a packet, and return its length. */
-int pfring_print_parsed_pkt(char *text, u_int bytes, const u_char *packet, const struct pfring_pkthdr *header);
-int pfring_print_pkt(char *text, u_int bytes, const u_char *packet, u_int len, u_int caplen);
+int pfring_print_parsed_pkt(char *text, unsigned int bytes, const unsigned char *packet,
+                            const struct pfring_pkthdr *header);
+int pfring_print_pkt(char *text, unsigned int bytes, const unsigned char *packet, unsigned int len,
+                     unsigned int caplen);
 
 /* Writes a number with marks between thousands; returns the text. */
-char *pfring_format_numbers(double value, char *text, u_int bytes, u_int8_t add_decimals);
+char *pfring_format_numbers(double value, char *text, unsigned int bytes, u_int8_t add_decimals);
 
 /* Change nothing. */
-int pfring_set_poll_duration(pfring *ring, u_int ms);
+int pfring_set_poll_duration(pfring *ring, unsigned int ms);
 int pfring_set_tx_watermark(pfring *ring, u_int16_t packets);
-void pfring_config(u_short percent);
+void pfring_config(unsigned short percent);
 
 /* Rules that ignore one flow, in both directions: what they withhold counts in pfring_stat.shunt, and in the
  * kernel no packet of the flow is copied. Others are PF_RING_ERROR_NOT_SUPPORTED: another action than
@@ -293,7 +323,7 @@ typedef struct {
     } rule_family;
 } __attribute__((packed)) hw_filtering_rule;
 
-int pfring_handle_hash_filtering_rule(pfring *ring, hash_filtering_rule *rule, u_char add);
+int pfring_handle_hash_filtering_rule(pfring *ring, hash_filtering_rule *rule, unsigned char add);
 int pfring_add_filtering_rule(pfring *ring, filtering_rule *rule);
 int pfring_remove_filtering_rule(pfring *ring, u_int16_t number);
 int pfring_add_hw_rule(pfring *ring, hw_filtering_rule *rule);
@@ -301,6 +331,27 @@ int pfring_remove_hw_rule(pfring *ring, u_int16_t number);
 
 /* Only 1: packets without a rule are received. */
 int pfring_toggle_filtering_policy(pfring *ring, u_int8_t accepts);
+
+typedef struct pfring_if {
+    char *name; /* for pfring_open() */
+    char *system_name, *module, *module_version;
+    char *sn; /* NULL */
+    char mac[6];
+    struct {
+        int slot, bus, device, function;
+    } bus_id;               /* 0 */
+    int status;             /* 1: up, 0: down */
+    int license;            /* 1 */
+    time_t license_expiration; /* 0 */
+    struct pfring_if *next;
+} pfring_if_t;
+
+/* The groups of the running hub that this user may join, then the interfaces. */
+pfring_if_t *pfring_findalldevs(void);
+void pfring_freealldevs(pfring_if_t *list);
+
+/* Seconds by which local time is ahead of UTC; 0: now. */
+int32_t gmt_to_local(time_t time);
 
 /* PF_RING_ERROR_NOT_SUPPORTED. */
 int pfring_recv_chunk(pfring *ring, void **chunk, void *info, u_int8_t wait);

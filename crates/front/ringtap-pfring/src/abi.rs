@@ -21,6 +21,8 @@ pub const OPEN_DO_NOT_PARSE: u32 = 1 << 9;
 pub const VERSION: u32 = 0x0008_0900;
 /// `NO_TUNNEL_ID`.
 pub const NO_TUNNEL: u32 = u32::MAX;
+/// `MAX_CLUSTER_QUEUES`: the queue of a cluster that the library chooses.
+pub const MAX_CLUSTER_QUEUES: u16 = 64;
 /// Size of the visible part of a ring.
 pub const RING_BYTES: usize = 944;
 /// Offset in a ring of the pointer by which programs see that it receives bursts.

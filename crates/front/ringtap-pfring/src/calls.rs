@@ -9,6 +9,7 @@
 )]
 #![expect(missing_docs, reason = "include/pfring.h has the documentation")]
 
+pub mod devices;
 pub mod facts;
 pub mod refused;
 pub mod rules;
@@ -16,49 +17,112 @@ pub mod sending;
 pub mod texts;
 
 use std::ffi::{CStr, c_char, c_int, c_uint};
+use std::os::fd::BorrowedFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use ringtap::{CursorPacket, Deadline, Look, flag};
+use ringtap::{CursorPacket, Deadline, flag};
+use ringtap_client::OutsideWait;
+use ringtap_ipc::event::sleep_until_readable;
+use ringtap_ipc::mutex::lock;
 
 use crate::abi::{
-    self, BurstPacket, ERROR_GENERIC, OPEN_DO_NOT_PARSE, OPEN_FLOW_OFFLOAD, OPEN_LONG_HEADER,
-    RECV_BURST, RING_BYTES, RingPacketHeader, RingParsedPacket, RingStatistics,
+    self, BurstPacket, ERROR_GENERIC, MAX_CLUSTER_QUEUES, OPEN_DO_NOT_PARSE, OPEN_FLOW_OFFLOAD,
+    OPEN_LONG_HEADER, RECV_BURST, RING_BYTES, RingPacketHeader, RingParsedPacket, RingStatistics,
 };
 use crate::error::RingError;
 use crate::parse::parse;
-use crate::ring::{RingDirection, RingState};
+use crate::ring::{RingDirection, RingMode, RingState, RingStep};
+use crate::shared::{Inside, RingSignals};
+
+/// Longest wait before a ring looks whether `pfring_breakloop` was called, from a signal handler too.
+const STEP: Duration = Duration::from_millis(100);
 
 /// A ring. Programs read fields of its first part, whose layout is PF_RING's.
 #[repr(C)]
 pub struct PfRing {
     visible: [usize; RING_BYTES / 8],
-    /// Apart from the state, which another thread may use meanwhile.
-    stops: Arc<AtomicBool>,
-    state: RingState,
+    signals: Arc<RingSignals>,
+    state: Mutex<RingState>,
 }
 
 type Looper = unsafe extern "C" fn(*const RingPacketHeader, *const u8, *const u8);
+
+/// An error's number; a panic becomes one, too.
+fn answer(work: impl FnOnce() -> Result<c_int, RingError>) -> c_int {
+    let outcome = catch_unwind(AssertUnwindSafe(work));
+    outcome.map_or(ERROR_GENERIC, |done| {
+        done.unwrap_or_else(|error| error.code())
+    })
+}
 
 /// Runs `work` on a ring; an error or a panic becomes its number.
 unsafe fn with(
     ring: *mut PfRing,
     work: impl FnOnce(&mut RingState) -> Result<c_int, RingError>,
 ) -> c_int {
-    if ring.is_null() {
+    // SAFETY: NULL or an open ring, by the header.
+    unsafe { on(ring, |ring| ring.locked(work)) }
+}
+
+/// Runs `work` on a ring without its lock.
+unsafe fn on(ring: *mut PfRing, work: impl FnOnce(&PfRing) -> Result<c_int, RingError>) -> c_int {
+    // SAFETY: NULL or an open ring, by the header.
+    let Some(ring) = (unsafe { ring.as_ref() }) else {
         return RingError::Argument.code();
+    };
+    answer(|| work(ring))
+}
+
+impl PfRing {
+    /// Runs `work` under the ring's lock.
+    fn locked<T>(
+        &self,
+        work: impl FnOnce(&mut RingState) -> Result<T, RingError>,
+    ) -> Result<T, RingError> {
+        let _inside = Inside::enter().ok_or(RingError::Interrupted)?;
+        work(&mut lock(&self.state))
     }
-    // SAFETY: an open ring, by the header.
-    let state = unsafe { &raw mut (*ring).state };
-    // SAFETY: as above; one thread at a time uses a ring's state.
-    let state = unsafe { &mut *state };
-    let outcome = catch_unwind(AssertUnwindSafe(|| work(state)));
-    outcome.map_or(ERROR_GENERIC, |done| {
-        done.unwrap_or_else(|error| error.code())
-    })
+
+    /// Looks for packets and gives them to `take`, until it returns something, the deadline or a stop. Waits without
+    /// the lock.
+    fn receive<T>(
+        &self,
+        deadline: Deadline,
+        mut take: impl FnMut(&mut RingState) -> Result<Option<T>, RingError>,
+    ) -> Result<Option<T>, RingError> {
+        loop {
+            let step = self.locked(|ring| {
+                let step = ring.step(deadline)?;
+                match step {
+                    RingStep::Packets => take(ring).map(|taken| (step, taken)),
+                    _ => Ok((step, None)),
+                }
+            })?;
+            match step {
+                (_, Some(taken)) => return Ok(Some(taken)),
+                (RingStep::Packets, None) => {}
+                (RingStep::Empty, None) => return Ok(None),
+                (RingStep::Wait(wait), None) => pause(&wait)?,
+            }
+        }
+    }
+}
+
+fn pause(wait: &OutsideWait) -> Result<(), RingError> {
+    let at_most = wait.at_most.map_or(STEP, |time| time.min(STEP));
+    match wait.fd {
+        None => std::thread::sleep(at_most),
+        Some(fd) => {
+            // SAFETY: the ring's descriptor; the program closes no ring that receives, by the header.
+            let fd = unsafe { BorrowedFd::borrow_raw(fd) };
+            let _came = sleep_until_readable(&[fd], Some(at_most))?;
+        }
+    }
+    Ok(())
 }
 
 unsafe fn text<'a>(text: *const c_char) -> Result<&'a str, RingError> {
@@ -94,11 +158,10 @@ pub unsafe extern "C" fn pfring_open(
         Ok(Ok(state)) => {
             let mut visible = [0; RING_BYTES / 8];
             visible[RECV_BURST / 8] = pfring_recv_burst as *const () as usize;
-            let stops = state.stop_flag();
             Box::into_raw(Box::new(PfRing {
                 visible,
-                stops,
-                state,
+                signals: state.signals(),
+                state: Mutex::new(state),
             }))
         }
         _ => {
@@ -128,11 +191,9 @@ pub unsafe extern "C" fn pfring_enable_ring(ring: *mut PfRing) -> c_int {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pfring_breakloop(ring: *mut PfRing) {
-    if !ring.is_null() {
-        // SAFETY: an open ring, by the header.
-        let stops = unsafe { &raw const (*ring).stops };
-        // SAFETY: as above; the flag is never replaced.
-        unsafe { &*stops }.store(true, Relaxed);
+    // SAFETY: NULL or an open ring, by the header.
+    if let Some(ring) = unsafe { ring.as_ref() } {
+        ring.signals.stops.store(true, Relaxed);
     }
 }
 
@@ -197,12 +258,9 @@ unsafe fn receive(
     wait: u8,
     level: Option<u8>,
 ) -> c_int {
-    let work = |ring: &mut RingState| {
-        if buffer.is_null() || to.is_null() {
-            return Err(RingError::Argument);
-        }
-        let Some(packet) = ring.next(deadline(wait))? else {
-            return Ok(0);
+    let take = |ring: &mut RingState| {
+        let Some(packet) = ring.take() else {
+            return Ok(None);
         };
         let mut caplen = packet.captured_bytes.min(ring.caplen);
         if buffer_bytes == 0 {
@@ -219,10 +277,16 @@ unsafe fn receive(
         let header = header(&packet, caplen, level.unwrap_or(ring.level()));
         // SAFETY: not null; a header, perhaps not aligned.
         unsafe { to.write_unaligned(header) };
-        Ok(1)
+        Ok(Some(1))
+    };
+    let work = |ring: &PfRing| {
+        if buffer.is_null() || to.is_null() {
+            return Err(RingError::Argument);
+        }
+        Ok(ring.receive(deadline(wait), take)?.unwrap_or(0))
     };
     // SAFETY: as for `with`.
-    unsafe { with(ring, work) }
+    unsafe { on(ring, work) }
 }
 
 #[unsafe(no_mangle)]
@@ -260,17 +324,11 @@ pub unsafe extern "C" fn pfring_recv_burst(
     most: u8,
     wait: u8,
 ) -> c_int {
-    let work = |ring: &mut RingState| {
-        if packets.is_null() {
-            return Err(RingError::Argument);
-        }
-        let mut next = if most == 0 {
-            None
-        } else {
-            ring.next(deadline(wait))?
-        };
+    let take = |ring: &mut RingState| {
         let mut count = 0;
-        while let Some(packet) = next {
+        while count < most
+            && let Some(packet) = ring.take()
+        {
             let short = |bytes: u32| u16::try_from(bytes).unwrap_or(u16::MAX);
             let one = BurstPacket {
                 data: packet.data,
@@ -286,12 +344,16 @@ pub unsafe extern "C" fn pfring_recv_burst(
             // SAFETY: as above.
             unsafe { place.write(one) };
             count += 1;
-            next = if count < most { ring.take() } else { None };
         }
-        Ok(c_int::from(count))
+        Ok((count > 0).then_some(c_int::from(count)))
+    };
+    let work = |ring: &PfRing| match most {
+        _ if packets.is_null() => Err(RingError::Argument),
+        0 => Ok(0),
+        _ => Ok(ring.receive(deadline(wait), take)?.unwrap_or(0)),
     };
     // SAFETY: as for `with`.
-    unsafe { with(ring, work) }
+    unsafe { on(ring, work) }
 }
 
 #[unsafe(no_mangle)]
@@ -305,22 +367,24 @@ pub unsafe extern "C" fn pfring_loop(
         return RingError::Argument.code();
     };
     loop {
-        let (mut packet, mut level) = (None, 0);
-        // SAFETY: as for `with`; the ring is not borrowed while the program's function runs.
-        let code = unsafe {
-            with(ring, |ring| {
-                level = ring.level();
-                packet = ring.next(deadline(wait))?.map(|one| CursorPacket {
-                    captured_bytes: one.captured_bytes.min(ring.caplen),
-                    ..one
-                });
-                Ok(c_int::from(ring.has_stopped()))
-            })
+        let mut found = None;
+        let take = |ring: &mut RingState| {
+            let packet = ring.take().map(|one| CursorPacket {
+                captured_bytes: one.captured_bytes.min(ring.caplen),
+                ..one
+            });
+            Ok(packet.map(|packet| (packet, ring.level())))
         };
+        let work = |ring: &PfRing| {
+            found = ring.receive(deadline(wait), take)?;
+            Ok(c_int::from(ring.signals.stops.load(Relaxed)))
+        };
+        // SAFETY: as for `with`; the ring is not locked while the program's function runs.
+        let code = unsafe { on(ring, work) };
         if code < 0 {
             return code;
         }
-        if let Some(packet) = packet {
+        if let Some((packet, level)) = found {
             let header = header(&packet, packet.captured_bytes, level);
             // SAFETY: the program's function; the packet is readable until the next look.
             unsafe { looper(&raw const header, packet.data, user) };
@@ -338,9 +402,12 @@ pub unsafe extern "C" fn pfring_poll(ring: *mut PfRing, wait_ms: c_uint) -> c_in
         c_uint::MAX => Deadline::Never,
         ms => Deadline::At(Instant::now() + Duration::from_millis(ms.into())),
     };
-    let work = |ring: &mut RingState| Ok(c_int::from(ring.wait(deadline)? == Look::Packets));
+    let work = |ring: &PfRing| {
+        let found = ring.receive(deadline, |_| Ok(Some(1)))?;
+        Ok(found.unwrap_or(0))
+    };
     // SAFETY: as for `with`.
-    unsafe { with(ring, work) }
+    unsafe { on(ring, work) }
 }
 
 #[unsafe(no_mangle)]
@@ -351,17 +418,21 @@ pub unsafe extern "C" fn pfring_get_selectable_fd(ring: *mut PfRing) -> c_int {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pfring_stats(ring: *mut PfRing, to: *mut RingStatistics) -> c_int {
-    let work = |ring: &mut RingState| {
+    let work = |ring: &PfRing| {
         if to.is_null() {
             return Err(RingError::Argument);
         }
-        let statistics = ring.statistics()?;
+        let statistics = match ring.locked(RingState::count) {
+            Ok(()) => ring.signals.known(),
+            Err(RingError::Interrupted) => ring.signals.known_in_handler(),
+            Err(error) => return Err(error),
+        };
         // SAFETY: not null; a place for counters, by the header.
         unsafe { to.write(statistics) };
         Ok(0)
     };
     // SAFETY: as for `with`.
-    unsafe { with(ring, work) }
+    unsafe { on(ring, work) }
 }
 
 #[unsafe(no_mangle)]
@@ -378,22 +449,42 @@ pub unsafe extern "C" fn pfring_remove_bpf_filter(ring: *mut PfRing) -> c_int {
     unsafe { with(ring, |ring| ring.set_filter("").map(|()| 0)) }
 }
 
-/// The group divides the packets: the hub's `-g NAME:flow`.
+/// Whatever the kind is, the group's balance divides the packets; without one, a cluster has one ring.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pfring_set_cluster(
     ring: *mut PfRing,
-    _cluster: c_uint,
+    cluster: c_uint,
     _kind: c_int,
 ) -> c_int {
     // SAFETY: as for `with`.
-    unsafe { with(ring, |_| Ok(0)) }
+    unsafe { with(ring, |ring| ring.join(cluster).map(|()| 0)) }
+}
+
+/// As `pfring_set_cluster`; the hub chooses the queue.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pfring_set_cluster_consumer(
+    ring: *mut PfRing,
+    cluster: u16,
+    queue: u16,
+    kind: c_int,
+    _options: u32,
+) -> c_int {
+    if queue < MAX_CLUSTER_QUEUES {
+        return RingError::Unsupported.code();
+    }
+    // SAFETY: as for `with`.
+    unsafe { pfring_set_cluster(ring, cluster.into(), kind) }
 }
 
 /// A ring leaves its group when it is closed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pfring_remove_from_cluster(ring: *mut PfRing) -> c_int {
+    let work = |ring: &mut RingState| {
+        ring.leave();
+        Ok(0)
+    };
     // SAFETY: as for `with`.
-    unsafe { with(ring, |_| Ok(0)) }
+    unsafe { with(ring, work) }
 }
 
 #[unsafe(no_mangle)]
@@ -411,12 +502,17 @@ pub unsafe extern "C" fn pfring_set_direction(ring: *mut PfRing, direction: c_in
     unsafe { with(ring, work) }
 }
 
-/// Modes 0 to 2 change nothing: a ring receives once it is enabled, and sends at any time.
+/// A ring that only sends does not receive when it is enabled.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pfring_set_socket_mode(ring: *mut PfRing, mode: c_int) -> c_int {
-    let work = |_: &mut RingState| match mode {
-        0..=2 => Ok(0),
-        _ => Err(RingError::Unsupported),
+    let work = |ring: &mut RingState| {
+        ring.mode = match mode {
+            0 => RingMode::SendAndReceive,
+            1 => RingMode::Send,
+            2 => RingMode::Receive,
+            _ => return Err(RingError::Unsupported),
+        };
+        Ok(0)
     };
     // SAFETY: as for `with`.
     unsafe { with(ring, work) }

@@ -32,6 +32,9 @@ pub(crate) enum RingError {
     /// The ring has no such rule.
     #[error("there is no such rule")]
     NoRule,
+    /// A signal handler called while its thread was in another call.
+    #[error("this thread is in another call")]
+    Interrupted,
     /// Ringtap has no such function.
     #[error("not supported")]
     Unsupported,

@@ -7,7 +7,9 @@
 
 pub mod abi;
 pub mod calls;
+mod cluster;
 mod error;
 mod parse;
 mod ring;
 mod rules;
+mod shared;

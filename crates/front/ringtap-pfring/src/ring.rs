@@ -4,30 +4,34 @@
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::os::fd::{OwnedFd, RawFd};
+use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use ringtap::{
-    CaptureHub, Cursor, CursorPacket, Deadline, DeviceOptions, DeviceSpec, Facts, FlowAction,
-    FlowId, FlowRule, Look, OpenOptions, ReaderRules,
+    CaptureHub, Cursor, CursorPacket, Deadline, DeviceOptions, DeviceSpec, Facts, FlowId, Look,
+    OpenOptions,
 };
-use ringtap_client::{Connection, HubBeside, default_socket, host_socket};
+use ringtap_client::{
+    Connection, Control, HubBeside, LookStep, OutsideWait, default_socket, host_socket,
+};
 use ringtap_device::kinds;
 use ringtap_filter::hash::Link;
 use ringtap_filter::{LinkType, MAX_SNAP_LENGTH, text};
+use ringtap_ipc::protocol::Division;
 use ringtap_net::interface::Interface;
 use ringtap_net::packet_socket;
-use ringtap_pool::counters::Counters;
 use ringtap_pool::format::flag;
 use ringtap_pool::number::to_usize;
 
-use crate::abi::RingStatistics;
+use crate::cluster::ClusterPlace;
 use crate::error::RingError;
 use crate::rules::FlowNames;
+use crate::shared::{RingSignals, SignalsBlocked};
 
-/// Longest wait before the ring looks whether `pfring_breakloop` was called, from a signal handler too.
-const STEP: Duration = Duration::from_millis(100);
+/// Time for which the hub's counters are not asked again: some programs call `pfring_stats` after each packet.
+const COUNTERS_AGE: Duration = Duration::from_millis(10);
 
 /// Directions of packets that a ring receives, as PF_RING numbers them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -49,6 +53,25 @@ impl RingDirection {
     }
 }
 
+/// What a ring is for, as PF_RING numbers it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum RingMode {
+    #[default]
+    SendAndReceive,
+    Send,
+    Receive,
+}
+
+/// The result of [`RingState::step`].
+pub(crate) enum RingStep {
+    /// Packets can be taken.
+    Packets,
+    /// No packet came in time, or the ring was stopped.
+    Empty,
+    /// The caller waits without the ring's lock, then takes another step.
+    Wait(OutsideWait),
+}
+
 /// A ring's settings, and its reader once it is enabled.
 pub(crate) struct RingState {
     device: DeviceSpec,
@@ -59,10 +82,15 @@ pub(crate) struct RingState {
     pub(crate) caplen: u32,
     /// Whether headers of packets are parsed.
     parses: bool,
-    stops: Arc<AtomicBool>,
+    signals: Arc<RingSignals>,
+    pub(crate) mode: RingMode,
     reader: Option<RingReader>,
-    /// Packets of the other direction.
-    left_out: u64,
+    /// Packets of the ring's direction.
+    received: u64,
+    /// When the hub was asked for its counters.
+    asked: Option<Instant>,
+    /// The ring's place in a cluster that Ringtap does not divide.
+    cluster: Option<ClusterPlace>,
     /// Sockets that send, by the number of their interface.
     senders: HashMap<u32, OwnedFd>,
     sends_through: Option<u32>,
@@ -81,6 +109,15 @@ struct RingReader {
     _hub: CaptureHub,
 }
 
+/// The socket of a group's hub, or of the agent that has the host's group.
+fn socket_of(device: &DeviceSpec) -> PathBuf {
+    match &device.options.socket {
+        Some(socket) => socket.into(),
+        None if device.kind.is_of_host => host_socket(&device.name),
+        None => default_socket(),
+    }
+}
+
 // SAFETY: `last` points into the reader's memory, which moves with the ring.
 unsafe impl Send for RingState {}
 
@@ -96,12 +133,7 @@ impl RingState {
         let name = std::fs::read_to_string("/proc/self/comm");
         let name = name.map_or_else(|_| "libpfring".to_owned(), |name| name.trim().to_owned());
         if device.kind.names_a_group() {
-            let socket = if device.kind.is_of_host {
-                host_socket(&device.name)
-            } else {
-                default_socket()
-            };
-            let _hub = Connection::open(&socket, &name)?;
+            let _hub = Connection::open(&socket_of(&device), &name)?;
         } else if device.kind.names_an_interface() {
             let _interface = Interface::find(&device.name)?;
             // A hub that captures the whole interface already has its packets.
@@ -120,9 +152,12 @@ impl RingState {
             filter: String::new(),
             caplen,
             parses,
-            stops: Arc::default(),
+            signals: Arc::default(),
+            mode: RingMode::default(),
             reader: None,
-            left_out: 0,
+            received: 0,
+            asked: None,
+            cluster: None,
             senders: HashMap::new(),
             sends_through: None,
             numbered: HashMap::new(),
@@ -131,21 +166,25 @@ impl RingState {
         })
     }
 
-    /// Begins to receive.
+    /// Begins to receive, unless the ring only sends.
     pub(crate) fn enable(&mut self) -> Result<(), RingError> {
-        if self.reader.is_some() {
+        if self.reader.is_some() || self.mode == RingMode::Send {
             return Ok(());
         }
         let is_interface = self.device.kind.names_an_interface();
         let options = DeviceOptions {
-            watermark: Some(u32::from(self.watermark)).filter(|packets| *packets > 1),
+            // Captures of the program's own have no watermark.
+            watermark: Some(u32::from(self.watermark))
+                .filter(|packets| *packets > 1 && self.device.kind.names_a_group()),
             snap_length: Some(self.caplen)
                 .filter(|bytes| is_interface && (1..MAX_SNAP_LENGTH).contains(bytes)),
             ..DeviceOptions::default()
         };
         let options = OpenOptions::new().device_options(options);
         let options = options.name(&self.name).filter(&self.filter);
+        let signals = SignalsBlocked::begin();
         let capture = options.open_device(&self.device)?;
+        drop(signals);
         let facts = capture.facts().clone();
         let (cursor, hub) = capture.into_cursor();
         self.reader = Some(RingReader {
@@ -166,53 +205,30 @@ impl RingState {
         if self.parses { 4 } else { 0 }
     }
 
-    /// The flag that ends waits and `pfring_loop`; a signal handler may set it.
-    pub(crate) fn stop_flag(&self) -> Arc<AtomicBool> {
-        Arc::clone(&self.stops)
+    /// The values that are read without the ring's lock.
+    pub(crate) fn signals(&self) -> Arc<RingSignals> {
+        Arc::clone(&self.signals)
     }
 
-    /// Whether the flag is set.
-    pub(crate) fn has_stopped(&self) -> bool {
-        self.stops.load(Relaxed)
-    }
-
-    /// Waits for packets, until the deadline, the end or a stop.
-    pub(crate) fn wait(&mut self, deadline: Deadline) -> Result<Look, RingError> {
+    /// Looks for packets; never waits.
+    pub(crate) fn step(&mut self, deadline: Deadline) -> Result<RingStep, RingError> {
+        if self.signals.stops.load(Relaxed) {
+            return Ok(RingStep::Empty);
+        }
+        let cursor = self.cursor()?;
+        if !cursor.rest().is_empty() {
+            return Ok(RingStep::Packets);
+        }
         self.last = None;
-        loop {
-            if self.has_stopped() {
-                return Ok(Look::Empty);
-            }
-            let step = Instant::now() + STEP;
-            let until = match deadline {
-                Deadline::Now => Deadline::Now,
-                Deadline::Never => Deadline::At(step),
-                Deadline::At(time) => Deadline::At(time.min(step)),
-            };
-            let look = self.cursor()?.look(until)?;
-            let is_over = match deadline {
-                Deadline::Now => true,
-                Deadline::Never => false,
-                Deadline::At(time) => Instant::now() >= time,
-            };
-            if look != Look::Empty || is_over {
-                return Ok(look);
-            }
+        if self.signals.take_stale() {
+            self.count()?;
         }
-    }
-
-    /// The next packet of the ring's direction.
-    pub(crate) fn next(&mut self, deadline: Deadline) -> Result<Option<CursorPacket>, RingError> {
-        loop {
-            match self.wait(deadline)? {
-                Look::Packets => {}
-                Look::Empty => return Ok(None),
-                Look::Ended => return Err(RingError::Ended),
-            }
-            if let Some(packet) = self.take() {
-                return Ok(Some(packet));
-            }
-        }
+        Ok(match self.cursor()?.look_or_wait(deadline)? {
+            LookStep::Found(Look::Packets) => RingStep::Packets,
+            LookStep::Found(Look::Empty) => RingStep::Empty,
+            LookStep::Found(Look::Ended) => return Err(RingError::Ended),
+            LookStep::Wait(wait) => RingStep::Wait(wait),
+        })
     }
 
     /// The next packet of the ring's direction among those that were found.
@@ -229,9 +245,10 @@ impl RingState {
                     packet.hash = names.name(data, packet.wire_bytes, packet.hash, Link::Ethernet);
                 }
                 self.last = Some((packet.data, packet.captured_bytes));
+                self.received += 1;
+                self.signals.set_received(self.received);
                 return Some(packet);
             }
-            self.left_out += 1;
         }
     }
 
@@ -251,27 +268,19 @@ impl RingState {
         Ok(())
     }
 
-    /// Sets a rule that withholds the further packets of a flow.
-    pub(crate) fn ignore(&mut self, number: Option<u16>, flow: FlowId) -> Result<(), RingError> {
-        let rule = FlowRule {
-            flow,
-            action: FlowAction::Ignore,
-            lasts_ns: None,
-        };
-        let control = Arc::clone(self.cursor()?.receiver().control());
-        ReaderRules::new(&*control).set(&[rule])?;
-        if let Some(number) = number {
-            // A later rule with the number is the one that it means.
-            self.numbered.insert(number, flow);
-        }
-        Ok(())
+    /// Sends the ring's commands to its hub.
+    pub(crate) fn control(&mut self) -> Result<Arc<dyn Control>, RingError> {
+        Ok(Arc::clone(self.cursor()?.receiver().control()))
     }
 
-    /// Removes the rule for a flow; `false` if there is none.
-    pub(crate) fn heed(&mut self, flow: &FlowId) -> Result<bool, RingError> {
-        let control = Arc::clone(self.cursor()?.receiver().control());
+    /// Remembers the flow of a rule with a number: a later rule with the number is the one that it means.
+    pub(crate) fn set_number(&mut self, number: u16, flow: FlowId) {
+        self.numbered.insert(number, flow);
+    }
+
+    /// Forgets the numbers of a flow.
+    pub(crate) fn forget(&mut self, flow: &FlowId) {
         self.numbered.retain(|_, one| one != flow);
-        Ok(ReaderRules::new(&*control).remove(&[*flow])? > 0)
     }
 
     /// The flow of the rule with this number.
@@ -327,18 +336,53 @@ impl RingState {
         self.last
     }
 
-    /// The counters; of a hub that has left, those that the reader knows.
-    pub(crate) fn statistics(&mut self) -> Result<RingStatistics, RingError> {
-        let left_out = self.left_out;
+    /// Joins a cluster that Ringtap does not divide.
+    ///
+    /// # Errors
+    ///
+    /// Another ring has joined it: each would receive all packets.
+    pub(crate) fn join(&mut self, cluster: u32) -> Result<(), RingError> {
+        if !self.is_divided() {
+            self.cluster = None;
+            self.cluster = Some(ClusterPlace::take(&self.device.to_string(), cluster)?);
+        }
+        Ok(())
+    }
+
+    pub(crate) fn leave(&mut self) {
+        self.cluster = None;
+    }
+
+    /// Whether the group divides its packets among its members.
+    fn is_divided(&self) -> bool {
+        if !self.device.kind.names_a_group() {
+            return false;
+        }
+        let hub = Connection::open(&socket_of(&self.device), &self.name).ok();
+        let Some(status) = hub.and_then(|hub| hub.status().ok()) else {
+            return false;
+        };
+        let mut groups = status.groups.iter();
+        let group = groups.find(|group| group.name == self.device.name);
+        group.is_some_and(|group| group.division != Division::BROADCAST)
+    }
+
+    /// Reads the counters from the hub, unless they were just read; of a hub that has left, those that the reader
+    /// knows.
+    pub(crate) fn count(&mut self) -> Result<(), RingError> {
+        let now = Instant::now();
+        let is_new = |asked| now.duration_since(asked) < COUNTERS_AGE;
+        if self.mode == RingMode::Send || self.asked.is_some_and(is_new) {
+            return Ok(());
+        }
         let cursor = self.cursor()?;
-        let counters: Counters = match cursor.receiver().snapshot() {
+        let counters = match cursor.receiver().snapshot() {
             Ok(snapshot) => cursor.tally().total(&snapshot),
             Err(_) => cursor.tally().alone(),
         };
-        Ok(RingStatistics {
-            recv: counters.delivered.saturating_sub(left_out),
-            drop: counters.dropped.total(),
-            shunt: counters.shunted,
-        })
+        self.signals
+            .set_lost(counters.dropped.total(), counters.shunted);
+        self.asked = Some(now);
+        Ok(())
     }
 }

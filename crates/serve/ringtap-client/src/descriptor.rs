@@ -34,7 +34,13 @@ impl Descriptor {
             (timer.as_fd(), EventFlags::IN),
             (connection, EventFlags::RDHUP),
         ];
-        for (fd, events) in watched {
+        // A capture in this process has no connection: the caller names its event twice, and epoll takes it once.
+        let count = if event.as_raw_fd() == connection.as_raw_fd() {
+            2
+        } else {
+            3
+        };
+        for (fd, events) in watched.into_iter().take(count) {
             epoll::add(&all, fd, EventData::new_u64(0), events)?;
         }
         Ok(Descriptor { all, timer })

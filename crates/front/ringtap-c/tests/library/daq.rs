@@ -6,9 +6,10 @@ use std::process::Command;
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-use ringtap_testkit::{Ends, Running, Wire, require_root, require_tool};
+use ringtap_testkit::{Ends, Namespace, Running, Wire, require_root, require_tool};
 use rustix::process::Signal;
 
+use crate::flows::frame;
 use crate::support::{LIMIT, crate_folder, flags, hub, installed, ringtap, with_library};
 
 fn facts() -> PathBuf {
@@ -117,6 +118,30 @@ fn a_device_is_captured_by_one_process_for_all_instances() {
     let end = end.wait(LIMIT).success();
     let hubs = end.stderr.matches("ringtap: hub of").count();
     assert_eq!(hubs, 1, "{}", end.stderr);
+}
+
+#[test]
+fn a_passive_verdict_on_a_flow_withholds_its_further_packets() {
+    require_root!();
+    require_tool!("ip", "python3");
+    let Some(ringtap) = ringtap() else { return };
+    let network = Namespace::with_veth("c_daq");
+    let folder = tempfile::tempdir().expect("a folder");
+    let socket = folder.path().join("hub.sock");
+    let groups = ["-i", "tap:rx0?exclusive&direction=in", "-g", "all"];
+    let hub = hub(&ringtap, Some(&network), &socket, &groups);
+    let args = ["ignore", "hub:all", "1", "10"];
+    let reader = host(|host| Command::new(host), &socket, &args);
+    reader.wait_for_stderr("host: reading", LIMIT);
+    network.inject("tx0", &[frame(7)]);
+    reader.wait_for_stderr("host: whitelisted", LIMIT);
+    let ports = [7, 8].repeat(10);
+    let frames: Vec<_> = ports.into_iter().map(frame).collect();
+    network.inject("tx0", &frames);
+    let told = reader.wait(LIMIT).success().stdout;
+    assert_eq!(told, "whitelisted 1, others 10\n");
+    hub.interrupt();
+    let _ended = hub.wait(LIMIT).success();
 }
 
 #[test]

@@ -26,6 +26,7 @@ static void refuses(ringtap_handle *handle)
     rule.action = RINGTAP_CUTOFF;
     rule.packets = 0;
     WANT(ringtap_flow_rule(handle, &rule), RINGTAP_ERROR_REFUSED);
+    WANT(ringtap_ignore_flow(handle, NULL), RINGTAP_ERROR_ARGUMENT);
     WANT(ringtap_remove_flow_rule(handle, "udp 10.0.0.1"), RINGTAP_ERROR_ARGUMENT);
     WANT(ringtap_remove_flow_rule(handle, FLOW), 0);
 }

@@ -8,7 +8,7 @@ use ringtap_testkit::{Namespace, Running, require_root, require_tool};
 use crate::support::{LIMIT, build, crate_folder, hub, ringtap, with_library};
 
 /// A frame of the UDP flow 10.0.0.1:1000 and 10.0.0.2:`port`.
-fn frame(port: u8) -> Vec<u8> {
+pub(crate) fn frame(port: u8) -> Vec<u8> {
     let mut frame = vec![2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 8, 0];
     frame.extend([0x45, 0, 0, 46, 0, 0, 0, 0, 64, 17, 0, 0]);
     frame.extend([10, 0, 0, 1, 10, 0, 0, 2, 3, 232, 0, port]);

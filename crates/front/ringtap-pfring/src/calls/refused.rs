@@ -25,7 +25,6 @@ refused! {
     pfring_recv_chunk(*mut *mut c_void, *mut c_void, u8);
     pfring_set_default_hw_action(c_int);
     pfring_set_reflector_device(*mut c_char);
-    pfring_set_cluster_consumer(u16, u16, c_int, u32);
     pfring_set_application_stats(*mut c_char);
     pfring_set_device_clock(*mut c_void);
     pfring_enable_rss_rehash();

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* Counts packets as pfcount does: `count DEVICE recv|copy|burst|loop PACKETS [FILTER]`, or `count sizes`. */
+/* Counts packets as pfcount does: `count DEVICE recv|copy|burst|loop PACKETS [FILTER]`, or does another thing. */
 #include <errno.h>
 #include <poll.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -79,6 +80,7 @@ static int sending(const char *from, const char *to)
     char frame[60] = "\x02\0\0\0\0\1\x02\0\0\0\0\2\x88\xb5ringtap";
     u_char address[6], *packet;
     pfring *sender, *receiver;
+    pfring_stat stats;
     int index;
 
     receiver = pfring_open(to, 1500, PF_RING_PROMISC);
@@ -90,6 +92,9 @@ static int sending(const char *from, const char *to)
     CHECK(pfring_get_bound_device_address(sender, address) == 0 && (address[0] & 1) == 0);
     CHECK(pfring_get_bound_device_ifindex(sender, &index) == 0 && index > 1);
     CHECK(pfring_send_last_rx_packet(receiver, index) == PF_RING_ERROR_NO_PKT_AVAILABLE);
+    CHECK(pfring_set_socket_mode(sender, send_only_mode) == 0 && pfring_enable_ring(sender) == 0);
+    CHECK(pfring_recv(sender, &packet, 0, &header, 0) == PF_RING_ERROR_RING_NOT_ENABLED);
+    CHECK(pfring_stats(sender, &stats) == 0 && stats.recv == 0 && stats.drop == 0);
     CHECK(pfring_send(sender, frame, sizeof(frame), 1) == sizeof(frame));
     CHECK(pfring_flush_tx_packets(sender) == 0);
     CHECK(pfring_recv(receiver, &packet, 0, &header, 1) == 1);
@@ -205,6 +210,94 @@ static void rules(void)
     CHECK(pfring_toggle_filtering_policy(ring, 0) == PF_RING_ERROR_NOT_SUPPORTED);
 }
 
+static void *receive_one(void *got)
+{
+    struct pfring_pkthdr header;
+    u_char *packet;
+
+    *(int *)got = pfring_recv(ring, &packet, 0, &header, 1);
+    return NULL;
+}
+
+/* While a thread waits for packets, others use the ring. The filter passes none. */
+static void threads(void)
+{
+    hash_filtering_rule rule = { .rule_action = dont_forward_packet_and_stop_rule_evaluation };
+    pthread_t receivers[2];
+    pfring_stat stats;
+    int got[2] = { 7, 7 };
+
+    rule.ip_version = 4;
+    rule.proto = IPPROTO_UDP;
+    rule.host_peer_a.v4 = 0x0a000001;
+    rule.host_peer_b.v4 = 0x0a000002;
+    for (int at = 0; at < 2; at++)
+        CHECK(pthread_create(&receivers[at], NULL, receive_one, &got[at]) == 0);
+    poll(NULL, 0, 300);
+    CHECK(pfring_handle_hash_filtering_rule(ring, &rule, 1) == 0);
+    CHECK(pfring_stats(ring, &stats) == 0 && stats.recv == 0);
+    CHECK(pfring_handle_hash_filtering_rule(ring, &rule, 0) == 0);
+    CHECK(pfring_set_bpf_filter(ring, "tcp port 10") == 0);
+    pfring_breakloop(ring);
+    for (int at = 0; at < 2; at++)
+        CHECK(pthread_join(receivers[at], NULL) == 0 && got[at] == 0);
+}
+
+static volatile unsigned long handled;
+
+static void on_alarm(int number)
+{
+    pfring_stat stats;
+
+    (void)number;
+    if (pfring_stats(ring, &stats) != 0)
+        abort();
+    handled++;
+}
+
+/* A signal handler asks for the counters while the program does. */
+static void handlers(void)
+{
+    struct itimerval often = { { 0, 500 }, { 0, 500 } }, never = { { 0, 0 }, { 0, 0 } };
+    pfring_stat stats = { 0, 0, 0 };
+    struct pfring_pkthdr header;
+    u_char *packet;
+
+    signal(SIGALRM, on_alarm);
+    CHECK(setitimer(ITIMER_REAL, &often, NULL) == 0);
+    while (handled < 500 || stats.recv < 100) {
+        CHECK(pfring_stats(ring, &stats) == 0);
+        CHECK(pfring_recv(ring, &packet, 0, &header, 0) >= 0);
+    }
+    CHECK(setitimer(ITIMER_REAL, &never, NULL) == 0);
+}
+
+/* A group that does not divide its packets has one ring in a cluster; other groups have as many as they admit. */
+static int clusters(const char *undivided, const char *divided)
+{
+    pfring_if_t *list = pfring_findalldevs();
+    pfring *rings[4];
+    int found = 0;
+
+    for (pfring_if_t *one = list; one; one = one->next)
+        found += strcmp(one->name, undivided) == 0 || strcmp(one->name, "lo") == 0;
+    CHECK(found == 2);
+    pfring_freealldevs(list);
+    CHECK(gmt_to_local(0) == 0);
+    for (int at = 0; at < 4; at++)
+        CHECK(rings[at] = pfring_open(at < 2 ? undivided : divided, 128, 0));
+    CHECK(pfring_set_cluster(rings[0], 5, cluster_per_flow) == 0);
+    CHECK(pfring_set_cluster(rings[1], 5, cluster_per_flow) == PF_RING_ERROR_NOT_SUPPORTED);
+    CHECK(pfring_set_cluster_consumer(rings[2], 5, MAX_CLUSTER_QUEUES, cluster_per_flow_5_tuple, 1) == 0);
+    CHECK(pfring_set_cluster(rings[3], 5, cluster_per_flow) == 0);
+    CHECK(pfring_set_cluster_consumer(rings[3], 5, 1, cluster_per_flow, 0) == PF_RING_ERROR_NOT_SUPPORTED);
+    CHECK(pfring_remove_from_cluster(rings[0]) == 0);
+    CHECK(pfring_set_cluster(rings[1], 5, cluster_per_flow) == 0);
+    for (int at = 0; at < 4; at++)
+        pfring_close(rings[at]);
+    return 0;
+}
+
 static void sizes(void)
 {
     printf("%zu %zu %zu ", sizeof(hash_filtering_rule), sizeof(filtering_rule),
@@ -233,6 +326,8 @@ int main(int argc, char **argv)
     CHECK(argc >= 4);
     if (strcmp(argv[1], "send") == 0)
         return sending(argv[2], argv[3]);
+    if (strcmp(argv[1], "clusters") == 0)
+        return clusters(argv[2], argv[3]);
     errno = 0;
     CHECK(pfring_open("absent0", 128, 0) == NULL && errno == ENODEV);
     CHECK(pfring_stats(NULL, &stats) == PF_RING_ERROR_INVALID_ARGUMENT);
@@ -252,6 +347,11 @@ int main(int argc, char **argv)
     CHECK(pfring_set_bpf_filter(ring, "tcp prt 1") < 0);
     CHECK(argc < 5 || pfring_set_bpf_filter(ring, argv[4]) == 0);
     CHECK(pfring_enable_ring(ring) == 0);
+    if (strcmp(argv[2], "threads") == 0 || strcmp(argv[2], "handlers") == 0) {
+        strcmp(argv[2], "threads") == 0 ? threads() : handlers();
+        pfring_close(ring);
+        return 0;
+    }
     CHECK(pfring_poll(ring, 20000) == 1);
     /* The simulated NIC only receives. */
     CHECK(pfring_set_direction(ring, (packet_direction)7) == PF_RING_ERROR_INVALID_ARGUMENT);

@@ -28,7 +28,7 @@ fn built() -> &'static (PathBuf, PathBuf) {
         // A program of PF_RING's users may name its header's folder here.
         let header = env::var("PFRING_HEADER").map_or_else(|_| home.join("include"), PathBuf::from);
         let output = Command::new("cc")
-            .args(["-std=gnu11", "-Wall", "-O1", "-o"])
+            .args(["-std=gnu11", "-Wall", "-O1", "-pthread", "-o"])
             .args([&program, &home.join("tests/pfring/count.c"), &library])
             .arg("-I")
             .arg(header)
@@ -44,7 +44,10 @@ fn count(socket: &Path, args: &[&str]) -> Running {
     let (program, folder) = built();
     let mut command = Command::new(program);
     command.env("LD_LIBRARY_PATH", folder);
-    command.env("RINGTAP_SOCKET", socket).args(args);
+    command
+        .env("RINGTAP_SOCKET", socket)
+        .env("TZ", "UTC0")
+        .args(args);
     Running::start(command)
 }
 
@@ -75,6 +78,23 @@ fn a_pfcount_like_program_receives_a_group_in_every_way() {
     let _withheld = count(&socket, &["hub:all", "rules", "0"])
         .wait(LIMIT)
         .success();
+    let named = format!("hub:all?socket={}", socket.display());
+    let nowhere = Path::new("/nowhere");
+    let _named = count(nowhere, &[&named, "recv", "10"])
+        .wait(LIMIT)
+        .success();
+    // Captures of the program's own, whose threads get no signals of the program.
+    for way in ["copy", "rules", "handlers"] {
+        let args = ["sim:5000pps?flows=16", way, "500"];
+        let _done = count(nowhere, &args).wait(LIMIT).success();
+    }
+    for args in [
+        &["hub:all", "threads", "0", "tcp port 9"][..],
+        &["hub:all", "handlers", "0"],
+        &["clusters", "hub:all", "hub:two"],
+    ] {
+        let _done = count(&socket, args).wait(LIMIT).success();
+    }
     // A signal handler ends a loop that waits for packets.
     let endless = count(&socket, &["hub:all", "loop", "100000000"]);
     let begun = std::time::Instant::now();
@@ -96,6 +116,27 @@ fn a_ring_of_an_interface_receives_what_another_sends() {
     command.args(["send", "tx0", "rx0"]);
     command.env("LD_LIBRARY_PATH", folder);
     let _sent = Running::start(command).wait(LIMIT).success();
+}
+
+#[test]
+fn the_header_needs_no_other_and_no_extension_of_c() {
+    let home = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let folder = tempfile::tempdir().expect("a folder");
+    let source = folder.path().join("header.c");
+    // As Suricata's configure script does.
+    let text =
+        "#include <pfring.h>\nint main(void) { return pfring_recv_chunk(NULL, NULL, 0, 0); }\n";
+    std::fs::write(&source, text).expect("a file");
+    for words in ["-std=c11 -pedantic", "-x c++ -std=c++11"] {
+        let mut command = Command::new("cc");
+        command
+            .args(words.split(' '))
+            .args(["-Wall", "-Werror", "-fsyntax-only", "-I"]);
+        command.arg(home.join("include")).arg(&source);
+        let output = command.output().expect("a C compiler is installed");
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{words}: {errors}");
+    }
 }
 
 fn status(socket: &Path) -> Vec<u8> {

@@ -25,8 +25,7 @@ const ANSWER_TIME: Duration = Duration::from_secs(30);
 const MAX_NOTES: usize = 64;
 
 /// Error text: the agent has no subscription to which rules could belong.
-pub(super) const NO_HOST: &str =
-    "the host captures nothing for this virtual machine now: set flow rules again once packets come";
+pub(super) const NO_HOST: &str = "the host captures nothing for this virtual machine now: set flow rules again once packets come";
 
 /// State of a group that several threads use.
 #[derive(Default)]

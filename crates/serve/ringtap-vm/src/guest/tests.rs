@@ -15,12 +15,12 @@ use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::thread::{Scope, ScopedJoinHandle};
 use std::time::{Duration, Instant};
 
+use ringtap_filter::flow::CutOff;
 use ringtap_filter::{Instruction, Program};
 use ringtap_hub::{Group, Handle, Hub, HubOptions};
 use ringtap_ipc::event::{Event, sleep_until_readable};
 use ringtap_ipc::mapping::{Access as MappingAccess, Mapping};
 use ringtap_ipc::memfd::SharedMemory;
-use ringtap_filter::flow::CutOff;
 use ringtap_ipc::subscription::{Recipient, Subscription, SubscriptionRequest};
 use ringtap_pool::control::control_bytes;
 use ringtap_pool::distributor::Policy;

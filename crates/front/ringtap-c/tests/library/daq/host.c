@@ -4,6 +4,7 @@
  *
  *     host MODULE keep INPUT INSTANCES COUNT [VARIABLE=VALUE]...    passive: keeps all messages
  *     host MODULE outlive INPUT 1 0 [VARIABLE=VALUE]...             passive: reads until the hub is gone
+ *     host MODULE ignore INPUT 1 COUNT [VARIABLE=VALUE]...          passive: whitelists flows to port 7
  *     host MODULE decide INPUT 1 COUNT [VARIABLE=VALUE]...          inline: verdicts by content; COUNT is 0
  *     host MODULE refuse MODE INPUT [VARIABLE=VALUE]...             prints why there is no instance
  */
@@ -173,6 +174,31 @@ static void outlive(void *handle)
     printf("%s: %s\n", status == DAQ_RSTAT_EOF ? "ended" : "failed", error_text);
 }
 
+/* Receives until there were `wanted` packets to other ports than 7. */
+static void ignore(void *handle, unsigned long wanted)
+{
+    const DAQ_Msg_t *messages[BATCH];
+    unsigned long whitelisted = 0, others = 0;
+    DAQ_RecvStatus status;
+
+    CHECK(module->get_capabilities(handle) & DAQ_CAPA_WHITELIST);
+    fprintf(stderr, "host: reading\n");
+    while (others < wanted) {
+        unsigned got = module->msg_receive(handle, BATCH, messages, &status);
+        CHECK(status != DAQ_RSTAT_ERROR && status != DAQ_RSTAT_EOF);
+        for (unsigned at = 0; at < got; at++) {
+            bool is_for_7 = messages[at]->data[37] == 7;
+            CHECK(module->msg_finalize(handle, messages[at], is_for_7 ? DAQ_VERDICT_WHITELIST : DAQ_VERDICT_PASS)
+                  == DAQ_SUCCESS);
+            others += !is_for_7;
+            whitelisted += is_for_7;
+            if (is_for_7)
+                fprintf(stderr, "host: whitelisted\n");
+        }
+    }
+    printf("whitelisted %lu, others %lu\n", whitelisted, others);
+}
+
 static DAQ_Verdict verdict_on(const DAQ_Msg_t *msg)
 {
     uint8_t *found = memmem(msg->data, msg->data_len, "change", 6);
@@ -266,6 +292,8 @@ int main(int argc, char **argv)
         decide(handles[0]);
     else if (strcmp(argv[2], "outlive") == 0)
         outlive(handles[0]);
+    else if (strcmp(argv[2], "ignore") == 0)
+        ignore(handles[0], strtoul(argv[5], NULL, 10));
     else
         keep(handles, strtoul(argv[5], NULL, 10));
     for (unsigned at = 0; at < instances; at++) {

@@ -41,7 +41,11 @@ fn membership() -> Membership {
     membership
 }
 
-fn set(membership: &mut Membership, id: u64, rules: &[FlowRule<FlowPattern>]) -> (u64, Option<String>) {
+fn set(
+    membership: &mut Membership,
+    id: u64,
+    rules: &[FlowRule<FlowPattern>],
+) -> (u64, Option<String>) {
     let change = PatternChange::Set(rules.to_vec());
     match membership.change_patterns(SubscriptionId(id), &change, Instant::now()) {
         (Reply::RulesDone { done, refused }, _) => (done, refused.map(|it| it.message)),
