@@ -36,32 +36,32 @@ pub(super) fn run(device: &str, args: &SendArgs) -> Result<ExitCode> {
     let stop = Arc::new(AtomicBool::new(false));
     let stopped = Arc::clone(&stop);
     interrupt::on_interrupt(move || stopped.store(true, Relaxed))?;
-    let mut relay = Relay {
+    let mut forwarder = Forwarder {
         injector,
         report: Report::new(args.interface.clone(), args.json),
         next: Instant::now() + super::INTERVAL,
         is_quiet: args.quiet,
     };
     let deadline = args.duration.map(|time| Instant::now() + time);
-    let outcome = relay.run(capture, args.count, deadline, &stop);
-    let counters = relay.injector.counters();
-    let printed = relay.report.last(counters);
+    let outcome = forwarder.run(capture, args.count, deadline, &stop);
+    let counters = forwarder.injector.counters();
+    let printed = forwarder.report.last(counters);
     match outcome {
-        Err(RelayError::Printed(error)) => ended(Err(error), counters),
-        Err(RelayError::Capture(error)) => Err(error.into()),
-        Err(RelayError::Send(error)) => Err(error.into()),
+        Err(ForwardError::Printed(error)) => ended(Err(error), counters),
+        Err(ForwardError::Capture(error)) => Err(error.into()),
+        Err(ForwardError::Send(error)) => Err(error.into()),
         Ok(()) => ended(printed, counters),
     }
 }
 
 /// Why no more packets are sent.
-enum RelayError {
+enum ForwardError {
     Capture(ringtap::Error),
     Send(SendError),
     Printed(io::Error),
 }
 
-struct Relay {
+struct Forwarder {
     injector: PacketInjector,
     report: Report,
     /// Time of the next line.
@@ -69,18 +69,18 @@ struct Relay {
     is_quiet: bool,
 }
 
-impl Relay {
+impl Forwarder {
     fn run(
         &mut self,
         mut capture: Capture,
         count: Option<u64>,
         deadline: Option<Instant>,
         stop: &AtomicBool,
-    ) -> Result<(), RelayError> {
+    ) -> Result<(), ForwardError> {
         let mut left = count.unwrap_or(u64::MAX);
         let is_over = || deadline.is_some_and(|end| Instant::now() >= end);
         while left > 0 && !stop.load(Relaxed) && !is_over() {
-            match capture.next(Some(TICK)).map_err(RelayError::Capture)? {
+            match capture.next(Some(TICK)).map_err(ForwardError::Capture)? {
                 Next::Batch(batch) => {
                     // A packet that cannot be read any more is in the capture's counters.
                     let packets = capture.packets(&batch).filter_map(Result::ok);
@@ -88,14 +88,14 @@ impl Relay {
                     let packets: Vec<_> = packets.map(|packet| packet.data).collect();
                     left -= packets.len() as u64;
                     let sent = self.injector.send(packets, stop);
-                    sent.map_err(RelayError::Send)?;
+                    sent.map_err(ForwardError::Send)?;
                 }
                 Next::Ended => break,
                 _ => {}
             }
-            self.show().map_err(RelayError::Printed)?;
+            self.show().map_err(ForwardError::Printed)?;
         }
-        let closed = capture.close().map_err(RelayError::Capture)?;
+        let closed = capture.close().map_err(ForwardError::Capture)?;
         if closed.dropped.total() > 0 {
             print::note(format!(
                 "ringtap: {} packets were lost before they could be sent",
