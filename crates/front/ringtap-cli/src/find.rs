@@ -9,6 +9,8 @@ use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use anyhow::Result;
 use clap::Args;
@@ -18,7 +20,7 @@ use ringtap_index::{FilterTarget, Search, SearchNote, SearchRequest, SearchTotal
 use ringtap_packet::CommunityId;
 use serde_json::json;
 
-use crate::{UsageError, print};
+use crate::{UsageError, interrupt, print};
 use line::FoundLines;
 use output::FoundFile;
 
@@ -90,9 +92,15 @@ pub(crate) fn run(args: &FindArgs) -> Result<ExitCode> {
     if let Some(output) = &args.output {
         require_another(&args.paths, output)?;
     }
-    Confinement::writing_beside(args.output.as_deref().unwrap_or(Path::new("-"))).enter()?;
+    let stop = Arc::new(AtomicBool::new(false));
+    let stopped = Arc::clone(&stop);
+    let output = args.output.as_deref().unwrap_or(Path::new("-"));
+    let confinement = Confinement::writing_beside(output);
+    confinement.start_early(|| interrupt::on_interrupt(move || stopped.store(true, Relaxed)))?;
+    confinement.enter()?;
     let mut file = args.output.as_deref().map(FoundFile::create).transpose()?;
     let request = SearchRequest {
+        stop,
         target: if args.inner {
             FilterTarget::Innermost
         } else {
