@@ -269,6 +269,52 @@ fn files_that_are_being_written_are_searched() {
 }
 
 #[test]
+fn an_interrupted_search_leaves_a_file_with_what_it_found() {
+    let folder = TempDir::new().expect("a folder");
+    let input = "sim:max?burst=400000&flows=500";
+    run(
+        folder.path(),
+        &["record", "-q", "-i", input, "-w", "a.pcapng"],
+    );
+    let capture = fs::read(folder.path().join("a.pcapng")).expect("a capture");
+    for copy in 0..20 {
+        fs::write(folder.path().join(format!("{copy}.pcapng")), &capture).expect("a copy");
+    }
+    let mut command = Command::new(BINARY);
+    command.args(["find", "-r", ".", "-w", "../out.pcapng", "udp"]);
+    let out = folder.path().join("out.pcapng");
+    let captures = folder.path().join("captures");
+    fs::create_dir(&captures).expect("a folder");
+    for name in names(folder.path()) {
+        if name.ends_with(".pcapng") {
+            fs::rename(folder.path().join(&name), captures.join(&name)).expect("it moves");
+        }
+    }
+    command.current_dir(&captures);
+    let search = Running::start(command);
+    let begun = Instant::now();
+    while fs::metadata(&out).map_or(0, |file| file.len()) == 0 {
+        assert!(begun.elapsed() < LIMIT, "the search writes nothing");
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+    search.interrupt();
+    let _ended = search.wait(LIMIT).success();
+    let totals = objects(
+        &ringtap(
+            folder.path(),
+            &["count", "-q", "--json", "-r", "out.pcapng"],
+        )
+        .success(),
+    );
+    let delivered = totals.last().and_then(|it| it["delivered"].as_u64());
+    let all = 21 * 400_000;
+    assert!(
+        delivered.is_some_and(|found| found > 0 && found < all),
+        "{totals:?}"
+    );
+}
+
+#[test]
 fn a_name_that_is_not_utf8_is_found_and_its_control_characters_are_not_printed() {
     let folder = TempDir::new().expect("a folder");
     record(folder.path(), &["-w", "a.pcap"]);

@@ -36,7 +36,7 @@ use crate::abi::{
 use crate::error::RingError;
 use crate::parse::parse;
 use crate::ring::{RingDirection, RingMode, RingState, RingStep};
-use crate::shared::{Inside, RingSignals};
+use crate::shared::{RingCall, RingSignals};
 
 /// Longest wait before a ring looks whether `pfring_breakloop` was called, from a signal handler too.
 const STEP: Duration = Duration::from_millis(100);
@@ -83,7 +83,7 @@ impl PfRing {
         &self,
         work: impl FnOnce(&mut RingState) -> Result<T, RingError>,
     ) -> Result<T, RingError> {
-        let _inside = Inside::enter().ok_or(RingError::Interrupted)?;
+        let _inside = RingCall::enter().ok_or(RingError::Interrupted)?;
         work(&mut lock(&self.state))
     }
 

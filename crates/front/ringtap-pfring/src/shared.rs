@@ -60,17 +60,17 @@ thread_local! {
 
 /// Marks this thread as inside a call, until it is dropped.
 #[derive(Debug)]
-pub(crate) struct Inside(());
+pub(crate) struct RingCall(());
 
-impl Inside {
+impl RingCall {
     /// `None` in a signal handler that interrupted a call of this library on this thread.
     pub(crate) fn enter() -> Option<Self> {
         let was_inside = IS_INSIDE.try_with(|inside| inside.replace(true));
-        (was_inside == Ok(false)).then(|| Inside(()))
+        (was_inside == Ok(false)).then(|| RingCall(()))
     }
 }
 
-impl Drop for Inside {
+impl Drop for RingCall {
     fn drop(&mut self) {
         let _thread_ends = IS_INSIDE.try_with(|inside| inside.set(false));
     }
@@ -111,19 +111,19 @@ impl Drop for SignalsBlocked {
 
 #[cfg(test)]
 mod tests {
-    use super::{Inside, RingSignals};
+    use super::{RingCall, RingSignals};
 
     #[test]
     fn a_call_that_interrupts_another_of_its_thread_is_told() {
-        let first = Inside::enter();
+        let first = RingCall::enter();
         assert!(first.is_some());
         for _ in 0..2 {
-            assert!(Inside::enter().is_none());
+            assert!(RingCall::enter().is_none());
         }
-        let other = std::thread::spawn(|| Inside::enter().is_some());
+        let other = std::thread::spawn(|| RingCall::enter().is_some());
         assert!(other.join().expect("no panic"));
         drop(first);
-        assert!(Inside::enter().is_some());
+        assert!(RingCall::enter().is_some());
     }
 
     #[test]

@@ -13,7 +13,7 @@ use super::{PfRing, on};
 use crate::error::RingError;
 use crate::ring::RingState;
 use crate::rules::{hardware_rule, hash_rule, wildcard_rule};
-use crate::shared::Inside;
+use crate::shared::RingCall;
 
 /// The bytes of a structure of this size.
 unsafe fn structure<const N: usize>(rule: *const c_void) -> Result<[u8; N], RingError> {
@@ -35,7 +35,7 @@ impl PfRing {
         };
         let control = self.locked(RingState::control)?;
         {
-            let _inside = Inside::enter().ok_or(RingError::Interrupted)?;
+            let _inside = RingCall::enter().ok_or(RingError::Interrupted)?;
             ReaderRules::new(&*control).set(&[rule])?;
         }
         self.locked(|ring| {
@@ -52,7 +52,7 @@ impl PfRing {
             ring.forget(flow);
             ring.control()
         })?;
-        let _inside = Inside::enter().ok_or(RingError::Interrupted)?;
+        let _inside = RingCall::enter().ok_or(RingError::Interrupted)?;
         Ok(ReaderRules::new(&*control).remove(&[*flow])? > 0)
     }
 }
