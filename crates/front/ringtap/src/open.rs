@@ -202,7 +202,9 @@ impl OpenOptions {
     /// # Examples
     ///
     /// ```
-    /// let options = ringtap::OpenOptions::new().in_order(ringtap::ORDER_WINDOW);
+    /// use std::time::Duration;
+    ///
+    /// let options = ringtap::OpenOptions::new().in_order(Duration::from_secs(5));
     /// let mut capture = options.open("sim:1Mpps?burst=1000&queues=4&flows=16&clock=virtual")?;
     /// let mut last_ns = 0;
     /// while let ringtap::Next::Batch(batch) = capture.next(None)? {

@@ -299,7 +299,7 @@ mod tests {
                 answers += usize::from(encode(&answer) == line.as_bytes());
             }
         }
-        assert_eq!((asks, answers), (14, 15), "each is written as it is sent");
+        assert_eq!((asks, answers), (15, 16), "each is written as it is sent");
     }
 
     proptest::proptest! {
