@@ -10,7 +10,14 @@ import unittest
 
 TESTS = pathlib.Path(__file__).parent
 PAGE = TESTS.parents[3] / "docs" / "python.md"
-CONFIG = "[mypy]\nignore_missing_imports = True\ncheck_untyped_defs = True\n"
+# The types of duckdb change with its versions: they are not ours to keep.
+CONFIG = """[mypy]
+ignore_missing_imports = True
+check_untyped_defs = True
+
+[mypy-duckdb.*]
+follow_imports = skip
+"""
 
 
 class Types(unittest.TestCase):
