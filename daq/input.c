@@ -16,6 +16,8 @@
 /* Longest wait until a started process serves, and until it has ended, in calls of helper_wait(). */
 #define START_WAITS 750
 #define END_WAITS 50
+/* Longest wait of a packet for earlier ones of other queues. */
+#define ORDER_MS 100
 
 /* Subscribes; waits for the process that serves the group, if this module started it. */
 static int subscribe(struct instance *self, const char *socket, const char *group, struct helper *helper,
@@ -163,6 +165,10 @@ int open_input(struct instance *self, DAQ_ModuleConfig_h config)
     if (base.config_get_variable(config, "private"))
         options.flags |= RINGTAP_OPEN_PRIVATE;
     self->is_inline = mode == DAQ_MODE_INLINE;
+    /* Programs follow connections, whose directions may come on different queues. Inline, a packet that waits for its
+       verdict has no answer yet. */
+    if (!self->is_inline)
+        options.order_ms = ORDER_MS;
     at = strncmp(given, "hub:", 4) == 0 ? given + 4 : given;
     if (at != given || strncmp(given, "host:", 5) == 0) {
         is_here = at != given;

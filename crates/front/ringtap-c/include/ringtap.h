@@ -67,9 +67,11 @@ struct ringtap_options {
     uint32_t time_limit_ms;     /* or when the first packet has waited this long; 0: 10 */
     uint32_t flags;             /* bits of RINGTAP_OPEN_*; other bits must be 0 */
     const char *marks;          /* marks packets that rules give to this group, too; NULL: none */
+    uint32_t order_ms;          /* all lanes in time order: a packet waits at most this long for others; 0: lanes in turn */
+    uint32_t reserved;          /* 0 */
 };
 
-#define RINGTAP_OPTIONS_INIT { sizeof(struct ringtap_options), NULL, NULL, 0, 0, 0, 0, NULL }
+#define RINGTAP_OPTIONS_INIT { sizeof(struct ringtap_options), NULL, NULL, 0, 0, 0, 0, NULL, 0, 0 }
 
 #define RINGTAP_OPEN_PRIVATE 0x1u /* a private pool, even in a group with shared delivery */
 
@@ -217,7 +219,7 @@ int ringtap_open(ringtap_handle **handle, const char *socket, const char *group,
                  const struct ringtap_options *options);
 
 /*
- * Returns the next packet for this reader: in order within a lane, lanes in turn.
+ * Returns the next packet for this reader: in order within a lane, lanes in turn, or all in time order (`order_ms`).
  *
  * timeout_ms is the longest wait: -1 waits without limit, 0 does not wait. A signal handler does not
  * end the wait: use a time-out, or ringtap_stop().

@@ -113,7 +113,8 @@ pub unsafe extern "C" fn ringtap_open(
             }
             None => path,
         };
-        let session = Session::open(path, request, filter)?;
+        let order_ms = options.map_or(0, |options| options.order_ms);
+        let session = Session::open(path, request, filter, order_ms)?;
         let open = handles::add(session)?;
         // SAFETY: as above.
         unsafe { handle.write(open) };

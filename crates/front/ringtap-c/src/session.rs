@@ -48,10 +48,15 @@ impl Session {
         socket: Option<PathBuf>,
         request: SubscriptionRequest,
         filter: &str,
+        order_ms: u32,
     ) -> Result<Self, CallError> {
         let path = socket.unwrap_or_else(ringtap_client::default_socket);
         let (receiver, connection) =
             Receiver::subscribe(&path, request, |link_type| compile(filter, link_type))?;
+        let receiver = match order_ms {
+            0 => receiver,
+            ms => receiver.in_order(Duration::from_millis(ms.into())),
+        };
         let sources = receiver.sources().map(|(facts, lanes)| SourceText {
             device: c_text(&facts.device),
             offered_from: c_text(&facts.offered_from),

@@ -62,6 +62,8 @@ pub struct COptions {
     pub time_limit_ms: u32,
     pub flags: u32,
     pub marks: *const c_char,
+    pub order_ms: u32,
+    pub reserved: u32,
 }
 
 #[repr(C)]

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use ringtap::{
     CaptureHub, Cursor, CursorPacket, Deadline, DeviceOptions, DeviceSpec, Facts, FlowId, Look,
-    OpenOptions,
+    ORDER_WINDOW, OpenOptions,
 };
 use ringtap_client::{
     Connection, Control, HubBeside, LookStep, OutsideWait, default_socket, host_socket,
@@ -181,7 +181,12 @@ impl RingState {
             ..DeviceOptions::default()
         };
         let options = OpenOptions::new().device_options(options);
-        let options = options.name(&self.name).filter(&self.filter);
+        // PF_RING gives the packets of all queues in the order of their arrival, on which programs that follow
+        // connections rely.
+        let options = options
+            .name(&self.name)
+            .filter(&self.filter)
+            .in_order(ORDER_WINDOW);
         let signals = SignalsBlocked::begin();
         let capture = options.open_device(&self.device)?;
         drop(signals);

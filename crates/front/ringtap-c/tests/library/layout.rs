@@ -51,7 +51,9 @@ fn structures() -> Vec<Fact> {
         watermark_packets,
         time_limit_ms,
         flags,
-        marks
+        marks,
+        order_ms,
+        reserved
     );
     facts!(
         all,
