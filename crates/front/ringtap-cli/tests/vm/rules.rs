@@ -57,7 +57,7 @@ $NOBODY ringtap count -q --json -i host:all --cutoff '20 packets' >/heads & read
 until_has all 1
 gate 1004 & waits=$!
 until_has gates 1
-echo GUEST heads ready
+echo GUEST waits
 wait $waits
 sleep 1
 kill -INT $reader
@@ -128,7 +128,7 @@ fn what_a_rule_of_a_guest_withholds_is_counted_exactly_and_costs_the_guest_nothi
     assert_eq!(counters(&all), account, "{all}");
     let status = host.said("GUEST status ");
     assert_eq!(counters(&status["readers"][0]), account, "{status}");
-    host.wait_for("GUEST heads ready");
+    host.wait_for("GUEST waits");
     host.send(99, 500);
     host.send(98, 5);
     host.wait_for_account(135 + SHUNTED, SHUNTED + 480);
