@@ -258,7 +258,6 @@ impl OpenOptions {
     /// let capture = ringtap::OpenOptions::new().marks(suspects).open("hub:ids")?;
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    #[must_use]
     pub fn marks(mut self, group: GroupName) -> Self {
         self.marks = Some(group);
         self

@@ -8,6 +8,7 @@ use crate::kit::{GuestAndHub, NOBODY, boot_machine};
 
 /// Packets of the flow that the guest ignores.
 const SHUNTED: u64 = 20_000;
+const HALF: usize = 10_000;
 
 /// The guest's group `all` has one reader, and `gates` those that wait for the sender.
 const PLAN: &str = r#"
@@ -102,13 +103,13 @@ fn what_a_rule_of_a_guest_withholds_is_counted_exactly_and_costs_the_guest_nothi
         assert!(host.console().contains(line), "{line}: {}", host.console());
     }
     host.wait_for_account(110, 0);
-    host.send(53, SHUNTED as usize / 2);
-    host.send(54, SHUNTED as usize / 2);
+    host.send(53, HALF);
+    host.send(54, HALF);
     // No packet was copied for the guest.
     host.wait_for_account(110, SHUNTED);
     host.send(1002, 1);
     host.wait_for("GUEST unshunts");
-    host.send(53, SHUNTED as usize);
+    host.send(53, 2 * HALF);
     host.wait_for_account(110 + SHUNTED, SHUNTED);
     host.send(1003, 1);
     host.wait_for("GUEST all ");

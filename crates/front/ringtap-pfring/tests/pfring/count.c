@@ -366,9 +366,10 @@ int main(int argc, char **argv)
         pfring_close(ring);
         return 0;
     }
-    if (strcmp(argv[2], "loop") == 0)
+    if (strcmp(argv[2], "loop") == 0) {
+        fprintf(stderr, "loops\n");
         CHECK(pfring_loop(ring, look_at, (const u_char *)"user", 1) == 0);
-    else if (strcmp(argv[2], "burst") == 0)
+    } else if (strcmp(argv[2], "burst") == 0)
         bursts();
     else
         one_by_one(strcmp(argv[2], "copy") == 0 ? 128 : 0);

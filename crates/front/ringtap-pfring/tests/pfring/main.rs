@@ -97,10 +97,7 @@ fn a_pfcount_like_program_receives_a_group_in_every_way() {
     }
     // A signal handler ends a loop that waits for packets.
     let endless = count(&socket, &["hub:all", "loop", "100000000"]);
-    let begun = std::time::Instant::now();
-    while !String::from_utf8_lossy(&status(&socket)).contains("count.c") {
-        assert!(begun.elapsed() < LIMIT, "the ring attaches");
-    }
+    endless.wait_for_stderr("loops", LIMIT);
     endless.interrupt();
     let _ended = endless.wait(LIMIT).success();
     hub.interrupt();
@@ -137,12 +134,6 @@ fn the_header_needs_no_other_and_no_extension_of_c() {
         let errors = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success(), "{words}: {errors}");
     }
-}
-
-fn status(socket: &Path) -> Vec<u8> {
-    let mut command = Command::new(deps().join("../ringtap"));
-    command.args(["status", "--json", "--socket"]).arg(socket);
-    command.output().expect("it can be run").stdout
 }
 
 #[test]

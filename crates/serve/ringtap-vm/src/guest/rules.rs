@@ -62,12 +62,12 @@ impl RulesElsewhere for GroupRules {
 
 impl WaitingRules {
     /// Takes up a request; gives it back if too many wait.
-    pub(super) fn push(&mut self, work: RulesWork) -> Result<(), RulesWork> {
+    pub(super) fn push(&mut self, work: RulesWork) -> Option<RulesWork> {
         if self.0.len() >= MAX_WAITING {
-            return Err(work);
+            return Some(work);
         }
         self.0.push_back(work);
-        Ok(())
+        None
     }
 
     #[cfg(test)]

@@ -149,7 +149,7 @@ impl SharedGroup {
         work.owner = state.owner;
         let refused = if state.has_host {
             let pushed = state.rules.push(work);
-            pushed.err().map(|work| (work, "too many requests wait"))
+            pushed.map(|work| (work, "too many requests wait"))
         } else {
             Some((work, NO_HOST))
         };
