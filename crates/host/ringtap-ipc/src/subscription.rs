@@ -167,7 +167,7 @@ pub struct Wanted {
     #[serde(default)]
     pub group: u64,
     /// Packets with one of these bits in their slot's mask are marked.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "is_zero")]
     pub marks: u64,
     /// Where the filter runs.
     #[serde(rename = "not_in_source", with = "place")]
