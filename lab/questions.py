@@ -28,7 +28,7 @@ import parse
 import sandbox
 import tables
 from contenders import TASKSET, Contender
-from lossless import STEPS, highest_lossless, hint_of
+from lossless import STEPS, rounds_of
 from run import Run
 from shunting import replayed
 from tool import ToolError
@@ -209,41 +209,12 @@ def record(run: Run) -> dict:
     """Gives the lossless rate of every round of both recorders."""
     file = sandbox.SCRATCH / "mix.pcap"
     made = mix.make(file, 2 * FLOWS)
-    rows: dict[str, list[dict]] = {one.name: [] for one in (RECORD, RECORD_INDEX)}
-    for number in range(run.settings.record_rounds):
-        for one in (RECORD, RECORD_INDEX):
-            row = _search(run, one, file, hint_of(rows[one.name]))
-            if row is None:
-                continue
-            rows[one.name].append({"round": number, **row})
-            run.say(
-                f"record-index  round {number + 1}/{run.settings.record_rounds}  {one.name:<16}"
-                f" {row['lossless_pps'] / 1e3:8.1f} kpps without loss"
-            )
+    found = rounds_of(
+        run, "record-index", [RECORD, RECORD_INDEX], lambda one, rate: _recorded(run, one, file, rate)
+    )
     size = file.stat().st_size
     file.unlink()
-    contenders_ = {
-        one.name: {
-            **run.entry(one), "rounds": rows[one.name],
-            "summary": figures.summary(rows[one.name], ("lossless_pps",)),
-        }
-        for one in (RECORD, RECORD_INDEX)
-    }  # fmt: skip
-    return {"size": size / made.packets, "contenders": contenders_}
-
-
-def _search(run: Run, one: Contender, file: Path, hint: float | None) -> dict | None:
-    trials = []
-
-    def probe(rate: str) -> tuple[float, float, bool] | None:
-        row = run.attempt(one, lambda: _recorded(run, one, file, rate))
-        if row is None:
-            return None
-        trials.append({"rate": rate, **row})
-        return row["offered_mpps"] * 1e6, row["delivered_mpps"] * 1e6, row["lost"] == 0
-
-    found = highest_lossless(probe, hint)
-    return None if found is None else {**found, "trials": trials}
+    return {"size": size / made.packets, "contenders": found}
 
 
 def _recorded(run: Run, one: Contender, file: Path, rate: str) -> dict:

@@ -21,7 +21,7 @@ import parse
 import sandbox
 import trial
 from contenders import SENDER_CPU, Contender
-from lossless import highest_lossless, hint_of
+from lossless import rounds_of
 from mix import frame, write
 from pool import rounds as rounds_of_program
 from run import Run
@@ -126,41 +126,13 @@ def _rules(run: Run) -> dict:
 
 
 def _elephants(run: Run, file: Path) -> dict:
-    rows: dict[str, list[dict]] = {one.name: [] for one in (ALL, CUT)}
-    for number in range(run.settings.record_rounds):
-        for one in (ALL, CUT):
-            row = _search(run, one, file, hint_of(rows[one.name]))
-            if row is None:
-                continue
-            rows[one.name].append({"round": number, **row})
-            run.say(
-                f"shunting  round {number + 1}/{run.settings.record_rounds}  {one.name:<20}"
-                f" {row['lossless_pps'] / 1e3:8.1f} kpps without loss"
-            )
-    return {
-        one.name: {
-            **run.entry(one),
-            "rounds": rows[one.name],
-            "summary": figures.summary(rows[one.name], ("lossless_pps",)),
-        }
-        for one in (ALL, CUT)
-    }
+    # Of what was not withheld, so that the next rate is near the answer for both readers.
+    def delivered_pps(row: dict) -> float:
+        return row["offered_mpps"] * 1e6 * (1 - row["lost"] / (row["offered"] - row["shunted"]))
 
-
-def _search(run: Run, one: Contender, file: Path, hint: float | None) -> dict | None:
-    trials = []
-
-    def probe(rate: str) -> tuple[float, float, bool] | None:
-        row = run.attempt(one, lambda: replayed(run, one, file, rate))
-        if row is None:
-            return None
-        trials.append({"rate": rate, **row})
-        # Of what was not withheld, so that the next rate is near the answer for both readers.
-        passed = 1 - row["lost"] / (row["offered"] - row["shunted"])
-        return row["offered_mpps"] * 1e6, row["offered_mpps"] * 1e6 * passed, row["lost"] == 0
-
-    found = highest_lossless(probe, hint)
-    return None if found is None else {**found, "trials": trials}
+    return rounds_of(
+        run, "shunting", [ALL, CUT], lambda one, rate: replayed(run, one, file, rate), delivered_pps
+    )
 
 
 def replayed(run: Run, one: Contender, file: Path, rate: str) -> dict:
