@@ -47,7 +47,8 @@ pub mod flag {
     pub const SUPER: u8 = 0x10;
     /// The time is of the NIC's clock, not of the host's.
     pub const NIC_TIME: u8 = 0x20;
-    /// A rule gives the packet to the group by which its reader marks packets. Never in a pool of several readers.
+    /// The reader marks the packets of another group, and a flow rule gives this packet to that group. Set only in pools
+    /// of one reader.
     pub const MARKED: u8 = 0x40;
 }
 

@@ -69,7 +69,7 @@ pub(crate) struct HubControl {
     pub(crate) configuration: Option<ConfigurationStatus>,
     /// Sets flow rules, once a reader or a group has some.
     pub(crate) flows: Option<FlowThread>,
-    /// Has the flow rules in place of this hub.
+    /// Handles flow rules instead of this hub.
     pub(crate) elsewhere: Option<Elsewhere>,
     options: HubOptions,
     engine_event: Event,

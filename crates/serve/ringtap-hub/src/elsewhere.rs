@@ -16,17 +16,17 @@ use ringtap_ipc::subscription::SubscriptionId;
 /// Takes the answer to a request for flow rules, from any thread.
 pub type FlowAnswer = Box<dyn FnOnce(Result<Reply, Refused>) + Send>;
 
-/// Has the flow rules of a hub's readers in place of the hub. Its calls wait for nothing.
+/// Handles the flow rules of a hub's readers instead of the hub. Its methods never wait.
 pub trait RulesElsewhere: Send + Sync {
-    /// Carries out a request of a reader. `reader` of the request is absent, or any number where another program
-    /// of the reader's user asks.
+    /// Carries out a request of the owner. `reader` of the request is present if another program of the owner's user
+    /// sent it; its number has no meaning here.
     fn request(&self, request: Request, answer: FlowAnswer);
 
-    /// From now on the rules are those of this reader, or of none: those of the reader before end.
+    /// Makes this reader, or no reader, the owner of the rules. The rules of the previous owner end.
     fn set_owner(&self, owner: Option<u64>);
 }
 
-/// The place of the rules, and their owner.
+/// The handler of the rules, and the reader that owns them.
 pub(crate) struct Elsewhere {
     pub(crate) rules: Arc<dyn RulesElsewhere>,
     owner: Option<SubscriptionId>,

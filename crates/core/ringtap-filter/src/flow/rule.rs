@@ -116,8 +116,8 @@ impl ActionWords {
     }
 }
 
-/// What a reader says of one flow, of all that match a [`FlowPattern`](super::FlowPattern), or of either, a
-/// [`FlowSelector`](crate::FlowSelector). This is the form in messages, too, with the time in milliseconds.
+/// A rule for one flow, for all flows that match a [`FlowPattern`](super::FlowPattern), or for either, as a
+/// [`FlowSelector`](crate::FlowSelector). Messages carry it in this form, with the time in milliseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FlowRule<F = FlowId> {
     /// The flows.

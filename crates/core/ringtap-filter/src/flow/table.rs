@@ -68,7 +68,7 @@ pub enum FlowEnd {
     Removed,
 }
 
-/// What rules change of a packet's mask.
+/// Changes that flow rules make to a packet's mask.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Recipients {
     /// The members from which the packet is withheld.

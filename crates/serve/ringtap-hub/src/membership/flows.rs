@@ -18,7 +18,7 @@ use crate::limits::FilterOwner;
 /// Error text: a cut-off of one member would be that of all.
 const OF_GROUP: &str = "the members of a balanced group have one cut-off: set that of the group";
 
-/// Error text: rules decide before packets come to such a group.
+/// Error text: rules act before a packet is given to a `by-rule` group, so its readers cannot withhold it.
 const BY_RULE: &str = "rules of other readers choose the packets of this group: it has no flow rules and cut-offs of its own";
 
 /// Refuses a rule that gives packets to a group that takes none by rules.
@@ -29,11 +29,11 @@ pub(crate) fn no_group(group: &GroupName) -> Refused {
     Refused::new(Refusal::BadRequest, message)
 }
 
-/// Error text: the group has readers of others, which trust no guest.
+/// Error text: the rule of one member would withhold packets from all members, also on the host.
 const OF_DIVIDED: &str = "a virtual machine has no flow rules in a group that divides its traffic: they would be \
     those of all members; give it a group of its own";
 
-/// Error text: it would cost their readers packets.
+/// Error text: a guest could fill a group of the host, whose readers would lose packets.
 const TO_HOST: &str = "a virtual machine gives packets to no group of the host";
 
 /// The readers that have a rule together: one reader, or all of a group that divides its traffic.
@@ -166,13 +166,17 @@ impl Membership {
         rules: &[FlowRule<FlowSelector>],
     ) -> Result<(), Refused> {
         let (one, member) = self.member(id).ok_or_else(not_subscribed)?;
-        let gives = rules.iter().any(|rule| rule.action.group().is_some());
-        let why = match member.is_guest {
-            true if one.group.division != Division::BROADCAST => OF_DIVIDED,
-            true if gives => TO_HOST,
-            _ => return Ok(()),
-        };
-        Err(Refused::new(Refusal::NotAllowed, why))
+        let refused = |why: &str| Err(Refused::new(Refusal::NotAllowed, why));
+        if !member.is_guest {
+            return Ok(());
+        }
+        if one.group.division != Division::BROADCAST {
+            return refused(OF_DIVIDED);
+        }
+        if rules.iter().any(|rule| rule.action.group().is_some()) {
+            return refused(TO_HOST);
+        }
+        Ok(())
     }
 
     /// The user or guest whose rules are limited; `None` for root and the hub's own user.

@@ -128,7 +128,6 @@ impl HubControl {
         if let Some(flows) = &self.flows {
             flows.send(FlowWork::Tables(tables));
         }
-        self.name_groups();
         if is_first {
             self.introduce_all();
         }
