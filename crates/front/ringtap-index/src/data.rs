@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A capture file on disk: what identifies it, and its content from a place on.
 
-use std::fs::{File, Metadata, OpenOptions};
+use std::fs::{File, Metadata};
 use std::io::{self, Read};
-use std::os::unix::fs::{FileExt as _, MetadataExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::path::Path;
 use std::sync::Arc;
 
 use ringtap_file::{FileReader, Packing, ReadError};
 use ringtap_pool::number::{to_u32, to_u64, to_usize};
-use rustix::fs::OFlags;
 
+use crate::ahead::open;
 use crate::layout::{BlockEntry, FileState, MAX_SAMPLE, Sample};
 
 /// An open capture file.
@@ -30,10 +30,11 @@ pub(crate) struct CaptureFile {
 impl CaptureFile {
     /// Opens a regular file.
     pub(crate) fn open(path: &Path) -> io::Result<Self> {
-        let flags = OFlags::NONBLOCK | OFlags::NOCTTY;
-        let mut options = OpenOptions::new();
-        options.read(true).custom_flags(flags.bits().cast_signed());
-        let file = options.open(path)?;
+        CaptureFile::new(open(path)?, path)
+    }
+
+    /// A file that was opened with this path.
+    pub(crate) fn new(file: File, path: &Path) -> io::Result<Self> {
         let found = file.metadata()?;
         if !found.is_file() {
             return Err(io::Error::other("is not a file on disk"));

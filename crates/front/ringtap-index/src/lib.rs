@@ -9,6 +9,7 @@
 //! - An index that is missing, torn, old or of another file means "scan this file".
 #![forbid(unsafe_code)]
 
+mod ahead;
 mod beside;
 mod blocks;
 mod data;

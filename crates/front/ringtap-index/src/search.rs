@@ -21,6 +21,7 @@ use ringtap_ipc::time::now_ns;
 use ringtap_pool::number::to_u64;
 use roaring::RoaringBitmap;
 
+use crate::ahead::{FilesAhead, OpenedPair};
 use crate::blocks::{FoundBlock, PacketRun, RunEnd, ScanStart, scan};
 use crate::data::CaptureFile;
 use crate::layout::{Sample, SegmentHeader};
@@ -222,9 +223,11 @@ impl Search {
     pub fn next_packet(&mut self) -> Option<FoundRecord<'_>> {
         if !self.is_prepared {
             self.is_prepared = true;
-            let mut files = 0..self.files.len();
-            while let (false, Some(file)) = (self.is_stopped(), files.next()) {
-                self.prepare(file);
+            let mut ahead = FilesAhead::default();
+            for file in 0..self.files.len() {
+                if let (false, Some(opened)) = (self.is_stopped(), ahead.next(&self.files)) {
+                    self.prepare(file, opened);
+                }
             }
         }
         self.put_back();
@@ -305,10 +308,10 @@ impl Search {
     }
 
     /// Finds what a file may hold.
-    fn prepare(&mut self, file: usize) {
+    fn prepare(&mut self, file: usize, OpenedPair { capture, index }: OpenedPair) {
         let CapturePath { path, is_named } = &self.files[file];
         let is_named = *is_named;
-        let data = match CaptureFile::open(path) {
+        let data = match capture.and_then(|capture| CaptureFile::new(capture, path)) {
             Ok(data) => data,
             Err(error) if error.kind() == io::ErrorKind::NotFound && !is_named => {
                 self.totals.vanished_files += 1;
@@ -322,7 +325,7 @@ impl Search {
         if Some(data.identity) == self.output {
             return;
         }
-        let index = StoredIndex::open(path);
+        let index = index.and_then(StoredIndex::new);
         let (mut covered, mut description) = (0, Vec::new());
         if let Some(index) = &index
             && let Some(coverage) = index.coverage(&data)

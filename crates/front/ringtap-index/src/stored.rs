@@ -7,17 +7,16 @@
 //! - Of an index only the pages are read that a query needs.
 
 use std::collections::HashMap;
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::ops::Range;
-use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 use std::sync::Arc;
 
 use ringtap_file::Packing;
 use ringtap_pool::number::{to_u64, to_usize};
 use roaring::RoaringBitmap;
-use rustix::fs::OFlags;
 
+use crate::ahead::open;
 use crate::beside::index_path;
 use crate::data::{CaptureFile, read_up_to};
 use crate::layout::{
@@ -54,10 +53,11 @@ pub(crate) struct IndexCoverage {
 impl StoredIndex {
     /// Opens the index of a capture; `None` if there is none that can be read.
     pub(crate) fn open(capture: &Path) -> Option<Self> {
-        let flags = OFlags::NONBLOCK | OFlags::NOCTTY;
-        let mut options = OpenOptions::new();
-        options.read(true).custom_flags(flags.bits().cast_signed());
-        let file = options.open(index_path(capture)).ok()?;
+        StoredIndex::new(open(&index_path(capture)).ok()?)
+    }
+
+    /// An index from its file; `None` if it is none.
+    pub(crate) fn new(file: File) -> Option<Self> {
         let found = file.metadata().ok().filter(|it| it.is_file())?;
         let mut header = [0; FILE_HEADER];
         read_up_to(&file, &mut header, 0).ok()?;
