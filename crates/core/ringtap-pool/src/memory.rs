@@ -20,6 +20,13 @@ pub use region::Region;
 #[cfg(not(loom))]
 pub(crate) use region::{AHEAD, LINE, Piece, SLOTS_AHEAD};
 
+/// Prefetches the cache line at `place` for reading. Any address is allowed: nothing is accessed.
+#[cfg(not(loom))]
+#[inline]
+pub fn prefetch<T>(place: *const T) {
+    prefetch::for_reading(place.cast());
+}
+
 /// Keeps a mapping alive; dropped with its last user.
 pub type Owner = Arc<dyn Any + Send + Sync>;
 

@@ -71,7 +71,7 @@ impl Frames {
             let exponent = upper as f64 / f64::from(u32::MAX);
             (f64::from(self.flows).powf(exponent) as u32 - 1).min(self.flows - 1)
         } else {
-            (upper * u64::from(self.flows) >> 32) as u32
+            ((upper * u64::from(self.flows)) >> 32) as u32
         }
     }
 

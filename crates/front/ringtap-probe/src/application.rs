@@ -172,14 +172,19 @@ impl PayloadInspector {
         self.memory + self.questions.memory()
     }
 
-    /// Whether the flow of a packet may get texts from it.
+    /// Whether a packet may tell something of its flow.
     #[inline]
-    pub(crate) fn wants(&self, packet: &Dissected<'_>, texts: &FlowTexts) -> bool {
+    pub(crate) fn wants(&self, packet: &Dissected<'_>) -> bool {
         packet.payload_bytes > 0
             && matches!(packet.key.protocol, TCP | UDP)
             && packet.fragment.is_none()
-            && (self.payload_bytes > 0 && texts.wants_payload()
-                || self.ndpi.is_some() && !matches!(texts.ndpi, Inspection::Over))
+            && (self.payload_bytes > 0 || self.ndpi.is_some())
+    }
+
+    /// Whether no further packet can tell more of a flow.
+    pub(crate) fn is_over(&self, texts: &FlowTexts) -> bool {
+        let is_over = !(self.payload_bytes > 0 && texts.wants_payload());
+        is_over && (self.ndpi.is_none() || matches!(texts.ndpi, Inspection::Over))
     }
 
     /// Looks at a packet with payload in a direction of its flow; appends answered DNS questions.

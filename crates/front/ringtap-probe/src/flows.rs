@@ -6,16 +6,16 @@
 //! - Time is that of packets; [`FlowMeter::tick`] moves it on while none come.
 //! - Work per packet is bounded: at most [`ENDS_OF_PACKET`] other flows end with it.
 
+mod ages;
 mod counters;
 mod entry;
 mod fragments;
+mod index;
 mod options;
 mod sequence;
 mod table;
 #[cfg(test)]
 mod tests;
-
-use std::time::Duration;
 
 use ringtap_capture::meter::FlowCounts;
 use ringtap_ipc::time::nanoseconds;
@@ -35,10 +35,6 @@ use table::{FlowIndex, FlowTable};
 const ENDS_OF_PACKET: usize = 4;
 /// Nanoseconds for which a closed flow still takes late packets.
 const LINGER_NS: u64 = 2_000_000_000;
-/// Longest tick, the unit of time by which flows are ordered: 2^29 ns, about half a second.
-const MAX_TICK_BITS: u32 = 29;
-/// Least number of ticks in the idle time-out.
-const TICKS_OF_IDLE: u64 = 16;
 
 /// Counts of one direction of a flow, for a time that is short against the time-outs.
 #[derive(Clone, Debug)]
@@ -55,7 +51,7 @@ struct FirstPacket<'a> {
     flags: u8,
     /// TCP sequence number, where it is known.
     sequence: Option<u32>,
-    outside: PacketOutside<'a>,
+    outside: &'a PacketOutside<'a>,
 }
 
 impl FlowUpdate {
@@ -65,18 +61,11 @@ impl FlowUpdate {
     }
 }
 
-fn tick_bits(idle: Duration) -> u32 {
-    let max_ns = (nanoseconds(idle) / TICKS_OF_IDLE).max(1);
-    max_ns.ilog2().min(MAX_TICK_BITS)
-}
-
 /// Meters flows of one worker.
 pub(crate) struct FlowMeter {
     options: FlowOptions,
     active_ns: u64,
     idle_ns: u64,
-    /// Length of a tick: 2 to this power, in nanoseconds. Time-outs end a flow at most one tick late.
-    tick_bits: u32,
     table: FlowTable,
     fragments: FragmentPorts,
     payload: PayloadInspector,
@@ -93,7 +82,6 @@ impl FlowMeter {
         FlowMeter {
             active_ns: nanoseconds(options.active),
             idle_ns: nanoseconds(options.idle),
-            tick_bits: tick_bits(options.idle),
             table: FlowTable::new(options.max_flows),
             fragments: FragmentPorts::new(),
             payload: PayloadInspector::new(&options),
@@ -128,7 +116,6 @@ impl FlowMeter {
         if fits {
             self.active_ns = nanoseconds(options.active);
             self.idle_ns = nanoseconds(options.idle);
-            self.tick_bits = tick_bits(options.idle);
             self.options = options;
             self.payload.change(&options);
         }
@@ -138,8 +125,9 @@ impl FlowMeter {
     /// Counts packets in their order; appends records of flows that ended.
     pub(crate) fn packets(&mut self, packets: &mut [Dissected], records: &mut Vec<Record>) {
         for together in packets.chunks_mut(PACKETS_TOGETHER) {
-            let hashes = together.iter().map(|packet| low_half(packet.hash));
-            self.table.warm(hashes);
+            let keys = together.iter();
+            let keys = keys.map(|packet| (&packet.key, low_half(packet.hash)));
+            self.table.warm(keys);
             for packet in together {
                 self.packet(packet, records);
             }
@@ -155,18 +143,18 @@ impl FlowMeter {
             time_ns: packet.time_ns,
             flags: packet.tcp.map_or(0, |tcp| tcp.flags),
             sequence: packet.tcp.map(|tcp| tcp.sequence),
-            outside: packet.outside,
+            outside: &packet.outside,
         };
-        if let Some(flow) = self.place(&packet.key, packet.hash, first, 1, records) {
+        if let Some((flow, direction)) = self.place(&packet.key, packet.hash, first, 1, records) {
             let entry = self.table.at(flow);
-            entry.see_outside(&packet.key, &packet.outside);
-            let state = entry.count(packet);
-            if self.payload.wants(packet, &entry.texts) {
-                let direction = entry.direction_of(&packet.key);
+            entry.see_outside(direction, &packet.outside);
+            let state = entry.count(packet, direction);
+            if !entry.is_inspected && self.payload.wants(packet) {
                 self.payload
                     .packet(&mut entry.texts, direction, packet, records);
+                entry.is_inspected = self.payload.is_over(&entry.texts);
             }
-            self.table.touch(flow, state);
+            self.table.set_state(flow, state, self.now_ns);
             self.expire(ENDS_OF_PACKET, records);
         }
     }
@@ -178,28 +166,30 @@ impl FlowMeter {
             for (hash, part) in hashes.iter_mut().zip(together) {
                 *hash = self.secret.hash(&part.key);
             }
-            let known = hashes.iter().take(together.len());
-            self.table.warm(known.map(|hash| low_half(*hash)));
+            let keys = together.iter().zip(hashes);
+            self.table
+                .warm(keys.map(|(part, hash)| (&part.key, low_half(hash))));
             for (part, hash) in together.iter().zip(hashes) {
-                let counts = &part.counts;
+                let (counts, outside) = (&part.counts, part.outside());
                 let first = FirstPacket {
                     time_ns: counts.first_ns,
                     flags: counts.first_flags,
                     sequence: None,
-                    outside: part.outside(),
+                    outside: &outside,
                 };
-                if let Some(flow) = self.place(&part.key, hash, first, counts.packets, records) {
+                let placed = self.place(&part.key, hash, first, counts.packets, records);
+                if let Some((flow, direction)) = placed {
                     let entry = self.table.at(flow);
-                    entry.see_outside(&part.key, &part.outside());
-                    let state = entry.add(part);
-                    self.table.touch(flow, state);
+                    entry.see_outside(direction, &outside);
+                    let state = entry.add(part, direction);
+                    self.table.set_state(flow, state, self.now_ns);
                     self.expire(ENDS_OF_PACKET, records);
                 }
             }
         }
     }
 
-    /// The flow of `packets` packets with this key and its hash; `None` if sampling leaves it out.
+    /// The flow of `packets` packets with this key and its hash, and their direction; `None` if sampling leaves it out.
     #[inline]
     fn place(
         &mut self,
@@ -208,19 +198,22 @@ impl FlowMeter {
         first: FirstPacket<'_>,
         packets: u64,
         records: &mut Vec<Record>,
-    ) -> Option<FlowIndex> {
-        if !(hash >> 32).is_multiple_of(self.options.sampling.max(1).into()) {
+    ) -> Option<(FlowIndex, usize)> {
+        let sampling = self.options.sampling;
+        if sampling > 1 && !(hash >> 32).is_multiple_of(sampling.into()) {
             self.counters.not_sampled += packets;
             return None;
         }
         self.move_time(first.time_ns, records);
         let hash = low_half(hash);
-        let mut found = self.table.find(key, hash, &first.outside);
-        if let Some(flow) = found {
-            found = self.still_lasts(flow, key, first, records).then_some(flow);
+        let mut found = self.table.find(key, hash, first.outside);
+        if let Some((flow, direction)) = found
+            && !self.still_lasts(flow, direction, first, records)
+        {
+            found = None;
         }
         Some(match found {
-            Some(flow) => flow,
+            Some(found) => found,
             None => {
                 if self.table.is_full()
                     && let Some(victim) = self.table.victim()
@@ -228,7 +221,8 @@ impl FlowMeter {
                     self.counters.evicted += 1;
                     self.end(victim, EndReason::Evicted, records);
                 }
-                self.table.add(key, first.flags, hash)
+                let flow = self.table.add(key, first.flags, hash, self.now_ns);
+                (flow, self.table.at(flow).direction_of(key))
             }
         })
     }
@@ -238,7 +232,7 @@ impl FlowMeter {
     ///
     /// Returns whether all flows whose time is over have ended.
     pub(crate) fn tick(&mut self, now_ns: u64, most: usize, records: &mut Vec<Record>) -> bool {
-        self.set_time(self.now_ns.max(now_ns));
+        self.now_ns = self.now_ns.max(now_ns);
         self.payload.expire(self.now_ns, most, records);
         self.expire(most, records)
     }
@@ -256,7 +250,7 @@ impl FlowMeter {
             FlowState::Tentative,
             FlowState::Established,
         ] {
-            while let Some(flow) = self.table.oldest(state) {
+            while let Some(flow) = self.table.any(state) {
                 if left == 0 {
                     return true;
                 }
@@ -278,20 +272,14 @@ impl FlowMeter {
             self.finish(records);
             self.now_ns = time_ns;
         }
-        self.set_time(self.now_ns.max(time_ns));
-    }
-
-    #[inline]
-    fn set_time(&mut self, now_ns: u64) {
-        self.now_ns = now_ns;
-        self.table.set_tick(low_half(now_ns >> self.tick_bits));
+        self.now_ns = self.now_ns.max(time_ns);
     }
 
     /// Whether a known flow goes on with this packet; ends its record or part if not.
     fn still_lasts(
         &mut self,
         flow: FlowIndex,
-        key: &PacketKey,
+        direction: usize,
         first: FirstPacket<'_>,
         records: &mut Vec<Record>,
     ) -> bool {
@@ -300,19 +288,19 @@ impl FlowMeter {
         let entry = self.table.at(flow);
         let begins_anew = first.flags & (SYN | ACK) == SYN
             && match first.sequence {
-                Some(sequence) => entry.begins_anew(entry.direction_of(key), sequence),
+                Some(sequence) => entry.begins_anew(direction, sequence),
                 None => entry.state == FlowState::Closed,
             };
         let lasts_ns = match entry.state {
             FlowState::Closed => LINGER_NS.min(idle_ns),
             FlowState::Tentative | FlowState::Established => idle_ns,
         };
-        if begins_anew || now_ns.saturating_sub(entry.last_ns()) >= lasts_ns {
+        if begins_anew || entry.is_idle(direction, now_ns, lasts_ns) {
             let reason = entry.reason();
             self.end(flow, reason, records);
             return false;
         }
-        if now_ns.saturating_sub(entry.first_ns()) >= active_ns {
+        if entry.is_long(now_ns, active_ns) {
             let record = FlowRecord {
                 interface: self.interface,
                 sampling: self.options.sampling,
@@ -326,7 +314,7 @@ impl FlowMeter {
         true
     }
 
-    /// Ends flows whose time is over, at most `most`; returns whether none is left.
+    /// Ends flows whose time is over, at most `most`; returns `false` if some may be left.
     fn expire(&mut self, most: usize, records: &mut Vec<Record>) -> bool {
         let mut left = most;
         for (state, lasts_ns) in [
@@ -334,20 +322,17 @@ impl FlowMeter {
             (FlowState::Tentative, self.idle_ns),
             (FlowState::Established, self.idle_ns),
         ] {
-            while let Some(flow) = self.table.oldest(state) {
-                let entry = self.table.at(flow);
-                if entry.last_ns().saturating_add(lasts_ns) > self.now_ns {
-                    break;
-                }
+            let until_ns = self.now_ns.saturating_sub(lasts_ns);
+            while let Some(flow) = self.table.oldest(state, until_ns, &mut left) {
                 if left == 0 {
                     return false;
                 }
                 left -= 1;
-                let reason = entry.reason();
+                let reason = self.table.at(flow).reason();
                 self.end(flow, reason, records);
             }
         }
-        true
+        left > 0
     }
 
     fn end(&mut self, flow: FlowIndex, reason: EndReason, records: &mut Vec<Record>) {
@@ -359,8 +344,9 @@ impl FlowMeter {
             ..entry.record(reason)
         };
         self.payload.release(&entry.texts);
+        let hash = low_half(self.secret.hash(&entry.key));
         self.counters.records += 1;
         records.push(Record::Flow(Box::new(record)));
-        self.table.remove(flow);
+        self.table.remove(flow, hash);
     }
 }

@@ -46,14 +46,10 @@ impl MeterRun {
         for (time_ns, frame) in frames {
             let wire = u32::try_from(frame.len()).unwrap_or(u32::MAX);
             let (link, headers) = (Link::Ethernet, Headers::Inner);
-            together.extend(Dissected::new(
-                time_ns,
-                frame,
-                wire,
-                link,
-                headers,
-                &self.secret,
-            ));
+            let packet = Dissected::new(time_ns, frame, wire, link, headers, &self.secret);
+            if let Some(packet) = packet {
+                together.push(packet);
+            }
             if together.len() == PACKETS_TOGETHER {
                 self.meter.packets(&mut together, &mut self.records);
                 together.clear();

@@ -23,7 +23,7 @@ pub(super) const UDP: u8 = 17;
 pub(super) const GRE: u8 = 47;
 const SCTP: u8 = 132;
 
-const MAX_TAGS: usize = 3;
+pub(super) const MAX_TAGS: usize = 3;
 const MAX_LABELS: usize = 4;
 pub(super) const MAX_EXTENSIONS: usize = 4;
 
@@ -101,16 +101,26 @@ pub(super) fn dissect(data: &[u8], link: Link, tunnels: Tunnels) -> ParsedPacket
 
 /// The innermost IP packet that can be reached.
 pub(super) fn innermost_ip(data: &[u8], link: Link, tunnels: Tunnels) -> Option<Ip<'_>> {
-    let ParsedPacket::Ip(mut ip) = outer(data, link) else {
-        return None;
-    };
-    for _ in 0..tunnels.levels() {
+    let outermost = without_macs(data, link);
+    if let Some(ip) = &outermost
+        && tunnels.levels() > 0
+        && let Some(ParsedPacket::Ip(inner)) = tunnels::enter(ip, tunnels)
+    {
+        return Some(below(inner, tunnels));
+    }
+    outermost
+}
+
+/// The innermost IP packet in one that is in a tunnel.
+#[inline(never)]
+fn below(mut ip: Ip<'_>, tunnels: Tunnels) -> Ip<'_> {
+    for _ in 1..tunnels.levels() {
         let Some(ParsedPacket::Ip(inner)) = tunnels::enter(&ip, tunnels) else {
             break;
         };
         ip = inner;
     }
-    Some(ip)
+    ip
 }
 
 fn outer(data: &[u8], link: Link) -> ParsedPacket<'_> {
@@ -181,26 +191,28 @@ pub(super) fn ethernet(data: &[u8]) -> ParsedPacket<'_> {
         return ParsedPacket::TooShort;
     };
     let (ethertype, at, vlans) = after_tags(data, ethertype, 14);
-    let ip = ip_or_labels(data, ethertype, at).map(|ip| Ip { vlans, ..ip });
+    let ip = ip_or_labels(data, ethertype, at, vlans);
     ip.map_or(ParsedPacket::Ethernet { macs, ethertype }, ParsedPacket::Ip)
 }
 
+/// The outermost IP packet, as [`outer`] finds it. It stays where it is made: a copy costs as much as the headers.
+#[inline]
 fn without_macs(data: &[u8], link: Link) -> Option<Ip<'_>> {
     let (ethertype, at) = link_header(data, link)?;
     let (ethertype, at, vlans) = after_tags(data, ethertype, at);
-    let ip = ip_or_labels(data, ethertype, at)?;
-    Some(Ip { vlans, ..ip })
+    ip_or_labels(data, ethertype, at, vlans)
 }
 
 /// The IP packet at an offset, or behind MPLS labels or a PPPoE header there.
-fn ip_or_labels(data: &[u8], ethertype: u16, at: usize) -> Option<Ip<'_>> {
+#[inline]
+fn ip_or_labels(data: &[u8], ethertype: u16, at: usize, vlans: [u16; MAX_TAGS]) -> Option<Ip<'_>> {
     let rest = data.get(at..)?;
     let (ethertype, length) = match ethertype {
         PPPOE_SESSION => after_pppoe(rest)?,
         kind if MPLS.contains(&kind) => after_labels(rest)?,
         kind => (kind, 0),
     };
-    ip(&rest[length..], ethertype)
+    ip(&rest[length..], ethertype, vlans)
 }
 
 /// The ethertype of the packet behind MPLS labels, and their length.
@@ -240,15 +252,17 @@ fn macs(data: &[u8]) -> Option<(Mac, Mac)> {
     Some((mac(0)?, mac(6)?))
 }
 
-pub(super) fn ip(data: &[u8], ethertype: u16) -> Option<Ip<'_>> {
+#[inline]
+pub(super) fn ip(data: &[u8], ethertype: u16, vlans: [u16; MAX_TAGS]) -> Option<Ip<'_>> {
     match ethertype {
-        IPV4 => ipv4(data),
-        IPV6 => ipv6(data),
+        IPV4 => ipv4(data, vlans),
+        IPV6 => ipv6(data, vlans),
         _ => None,
     }
 }
 
-fn ipv4(data: &[u8]) -> Option<Ip<'_>> {
+#[inline]
+fn ipv4(data: &[u8], vlans: [u16; MAX_TAGS]) -> Option<Ip<'_>> {
     let header: &[u8; 20] = data.first_chunk()?;
     let length = usize::from(header[0] & 0x0f) * 4;
     if header[0] >> 4 != 4 || length < header.len() {
@@ -269,13 +283,13 @@ fn ipv4(data: &[u8]) -> Option<Ip<'_>> {
         length: u16_at(header, 2)?.into(),
         header_length: length,
         fragment,
-        vlans: [0; MAX_TAGS],
+        vlans,
         tunnels: [None; MAX_LEVELS],
         traffic_class: header[1],
     })
 }
 
-fn ipv6(data: &[u8]) -> Option<Ip<'_>> {
+fn ipv6(data: &[u8], vlans: [u16; MAX_TAGS]) -> Option<Ip<'_>> {
     let header: &[u8; 40] = data.first_chunk()?;
     if header[0] >> 4 != 6 {
         return None;
@@ -292,7 +306,7 @@ fn ipv6(data: &[u8]) -> Option<Ip<'_>> {
         length: if length == 0 { 0 } else { 40 + length },
         header_length: at,
         fragment,
-        vlans: [0; MAX_TAGS],
+        vlans,
         tunnels: [None; MAX_LEVELS],
         traffic_class: header[0] << 4 | header[1] >> 4,
     })

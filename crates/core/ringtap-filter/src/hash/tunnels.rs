@@ -9,7 +9,7 @@
 mod tests;
 
 use super::headers::{
-    GRE, IPV4, IPV6, Ip, MAX_EXTENSIONS, MPLS, ParsedPacket, UDP, after_labels, ethernet,
+    GRE, IPV4, IPV6, Ip, MAX_EXTENSIONS, MAX_TAGS, MPLS, ParsedPacket, UDP, after_labels, ethernet,
     ethertype_of_version, u16_at, u32_at,
 };
 
@@ -212,7 +212,10 @@ pub(super) fn enter<'a>(outer: &Ip<'a>, tunnels: Tunnels) -> Option<ParsedPacket
     let inside = payload.get(opened.at..)?;
     let inner = match opened.ethertype {
         ETHERNET => ethernet(inside),
-        kind => super::headers::ip(inside, kind).map_or(ParsedPacket::TooShort, ParsedPacket::Ip),
+        kind => {
+            let ip = super::headers::ip(inside, kind, [0; MAX_TAGS]);
+            ip.map_or(ParsedPacket::TooShort, ParsedPacket::Ip)
+        }
     };
     match inner {
         ParsedPacket::Ip(ip) => Some(ParsedPacket::Ip(within(outer, ip, &opened))),

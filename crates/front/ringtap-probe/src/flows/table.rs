@@ -1,22 +1,27 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Hash table of flows with bounded memory, and three lists that order them by their last packet.
+//! Hash table of flows with bounded memory, which orders them by state and last packet.
 //!
 //! Invariants
-//! - Every entry in use is in one bucket's chain and in the list of its state.
+//! - Every entry in use has one slot, and is in one list of its state.
 //! - Memory is taken as flows come, and never more than for the highest number of flows.
-//! - Each list is ordered by the tick of a flow's last packet; flows with the same tick have no order. So a
-//!   packet moves its flow in the list at most once in a tick: moving changes two other flows as well, which
-//!   are seldom in the caches.
+//! - A search looks at no more than [`MAX_ALIKE`] flows with the same key.
 
+use ringtap_pool::memory::prefetch;
+
+use super::ages::{FlowAges, FlowLinks, LinkedFlows, NOBODY};
 use super::entry::{FlowEntry, FlowState};
+use super::index::FlowSlots;
 use crate::application::FlowTexts;
 use crate::outside::PacketOutside;
 use crate::packet::PacketKey;
 
 /// Packets whose flows are brought into the cache together.
-pub(crate) const PACKETS_TOGETHER: usize = 16;
-/// No entry.
-const NOBODY: u32 = u32::MAX;
+pub(crate) const PACKETS_TOGETHER: usize = 32;
+/// Flows that an eviction looks at. If all had further packets, it takes the next one.
+const LOOKS_OF_VICTIM: usize = 64;
+/// Flows with the same key, in tunnels whose identifiers the receivers chose. Whoever sends more of them finds the last
+/// one of these, so that nobody makes searches long.
+const MAX_ALIKE: usize = 32;
 /// Part of the table that tentative flows may always fill: 1 / 8.
 const TENTATIVE_PART: u32 = 8;
 
@@ -26,51 +31,36 @@ pub(super) struct FlowIndex(u32);
 
 /// The table.
 pub(super) struct FlowTable {
-    buckets: Vec<u32>,
+    slots: FlowSlots,
     entries: Vec<FlowEntry>,
     free: u32,
     most: u32,
-    lists: [AgeList; 3],
-    /// The present tick.
-    tick: u32,
+    /// By state.
+    ages: [FlowAges; 3],
 }
 
-/// Flows of one state by the tick of their last packet.
-#[derive(Clone, Copy)]
-struct AgeList {
-    newest: u32,
-    oldest: u32,
-    length: u32,
+impl LinkedFlows for Vec<FlowEntry> {
+    fn links(&mut self, at: u32) -> &mut FlowLinks {
+        &mut self[at as usize].links
+    }
 }
 
 impl FlowTable {
     /// A table for at most `most` flows.
     pub(super) fn new(most: u32) -> Self {
         let most = most.clamp(1, 1 << 30);
-        let empty = AgeList {
-            newest: NOBODY,
-            oldest: NOBODY,
-            length: 0,
-        };
         FlowTable {
-            buckets: vec![NOBODY; most.next_power_of_two() as usize],
+            slots: FlowSlots::new(most),
             entries: Vec::with_capacity(most as usize),
             free: NOBODY,
             most,
-            lists: [empty; 3],
-            tick: 0,
+            ages: [(); 3].map(|()| FlowAges::new()),
         }
-    }
-
-    /// Starts another tick, or goes on with the present one.
-    #[inline]
-    pub(super) fn set_tick(&mut self, tick: u32) {
-        self.tick = tick;
     }
 
     /// Number of flows.
     pub(super) fn len(&self) -> u32 {
-        self.lists.iter().map(|list| list.length).sum()
+        self.ages.iter().map(FlowAges::len).sum()
     }
 
     /// Whether a further flow needs the place of another one.
@@ -78,76 +68,69 @@ impl FlowTable {
         self.free == NOBODY && self.entries.len() >= self.most as usize
     }
 
-    /// The flow with this key in either direction.
+    /// The flow with this key, and the direction of the key: 0 as its originator, 1 as its responder.
     #[inline]
     pub(super) fn find(
         &self,
         key: &PacketKey,
         hash: u32,
         outside: &PacketOutside<'_>,
-    ) -> Option<FlowIndex> {
+    ) -> Option<(FlowIndex, usize)> {
         let reversed = key.reversed();
-        let mut at = self.buckets[self.bucket(hash)];
-        while at != NOBODY {
+        let mut alike = 0;
+        let found = self.slots.find(hash, |at| {
             let entry = &self.entries[at as usize];
             let is_same = |direction| {
-                let own = entry.outside.as_ref();
-                own.is_none_or(|own| own.fits(direction, outside))
+                let own = || entry.outside.as_ref();
+                key.outside == 0 || own().is_none_or(|own| own.fits(direction, outside))
             };
-            let fits = (entry.key == *key && is_same(0)) || (entry.key == reversed && is_same(1));
-            if entry.hash == hash && fits {
-                return Some(FlowIndex(at));
-            }
-            at = entry.next;
-        }
-        None
+            let (is_forward, is_backward) = (entry.key == *key, entry.key == reversed);
+            alike += usize::from(is_forward || is_backward);
+            (is_forward && is_same(0))
+                || (is_backward && is_same(1))
+                || (alike == MAX_ALIKE && (is_forward || is_backward))
+        });
+        found.map(|at| (FlowIndex(at), self.entries[at as usize].direction_of(key)))
     }
 
-    /// Reads the entries that packets with these hashes will need. The reads do not depend on each other, so
-    /// that the processor waits for the memory of all at once.
-    pub(super) fn warm(&self, hashes: impl Iterator<Item = u32>) {
-        let entry = |at: u32| self.entries.get(at as usize);
+    /// Brings into the cache what the packets with these keys and hashes will need of the table: first the slots,
+    /// then the first lines of the entries, then those of the directions. The memory of all packets is on its way at
+    /// the same time.
+    pub(super) fn warm<'a>(&self, packets: impl Iterator<Item = (&'a PacketKey, u32)> + Clone) {
+        for (_, hash) in packets.clone() {
+            self.slots.prefetch(hash);
+        }
         let mut flows = [NOBODY; PACKETS_TOGETHER];
-        for (flow, hash) in flows.iter_mut().zip(hashes) {
-            *flow = self.buckets[self.bucket(hash)];
-        }
-        let mut read = 0;
-        let beside = flows.map(|flow| {
-            let Some(entry) = entry(flow) else {
-                return [NOBODY; 2];
-            };
-            let directions = entry.directions[0].packets ^ entry.directions[1].packets;
-            read ^= entry.key.source[1] ^ directions ^ entry.first_payload_ns;
-            if entry.listed == self.tick {
-                [NOBODY; 2]
-            } else {
-                [entry.newer, entry.older]
+        for (flow, (_, hash)) in flows.iter_mut().zip(packets.clone()) {
+            *flow = self.slots.find(hash, |_| true).unwrap_or(NOBODY);
+            if let Some(entry) = self.entries.get(*flow as usize) {
+                prefetch(&raw const entry.key);
             }
-        });
-        for flow in beside.into_iter().flatten() {
-            read ^= entry(flow).map_or(0, |entry| entry.older.into());
         }
-        std::hint::black_box(read);
+        for (flow, (key, _)) in flows.into_iter().zip(packets) {
+            if let Some(entry) = self.entries.get(flow as usize) {
+                let direction = usize::from(entry.key.source != key.source);
+                prefetch(&raw const entry.directions[direction]);
+            }
+        }
     }
 
     /// Adds a flow; the table must not be full.
-    pub(super) fn add(&mut self, key: &PacketKey, flags: u8, hash: u32) -> FlowIndex {
-        let mut entry = FlowEntry::new(key, flags, hash, NOBODY);
-        let bucket = self.bucket(hash);
-        entry.next = self.buckets[bucket];
+    pub(super) fn add(&mut self, key: &PacketKey, flags: u8, hash: u32, now_ns: u64) -> FlowIndex {
+        let entry = FlowEntry::new(key, flags);
         let at = match self.free {
             NOBODY => {
                 self.entries.push(entry);
                 u32::try_from(self.entries.len() - 1).unwrap_or(NOBODY)
             }
             free => {
-                self.free = self.entries[free as usize].next;
+                self.free = self.entries[free as usize].next_free;
                 self.entries[free as usize] = entry;
                 free
             }
         };
-        self.buckets[bucket] = at;
-        self.push_newest(at);
+        self.slots.add(hash, at);
+        self.ages[FlowState::Tentative as usize].push(at, now_ns, &mut self.entries);
         FlowIndex(at)
     }
 
@@ -157,88 +140,69 @@ impl FlowTable {
         &mut self.entries[at as usize]
     }
 
-    /// Marks a flow as one of the newest of its state, which may have changed.
+    /// Changes the state of a flow whose last packet came at `now_ns`.
     #[inline]
-    pub(super) fn touch(&mut self, FlowIndex(at): FlowIndex, state: FlowState) {
-        let entry = &self.entries[at as usize];
-        if entry.listed == self.tick && entry.state == state {
-            return;
+    pub(super) fn set_state(&mut self, FlowIndex(at): FlowIndex, state: FlowState, now_ns: u64) {
+        let before = std::mem::replace(&mut self.entries[at as usize].state, state);
+        if before != state {
+            self.ages[before as usize].remove(at, &mut self.entries);
+            self.ages[state as usize].push(at, now_ns, &mut self.entries);
         }
-        self.unlink(at);
-        self.entries[at as usize].state = state;
-        self.push_newest(at);
     }
 
-    /// A flow of this state whose last packet is in the oldest tick.
+    /// A flow of this state.
+    pub(super) fn any(&mut self, state: FlowState) -> Option<FlowIndex> {
+        self.ages[state as usize].first(u64::MAX).map(FlowIndex)
+    }
+
+    /// A flow of this state without packets after `until_ns`; the first one by the tick of its last packet.
+    ///
+    /// Each flow that had further packets takes one of `looks`. `None` if these are not enough.
     #[inline]
-    pub(super) fn oldest(&self, state: FlowState) -> Option<FlowIndex> {
-        let oldest = self.lists[state as usize].oldest;
-        (oldest != NOBODY).then_some(FlowIndex(oldest))
+    pub(super) fn oldest(
+        &mut self,
+        state: FlowState,
+        until_ns: u64,
+        looks: &mut usize,
+    ) -> Option<FlowIndex> {
+        let ages = &mut self.ages[state as usize];
+        while let Some(at) = ages.first(until_ns) {
+            let last_ns = self.entries[at as usize].last_ns();
+            if !ages.is_later(last_ns) {
+                return (last_ns <= until_ns).then_some(FlowIndex(at));
+            }
+            *looks = looks.checked_sub(1)?;
+            ages.remove(at, &mut self.entries);
+            ages.push(at, last_ns, &mut self.entries);
+        }
+        None
     }
 
     /// The flow whose place is taken first: a closed one, then a tentative one if those have more than
     /// their part, then an established one.
-    pub(super) fn victim(&self) -> Option<FlowIndex> {
-        let tentative = self.lists[FlowState::Tentative as usize].length;
+    pub(super) fn victim(&mut self) -> Option<FlowIndex> {
+        let tentative = self.ages[FlowState::Tentative as usize].len();
         let first = if tentative > self.most / TENTATIVE_PART {
             FlowState::Tentative
         } else {
             FlowState::Established
         };
         let order = [FlowState::Closed, first, FlowState::Tentative];
-        order.into_iter().find_map(|state| self.oldest(state))
+        order.into_iter().find_map(|state| {
+            let oldest = self.oldest(state, u64::MAX, &mut { LOOKS_OF_VICTIM });
+            oldest.or_else(|| self.any(state))
+        })
     }
 
-    /// Removes a flow.
-    pub(super) fn remove(&mut self, FlowIndex(at): FlowIndex) {
-        self.unlink(at);
-        let entry = &self.entries[at as usize];
-        let (bucket, next) = (self.bucket(entry.hash), entry.next);
-        let mut link = self.buckets[bucket];
-        if link == at {
-            self.buckets[bucket] = next;
-        } else {
-            while self.entries[link as usize].next != at {
-                link = self.entries[link as usize].next;
-            }
-            self.entries[link as usize].next = next;
-        }
+    /// Removes a flow, whose key has this hash.
+    pub(super) fn remove(&mut self, FlowIndex(at): FlowIndex, hash: u32) {
+        let state = self.entries[at as usize].state;
+        self.ages[state as usize].remove(at, &mut self.entries);
+        self.slots.remove(hash, at);
         let entry = &mut self.entries[at as usize];
         entry.texts = FlowTexts::default();
         entry.outside = None;
-        entry.next = self.free;
+        entry.next_free = self.free;
         self.free = at;
-    }
-
-    fn bucket(&self, hash: u32) -> usize {
-        hash as usize & (self.buckets.len() - 1)
-    }
-
-    fn unlink(&mut self, at: u32) {
-        let entry = &self.entries[at as usize];
-        let (newer, older) = (entry.newer, entry.older);
-        let list = &mut self.lists[entry.state as usize];
-        list.length -= 1;
-        match newer {
-            NOBODY => list.newest = older,
-            newer => self.entries[newer as usize].older = older,
-        }
-        match older {
-            NOBODY => list.oldest = newer,
-            older => self.entries[older as usize].newer = newer,
-        }
-    }
-
-    fn push_newest(&mut self, at: u32) {
-        let list = &mut self.lists[self.entries[at as usize].state as usize];
-        let before = std::mem::replace(&mut list.newest, at);
-        list.length += 1;
-        if before == NOBODY {
-            list.oldest = at;
-        } else {
-            self.entries[before as usize].newer = at;
-        }
-        let entry = &mut self.entries[at as usize];
-        (entry.newer, entry.older, entry.listed) = (NOBODY, before, self.tick);
     }
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Tests of flow metering, with packets made here.
 
+mod ages;
 mod batches;
 mod community;
 mod parts;
@@ -8,6 +9,7 @@ mod states;
 mod tunnels;
 
 use std::collections::HashMap;
+use std::time::Duration;
 
 use etherparse::{IpFragOffset, IpNumber, Ipv4Header, PacketBuilder};
 use ringtap_filter::Headers;

@@ -138,6 +138,14 @@ fn each_end_of_gtp_chooses_its_identifiers() {
 }
 
 #[test]
+fn a_sender_that_tries_all_identifiers_makes_no_search_long() {
+    let frames: Vec<_> = (1..=100).map(|teid| gtp(false, teid)).collect();
+    let flows = metered(&frames);
+    assert_eq!(flows.len(), 32);
+    assert_eq!(flows.iter().map(FlowRecord::packets).sum::<u64>(), 100);
+}
+
+#[test]
 fn other_ends_of_a_tunnel_are_another_flow() {
     let mut other = vxlan(false, 1, &inner(false));
     other[29] = 77;
