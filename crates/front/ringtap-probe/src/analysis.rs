@@ -17,7 +17,7 @@ use ringtap_capture::meter::{KeyFields, SIZE_RANGES};
 use serde::Serialize;
 
 use crate::application::DnsName;
-use crate::flows::{FlowOptions, FlowUpdate};
+use crate::flows::FlowOptions;
 use crate::packet::{Dissected, PacketKey};
 use crate::record::{Measurement, as_value};
 use cardinality::Distinct;
@@ -114,6 +114,14 @@ impl AnalysisKind {
             ports: matches!(by, KeyField::Port | KeyField::Flow),
             vlan,
         }
+    }
+
+    /// Whether the analysis adds up the packets of keys, which flow meters do as well.
+    pub(crate) fn counts_keys(self) -> bool {
+        matches!(
+            self,
+            AnalysisKind::Top { .. } | AnalysisKind::Cardinality { .. }
+        )
     }
 
     /// Whether the analysis reads payload of packets.
@@ -222,14 +230,15 @@ impl Meter {
     #[inline]
     pub(crate) fn packet(&mut self, packet: &Dissected) {
         match self {
-            Meter::Top(by, _, keys) => keys.add(by.select(&packet.key), packet.ip_bytes.into(), 1),
+            Meter::Top(..) | Meter::Cardinality(..) => {
+                self.key(&packet.key, packet.ip_bytes.into(), 1);
+            }
             Meter::Dns(_, names) => match DnsName::from_packet(packet) {
                 Some(DnsName::Asked(name)) => names.add(name, 1, 0),
                 Some(DnsName::Failed(name)) => names.add(name, 0, 1),
                 None => {}
             },
             Meter::Sizes(sizes) => sizes.add(packet.frame_bytes),
-            Meter::Cardinality(by, distinct) => distinct.add(&by.select(&packet.key)),
             Meter::RoundTrips(trips) => trips.add(packet),
             Meter::Gaps(gaps) => gaps.add(packet),
             Meter::Load(loops, packets) => {
@@ -244,14 +253,12 @@ impl Meter {
         }
     }
 
-    /// Counts packets of one direction of a flow. [`Meter::sizes`] counts for sizes and load.
-    pub(crate) fn part(&mut self, part: &FlowUpdate) {
+    /// Counts packets with this key, where an analysis [counts keys](AnalysisKind::counts_keys).
+    #[inline]
+    pub(crate) fn key(&mut self, key: &PacketKey, bytes: u64, packets: u64) {
         match self {
-            Meter::Top(by, _, keys) => {
-                keys.add(by.select(&part.key), part.counts.bytes, part.counts.packets);
-            }
-            Meter::Cardinality(by, distinct) => distinct.add(&by.select(&part.key)),
-            // The kernel has no other kinds.
+            Meter::Top(by, _, keys) => keys.add(by.select(key), bytes, packets),
+            Meter::Cardinality(by, distinct) => distinct.add(&by.select(key)),
             _ => {}
         }
     }

@@ -7,6 +7,7 @@
 //! - Work per packet is bounded: at most [`ENDS_OF_PACKET`] other flows end with it.
 
 mod ages;
+mod changes;
 mod counters;
 mod entry;
 mod fragments;
@@ -24,6 +25,8 @@ use crate::application::PayloadInspector;
 use crate::outside::PacketOutside;
 use crate::packet::{ACK, Dissected, PacketKey, SYN, Secret, low_half};
 use crate::record::{EndReason, FlowRecord, Record};
+pub(crate) use changes::FlowChange;
+use changes::FlowChanges;
 pub use counters::FlowCounters;
 use entry::FlowState;
 use fragments::FragmentPorts;
@@ -74,6 +77,8 @@ pub(crate) struct FlowMeter {
     interface: Option<u32>,
     now_ns: u64,
     counters: FlowCounters,
+    /// What the flows brought; `None` if nobody asks.
+    changes: Option<FlowChanges>,
 }
 
 impl FlowMeter {
@@ -89,6 +94,7 @@ impl FlowMeter {
             interface,
             now_ns: 0,
             counters: FlowCounters::default(),
+            changes: None,
             options,
         }
     }
@@ -122,6 +128,32 @@ impl FlowMeter {
         fits
     }
 
+    /// Keeps what each flow brings, for [`FlowMeter::take_changes`]; of a meter without flows that leaves none out.
+    pub(crate) fn keep_changes(&mut self) {
+        self.changes = Some(FlowChanges::default());
+    }
+
+    /// Whether the changes of all packets are kept; not any longer, if sampling leaves flows out.
+    pub(crate) fn keeps_changes(&mut self) -> bool {
+        if self.options.sampling > 1 {
+            self.changes = None;
+        }
+        self.changes.is_some()
+    }
+
+    /// Whether so many changes are kept that it is time to take them.
+    pub(crate) fn has_many_changes(&self) -> bool {
+        let changes = self.changes.as_ref();
+        changes.is_some_and(|changes| changes.are_many(self.options.max_flows))
+    }
+
+    /// Gives what each direction of a flow brought since the last time.
+    pub(crate) fn take_changes(&mut self, mut each: impl FnMut(FlowChange)) {
+        if let Some(changes) = &mut self.changes {
+            changes.take(&mut self.table, &mut each);
+        }
+    }
+
     /// Counts packets in their order; appends records of flows that ended.
     pub(crate) fn packets(&mut self, packets: &mut [Dissected], records: &mut Vec<Record>) {
         for together in packets.chunks_mut(PACKETS_TOGETHER) {
@@ -149,6 +181,9 @@ impl FlowMeter {
             let entry = self.table.at(flow);
             entry.see_outside(direction, &packet.outside);
             let state = entry.count(packet, direction);
+            if let Some(changes) = &mut self.changes {
+                changes.note(flow, entry);
+            }
             if !entry.is_inspected && self.payload.wants(packet) {
                 self.payload
                     .packet(&mut entry.texts, direction, packet, records);
@@ -307,6 +342,9 @@ impl FlowMeter {
                 community_id_seed: self.options.community_id_seed,
                 ..entry.record(EndReason::Active)
             };
+            if let Some(changes) = &mut self.changes {
+                changes.end(flow, entry);
+            }
             entry.next_part();
             self.counters.records += 1;
             records.push(Record::Flow(Box::new(record)));
@@ -343,6 +381,9 @@ impl FlowMeter {
             community_id_seed: self.options.community_id_seed,
             ..entry.record(reason)
         };
+        if let Some(changes) = &mut self.changes {
+            changes.end(flow, entry);
+        }
         self.payload.release(&entry.texts);
         let hash = low_half(self.secret.hash(&entry.key));
         self.counters.records += 1;

@@ -79,6 +79,8 @@ pub(crate) struct ProbeWorker {
     headers: ringtap::Headers,
     flows: Vec<NamedFlows>,
     meters: Vec<IntervalMeter>,
+    /// The flows that bring the keys of analyses, instead of each packet.
+    feeder: Option<usize>,
     records: Vec<Record>,
     /// The worker's own counts.
     ledger: ProbeLedger,
@@ -114,6 +116,7 @@ impl ProbeWorker {
             headers: plan.headers,
             flows: Vec::new(),
             meters: Vec::new(),
+            feeder: None,
             records: Vec::new(),
             ledger: ProbeLedger {
                 kernel: is_in_kernel.then(KernelLedger::default),
@@ -178,14 +181,54 @@ impl ProbeWorker {
     }
 
     fn packets(&mut self, packets: &mut Vec<Dissected>) {
+        let is_boundary = |packet: &Dissected| {
+            let mut meters = self.meters.iter();
+            meters.any(|one| !one.interval.holds(packet.time_ns))
+        };
+        if self.feeder.is_some() && packets.iter().any(is_boundary) {
+            // What the flows brought before the boundary is taken before a packet behind it is counted.
+            for one in packets.chunks_mut(1) {
+                self.enter_intervals(one[0].time_ns);
+                self.meter(one);
+            }
+        } else {
+            self.meter(packets);
+        }
+        packets.clear();
+        if let Some(feeder) = self.feeder
+            && self.flows[feeder].meter.has_many_changes()
+        {
+            self.feed();
+        }
+        if self.records.len() >= RECORDS_TOGETHER {
+            self.setup.outlets.send(&mut self.records);
+        }
+    }
+
+    fn meter(&mut self, packets: &mut [Dissected]) {
         for flows in &mut self.flows {
             flows.meter.packets(packets, &mut self.records);
         }
         packets.iter().for_each(|packet| self.packet(packet));
-        packets.clear();
-        if self.records.len() >= RECORDS_TOGETHER {
-            self.setup.outlets.send(&mut self.records);
+    }
+
+    #[cold]
+    fn enter_intervals(&mut self, time_ns: u64) {
+        for at in 0..self.meters.len() {
+            if !self.meters[at].interval.holds(time_ns) {
+                self.next_interval(at, time_ns);
+            }
         }
+    }
+
+    /// Adds what the flows brought to the analyses that count keys.
+    fn feed(&mut self) {
+        let Some(feeder) = self.feeder else { return };
+        let meters = &mut self.meters;
+        self.flows[feeder].meter.take_changes(|change| {
+            let fed = meters.iter_mut().filter(|one| one.plan.kind.counts_keys());
+            fed.for_each(|one| one.meter.key(&change.key, change.bytes, change.packets));
+        });
     }
 
     /// Counts packets that all analyses saw.
@@ -210,7 +253,9 @@ impl ProbeWorker {
             }
             let meter = &mut self.meters[at];
             meter.seen.add(packet.time_ns);
-            meter.meter.packet(packet);
+            if self.feeder.is_none() || !meter.plan.kind.counts_keys() {
+                meter.meter.packet(packet);
+            }
         }
     }
 
@@ -283,6 +328,7 @@ impl ProbeWorker {
     }
 
     fn change_interval(&mut self, at: usize, next: Interval) {
+        self.feed();
         let IntervalMeter {
             plan,
             account,
@@ -324,9 +370,12 @@ impl ProbeWorker {
 
     /// Changes to another plan; analyses that stay the same go on, the others end with their results.
     fn follow(&mut self, plan: &ProbePlan) {
+        self.feed();
         self.headers = plan.headers;
         let is_own = |one: &&AnalysisPlan| one.enabled && one.place == self.setup.place;
         let wanted: Vec<_> = plan.analyses.iter().filter(is_own).collect();
+        let has_keys = wanted.iter().any(|one| one.kind.counts_keys());
+        let has_keys = has_keys && self.setup.place == CountedIn::Workers;
         let mut flows_left = std::mem::take(&mut self.flows);
         let mut meters_left = std::mem::take(&mut self.meters);
         for &one in &wanted {
@@ -356,6 +405,14 @@ impl ProbeWorker {
                 });
             }
         }
+        if has_keys
+            && let Some(first) = self.flows.first_mut()
+            && first.meter.counters() == FlowCounters::default()
+        {
+            first.meter.keep_changes();
+        }
+        let mut flows = self.flows.iter_mut();
+        self.feeder = flows.position(|one| one.meter.keeps_changes());
         self.end(flows_left, meters_left, ExportQueues::send);
     }
 
@@ -390,6 +447,8 @@ impl ProbeWorker {
     }
 
     fn end_of_capture(&mut self) {
+        self.feed();
+        self.feeder = None;
         let flows = std::mem::take(&mut self.flows);
         let meters = std::mem::take(&mut self.meters);
         self.end(flows, meters, ExportQueues::send_last);

@@ -49,6 +49,8 @@ pub(super) struct FlowEntry {
     pub(super) state: FlowState,
     /// True if no further payload can tell more of the flow.
     pub(super) is_inspected: bool,
+    /// True if [`FlowChanges`](super::changes::FlowChanges) has the flow among those with packets.
+    pub(super) is_changed: bool,
     /// True if `handshake_ns` is known.
     has_handshake: bool,
     /// From the originator and to it: all TCP flags seen, and the states of the ends.
@@ -112,6 +114,7 @@ impl FlowEntry {
             first_coarse: 0,
             state: FlowState::Tentative,
             is_inspected: false,
+            is_changed: false,
             has_handshake: false,
             tcp_flags: [0; 2],
             tcp_ends: [TcpEnd::Inactive; 2],
@@ -130,6 +133,12 @@ impl FlowEntry {
             texts: FlowTexts::default(),
             outside: None,
         }
+    }
+
+    /// Bytes and packets of a direction in the record that grows.
+    pub(super) fn totals(&self, direction: usize) -> (u64, u64) {
+        let counts = &self.directions[direction];
+        (counts.bytes, counts.packets)
     }
 
     /// Time of the last packet.

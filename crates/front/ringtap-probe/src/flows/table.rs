@@ -39,6 +39,13 @@ pub(super) struct FlowTable {
     ages: [FlowAges; 3],
 }
 
+impl FlowIndex {
+    /// The place of the entry.
+    pub(super) fn number(self) -> usize {
+        self.0 as usize
+    }
+}
+
 impl LinkedFlows for Vec<FlowEntry> {
     fn links(&mut self, at: u32) -> &mut FlowLinks {
         &mut self[at as usize].links

@@ -62,7 +62,10 @@ impl ProbeWorker {
                 self.enter_interval(at, part.counts.first_ns);
                 let meter = &mut self.meters[at];
                 meter.seen.add(part.counts.last_ns);
-                meter.meter.part(part);
+                // `Meter::sizes` counts for sizes and load; the kernel has no other kinds.
+                meter
+                    .meter
+                    .key(&part.key, part.counts.bytes, part.counts.packets);
             }
             let mut sizes = counters.sizes;
             for (sum, before) in sizes.iter_mut().zip(&reported.sizes) {

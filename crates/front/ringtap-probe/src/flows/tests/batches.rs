@@ -134,6 +134,7 @@ fn metered(
     is_single: bool,
 ) -> (Vec<Record>, FlowCounters, Sums) {
     let mut meter = FlowMeter::new(options, secret, None);
+    meter.keep_changes();
     let (mut records, mut sums) = (Vec::new(), Sums::new());
     let mut rest = frames;
     for &length in lengths.iter().cycle() {
@@ -162,6 +163,18 @@ fn metered(
         } else {
             meter.packets(&mut packets, &mut records);
         }
+        // What the flows brought is what the packets of the batch have, in each direction.
+        let (mut wanted, mut brought) = (Sums::new(), Sums::new());
+        let count = |sums: &mut Sums, key: &PacketKey, packets, bytes| {
+            let key = key.flow_key();
+            let sum = sums.entry([key.source, key.destination]).or_default();
+            *sum = (sum.0 + packets, sum.1 + bytes);
+        };
+        for packet in &packets {
+            count(&mut wanted, &packet.key, 1, packet.ip_bytes.into());
+        }
+        meter.take_changes(|one| count(&mut brought, &one.key, one.packets, one.bytes));
+        assert_eq!(brought, wanted);
         let Some((last_ns, _)) = batch.last() else {
             break;
         };

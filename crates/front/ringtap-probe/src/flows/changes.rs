@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What flows brought since it was taken last: analyses by key add a flow once in an interval, not with each packet.
+//!
+//! Invariants
+//! - The sums by key are those of the packets: of each direction, what was counted and not taken yet is the count of the
+//!   entry less its mark, or in `ended`.
+//! - Memory is bounded by the number of flows, if the changes are taken when [`FlowChanges::are_many`].
+
+use super::entry::FlowEntry;
+use super::table::{FlowIndex, FlowTable};
+use crate::packet::PacketKey;
+
+/// Changes of ended flows that are kept.
+const MANY_ENDED: usize = 4096;
+
+/// What packets of a direction of a flow brought.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct FlowChange {
+    /// Key of the packets.
+    pub(crate) key: PacketKey,
+    /// Bytes of IP packets.
+    pub(crate) bytes: u64,
+    pub(crate) packets: u64,
+}
+
+/// Bytes and packets of a direction that were taken.
+#[derive(Clone, Copy, Debug, Default)]
+struct TakenCounts {
+    bytes: u64,
+    packets: u64,
+}
+
+/// Changes of the flows of a table.
+#[derive(Default)]
+pub(super) struct FlowChanges {
+    /// Flows with packets since the last time, and some that have ended.
+    changed: Vec<FlowIndex>,
+    /// By the number of the flow.
+    taken: Vec<[TakenCounts; 2]>,
+    ended: Vec<FlowChange>,
+}
+
+impl FlowChanges {
+    /// Notes that a flow has packets.
+    #[inline]
+    pub(super) fn note(&mut self, at: FlowIndex, entry: &mut FlowEntry) {
+        if !entry.is_changed {
+            entry.is_changed = true;
+            self.changed.push(at);
+        }
+    }
+
+    /// Whether it is time to take them.
+    pub(super) fn are_many(&self, max_flows: u32) -> bool {
+        self.ended.len() >= MANY_ENDED || self.changed.len() > max_flows as usize
+    }
+
+    /// Keeps the changes of a flow whose counts begin anew, or end.
+    pub(super) fn end(&mut self, at: FlowIndex, entry: &mut FlowEntry) {
+        let ended = &mut self.ended;
+        take_one(&mut self.taken, at, entry, &mut |change| ended.push(change));
+        if let Some(taken) = self.taken.get_mut(at.number()) {
+            *taken = <[TakenCounts; 2]>::default();
+        }
+    }
+
+    /// Takes the changes.
+    pub(super) fn take(&mut self, table: &mut FlowTable, each: &mut impl FnMut(FlowChange)) {
+        self.ended.drain(..).for_each(&mut *each);
+        for at in self.changed.drain(..) {
+            take_one(&mut self.taken, at, table.at(at), each);
+        }
+    }
+}
+
+/// Takes the changes of one flow.
+fn take_one(
+    taken: &mut Vec<[TakenCounts; 2]>,
+    at: FlowIndex,
+    entry: &mut FlowEntry,
+    each: &mut impl FnMut(FlowChange),
+) {
+    if !std::mem::take(&mut entry.is_changed) {
+        return;
+    }
+    let number = at.number();
+    if taken.len() <= number {
+        taken.resize(number + 1, <[TakenCounts; 2]>::default());
+    }
+    for (direction, taken) in taken[number].iter_mut().enumerate() {
+        let (bytes, packets) = entry.totals(direction);
+        let now = TakenCounts { bytes, packets };
+        let before = std::mem::replace(taken, now);
+        if packets > before.packets {
+            each(FlowChange {
+                key: if direction == 0 {
+                    entry.key
+                } else {
+                    entry.key.reversed()
+                },
+                bytes: bytes - before.bytes,
+                packets: packets - before.packets,
+            });
+        }
+    }
+}
