@@ -3,16 +3,10 @@
 
 import unittest
 
-import crowd
-import filters
-import goals
-import hub
-import report
-import readers
-import tables
-from contenders import FLOOR
-from crowd import HUB, PACKET, WAKE, Wanted
-from parse import ReportError
+from ringtap_lab.scenarios import crowd, filters, goals, hub, readers, report, tables
+from ringtap_lab.scenarios.contenders import FLOOR
+from ringtap_lab.scenarios.crowd import HUB, PACKET, WAKE, Wanted
+from ringtap_lab.scenarios.parse import ReportError
 
 
 def words(received, dropped=0, total=None):

@@ -3,9 +3,7 @@
 
 import unittest
 
-import parse
-import pool
-import simulated
+from ringtap_lab.scenarios import parse, pool, simulated
 
 TCPDUMP = """\
 tcpdump: listening on rt1, link-type EN10MB (Ethernet), snapshot length 262144 bytes

@@ -47,8 +47,8 @@ impl OpenHub {
 
     /// Tries every way to write the pool, in a process with these rights.
     fn attempts(&self, rights: &[&str]) -> Attempts {
-        let mut command = Command::new("python3");
-        command.arg(lab("attack/pool.py")).args(rights);
+        let mut command = lab("attack-pool");
+        command.args(rights);
         command
             .arg("--socket")
             .arg(self.folder.path().join("hub.sock"));
