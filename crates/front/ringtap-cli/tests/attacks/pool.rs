@@ -3,7 +3,6 @@
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt as _;
-use std::process::Command;
 
 use ringtap_testkit::{LIMIT, Namespace, Running, require_root, require_tool};
 use serde_json::Value;
