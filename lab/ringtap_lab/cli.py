@@ -6,8 +6,12 @@ from __future__ import annotations
 import importlib
 import sys
 
-#: Programs that are not batteries yet: module and what it does.
+#: Commands: module and what it does. What is below `compare` are programs that are not batteries yet.
 PROGRAMS = {
+    "run": ("command", "measure a battery: contenders in turn, each row on disk at once"),
+    "list": ("command", "batteries, contenders and records"),
+    "show": ("command", "a record as tables, plots or a page"),
+    "compare": ("command", "two records, with intervals"),
     "bench": ("scenarios.bench", "compare Ringtap with other capture programs on this machine"),
     "bench-vm": ("scenarios.bench_vm", "capture in virtual machines beside virtio-net"),
     "soak": ("scenarios.soak", "a long run at full rate: counters and memory"),
@@ -24,6 +28,8 @@ PROGRAMS = {
     "attacks": ("attack.attacks", "one attack on a hub"),
     "attack-pool": ("attack.pool", "try to write a pool"),
 }
+#: Those of the module `command`, which reads the command's name itself.
+BATTERY_COMMANDS = ("run", "list", "show", "compare")
 
 
 def usage() -> str:
@@ -42,7 +48,7 @@ def main(words: list[str]) -> int:
         print(f"ringtap-lab: there is no command {name!r}\n{usage()}", file=sys.stderr)
         return 2
     module = importlib.import_module(f"ringtap_lab.{PROGRAMS[name][0]}")
-    status: int = module.main(rest)
+    status: int = module.main(words if name in BATTERY_COMMANDS else rest)
     return status
 
 

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ringtap_lab import root
+from ringtap_lab.manager import sandbox
 from ringtap_lab.root import RESULTS, ROOT
 from ringtap_lab.scenarios import (
     capture,
@@ -38,7 +39,6 @@ from ringtap_lab.scenarios import (
     record,
     report,
     result,
-    sandbox,
     shunting,
     simulated,
     tables,

@@ -18,8 +18,9 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from ringtap_lab import root
+from ringtap_lab.manager import sandbox
 from ringtap_lab.root import RESULTS, ROOT
-from ringtap_lab.scenarios import bench, crowd, figures, guest, machine, parse, report_vm, sandbox
+from ringtap_lab.scenarios import bench, crowd, figures, guest, machine, parse, report_vm
 from ringtap_lab.scenarios.guest import Guest
 from ringtap_lab.scenarios.guest_trial import (
     DEVICE,

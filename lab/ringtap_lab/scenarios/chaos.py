@@ -30,7 +30,8 @@ from pathlib import Path
 from ringtap_lab import root
 from ringtap_lab.attack import attacks
 from ringtap_lab.attack.attacks import ATTACKS
-from ringtap_lab.scenarios import parse, sandbox, tables, tool
+from ringtap_lab.manager import sandbox
+from ringtap_lab.scenarios import parse, tables, tool
 from ringtap_lab.scenarios.preflight import unable
 from ringtap_lab.scenarios.tool import Tool, ToolError, leftovers
 

@@ -11,7 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from ringtap_lab.scenarios import parse, sandbox
+from ringtap_lab.manager import sandbox
+from ringtap_lab.scenarios import parse
 
 #: Kernel side of the sender and of the capture on one core, readers on the other.
 SENDER_CPU, READER_CPU = 0, 1

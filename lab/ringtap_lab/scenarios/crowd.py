@@ -13,7 +13,8 @@ import re
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
-from ringtap_lab.scenarios import parse, sandbox
+from ringtap_lab.manager import sandbox
+from ringtap_lab.scenarios import parse
 from ringtap_lab.scenarios.contenders import CROWD_RING_MIB, LOW_RATE, RING_MIB, TASKSET, TCPDUMP, Contender, Programs
 from ringtap_lab.scenarios.figures import rate_mpps
 from ringtap_lab.scenarios.run import Run

@@ -15,7 +15,8 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from ringtap_lab import root
-from ringtap_lab.scenarios import contenders, guest, parse, sandbox, tables
+from ringtap_lab.manager import sandbox
+from ringtap_lab.scenarios import contenders, guest, parse, tables
 from ringtap_lab.scenarios.guest import Guest
 from ringtap_lab.scenarios.preflight import unable
 from ringtap_lab.scenarios.tool import Tool, ToolError, wait_all_idle

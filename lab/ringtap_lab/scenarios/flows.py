@@ -16,7 +16,8 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from ringtap_lab.scenarios import figures, mix, parse, sandbox
+from ringtap_lab.manager import sandbox
+from ringtap_lab.scenarios import figures, mix, parse
 from ringtap_lab.scenarios.contenders import RING_MIB, TASKSET, Contender
 from ringtap_lab.scenarios.ipfix import Collector, Totals
 from ringtap_lab.scenarios.lossless import highest_lossless, hint_of

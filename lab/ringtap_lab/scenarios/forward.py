@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from ringtap_lab.scenarios import contenders, figures, parse, sandbox
+from ringtap_lab.manager import sandbox
+from ringtap_lab.scenarios import contenders, figures, parse
 from ringtap_lab.scenarios.contenders import TASKSET
 from ringtap_lab.scenarios.run import Run
 from ringtap_lab.scenarios.tool import Tool, ToolError

@@ -16,7 +16,7 @@ import subprocess
 import time
 from pathlib import Path
 
-from ringtap_lab.scenarios import sandbox
+from ringtap_lab.manager import sandbox
 from ringtap_lab.scenarios.tool import ToolError
 
 QEMU = "qemu-system-x86_64"

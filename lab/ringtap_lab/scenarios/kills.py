@@ -21,7 +21,8 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from ringtap_lab import root
-from ringtap_lab.scenarios import contenders, crowd, parse, sandbox, tables
+from ringtap_lab.manager import sandbox
+from ringtap_lab.scenarios import contenders, crowd, parse, tables
 from ringtap_lab.scenarios.figures import rate_mpps
 from ringtap_lab.scenarios.preflight import unable
 from ringtap_lab.scenarios.tool import Tool, ToolError, leftovers, wait_all_idle

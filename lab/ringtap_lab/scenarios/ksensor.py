@@ -23,8 +23,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ringtap_lab import root
+from ringtap_lab.manager import sandbox
 from ringtap_lab.root import ROOT
-from ringtap_lab.scenarios import ksensor_report, machine, parse, sandbox
+from ringtap_lab.scenarios import ksensor_report, machine, parse
 from ringtap_lab.scenarios.contenders import READER_CPU, SENDER_CPU, Programs
 from ringtap_lab.scenarios.figures import spread
 from ringtap_lab.scenarios.preflight import unable

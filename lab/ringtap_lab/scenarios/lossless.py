@@ -3,18 +3,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 
+from ringtap_lab.manager.search import Search
 from ringtap_lab.scenarios import figures
 from ringtap_lab.scenarios.contenders import Contender
 from ringtap_lab.scenarios.run import Run
-
-#: The search ends when the lossless and the lossy rate are this close.
-PRECISION = 1.04
-STEPS = 7
-#: Later rounds look first this far around what earlier ones found.
-NEIGHBOURHOOD = 1.12
 
 Probe = Callable[[str], "tuple[float, float, bool] | None"]
 
@@ -25,37 +19,13 @@ def highest_lossless(probe: Probe, hint: float | None) -> dict | None:
     `probe` takes a rate for the sender and gives the rate that was sent, the rate that was
     delivered and whether nothing was lost. None if a trial failed.
     """
-    good, bad, limited = 0.0, math.inf, False
-    rate = hint * NEIGHBOURHOOD if hint else None
-    for _ in range(STEPS):
-        seen = probe(f"{rate:.0f}pps" if rate else "max")
+    search = Search(hint)
+    while rate := search.rate:
+        seen = probe(rate)
         if seen is None:
             return None
-        sent, delivered, lossless = seen
-        if lossless:
-            good = max(good, sent)
-            # The sender gave all it had, and it was not enough.
-            if rate is None or sent < rate * 0.97:
-                limited = True
-                break
-        else:
-            bad = min(bad, sent)
-        if good and bad / good < PRECISION:
-            break
-        rate = _next(good, bad, delivered, hint)
-    return {"lossless_pps": good, "lossy_pps": bad if bad < math.inf else None, "limited": limited}
-
-
-def _next(good: float, bad: float, delivered: float, hint: float | None) -> float | None:
-    """The rate to try next; None is all that the sender has."""
-    if good and bad < math.inf:
-        return math.sqrt(good * bad)
-    if good:
-        return good * 1.3
-    if hint and bad > hint:
-        return hint / NEIGHBOURHOOD
-    # What got through in spite of the loss is near the answer, seldom above it.
-    return min(delivered, bad * 0.8)
+        search.tell(*seen)
+    return search.result()
 
 
 def hint_of(rows: list[dict]) -> float | None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ringtap_lab.scenarios import contenders, figures, parse, sandbox, trial
+from ringtap_lab.manager import sandbox
+from ringtap_lab.scenarios import contenders, figures, parse, trial
 from ringtap_lab.scenarios.contenders import Contender
 from ringtap_lab.scenarios.flows import config
 from ringtap_lab.scenarios.ipfix import Collector

@@ -25,7 +25,8 @@ from ringtap_lab import root
 from ringtap_lab.attack import attacks
 from ringtap_lab.attack.attacks import ATTACKS
 from ringtap_lab.attack.on_pool import CROWD
-from ringtap_lab.scenarios import chaos, parse, sandbox, tables, tool
+from ringtap_lab.manager import sandbox
+from ringtap_lab.scenarios import chaos, parse, tables, tool
 from ringtap_lab.scenarios.preflight import unable
 from ringtap_lab.scenarios.tool import Tool, ToolError
 

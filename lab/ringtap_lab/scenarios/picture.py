@@ -15,8 +15,9 @@ import time
 from pathlib import Path
 
 from ringtap_lab import root
+from ringtap_lab.manager import sandbox
 from ringtap_lab.root import ROOT
-from ringtap_lab.scenarios import report, sandbox
+from ringtap_lab.scenarios import report
 from ringtap_lab.scenarios.preflight import unable
 from ringtap_lab.scenarios.tool import Tool, ToolError
 

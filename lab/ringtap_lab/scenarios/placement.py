@@ -7,7 +7,8 @@ It takes part of that core, which no real NIC would: with A:A the reader gets wh
 
 from __future__ import annotations
 
-from ringtap_lab.scenarios import contenders, figures, parse, sandbox
+from ringtap_lab.manager import sandbox
+from ringtap_lab.scenarios import contenders, figures, parse
 from ringtap_lab.scenarios.run import Run
 from ringtap_lab.scenarios.tool import Tool
 from ringtap_lab.scenarios.trial import Traffic, send

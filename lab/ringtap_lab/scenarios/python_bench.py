@@ -15,7 +15,8 @@ import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
-from ringtap_lab.scenarios import figures, parse, readers, sandbox, tables
+from ringtap_lab.manager import sandbox
+from ringtap_lab.scenarios import figures, parse, readers, tables
 from ringtap_lab.scenarios.contenders import TASKSET, Contender
 from ringtap_lab.scenarios.crowd import HUB_COMMAND, Crowd, Wanted
 from ringtap_lab.scenarios.flows import small_packets

@@ -21,9 +21,11 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from ringtap_lab.scenarios import contenders, figures, mix, parse, sandbox, tables
+from ringtap_lab.manager import sandbox
+from ringtap_lab.manager.search import STEPS
+from ringtap_lab.scenarios import contenders, figures, mix, parse, tables
 from ringtap_lab.scenarios.contenders import TASKSET, Contender
-from ringtap_lab.scenarios.lossless import STEPS, rounds_of
+from ringtap_lab.scenarios.lossless import rounds_of
 from ringtap_lab.scenarios.run import Run
 from ringtap_lab.scenarios.shunting import replayed
 from ringtap_lab.scenarios.tool import ToolError

@@ -24,8 +24,8 @@ from pathlib import Path
 from urllib.parse import urlencode
 
 from ringtap_lab import root
+from ringtap_lab.manager import sandbox
 from ringtap_lab.root import ROOT
-from ringtap_lab.scenarios import sandbox
 from ringtap_lab.scenarios.preflight import unable
 from ringtap_lab.scenarios.tool import Tool, ToolError
 

@@ -6,8 +6,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ringtap_lab.manager.search import STEPS
 from ringtap_lab.scenarios import contenders, figures
-from ringtap_lab.scenarios.lossless import STEPS, highest_lossless, hint_of
+from ringtap_lab.scenarios.lossless import highest_lossless, hint_of
 from ringtap_lab.scenarios.run import Run
 from ringtap_lab.scenarios.trial import Traffic, measure
 

@@ -11,7 +11,8 @@ import subprocess
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from ringtap_lab.scenarios import contenders, figures, sandbox
+from ringtap_lab.manager import sandbox
+from ringtap_lab.scenarios import contenders, figures
 from ringtap_lab.scenarios.contenders import Contender, Programs
 from ringtap_lab.scenarios.options import Settings
 from ringtap_lab.scenarios.parse import ReportError

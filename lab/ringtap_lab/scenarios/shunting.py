@@ -15,7 +15,8 @@ import shlex
 import subprocess
 from pathlib import Path
 
-from ringtap_lab.scenarios import figures, parse, sandbox, trial
+from ringtap_lab.manager import sandbox
+from ringtap_lab.scenarios import figures, parse, trial
 from ringtap_lab.scenarios.contenders import SENDER_CPU, Contender
 from ringtap_lab.scenarios.lossless import rounds_of
 from ringtap_lab.scenarios.mix import frame, write

@@ -19,7 +19,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ringtap_lab import root
-from ringtap_lab.scenarios import contenders, parse, sandbox, tables
+from ringtap_lab.manager import sandbox
+from ringtap_lab.scenarios import contenders, parse, tables
 from ringtap_lab.scenarios.figures import loss_percent, rate_mpps
 from ringtap_lab.scenarios.preflight import unable
 from ringtap_lab.scenarios.tool import Tool, ToolError, leftovers

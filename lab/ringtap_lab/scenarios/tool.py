@@ -19,7 +19,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from ringtap_lab.scenarios import sandbox
+from ringtap_lab.manager import sandbox
 
 READY_SECONDS = 15.0
 END_SECONDS = 30.0

@@ -15,7 +15,8 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from ringtap_lab.scenarios import parse, sandbox
+from ringtap_lab.manager import sandbox
+from ringtap_lab.scenarios import parse
 from ringtap_lab.scenarios.contenders import READER_CPU, SEND, SENDER_CPU, Contender, Programs
 from ringtap_lab.scenarios.figures import loss_percent, rate_mpps
 from ringtap_lab.scenarios.tool import Tool, ToolError, leftovers

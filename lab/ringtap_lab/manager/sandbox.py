@@ -62,10 +62,10 @@ def run_inside(work: Callable[[], int]) -> int:
         _private_mounts()
         status = work()
     except KeyboardInterrupt:
-        print("\nbench: interrupted; nothing was written", file=sys.stderr)
+        print("\nringtap-lab: interrupted", file=sys.stderr)
         status = 130
     except SandboxError as error:
-        print(f"bench: {error}", file=sys.stderr)
+        print(f"ringtap-lab: {error}", file=sys.stderr)
     except Exception:
         # What follows ends this process without another word.
         traceback.print_exc()
@@ -81,7 +81,7 @@ def _interrupt(_number: int, _frame: object) -> None:
 
 def _supervise(child: int) -> int:
     """Waits for the inner process; one signal asks it to end, the second makes it."""
-    asked = []
+    asked: list[int] = []
 
     def forward(number: int, _frame: object) -> None:
         os.kill(child, signal.SIGKILL if asked else number)
@@ -102,6 +102,8 @@ def _private_mounts() -> None:
     # Where libxdp, which DPDK uses, pins what it shares with other programs.
     _mount("bpf", "/sys/fs/bpf", "bpf", MS_NOSUID | MS_NODEV | MS_NOEXEC)
     _mount("tmpfs", str(SCRATCH), "tmpfs", MS_NOSUID | MS_NODEV)
+    # Names of network namespaces, and whatever programs keep while they run.
+    _mount("tmpfs", "/run", "tmpfs", MS_NOSUID | MS_NODEV)
 
 
 def make_veth() -> None:
