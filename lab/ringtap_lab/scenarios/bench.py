@@ -66,11 +66,11 @@ class Scenario:
 
 
 SCENARIOS = [
-    Scenario("capture", contenders.CAPTURE, capture.seconds, capture.run, ("ringtap", "floor")),
+    Scenario("capture", capture.CONTENDERS, capture.seconds, capture.run, ("ringtap", "floor")),
     # Without its example this one is a fault in the result; the others do not wait for it.
     Scenario("pool", [], pool.seconds, pool.run, ()),
     Scenario("sim", [], simulated.seconds, simulated.run, ()),
-    Scenario("record", contenders.RECORD, record.RECORD.seconds, record.RECORD.run),
+    Scenario("record", record.RECORD.contenders, record.RECORD.seconds, record.RECORD.run),
     Scenario("af-xdp", record.AF_XDP.contenders, record.AF_XDP.seconds, record.AF_XDP.run),
     Scenario("idle", contenders.IDLE, quiet.idle_seconds, quiet.idle),
     Scenario("pacing", [], pacing.seconds, pacing.run, ("ringtap", "floor")),

@@ -3,52 +3,41 @@
 
 from __future__ import annotations
 
-from ringtap_lab.scenarios import contenders, figures
+from ringtap_lab.manager.battery import OVERHEAD_S, Case
+from ringtap_lab.scenarios import figures, turns
 from ringtap_lab.scenarios.run import Run
-from ringtap_lab.scenarios.trial import Traffic, measure
 
 KEYS = (
     "offered_mpps", "delivered_mpps", "loss_percent", "ns_above_floor", "ns_above_floor_offered",
 )  # fmt: skip
-#: Starting, letting a contender finish, and ending it.
-OVERHEAD_SECONDS = 1.2
+FLOOR = turns.KNOWN["XDP_DROP floor"]
+#: In the order of the table; the floor must be first.
+CONTENDERS = turns.named(
+    FLOOR.name, "tap exclusive", "xdp", "DPDK testpmd", "tap pass", "packet", "tcpdump", "dumpcap /dev/null",
+    "dumpcap file", "netsniff-ng",
+)  # fmt: skip
 
 
 def seconds(run: Run) -> float:
     """About how long it takes."""
-    each = run.settings.seconds + OVERHEAD_SECONDS
-    there = [one for one in run.chosen(contenders.CAPTURE) if not run.programs.missing(one)]
-    return each * len(run.settings.sizes) * run.settings.rounds * len(there)
+    there = [one for one in run.chosen(CONTENDERS) if not turns.missing(run, one)]
+    return (run.settings.seconds + OVERHEAD_S) * len(run.settings.sizes) * run.settings.rounds * len(there)
 
 
 def run(run: Run) -> dict:
     """Measures all sizes; gives, by size and contender, every round and the spread."""
-    chosen = run.chosen(contenders.CAPTURE)
-    if contenders.FLOOR not in chosen:
-        chosen.insert(0, contenders.FLOOR)
-    return {str(size): _one_size(run, chosen, size) for size in run.settings.sizes}
-
-
-def _one_size(run: Run, chosen: list[contenders.Contender], size: int) -> dict:
-    rows: dict[str, list[dict]] = {one.name: [] for one in chosen}
-    traffic = Traffic(size, "max", run.settings.seconds)
-    for number in range(run.settings.rounds):
-        # Nobody is always first, or always after the same neighbour's caches.
-        turn = number % len(chosen)
-        for one in chosen[turn:] + chosen[:turn]:
-            row = run.attempt(one, lambda one=one: measure(run.programs, one, traffic))
-            if row is None:
-                continue
-            rows[one.name].append({"round": number, **row})
-            run.say(
-                f"{size:>5} B  round {number + 1}/{run.settings.rounds}  {one.name:<18}"
-                f" {row['delivered_mpps']:7.3f} Mpps  {row['loss_percent']:6.2f} % lost"
-            )
-    figures.with_floor(rows, contenders.FLOOR.name)
+    chosen = run.chosen(CONTENDERS)
+    if FLOOR not in chosen:
+        chosen.insert(0, FLOOR)
+    cases = {
+        (size, one.name): Case(one.name, size=size, seconds=run.settings.seconds)
+        for size in run.settings.sizes
+        for one in chosen
+    }
+    measured = turns.measure(run, "capture", list(cases.values()), run.settings.rounds)
     found = {}
-    for one in chosen:
-        row = run.entry(one)
-        row["rounds"] = rows[one.name]
-        row["summary"] = figures.summary(rows[one.name], KEYS)
-        found[one.name] = row
+    for size in run.settings.sizes:
+        rows = {one.name: measured[cases[size, one.name].key] for one in chosen}
+        figures.with_floor(rows, FLOOR.name)
+        found[str(size)] = {one.name: turns.entry(run, one, rows[one.name], KEYS) for one in chosen}
     return found

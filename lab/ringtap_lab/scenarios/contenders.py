@@ -50,15 +50,6 @@ _RECORD = "{ringtap} record " + _OURS + " -w {scratch}/ringtap.pcapng -i "
 TASKSET = "taskset -c {reader_cpu} "
 _TCPDUMP = TASKSET + "tcpdump -Z root -n -i {dev} -B {ring_kib} -w /dev/null"
 _DUMPCAP = TASKSET + "dumpcap -q -i {dev} -B {ring_mib} -w "
-_NETSNIFF = (
-    "netsniff-ng --in {dev} --out /dev/null --silent --no-sock-mem "
-    "--ring-size {ring_mib}MiB --bind-cpu {reader_cpu}"
-)
-_TESTPMD = (
-    "dpdk-testpmd -l {sender_cpu},{reader_cpu} --no-huge -m 512 --no-pci --no-telemetry "
-    "--vdev net_af_xdp0,iface={dev},busy_budget=0 -- --forward-mode=rxonly --auto-start "
-    "--total-num-mbufs=65536 --rxd=4096 --nb-cores=1 -i"
-)
 
 FLOOR = Contender(
     "XDP_DROP floor", TASKSET + "{floor} {dev} -", parse.floor, "xdp", "ready",
@@ -72,10 +63,6 @@ TAP_PASS = Contender(
     "tap pass", _COUNT + "'tap:{dev}?pool={ring_mib}MiB'", parse.ringtap, "xdp",
     note="packets go on into the host's network stack, as with all below",
 )  # fmt: skip
-XDP = Contender(
-    "xdp", _COUNT + "'xdp:{dev}?pool={ring_mib}MiB'", parse.ringtap, "xdp",
-    note="AF_XDP in copy mode; packets end here",
-)  # fmt: skip
 PACKET = Contender(
     "packet", _COUNT + "'packet:{dev}?pool={ring_mib}MiB'", parse.ringtap, "ring",
 )  # fmt: skip
@@ -83,43 +70,14 @@ TCPDUMP = Contender(
     "tcpdump", _TCPDUMP, parse.tcpdump, "ring", "listening on", quiet_seconds=1.2,
     note="-w /dev/null",
 )  # fmt: skip
-DUMPCAP_NULL = Contender(
-    "dumpcap /dev/null", _DUMPCAP + "/dev/null", parse.dumpcap, "ring", "File: ",
-    quiet_seconds=0.5, note="-w /dev/null",
-)  # fmt: skip
 DUMPCAP_FILE = Contender(
     "dumpcap file", _DUMPCAP + "{scratch}/dumpcap.pcapng", parse.dumpcap, "ring", "File: ",
     quiet_seconds=0.5, writes="dumpcap.pcapng", note="to a file in a tmpfs",
 )  # fmt: skip
-NETSNIFF = Contender(
-    "netsniff-ng", _NETSNIFF, parse.netsniff, "ring", "Running!", quiet_seconds=0.5,
-    note="--out /dev/null --silent",
+RECORD = Contender(
+    "ringtap record (tap)", _RECORD + "'tap:{dev}?pool={ring_mib}MiB'", parse.ringtap, "xdp",
+    writes="ringtap.pcapng", note="packets go on into the host's network stack",
 )  # fmt: skip
-
-#: What AF_XDP itself gives: it frees each packet unread, and loses packets while it is not scheduled.
-TESTPMD = Contender(
-    "DPDK testpmd", _TESTPMD, parse.testpmd, "xdp", "testpmd>",
-    stdin_ends_it=True, spins=True,
-    note="net_af_xdp in copy mode, rxonly: frees packets unread, spins; packets end here",
-)  # fmt: skip
-
-#: In the order of the table; the floor must be first.
-CAPTURE = [
-    FLOOR, TAP_EXCLUSIVE, XDP, TESTPMD, TAP_PASS, PACKET, TCPDUMP, DUMPCAP_NULL, DUMPCAP_FILE,
-    NETSNIFF,
-]  # fmt: skip
-
-RECORD = [
-    Contender(
-        "ringtap record (tap)", _RECORD + "'tap:{dev}?pool={ring_mib}MiB'", parse.ringtap, "xdp",
-        writes="ringtap.pcapng", note="packets go on into the host's network stack",
-    ),
-    Contender(
-        "ringtap record (tap exclusive)", _RECORD + "'tap:{dev}?exclusive&pool={ring_mib}MiB'",
-        parse.ringtap, "xdp", writes="ringtap.pcapng", note="packets end here",
-    ),
-    DUMPCAP_FILE,
-]  # fmt: skip
 
 IDLE = [TAP_PASS, PACKET, TCPDUMP]
 

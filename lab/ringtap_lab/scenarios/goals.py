@@ -26,14 +26,15 @@ from ringtap_lab.scenarios import (
     python_bench,
     questions,
     readers,
+    record,
     shunting,
 )
 from ringtap_lab.scenarios.crowd import HUB, PACKET
 
 SMALL, LARGE = "64", "1500"
 EXCLUSIVE, FLOOR = contenders.TAP_EXCLUSIVE.name, contenders.FLOOR.name
-TCPDUMP, XDP = contenders.TCPDUMP.name, contenders.XDP.name
-TAP_RECORD, OTHER_RECORD = contenders.RECORD[0].name, contenders.DUMPCAP_FILE.name
+TCPDUMP, XDP = contenders.TCPDUMP.name, record.AF_XDP.contenders[0].name
+TAP_RECORD, EXCLUSIVE_RECORD, OTHER_RECORD = (one.name for one in record.RECORD.contenders)
 IDLE_TAP, IDLE_PACKET = contenders.TAP_PASS.name, contenders.PACKET.name
 LOW_RATE_TAP = contenders.LOW_RATE[0].name
 
@@ -111,7 +112,7 @@ def _lossless_ratio(scenario: str, ours: str, other: str) -> Callable[[dict], fl
 
 
 def _record_exclusive(result: dict) -> str:
-    ratio = _lossless_ratio("record", contenders.RECORD[1].name, OTHER_RECORD)(result)
+    ratio = _lossless_ratio("record", EXCLUSIVE_RECORD, OTHER_RECORD)(result)
     return "" if ratio is None else f"{ratio:.2f} with tap exclusive"
 
 
@@ -160,7 +161,7 @@ GOALS = [
         "most", 0.25, "x", lambda result: _against_tcpdump(result, LARGE), _by_offered(LARGE),
     ),
     Goal("64 bytes: AF_XDP in copy mode against DPDK's testpmd, lossless rates",
-         "least", 0.9, "x", _lossless_ratio("af-xdp", XDP, contenders.TESTPMD.name)),
+         "least", 0.9, "x", _lossless_ratio("af-xdp", XDP, record.AF_XDP.contenders[1].name)),
     Goal("64 bytes, hub: rate with a watermark of 20,000 packets against the default",
          "most", 1.1, "x", distance.rate_ratio),
     *(

@@ -66,24 +66,6 @@ def dumpcap(text: str) -> Report:
     return Report(delivered=received, lost=in_kernel + inside + flushed)
 
 
-def netsniff(text: str) -> Report:
-    """`N packets incoming (U unread on exit)`, `N packets passed filter`, `N ... (out of space)`.
-
-    `passed` is incoming minus what found no space, unread packets included.
-    """
-    (unread,) = _numbers(r"packets incoming \((\d+) unread on exit\)", text, "netsniff-ng")
-    (passed,) = _numbers(r"(\d+)\s+packets passed filter", text, "netsniff-ng")
-    (lost,) = _numbers(r"(\d+)\s+packets failed filter \(out of space\)", text, "netsniff-ng")
-    return Report(delivered=passed - unread, lost=lost + unread)
-
-
-def testpmd(text: str) -> Report:
-    """`RX-packets: N RX-dropped: N RX-total: N`, accumulated over all ports."""
-    pattern = r"Accumulated forward statistics.*\n\s*RX-packets: (\d+)\s+RX-dropped: (\d+)"
-    received, lost = _numbers(pattern, text, "dpdk-testpmd")
-    return Report(delivered=received, lost=lost)
-
-
 def ringtap(text: str) -> Report:
     """The last object of `--json`: the final counters over all lanes."""
     counters = last_json(text, "balanced", "ringtap")

@@ -55,7 +55,7 @@ TCPDUMP = Contender(
     "tcpdump -r", TASKSET + "sh -c 'for file in {file}/*.pcap; do tcpdump -n -q -r $file \"{filter}\"; done'",
     parse.ringtap, "nothing", note="each file in turn",
 )  # fmt: skip
-RECORD = replace(contenders.RECORD[0], name="record", command=TASKSET + contenders.RECORD[0].command)
+RECORD = replace(contenders.RECORD, name="record", command=TASKSET + contenders.RECORD.command)
 RECORD_INDEX = replace(RECORD, name="record --index", command=RECORD.command + " --index")
 
 

@@ -6,11 +6,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ringtap_lab.manager.battery import Case
+from ringtap_lab.manager.contender import Contender
 from ringtap_lab.manager.search import STEPS
-from ringtap_lab.scenarios import contenders, figures
-from ringtap_lab.scenarios.lossless import highest_lossless, hint_of
+from ringtap_lab.scenarios import turns
 from ringtap_lab.scenarios.run import Run
-from ringtap_lab.scenarios.trial import Traffic, measure
 
 #: Bytes of the packets that are recorded.
 FILE_SIZE = 1500
@@ -23,7 +23,7 @@ class LosslessRates:
     """The contenders of a scenario, and the size of their packets."""
 
     name: str
-    contenders: list[contenders.Contender]
+    contenders: list[Contender]
     size: int
 
     def seconds(self, run: Run) -> float:
@@ -33,43 +33,16 @@ class LosslessRates:
 
     def run(self, run: Run) -> dict:
         """Gives, by contender, the rate of every round and the spread."""
-        chosen = run.chosen(self.contenders)
-        rows: dict[str, list[dict]] = {one.name: [] for one in chosen}
         length = _trial_seconds(run)
-        for number in range(run.settings.record_rounds):
-            for one in chosen:
-                row = self._search(run, one, length, hint_of(rows[one.name]))
-                if row is None:
-                    continue
-                rows[one.name].append({"round": number, **row})
-                run.say(
-                    f"{self.name} {self.size} B  round {number + 1}/{run.settings.record_rounds}"
-                    f"  {one.name:<31} {row['lossless_pps'] / 1e6:6.3f} Mpps without loss"
-                    + (" (the sender's limit)" if row["limited"] else "")
-                )
-        found = {"size": self.size, "trial_seconds": length, "contenders": {}}
-        for one in chosen:
-            row = run.entry(one)
-            row["rounds"] = rows[one.name]
-            row["summary"] = figures.summary(rows[one.name], ("lossless_pps",))
-            found["contenders"][one.name] = row
-        return found
-
-    def _search(
-        self, run: Run, contender: contenders.Contender, length: float, hint: float | None
-    ) -> dict | None:
-        trials = []
-
-        def probe(rate: str) -> tuple[float, float, bool] | None:
-            traffic = Traffic(self.size, rate, length)
-            row = run.attempt(contender, lambda: measure(run.programs, contender, traffic))
-            if row is None:
-                return None
-            trials.append({"rate": rate, **row})
-            return row["offered_mpps"] * 1e6, row["delivered_mpps"] * 1e6, row["lost"] == 0
-
-        found = highest_lossless(probe, hint)
-        return None if found is None else {**found, "trials": trials}
+        cases = {
+            one.name: Case(one.name, "lossless", self.size, seconds=length) for one in run.chosen(self.contenders)
+        }
+        measured = turns.measure(run, self.name, list(cases.values()), run.settings.record_rounds)
+        entries = {
+            name: turns.entry(run, turns.KNOWN[name], measured[case.key], ("lossless_pps",))
+            for name, case in cases.items()
+        }
+        return {"size": self.size, "trial_seconds": length, "contenders": entries}
 
 
 def _trial_seconds(run: Run) -> float:
@@ -79,5 +52,7 @@ def _trial_seconds(run: Run) -> float:
     return min(run.settings.record_seconds, kib * 1024 * 0.4 / (FASTEST_PPS * FILE_SIZE))
 
 
-RECORD = LosslessRates("record", contenders.RECORD, FILE_SIZE)
-AF_XDP = LosslessRates("af-xdp", [contenders.XDP, contenders.TESTPMD], 64)
+RECORD = LosslessRates(
+    "record", turns.named("ringtap record (tap)", "ringtap record (tap exclusive)", "dumpcap file"), FILE_SIZE
+)
+AF_XDP = LosslessRates("af-xdp", turns.named("xdp", "DPDK testpmd"), 64)
