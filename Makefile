@@ -20,7 +20,7 @@ SECONDS ?= 30
 BINARY := $(or $(CARGO_TARGET_DIR),target)/release/ringtap
 
 .DEFAULT_GOAL := help
-.PHONY: help build daq python sample run demo-vm test check bench bench-vm figures fuzz soak kills chaos flaps test-fleet recipes-test readme install uninstall deb rpm tarball package-test clean
+.PHONY: help build daq python sample run demo-vm test check bench bench-vm figures fuzz lab soak kills chaos flaps test-fleet recipes-test readme install uninstall deb rpm tarball package-test clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
@@ -83,6 +83,14 @@ bench-vm: build ## capture in virtual machines beside virtio-net, writes bench/r
 	@scripts/prepare vm
 	@echo "bench-vm: two virtual machines in a private network; about 8 minutes"
 	@$(SUDO) env $(GUEST_KERNEL) scripts/lab bench-vm --target $(or $(CARGO_TARGET_DIR),target)
+
+# Battery of `make lab`; scripts/lab list shows all.
+BATTERY ?= quick
+
+lab: build ## a battery of the lab (BATTERY=quick: about a minute, needs root), into target/lab/records/
+	@scripts/prepare bench
+	@echo "lab: the battery $(BATTERY) in private networks; quick takes about a minute"
+	@$(SUDO) scripts/lab run $(BATTERY)
 
 FIGURES := $(or $(CARGO_TARGET_DIR),target)/figures
 

@@ -151,6 +151,7 @@ class Runs(unittest.TestCase):
         rows = self.record().rows()
         self.assertEqual([row["problems"] for row in rows], [[], []], output)
         self.assertEqual([row["received"] for row in rows], [400, 400])
+        self.assertEqual(list(self.record().head()["machines"]), ["injector", "sensor", "receiver"])
         faults = {"wrong-key": "accept this key", "wrong-host-key": "known_hosts", "no-server": "cannot be reached"}
         for how, why in faults.items():
             status, output = self.run_whole(HONEST + "repetitions = 2\n", program=(script, how))

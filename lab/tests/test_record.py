@@ -6,9 +6,11 @@ import io
 import json
 import tempfile
 import unittest
+from contextlib import redirect_stderr
 from pathlib import Path
+from unittest import mock
 
-from ringtap_lab.formatters import compare, page, summary, tables
+from ringtap_lab.formatters import compare, files, page, summary, tables
 from ringtap_lab.manager.battery import Case
 from ringtap_lab.manager.record import ROWS, Record, RecordError
 from ringtap_lab.manager.runner import hint_of, told
@@ -47,6 +49,13 @@ class Records(unittest.TestCase):
         one.append(ROWS_OF_TWO[1])
         self.assertEqual([each["case"]["contender"] for each in one.rows()], ["one", "two"])
 
+    def test_a_row_that_the_disk_refuses_is_printed(self):
+        one, said = record([]), io.StringIO()
+        full = mock.patch.object(one, "_write", side_effect=OSError(28, "No space left on device"))
+        with full, redirect_stderr(said), self.assertRaisesRegex(RecordError, "No space.*--resume"):
+            one.append(ROWS_OF_TWO[0])
+        self.assertEqual(json.loads(said.getvalue()), ROWS_OF_TWO[0])
+
     def test_a_folder_that_is_no_record_is_refused(self):
         with tempfile.TemporaryDirectory() as folder:
             self.assertRaises(RecordError, Record(Path(folder)).head)
@@ -77,6 +86,13 @@ class Formatters(unittest.TestCase):
         self.assertEqual([line["case_contender"] for line in lines], ["one", "two", "one", "two"])
         found = json.loads(tables.as_json(HEAD, ROWS_OF_TWO))
         self.assertEqual((found["type"], len(found["rows"])), ("lab_record", 4))
+
+    def test_every_format_is_written_and_what_is_not_installed_is_said(self):
+        said: list[str] = []
+        paths = {path.name for path in files.write_all(record(ROWS_OF_TWO), said.append)}
+        self.assertLessEqual({"page.html", "record.md", "record.json", "rows.csv"}, paths)
+        self.assertEqual("rows.parquet" in paths, not any("pyarrow" in one for one in said))
+        self.assertEqual("plot-64-B-max-2-s.svg" in paths, not any("matplotlib" in one for one in said))
 
     def test_the_page_is_one_file_and_shows_what_programs_print_as_text(self):
         text = page.html(record([]).head(), [*ROWS_OF_TWO, row("one", 2, 0, ("<script>",))], [])

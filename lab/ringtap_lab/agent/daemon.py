@@ -9,6 +9,7 @@ Invariants
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import shlex
 import signal
@@ -19,6 +20,8 @@ from ringtap_lab.agent.processes import die_with_parent, tasks
 
 KEPT_BYTES = 64 * 1024
 READ_BYTES = 64 * 1024
+#: The end of the output is read within this after the end of the process.
+STREAMS_S = 1.0
 
 
 class DaemonError(Exception):
@@ -65,7 +68,7 @@ class Daemon:
             cwd=folder,
             preexec_fn=_prepare,
         )
-        self._open = 0
+        self._open, self._closed = 0, asyncio.Event()
         for stream, output in zip((self.process.stdout, self.process.stderr), self._outputs, strict=True):
             assert stream is not None
             os.set_blocking(stream.fileno(), False)
@@ -81,6 +84,8 @@ class Daemon:
         if not piece:
             asyncio.get_running_loop().remove_reader(descriptor)
             self._open -= 1
+            if not self._open:
+                self._closed.set()
 
     def text(self) -> str:
         """Both streams, as far as they are kept."""
@@ -151,17 +156,30 @@ class Daemon:
             self.process.send_signal(signal.SIGINT)
 
     async def ended(self, limit_s: float) -> int:
-        """Waits until it has ended and its output is read; gives the exit status."""
-        loop = asyncio.get_running_loop()
-        end = loop.time() + limit_s
-        while self.process.poll() is None or self._open:
-            if loop.time() > end:
-                if self.process.poll() is None:
-                    raise self.fault(f"still there after {limit_s:g} s")
-                break  # a child of it holds the streams
-            await asyncio.sleep(0.005)
-        status: int = self.process.returncode
-        return status
+        """Waits until it has ended and its output is read; gives the exit status.
+
+        Sleeps meanwhile: an agent that looked again and again would disturb what is measured."""
+        try:
+            await asyncio.wait_for(self._exit(), limit_s)
+        except TimeoutError:
+            if self.process.poll() is None:
+                raise self.fault(f"still there after {limit_s:g} s") from None
+        with contextlib.suppress(TimeoutError):
+            # A child of it may hold the streams.
+            await asyncio.wait_for(self._closed.wait(), STREAMS_S)
+        return self.process.wait()
+
+    async def _exit(self) -> None:
+        if self.process.poll() is not None:
+            return
+        loop, exited = asyncio.get_running_loop(), asyncio.Event()
+        descriptor = os.pidfd_open(self.process.pid)
+        loop.add_reader(descriptor, exited.set)
+        try:
+            await exited.wait()
+        finally:
+            loop.remove_reader(descriptor)
+            os.close(descriptor)
 
     def kill(self) -> None:
         """Kills its process group and closes its streams."""

@@ -138,7 +138,8 @@ class Requests:
             status = await daemon.ended(limit_s)
             return {"status": status, "output": daemon.text(), "output_bytes": daemon.output_bytes()}
         finally:
-            del self._daemons[name]
+            # A reset may have killed it meanwhile.
+            self._daemons.pop(name, None)
             daemon.kill()
 
     async def do_reset(self) -> None:

@@ -90,7 +90,9 @@ class Record:
             raise RecordError(f"{self.folder}: {error}: the last row stands above; free space, then --resume") from None
 
     def _write(self, name: str, text: str, mode: str) -> None:
-        with (self.folder / name).open(mode) as file:
+        # The folder may be a user's while root measures: root follows no link in it.
+        flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | (os.O_APPEND if mode == "a" else os.O_TRUNC)
+        with os.fdopen(os.open(self.folder / name, flags, 0o644), mode) as file:
             file.write(text)
             file.flush()
             os.fsync(file.fileno())
@@ -101,4 +103,4 @@ class Record:
 def give_to_user(path: Path) -> None:
     """Gives a file to the user that called sudo."""
     if "SUDO_UID" in os.environ:
-        os.chown(path, int(os.environ["SUDO_UID"]), int(os.environ["SUDO_GID"]))
+        os.chown(path, int(os.environ["SUDO_UID"]), int(os.environ["SUDO_GID"]), follow_symlinks=False)

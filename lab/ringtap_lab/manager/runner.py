@@ -41,9 +41,9 @@ class Runner:
 
     async def connect(self, stack: AsyncExitStack) -> Bench:
         """Starts the agents; they end with the stack."""
-        hosts = {role: self.inventory.role(role) for role in ("injector", "sensor")}
-        agents = {host.name: await stack.enter_async_context(Agent(host)) for host in hosts.values()}
-        return Bench(*(agents[hosts[role].name] for role in ("injector", "sensor")))
+        injector, sensor = (self.inventory.role(role).name for role in ("injector", "sensor"))
+        agents = {host.name: await stack.enter_async_context(Agent(host)) for host in self.inventory.hosts}
+        return Bench(agents[injector], agents[sensor], tuple(agents.values()))
 
     async def missing(self, bench: Bench) -> dict[str, str]:
         """Contenders that cannot run here: what is missing, and how to install it."""
@@ -60,8 +60,7 @@ class Runner:
 
     async def head(self, bench: Bench, missing: dict[str, str]) -> dict[str, Any]:
         """All that is known before anything is measured."""
-        agents = {agent.host.name: agent for agent in (bench.injector, bench.sensor)}
-        machines = {name: {**agent.facts, "clock": await clock(agent)} for name, agent in agents.items()}
+        machines = {agent.host.name: {**agent.facts, "clock": await clock(agent)} for agent in bench.agents}
         used = sorted({case.contender for case, _ in self.battery.cases} | {self.battery.sender})
         described = {}
         for one in (self.contenders[name] for name in used):
@@ -128,7 +127,7 @@ class Runner:
             limit = case.seconds + TRIAL_GRACE_S
             return await asyncio.wait_for(measure(bench, contender, sender, case), limit)
         finally:
-            for agent in {bench.injector, bench.sensor}:
+            for agent in bench.agents:
                 await agent.ask("reset")
 
     async def _search(self, bench: Bench, case: Case, hint: float | None) -> dict[str, Any]:

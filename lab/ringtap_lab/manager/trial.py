@@ -28,10 +28,11 @@ RING_MIB, CROWD_RING_MIB = 64, 16
 
 @dataclass(frozen=True)
 class Bench:
-    """The agents of a trial."""
+    """The agents of a trial, one on each machine."""
 
     injector: Agent
     sensor: Agent
+    agents: tuple[Agent, ...]
 
 
 def command_of(agent: Agent, contender: Contender, case: Case, device: str, command: str) -> str:
