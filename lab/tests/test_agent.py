@@ -91,6 +91,15 @@ class Requests(unittest.TestCase):
 
         self.assertIn("time_ns", talk(work))
 
+    def test_a_program_does_not_command_the_terminal_that_shows_its_fault(self):
+        async def work(agent):
+            await agent.ask("start", name="x", command=r"printf '\033]0;title\007\033[2J'")
+            with self.assertRaises(RequestError) as caught:
+                await agent.ask("ready", name="x", line="never", attached="nothing", device="lo", limit_s=20)
+            return str(caught.exception)
+
+        self.assertIn("?]0;title??[2J", talk(work))
+
     def test_readiness_is_seen_in_the_output(self):
         async def work(agent):
             await agent.ask("start", name="x", command="sh -c 'read _; echo now; sleep 100'", stdin_ends_it=True)

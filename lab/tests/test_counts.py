@@ -38,6 +38,19 @@ class Counts(unittest.TestCase):
                 with self.subTest(name=one.name, text=text[:20]), self.assertRaises(CountError):
                     one.counts.read(text)
 
+    def test_a_number_that_cannot_be_a_count_is_an_error(self):
+        long = "9" * 5000
+        for value in (long, "-1", "1e400", "NaN", "Infinity", '"x"', "null", "[]", str(1 << 64)):
+            text = f'{{"balanced": true, "offered": 1, "delivered": {value}, "dropped": {{}}}}\n'
+            with self.subTest(value[:10]), self.assertRaises(CountError):
+                read("tap exclusive", text)
+        for dropped in ("[]", "7", '{"pool_full": null}', '{"pool_full": {}}'):
+            text = f'{{"balanced": true, "offered": 1, "delivered": 1, "dropped": {dropped}}}\n'
+            with self.subTest(dropped), self.assertRaises(CountError):
+                read("tap exclusive", text)
+        with self.assertRaises(CountError):
+            read("tcpdump", f"{long} packets captured\n0 packets dropped by kernel\n")
+
     def test_only_the_last_report_counts_and_deep_nonsense_is_skipped(self):
         text = '{"sent": 1}\n{"sent": 2}\n{"other": 3}\n{"a":' + "[" * 100_000
         self.assertEqual(last_json(text, "sent"), {"sent": 2})

@@ -80,6 +80,13 @@ class Formatters(unittest.TestCase):
         self.assertIn("two: not installed here", text)
         self.assertIn("AT FAULT: it lied", told(ROWS_OF_TWO[1]))
 
+    def test_rows_that_other_work_disturbed_are_noted(self):
+        quiet = {"elapsed_ns": 10**9, "disturbed_ms": 40, "stolen_ms": 0, "problems": []}
+        self.assertEqual(summary.notes([quiet]), [])
+        (note,) = summary.notes([quiet, {**quiet, "disturbed_ms": 60}])
+        self.assertIn("in 1 of 2 trials other work took more than 5%", note)
+        self.assertIn("1 of 4 rows are at fault", tables.markdown(record([]).head(), ROWS_OF_TWO))
+
     def test_csv_and_json_hold_every_row(self):
         lines = list(csv.DictReader(io.StringIO(tables.as_csv(ROWS_OF_TWO))))
         self.assertEqual([line["problems"] for line in lines], ["", "it lied", "", ""])

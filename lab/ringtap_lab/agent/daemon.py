@@ -98,6 +98,8 @@ class Daemon:
     def fault(self, what: str) -> DaemonError:
         """An error with the end of the output."""
         words = " ".join(self.text()[-2000:].split())
+        # What it prints must not command the terminal of the user.
+        words = "".join(one if one.isprintable() else "?" for one in words)
         return DaemonError(f"{self.command}: {what}: {words[-600:]}")
 
     def must_live(self) -> None:

@@ -7,7 +7,7 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from ringtap_lab.formatters.summary import entries, groups, machine_lines
+from ringtap_lab.formatters.summary import entries, groups, machine_lines, notes
 from ringtap_lab.formatters.tables import METHOD, flat_rows, rows_of
 
 STYLE = """
@@ -24,6 +24,7 @@ def html(head: dict[str, Any], rows: list[dict[str, Any]], plots: list[Path]) ->
     parts = [f"<h1>{escape(head['title'])}</h1>"]
     when = f"{escape(head['date'])}, {escape(head['host'])}"
     parts.append(f"<p>Battery <code>{escape(head['battery'])}</code>, {when}</p>")
+    parts.append(_items(notes(rows), "fault"))
     for group, several in groups(rows).items():
         parts += [f"<h2>{escape(group)}</h2>", _table(rows_of(several))]
     parts += [path.read_text()[path.read_text().index("<svg") :] for path in plots if path.suffix == ".svg"]

@@ -70,6 +70,22 @@ def groups(rows: list[dict[str, Any]]) -> dict[str, list[Entry]]:
     return found
 
 
+#: Other work and the hypervisor's on the readers' core that make a row doubtful, as part of the time that was sent.
+DISTURBED = 0.05
+
+
+def notes(rows: list[dict[str, Any]]) -> list[str]:
+    """What a reader of the figures must know first."""
+    found = []
+    sent = [row for row in rows if "elapsed_ns" in row]
+    for key, text in (("disturbed_ms", "other work"), ("stolen_ms", "the hypervisor")):
+        count = sum(row.get(key, 0) * 1e6 > DISTURBED * row["elapsed_ns"] for row in sent)
+        if count:
+            found.append(f"in {count} of {len(sent)} trials {text} took more than {DISTURBED:.0%} of the readers' core")
+    fault = sum(bool(row["problems"]) for row in rows)
+    return [*found, f"{fault} of {len(rows)} rows are at fault, listed below"] if fault else found
+
+
 def machine_lines(head: dict[str, Any]) -> list[str]:
     """Each machine in one sentence."""
     found = []

@@ -8,7 +8,7 @@ import io
 import json
 from typing import Any
 
-from ringtap_lab.formatters.summary import COLUMNS, Entry, entries, groups, machine_lines
+from ringtap_lab.formatters.summary import COLUMNS, Entry, entries, groups, machine_lines, notes
 
 METHOD = """\
 Contenders run in turn, repetition by repetition, and start at another place in each. Figures are
@@ -55,6 +55,7 @@ def markdown(head: dict[str, Any], rows: list[dict[str, Any]]) -> str:
     """The whole record as a page."""
     parts = [f"# {head['title']}", f"Battery `{head['battery']}`, {head['date']}, host {head['host']}."]
     parts += ["- " + line for line in machine_lines(head)]
+    parts += [f"\n> **Note**: {note}" for note in notes(rows)]
     for group, several in groups(rows).items():
         parts += [f"\n## {group}\n", grid(rows_of(several))]
     faults = [fault for entry in entries(rows) for fault in entry.faults]

@@ -44,7 +44,7 @@ def last_json(text: str, key: str) -> dict[str, Any]:
         if line.lstrip().startswith("{"):
             try:
                 found = json.loads(line)
-            except (json.JSONDecodeError, RecursionError):
+            except (ValueError, RecursionError):
                 continue
             if key in found:
                 return dict(found)
@@ -54,15 +54,23 @@ def last_json(text: str, key: str) -> dict[str, Any]:
 def by_path(found: Any, path: str) -> int:
     """The number at a path of keys; `*` adds the values of all keys, `?` at the end allows that it is missing."""
     key, _, rest = path.partition(".")
-    if key == "*":
-        return sum(by_path(value, rest) if rest else int(value) for value in found.values())
-    if key.endswith("?") and key[:-1] not in found:
-        return 0
     try:
+        if key == "*":
+            return sum(by_path(value, rest) if rest else number(value) for value in found.values())
+        if key.endswith("?") and key[:-1] not in found:
+            return 0
         value = found[key.removesuffix("?")]
-        return by_path(value, rest) if rest else int(value)
-    except (KeyError, TypeError, ValueError, AttributeError):
-        raise CountError(f"no number {path!r} in its report") from None
+        return by_path(value, rest) if rest else number(value)
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
+        raise CountError(f"no count {path!r} in its report") from None
+
+
+def number(value: Any) -> int:
+    """A count as the kernel could have counted it; raises ValueError for anything else."""
+    found = int(value)
+    if not 0 <= found < 1 << 64:
+        raise ValueError("a count has 64 bits")
+    return found
 
 
 def by_pattern(text: str, pattern: str) -> int:
@@ -70,7 +78,10 @@ def by_pattern(text: str, pattern: str) -> int:
     found = re.findall(pattern, text, re.MULTILINE)
     if not found:
         raise CountError(f"nothing like {pattern!r} in its output: {text.strip()[-300:]!r}")
-    return int(found[-1])
+    try:
+        return number(found[-1])
+    except ValueError:
+        raise CountError(f"what matches {pattern!r} in its output is no count: {found[-1][:40]!r}") from None
 
 
 def contradictions(counts: dict[str, int], offered: int, received: int | None) -> list[str]:
