@@ -66,8 +66,8 @@ test: ## all tests of all tiers that this machine can run (about 30 minutes when
 	@scripts/prepare test
 	@scripts/test all
 
-check: ## format, lints, layout, unit tests (less than 2 minutes when warm)
-	@echo "check: format, lints, layout, unit tests; less than 2 minutes when warm"
+check: ## format, lints, layout, the lab, unit tests (less than 3 minutes when warm)
+	@echo "check: format, lints, layout, the lab, unit tests; less than 3 minutes when warm"
 	@scripts/prepare check
 	@scripts/test check
 

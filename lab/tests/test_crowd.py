@@ -5,7 +5,7 @@ import unittest
 
 from ringtap_lab.scenarios import crowd, filters, goals, hub, readers, report, tables
 from ringtap_lab.scenarios.contenders import FLOOR
-from ringtap_lab.scenarios.crowd import HUB, PACKET, WAKE, Wanted
+from ringtap_lab.scenarios.crowd import HUB, PACKET, Wanted
 from ringtap_lab.scenarios.parse import ReportError
 
 
@@ -47,8 +47,8 @@ def stored():
         "filters": one,
         "hub-cpu": {"readers": 4, "idle_seconds": 10.0, "contenders": {HUB.name: {
             "command": "run hub", "rounds": [busy], "summary": {}}}},
-        "wake": {"contenders": {one.name: {"command": "run", "rounds": [row], "summary": {}}
-                                for one, row in zip(WAKE, waking)}},
+        "wake": {"contenders": {name: {"command": "run", "rounds": [row], "summary": {}}
+                                for name, row in zip(hub.WAKE, waking)}},
     }  # fmt: skip
 
 

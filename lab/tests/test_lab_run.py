@@ -121,9 +121,9 @@ class Runs(unittest.TestCase):
         (self.folder / "own" / "headers.toml").write_text(contender)
         (self.folder / "hosts.toml").write_text(hosts)
         self.assertEqual(inventory.load(self.folder / "hosts.toml").role("sensor").name, "probe")
-        text = f'sender = "fake send"\n{battery}'
+        text = 'sender = "fake send"\n' + battery.replace("repetitions = 2", "repetitions = 1")
         status, output = self.run_whole(text, "--contenders", str(self.folder / "own"))
-        self.assertEqual((status, len(self.record().rows())), (0, 8), output)
+        self.assertEqual((status, len(self.record().rows())), (0, 4), output)
 
     def test_a_manager_that_is_killed_leaves_nothing(self):
         before = self.namespaces()

@@ -154,7 +154,8 @@ def told(row: dict[str, Any]) -> str:
     if "lossless_pps" in row:
         limit = " (the sender's limit)" if row["limited"] else ""
         return f"{row['lossless_pps'] / 1e6:8.3f} Mpps without loss{limit}"
-    return f"{row['delivered_pps'] / 1e6:8.3f} Mpps  {row['loss_percent']:6.2f} % lost"
+    times = f"  median {row['median_ns'] / 1e3:.1f} us, p99 {row['p99_ns'] / 1e3:.1f} us" if "median_ns" in row else ""
+    return f"{row['delivered_pps'] / 1e6:8.3f} Mpps  {row['loss_percent']:6.2f} % lost{times}"
 
 
 def first_match(pattern: str, text: str) -> str:

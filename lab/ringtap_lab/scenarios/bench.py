@@ -74,7 +74,7 @@ SCENARIOS = [
     Scenario("af-xdp", record.AF_XDP.contenders, record.AF_XDP.seconds, record.AF_XDP.run),
     Scenario("idle", contenders.IDLE, quiet.idle_seconds, quiet.idle),
     Scenario("pacing", [], pacing.seconds, pacing.run, ("ringtap", "floor")),
-    Scenario("low-rate", contenders.LOW_RATE, quiet.low_rate_seconds, quiet.low_rate),
+    Scenario("low-rate", quiet.LOW_RATE, quiet.low_rate_seconds, quiet.low_rate),
     Scenario("latency", [], distance.latency_seconds, distance.latency),
     Scenario("distance", [], distance.distance_seconds, distance.distance),
     Scenario("readers", [], readers.seconds, readers.run),

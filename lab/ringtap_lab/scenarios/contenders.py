@@ -81,16 +81,6 @@ RECORD = Contender(
 
 IDLE = [TAP_PASS, PACKET, TCPDUMP]
 
-_LATENCY = "{ringtap} count --latency --stamps " + _OURS + " -i "
-LOW_RATE = [
-    Contender("tap", _LATENCY + "tap:{dev}", parse.ringtap, "xdp"),
-    Contender("packet", _LATENCY + "packet:{dev}", parse.ringtap, "ring"),
-    Contender(
-        "libpcap immediate mode", TASKSET + "{pcap_latency} {dev}", parse.libpcap_reader, "ring",
-        "ready", note="as tcpdump --immediate-mode, but with a clock at the reader",
-    ),
-]  # fmt: skip
-
 SEND = (
     "taskset -c {sender_cpu} {ringtap} send -i {sender} --size {size} --rate {rate} "
     "--duration {seconds} --flows {flows} --method live --quiet --json"

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 
 from ringtap_lab.manager import sandbox
 from ringtap_lab.scenarios import parse
-from ringtap_lab.scenarios.contenders import CROWD_RING_MIB, LOW_RATE, RING_MIB, TASKSET, TCPDUMP, Contender, Programs
+from ringtap_lab.scenarios.contenders import CROWD_RING_MIB, RING_MIB, TASKSET, TCPDUMP, Contender, Programs
 from ringtap_lab.scenarios.figures import rate_mpps
 from ringtap_lab.scenarios.run import Run
 from ringtap_lab.scenarios.tool import Tool, leftovers, wait_all_idle
@@ -63,17 +63,6 @@ PACKET = Crowd(
 TCPDUMPS = Crowd(
     replace(TCPDUMP, name="tcpdumps", command=TCPDUMP.command + " '{filter}'"), sums=False
 )
-#: Both leave packets to the host's network stack.
-WAKE = [
-    Crowd(
-        replace(
-            HUB.reader, name="reader of the hub",
-            command=HUB.reader.command.replace("--work headers", "--latency --stamps"), note="",
-        ),
-        HUB_COMMAND.replace("exclusive&", ""), sums=False,
-    ),
-    Crowd(LOW_RATE[-1], sums=False),
-]  # fmt: skip
 
 
 @dataclass(frozen=True)

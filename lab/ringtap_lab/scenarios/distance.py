@@ -6,7 +6,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ringtap_lab.scenarios import contenders, crowd, figures, quiet, readers
+from ringtap_lab.manager.battery import Case
+from ringtap_lab.scenarios import crowd, figures, quiet, readers, turns
 from ringtap_lab.scenarios.run import Run
 from ringtap_lab.scenarios.trial import Traffic
 
@@ -21,10 +22,7 @@ RARELY = replace(
 )  # fmt: skip
 RATES = {"1 Mpps": "1mpps", "full rate": "max"}
 KEYS = ("median_ns", "p99_ns", "max_ns", "lost")
-LATE = replace(
-    contenders.TAP_EXCLUSIVE, name="latency",
-    command=contenders.TAP_EXCLUSIVE.command.replace("--quiet", "--latency --quiet"),
-)  # fmt: skip
+LATE = "tap exclusive latency"
 
 
 def distance_seconds(run: Run) -> float:
@@ -66,22 +64,8 @@ def latency_seconds(run: Run) -> float:
 
 def latency(run: Run) -> dict:
     """Time from a packet's time stamp to the reader, by rate."""
-    rows: dict[str, list[dict]] = {name: [] for name in RATES}
-    for number in range(run.settings.rounds):
-        for name, rate in RATES.items():
-            traffic = Traffic(SIZE, rate, run.settings.seconds)
-            row = run.attempt(LATE, lambda traffic=traffic: quiet.latency_of(run, LATE, traffic))
-            if row is None:
-                continue
-            rows[name].append({"round": number, **row})
-            run.say(
-                f"latency  round {number + 1}/{run.settings.rounds}  {name:<10} median"
-                f" {row['median_ns'] / 1e3:.1f} us, p99 {row['p99_ns'] / 1e3:.1f} us"
-            )
-    entries = {
-        name: {**run.entry(LATE), "rounds": each, "summary": figures.summary(each, KEYS)}
-        for name, each in rows.items()
-    }
+    cases = {name: Case(LATE, size=SIZE, rate=rate, seconds=run.settings.seconds) for name, rate in RATES.items()}
+    entries = quiet.latencies_of(run, "latency", cases, run.settings.rounds, KEYS, turns.SENDER)
     return {"size": SIZE, "contenders": entries}
 
 

@@ -25,6 +25,7 @@ from ringtap_lab.scenarios import (
     programs,
     python_bench,
     questions,
+    quiet,
     readers,
     record,
     shunting,
@@ -36,7 +37,7 @@ EXCLUSIVE, FLOOR = contenders.TAP_EXCLUSIVE.name, contenders.FLOOR.name
 TCPDUMP, XDP = contenders.TCPDUMP.name, record.AF_XDP.contenders[0].name
 TAP_RECORD, EXCLUSIVE_RECORD, OTHER_RECORD = (one.name for one in record.RECORD.contenders)
 IDLE_TAP, IDLE_PACKET = contenders.TAP_PASS.name, contenders.PACKET.name
-LOW_RATE_TAP = contenders.LOW_RATE[0].name
+LOW_RATE_TAP = quiet.LOW_RATE[0].name
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,8 @@ from __future__ import annotations
 import time
 from contextlib import ExitStack
 
-from ringtap_lab.scenarios import figures, parse, quiet
-from ringtap_lab.scenarios.crowd import HUB, WAKE, Wanted, faults, leave, readers_of, subscription
+from ringtap_lab.scenarios import figures, quiet
+from ringtap_lab.scenarios.crowd import HUB, Wanted, faults, leave, readers_of, subscription
 from ringtap_lab.scenarios.readers import entry
 from ringtap_lab.scenarios.run import Run
 from ringtap_lab.scenarios.tool import leftovers, wait_all_idle
@@ -16,6 +16,8 @@ from ringtap_lab.scenarios.trial import Traffic, send
 READERS = 4
 SIZE = 64
 KEYS = ("percent_of_core", "idle_ticks")
+#: Both leave packets to the host's network stack.
+WAKE = ["reader of the hub", "libpcap immediate mode"]
 
 
 def cpu_seconds(run: Run) -> float:
@@ -81,37 +83,7 @@ def wake_seconds(run: Run) -> float:
 
 def wake(run: Run) -> dict:
     """Time to a reader of another process that slept."""
-    rows: dict[str, list[dict]] = {crowd.name: [] for crowd in WAKE}
-    for number in range(run.settings.wake_rounds):
-        for crowd in WAKE:
-            row = run.attempt(crowd.reader, lambda crowd=crowd: _wake(run, crowd))
-            if row is None:
-                continue
-            rows[crowd.name].append({"round": number, **row})
-            run.say(
-                f"wake  round {number + 1}/{run.settings.wake_rounds}  {crowd.name:<24}"
-                f" median {row['median_ns'] / 1e3:.1f} us, p99 {row['p99_ns'] / 1e3:.1f} us"
-            )
-    found = {"rate_pps": quiet.LOW_RATE_PPS, "size": quiet.LOW_RATE_SIZE, "contenders": {}}
-    for crowd in WAKE:
-        each = rows[crowd.name]
-        summary = figures.summary(each, quiet.LATENCY_KEYS)
-        found["contenders"][crowd.name] = {**entry(run, crowd), "rounds": each, "summary": summary}
-    return found
-
-
-def _wake(run: Run, crowd) -> dict:
-    seconds = run.settings.low_rate_seconds
-    traffic = Traffic(quiet.LOW_RATE_SIZE, f"{quiet.LOW_RATE_PPS}pps", seconds, stamp=True)
-    wanted = [Wanted()]
-    with ExitStack() as stack:
-        tools = subscription(stack, run.programs, crowd, wanted)
-        sent = send(run.programs, traffic)
-        wait_all_idle(readers_of(tools, crowd), crowd.reader.quiet_seconds)
-        (text,) = leave(tools, crowd)
-    problems = faults(crowd, wanted, [text], sent.packets, sent.packets)
-    problems += [f"left behind: {one}" for one in leftovers()]
-    return {**parse.latency(text), "offered": sent.packets, "problems": problems, "output": text}
+    return quiet.low_rate_of(run, "wake", WAKE, run.settings.wake_rounds)
 
 
 def percent_of_core(result: dict) -> float | None:
@@ -137,7 +109,7 @@ def idle_exactly(result: dict) -> str:
 
 def wake_rounds(result: dict) -> list[list[dict]]:
     """The rounds of the hub's reader, and of libpcap's."""
-    return [figures.good_rounds(result, "wake", crowd.name) for crowd in WAKE]
+    return [figures.good_rounds(result, "wake", name) for name in WAKE]
 
 
 def wake_ratio(result: dict) -> float | None:

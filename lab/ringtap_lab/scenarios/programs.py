@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from ringtap_lab.scenarios import figures, quiet, trial
-from ringtap_lab.scenarios.contenders import DUMPCAP_FILE, LOW_RATE, TASKSET, TCPDUMP, Contender
+from ringtap_lab.scenarios.contenders import DUMPCAP_FILE, TASKSET, TCPDUMP, Contender
 from ringtap_lab.scenarios.crowd import HUB_COMMAND, TCPDUMPS, Crowd, Wanted, measure
 from ringtap_lab.scenarios.lossless import highest_lossless, hint_of
 from ringtap_lab.scenarios.readers import TRIALS, entry
@@ -40,8 +40,7 @@ def _both(contender: Contender) -> list[Contender]:
 
 
 TCPDUMP_WAYS, DUMPCAP_WAYS = _both(TCPDUMP), _both(DUMPCAP_FILE)
-_READER = LOW_RATE[-1]
-LATENCY_WAYS = [_READER, _through(_READER, "tap", "tap:{dev}", PASSES)]
+LATENCY_WAYS = ["libpcap immediate mode", "libpcap immediate mode, tap"]
 #: Eight programs with eight filters, each of which takes an eighth of the traffic.
 EIGHT = 8
 FILTERS = [Wanted(f"udp src port {10000 + number}", part=EIGHT) for number in range(EIGHT)]
@@ -97,7 +96,7 @@ def seconds(run: Run) -> float:
 def run(run: Run) -> dict:
     """Gives, by comparison and contender, every round and the spread."""
     found = {search.title: _compare(run, search) for search in SEARCHES}
-    found["latency"] = _latency(run)
+    found["latency"] = quiet.low_rate_of(run, "programs", LATENCY_WAYS, run.settings.wake_rounds)
     return found
 
 
@@ -150,27 +149,6 @@ def _search(
     return None if found is None else {**found, "trials": trials}
 
 
-def _latency(run: Run) -> dict:
-    rows: dict[str, list[dict]] = {one.name: [] for one in LATENCY_WAYS}
-    for number in range(run.settings.wake_rounds):
-        for one in LATENCY_WAYS:
-            row = run.attempt(one, lambda one=one: quiet.low_rate_of(run, one))
-            if row is None:
-                continue
-            rows[one.name].append({"round": number, **row})
-            run.say(
-                f"programs  round {number + 1}/{run.settings.wake_rounds}  {one.name:<28}"
-                f" median {row['median_ns'] / 1e3:.1f} us, p99 {row['p99_ns'] / 1e3:.1f} us"
-            )
-    found = {"rate_pps": quiet.LOW_RATE_PPS, "size": quiet.LOW_RATE_SIZE, "contenders": {}}
-    for one in LATENCY_WAYS:
-        summary = figures.summary(rows[one.name], quiet.LATENCY_KEYS)
-        found["contenders"][one.name] = {
-            **run.entry(one), "rounds": rows[one.name], "summary": summary,
-        }  # fmt: skip
-    return found
-
-
 def rounds_of(result: dict, title: str, name: str) -> list[dict]:
     """The rounds of one contender, in a stored result."""
     kinds = result.get("programs", {}).get(title, {}).get("contenders", {})
@@ -202,7 +180,7 @@ def beside(title: str, ways: list[Contender]) -> Callable[[dict], str]:
 
 def latency_rounds(result: dict) -> list[list[dict]]:
     """The rounds of the callback over Ringtap, and of libpcap's."""
-    return [rounds_of(result, "latency", one.name) for one in reversed(LATENCY_WAYS)]
+    return [rounds_of(result, "latency", name) for name in reversed(LATENCY_WAYS)]
 
 
 def latency_ratio(result: dict) -> float | None:

@@ -6,15 +6,17 @@ from __future__ import annotations
 import os
 import time
 
-from ringtap_lab.scenarios import contenders, figures, parse
+from ringtap_lab.manager.battery import Case
+from ringtap_lab.scenarios import contenders, figures, turns
 from ringtap_lab.scenarios.run import Run
 from ringtap_lab.scenarios.tool import Tool, leftovers
-from ringtap_lab.scenarios.trial import Traffic, contradictions, send
+from ringtap_lab.scenarios.trial import contradictions
 
 TICK_MS = 1000 // os.sysconf("SC_CLK_TCK")
 LOW_RATE_PPS = 1000
 LOW_RATE_SIZE = 128
 SINCE_CAPTURE, SINCE_SENT = "median_ns", "sent_median_ns"
+LOW_RATE = turns.named("tap latency", "packet latency", "libpcap immediate mode")
 LATENCY_KEYS = (SINCE_CAPTURE, "p99_ns", "max_ns", SINCE_SENT)
 
 
@@ -54,42 +56,36 @@ def _idle(run: Run, contender: contenders.Contender) -> dict:
 def low_rate_seconds(run: Run) -> float:
     """About how long it takes."""
     each = run.settings.low_rate_seconds + 1.2
-    return len(run.chosen(contenders.LOW_RATE)) * run.settings.low_rate_rounds * each
+    return len(run.chosen(LOW_RATE)) * run.settings.low_rate_rounds * each
 
 
 def low_rate(run: Run) -> dict:
     """Time to a reader that sleeps, at 1,000 packets a second."""
-    found = run.by_turns(
-        run.settings.low_rate_rounds,
-        run.chosen(contenders.LOW_RATE),
-        lambda one: low_rate_of(run, one),
-        lambda name, row: f"low rate  {name} median {row['median_ns'] / 1e3:.1f} us,"
-        f" p99 {row['p99_ns'] / 1e3:.1f} us",
-        LATENCY_KEYS,
-    )
-    return {"rate_pps": LOW_RATE_PPS, "size": LOW_RATE_SIZE, "contenders": found}
+    names = [one.name for one in run.chosen(LOW_RATE)]
+    return low_rate_of(run, "low rate", names, run.settings.low_rate_rounds)
 
 
-def low_rate_of(run: Run, contender: contenders.Contender) -> dict:
-    """One measurement of one contender."""
+def low_rate_of(run: Run, title: str, names: list[str], rounds: int) -> dict:
+    """The same of these contenders."""
     seconds = run.settings.low_rate_seconds
-    return latency_of(run, contender, Traffic(LOW_RATE_SIZE, f"{LOW_RATE_PPS}pps", seconds, stamp=True))
-
-
-def latency_of(run: Run, contender: contenders.Contender, traffic: Traffic) -> dict:
-    """Times to one contender for this traffic."""
-    with Tool(run.programs.fill(contender.command), contender.stdin_ends_it) as tool:
-        tool.wait_ready(contender.ready, contender.attached)
-        sent = send(run.programs, traffic)
-        tool.wait_idle(contender.quiet_seconds)
-        text = tool.end()
-    report = contender.parse(text)
-    problems = contradictions(report, sent.packets, sent.packets)
-    problems += [f"left behind: {one}" for one in leftovers()]
+    cases = {
+        name: Case(name, size=LOW_RATE_SIZE, rate=f"{LOW_RATE_PPS}pps", seconds=seconds) for name in names
+    }
     return {
-        **parse.latency(text), "lost": report.lost, "offered": sent.packets, "problems": problems,
-        "output": text,
-    }  # fmt: skip
+        "rate_pps": LOW_RATE_PPS,
+        "size": LOW_RATE_SIZE,
+        "contenders": latencies_of(run, title, cases, rounds, LATENCY_KEYS, turns.STAMPED),
+    }
+
+
+def latencies_of(
+    run: Run, title: str, cases: dict[str, Case], rounds: int, keys: tuple[str, ...], sender: str
+) -> dict[str, dict]:
+    """Times to the contenders of these cases, with all rounds."""
+    measured = turns.measure(run, title, list(cases.values()), rounds, sender)
+    return {
+        name: turns.entry(run, turns.KNOWN[case.contender], measured[case.key], keys) for name, case in cases.items()
+    }
 
 
 def latency_ratio(ours: list[dict], theirs: list[dict], key: str = SINCE_SENT) -> float | None:

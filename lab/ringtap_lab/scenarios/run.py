@@ -47,7 +47,7 @@ class Run:
 
     def absent(self) -> list[str]:
         """Programs of other projects that this machine has not."""
-        every = [*contenders.IDLE, *contenders.LOW_RATE]
+        every = contenders.IDLE
         missing = (self.programs.missing(one) for one in every)
         return sorted({one for one in missing if one})
 

@@ -19,7 +19,7 @@ from ringtap_lab.scenarios.contenders import READER_CPU, SENDER_CPU
 from ringtap_lab.scenarios.run import Run
 
 KNOWN = contender.load_all([contender.FOLDER])
-SENDER = "ringtap send"
+SENDER, STAMPED = "ringtap send", "ringtap send, stamped"
 
 
 def named(*names: str) -> list[Contender]:
@@ -39,9 +39,9 @@ def missing(run: Run, one: Contender) -> str | None:
     return absent[0] if absent else None
 
 
-def measure(run: Run, title: str, cases: list[Case], rounds: int) -> dict[str, list[dict]]:
+def measure(run: Run, title: str, cases: list[Case], rounds: int, sender: str = SENDER) -> dict[str, list[dict]]:
     """Measures cases by turns; gives the good rounds of each by the key of the case."""
-    battery = Battery(title, title, SENDER, tuple((case, rounds) for case in cases), "")
+    battery = Battery(title, title, sender, tuple((case, rounds) for case in cases), "")
     cpus = {"sender": SENDER_CPU, "reader": READER_CPU, "capture": READER_CPU}
     devices = {"out": sandbox.SENDER, "in": sandbox.CAPTURED}
     here = Host("here", ("injector", "sensor"), devices, cpus, programs=paths(run))
