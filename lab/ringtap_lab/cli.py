@@ -47,7 +47,11 @@ def main(words: list[str]) -> int:
     if name not in PROGRAMS:
         print(f"ringtap-lab: there is no command {name!r}\n{usage()}", file=sys.stderr)
         return 2
-    module = importlib.import_module(f"ringtap_lab.{PROGRAMS[name][0]}")
+    try:
+        module = importlib.import_module(f"ringtap_lab.{PROGRAMS[name][0]}")
+    except ModuleNotFoundError as error:
+        print(f"ringtap-lab {name}: {error}: RINGTAP_LAB_PYTHON names a Python that has it", file=sys.stderr)
+        return 2
     status: int = module.main(words if name in BATTERY_COMMANDS else rest)
     return status
 
