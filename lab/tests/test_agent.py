@@ -190,19 +190,19 @@ class Ends(unittest.TestCase):
         self.assertTrue(wait_until(lambda: not scratch.exists()), "the scratch folder is removed")
 
     def test_a_manager_that_is_killed(self):
-        manager, _, scratch = self.manager("71101")
+        manager, _, scratch = self.manager(mark := f"71101{os.getpid()}")
         manager.kill()
-        self.gone("71101", scratch)
+        self.gone(mark, scratch)
 
     def test_a_manager_that_stops_without_closing_the_connection(self):
-        manager, _, scratch = self.manager("71102")
+        manager, _, scratch = self.manager(mark := f"71102{os.getpid()}")
         manager.send_signal(signal.SIGSTOP)
-        self.gone("71102", scratch)
+        self.gone(mark, scratch)
 
     def test_an_agent_whose_worker_is_killed(self):
-        _, worker, scratch = self.manager("71103")
+        _, worker, scratch = self.manager(mark := f"71103{os.getpid()}")
         os.kill(worker, signal.SIGKILL)
-        self.gone("71103", scratch)
+        self.gone(mark, scratch)
 
     def test_a_scratch_folder_whose_agent_and_guardian_were_killed_is_removed_by_the_next(self):
         old = Path(tempfile.mkdtemp(prefix=processes.PREFIX, dir=processes.SCRATCH_PARENT))
