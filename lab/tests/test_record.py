@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 """Records on disk, what formatters make of them, and the comparison of two."""
 
+import base64
 import csv
 import io
 import json
+import re
 import tempfile
 import unittest
 from contextlib import redirect_stderr
@@ -107,6 +109,17 @@ class Formatters(unittest.TestCase):
         self.assertNotIn("<script>", text)
         for part in ("A &amp; B", "a CPU", "1.2", "[[case]]", "Raw rows", "9,000,000.000"):
             self.assertIn(part, text)
+
+    def test_each_plot_of_the_page_is_an_image_of_its_own(self):
+        with tempfile.TemporaryDirectory() as folder:
+            plots = [Path(folder) / name for name in ("a.svg", "a.png", "b.svg")]
+            for path in plots:
+                path.write_text(f"<svg id='same'>{path.name}</svg>")
+            text = page.html(record([]).head(), ROWS_OF_TWO, plots)
+        pictures = re.findall(r'src="data:image/svg\+xml;base64,([^"]*)"', text)
+        self.assertEqual([base64.b64decode(one).decode() for one in pictures],
+                         [f"<svg id='same'>{name}</svg>" for name in ("a.svg", "b.svg")])
+        self.assertNotIn("<svg", text)
 
     def test_a_record_without_rows_has_tables_too(self):
         head = record([]).head()

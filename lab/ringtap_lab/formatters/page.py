@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import base64
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from ringtap_lab.formatters.summary import entries, groups, machine_lines, notes
 from ringtap_lab.formatters.tables import METHOD, flat_rows, rows_of
 
 STYLE = """
-body { font: 15px/1.5 system-ui, sans-serif; max-width: 75em; margin: 2em auto; padding: 0 1em; color: #222; }
+body { font: 15px/1.5 system-ui, sans-serif; max-width: 95em; margin: 2em auto; padding: 0 1em; color: #222; }
 table { border-collapse: collapse; margin: 1em 0; } th, td { padding: .2em .7em; border-bottom: 1px solid #ddd; }
 th { text-align: right; background: #f4f4f4; } td { text-align: right; white-space: nowrap; }
 th:first-child, td:first-child { text-align: left; } .raw { overflow: auto; font-size: 12px; }
@@ -27,7 +28,7 @@ def html(head: dict[str, Any], rows: list[dict[str, Any]], plots: list[Path]) ->
     parts.append(_items(notes(rows), "fault"))
     for group, several in groups(rows).items():
         parts += [f"<h2>{escape(group)}</h2>", _table(rows_of(several))]
-    parts += [path.read_text()[path.read_text().index("<svg") :] for path in plots if path.suffix == ".svg"]
+    parts += [_picture(path) for path in plots if path.suffix == ".svg"]
     faults = [fault for entry in entries(rows) for fault in entry.faults]
     parts.append("<h2>Faults</h2>")
     parts.append(_items(faults, "fault") if faults else "<p>None: all accounts agree.</p>")
@@ -39,6 +40,12 @@ def html(head: dict[str, Any], rows: list[dict[str, Any]], plots: list[Path]) ->
     parts.append(f'<div class="raw">{_table(raw)}</div>')
     title = f"<title>{escape(head['title'])}</title><style>{STYLE}</style>"
     return f'<!DOCTYPE html>\n<html lang="en"><meta charset="utf-8">{title}\n' + "\n".join(parts) + "\n</html>\n"
+
+
+def _picture(path: Path) -> str:
+    """A plot within the page; as an image, since the names within two plots are the same."""
+    data = base64.b64encode(path.read_bytes()).decode()
+    return f'<p><img alt="{escape(path.stem)}" src="data:image/svg+xml;base64,{data}"></p>'
 
 
 def _contenders(head: dict[str, Any]) -> list[list[str]]:
