@@ -9,7 +9,7 @@ export PATH := $(HOME)/.cargo/bin:$(PATH)
 SUDO := $(if $(filter 0,$(shell id -u)),,sudo)
 # `make install STRIP=` installs programs and libraries with their symbols: 100 MB instead of 20.
 STRIP ?= -s
-# Arguments for lab/bench.py, for instance BENCH=--quick.
+# Arguments for ringtap-lab bench, for instance BENCH=--quick.
 BENCH ?=
 # How long `make soak` sends, in seconds.
 DURATION ?= 600
@@ -20,7 +20,7 @@ SECONDS ?= 30
 BINARY := $(or $(CARGO_TARGET_DIR),target)/release/ringtap
 
 .DEFAULT_GOAL := help
-.PHONY: help build daq python sample run demo-vm test check bench bench-vm figures fuzz soak kills chaos flaps test-fleet recipes-test readme install uninstall deb rpm tarball package-test clean
+.PHONY: help build daq python sample run demo-vm test check bench bench-vm figures fuzz lab soak kills chaos flaps test-fleet recipes-test readme install uninstall deb rpm tarball package-test clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
@@ -59,15 +59,15 @@ GUEST_KERNEL := RINGTAP_GUEST_KERNEL=$(or $(RINGTAP_GUEST_KERNEL),$(HOME)/.cache
 
 demo-vm: build ## two virtual machines read one capture of the host, each its share (at most 2 minutes, needs root)
 	@scripts/prepare vm
-	@$(SUDO) env $(GUEST_KERNEL) python3 lab/demo_vm.py --ringtap $(BINARY)
+	@$(SUDO) env $(GUEST_KERNEL) scripts/lab demo-vm --ringtap $(BINARY)
 
 test: ## all tests of all tiers that this machine can run (about 30 minutes when cold)
 	@echo "test: all tiers; about 30 minutes on 2 cores when cold, 15 otherwise"
 	@scripts/prepare test
 	@scripts/test all
 
-check: ## format, lints, layout, unit tests (less than 2 minutes when warm)
-	@echo "check: format, lints, layout, unit tests; less than 2 minutes when warm"
+check: ## format, lints, layout, the lab, unit tests (less than 3 minutes when warm)
+	@echo "check: format, lints, layout, the lab, unit tests; less than 3 minutes when warm"
 	@scripts/prepare check
 	@scripts/test check
 
@@ -77,35 +77,43 @@ bench: ## compare with other programs, write bench/results/ (about 30 minutes, n
 	@cargo build --locked --release --workspace --bin ringtap --examples
 	@cargo build --locked --release -p ringtap-pcap
 	@scripts/python-package bench || echo "bench: pip cannot install what Python is compared with: its rows will say so"
-	@$(SUDO) python3 lab/bench.py --target $(or $(CARGO_TARGET_DIR),target) $(BENCH)
+	@$(SUDO) scripts/lab bench --target $(or $(CARGO_TARGET_DIR),target) $(BENCH)
 
 bench-vm: build ## capture in virtual machines beside virtio-net, writes bench/results/vm-latest.* (8 minutes, needs root)
 	@scripts/prepare vm
 	@echo "bench-vm: two virtual machines in a private network; about 8 minutes"
-	@$(SUDO) env $(GUEST_KERNEL) python3 lab/bench_vm.py --target $(or $(CARGO_TARGET_DIR),target)
+	@$(SUDO) env $(GUEST_KERNEL) scripts/lab bench-vm --target $(or $(CARGO_TARGET_DIR),target)
+
+# Battery of `make lab`; scripts/lab list shows all.
+BATTERY ?= quick
+
+lab: build ## a battery of the lab (BATTERY=quick: about a minute, needs root), into target/lab/records/
+	@scripts/prepare bench
+	@echo "lab: the battery $(BATTERY) in private networks; quick takes about a minute"
+	@$(SUDO) scripts/lab run $(BATTERY)
 
 FIGURES := $(or $(CARGO_TARGET_DIR),target)/figures
 
 figures: build ## the figures of two papers, WireCAP in virtual time and Ksensor measured: tables, and plots in target/figures/ (about 10 minutes, needs root)
 	@scripts/prepare figures
 	@echo "figures: 1 minute, and 9 minutes in a private network; plots as PNG and SVG in $(FIGURES)"
-	@scripts/python lab/wirecap.py --ringtap $(BINARY) --plots $(FIGURES) --page docs/internals/simulation.md
-	@$(SUDO) scripts/python lab/ksensor.py --ringtap $(BINARY) --plots $(FIGURES) --page bench/results/ksensor/latest.md
+	@scripts/lab wirecap --ringtap $(BINARY) --plots $(FIGURES) --page docs/internals/simulation.md
+	@$(SUDO) scripts/lab ksensor --ringtap $(BINARY) --plots $(FIGURES) --page bench/results/ksensor/latest.md
 
 fuzz: ## every fuzz target for SECONDS=30 each; needs a nightly Rust and cargo-fuzz
 	@scripts/fuzz $(SECONDS)
 
 soak: build ## a long run at full rate: counters and memory (DURATION=600 seconds, needs root)
 	@echo "soak: $(DURATION) seconds at full rate in a private network"
-	@$(SUDO) python3 lab/soak.py --seconds $(DURATION) --ringtap $(BINARY)
+	@$(SUDO) scripts/lab soak --seconds $(DURATION) --ringtap $(BINARY)
 
 kills: build ## kill a hundred readers of a hub at full rate: what do the others lose? (half a minute, needs root)
 	@echo "kills: 100 readers in a private network, about half a minute"
-	@$(SUDO) python3 lab/kills.py --ringtap $(BINARY)
+	@$(SUDO) scripts/lab kills --ringtap $(BINARY)
 
 chaos: build ## attacks of an ordinary user on a hub: what do honest readers lose? (ATTACK=300 seconds, needs root)
 	@echo "chaos: $(ATTACK) seconds of attacks in a private network"
-	@$(SUDO) python3 lab/chaos.py --seconds $(ATTACK) --ringtap $(BINARY)
+	@$(SUDO) scripts/lab chaos --seconds $(ATTACK) --ringtap $(BINARY)
 
 flaps: ## 50 outages of the interface under each source, sender, bridge and tcpdump (about 5 minutes, needs root)
 	@echo "flaps: 50 outages for each of 14 cases in private networks; about 5 minutes"
@@ -119,12 +127,12 @@ test-fleet: build ## three probes, a Kafka broker and a Spark job (about 2 minut
 
 recipes-test: build ## the recipes with Suricata, Podman, Docker and Prometheus, as far as they are installed (1 minute, needs root)
 	@echo "recipes-test: programs in a private network; about a minute"
-	@$(SUDO) python3 lab/recipes.py --ringtap $(BINARY)
+	@$(SUDO) scripts/lab recipes --ringtap $(BINARY)
 
 readme: build ## put the latest benchmark, and a new picture of top and why, into README.md (half a minute, needs root)
 	@scripts/prepare readme
-	@python3 lab/bench.py --readme
-	@$(SUDO) python3 lab/picture.py --ringtap $(BINARY)
+	@scripts/lab bench --readme
+	@$(SUDO) scripts/lab picture --ringtap $(BINARY)
 
 $(BINARY):
 	@$(MAKE) --no-print-directory build

@@ -3,10 +3,10 @@
 
 import unittest
 
-import chaos
-from attack import programs
-from attack.attacks import ATTACKS
-from parse import Report
+from ringtap_lab.attack import programs
+from ringtap_lab.attack.attacks import ATTACKS
+from ringtap_lab.scenarios import chaos
+from ringtap_lab.scenarios.parse import Report
 
 
 def phase(lost: int, missing: int, lossless: bool = True, refused: int = 0) -> chaos.Phase:

@@ -3,16 +3,10 @@
 
 import unittest
 
-import crowd
-import filters
-import goals
-import hub
-import report
-import readers
-import tables
-from contenders import FLOOR
-from crowd import HUB, PACKET, WAKE, Wanted
-from parse import ReportError
+from ringtap_lab.scenarios import crowd, filters, goals, hub, readers, report, tables
+from ringtap_lab.scenarios.contenders import FLOOR
+from ringtap_lab.scenarios.crowd import HUB, PACKET, Wanted
+from ringtap_lab.scenarios.parse import ReportError
 
 
 def words(received, dropped=0, total=None):
@@ -53,8 +47,8 @@ def stored():
         "filters": one,
         "hub-cpu": {"readers": 4, "idle_seconds": 10.0, "contenders": {HUB.name: {
             "command": "run hub", "rounds": [busy], "summary": {}}}},
-        "wake": {"contenders": {one.name: {"command": "run", "rounds": [row], "summary": {}}
-                                for one, row in zip(WAKE, waking)}},
+        "wake": {"contenders": {name: {"command": "run", "rounds": [row], "summary": {}}
+                                for name, row in zip(hub.WAKE, waking)}},
     }  # fmt: skip
 
 

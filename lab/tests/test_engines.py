@@ -4,8 +4,8 @@
 import random
 import unittest
 
-import engines
-from engines import Station
+from ringtap_lab.scenarios import engines
+from ringtap_lab.scenarios.engines import Station
 
 #: 64-byte packets at 10 Gbit/s; the reader of the WireCAP paper.
 GAP_PS, READER_PS = 67_200, engines.service_ps(38_844)

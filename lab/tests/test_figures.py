@@ -3,7 +3,7 @@
 
 import unittest
 
-import figures
+from ringtap_lab.scenarios import figures
 
 
 class Figures(unittest.TestCase):

@@ -7,9 +7,8 @@ import unittest
 from pathlib import Path
 from unittest import mock
 
-import contenders
-import kills
-from parse import Report
+from ringtap_lab.scenarios import contenders, kills
+from ringtap_lab.scenarios.parse import Report
 
 
 def status(delivered=100, lost=0, balanced=True, after=(10, 20), left=()):

@@ -3,7 +3,7 @@
 
 import unittest
 
-from neighbours import Comparison, Outcome
+from ringtap_lab.scenarios.neighbours import Comparison, Outcome
 
 
 def runs(*hub_ms: int, lost: int = 0) -> list[Outcome]:

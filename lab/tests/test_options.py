@@ -5,8 +5,8 @@ import contextlib
 import io
 import unittest
 
-import bench
-from options import Settings, parse_arguments, settings
+from ringtap_lab.scenarios import bench
+from ringtap_lab.scenarios.options import Settings, parse_arguments, settings
 
 
 def parsed(*words):

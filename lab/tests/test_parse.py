@@ -3,9 +3,7 @@
 
 import unittest
 
-import parse
-import pool
-import simulated
+from ringtap_lab.scenarios import parse, pool, simulated
 
 TCPDUMP = """\
 tcpdump: listening on rt1, link-type EN10MB (Ethernet), snapshot length 262144 bytes
@@ -65,13 +63,6 @@ class Reports(unittest.TestCase):
     def test_dumpcap_loses_in_the_kernel_and_inside(self):
         self.assertEqual(parse.dumpcap(DUMPCAP), parse.Report(delivered=90112, lost=60))
 
-    def test_netsniff_unread_packets_are_not_delivered(self):
-        self.assertEqual(parse.netsniff(NETSNIFF), parse.Report(delivered=87936, lost=128))
-
-    def test_testpmd_tells_all_ports(self):
-        want = parse.Report(delivered=7168196, lost=24385)
-        self.assertEqual(parse.testpmd(TESTPMD), want)
-
     def test_ringtap_is_read_from_its_last_counters(self):
         want = parse.Report(delivered=20, lost=10, offered=30, balanced=True)
         self.assertEqual(parse.ringtap(RINGTAP), want)
@@ -94,7 +85,7 @@ class Reports(unittest.TestCase):
         self.assertEqual(parse.libpcap_reader("received 5000 dropped 3\n"), want)
 
     def test_silence_is_an_error_and_not_zero(self):
-        every = [parse.tcpdump, parse.dumpcap, parse.netsniff, parse.testpmd, parse.ringtap,
+        every = [parse.tcpdump, parse.dumpcap, parse.ringtap,
                  parse.floor, parse.latency, parse.libpcap_reader]  # fmt: skip
         for read in every:
             for text in ("", "Killed\n", "{not json\n"):

@@ -1,13 +1,9 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 """Which placement is chosen."""
 
-import sys
 import unittest
-from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-
-import placement
+from ringtap_lab.scenarios import placement
 
 
 def way(mpps: float, lost: float, ns: float) -> dict:

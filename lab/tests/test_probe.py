@@ -8,10 +8,8 @@ import tempfile
 import unittest
 from pathlib import Path
 
-import flows
-import ksensor_report
-import mix
-from ipfix import MessageError, Templates, Totals
+from ringtap_lab.scenarios import flows, ksensor_report, mix
+from ringtap_lab.scenarios.ipfix import MessageError, Templates, Totals
 
 
 def set_of(kind: int, body: bytes) -> bytes:

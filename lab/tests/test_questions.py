@@ -8,12 +8,7 @@ import tempfile
 import unittest
 from pathlib import Path
 
-import goals
-import mix
-import parse
-import python_bench
-import questions
-import report
+from ringtap_lab.scenarios import goals, mix, parse, python_bench, questions, report
 
 SPREAD = {"median": 1.5, "min": 1.0, "max": 2.0}
 

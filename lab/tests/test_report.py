@@ -5,12 +5,8 @@ import tempfile
 import unittest
 from pathlib import Path
 
-import figures
-import goals
-import report
-import result
-import tables
-from contenders import DUMPCAP_FILE, FLOOR, RECORD, TAP_EXCLUSIVE, TCPDUMP
+from ringtap_lab.scenarios import figures, goals, report, result, tables
+from ringtap_lab.scenarios.contenders import DUMPCAP_FILE, FLOOR, TAP_EXCLUSIVE, TCPDUMP
 
 
 def rows(delivered, offered=None, lost=0):
@@ -40,7 +36,7 @@ def stored(tap=(1.6, 1.7), lost=0, tcpdump_missing=None):
     sizes = {"64": {name: entry(name, one) for name, one in found.items()}}
     sizes["64"][TCPDUMP.name]["missing"] = tcpdump_missing
     one = {
-        "date": "2026-01-02T03:04:05Z", "revision": "abc", "command": "lab/bench.py",
+        "date": "2026-01-02T03:04:05Z", "revision": "abc", "command": "ringtap-lab bench",
         "machine": {"cpu": "A CPU", "cores": 2, "virtual": True, "kernel": "6.18",
                     "system": "Debian"},
         "tools": {"tcpdump": "4", "dumpcap": "4", "netsniff-ng": "0.6"},
@@ -121,7 +117,7 @@ class Goals(unittest.TestCase):
             rounds = [{"round": number, "lossless_pps": one} for number, one in enumerate(rates)]
             return {"rounds": rounds}
 
-        contenders = {RECORD[0].name: found(6e5, 9e5), DUMPCAP_FILE.name: found(3e5, 3e5)}
+        contenders = {goals.TAP_RECORD: found(6e5, 9e5), DUMPCAP_FILE.name: found(3e5, 3e5)}
         one = self.verdict({"record": {"contenders": contenders}}, "record of 1500-byte")
         self.assertEqual((one["verdict"], one["figure"]), ("met", 2.5))
 

@@ -3,8 +3,8 @@
 
 import unittest
 
-import report_vm
-from report_vm import ONE, TWO, VIRTIO
+from ringtap_lab.scenarios import report_vm
+from ringtap_lab.scenarios.report_vm import ONE, TWO, VIRTIO
 
 
 def rate(pps: float) -> dict:

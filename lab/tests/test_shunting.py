@@ -7,8 +7,7 @@ import tempfile
 import unittest
 from pathlib import Path
 
-import shunting
-import tables
+from ringtap_lab.scenarios import shunting, tables
 
 
 class Shunting(unittest.TestCase):

@@ -3,9 +3,9 @@
 
 import unittest
 
-import soak
-from parse import Report
-from tool import ToolError
+from ringtap_lab.scenarios import soak
+from ringtap_lab.scenarios.parse import Report
+from ringtap_lab.scenarios.tool import ToolError
 
 
 def outcome(delivered=90, lost=10, balanced=True, kib=(50, 100, 101), left=()):

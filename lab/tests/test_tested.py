@@ -8,7 +8,7 @@ import tempfile
 import unittest
 from pathlib import Path
 
-import tested
+from ringtap_lab.scenarios import tested
 
 SOURCE = """
 macro_rules! each {
@@ -45,7 +45,7 @@ PAGE = """| No. | Promise | Held by | Last result |
 | 1 | 0 lost | `made_by_a_macro` | ? |
 | 2 | 0 lost | `made_by_a_macro`, `made_by_it_too` | passes |
 | 3 | 0 lost | `written_by_hand`, `with_arguments` | passes |
-| 4 | 0 lost | `lab/soak.py` | 0 |
+| 4 | 0 lost | `ringtap-lab soak` | 0 |
 """
 
 

@@ -3,9 +3,8 @@
 
 import unittest
 
-import lossless
-import trial
-from parse import Report
+from ringtap_lab.scenarios import lossless, trial
+from ringtap_lab.scenarios.parse import Report
 
 
 class Contradictions(unittest.TestCase):

@@ -5,8 +5,7 @@ import tempfile
 import unittest
 from pathlib import Path
 
-import wirecap
-import wirecap_report
+from ringtap_lab.scenarios import wirecap, wirecap_report
 
 
 def found(large: float = 0.0, advanced: float = 0.0, longest: int = 26_624) -> dict:

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! All attacks, mixed, beside two honest readers: the short form of `make chaos`.
 
-use std::process::Command;
 use std::time::Duration;
 
 use ringtap_testkit::{Running, require_root, require_tool};
@@ -14,8 +13,7 @@ const LIMIT: Duration = Duration::from_secs(1200);
 /// Runs the script; it ends with 0 if the hub lived, every ledger balanced, honest readers lost
 /// nothing, and the hub's memory and descriptors came back.
 fn chaos(attacks: &str, seconds: &str) {
-    let mut command = Command::new("python3");
-    command.arg(lab("chaos.py"));
+    let mut command = lab("chaos");
     command.args([
         "--short", "--seed", "1", "--rate", "20kpps", "--pool", "64MiB",
     ]);

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Four users beside the reader that came first, against the same run without them: `lab/neighbours.py`.
+//! Four users beside the reader that came first, against the same run without them: `ringtap-lab neighbours`.
 
-use std::process::Command;
 use std::time::Duration;
 
 use ringtap_testkit::{Running, require_root, require_tool};
@@ -13,8 +12,7 @@ const LIMIT: Duration = Duration::from_secs(1200);
 
 /// Runs the script, which checks that the reader lost no more than without neighbours, and these limits.
 fn neighbours(arguments: &[&str]) {
-    let mut command = Command::new("python3");
-    command.arg(lab("neighbours.py"));
+    let mut command = lab("neighbours");
     command.args(["--seconds", "3", "--rounds", "2", "--ringtap", BINARY]);
     command.args(arguments);
     let end = Running::start(command).wait(LIMIT);

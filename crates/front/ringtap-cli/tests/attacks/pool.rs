@@ -3,7 +3,6 @@
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt as _;
-use std::process::Command;
 
 use ringtap_testkit::{LIMIT, Namespace, Running, require_root, require_tool};
 use serde_json::Value;
@@ -47,8 +46,8 @@ impl OpenHub {
 
     /// Tries every way to write the pool, in a process with these rights.
     fn attempts(&self, rights: &[&str]) -> Attempts {
-        let mut command = Command::new("python3");
-        command.arg(lab("attack/pool.py")).args(rights);
+        let mut command = lab("attack-pool");
+        command.args(rights);
         command
             .arg("--socket")
             .arg(self.folder.path().join("hub.sock"));

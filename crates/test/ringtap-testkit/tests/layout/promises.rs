@@ -85,7 +85,7 @@ mod tests {
     fn sources() -> Vec<Source> {
         vec![
             Source::new("x.rs", b"fn nothing_is_lost() {}".to_vec()),
-            Source::new("lab/bench.py", b"".to_vec()),
+            Source::new("lab/ringtap_lab/good.py", b"".to_vec()),
         ]
     }
 
@@ -96,7 +96,7 @@ mod tests {
     #[test]
     fn a_promise_with_a_real_test_or_an_open_one_is_fine() {
         assert_eq!(
-            count("| 1 | 0 lost | `nothing_is_lost`, `lab/bench.py` | passes |\n"),
+            count("| 1 | 0 lost | `nothing_is_lost`, `lab/ringtap_lab/good.py` | passes |\n"),
             0
         );
         assert_eq!(count("| 1 | 0 lost | no test yet | – |\n"), 0);

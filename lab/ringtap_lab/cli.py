@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""The command `ringtap-lab`."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+
+#: Commands: module and what it does. What is below `compare` are programs that are not batteries yet.
+PROGRAMS = {
+    "run": ("command", "measure a battery: contenders in turn, each row on disk at once"),
+    "list": ("command", "batteries, contenders and records"),
+    "show": ("command", "a record as tables, plots or a page"),
+    "compare": ("command", "two records, with intervals"),
+    "bench": ("scenarios.bench", "compare Ringtap with other capture programs on this machine"),
+    "bench-vm": ("scenarios.bench_vm", "capture in virtual machines beside virtio-net"),
+    "soak": ("scenarios.soak", "a long run at full rate: counters and memory"),
+    "kills": ("scenarios.kills", "kill readers of a hub at full rate"),
+    "chaos": ("scenarios.chaos", "attacks of an ordinary user on a hub"),
+    "neighbours": ("scenarios.neighbours", "what other users' readers cost the first one"),
+    "wirecap": ("scenarios.wirecap", "figures of the WireCAP paper in virtual time"),
+    "ksensor": ("scenarios.ksensor", "figures of the Ksensor paper, measured"),
+    "accuracy": ("scenarios.accuracy", "the probe's flows beside those of other programs"),
+    "recipes": ("scenarios.recipes", "the recipes of the documents with real programs"),
+    "demo-vm": ("scenarios.demo_vm", "two virtual machines read one capture"),
+    "picture": ("scenarios.picture", "picture of top and why for README.md"),
+    "tested": ("scenarios.tested", "which tests ran; for scripts/test"),
+    "attacks": ("attack.attacks", "one attack on a hub"),
+    "attack-pool": ("attack.pool", "try to write a pool"),
+}
+#: Those of the module `command`, which reads the command's name itself.
+BATTERY_COMMANDS = ("run", "list", "show", "compare")
+
+
+def usage() -> str:
+    """All commands, each with what it does."""
+    lines = [f"  {name:<12} {what}" for name, (_, what) in PROGRAMS.items()]
+    return "usage: ringtap-lab COMMAND [ARGUMENTS...]\n\n" + "\n".join(lines)
+
+
+def main(words: list[str]) -> int:
+    """Runs a command; gives the exit status."""
+    if not words or words[0] in ("-h", "--help"):
+        print(usage())
+        return 0 if words else 2
+    name, *rest = words
+    if name not in PROGRAMS:
+        print(f"ringtap-lab: there is no command {name!r}\n{usage()}", file=sys.stderr)
+        return 2
+    try:
+        module = importlib.import_module(f"ringtap_lab.{PROGRAMS[name][0]}")
+    except ModuleNotFoundError as error:
+        print(f"ringtap-lab {name}: {error}: RINGTAP_LAB_PYTHON names a Python that has it", file=sys.stderr)
+        return 2
+    status: int = module.main(words if name in BATTERY_COMMANDS else rest)
+    return status
+
+
+def entry() -> None:
+    """The installed command."""
+    sys.exit(main(sys.argv[1:]))

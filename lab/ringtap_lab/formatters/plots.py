@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""Plots of a record, by matplotlib: one for each group of cases, as SVG and PNG."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+from ringtap_lab.formatters.summary import Entry, groups
+
+KEYS = {"lossless": ("lossless_pps", "Mpps without loss"), "rate": ("delivered_pps", "Mpps delivered")}
+COLOUR = "#2b6ca3"
+
+
+def draw(folder: Path, rows: list[dict[str, Any]]) -> list[Path]:
+    """Draws all groups; raises ImportError without matplotlib."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    # The same record gives the same bytes.
+    matplotlib.rcParams["svg.hashsalt"] = "ringtap-lab"
+    found = []
+    for group, several in groups(rows).items():
+        if any(entry.good for entry in several):
+            found += _one(folder / ("plot-" + re.sub(r"[^\w]+", "-", group)), group, several)
+    return found
+
+
+def _one(stem: Path, group: str, several: list[Entry]) -> list[Path]:
+    from matplotlib.figure import Figure
+
+    key, label = KEYS[several[0].case["method"]]
+    shown = [entry for entry in reversed(several) if entry.spread(key)]
+    spreads = [[value / 1e6 for value in entry.spread(key) or ()] for entry in shown]
+    figure = Figure(figsize=(7, 0.8 + 0.35 * len(shown)), layout="constrained")
+    axes = figure.add_subplot()
+    errors = [[one[0] - one[1] for one in spreads], [one[2] - one[0] for one in spreads]]
+    axes.barh([entry.contender for entry in shown], [one[0] for one in spreads], xerr=errors, color=COLOUR, capsize=3)
+    axes.set_xlabel(f"{label}; bars are medians, lines least to most")
+    axes.set_title(group, fontsize=10)
+    paths = [stem.with_name(stem.name + ending) for ending in (".svg", ".png")]
+    figure.savefig(paths[0], metadata={"Date": None})
+    figure.savefig(paths[1], dpi=120)
+    return paths

@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""Rows of a record brought together: by group of cases and contender, over the repetitions.
+
+Invariants
+- A row at fault is counted and listed; no figure is computed from it.
+"""
+
+from __future__ import annotations
+
+import statistics
+from dataclasses import dataclass
+from typing import Any
+
+#: Columns of tables: name in a row, heading, factor, digits.
+COLUMNS = (
+    ("lossless_pps", "Mpps without loss", 1e-6, 3),
+    ("delivered_pps", "Mpps delivered", 1e-6, 3),
+    ("offered_pps", "Mpps offered", 1e-6, 3),
+    ("loss_percent", "% lost", 1.0, 3),
+    ("cpu_percent", "% of a core", 1.0, 1),
+    ("memory_kib", "MiB of memory", 1 / 1024, 1),
+    ("median_ns", "µs to the reader, median", 1e-3, 1),
+    ("p99_ns", "µs to the reader, p99", 1e-3, 1),
+    ("sent_median_ns", "µs since sent, median", 1e-3, 1),
+)
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One contender in one group of cases."""
+
+    group: str
+    contender: str
+    case: dict[str, Any]
+    good: list[dict[str, Any]]
+    #: Repetitions at fault, and what was wrong in each.
+    bad: list[int]
+    faults: list[str]
+
+    def values(self, key: str) -> list[float]:
+        """A figure of every good repetition that has it."""
+        return [float(row[key]) for row in self.good if row.get(key) is not None]
+
+    def spread(self, key: str) -> tuple[float, float, float] | None:
+        """Median, least and most; None if no good repetition has it."""
+        values = self.values(key)
+        return (statistics.median(values), min(values), max(values)) if values else None
+
+
+def entries(rows: list[dict[str, Any]]) -> list[Entry]:
+    """All groups and contenders, in the order in which they were first measured."""
+    found: dict[str, Entry] = {}
+    for row in rows:
+        new = Entry(row["group"], row["case"]["contender"], row["case"], [], [], [])
+        entry = found.setdefault(row["key"], new)
+        if row["problems"]:
+            entry.bad.append(row["repetition"])
+            where = f"{entry.group}, {entry.contender}, repetition {row['repetition'] + 1}"
+            entry.faults.extend(f"{where}: {one}" for one in row["problems"])
+        else:
+            entry.good.append(row)
+    return list(found.values())
+
+
+def groups(rows: list[dict[str, Any]]) -> dict[str, list[Entry]]:
+    """Entries by group; within a group, the repetition that ran first decides the order by name."""
+    found: dict[str, list[Entry]] = {}
+    for entry in entries(rows):
+        found.setdefault(entry.group, []).append(entry)
+    return found
+
+
+#: Other work and the hypervisor's on the readers' core that make a row doubtful, as part of the time that was sent.
+DISTURBED = 0.05
+
+
+def notes(rows: list[dict[str, Any]]) -> list[str]:
+    """What a reader of the figures must know first."""
+    found = []
+    sent = [row for row in rows if "elapsed_ns" in row]
+    for key, text in (("disturbed_ms", "other work"), ("stolen_ms", "the hypervisor")):
+        count = sum(row.get(key, 0) * 1e6 > DISTURBED * row["elapsed_ns"] for row in sent)
+        if count:
+            found.append(f"in {count} of {len(sent)} trials {text} took more than {DISTURBED:.0%} of the readers' core")
+    fault = sum(bool(row["problems"]) for row in rows)
+    return [*found, f"{fault} of {len(rows)} rows are at fault, listed below"] if fault else found
+
+
+def machine_lines(head: dict[str, Any]) -> list[str]:
+    """Each machine in one sentence."""
+    found = []
+    for name, facts in head["machines"].items():
+        virtual = " (virtual)" if facts["virtual"] else ""
+        clock = facts["clock"]
+        found.append(
+            f"{name}: {facts['cpu']}, {facts['cores']} cores{virtual}, {facts['memory_mib']} MiB, frequency governor "
+            f"{facts['governor']}, Linux {facts['kernel']}, {facts['system']}; load {facts['load_average']:.2f} when "
+            f"the run began; its clock differs by {clock['difference_ms']} ms (± {clock['uncertainty_ms']} ms)"
+        )
+    return found

@@ -1,0 +1,153 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""A battery: cases as data, and the order in which they run."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import tomllib
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from ringtap_lab.manager.contender import Contender
+from ringtap_lab.manager.inventory import InventoryError, only_known
+
+FOLDER = Path(__file__).resolve().parents[1] / "batteries"
+#: Starting a contender, letting it finish, and ending it.
+OVERHEAD_S = 1.6
+#: Trials of a search, by experience: most end at the sender's limit or beside the last answer.
+SEARCH_TRIALS = 4
+#: Dimensions that a contender has arguments for, with the value that needs none.
+OPTIONS: dict[str, str | int] = {"load": "none", "cores": 1}
+METHODS = ("rate", "lossless")
+
+
+@dataclass(frozen=True)
+class Case:
+    """One point of a battery, for one contender."""
+
+    contender: str
+    method: str = "rate"
+    size: int = 64
+    rate: str = "max"
+    load: str = "none"
+    cores: int = 1
+    readers: int = 1
+    flows: int = 1
+    seconds: float = 2.0
+
+    @property
+    def key(self) -> str:
+        """The same for equal cases, in every record."""
+        return json.dumps(asdict(self), sort_keys=True)
+
+    @property
+    def group(self) -> str:
+        """All but the contender: what contenders are compared in."""
+        words = [f"{self.size} B", self.rate if self.method == "rate" else "highest rate without loss"]
+        words += [f"load {self.load}"] * (self.load != "none")
+        for name, unit in (("cores", "cores"), ("readers", "readers"), ("flows", "flows")):
+            count = getattr(self, name)
+            words += [f"{count:,} {unit}"] * (count != 1)
+        return ", ".join([*words, f"{self.seconds:g} s"])
+
+
+def options_of(contender: Contender, case: Case) -> dict[str, str]:
+    """Arguments for the case's dimensions; raises InventoryError if the contender has none for one of them."""
+    found = {}
+    for name, plain in OPTIONS.items():
+        value = getattr(case, name)
+        if value != plain and contender.kind == "capture":
+            if name not in contender.options:
+                raise InventoryError(f"{contender.name}: has no option for {name} = {value!r}")
+            found[name] = contender.options[name].format(**{name: value})
+    if case.readers > 1 and contender.kind == "capture" and not contender.many_readers:
+        raise InventoryError(f"{contender.name}: several of it cannot read the same traffic")
+    return found
+
+
+@dataclass(frozen=True)
+class Turn:
+    """One repetition of one case."""
+
+    case: Case
+    repetition: int
+
+    @property
+    def seconds(self) -> float:
+        """About how long it takes."""
+        each = self.case.seconds + OVERHEAD_S
+        return each * (SEARCH_TRIALS if self.case.method == "lossless" else 1)
+
+
+@dataclass(frozen=True)
+class Battery:
+    """Cases with a name."""
+
+    name: str
+    title: str
+    sender: str
+    cases: tuple[tuple[Case, int], ...]
+    text: str
+
+    def turns(self) -> Iterator[Turn]:
+        """All repetitions, contenders in turn: none is always first, or always behind the same neighbour."""
+        most = max(count for _, count in self.cases)
+        for repetition in range(most):
+            groups: dict[str, list[Case]] = {}
+            for case, count in self.cases:
+                if repetition < count:
+                    groups.setdefault(case.group, []).append(case)
+            for cases in groups.values():
+                first = repetition % len(cases)
+                yield from (Turn(case, repetition) for case in cases[first:] + cases[:first])
+
+
+def load(path: Path, contenders: dict[str, Contender]) -> Battery:
+    """Reads a battery; every contender that it names must be described."""
+    try:
+        text = path.read_text()
+        found = tomllib.loads(text)
+    except (OSError, tomllib.TOMLDecodeError) as error:
+        raise InventoryError(f"{path}: {error}") from None
+    dimensions = [one.name for one in fields(Case) if one.name != "contender"]
+    common = {*dimensions, "contenders", "repetitions"}
+    only_known(found, {"title", "sender", "case", *common}, str(path))
+    shared = {key: value for key, value in found.items() if key in common}
+    cases: list[tuple[Case, int]] = []
+    for number, entry in enumerate(found.get("case", [{}]), 1):
+        where = f"{path}: case {number}"
+        only_known(entry, common, where)
+        cases += _expand({**shared, **entry}, dimensions, where)
+    sender = found.get("sender", "ringtap send")
+    for name, kind in {**{case.contender: "capture" for case, _ in cases}, sender: "sender"}.items():
+        if name not in contenders or contenders[name].kind != kind:
+            there = ", ".join(sorted(one.name for one in contenders.values() if one.kind == kind))
+            raise InventoryError(f"{path}: there is no {kind} contender {name!r}; there are {there}")
+    for case, _ in cases:
+        options_of(contenders[case.contender], case)
+    return Battery(path.stem, found.get("title", path.stem), sender, tuple(cases), text)
+
+
+def _expand(entry: dict[str, Any], dimensions: list[str], where: str) -> list[tuple[Case, int]]:
+    repetitions = entry.get("repetitions", 5)
+    if not entry.get("contenders") or not isinstance(repetitions, int) or repetitions < 1:
+        raise InventoryError(f"{where}: needs `contenders`, and `repetitions` of at least 1")
+    axes = [_values(entry, name, where) for name in dimensions if name in entry]
+    named = [name for name in dimensions if name in entry]
+    points = [dict(zip(named, point, strict=True)) for point in itertools.product(*axes)]
+    return [(Case(contender=one, **point), repetitions) for point in points for one in entry["contenders"]]
+
+
+def _values(entry: dict[str, Any], name: str, where: str) -> list[Any]:
+    values = entry[name] if isinstance(entry[name], list) else [entry[name]]
+    wanted = type(getattr(Case("any"), name))
+    for value in values:
+        fits = isinstance(value, (int, float) if wanted is float else wanted) and not isinstance(value, bool)
+        if not fits or (wanted is not str and value <= 0):
+            raise InventoryError(f"{where}: {name}: {value!r} is not a {wanted.__name__} above 0")
+        if name == "method" and value not in METHODS:
+            raise InventoryError(f"{where}: method: {value!r} is not one of {', '.join(METHODS)}")
+    return [wanted(value) for value in values]

@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""Contenders and senders as data: one TOML file each, in `contenders/` or a folder of the user's."""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ringtap_lab.manager.counts import Counts
+from ringtap_lab.manager.inventory import InventoryError, only_known
+
+FOLDER = Path(__file__).resolve().parents[1] / "contenders"
+
+
+@dataclass(frozen=True)
+class Ready:
+    """What shows that a program captures: a line in its output, and `xdp`, `ring`, `pool` or `nothing`."""
+
+    line: str | None = None
+    attached: str = "nothing"
+    limit_s: float = 15.0
+
+
+@dataclass(frozen=True)
+class Server:
+    """A program that readers need, such as a hub."""
+
+    command: str
+    ready: Ready
+
+
+@dataclass(frozen=True)
+class Contender:
+    """One way to capture, or to send."""
+
+    name: str
+    command: str
+    counts: Counts
+    kind: str = "capture"
+    ready: Ready = field(default_factory=Ready)
+    server: Server | None = None
+    #: How to install it, and which programs it needs.
+    install: str = ""
+    needs: tuple[str, ...] = ()
+    note: str = ""
+    #: It has read all once it did nothing for so long: longer than its block time-out.
+    quiet_s: float = 0.3
+    #: Longest that it may read after the last packet, and take to end.
+    end_s: float = 30.0
+    #: It asks for packets all the time, also when there are none.
+    spins: bool = False
+    stdin_ends_it: bool = False
+    #: Name of the file that it writes into the scratch folder; it must hold every delivered packet.
+    writes: str = ""
+    #: Whether several of it may read the same traffic.
+    many_readers: bool = False
+    #: Arguments for dimensions of a case: `load`, `cores`, `filter`.
+    options: dict[str, str] = field(default_factory=dict)
+    #: Patterns of further figures, such as times to the reader.
+    figures: dict[str, str] = field(default_factory=dict)
+    #: Command and pattern of its version.
+    version: tuple[str, str] = ("", "")
+    folder: Path = FOLDER
+
+
+def load(path: Path) -> Contender:
+    """Reads one description."""
+    try:
+        found = tomllib.loads(path.read_text())
+        return _contender(found, path)
+    except (OSError, tomllib.TOMLDecodeError, TypeError, KeyError) as error:
+        raise InventoryError(f"{path}: {type(error).__name__}: {error}") from None
+
+
+def load_all(folders: list[Path]) -> dict[str, Contender]:
+    """All descriptions of these folders, by name; a later folder replaces an earlier one's."""
+    return {one.name: one for folder in folders for one in map(load, sorted(folder.glob("*.toml")))}
+
+
+def _contender(found: dict[str, Any], path: Path) -> Contender:
+    only_known(found, {one for one in Contender.__dataclass_fields__ if one != "folder"}, str(path))
+    terms = dict(found.pop("counts"))
+    key = terms.pop("json", "")
+    counts = Counts({name: (one,) if isinstance(one, str) else tuple(one) for name, one in terms.items()}, key)
+    kind = found.get("kind", "capture")
+    required = {"capture": {"delivered"}, "sender": {"sent", "elapsed_ns"}}.get(kind)
+    if required is None or not required <= set(terms):
+        raise InventoryError(f"{path}: kind is capture (counts delivered) or sender (counts sent, elapsed_ns)")
+    ready = Ready(**found.pop("ready", {}))
+    server = found.pop("server", None)
+    if server is not None:
+        server = Server(server["command"], Ready(**server.get("ready", {})))
+    for name in ("needs", "version"):
+        if name in found:
+            found[name] = tuple(found[name])
+    return Contender(counts=counts, ready=ready, server=server, folder=path.resolve().parent, **found)

@@ -1,0 +1,40 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""Programs that contenders need: ours, which `make` built, and the lab's own readers in C."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from ringtap_lab import root
+
+SOURCES = Path(__file__).resolve().parents[1] / "scenarios"
+#: The lab's readers: name and library.
+READERS = ("packet_reader", "pcap_latency")
+
+
+def here(ringtap: Path | None, say: Callable[[str], None]) -> dict[str, str]:
+    """Paths of programs on this machine, by the name in a contender's command."""
+    found = {
+        "ringtap": ringtap or root.ringtap(),
+        "floor": root.target() / "release/examples/xdp_floor",
+        "python": Path(sys.executable),
+    }
+    found |= {name: _compiled(name, say) for name in READERS}
+    return {name: str(path) for name, path in found.items()}
+
+
+def _compiled(name: str, say: Callable[[str], None]) -> Path:
+    """A reader, compiled when its source is newer; without a compiler its contenders are missing."""
+    source, program = SOURCES / f"{name}.c", root.target() / "lab" / name
+    if program.exists() and program.stat().st_mtime >= source.stat().st_mtime:
+        return program
+    program.parent.mkdir(parents=True, exist_ok=True)
+    command = ["cc", "-O2", "-Wall", "-Wextra", "-o", str(program), str(source), "-lpcap"]
+    try:
+        subprocess.run(command, check=True, capture_output=True, text=True)
+    except (OSError, subprocess.SubprocessError) as error:
+        say(f"no {name}: {' '.join(command)}: {getattr(error, 'stderr', '') or error}")
+    return program

@@ -1,0 +1,175 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""One trial: start a contender, send, let it finish, read all accounts, compare them.
+
+Invariants
+- Offered is what the sender's device took, by the kernel's counter; no contender has a say.
+- A trial whose accounts contradict each other carries the reasons in `problems`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import Any
+
+from ringtap_lab.manager.battery import OPTIONS, Case, options_of
+from ringtap_lab.manager.contender import Contender
+from ringtap_lab.manager.counts import CountError, by_pattern, contradictions
+from ringtap_lab.manager.inventory import InventoryError
+from ringtap_lab.manager.link import Agent
+
+#: A sender may take so much longer than it was asked to.
+SENDER_GRACE_S = 20.0
+#: After starting, a contender is ready for packets once it has done nothing for so long.
+SETTLED_S = 0.1
+#: Memory for packets that wait, for every contender; where each reader has a ring of its own, its part.
+RING_MIB, CROWD_RING_MIB = 64, 16
+
+
+@dataclass(frozen=True)
+class Bench:
+    """The agents of a trial, one on each machine."""
+
+    injector: Agent
+    sensor: Agent
+    agents: tuple[Agent, ...]
+
+
+def command_of(agent: Agent, contender: Contender, case: Case, device: str, command: str) -> str:
+    """A command line with its places filled in."""
+    places: dict[str, Any] = {f"{name}_cpu": cpu for name, cpu in agent.host.cpus.items()}
+    places |= {name: name for name in contender.needs} | agent.host.programs
+    places |= {name: getattr(case, name) for name in ("size", "rate", "flows", "seconds")}
+    places |= {name: "" for name in OPTIONS} | options_of(contender, case)
+    places |= {"dev": device, "scratch": agent.facts["scratch"], "here": contender.folder, "filter": ""}
+    places |= {"ring_mib": RING_MIB, "ring_kib": RING_MIB << 10, "crowd_ring_mib": CROWD_RING_MIB}
+    try:
+        return command.format(**places)
+    except KeyError as error:
+        raise InventoryError(f"{contender.name}: nothing fills {error} of its command") from None
+
+
+async def measure(bench: Bench, contender: Contender, sender: Contender, case: Case) -> dict[str, Any]:
+    """One trial as a row of figures."""
+    sensor = bench.sensor
+    device = sensor.host.device("in")
+    names = await _start(sensor, contender, case, device)
+    readers = [name for name in names if name != "server"]
+    # Attached is not yet ready: filters and tables come after.
+    if not contender.spins:
+        await sensor.ask("idle", names=readers, quiet_s=SETTLED_S, limit_s=contender.end_s)
+    before = await sensor.ask("counters", devices=[device])
+    sent = await send(bench.injector, sender, case)
+    after = await sensor.ask("counters", devices=[device])
+    if contender.spins:
+        # A program that never rests cannot be seen to be done.
+        await asyncio.sleep(contender.quiet_s)
+    else:
+        await sensor.ask("idle", names=readers, quiet_s=contender.quiet_s, limit_s=contender.end_s)
+    received = await sensor.ask("counters", devices=[device])
+    ended = await sensor.ask("stop", names=readers, limit_s=contender.end_s)
+    if contender.server:
+        ended |= await sensor.ask("stop", names=["server"], limit_s=contender.end_s)
+    came = received["devices"][device]["rx_packets"] - before["devices"][device]["rx_packets"]
+    row = account(contender, [ended[name] for name in readers], sent, came)
+    row |= _work(sensor, before, after, names, sent["elapsed_ns"])
+    row["problems"] += [f"{name} ended with {one['status']}" for name, one in ended.items() if one["status"]]
+    row["problems"] += [f"left behind: {one}" for one in await sensor.ask("leftovers", device=device)]
+    row["problems"] += await _file(sensor, contender, case, row["delivered"])
+    row["command"] = command_of(sensor, contender, case, device, contender.command)
+    return row
+
+
+async def _start(sensor: Agent, contender: Contender, case: Case, device: str) -> list[str]:
+    """Starts the contender; gives the names of its daemons once all are ready."""
+    daemons = {f"reader{number}": (contender.command, contender.ready) for number in range(case.readers)}
+    if contender.server:
+        daemons = {"server": (contender.server.command, contender.server.ready), **daemons}
+    for name, (command, ready) in daemons.items():
+        text = command_of(sensor, contender, case, device, command)
+        ends = contender.stdin_ends_it and name != "server"
+        await sensor.ask("start", name=name, command=text, stdin_ends_it=ends)
+        where = {"line": ready.line, "attached": ready.attached, "device": device}
+        await sensor.ask("ready", name=name, limit_s=ready.limit_s, **where)
+    return list(daemons)
+
+
+async def send(injector: Agent, sender: Contender, case: Case) -> dict[str, int]:
+    """Sends; gives what the device took, and how long it took."""
+    command = command_of(injector, sender, case, injector.host.device("out"), sender.command)
+    ended = await injector.ask("run", name="sender", command=command, limit_s=case.seconds + SENDER_GRACE_S)
+    if ended["status"] != 0:
+        raise InventoryError(f"{command}: exit code {ended['status']}: {ended['output'].strip()[-400:]}")
+    sent = sender.counts.read(ended["output"])
+    if sent.get("final", 1) != 1 or sent["elapsed_ns"] <= 0:
+        raise CountError(f"{sender.name}: no final report in its output: {ended['output'].strip()[-300:]!r}")
+    return sent
+
+
+def account(contender: Contender, ended: list[dict[str, Any]], sent: dict[str, int], came: int) -> dict[str, Any]:
+    """What all readers say, beside what was sent and what the device received."""
+    offered = sent["sent"]
+    each = [contender.counts.read(one["output"]) for one in ended]
+    problems = []
+    for number, counts in enumerate(each, 1):
+        reader = f"reader {number} of {len(each)}: " if len(each) > 1 else ""
+        problems += [reader + one for one in contradictions(counts, offered, came if number == 1 else None)]
+    figures = [{key: by_pattern(one["output"], text) for key, text in contender.figures.items()} for one in ended]
+    problems += same_headers(each, figures)
+    shunted = max(counts.get("shunted", 0) for counts in each)
+    delivered = min(counts["delivered"] for counts in each)
+    return {
+        "offered": offered,
+        "received": came,
+        "delivered": delivered,
+        "shunted": shunted,
+        "lost": sum(offered - one.get("shunted", 0) - one["delivered"] for one in each),
+        "loss_percent": 100.0 * (offered - shunted - delivered) / offered if offered else 0.0,
+        "elapsed_ns": sent["elapsed_ns"],
+        "offered_pps": offered * 1e9 / sent["elapsed_ns"],
+        "delivered_pps": delivered * 1e9 / sent["elapsed_ns"],
+        "readers": each,
+        **{key: value for key, value in figures[0].items() if key != "header_sum"},
+        "problems": problems,
+    }
+
+
+def same_headers(each: list[dict[str, int]], figures: list[dict[str, int]]) -> list[str]:
+    """Readers that got the same packets must have read the same headers."""
+    sums: dict[int, set[int]] = {}
+    for counts, one in zip(each, figures, strict=True):
+        if "header_sum" in one:
+            sums.setdefault(counts["delivered"], set()).add(one["header_sum"])
+    return [
+        f"headers of the same {delivered} packets have the sums {sorted(different)}"
+        for delivered, different in sums.items()
+        if len(different) > 1 or (delivered > 0 and 0 in different)
+    ]
+
+
+def _work(sensor: Agent, before: Any, after: Any, names: list[str], elapsed_ns: int) -> dict[str, Any]:
+    """Processor time and memory of the daemons, and who disturbed the readers' core."""
+    used = sum(after["daemons"][name]["cpu_ns"] - before["daemons"][name]["cpu_ns"] for name in names)
+    found = {
+        "cpu_percent": 100.0 * used / elapsed_ns,
+        "memory_kib": sum(after["daemons"][name]["memory_kib"] for name in names),
+        "softnet_dropped": after["softnet_dropped"] - before["softnet_dropped"],
+    }
+    cpu = str(sensor.host.cpus.get("reader", ""))
+    if cpu in before["processors"]:
+        first, last = before["processors"][cpu], after["processors"][cpu]
+        busy_ms = (last["busy"] - first["busy"]) * before["tick_ms"]
+        found["stolen_ms"] = (last["stolen"] - first["stolen"]) * before["tick_ms"]
+        found["disturbed_ms"] = max(0, busy_ms - used // 1_000_000)
+    return found
+
+
+async def _file(sensor: Agent, contender: Contender, case: Case, delivered: int) -> list[str]:
+    """Whether its file is long enough for what it says that it wrote."""
+    if not contender.writes:
+        return []
+    size = await sensor.ask("take", name=contender.writes)
+    # A frame check sequence is in no buffer.
+    if size is None or size < delivered * (case.size - 4):
+        return [f"its file has only {size or 0} bytes for {delivered} packets"]
+    return []

@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""Batteries, contenders and inventories as data: what they mean, and what is refused."""
+
+import tempfile
+import unittest
+from pathlib import Path
+
+from ringtap_lab.manager import battery, contender, inventory
+from ringtap_lab.manager.inventory import InventoryError
+
+FAKES = Path(__file__).resolve().parent / "fakes"
+KNOWN = contender.load_all([contender.FOLDER, FAKES])
+
+
+def written(text: str, name: str = "some.toml") -> Path:
+    """A file with this text, until the tests end."""
+    folder = Path(tempfile.mkdtemp())
+    unittest.addModuleCleanup(lambda: (folder / name).unlink())
+    (folder / name).write_text(text)
+    return folder / name
+
+
+def read(text: str) -> battery.Battery:
+    return battery.load(written(text), KNOWN)
+
+
+class Batteries(unittest.TestCase):
+    def test_lists_are_multiplied_and_contenders_take_turns(self):
+        one = read('contenders = ["packet", "tcpdump", "xdp"]\nrepetitions = 3\n[[case]]\nsize = [64, 1500]\n')
+        turns = list(one.turns())
+        self.assertEqual(len(turns), 3 * 3 * 2)
+        firsts = [turns[at].case.contender for at in range(0, 18, 3)]
+        self.assertEqual(firsts, ["packet"] * 2 + ["tcpdump"] * 2 + ["xdp"] * 2)
+        self.assertEqual([turn.case.size for turn in turns[:6]], [64] * 3 + [1500] * 3)
+        self.assertEqual(len({(turn.case.key, turn.repetition) for turn in turns}), 18)
+
+    def test_a_case_goes_before_what_all_cases_share(self):
+        one = read('contenders = ["packet"]\nrepetitions = 2\n[[case]]\nrepetitions = 4\nload = "bpf:300"\n[[case]]\n')
+        self.assertEqual([(case.load, count) for case, count in one.cases], [("bpf:300", 4), ("none", 2)])
+
+    def test_what_cannot_be_measured_is_refused_before_anything_runs(self):
+        for text, why in [
+            ('contenders = ["pakcet"]', "no capture contender 'pakcet'"),
+            ('contenders = ["packet"]\nsize = 0', "not a int above 0"),
+            ('contenders = ["packet"]\nrepetitions = 0', "at least 1"),
+            ('contenders = ["packet"]\nsizes = [64]', "no such key: sizes"),
+            ('contenders = ["packet"]\nmethod = "guess"', "not one of rate, lossless"),
+            ('contenders = ["netsniff-ng"]\nload = "bpf:300"', "netsniff-ng: has no option for load"),
+            ('contenders = ["netsniff-ng"]\nreaders = 2', "several of it cannot read"),
+            ('contenders = ["packet"]\nsender = "tcpdump"', "no sender contender 'tcpdump'"),
+            ('contenders = ["packet"', "some.toml"),
+        ]:
+            with self.subTest(text), self.assertRaisesRegex(InventoryError, why):
+                read(text)
+
+    def test_every_battery_of_the_package_can_be_read(self):
+        for path in battery.FOLDER.glob("*.toml"):
+            self.assertTrue(list(battery.load(path, KNOWN).turns()), path)
+
+
+class Contenders(unittest.TestCase):
+    def test_each_is_about_twenty_lines_and_says_how_it_is_installed(self):
+        for path in contender.FOLDER.glob("*.toml"):
+            self.assertLessEqual(len(path.read_text().splitlines()), 26, path)
+            self.assertTrue(contender.load(path).install, path)
+
+    def test_a_description_with_a_mistake_is_refused(self):
+        good = (contender.FOLDER / "tcpdump.toml").read_text()
+        for change, why in [
+            (("note =", "nota ="), "no such key: nota"),
+            (("delivered =", "deliverd ="), "counts delivered"),
+            (("[ready]", "[ready]\nlin = 1"), "lin"),
+            (("command =", "commands ="), "no such key: commands"),
+        ]:
+            with self.subTest(why), self.assertRaisesRegex(InventoryError, why):
+                contender.load(written(good.replace(*change)))
+
+
+class Inventories(unittest.TestCase):
+    HOSTS = """
+[[host]]
+name = "one"
+roles = ["injector", "receiver"]
+interfaces = { out = "eth1" }
+ssh = { address = "192.0.2.7", user = "lab" }
+[[host]]
+name = "two"
+roles = ["sensor"]
+cpus = { reader = 3 }
+"""
+
+    def test_machines_are_found_by_role(self):
+        found = inventory.load(written(self.HOSTS))
+        self.assertEqual(found.role("receiver").ssh.address, "192.0.2.7")
+        self.assertIsNone(found.role("sensor").ssh)
+        with self.assertRaisesRegex(InventoryError, "no host has the role vm-host"):
+            found.role("vm-host")
+        with self.assertRaisesRegex(InventoryError, "two: no interface `in`"):
+            found.role("sensor").device("in")
+
+    def test_mistakes_are_refused(self):
+        for change, why in [
+            (("sensor", "senser"), "no such role: senser"),
+            (("two", "one"), "different names"),
+            (("address", "adress"), "adress"),
+            (("cpus", "cpu"), "no such key: cpu"),
+            (("name", "nam"), "nam"),
+        ]:
+            with self.subTest(why), self.assertRaisesRegex(InventoryError, why):
+                inventory.load(written(self.HOSTS.replace(*change)))

@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""Last words of each contender, as the programs said them, and what its description reads from them."""
+
+import unittest
+
+from ringtap_lab.manager import contender
+from ringtap_lab.manager.counts import CountError, contradictions, last_json
+from ringtap_lab.manager.trial import account, same_headers
+from tests.test_parse import DUMPCAP, NETSNIFF, RINGTAP, SENT, TCPDUMP, TESTPMD
+
+KNOWN = contender.load_all([contender.FOLDER])
+
+
+def read(name: str, text: str) -> dict[str, int]:
+    return KNOWN[name].counts.read(text)
+
+
+class Counts(unittest.TestCase):
+    def test_each_program_is_read_as_it_says_it(self):
+        for name, text, delivered, lost in [
+            ("tcpdump", TCPDUMP, 71680, 20),
+            ("tcpdump", "1 packet captured\n1 packet received by filter\n0 packets dropped by kernel\n", 1, 0),
+            ("dumpcap /dev/null", DUMPCAP, 90112, 60),
+            ("netsniff-ng", NETSNIFF, 87936, 128),
+            ("DPDK testpmd", TESTPMD, 7168196, 24385),
+            ("tap exclusive", RINGTAP, 20, 10),
+            ("AF_PACKET", "received 5000 dropped 3\nheaders sum 9\n", 5000, 3),
+        ]:
+            with self.subTest(name):
+                found = read(name, text)
+                self.assertEqual((found["delivered"], found["lost"]), (delivered, lost))
+        self.assertEqual(read("tap exclusive", RINGTAP)["offered"], 30)
+        self.assertEqual(read("XDP_DROP floor", '{"dropped":7}\nready\n'), {"delivered": 7, "offered": 7})
+
+    def test_silence_is_an_error_and_not_zero(self):
+        for one in KNOWN.values():
+            for text in ("", "Killed\n", "{not json\n", '{"balanced": true}\n', '{"sent": "x"}', "[" * 100_000):
+                with self.subTest(name=one.name, text=text[:20]), self.assertRaises(CountError):
+                    one.counts.read(text)
+
+    def test_a_number_that_cannot_be_a_count_is_an_error(self):
+        long = "9" * 5000
+        for value in (long, "-1", "1e400", "NaN", "Infinity", '"x"', "null", "[]", str(1 << 64)):
+            text = f'{{"balanced": true, "offered": 1, "delivered": {value}, "dropped": {{}}}}\n'
+            with self.subTest(value[:10]), self.assertRaises(CountError):
+                read("tap exclusive", text)
+        for dropped in ("[]", "7", '{"pool_full": null}', '{"pool_full": {}}'):
+            text = f'{{"balanced": true, "offered": 1, "delivered": 1, "dropped": {dropped}}}\n'
+            with self.subTest(dropped), self.assertRaises(CountError):
+                read("tap exclusive", text)
+        with self.assertRaises(CountError):
+            read("tcpdump", f"{long} packets captured\n0 packets dropped by kernel\n")
+
+    def test_only_the_last_report_counts_and_deep_nonsense_is_skipped(self):
+        text = '{"sent": 1}\n{"sent": 2}\n{"other": 3}\n{"a":' + "[" * 100_000
+        self.assertEqual(last_json(text, "sent"), {"sent": 2})
+        want = {"sent": 3_000_000, "elapsed_ns": 2 * 10**9, "final": 1}
+        self.assertEqual(read("ringtap send", SENT + "true}\n"), want)
+        self.assertEqual(read("ringtap send", SENT + "false}\n")["final"], 0)
+
+
+class Contradictions(unittest.TestCase):
+    def test_accounts_that_agree(self):
+        self.assertEqual(contradictions({"delivered": 90, "lost": 10, "offered": 100, "balanced": 1}, 100, 100), [])
+        self.assertEqual(contradictions({"delivered": 90, "lost": 7, "shunted": 3}, 100, None), [])
+
+    def test_a_lie_of_a_thousandth_is_found(self):
+        (found,) = contradictions({"delivered": 999, "lost": 0}, 1000, 1000)
+        self.assertEqual(found, "it says that it lost 0 packets, but 1 are missing")
+        (found,) = contradictions({"delivered": 1001, "lost": 0}, 1000, 1000)
+        self.assertEqual(found, "delivered 1001 of 1000")
+
+    def test_a_device_that_saw_something_else_and_counters_that_do_not_balance_are_found(self):
+        found = contradictions({"delivered": 100, "lost": 0, "offered": 101, "balanced": 0}, 100, 99)
+        self.assertEqual(len(found), 3)
+
+    def test_readers_of_the_same_packets_read_the_same_headers(self):
+        each = [{"delivered": 5}, {"delivered": 5}, {"delivered": 4}]
+        self.assertEqual(same_headers(each, [{"header_sum": 7}, {"header_sum": 7}, {"header_sum": 6}]), [])
+        self.assertEqual(len(same_headers(each, [{"header_sum": 7}, {"header_sum": 8}, {"header_sum": 6}])), 1)
+        self.assertEqual(len(same_headers(each, [{"header_sum": 0}] * 3)), 2)
+
+    def test_the_worst_reader_decides_and_losses_are_added(self):
+        words = ["received 100 dropped 0\nheaders sum 5\n", "received 90 dropped 10\nheaders sum 4\n"]
+        sent = {"sent": 100, "elapsed_ns": 10**9}
+        row = account(KNOWN["AF_PACKET"], [{"output": one} for one in words], sent, 100)
+        self.assertEqual((row["delivered"], row["lost"], row["loss_percent"], row["problems"]), (90, 10, 10.0, []))
+        words[1] = words[1].replace("10\n", "9\n")
+        row = account(KNOWN["AF_PACKET"], [{"output": one} for one in words], sent, 100)
+        self.assertEqual(row["problems"], ["reader 2 of 2: it says that it lost 9 packets, but 10 are missing"])

@@ -1,0 +1,171 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""Whole runs with a sender and contenders in Python: in the lab's namespaces, and over SSH servers in them."""
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+from pathlib import Path
+
+from ringtap_lab.agent.processes import children
+from ringtap_lab.manager import inventory
+from ringtap_lab.manager.record import Record
+
+LAB = Path(__file__).resolve().parents[1]
+FAKES = LAB / "tests" / "fakes"
+LIMIT_S = 120
+LIARS = ["hides", "boasts", "dies", "silent", "never-ends", "never-ready", "sums"]
+HONEST = """
+sender = "fake send"
+contenders = ["honest"]
+rate = "2kpps"
+seconds = 0.2
+"""
+
+
+def able() -> bool:
+    return os.geteuid() == 0 and (os.cpu_count() or 1) >= 2 and all(map(shutil.which, ("ip", "ethtool", "sysctl")))
+
+
+@unittest.skipUnless(able(), "needs root, two cores, iproute2 and ethtool")
+class Runs(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = Path(folder.name)
+
+    def start(self, text: str, *words: str, program: tuple[str, ...] = ("-m", "ringtap_lab")) -> subprocess.Popen:
+        """`ringtap-lab run` of a battery with this text."""
+        battery = self.folder / "battery.toml"
+        battery.write_text(text)
+        command = [sys.executable, *program, "run", str(battery), "--contenders", str(FAKES),
+                   "--records", str(self.folder / "records"), *words]  # fmt: skip
+        environment = os.environ | {"PYTHONPATH": str(LAB), "CARGO_TARGET_DIR": str(self.folder)}
+        return subprocess.Popen(
+            command, cwd="/", env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+        )
+
+    def run_whole(self, text: str, *words: str, program: tuple[str, ...] = ("-m", "ringtap_lab")) -> tuple[int, str]:
+        process = self.start(text, *words, program=program)
+        output, _ = process.communicate(timeout=LIMIT_S)
+        return process.returncode, output
+
+    def record(self) -> Record:
+        (folder,) = (self.folder / "records").iterdir()
+        return Record(folder)
+
+    def namespaces(self, processes: list[int]) -> set[str]:
+        """Network namespaces of these processes, without our own."""
+        found = set()
+        for process in processes:
+            try:
+                found.add(os.readlink(f"/proc/{process}/ns/net"))
+            except OSError:
+                pass  # it has ended meanwhile
+        return found - {os.readlink("/proc/self/ns/net")}
+
+    def below(self, process: int) -> list[int]:
+        """All descendants of a process."""
+        each = children(process)
+        return each + [one for child in each for one in self.below(child)]
+
+    def gone(self, namespaces: set[str]) -> bool:
+        every = [int(one.name) for one in Path("/proc").glob("[0-9]*")]
+        return not namespaces & self.namespaces(every)
+
+    def test_liars_are_at_fault_in_every_repetition_and_the_honest_one_in_none(self):
+        names = json.dumps(["honest", "floods", *LIARS, "absent"])
+        text = f'{HONEST}repetitions = 2\nreaders = 2\n[[case]]\ncontenders = {names}\n'
+        status, output = self.run_whole(text)
+        self.assertEqual(status, 1, output)
+        rows = self.record().rows()
+        self.assertEqual(len(rows), 2 * (2 + len(LIARS)), output)
+        at_fault = {name: [bool(row["problems"]) for row in rows if row["case"]["contender"] == name]
+                    for name in ["honest", "floods", *LIARS]}  # fmt: skip
+        wanted = {name: [name in LIARS] * 2 for name in at_fault}
+        self.assertEqual(at_fault, wanted, output)
+        self.assertIn("absent: not installed here: no-such-program: apt install no-such-package", output)
+        for name in ("page.html", "record.md", "record.json", "rows.csv"):
+            self.assertTrue((self.record().folder / name).stat().st_size, name)
+
+    def test_the_highest_rate_without_loss_is_searched(self):
+        status, output = self.run_whole(HONEST + 'method = "lossless"\nrepetitions = 1\n')
+        (row,) = self.record().rows()
+        self.assertEqual((status, row["problems"]), (0, []), output)
+        self.assertGreater(row["lossless_pps"], 1000)
+        self.assertEqual(row["trials"][0]["rate"], "max")
+
+    def test_an_interrupted_run_leaves_nothing_and_is_resumed(self):
+        process = self.start(HONEST + "repetitions = 6\n")
+        while "2/6" not in (line := process.stdout.readline()):
+            self.assertTrue(line, "it ended early")
+        used = self.namespaces(self.below(process.pid))
+        self.assertGreaterEqual(len(used), 4)
+        process.send_signal(signal.SIGINT)
+        self.assertEqual(process.wait(LIMIT_S), 130)
+        process.stdout.close()
+        self.assertTrue(self.gone(used))
+        record = self.record()
+        measured = record.rows()
+        self.assertIn(len(measured), range(2, 6))
+        status, output = self.run_whole(HONEST + "repetitions = 6\n", "--resume", str(record.folder))
+        self.assertEqual(status, 0, output)
+        rows = record.rows()
+        self.assertEqual(rows[: len(measured)], measured)
+        self.assertEqual([row["repetition"] for row in rows], list(range(6)))
+        status, output = self.run_whole(HONEST + "repetitions = 7\n", "--resume", str(record.folder))
+        self.assertEqual(status, 2)
+        self.assertIn("another battery", output)
+
+    @unittest.skipUnless(shutil.which("tcpdump"), "needs tcpdump")
+    def test_the_examples_of_the_document_are_right(self):
+        page = (LAB.parent / "docs" / "lab.md").read_text()
+        battery, contender, hosts = re.findall(r"```toml\n(.*?)```", page, re.DOTALL)
+        self.assertLessEqual((len(battery.splitlines()), len(contender.splitlines())), (10, 20))
+        (self.folder / "own").mkdir()
+        (self.folder / "own" / "headers.toml").write_text(contender)
+        (self.folder / "hosts.toml").write_text(hosts)
+        self.assertEqual(inventory.load(self.folder / "hosts.toml").role("sensor").name, "probe")
+        text = 'sender = "fake send"\n' + battery.replace("repetitions = 2", "repetitions = 1")
+        status, output = self.run_whole(text, "--contenders", str(self.folder / "own"))
+        self.assertEqual((status, len(self.record().rows())), (0, 4), output)
+
+    def test_a_manager_that_is_killed_leaves_nothing(self):
+        process = self.start(HONEST + "repetitions = 50\n")
+        while "1/50" not in (line := process.stdout.readline()):
+            self.assertTrue(line, "it ended early")
+        used = self.namespaces(self.below(process.pid))
+        self.assertGreaterEqual(len(used), 4)
+        process.kill()
+        process.wait()
+        process.stdout.close()
+        end = time.monotonic() + LIMIT_S
+        while not self.gone(used):
+            self.assertLess(time.monotonic(), end, "a network namespace is still there")
+            time.sleep(0.05)
+
+    def test_the_same_over_ssh_servers_in_three_namespaces(self):
+        if not Path("/usr/sbin/sshd").exists():
+            self.skipTest("needs openssh-server")
+        try:
+            import asyncssh  # noqa: F401
+        except ImportError:
+            self.skipTest("needs asyncssh (scripts/python-package lab)")
+        script = str(LAB / "tests" / "over_ssh.py")
+        status, output = self.run_whole(HONEST + "repetitions = 2\n", program=(script, "good"))
+        self.assertEqual(status, 0, output)
+        rows = self.record().rows()
+        self.assertEqual([row["problems"] for row in rows], [[], []], output)
+        self.assertEqual([row["received"] for row in rows], [400, 400])
+        self.assertEqual(list(self.record().head()["machines"]), ["injector", "sensor", "receiver"])
+        faults = {"wrong-key": "accept this key", "wrong-host-key": "known_hosts", "no-server": "cannot be reached"}
+        for how, why in faults.items():
+            status, output = self.run_whole(HONEST + "repetitions = 2\n", program=(script, how))
+            self.assertEqual(status, 2, output)
+            self.assertRegex(output, f"ringtap-lab: injector: .*{why}")
