@@ -17,8 +17,8 @@ mod sequence;
 mod table;
 #[cfg(test)]
 mod tests;
+mod update;
 
-use ringtap_capture::meter::FlowCounts;
 use ringtap_ipc::time::nanoseconds;
 
 use crate::application::PayloadInspector;
@@ -33,18 +33,12 @@ use fragments::FragmentPorts;
 pub use options::FlowOptions;
 pub(crate) use table::PACKETS_TOGETHER;
 use table::{FlowIndex, FlowTable};
+pub(crate) use update::FlowUpdate;
 
 /// Flows that may end by their time-outs with each packet.
 const ENDS_OF_PACKET: usize = 4;
 /// Nanoseconds for which a closed flow still takes late packets.
 const LINGER_NS: u64 = 2_000_000_000;
-
-/// Counts of one direction of a flow, for a time that is short against the time-outs.
-#[derive(Clone, Debug)]
-pub(crate) struct FlowUpdate {
-    pub(crate) key: PacketKey,
-    pub(crate) counts: FlowCounts,
-}
 
 /// The first of some packets of one direction of a flow.
 #[derive(Clone, Copy, Debug)]
@@ -55,13 +49,6 @@ struct FirstPacket<'a> {
     /// TCP sequence number, where it is known.
     sequence: Option<u32>,
     outside: &'a PacketOutside<'a>,
-}
-
-impl FlowUpdate {
-    /// Further VLAN tags and tunnels around the packets.
-    pub(crate) fn outside(&self) -> PacketOutside<'_> {
-        PacketOutside::from_counts(&self.counts)
-    }
 }
 
 /// Meters flows of one worker.

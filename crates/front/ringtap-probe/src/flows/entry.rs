@@ -5,9 +5,9 @@ use std::mem::offset_of;
 
 use ringtap_capture::meter::FlowCounts;
 
-use super::FlowUpdate;
 use super::ages::{FlowLinks, NOBODY};
 use super::sequence::Sequence;
+use super::update::FlowUpdate;
 use crate::application::FlowTexts;
 use crate::connection::{segment, segments};
 use crate::outside::PacketOutside;

@@ -12,24 +12,24 @@ use ringtap_pool::memory::prefetch;
 /// The hash, and the number of the flow plus one; 0 if empty, so that untouched slots take no memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
-struct FlowSlot {
+struct HashSlot {
     hash: u32,
     flow: u32,
 }
 
-const EMPTY: FlowSlot = FlowSlot { hash: 0, flow: 0 };
+const EMPTY: HashSlot = HashSlot { hash: 0, flow: 0 };
 
 /// Slots of the flows of a table.
-pub(super) struct FlowSlots {
-    slots: Vec<FlowSlot>,
+pub(super) struct HashSlots {
+    slots: Vec<HashSlot>,
     mask: usize,
 }
 
-impl FlowSlots {
+impl HashSlots {
     /// Slots for at most `most` flows.
     pub(super) fn new(most: u32) -> Self {
         let count = 2 * (most as usize).next_power_of_two();
-        FlowSlots {
+        HashSlots {
             slots: vec![EMPTY; count],
             mask: count - 1,
         }
@@ -61,7 +61,7 @@ impl FlowSlots {
         while self.slots[place] != EMPTY {
             place = self.behind(place);
         }
-        self.slots[place] = FlowSlot {
+        self.slots[place] = HashSlot {
             hash,
             flow: flow + 1,
         };
@@ -107,7 +107,7 @@ mod tests {
 
     #[test]
     fn flows_are_found_until_they_are_removed_whatever_their_hashes() {
-        let mut slots = FlowSlots::new(64);
+        let mut slots = HashSlots::new(64);
         let mut flows = HashMap::new();
         let mut random = 1_u64;
         for step in 0..20_000 {

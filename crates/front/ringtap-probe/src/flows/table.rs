@@ -10,7 +10,7 @@ use ringtap_pool::memory::prefetch;
 
 use super::ages::{FlowAges, FlowLinks, LinkedFlows, NOBODY};
 use super::entry::{FlowEntry, FlowState};
-use super::index::FlowSlots;
+use super::index::HashSlots;
 use crate::application::FlowTexts;
 use crate::outside::PacketOutside;
 use crate::packet::PacketKey;
@@ -31,7 +31,7 @@ pub(super) struct FlowIndex(u32);
 
 /// The table.
 pub(super) struct FlowTable {
-    slots: FlowSlots,
+    slots: HashSlots,
     entries: Vec<FlowEntry>,
     free: u32,
     most: u32,
@@ -57,7 +57,7 @@ impl FlowTable {
     pub(super) fn new(most: u32) -> Self {
         let most = most.clamp(1, 1 << 30);
         FlowTable {
-            slots: FlowSlots::new(most),
+            slots: HashSlots::new(most),
             entries: Vec::with_capacity(most as usize),
             free: NOBODY,
             most,

@@ -3,6 +3,8 @@
 
 use proptest::prelude::*;
 
+use ringtap_capture::meter::FlowCounts;
+
 use super::*;
 use crate::packet::TCP;
 
