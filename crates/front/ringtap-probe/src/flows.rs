@@ -128,10 +128,14 @@ impl FlowMeter {
         self.changes.is_some()
     }
 
-    /// Whether so many changes are kept that it is time to take them.
-    pub(crate) fn has_many_changes(&self) -> bool {
-        let changes = self.changes.as_ref();
-        changes.is_some_and(|changes| changes.are_many(self.options.max_flows))
+    /// Gives some changes if many are kept. To be called after each few packets.
+    #[inline]
+    pub(crate) fn take_some_changes(&mut self, mut each: impl FnMut(FlowChange)) {
+        if let Some(changes) = &mut self.changes
+            && changes.are_many()
+        {
+            changes.take_some(&mut self.table, &mut each);
+        }
     }
 
     /// Gives what each direction of a flow brought since the last time.

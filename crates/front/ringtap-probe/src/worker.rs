@@ -21,7 +21,7 @@ use ringtap_pool::format::flag;
 use crate::analysis::{AnalysisKind, AnalysisPlan, CountedIn, Meter};
 use crate::board::{PlanBoard, SnapshotRequest};
 use crate::export::ExportQueues;
-use crate::flows::{FlowCounters, FlowMeter, FlowOptions, PACKETS_TOGETHER};
+use crate::flows::{FlowChange, FlowCounters, FlowMeter, FlowOptions, PACKETS_TOGETHER};
 use crate::interval::Interval;
 use crate::ledger::{KernelLedger, ProbeLedger};
 use crate::library::SlotMessage;
@@ -195,10 +195,11 @@ impl ProbeWorker {
             self.meter(packets);
         }
         packets.clear();
-        if let Some(feeder) = self.feeder
-            && self.flows[feeder].meter.has_many_changes()
-        {
-            self.feed();
+        if let Some(feeder) = self.feeder {
+            let meters = &mut self.meters;
+            self.flows[feeder]
+                .meter
+                .take_some_changes(|change| add(meters, change));
         }
         if self.records.len() >= RECORDS_TOGETHER {
             self.setup.outlets.send(&mut self.records);
@@ -225,10 +226,9 @@ impl ProbeWorker {
     fn feed(&mut self) {
         let Some(feeder) = self.feeder else { return };
         let meters = &mut self.meters;
-        self.flows[feeder].meter.take_changes(|change| {
-            let fed = meters.iter_mut().filter(|one| one.plan.kind.counts_keys());
-            fed.for_each(|one| one.meter.key(&change.key, change.bytes, change.packets));
-        });
+        self.flows[feeder]
+            .meter
+            .take_changes(|change| add(meters, change));
     }
 
     /// Counts packets that all analyses saw.
@@ -454,4 +454,15 @@ impl ProbeWorker {
         self.end(flows, meters, ExportQueues::send_last);
         self.setup.status.followed.store(u64::MAX, Relaxed);
     }
+}
+
+/// Adds what a flow brought to the analyses that count keys.
+fn add(meters: &mut [IntervalMeter], change: FlowChange) {
+    let FlowChange {
+        key,
+        bytes,
+        packets,
+    } = change;
+    let fed = meters.iter_mut().filter(|one| one.plan.kind.counts_keys());
+    fed.for_each(|one| one.meter.key(&key, bytes, packets));
 }

@@ -4,14 +4,21 @@
 //! Invariants
 //! - The sums by key are those of the packets: of each direction, what was counted and not taken yet is the count of the
 //!   entry less its mark, or in `ended`.
-//! - Memory is bounded by the number of flows, if the changes are taken when [`FlowChanges::are_many`].
+//! - If some are taken whenever they [are many](FlowChanges::are_many), there are never many more: to take all of them
+//!   is a pause of milliseconds at most.
+
+use std::collections::VecDeque;
 
 use super::entry::FlowEntry;
 use super::table::{FlowIndex, FlowTable};
 use crate::packet::PacketKey;
 
+/// Flows with changes that are kept. More at the same time gain less and less from being added up.
+const MANY_CHANGED: usize = if cfg!(test) { 4 } else { 1 << 16 };
 /// Changes of ended flows that are kept.
-const MANY_ENDED: usize = 4096;
+const MANY_ENDED: usize = 512;
+/// Flows that are taken together when there are many.
+const SOME: usize = if cfg!(test) { 1 } else { 128 };
 
 /// What packets of a direction of a flow brought.
 #[derive(Clone, Copy, Debug)]
@@ -33,8 +40,8 @@ struct TakenCounts {
 /// Changes of the flows of a table.
 #[derive(Default)]
 pub(super) struct FlowChanges {
-    /// Flows with packets since the last time, and some that have ended.
-    changed: Vec<FlowIndex>,
+    /// Flows with packets since the last time, and some that have ended; the oldest first.
+    changed: VecDeque<FlowIndex>,
     /// By the number of the flow.
     taken: Vec<[TakenCounts; 2]>,
     ended: Vec<FlowChange>,
@@ -46,13 +53,13 @@ impl FlowChanges {
     pub(super) fn note(&mut self, at: FlowIndex, entry: &mut FlowEntry) {
         if !entry.is_changed {
             entry.is_changed = true;
-            self.changed.push(at);
+            self.changed.push_back(at);
         }
     }
 
-    /// Whether it is time to take them.
-    pub(super) fn are_many(&self, max_flows: u32) -> bool {
-        self.ended.len() >= MANY_ENDED || self.changed.len() > max_flows as usize
+    /// Whether it is time to take some.
+    pub(super) fn are_many(&self) -> bool {
+        self.ended.len() >= MANY_ENDED || self.changed.len() >= MANY_CHANGED
     }
 
     /// Keeps the changes of a flow whose counts begin anew, or end.
@@ -64,10 +71,27 @@ impl FlowChanges {
         }
     }
 
-    /// Takes the changes.
+    /// Takes all changes.
     pub(super) fn take(&mut self, table: &mut FlowTable, each: &mut impl FnMut(FlowChange)) {
+        self.take_oldest(usize::MAX, table, each);
+    }
+
+    /// Takes changes until they are not many any more.
+    pub(super) fn take_some(&mut self, table: &mut FlowTable, each: &mut impl FnMut(FlowChange)) {
+        let too_many = self.changed.len().saturating_sub(MANY_CHANGED);
+        let count = if too_many > 0 { too_many + SOME } else { 0 };
+        self.take_oldest(count, table, each);
+    }
+
+    fn take_oldest(
+        &mut self,
+        count: usize,
+        table: &mut FlowTable,
+        each: &mut impl FnMut(FlowChange),
+    ) {
         self.ended.drain(..).for_each(&mut *each);
-        for at in self.changed.drain(..) {
+        let count = count.min(self.changed.len());
+        for at in self.changed.drain(..count) {
             take_one(&mut self.taken, at, table.at(at), each);
         }
     }

@@ -156,20 +156,23 @@ fn metered(
                 packet.ip_bytes.into(),
             );
         }
-        if is_single {
-            for packet in &mut packets {
-                meter.packets(std::slice::from_mut(packet), &mut records);
-            }
-        } else {
-            meter.packets(&mut packets, &mut records);
-        }
-        // What the flows brought is what the packets of the batch have, in each direction.
         let (mut wanted, mut brought) = (Sums::new(), Sums::new());
         let count = |sums: &mut Sums, key: &PacketKey, packets, bytes| {
             let key = key.flow_key();
             let sum = sums.entry([key.source, key.destination]).or_default();
             *sum = (sum.0 + packets, sum.1 + bytes);
         };
+        if is_single {
+            for packet in &mut packets {
+                meter.packets(std::slice::from_mut(packet), &mut records);
+                meter.take_some_changes(|one| {
+                    count(&mut brought, &one.key, one.packets, one.bytes);
+                });
+            }
+        } else {
+            meter.packets(&mut packets, &mut records);
+        }
+        // What the flows brought is what the packets of the batch have, in each direction.
         for packet in &packets {
             count(&mut wanted, &packet.key, 1, packet.ip_bytes.into());
         }
