@@ -70,6 +70,28 @@ def groups(rows: list[dict[str, Any]]) -> dict[str, list[Entry]]:
     return found
 
 
+#: The contender that captures nothing.
+NOTHING = "nothing"
+
+
+def added_ns(several: list[Entry]) -> dict[str, str]:
+    """How much longer each packet of a sender at full speed takes than beside no capture, repetition by repetition.
+
+    For the contenders of a group by name; nothing where the group has no such baseline."""
+    times = {
+        entry.contender: {row["repetition"]: 1e9 / row["offered_pps"] for row in entry.good if row.get("offered_pps")}
+        for entry in several
+        if entry.case["rate"] == "max" and entry.case["method"] == "rate"
+    }
+    base = times.pop(NOTHING, {})
+    found = {}
+    for name, each in times.items():
+        above = [ns - base[repetition] for repetition, ns in each.items() if repetition in base]
+        if above:
+            found[name] = f"{statistics.median(above):,.0f} ({min(above):,.0f} to {max(above):,.0f})"
+    return found
+
+
 #: Other work and the hypervisor's on the readers' core that make a row doubtful, as part of the time that was sent.
 DISTURBED = 0.05
 

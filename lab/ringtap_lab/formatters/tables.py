@@ -8,7 +8,7 @@ import io
 import json
 from typing import Any
 
-from ringtap_lab.formatters.summary import COLUMNS, Entry, entries, groups, machine_lines, notes
+from ringtap_lab.formatters.summary import COLUMNS, Entry, added_ns, entries, groups, machine_lines, notes
 
 METHOD = """\
 Contenders run in turn, repetition by repetition, and start at another place in each. Figures are
@@ -32,9 +32,12 @@ def cell(entry: Entry, key: str, factor: float, digits: int) -> str:
 def rows_of(several: list[Entry]) -> list[list[str]]:
     """A table: its head, then a line for each contender. Columns that nobody has are left out."""
     columns = [one for one in COLUMNS if any(entry.values(one[0]) for entry in several)]
-    table = [["", *(heading for _, heading, _, _ in columns), "good", "at fault"]]
+    added = added_ns(several)
+    table = [["", *(heading for _, heading, _, _ in columns), *["ns a packet above nothing"] * bool(added), "good",
+              "at fault"]]  # fmt: skip
     for entry in several:
         figures = [cell(entry, key, factor, digits) for key, _, factor, digits in columns]
+        figures += [added.get(entry.contender, "–")] * bool(added)
         table.append([entry.contender, *figures, str(len(entry.good)), str(len(entry.bad))])
     return table
 
