@@ -3,7 +3,7 @@
 
 import unittest
 
-from ringtap_lab.formatters.summary import entries, added_ns
+from ringtap_lab.formatters.summary import added_ns, entries
 
 
 def row(contender: str, repetition: int, pps: float, problems: tuple[str, ...] = (), rate: str = "max") -> dict:
