@@ -182,6 +182,28 @@ class Waiting(unittest.TestCase):
             with ringtap.open(file) as capture:
                 self.assertGreater(sum(1 for _ in capture), 10)
 
+    def test_a_cancelled_task_loses_no_batch(self) -> None:
+        async def read() -> int:
+            count = 0
+            with ringtap.open("sim:10kpps?burst=3000") as capture:
+
+                async def wait() -> None:
+                    nonlocal count
+                    async for batch in capture:
+                        count += len(batch)
+
+                for _ in range(3):
+                    task = asyncio.create_task(wait())
+                    # It has begun to wait for a batch.
+                    await asyncio.sleep(0)
+                    await asyncio.sleep(0)
+                    task.cancel()
+                    await asyncio.gather(task, return_exceptions=True)
+                await wait()
+            return count
+
+        self.assertEqual(asyncio.run(read()), 3000)
+
     def test_async_for_gives_batches_while_other_tasks_run(self) -> None:
         ticks = []
 

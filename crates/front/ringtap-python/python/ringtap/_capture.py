@@ -26,6 +26,7 @@ class Capture(PacketSource[_native.NativeCapture]):
 
     def __init__(self, native: _native.NativeCapture) -> None:
         self._native = native
+        self._taking: asyncio.Future[_native.Batch | None] | None = None
 
     def __enter__(self) -> Capture:
         return self
@@ -34,10 +35,26 @@ class Capture(PacketSource[_native.NativeCapture]):
         self.close()
 
     async def __aiter__(self) -> AsyncIterator[Batch]:
-        """Batches for `async for`: what comes in a tenth of a second, up to about 65,536 packets. A thread waits."""
-        while (batch := await asyncio.to_thread(self._native.take, 65536, 0.1)) is not None:
+        """Batches for `async for`: what comes in a tenth of a second, up to about 65,536 packets. A thread waits.
+
+        The batch for which a cancelled task waited is the first one of the next `async for`."""
+        while (batch := await self._next_batch()) is not None:
             if len(batch):
                 yield Batch(batch)
+
+    async def _next_batch(self) -> _native.Batch | None:
+        taking, loop = self._taking, asyncio.get_running_loop()
+        if taking is None or taking.get_loop() is not loop:
+            taking = loop.run_in_executor(None, self._native.take, 65536, 0.1)
+        self._taking = taking
+        try:
+            batch = await asyncio.shield(taking)
+        except Exception:
+            self._taking = None
+            raise
+        # A cancelled task comes not so far, and leaves the batch.
+        self._taking = None
+        return batch
 
     @property
     def counters(self) -> dict[str, Any]:
