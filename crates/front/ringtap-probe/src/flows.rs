@@ -117,7 +117,7 @@ impl FlowMeter {
 
     /// Keeps what each flow brings, for [`FlowMeter::take_changes`]; of a meter without flows that leaves none out.
     pub(crate) fn keep_changes(&mut self) {
-        self.changes = Some(FlowChanges::default());
+        self.changes = Some(FlowChanges::new(self.options.max_flows));
     }
 
     /// Whether the changes of all packets are kept; not any longer, if sampling leaves flows out.

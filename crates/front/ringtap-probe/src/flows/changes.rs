@@ -38,7 +38,6 @@ struct TakenCounts {
 }
 
 /// Changes of the flows of a table.
-#[derive(Default)]
 pub(super) struct FlowChanges {
     /// Flows with packets since the last time, and some that have ended; the oldest first.
     changed: VecDeque<FlowIndex>,
@@ -48,6 +47,16 @@ pub(super) struct FlowChanges {
 }
 
 impl FlowChanges {
+    /// None yet, of at most `max_flows` flows.
+    pub(super) fn new(max_flows: u32) -> Self {
+        FlowChanges {
+            changed: VecDeque::new(),
+            // Growing it later would copy all of it. What is not used yet takes no memory.
+            taken: Vec::with_capacity(max_flows as usize),
+            ended: Vec::new(),
+        }
+    }
+
     /// Notes that a flow has packets.
     #[inline]
     pub(super) fn note(&mut self, at: FlowIndex, entry: &mut FlowEntry) {
