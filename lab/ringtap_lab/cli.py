@@ -12,6 +12,7 @@ PROGRAMS = {
     "list": ("command", "batteries, contenders and records"),
     "show": ("command", "a record as tables, plots or a page"),
     "compare": ("command", "two records, with intervals"),
+    "plan": ("planner.command", "queues, cores, pool, memory and disk that a link needs"),
     "bench": ("scenarios.bench", "compare Ringtap with other capture programs on this machine"),
     "bench-vm": ("scenarios.bench_vm", "capture in virtual machines beside virtio-net"),
     "soak": ("scenarios.soak", "a long run at full rate: counters and memory"),
