@@ -14,7 +14,7 @@ import unittest
 from pathlib import Path
 
 from ringtap_lab.agent.processes import children
-from ringtap_lab.manager import inventory
+from ringtap_lab.manager import inventory, verify
 from ringtap_lab.manager.record import Record
 
 LAB = Path(__file__).resolve().parents[1]
@@ -119,6 +119,7 @@ class Runs(unittest.TestCase):
         rows = record.rows()
         self.assertEqual(rows[: len(measured)], measured)
         self.assertEqual([row["repetition"] for row in rows], list(range(6)))
+        self.assertEqual(verify.faults(record.folder), ([], []))
         status, output = self.run_whole(HONEST + "repetitions = 7\n", "--resume", str(record.folder))
         self.assertEqual(status, 2)
         self.assertIn("another battery", output)

@@ -108,27 +108,35 @@ class Battery:
 def load(path: Path, contenders: dict[str, Contender]) -> Battery:
     """Reads a battery; every contender that it names must be described."""
     try:
-        text = path.read_text()
-        found = tomllib.loads(text)
-    except (OSError, tomllib.TOMLDecodeError) as error:
+        found = parse(path.read_text(), path.stem, str(path))
+    except OSError as error:
         raise InventoryError(f"{path}: {error}") from None
-    dimensions = [one.name for one in fields(Case) if one.name != "contender"]
-    common = {*dimensions, "contenders", "repetitions"}
-    only_known(found, {"title", "sender", "case", *common}, str(path))
-    shared = {key: value for key, value in found.items() if key in common}
-    cases: list[tuple[Case, int]] = []
-    for number, entry in enumerate(found.get("case", [{}]), 1):
-        where = f"{path}: case {number}"
-        only_known(entry, common, where)
-        cases += _expand({**shared, **entry}, dimensions, where)
-    sender = found.get("sender", "ringtap send")
-    for name, kind in {**{case.contender: "capture" for case, _ in cases}, sender: "sender"}.items():
+    for name, kind in {**{case.contender: "capture" for case, _ in found.cases}, found.sender: "sender"}.items():
         if name not in contenders or contenders[name].kind != kind:
             there = ", ".join(sorted(one.name for one in contenders.values() if one.kind == kind))
             raise InventoryError(f"{path}: there is no {kind} contender {name!r}; there are {there}")
-    for case, _ in cases:
+    for case, _ in found.cases:
         options_of(contenders[case.contender], case)
-    return Battery(path.stem, found.get("title", path.stem), sender, tuple(cases), text)
+    return found
+
+
+def parse(text: str, name: str, where: str) -> Battery:
+    """Reads the text of a battery, whatever contenders there are."""
+    try:
+        found = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise InventoryError(f"{where}: {error}") from None
+    dimensions = [one.name for one in fields(Case) if one.name != "contender"]
+    common = {*dimensions, "contenders", "repetitions"}
+    only_known(found, {"title", "sender", "case", *common}, where)
+    shared = {key: value for key, value in found.items() if key in common}
+    cases: list[tuple[Case, int]] = []
+    for number, entry in enumerate(found.get("case", [{}]), 1):
+        entry_at = f"{where}: case {number}"
+        only_known(entry, common, entry_at)
+        cases += _expand({**shared, **entry}, dimensions, entry_at)
+    sender = found.get("sender", "ringtap send")
+    return Battery(name, found.get("title", name), sender, tuple(cases), text)
 
 
 def _expand(entry: dict[str, Any], dimensions: list[str], where: str) -> list[tuple[Case, int]]:
