@@ -100,6 +100,8 @@ class Runs(unittest.TestCase):
         self.assertEqual((status, row["problems"]), (0, []), output)
         self.assertGreater(row["lossless_pps"], 1000)
         self.assertEqual(row["trials"][0]["rate"], "max")
+        self.assertEqual(row["goals"][0]["conditional_throughput_pps"], row["lossless_pps"])
+        self.assertEqual(verify.faults(self.record().folder), ([], []))
 
     def test_an_interrupted_run_leaves_nothing_and_is_resumed(self):
         process = self.start(HONEST + "repetitions = 6\n")
