@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import statistics
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from ringtap_lab import root
 from ringtap_lab.manager.record import Record, RecordError
 from ringtap_lab.planner.quantities import PlanError
 
+Pick = Callable[[list["Point"]], dict[int, float]]
 CAPTURE, HUB, RECORDER = "tap exclusive", "ringtap hub", "ringtap record (tap exclusive)"
 
 
@@ -108,7 +109,7 @@ def _shown(path: Path) -> str:
     return str(path.relative_to(root.ROOT)) if path.is_relative_to(root.ROOT) else str(path)
 
 
-def _either(given: list[Point], own: list[Point], names: dict[Path, str], pick: Any) -> tuple[dict[int, float], str]:
+def _either(given: list[Point], own: list[Point], names: dict[Path, str], pick: Pick) -> tuple[dict[int, float], str]:
     """What the given points hold, else our own; and the name of the file."""
     first, *second = names.values()
     found = pick(given)
