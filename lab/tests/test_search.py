@@ -32,6 +32,7 @@ class Simulated:
             delivered -= delivered // 10
         told = delivered + round(self.lies * delivered)
         return {"offered_pps": sent, "delivered_pps": told, "lost": sent - told, "command": "simulated",
+                "loss_percent": 100 * (1 - told / sent),
                 "problems": contradictions({"delivered": told, "lost": sent - delivered}, sent, sent)}  # fmt: skip
 
     def searched(self, *goals: Goal) -> dict:

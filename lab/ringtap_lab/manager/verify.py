@@ -163,10 +163,10 @@ def account(case: Case, row: dict[str, Any]) -> list[str]:
         found += [f"reader {number}: {name} is {count}" for name, count in counts.items() if count < 0]
     if found:
         return found
-    shunted = max(one.get("shunted", 0) for one in readers)
     figures = {"delivered_pps": row["delivered"] * 1e9 / row["elapsed_ns"],
-               "offered_pps": offered * 1e9 / row["elapsed_ns"],
-               "loss_percent": 100 * (offered - shunted - row["delivered"]) / offered}  # fmt: skip
+               "offered_pps": offered * 1e9 / row["elapsed_ns"]}  # fmt: skip
+    if not any(one.get("shunted") for one in readers):
+        figures["loss_percent"] = 100 * (offered - row["delivered"]) / offered
     if getattr(case, "filters", "none") == "none":
         figures["delivered"] = min(one["delivered"] for one in readers)
         figures["lost"] = sum(offered - one.get("shunted", 0) - one["delivered"] for one in readers)

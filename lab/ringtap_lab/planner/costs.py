@@ -146,7 +146,7 @@ def _of_record(record: Record) -> Iterator[Point]:
         if not pps and row.get("lost") == 0 and case["rate"] == "max":
             pps = row["delivered_pps"]
         wanted = case["contender"] in (CAPTURE, HUB, RECORDER) and case["load"] == "none" and case["cores"] == 1
-        wanted = wanted and case.get("filters", "none") == "none"
+        wanted = wanted and case.get("filters", "none") == "none" and not case.get("file")
         if pps and wanted and not row["problems"]:
             yield Point(case["contender"], case["size"], case["readers"], pps)
 
