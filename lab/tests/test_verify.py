@@ -4,6 +4,8 @@
 import copy
 import hashlib
 import io
+import json
+import random
 import tempfile
 import unittest
 from contextlib import redirect_stderr, redirect_stdout
@@ -11,7 +13,7 @@ from pathlib import Path
 
 from ringtap_lab import command
 from ringtap_lab.manager import battery, verify
-from ringtap_lab.manager.record import HEAD, ROWS, Record
+from ringtap_lab.manager.record import HEAD, ROWS, Record, RecordError
 
 TEXT = """
 contenders = ["one", "two", "absent"]
@@ -31,7 +33,8 @@ def head() -> dict:
     contenders = {name: {"version": "1.2", "missing": ""} for name in ("one", "two", "ringtap send")}
     contenders["absent"] = {"version": "", "missing": "not installed here: absent"}
     layout = {"a": {"roles": ["injector"]}, "b": {"roles": ["sensor"]}}
-    return {"title": "some", "text": TEXT, "sender": "ringtap send", "machines": {"a": FACTS, "b": FACTS},
+    machines = {"a": copy.deepcopy(FACTS), "b": copy.deepcopy(FACTS)}
+    return {"title": "some", "text": TEXT, "sender": "ringtap send", "machines": machines,
             "layout": layout, "contenders": contenders}  # fmt: skip
 
 
@@ -56,6 +59,15 @@ def rows() -> list[dict]:
             found.append({"key": turn.case.key, "case": vars(turn.case), "group": turn.case.group,
                           "repetition": turn.repetition, **figures})  # fmt: skip
     return copy.deepcopy(found)
+
+
+def random_place(chance: random.Random, whole) -> tuple:
+    """A container within `whole`, and an index or key of it."""
+    place, way = whole, chance.randrange(len(whole))
+    while isinstance(place[way], (dict, list)) and place[way] and (place is whole or chance.random() < 0.8):
+        place = place[way]
+        way = chance.choice(list(place)) if isinstance(place, dict) else chance.randrange(len(place))
+    return place, way
 
 
 class Verify(unittest.TestCase):
@@ -142,6 +154,25 @@ class Verify(unittest.TestCase):
         gone, outside = verify.faults(folder)[0]
         self.assertIn("gone.md", gone)
         self.assertIn("not a checksum of a file in this folder", outside)
+
+    def test_a_record_of_any_form_is_judged(self):
+        chance = random.Random(1)
+        values = [None, True, -1, 0, 0.5, 1e308, 10**30, "", "x", [], {}, [[]], {"a": []}, float("nan")]
+        texts = ["contenders = [[1]]", "case = []", "[[goal]]\nloss = 2",
+                 'contenders = ["one"]\nrepetitions = 1000000000']  # fmt: skip
+        for _ in range(400):
+            its_head, its_rows = {"schema": 1, "date": "today", "host": "a", "battery": "some", **head()}, rows()
+            place, way = random_place(chance, [its_head, *its_rows])
+            place[way] = chance.choice([*values, *texts])
+            if chance.random() < 0.2:
+                its_head["text"] = chance.choice(texts)
+            (self.folder / HEAD).write_text(json.dumps(its_head))
+            (self.folder / ROWS).write_text("".join(json.dumps(row) + "\n" for row in its_rows))
+            try:
+                found, notes = verify.faults(self.folder)
+            except RecordError:
+                continue  # another schema
+            self.assertTrue(all(isinstance(one, str) for one in found + notes))
 
     def test_the_command_says_each_fault_and_ends_with_a_status(self):
         for change, status, why in [

@@ -27,7 +27,9 @@ SUMS = "SHA256SUMS"
 #: What must be known of each machine.
 FACTS = ("cpu", "cores", "memory_mib", "kernel", "system", "governor", "clock")
 #: What a row of the wrong form raises.
-MALFORMED = (KeyError, TypeError, ValueError, AttributeError, ArithmeticError, InventoryError)
+MALFORMED = (KeyError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError, InventoryError)
+#: More turns than this are no battery that somebody ran.
+MOST_TURNS = 100_000
 
 
 def faults(folder: Path) -> tuple[list[str], list[str]]:
@@ -36,6 +38,9 @@ def faults(folder: Path) -> tuple[list[str], list[str]]:
     try:
         head = Record(folder).head()
         battery = parse(head["text"], head["battery"], "its battery")
+        turns = sum(count for _, count in battery.cases)
+        if not 0 < turns <= MOST_TURNS:
+            return [*found, f"{HEAD}: its battery has {turns} turns"], []
         found += _machines(head)
         contenders = {name: (one["version"], one["missing"]) for name, one in head["contenders"].items()}
     except MALFORMED as error:
@@ -44,7 +49,10 @@ def faults(folder: Path) -> tuple[list[str], list[str]]:
     found += [f"{name}: no version is named" for name, (version, why) in contenders.items()
               if not why and version in ("", "unknown")]  # fmt: skip
     rows, broken = _read(folder)
-    found += [*broken, *_complete(battery, rows, set(missing), set(contenders))]
+    try:
+        found += [*broken, *_complete(battery, rows, set(missing), set(contenders))]
+    except MALFORMED as error:
+        found += [f"{HEAD}: its battery {_told(error)}"]
     for number, row in rows:
         where = f"{ROWS}: row {number}"
         try:
