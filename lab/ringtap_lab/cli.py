@@ -6,12 +6,14 @@ from __future__ import annotations
 import importlib
 import sys
 
-#: Commands: module and what it does. What is below `compare` are programs that are not batteries yet.
+#: Commands: module and what it does. What is below `plan` are programs that are not batteries yet.
 PROGRAMS = {
     "run": ("command", "measure a battery: contenders in turn, each row on disk at once"),
     "list": ("command", "batteries, contenders and records"),
     "show": ("command", "a record as tables, plots or a page"),
     "compare": ("command", "two records, with intervals"),
+    "verify": ("command", "check a record that was submitted"),
+    "plan": ("planner.command", "queues, cores, pool, memory and disk that a link needs"),
     "bench": ("scenarios.bench", "compare Ringtap with other capture programs on this machine"),
     "bench-vm": ("scenarios.bench_vm", "capture in virtual machines beside virtio-net"),
     "soak": ("scenarios.soak", "a long run at full rate: counters and memory"),
@@ -29,7 +31,7 @@ PROGRAMS = {
     "attack-pool": ("attack.pool", "try to write a pool"),
 }
 #: Those of the module `command`, which reads the command's name itself.
-BATTERY_COMMANDS = ("run", "list", "show", "compare")
+BATTERY_COMMANDS = ("run", "list", "show", "compare", "verify")
 
 
 def usage() -> str:

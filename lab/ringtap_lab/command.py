@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""The commands for batteries and records: `run`, `list`, `show`, `compare`."""
+"""The commands for batteries and records: `run`, `list`, `show`, `compare`, `verify`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 
 from ringtap_lab import root
 from ringtap_lab.formatters import compare, files, tables
-from ringtap_lab.manager import battery, contender, inventory, network, programs, sandbox
+from ringtap_lab.manager import battery, contender, inventory, network, programs, sandbox, verify
 from ringtap_lab.manager.link import LinkError, RequestError
 from ringtap_lab.manager.record import Record, RecordError
 from ringtap_lab.manager.runner import Runner
@@ -45,6 +45,8 @@ def parser() -> argparse.ArgumentParser:
     show.add_argument("--format", choices=sorted(files.FORMATS), help="write files of this format instead")
     both = commands.add_parser("compare", help="two records, with intervals")
     both.add_argument("records", type=Path, nargs=2, metavar="RECORD")
+    check = commands.add_parser("verify", help="check a record that was submitted")
+    check.add_argument("record", type=Path, metavar="RECORD")
     for one in (run, listing):
         one.add_argument("--contenders", type=Path, action="append", default=[], metavar="DIR",
                          help="folder with more contenders")  # fmt: skip
@@ -56,7 +58,7 @@ def parser() -> argparse.ArgumentParser:
 def main(words: list[str]) -> int:
     """Runs a command; gives the exit status."""
     asked = parser().parse_args(words)
-    command = {"run": _run, "list": _list, "show": _show, "compare": _compare}[asked.command]
+    command = {"run": _run, "list": _list, "show": _show, "compare": _compare, "verify": _verify}[asked.command]
     try:
         return command(asked)
     except FAULTS as error:
@@ -144,3 +146,11 @@ def _compare(asked: argparse.Namespace) -> int:
     first, second = (Record(folder) for folder in asked.records)
     say(compare.text(first, second))
     return 0
+
+
+def _verify(asked: argparse.Namespace) -> int:
+    faults, notes = verify.faults(asked.record)
+    for line in [*notes, *(f"fault: {one}" for one in faults)]:
+        say(line)
+    say(f"{asked.record}: {f'{len(faults)} faults' if faults else 'complete, and its accounts agree'}")
+    return 1 if faults else 0

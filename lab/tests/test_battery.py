@@ -63,6 +63,7 @@ class Contenders(unittest.TestCase):
         for path in contender.FOLDER.glob("*.toml"):
             self.assertLessEqual(len(path.read_text().splitlines()), 26, path)
             self.assertTrue(contender.load(path).install, path)
+            self.assertTrue(all(contender.load(path).version), path)
 
     def test_a_description_with_a_mistake_is_refused(self):
         good = (contender.FOLDER / "tcpdump.toml").read_text()

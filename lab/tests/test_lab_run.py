@@ -14,7 +14,7 @@ import unittest
 from pathlib import Path
 
 from ringtap_lab.agent.processes import children
-from ringtap_lab.manager import inventory
+from ringtap_lab.manager import inventory, verify
 from ringtap_lab.manager.record import Record
 
 LAB = Path(__file__).resolve().parents[1]
@@ -100,6 +100,8 @@ class Runs(unittest.TestCase):
         self.assertEqual((status, row["problems"]), (0, []), output)
         self.assertGreater(row["lossless_pps"], 1000)
         self.assertEqual(row["trials"][0]["rate"], "max")
+        self.assertEqual(row["goals"][0]["conditional_throughput_pps"], row["lossless_pps"])
+        self.assertEqual(verify.faults(self.record().folder), ([], []))
 
     def test_an_interrupted_run_leaves_nothing_and_is_resumed(self):
         process = self.start(HONEST + "repetitions = 6\n")
@@ -119,6 +121,7 @@ class Runs(unittest.TestCase):
         rows = record.rows()
         self.assertEqual(rows[: len(measured)], measured)
         self.assertEqual([row["repetition"] for row in rows], list(range(6)))
+        self.assertEqual(verify.faults(record.folder), ([], []))
         status, output = self.run_whole(HONEST + "repetitions = 7\n", "--resume", str(record.folder))
         self.assertEqual(status, 2)
         self.assertIn("another battery", output)

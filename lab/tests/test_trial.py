@@ -61,7 +61,7 @@ class Lossless(unittest.TestCase):
 
     def test_a_sender_that_is_too_slow_is_told(self):
         found = self.search(2_000_000, 1_000_000)
-        self.assertEqual(found, {"lossless_pps": 1_000_000, "lossy_pps": None, "limited": True})
+        self.assertLessEqual({"lossless_pps": 1_000_000, "lossy_pps": None, "limited": True}.items(), found.items())
 
     def test_a_failed_trial_gives_no_figure(self):
         self.assertIsNone(lossless.highest_lossless(lambda _rate: None, None))

@@ -13,6 +13,7 @@ from typing import Any
 
 from ringtap_lab.manager.contender import Contender
 from ringtap_lab.manager.inventory import InventoryError, only_known
+from ringtap_lab.manager.search import Goal
 
 FOLDER = Path(__file__).resolve().parents[1] / "batteries"
 #: Starting a contender, letting it finish, and ending it.
@@ -91,6 +92,8 @@ class Battery:
     sender: str
     cases: tuple[tuple[Case, int], ...]
     text: str
+    #: What a search looks for.
+    goals: tuple[Goal, ...] = (Goal(),)
 
     def turns(self) -> Iterator[Turn]:
         """All repetitions, contenders in turn: none is always first, or always behind the same neighbour."""
@@ -108,27 +111,46 @@ class Battery:
 def load(path: Path, contenders: dict[str, Contender]) -> Battery:
     """Reads a battery; every contender that it names must be described."""
     try:
-        text = path.read_text()
-        found = tomllib.loads(text)
-    except (OSError, tomllib.TOMLDecodeError) as error:
+        found = parse(path.read_text(), path.stem, str(path))
+    except OSError as error:
         raise InventoryError(f"{path}: {error}") from None
-    dimensions = [one.name for one in fields(Case) if one.name != "contender"]
-    common = {*dimensions, "contenders", "repetitions"}
-    only_known(found, {"title", "sender", "case", *common}, str(path))
-    shared = {key: value for key, value in found.items() if key in common}
-    cases: list[tuple[Case, int]] = []
-    for number, entry in enumerate(found.get("case", [{}]), 1):
-        where = f"{path}: case {number}"
-        only_known(entry, common, where)
-        cases += _expand({**shared, **entry}, dimensions, where)
-    sender = found.get("sender", "ringtap send")
-    for name, kind in {**{case.contender: "capture" for case, _ in cases}, sender: "sender"}.items():
+    for name, kind in {**{case.contender: "capture" for case, _ in found.cases}, found.sender: "sender"}.items():
         if name not in contenders or contenders[name].kind != kind:
             there = ", ".join(sorted(one.name for one in contenders.values() if one.kind == kind))
             raise InventoryError(f"{path}: there is no {kind} contender {name!r}; there are {there}")
-    for case, _ in cases:
+    for case, _ in found.cases:
         options_of(contenders[case.contender], case)
-    return Battery(path.stem, found.get("title", path.stem), sender, tuple(cases), text)
+    return found
+
+
+def parse(text: str, name: str, where: str) -> Battery:
+    """Reads the text of a battery, whatever contenders there are."""
+    try:
+        found = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise InventoryError(f"{where}: {error}") from None
+    dimensions = [one.name for one in fields(Case) if one.name != "contender"]
+    common = {*dimensions, "contenders", "repetitions"}
+    only_known(found, {"title", "sender", "case", "goal", *common}, where)
+    shared = {key: value for key, value in found.items() if key in common}
+    cases: list[tuple[Case, int]] = []
+    for number, entry in enumerate(found.get("case", [{}]), 1):
+        entry_at = f"{where}: case {number}"
+        only_known(entry, common, entry_at)
+        cases += _expand({**shared, **entry}, dimensions, entry_at)
+    sender = found.get("sender", "ringtap send")
+    return Battery(name, found.get("title", name), sender, tuple(cases), text, _goals(found.get("goal", [{}]), where))
+
+
+def _goals(entries: Any, where: str) -> tuple[Goal, ...]:
+    try:
+        goals = tuple(Goal(**entry) for entry in entries)
+        mistakes = [goal.mistake() for goal in goals if goal.mistake()]
+    except TypeError as error:
+        raise InventoryError(f"{where}: goal: {error}") from None
+    if mistakes or not goals or goals[0].loss:
+        raise InventoryError(f"{where}: goal: {(mistakes or ['the first goal must have loss = 0'])[0]}")
+    return goals
 
 
 def _expand(entry: dict[str, Any], dimensions: list[str], where: str) -> list[tuple[Case, int]]:

@@ -131,7 +131,7 @@ class Runner:
                 await agent.ask("reset")
 
     async def _search(self, bench: Bench, case: Case, hint: float | None) -> dict[str, Any]:
-        search, trials = Search(hint), []
+        search, trials = Search(hint, self.battery.goals), []
         while rate := search.rate:
             row = await self._trial(bench, replace(case, rate=rate))
             trials.append({"rate": rate, **row})
