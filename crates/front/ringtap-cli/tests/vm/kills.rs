@@ -191,7 +191,7 @@ impl Kills {
     /// Checks that the guest's first reader still reads, and ends it.
     fn end_first_reader(&self) -> Option<()> {
         let vm = self.reach(State::Delivering)?;
-        self.host.send(1001, 1);
+        self.open_gate(1001, "GUEST dns ");
         let delivered = self.host.said("GUEST dns ")["delivered"].as_u64();
         assert!(delivered > Some(0), "{delivered:?}");
         vm.interrupt();
@@ -211,16 +211,26 @@ impl Kills {
         let mut vm = self.reach(State::Plugged)?;
         if round == 3 {
             self.is_read(&mut vm)?;
-            self.host.send(1003, 1);
+            self.open_gate(1003, "GUEST killed 3");
         }
         self.host.wait_for(&format!("GUEST killed {round}"));
         // A subscription of the agent that was killed may still be there.
         self.host.wait_for_readers(1);
         self.is_read(&mut vm)?;
-        self.host.send(1002, 1);
-        self.host.wait_for(&format!("GUEST pass {round}"));
+        self.open_gate(1002, &format!("GUEST pass {round}"));
         vm.interrupt();
         self.end(vm, &[0])
+    }
+
+    /// Sends packets to a port until the guest, which waits for one, says this. The hub has a reader for the guest
+    /// before the agent has attached the reader in the guest: a packet in between is nobody's.
+    fn open_gate(&self, port: u16, text: &str) {
+        let until = Instant::now() + GUEST_LIMIT;
+        while !self.host.console().contains(text) {
+            assert!(Instant::now() < until, "{text}: {}", self.host.console());
+            self.host.send(port, 1);
+            std::thread::sleep(std::time::Duration::from_millis(200));
+        }
     }
 
     /// Waits until the guest reads.
