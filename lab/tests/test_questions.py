@@ -8,7 +8,9 @@ import tempfile
 import unittest
 from pathlib import Path
 
-from ringtap_lab.scenarios import goals, mix, parse, python_bench, questions, report
+from ringtap_lab.manager.battery import Case
+from ringtap_lab.manager.trial import account
+from ringtap_lab.scenarios import goals, mix, python_bench, questions, report, turns
 
 SPREAD = {"median": 1.5, "min": 1.0, "max": 2.0}
 
@@ -29,12 +31,11 @@ def live(*values: float) -> dict:
 class Questions(unittest.TestCase):
     def test_a_reader_must_have_read_what_its_counters_say(self) -> None:
         counters = {"balanced": True, "delivered": 5, "offered": 5, "dropped": {}}
-        own = {"read": 5, "bytes": 300, "seconds": 1.0}
-        text = json.dumps(counters) + "\n" + json.dumps(own)
-        self.assertEqual(python_bench.report(text).delivered, 5)
-        for wrong in ({"read": 4}, {"bytes": 299}):
-            with self.assertRaises(parse.ReportError):
-                python_bench.report(json.dumps(counters) + "\n" + json.dumps(own | wrong))
+        for size, problems in ((300, []), (299, ["it read 299 bytes of 5 packets of 60"])):
+            text = json.dumps(counters) + "\n" + json.dumps({"read": 5, "bytes": size, "seconds": 1.0})
+            sent = {"sent": 5, "elapsed_ns": 10**9}
+            row = account(turns.KNOWN[python_bench.NUMPY], Case("any"), [{"output": text}], sent, 5)
+            self.assertEqual(row["problems"], problems)
 
     def test_the_flow_that_is_sought_is_in_one_file(self) -> None:
         with tempfile.TemporaryDirectory() as folder:
@@ -60,7 +61,7 @@ class Questions(unittest.TestCase):
         found = {
             "python": {
                 "live": {"size": 64, "contenders": {
-                    python_bench.COUNT.name: live(4.0, 2.0), python_bench.NUMPY.name: live(2.0, 2.0),
+                    python_bench.COUNT: live(4.0, 2.0), python_bench.NUMPY: live(2.0, 2.0),
                 }},
                 "files": {"arrow": entry("pps", 200.0, 400.0), "scapy": entry("pps", 1.0, 1.0), "packets": {
                     **entry("pps", 2e6), "summary": {"pps": {**SPREAD, "median": 2e6}},

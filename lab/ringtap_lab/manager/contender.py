@@ -68,10 +68,16 @@ class Contender:
 def load(path: Path) -> Contender:
     """Reads one description."""
     try:
-        found = tomllib.loads(path.read_text())
-        return _contender(found, path)
+        return _contender(_described(path), path)
     except (OSError, tomllib.TOMLDecodeError, TypeError, KeyError) as error:
         raise InventoryError(f"{path}: {type(error).__name__}: {error}") from None
+
+
+def _described(path: Path) -> dict[str, Any]:
+    """What a file says; what it does not say is as in the file of the same folder that `like` names."""
+    found = tomllib.loads(path.read_text())
+    like = found.pop("like", "")
+    return {**_described(path.parent / f"{like}.toml"), **found} if like else found
 
 
 def load_all(folders: list[Path]) -> dict[str, Contender]:

@@ -30,7 +30,7 @@ from ringtap_lab.scenarios import (
     record,
     shunting,
 )
-from ringtap_lab.scenarios.crowd import HUB, PACKET
+from ringtap_lab.scenarios.readers import HUB, PACKET
 
 SMALL, LARGE = "64", "1500"
 EXCLUSIVE, FLOOR = contenders.TAP_EXCLUSIVE.name, contenders.FLOOR.name
@@ -188,14 +188,14 @@ GOALS = [
     Goal("send: worst deviation from the rate that was asked for", "most", 1, "%", _pacing),
     Goal("1,000 packets/s: median from tap to a sleeping reader", "most", 100, "us", _latency),
     Goal("hub: lossless rate of 16 readers against one",
-         "least", 0.95, "x", lambda result: _crowd(result, (HUB.name, 16), (HUB.name, 1))),
+         "least", 0.95, "x", lambda result: _crowd(result, (HUB, 16), (HUB, 1))),
     Goal("hub: lossless rate of 8 readers against 8 of AF_PACKET",
-         "least", 2.5, "x", lambda result: _crowd(result, (HUB.name, 8), (PACKET.name, 8))),
+         "least", 2.5, "x", lambda result: _crowd(result, (HUB, 8), (PACKET, 8))),
     Goal("hub: lossless rate of 16 readers against 16 of AF_PACKET",
-         "least", 4, "x", lambda result: _crowd(result, (HUB.name, 16), (PACKET.name, 16))),
+         "least", 4, "x", lambda result: _crowd(result, (HUB, 16), (PACKET, 16))),
     Goal("hub: 64 filters, one matches, lossless rate against AF_PACKET",
          "least", 3, "x", lambda result: readers.ratio(
-             result, "filters", (HUB.name, 64), (PACKET.name, 64))),
+             result, "filters", (HUB, 64), (PACKET, 64))),
     Goal("hub: one filter that never matches, against the XDP_DROP floor",
          "least", 0.85, "x", filters.against_floor),
     Goal("tap with a million rules of which none matches against none, 64 bytes, 65,536 flows",
@@ -216,8 +216,7 @@ GOALS = [
          "least", 1.2, "x", programs.rate_ratio("dumpcap", programs.DUMPCAP_WAYS),
          programs.beside("dumpcap", programs.DUMPCAP_WAYS)),
     Goal("eight tcpdumps with eight filters on one hub: lossless rate against libpcap",
-         "least", 2, "x", programs.rate_ratio(
-             "eight tcpdumps", [one.reader for one in programs.EIGHT_WAYS])),
+         "least", 2, "x", programs.rate_ratio("eight tcpdumps", programs.EIGHT_WAYS)),
     Goal("1,000 packets/s: median from sending to a callback in immediate mode against libpcap",
          "most", 1, "x", programs.latency_ratio, programs.latency_exactly),
     *(
