@@ -49,6 +49,8 @@ class Batteries(unittest.TestCase):
             ('contenders = ["netsniff-ng"]\nreaders = 2', "several of it cannot read"),
             ('contenders = ["netsniff-ng"]\nfilters = "one matches"', "no place for a filter"),
             ('contenders = ["tcpdump"]\nfilters = "parts"\nreaders = 2', "as many flows as readers"),
+            ('contenders = ["tcpdump"]\nfile = "a.pcap"', "only the sender 'ringtap send, file' sends a `file`"),
+            ('contenders = ["tcpdump"]\nsender = "ringtap send, file"', "and nothing else"),
             ('contenders = ["tcpdump"]\nfilters = "udp"', "not one of none, one matches"),
             ('contenders = ["packet"]\nsender = "tcpdump"', "no sender contender 'tcpdump'"),
             ('contenders = ["packet"', "some.toml"),

@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
 import tempfile
 import unittest
 from pathlib import Path
@@ -50,6 +52,22 @@ class Questions(unittest.TestCase):
             self.assertGreater(len(files), 2)
             self.assertEqual(holding, [flow // 50])
 
+    def test_only_the_recordings_leave_the_cache(self) -> None:
+        def resident(file: Path) -> int:
+            told = subprocess.run(["fincore", "-bnr", "-o", "RES", file], capture_output=True, text=True, check=True)
+            return int(told.stdout or 0)
+
+        # A tmpfs is all cache, and forgets nothing.
+        with tempfile.TemporaryDirectory(dir=Path(__file__).parent) as folder:
+            files = [Path(folder) / "in" / "a.pcap", Path(folder) / "b.pcap"]
+            files[0].parent.mkdir()
+            for file in files:
+                with file.open("wb") as out:
+                    out.write(bytes(1 << 20))
+                    os.fsync(out.fileno())
+            questions.forget(files[0].parent)
+            self.assertEqual([resident(file) for file in files], [0, 1 << 20])
+
     def test_a_later_file_has_other_flows_and_later_times(self) -> None:
         with tempfile.TemporaryDirectory() as folder:
             file = Path(folder) / "a.pcap"
@@ -73,9 +91,12 @@ class Questions(unittest.TestCase):
             "index": {questions.INDEX.name: {"summary": {"index_percent": SPREAD}, "rounds": []}},
             "find": {"gb": 1.0, "contenders": {
                 questions.FIND.name: entry("seconds", 0.01), questions.TCPDUMP.name: entry("seconds", 2.0),
+                questions.WARM_FIND.name: entry("seconds", 0.001), questions.WARM_TCPDUMP.name: entry("seconds", 2.0),
             }},
         }  # fmt: skip
         verdicts = {one["goal"]: one["figure"] for one in goals.evaluate(found)}
+        (beside,) = [one["beside"] for one in goals.evaluate(found) if "cold caches" in one["goal"]]
+        self.assertEqual(beside, "1/2000 while the programs are cached, 1500.0 ms and 1.50 s")
         wanted = {
             "numpy() from a hub": 0.75, "file against scapy": 300.0, "file against pyshark": None,
             "packet by packet": 2.0, "MB/s against ringtap count": 0.8, "cold caches": 0.005,

@@ -38,6 +38,8 @@ class Case:
     cores: int = 1
     readers: int = 1
     flows: int = 1
+    #: A capture file on the sender's machine, sent once instead of packets of one size for `seconds` at most.
+    file: str = ""
     #: Which filters the readers have.
     filters: str = "none"
     seconds: float = 2.0
@@ -51,13 +53,14 @@ class Case:
     @property
     def group(self) -> str:
         """All but the contender: what contenders are compared in."""
-        words = [f"{self.size} B", self.rate if self.method == "rate" else "highest rate without loss"]
+        words = [f"file {Path(self.file).name}" if self.file else f"{self.size} B"]
+        words += [self.rate if self.method == "rate" else "highest rate without loss"]
         words += [f"load {self.load}"] * (self.load != "none")
         for name, unit in (("cores", "cores"), ("readers", "readers"), ("flows", "flows")):
             count = getattr(self, name)
             words += [f"{count:,} {unit}"] * (count != 1)
         words += [f"filters: {self.filters}"] * (self.filters != "none")
-        return ", ".join([*words, f"{self.seconds:g} s"])
+        return ", ".join(words if self.file else [*words, f"{self.seconds:g} s"])
 
 
 def options_of(contender: Contender, case: Case) -> dict[str, str]:
@@ -138,6 +141,8 @@ def load(path: Path, contenders: dict[str, Contender]) -> Battery:
             raise InventoryError(f"{path}: there is no {kind} contender {name!r}; there are {there}")
     for case, _ in cases:
         options_of(contenders[case.contender], case)
+        if bool(case.file) != ("{file}" in contenders[sender].command):
+            raise InventoryError(f"{path}: only the sender 'ringtap send, file' sends a `file`, and nothing else")
     return Battery(path.stem, found.get("title", path.stem), sender, tuple(cases), text)
 
 

@@ -54,6 +54,8 @@ class Contender:
     stdin_ends_it: bool = False
     #: Name of the file that it writes into the scratch folder; it must hold every delivered packet.
     writes: str = ""
+    #: Name of another file that must be there, such as an index.
+    beside: str = ""
     #: Whether several of it may read the same traffic.
     many_readers: bool = False
     #: Arguments for dimensions of a case: `load`, `cores`, `filter`.

@@ -42,7 +42,7 @@ def command_of(agent: Agent, contender: Contender, case: Case, device: str, comm
     """A command line with its places filled in."""
     places: dict[str, Any] = {f"{name}_cpu": cpu for name, cpu in agent.host.cpus.items()}
     places |= {name: name for name in contender.needs} | agent.host.programs
-    places |= {name: getattr(case, name) for name in ("size", "rate", "flows", "seconds")}
+    places |= {name: getattr(case, name) for name in ("size", "rate", "flows", "seconds", "file")}
     places |= {name: "" for name in OPTIONS} | options_of(contender, case)
     places |= {"dev": device, "scratch": agent.facts["scratch"], "here": contender.folder, "filter": filter}
     places |= {"ring_mib": RING_MIB, "ring_kib": RING_MIB << 10, "crowd_ring_mib": CROWD_RING_MIB}
@@ -79,7 +79,7 @@ async def measure(bench: Bench, contender: Contender, sender: Contender, case: C
     row["reader_ns"] = _used_ns(before, received, readers) / max(1, row["offered"])
     row["problems"] += [f"{name} ended with {one['status']}" for name, one in ended.items() if one["status"]]
     row["problems"] += [f"left behind: {one}" for one in await sensor.ask("leftovers", device=device)]
-    row["problems"] += await _file(sensor, contender, case, row["delivered"])
+    row |= await _file(sensor, contender, case, row)
     row["command"] = command_of(sensor, contender, case, device, contender.command)
     return row
 
@@ -132,6 +132,7 @@ def account(
         problems += same_headers(each, figures)
     problems += wrong_bytes(each, figures, case.size - FCS)
     shunted = max(counts.get("shunted", 0) for counts in each)
+    kept = offered - shunted
     got = [counts["delivered"] * one.part for counts, one in zip(each, wanted, strict=True) if one.part]
     delivered = min(got, default=offered)
     return {
@@ -140,7 +141,7 @@ def account(
         "delivered": delivered,
         "shunted": shunted,
         "lost": sum(missed),
-        "loss_percent": 100.0 * (offered - shunted - delivered) / offered if offered else 0.0,
+        "loss_percent": 100.0 * (kept - delivered) / kept if kept else 0.0,
         "elapsed_ns": sent["elapsed_ns"],
         "offered_pps": offered * 1e9 / sent["elapsed_ns"],
         "delivered_pps": delivered * 1e9 / sent["elapsed_ns"],
@@ -193,11 +194,15 @@ def _work(sensor: Agent, before: Any, after: Any, names: list[str], elapsed_ns: 
     return found
 
 
-async def _file(sensor: Agent, contender: Contender, case: Case, delivered: int) -> list[str]:
-    """Whether its file is long enough for what it says that it wrote."""
+async def _file(sensor: Agent, contender: Contender, case: Case, row: dict[str, Any]) -> dict[str, Any]:
+    """Size of its file, which must be long enough for what it says that it wrote."""
     if not contender.writes:
-        return []
+        return {}
     size = await sensor.ask("take", name=contender.writes)
-    if size is None or size < delivered * (case.size - FCS):
-        return [f"its file has only {size or 0} bytes for {delivered} packets"]
-    return []
+    problems = list(row["problems"])
+    length = 1 if case.file else case.size - FCS
+    if size is None or size < row["delivered"] * length:
+        problems.append(f"its file has only {size or 0} bytes for {row['delivered']} packets")
+    if contender.beside and await sensor.ask("take", name=contender.beside) is None:
+        problems.append(f"there is no {contender.beside}")
+    return {"file_bytes": size, "problems": problems}

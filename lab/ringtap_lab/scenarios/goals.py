@@ -201,6 +201,10 @@ GOALS = [
     Goal("tap with a million rules of which none matches against none, 64 bytes, 65,536 flows",
          "least", 0.8, "x", shunting.against_no_rules),
     Goal("rules that one reader sets in a second", "least", 0.1, "million", shunting.set_in_a_second),
+    *(
+        Goal(f"rules that {words} in a second through a hub", "least", 0.1, "million", shunting.by_hub(readers))
+        for readers, words in zip(shunting.HUB_READERS, ("one reader sets", "eight readers set together"))
+    ),
     Goal("5 % of the flows have 80 % of the bytes: lossless rate with a cut-off against without",
          "least", 4, "x", shunting.elephants_ratio),
     Goal("recorder with a cut-off of 16 KiB: 1 if it wrote the bytes that were computed", "least", 1, "",
@@ -255,10 +259,10 @@ GOALS = [
         for other, times in ((questions.COUNT, 0.5), (questions.TSHARK, 10))
     ),
     Goal("find of one flow with cold caches against tcpdump -r of all files", "most", 1 / 500, "x",
-         questions.ratio("find", questions.FIND.name, questions.TCPDUMP.name, "seconds")),
+         questions.ratio("find", questions.FIND.name, questions.TCPDUMP.name, "seconds"), questions.beside_find),
     Goal("size of indexes against the data", "most", 1, "%", questions.of_index("index_percent")),
     Goal("record --index against record, lossless rates", "least", 0.9, "x", questions.ratio(
-        "record-index", questions.RECORD_INDEX.name, questions.RECORD.name, "lossless_pps")),
+        "record-index", questions.RECORD_INDEX, questions.RECORD, "lossless_pps")),
     Goal("index of files that others wrote", "least", 1, "GB/s of a core", questions.of_index("gb_per_s")),
 ]  # fmt: skip
 

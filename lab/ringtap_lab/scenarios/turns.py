@@ -19,7 +19,7 @@ from ringtap_lab.scenarios.contenders import READER_CPU, SENDER_CPU
 from ringtap_lab.scenarios.run import Run
 
 KNOWN = contender.load_all([contender.FOLDER])
-SENDER, STAMPED = "ringtap send", "ringtap send, stamped"
+SENDER, STAMPED, FROM_FILE = "ringtap send", "ringtap send, stamped", "ringtap send, file"
 
 
 def named(*names: str) -> list[Contender]:
@@ -86,9 +86,11 @@ def _round(row: dict) -> dict:
 
 def entry(run: Run, one: Contender, rounds: list[dict], keys: tuple[str, ...]) -> dict:
     """What a result says of a contender: its rounds, and the spread of `keys`."""
-    command = " ".join(one.command.split())
+    command = " ".join((rounds[0]["command"] if rounds else one.command).split())
+    if one.server:
+        command += "  # on: " + " ".join(one.server.command.split())
     return {
-        "command": rounds[0]["command"] if rounds else command, "note": one.note, "missing": missing(run, one),
+        "command": command, "note": one.note, "missing": missing(run, one),
         "rounds": rounds, "summary": figures.summary(rounds, keys),
     }  # fmt: skip
 
