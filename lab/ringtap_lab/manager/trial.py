@@ -76,7 +76,7 @@ async def measure(bench: Bench, contender: Contender, sender: Contender, case: C
     came = received["devices"][device]["rx_packets"] - before["devices"][device]["rx_packets"]
     row = account(contender, case, [ended[name] for name in readers], sent, came)
     row |= _work(sensor, before, after, names, sent["elapsed_ns"])
-    row["reader_ns"] = _used_ns(before, received, readers) / max(1, row["offered"])
+    row["reader_ns"] = _used_ns(before, received, readers) / max(1, row["delivered"])
     row["problems"] += [f"{name} ended with {one['status']}" for name, one in ended.items() if one["status"]]
     row["problems"] += [f"left behind: {one}" for one in await sensor.ask("leftovers", device=device)]
     row |= await _file(sensor, contender, case, row)
