@@ -47,6 +47,11 @@ class Batteries(unittest.TestCase):
             ('contenders = ["packet"]\nmethod = "guess"', "not one of rate, lossless"),
             ('contenders = ["netsniff-ng"]\nload = "bpf:300"', "netsniff-ng: has no option for load"),
             ('contenders = ["netsniff-ng"]\nreaders = 2', "several of it cannot read"),
+            ('contenders = ["netsniff-ng"]\nfilters = "one matches"', "no place for a filter"),
+            ('contenders = ["tcpdump"]\nfilters = "parts"\nreaders = 2', "as many flows as readers"),
+            ('contenders = ["tcpdump"]\nfile = "a.pcap"', "only the sender 'ringtap send, file' sends a `file`"),
+            ('contenders = ["tcpdump"]\nsender = "ringtap send, file"', "and nothing else"),
+            ('contenders = ["tcpdump"]\nfilters = "udp"', "not one of none, one matches"),
             ('contenders = ["packet"]\nsender = "tcpdump"', "no sender contender 'tcpdump'"),
             ('contenders = ["packet"', "some.toml"),
         ]:
@@ -64,6 +69,13 @@ class Contenders(unittest.TestCase):
             self.assertLessEqual(len(path.read_text().splitlines()), 26, path)
             self.assertTrue(contender.load(path).install, path)
             self.assertTrue(all(contender.load(path).version), path)
+
+    def test_what_a_description_does_not_say_is_as_in_the_one_that_it_is_like(self):
+        other, one = KNOWN["tcpdump"], KNOWN["tcpdump, exclusive tap"]
+        self.assertEqual((one.counts, one.quiet_s, one.version), (other.counts, other.quiet_s, other.version))
+        self.assertEqual((one.ready.attached, one.many_readers), ("xdp", False))
+        with self.assertRaisesRegex(InventoryError, "nobody.toml"):
+            contender.load(written('like = "nobody"'))
 
     def test_a_description_with_a_mistake_is_refused(self):
         good = (contender.FOLDER / "tcpdump.toml").read_text()

@@ -4,6 +4,7 @@
 import unittest
 
 from ringtap_lab.manager import contender
+from ringtap_lab.manager.battery import Case
 from ringtap_lab.manager.counts import CountError, contradictions, last_json
 from ringtap_lab.manager.trial import account, same_headers
 from tests.test_parse import DUMPCAP, NETSNIFF, RINGTAP, SENT, TCPDUMP, TESTPMD
@@ -83,8 +84,8 @@ class Contradictions(unittest.TestCase):
     def test_the_worst_reader_decides_and_losses_are_added(self):
         words = ["received 100 dropped 0\nheaders sum 5\n", "received 90 dropped 10\nheaders sum 4\n"]
         sent = {"sent": 100, "elapsed_ns": 10**9}
-        row = account(KNOWN["AF_PACKET"], [{"output": one} for one in words], sent, 100)
+        row = account(KNOWN["AF_PACKET"], Case("AF_PACKET"), [{"output": one} for one in words], sent, 100)
         self.assertEqual((row["delivered"], row["lost"], row["loss_percent"], row["problems"]), (90, 10, 10.0, []))
         words[1] = words[1].replace("10\n", "9\n")
-        row = account(KNOWN["AF_PACKET"], [{"output": one} for one in words], sent, 100)
+        row = account(KNOWN["AF_PACKET"], Case("AF_PACKET"), [{"output": one} for one in words], sent, 100)
         self.assertEqual(row["problems"], ["reader 2 of 2: it says that it lost 9 packets, but 10 are missing"])

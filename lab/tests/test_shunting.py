@@ -7,7 +7,7 @@ import tempfile
 import unittest
 from pathlib import Path
 
-from ringtap_lab.scenarios import shunting, tables
+from ringtap_lab.scenarios import goals, shunting, tables
 
 
 class Shunting(unittest.TestCase):
@@ -34,12 +34,28 @@ class Shunting(unittest.TestCase):
         found = {
             "size": 492,
             "rules": {"no rules": {"summary": {"mpps": one}}},
+            "by_hub": {"readers: 8": {"summary": {"mpps": {"median": 0.14, "min": 0.13, "max": 0.15}}}},
             "elephants": {"every packet": reader},
             "recorder": {"file_bytes": 1000, "wanted_file_bytes": 1000},
         }
         text = tables.shunting(found)
         self.assertIn("1.500 (1.000 to 2.000)", text)
         self.assertEqual(text.count("1,000"), 2)
+        self.assertRegex(text, r"readers: 8 +\| +0.140 \(0.130 to 0.150\)")
+
+    def test_goals_find_rules_and_rates(self) -> None:
+        rates = [{"round": 0, "lossless_pps": pps, "problems": []} for pps in (1e5, 8e5)]
+        found = {"shunting": {
+            "by_hub": {"readers: 8": {"summary": {"mpps": {"median": 0.14}}}},
+            "elephants": {name: {"rounds": [row]} for name, row in zip((shunting.ALL, shunting.CUT), rates)},
+        }}  # fmt: skip
+        figures = {one["goal"]: (one["figure"], one["verdict"]) for one in goals.evaluate(found)}
+        wanted = {
+            "eight readers set together": (0.14, "met"), "that one reader sets in a second through": (
+                None, "not measured"), "rate with a cut-off against without": (8.0, "met"),
+        }  # fmt: skip
+        for part, one in wanted.items():
+            self.assertEqual([figure for goal, figure in figures.items() if part in goal], [one])
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
+from ringtap_lab.manager import filters
 from ringtap_lab.manager.contender import Contender
 from ringtap_lab.manager.inventory import InventoryError, only_known
 from ringtap_lab.manager.search import Goal
@@ -22,7 +23,8 @@ OVERHEAD_S = 1.6
 SEARCH_TRIALS = 4
 #: Dimensions that a contender has arguments for, with the value that needs none.
 OPTIONS: dict[str, str | int] = {"load": "none", "cores": 1}
-METHODS = ("rate", "lossless")
+#: Dimensions with few values.
+CHOICES = {"method": ("rate", "lossless"), "filters": filters.SETS}
 
 
 @dataclass(frozen=True)
@@ -37,22 +39,29 @@ class Case:
     cores: int = 1
     readers: int = 1
     flows: int = 1
+    #: A capture file on the sender's machine, sent once instead of packets of one size for `seconds` at most.
+    file: str = ""
+    #: Which filters the readers have.
+    filters: str = "none"
     seconds: float = 2.0
 
     @property
     def key(self) -> str:
         """The same for equal cases, in every record."""
-        return json.dumps(asdict(self), sort_keys=True)
+        plain = {one.name: one.default for one in fields(self)}
+        return json.dumps({name: value for name, value in asdict(self).items() if value != plain[name]})
 
     @property
     def group(self) -> str:
         """All but the contender: what contenders are compared in."""
-        words = [f"{self.size} B", self.rate if self.method == "rate" else "highest rate without loss"]
+        words = [f"file {Path(self.file).name}" if self.file else f"{self.size} B"]
+        words += [self.rate if self.method == "rate" else "highest rate without loss"]
         words += [f"load {self.load}"] * (self.load != "none")
         for name, unit in (("cores", "cores"), ("readers", "readers"), ("flows", "flows")):
             count = getattr(self, name)
             words += [f"{count:,} {unit}"] * (count != 1)
-        return ", ".join([*words, f"{self.seconds:g} s"])
+        words += [f"filters: {self.filters}"] * (self.filters != "none")
+        return ", ".join(words if self.file else [*words, f"{self.seconds:g} s"])
 
 
 def options_of(contender: Contender, case: Case) -> dict[str, str]:
@@ -66,6 +75,10 @@ def options_of(contender: Contender, case: Case) -> dict[str, str]:
             found[name] = contender.options[name].format(**{name: value})
     if case.readers > 1 and contender.kind == "capture" and not contender.many_readers:
         raise InventoryError(f"{contender.name}: several of it cannot read the same traffic")
+    if case.filters != "none" and contender.kind == "capture" and "{filter}" not in contender.command:
+        raise InventoryError(f"{contender.name}: its command has no place for a filter")
+    if case.filters == "parts" and case.flows != case.readers:
+        raise InventoryError(f"{contender.name}: filters that take parts need as many flows as readers")
     return found
 
 
@@ -120,6 +133,8 @@ def load(path: Path, contenders: dict[str, Contender]) -> Battery:
             raise InventoryError(f"{path}: there is no {kind} contender {name!r}; there are {there}")
     for case, _ in found.cases:
         options_of(contenders[case.contender], case)
+        if bool(case.file) != ("{file}" in contenders[found.sender].command):
+            raise InventoryError(f"{path}: only the sender 'ringtap send, file' sends a `file`, and nothing else")
     return found
 
 
@@ -170,6 +185,6 @@ def _values(entry: dict[str, Any], name: str, where: str) -> list[Any]:
         fits = isinstance(value, (int, float) if wanted is float else wanted) and not isinstance(value, bool)
         if not fits or (wanted is not str and value <= 0):
             raise InventoryError(f"{where}: {name}: {value!r} is not a {wanted.__name__} above 0")
-        if name == "method" and value not in METHODS:
-            raise InventoryError(f"{where}: method: {value!r} is not one of {', '.join(METHODS)}")
+        if name in CHOICES and value not in CHOICES[name]:
+            raise InventoryError(f"{where}: {name}: {value!r} is not one of {', '.join(CHOICES[name])}")
     return [wanted(value) for value in values]

@@ -54,6 +54,8 @@ class Contender:
     stdin_ends_it: bool = False
     #: Name of the file that it writes into the scratch folder; it must hold every delivered packet.
     writes: str = ""
+    #: Name of another file that must be there, such as an index.
+    beside: str = ""
     #: Whether several of it may read the same traffic.
     many_readers: bool = False
     #: Arguments for dimensions of a case: `load`, `cores`, `filter`.
@@ -68,10 +70,16 @@ class Contender:
 def load(path: Path) -> Contender:
     """Reads one description."""
     try:
-        found = tomllib.loads(path.read_text())
-        return _contender(found, path)
+        return _contender(_described(path), path)
     except (OSError, tomllib.TOMLDecodeError, TypeError, KeyError) as error:
         raise InventoryError(f"{path}: {type(error).__name__}: {error}") from None
+
+
+def _described(path: Path) -> dict[str, Any]:
+    """What a file says; what it does not say is as in the file of the same folder that `like` names."""
+    found = tomllib.loads(path.read_text())
+    like = found.pop("like", "")
+    return {**_described(path.parent / f"{like}.toml"), **found} if like else found
 
 
 def load_all(folders: list[Path]) -> dict[str, Contender]:

@@ -84,16 +84,19 @@ def by_pattern(text: str, pattern: str) -> int:
         raise CountError(f"what matches {pattern!r} in its output is no count: {found[-1][:40]!r}") from None
 
 
-def contradictions(counts: dict[str, int], offered: int, received: int | None) -> list[str]:
-    """What the accounts of sender, device and contender do not agree on."""
+def contradictions(
+    counts: dict[str, int], offered: int, received: int | None, wanted: int | None = None
+) -> list[str]:
+    """What the accounts of sender, device and contender do not agree on; `wanted`: what its filter takes of all."""
     found = []
     delivered, lost, shunted = counts["delivered"], counts.get("lost"), counts.get("shunted", 0)
     if received is not None and received != offered:
         found.append(f"the device received {received} packets, {offered} were sent")
-    if delivered > offered:
-        found.append(f"delivered {delivered} of {offered}")
-    elif lost is not None and delivered + shunted + lost != offered:
-        found.append(f"it says that it lost {lost} packets, but {offered - shunted - delivered} are missing")
+    share = offered if wanted is None else wanted
+    if delivered > share:
+        found.append(f"delivered {delivered} of {share}")
+    elif lost is not None and delivered + shunted + lost != share:
+        found.append(f"it says that it lost {lost} packets, but {share - shunted - delivered} are missing")
     if counts.get("offered", offered) != offered:
         found.append(f"it says that it was offered {counts['offered']} packets, not {offered}")
     if counts.get("balanced", 1) != 1:

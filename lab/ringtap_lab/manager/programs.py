@@ -26,9 +26,14 @@ def here(ringtap: Path | None, say: Callable[[str], None]) -> dict[str, str]:
     return {name: str(path) for name, path in found.items()}
 
 
+def reader(name: str) -> Path:
+    """Where a reader is, once compiled."""
+    return root.target() / "lab" / name
+
+
 def _compiled(name: str, say: Callable[[str], None]) -> Path:
     """A reader, compiled when its source is newer; without a compiler its contenders are missing."""
-    source, program = SOURCES / f"{name}.c", root.target() / "lab" / name
+    source, program = SOURCES / f"{name}.c", reader(name)
     if program.exists() and program.stat().st_mtime >= source.stat().st_mtime:
         return program
     program.parent.mkdir(parents=True, exist_ok=True)

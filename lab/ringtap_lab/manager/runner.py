@@ -137,7 +137,9 @@ class Runner:
             trials.append({"rate": rate, **row})
             if row["problems"]:
                 return {"trials": trials, "problems": [f"at {rate}: {one}" for one in row["problems"]]}
-            search.tell(row["offered_pps"], row["delivered_pps"], row["lost"] == 0)
+            # Of what was not withheld, so that the next rate is near the answer.
+            taken_pps = row["offered_pps"] * (1 - row["loss_percent"] / 100)
+            search.tell(row["offered_pps"], taken_pps, row["lost"] == 0)
         return {**search.result(), "command": trials[-1]["command"], "trials": trials, "problems": []}
 
 

@@ -12,6 +12,7 @@ import asyncio
 from dataclasses import dataclass
 from typing import Any
 
+from ringtap_lab.manager import filters
 from ringtap_lab.manager.battery import OPTIONS, Case, options_of
 from ringtap_lab.manager.contender import Contender
 from ringtap_lab.manager.counts import CountError, by_pattern, contradictions
@@ -22,6 +23,8 @@ from ringtap_lab.manager.link import Agent
 SENDER_GRACE_S = 20.0
 #: After starting, a contender is ready for packets once it has done nothing for so long.
 SETTLED_S = 0.1
+#: Bytes of the frame check sequence, which is in no buffer.
+FCS = 4
 #: Memory for packets that wait, for every contender; where each reader has a ring of its own, its part.
 RING_MIB, CROWD_RING_MIB = 64, 16
 
@@ -35,13 +38,13 @@ class Bench:
     agents: tuple[Agent, ...]
 
 
-def command_of(agent: Agent, contender: Contender, case: Case, device: str, command: str) -> str:
+def command_of(agent: Agent, contender: Contender, case: Case, device: str, command: str, filter: str = "") -> str:
     """A command line with its places filled in."""
     places: dict[str, Any] = {f"{name}_cpu": cpu for name, cpu in agent.host.cpus.items()}
     places |= {name: name for name in contender.needs} | agent.host.programs
-    places |= {name: getattr(case, name) for name in ("size", "rate", "flows", "seconds")}
+    places |= {name: getattr(case, name) for name in ("size", "rate", "flows", "seconds", "file")}
     places |= {name: "" for name in OPTIONS} | options_of(contender, case)
-    places |= {"dev": device, "scratch": agent.facts["scratch"], "here": contender.folder, "filter": ""}
+    places |= {"dev": device, "scratch": agent.facts["scratch"], "here": contender.folder, "filter": filter}
     places |= {"ring_mib": RING_MIB, "ring_kib": RING_MIB << 10, "crowd_ring_mib": CROWD_RING_MIB}
     try:
         return command.format(**places)
@@ -71,22 +74,24 @@ async def measure(bench: Bench, contender: Contender, sender: Contender, case: C
     if contender.server:
         ended |= await sensor.ask("stop", names=["server"], limit_s=contender.end_s)
     came = received["devices"][device]["rx_packets"] - before["devices"][device]["rx_packets"]
-    row = account(contender, [ended[name] for name in readers], sent, came)
+    row = account(contender, case, [ended[name] for name in readers], sent, came)
     row |= _work(sensor, before, after, names, sent["elapsed_ns"])
+    row["reader_ns"] = _used_ns(before, received, readers) / max(1, row["delivered"])
     row["problems"] += [f"{name} ended with {one['status']}" for name, one in ended.items() if one["status"]]
     row["problems"] += [f"left behind: {one}" for one in await sensor.ask("leftovers", device=device)]
-    row["problems"] += await _file(sensor, contender, case, row["delivered"])
+    row |= await _file(sensor, contender, case, row)
     row["command"] = command_of(sensor, contender, case, device, contender.command)
     return row
 
 
 async def _start(sensor: Agent, contender: Contender, case: Case, device: str) -> list[str]:
     """Starts the contender; gives the names of its daemons once all are ready."""
-    daemons = {f"reader{number}": (contender.command, contender.ready) for number in range(case.readers)}
+    wanted = filters.of(case.filters, case.readers)
+    daemons = {f"reader{at}": (contender.command, contender.ready, one.filter) for at, one in enumerate(wanted)}
     if contender.server:
-        daemons = {"server": (contender.server.command, contender.server.ready), **daemons}
-    for name, (command, ready) in daemons.items():
-        text = command_of(sensor, contender, case, device, command)
+        daemons = {"server": (contender.server.command, contender.server.ready, ""), **daemons}
+    for name, (command, ready, filter) in daemons.items():
+        text = command_of(sensor, contender, case, device, command, filter)
         ends = contender.stdin_ends_it and name != "server"
         await sensor.ask("start", name=name, command=text, stdin_ends_it=ends)
         where = {"line": ready.line, "attached": ready.attached, "device": device}
@@ -106,30 +111,42 @@ async def send(injector: Agent, sender: Contender, case: Case) -> dict[str, int]
     return sent
 
 
-def account(contender: Contender, ended: list[dict[str, Any]], sent: dict[str, int], came: int) -> dict[str, Any]:
+def account(
+    contender: Contender, case: Case, ended: list[dict[str, Any]], sent: dict[str, int], came: int
+) -> dict[str, Any]:
     """What all readers say, beside what was sent and what the device received."""
     offered = sent["sent"]
     each = [contender.counts.read(one["output"]) for one in ended]
-    problems = []
-    for number, counts in enumerate(each, 1):
+    wanted = filters.of(case.filters, len(each))
+    problems, missed = [], []
+    for number, (counts, one) in enumerate(zip(each, wanted, strict=True), 1):
         reader = f"reader {number} of {len(each)}: " if len(each) > 1 else ""
-        problems += [reader + one for one in contradictions(counts, offered, came if number == 1 else None)]
+        lost, shunted = counts.get("lost", 0), counts.get("shunted", 0)
+        share = one.share(offered, counts["delivered"] + shunted + lost)
+        # Of what it lost before its filter, a reader that wants nothing lost nothing.
+        told = counts if one.part else {**counts, "lost": 0}
+        problems += [reader + it for it in contradictions(told, offered, came if number == 1 else None, share)]
+        missed.append(share - shunted - counts["delivered"])
     figures = [{key: by_pattern(one["output"], text) for key, text in contender.figures.items()} for one in ended]
-    problems += same_headers(each, figures)
+    if case.filters != "parts":
+        problems += same_headers(each, figures)
+    problems += wrong_bytes(each, figures, case.size - FCS)
     shunted = max(counts.get("shunted", 0) for counts in each)
-    delivered = min(counts["delivered"] for counts in each)
+    kept = offered - shunted
+    got = [counts["delivered"] * one.part for counts, one in zip(each, wanted, strict=True) if one.part]
+    delivered = min(got, default=offered)
     return {
         "offered": offered,
         "received": came,
         "delivered": delivered,
         "shunted": shunted,
-        "lost": sum(offered - one.get("shunted", 0) - one["delivered"] for one in each),
-        "loss_percent": 100.0 * (offered - shunted - delivered) / offered if offered else 0.0,
+        "lost": sum(missed),
+        "loss_percent": 100.0 * (kept - delivered) / kept if kept else 0.0,
         "elapsed_ns": sent["elapsed_ns"],
         "offered_pps": offered * 1e9 / sent["elapsed_ns"],
         "delivered_pps": delivered * 1e9 / sent["elapsed_ns"],
         "readers": each,
-        **{key: value for key, value in figures[0].items() if key != "header_sum"},
+        **{key: value for key, value in figures[0].items() if key not in ("header_sum", "bytes")},
         "problems": problems,
     }
 
@@ -147,9 +164,22 @@ def same_headers(each: list[dict[str, int]], figures: list[dict[str, int]]) -> l
     ]
 
 
+def wrong_bytes(each: list[dict[str, int]], figures: list[dict[str, int]], length: int) -> list[str]:
+    """A reader that adds the bytes of its packets must have read all of each."""
+    return [
+        f"it read {one['bytes']} bytes of {counts['delivered']} packets of {length}"
+        for counts, one in zip(each, figures, strict=True)
+        if one.get("bytes", counts["delivered"] * length) != counts["delivered"] * length
+    ]
+
+
+def _used_ns(before: Any, after: Any, names: list[str]) -> int:
+    return sum(after["daemons"][name]["cpu_ns"] - before["daemons"][name]["cpu_ns"] for name in names)
+
+
 def _work(sensor: Agent, before: Any, after: Any, names: list[str], elapsed_ns: int) -> dict[str, Any]:
     """Processor time and memory of the daemons, and who disturbed the readers' core."""
-    used = sum(after["daemons"][name]["cpu_ns"] - before["daemons"][name]["cpu_ns"] for name in names)
+    used = _used_ns(before, after, names)
     found = {
         "cpu_percent": 100.0 * used / elapsed_ns,
         "memory_kib": sum(after["daemons"][name]["memory_kib"] for name in names),
@@ -164,12 +194,15 @@ def _work(sensor: Agent, before: Any, after: Any, names: list[str], elapsed_ns: 
     return found
 
 
-async def _file(sensor: Agent, contender: Contender, case: Case, delivered: int) -> list[str]:
-    """Whether its file is long enough for what it says that it wrote."""
+async def _file(sensor: Agent, contender: Contender, case: Case, row: dict[str, Any]) -> dict[str, Any]:
+    """Size of its file, which must be long enough for what it says that it wrote."""
     if not contender.writes:
-        return []
+        return {}
     size = await sensor.ask("take", name=contender.writes)
-    # A frame check sequence is in no buffer.
-    if size is None or size < delivered * (case.size - 4):
-        return [f"its file has only {size or 0} bytes for {delivered} packets"]
-    return []
+    problems = list(row["problems"])
+    length = 1 if case.file else case.size - FCS
+    if size is None or size < row["delivered"] * length:
+        problems.append(f"its file has only {size or 0} bytes for {row['delivered']} packets")
+    if contender.beside and await sensor.ask("take", name=contender.beside) is None:
+        problems.append(f"there is no {contender.beside}")
+    return {"file_bytes": size, "problems": problems}

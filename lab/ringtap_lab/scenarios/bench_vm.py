@@ -69,7 +69,7 @@ def rates_without(lab: Lab) -> None:
     """Lossless rates of a reader on the host, and behind the machine's own network device."""
 
     def native(traffic: Traffic) -> dict:
-        row = crowd.measure(lab.run, crowd.HUB, [crowd.Wanted()], traffic)
+        row = crowd.measure(lab.run, traffic)
         return {"offered": row["offered"], "received": [row["delivered_least"]],
                 "elapsed_ns": row["elapsed_ns"]}  # fmt: skip
 

@@ -35,21 +35,15 @@ class Contender:
     ready: str | None = None
     #: It has read all once it did nothing for so long: longer than its block time-out.
     quiet_seconds: float = 0.3
-    #: Path of the file that it writes, below the sandbox's scratch folder.
-    writes: str | None = None
     stdin_ends_it: bool = False
-    #: It asks for packets all the time, also when there are none.
-    spins: bool = False
     #: What a reader of the table must know.
     note: str = ""
 
 
 _OURS = "--quiet --json --cpu reader={reader_cpu},capture={reader_cpu}"
 _COUNT = "{ringtap} count " + _OURS + " -i "
-_RECORD = "{ringtap} record " + _OURS + " -w {scratch}/ringtap.pcapng -i "
 TASKSET = "taskset -c {reader_cpu} "
 _TCPDUMP = TASKSET + "tcpdump -Z root -n -i {dev} -B {ring_kib} -w /dev/null"
-_DUMPCAP = TASKSET + "dumpcap -q -i {dev} -B {ring_mib} -w "
 
 FLOOR = Contender(
     "XDP_DROP floor", TASKSET + "{floor} {dev} -", parse.floor, "xdp", "ready",
@@ -69,14 +63,6 @@ PACKET = Contender(
 TCPDUMP = Contender(
     "tcpdump", _TCPDUMP, parse.tcpdump, "ring", "listening on", quiet_seconds=1.2,
     note="-w /dev/null",
-)  # fmt: skip
-DUMPCAP_FILE = Contender(
-    "dumpcap file", _DUMPCAP + "{scratch}/dumpcap.pcapng", parse.dumpcap, "ring", "File: ",
-    quiet_seconds=0.5, writes="dumpcap.pcapng", note="to a file in a tmpfs",
-)  # fmt: skip
-RECORD = Contender(
-    "ringtap record (tap)", _RECORD + "'tap:{dev}?pool={ring_mib}MiB'", parse.ringtap, "xdp",
-    writes="ringtap.pcapng", note="packets go on into the host's network stack",
 )  # fmt: skip
 
 IDLE = [TAP_PASS, PACKET, TCPDUMP]

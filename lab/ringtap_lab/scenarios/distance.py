@@ -4,22 +4,13 @@ late packets reach them when many come."""
 
 from __future__ import annotations
 
-from dataclasses import replace
-
-from ringtap_lab.manager.battery import Case
-from ringtap_lab.scenarios import crowd, figures, quiet, readers, turns
+from ringtap_lab.manager.battery import OVERHEAD_S, Case
+from ringtap_lab.scenarios import figures, quiet, readers, turns
 from ringtap_lab.scenarios.run import Run
-from ringtap_lab.scenarios.trial import Traffic
 
 SIZE = 64
-#: A reader that looks at the capture rarely, because the user asks for it.
-RARELY = replace(
-    crowd.HUB,
-    reader=replace(
-        crowd.HUB.reader, name="reader with a watermark",
-        command=crowd.HUB.reader.command.replace("hub.sock'", "hub.sock&watermark=20000&limit=5'"),
-    ),
-)  # fmt: skip
+#: The second looks at the capture rarely, because the user asks for it.
+USUAL, RARELY = READERS = (readers.HUB, "reader with a watermark")
 RATES = {"1 Mpps": "1mpps", "full rate": "max"}
 KEYS = ("median_ns", "p99_ns", "max_ns", "lost")
 LATE = "tap exclusive latency"
@@ -27,39 +18,19 @@ LATE = "tap exclusive latency"
 
 def distance_seconds(run: Run) -> float:
     """About how long it takes."""
-    return 2 * run.settings.rounds * (run.settings.seconds + readers.OVERHEAD_SECONDS)
+    return 2 * run.settings.rounds * (run.settings.seconds + OVERHEAD_S)
 
 
 def distance(run: Run) -> dict:
     """The rate of the capture with a reader by default, and with one that looks rarely."""
-    kinds = (crowd.HUB, RARELY)
-    rows: dict[str, list[dict]] = {kind.name: [] for kind in kinds}
-    traffic = Traffic(SIZE, "max", run.settings.seconds)
-    for number in range(run.settings.rounds):
-        for kind in kinds:
-            measure = lambda kind=kind: crowd.measure(run, kind, [crowd.Wanted()], traffic)
-            row = run.attempt(kind.reader, measure)
-            if row is None:
-                continue
-            rows[kind.name].append({"round": number, **row})
-            run.say(
-                f"distance  round {number + 1}/{run.settings.rounds}  {kind.name:<24}"
-                f" {row['delivered_mpps']:7.3f} Mpps, {row['lost']} lost"
-            )
-    entries = {
-        kind.name: {
-            **readers.entry(run, kind),
-            "rounds": rows[kind.name],
-            "summary": figures.summary(rows[kind.name], ("delivered_mpps", "lost")),
-        }
-        for kind in kinds
-    }
-    return {"size": SIZE, "contenders": entries}
+    cases = {name: Case(name, size=SIZE, seconds=run.settings.seconds) for name in READERS}
+    keys = ("delivered_mpps", "lost")
+    return {"size": SIZE, "contenders": quiet.latencies_of(run, "distance", cases, run.settings.rounds, keys, turns.SENDER)}
 
 
 def latency_seconds(run: Run) -> float:
     """About how long it takes."""
-    return len(RATES) * run.settings.rounds * (run.settings.seconds + readers.OVERHEAD_SECONDS)
+    return len(RATES) * run.settings.rounds * (run.settings.seconds + OVERHEAD_S)
 
 
 def latency(run: Run) -> dict:
@@ -71,7 +42,7 @@ def latency(run: Run) -> dict:
 
 def rate_ratio(result: dict) -> float | None:
     """The capture's rate with the reader that looks rarely, divided by that with the default."""
-    rarely, usual = (figures.good_rounds(result, "distance", kind.name) for kind in (RARELY, crowd.HUB))
+    rarely, usual = (figures.good_rounds(result, "distance", name) for name in (RARELY, USUAL))
     found = figures.ratios(rarely, usual, "delivered_mpps")
     return figures.spread(found)["median"] if found else None
 

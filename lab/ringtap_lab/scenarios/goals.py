@@ -30,7 +30,7 @@ from ringtap_lab.scenarios import (
     record,
     shunting,
 )
-from ringtap_lab.scenarios.crowd import HUB, PACKET
+from ringtap_lab.scenarios.readers import HUB, PACKET
 
 SMALL, LARGE = "64", "1500"
 EXCLUSIVE, FLOOR = contenders.TAP_EXCLUSIVE.name, contenders.FLOOR.name
@@ -188,19 +188,23 @@ GOALS = [
     Goal("send: worst deviation from the rate that was asked for", "most", 1, "%", _pacing),
     Goal("1,000 packets/s: median from tap to a sleeping reader", "most", 100, "us", _latency),
     Goal("hub: lossless rate of 16 readers against one",
-         "least", 0.95, "x", lambda result: _crowd(result, (HUB.name, 16), (HUB.name, 1))),
+         "least", 0.95, "x", lambda result: _crowd(result, (HUB, 16), (HUB, 1))),
     Goal("hub: lossless rate of 8 readers against 8 of AF_PACKET",
-         "least", 2.5, "x", lambda result: _crowd(result, (HUB.name, 8), (PACKET.name, 8))),
+         "least", 2.5, "x", lambda result: _crowd(result, (HUB, 8), (PACKET, 8))),
     Goal("hub: lossless rate of 16 readers against 16 of AF_PACKET",
-         "least", 4, "x", lambda result: _crowd(result, (HUB.name, 16), (PACKET.name, 16))),
+         "least", 4, "x", lambda result: _crowd(result, (HUB, 16), (PACKET, 16))),
     Goal("hub: 64 filters, one matches, lossless rate against AF_PACKET",
          "least", 3, "x", lambda result: readers.ratio(
-             result, "filters", (HUB.name, 64), (PACKET.name, 64))),
+             result, "filters", (HUB, 64), (PACKET, 64))),
     Goal("hub: one filter that never matches, against the XDP_DROP floor",
          "least", 0.85, "x", filters.against_floor),
     Goal("tap with a million rules of which none matches against none, 64 bytes, 65,536 flows",
          "least", 0.8, "x", shunting.against_no_rules),
     Goal("rules that one reader sets in a second", "least", 0.1, "million", shunting.set_in_a_second),
+    *(
+        Goal(f"rules that {words} in a second through a hub", "least", 0.1, "million", shunting.by_hub(readers))
+        for readers, words in zip(shunting.HUB_READERS, ("one reader sets", "eight readers set together"))
+    ),
     Goal("5 % of the flows have 80 % of the bytes: lossless rate with a cut-off against without",
          "least", 4, "x", shunting.elephants_ratio),
     Goal("recorder with a cut-off of 16 KiB: 1 if it wrote the bytes that were computed", "least", 1, "",
@@ -216,8 +220,7 @@ GOALS = [
          "least", 1.2, "x", programs.rate_ratio("dumpcap", programs.DUMPCAP_WAYS),
          programs.beside("dumpcap", programs.DUMPCAP_WAYS)),
     Goal("eight tcpdumps with eight filters on one hub: lossless rate against libpcap",
-         "least", 2, "x", programs.rate_ratio(
-             "eight tcpdumps", [one.reader for one in programs.EIGHT_WAYS])),
+         "least", 2, "x", programs.rate_ratio("eight tcpdumps", programs.EIGHT_WAYS)),
     Goal("1,000 packets/s: median from sending to a callback in immediate mode against libpcap",
          "most", 1, "x", programs.latency_ratio, programs.latency_exactly),
     *(
@@ -256,10 +259,10 @@ GOALS = [
         for other, times in ((questions.COUNT, 0.5), (questions.TSHARK, 10))
     ),
     Goal("find of one flow with cold caches against tcpdump -r of all files", "most", 1 / 500, "x",
-         questions.ratio("find", questions.FIND.name, questions.TCPDUMP.name, "seconds")),
+         questions.ratio("find", questions.FIND.name, questions.TCPDUMP.name, "seconds"), questions.beside_find),
     Goal("size of indexes against the data", "most", 1, "%", questions.of_index("index_percent")),
     Goal("record --index against record, lossless rates", "least", 0.9, "x", questions.ratio(
-        "record-index", questions.RECORD_INDEX.name, questions.RECORD.name, "lossless_pps")),
+        "record-index", questions.RECORD_INDEX, questions.RECORD, "lossless_pps")),
     Goal("index of files that others wrote", "least", 1, "GB/s of a core", questions.of_index("gb_per_s")),
 ]  # fmt: skip
 

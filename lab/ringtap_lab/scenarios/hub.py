@@ -7,8 +7,7 @@ import time
 from contextlib import ExitStack
 
 from ringtap_lab.scenarios import figures, quiet
-from ringtap_lab.scenarios.crowd import HUB, Wanted, faults, leave, readers_of, subscription
-from ringtap_lab.scenarios.readers import entry
+from ringtap_lab.scenarios.crowd import HUB, faults, leave, subscription
 from ringtap_lab.scenarios.run import Run
 from ringtap_lab.scenarios.tool import leftovers, wait_all_idle
 from ringtap_lab.scenarios.trial import Traffic, send
@@ -29,7 +28,7 @@ def cpu(run: Run) -> dict:
     """The hub's share of a core at full speed with four readers, and its time when all is still."""
     rows = []
     for number in range(run.settings.hub_rounds):
-        row = run.attempt(HUB.reader, lambda: _cpu(run))
+        row = run.attempt(HUB, lambda: _cpu(run))
         if row is None:
             continue
         rows.append({"round": number, **row})
@@ -41,30 +40,29 @@ def cpu(run: Run) -> dict:
         )
     found = {"readers": READERS, "idle_seconds": run.settings.idle_seconds, "contenders": {}}
     found["contenders"][HUB.name] = {
-        **entry(run, HUB), "rounds": rows, "summary": figures.summary(rows, KEYS),
+        **run.entry(HUB), "rounds": rows, "summary": figures.summary(rows, KEYS),
     }  # fmt: skip
     return found
 
 
 def _cpu(run: Run) -> dict:
-    wanted = [Wanted()] * READERS
     traffic = Traffic(SIZE, "max", run.settings.hub_seconds)
     with ExitStack() as stack:
-        tools = subscription(stack, run.programs, HUB, wanted)
+        tools = subscription(run, stack, READERS)
         hub = tools[0]
         ticks, ran = hub.cpu_ticks(), hub.cpu_ns()
         sent = send(run.programs, traffic)
         ticks, ran = hub.cpu_ticks() - ticks, hub.cpu_ns() - ran
-        wait_all_idle(readers_of(tools, HUB), HUB.reader.quiet_seconds)
+        wait_all_idle(tools[1:], HUB.quiet_seconds)
         idle_ticks, idle_ran = hub.cpu_ticks(), hub.cpu_ns()
         time.sleep(run.settings.idle_seconds)
         idle_ticks, idle_ran = hub.cpu_ticks() - idle_ticks, hub.cpu_ns() - idle_ran
-        texts = leave(tools, HUB)
-    problems = faults(HUB, wanted, texts, sent.packets, sent.packets)
+        texts = leave(tools)
+    problems = faults(texts, sent.packets, sent.packets)
     problems += [f"left behind: {one}" for one in leftovers()]
     return {
         "offered_mpps": figures.rate_mpps(sent.packets, sent.elapsed_ns),
-        "lost": sum(HUB.reader.parse(text).lost for text in texts),
+        "lost": sum(HUB.parse(text).lost for text in texts),
         "busy_ticks": ticks,
         "busy_ns": ran,
         "percent_of_core": 100.0 * ticks * quiet.TICK_MS * 1e6 / sent.elapsed_ns,

@@ -45,7 +45,7 @@ def belongings(pid: int) -> tuple[int, int]:
 
 def kill_one(programs: contenders.Programs) -> None:
     """One reader comes, reads, and is killed."""
-    reader = crowd.HUB.reader
+    reader = crowd.HUB
     with Tool(programs.fill(reader.command, filter="")) as victim:
         victim.wait_ready(reader.ready, reader.attached)
         time.sleep(LIFE_SECONDS)
@@ -59,7 +59,7 @@ def measure(programs: contenders.Programs, kills: int) -> int:
     hub_command = programs.fill(crowd.HUB_COMMAND.replace("{ring_mib}", str(POOL_MIB)))
     print(f"kills: {kills} readers are killed at full rate beside {OTHERS} others; {hub_command}",
           flush=True)  # fmt: skip
-    reader = crowd.HUB.reader
+    reader = crowd.HUB
     # The sender ends when it is told to.
     send = programs.fill(contenders.SEND, size=FRAME_BYTES, rate="max", seconds=3600)
     with ExitStack() as stack:

@@ -7,82 +7,41 @@ It takes part of that core, which no real NIC would: with A:A the reader gets wh
 
 from __future__ import annotations
 
-from ringtap_lab.manager import sandbox
-from ringtap_lab.scenarios import contenders, figures, parse
+from ringtap_lab.manager.battery import OVERHEAD_S, Case
+from ringtap_lab.scenarios import figures, turns
 from ringtap_lab.scenarios.run import Run
-from ringtap_lab.scenarios.tool import Tool
-from ringtap_lab.scenarios.trial import Traffic, send
 
 SIZE = 64
 RATES = ("10000pps", "100000pps", "500000pps", "1Mpps", "2Mpps", "max")
-AA, AB, FREE, OURS = "A:A", "A:B", "scheduler", "--cpu auto"
-CPUS = {
-    AA: "--cpu reader={sender_cpu},capture={sender_cpu}",
-    AB: "--cpu reader={reader_cpu},capture={reader_cpu}",
-    FREE: "",
-    OURS: "--cpu auto",
-}
-COMMAND = "{ringtap} count --quiet --json --latency -i 'tap:{dev}?exclusive&pool={ring_mib}MiB' "
-OVERHEAD_SECONDS = 1.5
-QUIET_SECONDS = 0.3
+LATE = "tap exclusive latency"
+WAYS = {"A:A": f"{LATE}, A:A", "A:B": LATE, "scheduler": f"{LATE}, scheduler", "--cpu auto": f"{LATE}, --cpu auto"}
+KEYS = ("delivered_mpps", "loss_percent", "reader_ns", "median_us")
 #: Losses below this are none, for a choice.
 LITTLE_PERCENT = 0.01
 
 
 def seconds(run: Run) -> float:
     """About how long it takes."""
-    each = run.settings.seconds + OVERHEAD_SECONDS
-    return each * len(RATES) * len(CPUS) * run.settings.low_rate_rounds
+    return (run.settings.seconds + OVERHEAD_S) * len(RATES) * len(WAYS) * run.settings.low_rate_rounds
 
 
 def run(run: Run) -> dict:
     """By rate and placement, every round and the spread; and which one to choose."""
+    cases = {
+        (rate, name): Case(one, size=SIZE, rate=rate, seconds=run.settings.seconds)
+        for rate in RATES
+        for name, one in WAYS.items()
+    }
+    measured = turns.measure(run, "placement", list(cases.values()), run.settings.low_rate_rounds)
     found: dict[str, dict] = {}
     for rate in RATES:
-        rows: dict[str, list[dict]] = {name: [] for name in CPUS}
-        names = list(CPUS)
-        for number in range(run.settings.low_rate_rounds):
-            turn = number % len(names)
-            for name in names[turn:] + names[:turn]:
-                row = run.attempt(
-                    contenders.TAP_EXCLUSIVE, lambda name=name: _measure(run, name, rate)
-                )
-                if row is not None:
-                    rows[name].append({"round": number, **row})
-        keys = ("delivered_mpps", "loss_percent", "reader_ns", "median_us")
-        ways = {
-            name: {"rounds": each, "summary": figures.summary(each, keys)}
-            for name, each in rows.items()
-        }
+        rows = {name: measured[cases[rate, name].key] for name in WAYS}
+        for row in (row for each in rows.values() for row in each):
+            row["median_us"] = row["median_ns"] / 1000
+        ways = {name: {"rounds": each, "summary": figures.summary(each, KEYS)} for name, each in rows.items()}
         found[rate] = {"ways": ways, "choice": choice(ways)}
         run.say(f"placement {rate:>10}  best: {found[rate]['choice']}")
     return found
-
-
-def _measure(run: Run, name: str, rate: str) -> dict:
-    command = run.programs.fill(COMMAND + CPUS[name])
-    with Tool(command) as tool:
-        tool.wait_ready(None, "xdp")
-        received, ran = sandbox.counter("rx_packets"), tool.cpu_ns()
-        sent = send(run.programs, Traffic(SIZE, rate, run.settings.seconds))
-        tool.wait_idle(QUIET_SECONDS)
-        ran = tool.cpu_ns() - ran
-        received = sandbox.counter("rx_packets") - received
-        text = tool.end()
-    report = parse.ringtap(text)
-    problems = [] if report.balanced else ["its counters do not balance"]
-    if received != sent.packets:
-        problems.append(f"the device received {received} packets, {sent.packets} were sent")
-    return {
-        "offered": sent.packets,
-        "delivered": report.delivered,
-        "loss_percent": figures.loss_percent(sent.packets, report.delivered),
-        "delivered_mpps": figures.rate_mpps(report.delivered, sent.elapsed_ns),
-        "reader_ns": ran / max(1, report.delivered),
-        "median_us": parse.latency(text)["median_ns"] / 1000,
-        "problems": problems,
-        "output": text,
-    }
 
 
 def choice(ways: dict) -> str:

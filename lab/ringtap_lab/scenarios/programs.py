@@ -7,87 +7,47 @@ Rates are the highest at which nothing is lost; the latency is that of a callbac
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from ringtap_lab.scenarios import figures, quiet, trial
-from ringtap_lab.scenarios.contenders import DUMPCAP_FILE, TASKSET, TCPDUMP, Contender
-from ringtap_lab.scenarios.crowd import HUB_COMMAND, TCPDUMPS, Crowd, Wanted, measure
-from ringtap_lab.scenarios.lossless import highest_lossless, hint_of
-from ringtap_lab.scenarios.readers import TRIALS, entry
+from ringtap_lab.manager.battery import OVERHEAD_S, SEARCH_TRIALS, Case
+from ringtap_lab.scenarios import figures, quiet, turns
 from ringtap_lab.scenarios.run import Run
-from ringtap_lab.scenarios.trial import Traffic
 
-#: dumpcap calls `select` before every packet unless it finds no descriptor for it.
-_EXEC = "env RINGTAP_NO_SELECT=1 {ringtap} exec --quiet -- "
-_EXCLUSIVE, _PASS = "'tap:{dev}?exclusive&pool={ring_mib}MiB'", "'tap:{dev}?pool={ring_mib}MiB'"
-PASSES = "packets go on into the host's network stack, as with libpcap"
-
-
-def _through(contender: Contender, name: str, device: str, note: str) -> Contender:
-    """The same program over Ringtap, reading this device."""
-    command = contender.command.replace(TASKSET, TASKSET + _EXEC).replace("{dev}", device)
-    return replace(
-        contender, name=f"{contender.name}, {name}", command=command, attached="xdp", note=note
-    )
-
-
-def _both(contender: Contender) -> list[Contender]:
-    return [
-        contender,
-        _through(contender, "exclusive tap", _EXCLUSIVE, "packets end here"),
-        _through(contender, "tap", _PASS, PASSES),
-    ]
-
-
-TCPDUMP_WAYS, DUMPCAP_WAYS = _both(TCPDUMP), _both(DUMPCAP_FILE)
 LATENCY_WAYS = ["libpcap immediate mode", "libpcap immediate mode, tap"]
-#: Eight programs with eight filters, each of which takes an eighth of the traffic.
-EIGHT = 8
-FILTERS = [Wanted(f"udp src port {10000 + number}", part=EIGHT) for number in range(EIGHT)]
-EIGHT_WAYS = [
-    TCPDUMPS,
-    Crowd(
-        replace(
-            TCPDUMPS.reader, name="tcpdumps on a hub", attached="pool",
-            command=TCPDUMPS.reader.command.replace(TASKSET, TASKSET + _EXEC)
-            .replace("{dev}", "'hub:all?socket={scratch}/hub.sock'"),
-            note="one exclusive tap for all: packets end here",
-        ),
-        HUB_COMMAND, sums=False,
-    ),
-]  # fmt: skip
+TCPDUMP_WAYS, DUMPCAP_WAYS = (
+    [name, f"{name}, exclusive tap", f"{name}, tap"] for name in ("tcpdump", "dumpcap file")
+)
+EIGHT_WAYS = ["tcpdump", "tcpdumps on a hub"]
 
 
 @dataclass(frozen=True)
 class Search:
-    """One comparison of lossless rates."""
+    """One comparison of lossless rates; several readers have filters, each of which takes its part of the flows."""
 
     title: str
     size: int
-    #: By contender, one measurement at a rate.
-    ways: list[tuple[Contender, Callable[[Run, Traffic], dict]]]
-    flows: int = 1
+    #: The first of them over libpcap.
+    ways: list[str]
+    readers: int = 1
 
-
-def _alone(contender: Contender) -> tuple[Contender, Callable[[Run, Traffic], dict]]:
-    return contender, lambda run, traffic: trial.measure(run.programs, contender, traffic)
-
-
-def _crowd(crowd: Crowd) -> tuple[Contender, Callable[[Run, Traffic], dict]]:
-    return crowd.reader, lambda run, traffic: measure(run, crowd, FILTERS, traffic)
+    def case(self, name: str, seconds: float) -> Case:
+        """The case of one contender."""
+        filters = "parts" if self.readers > 1 else "none"
+        return Case(name, "lossless", self.size, readers=self.readers, flows=self.readers, filters=filters,
+                    seconds=seconds)  # fmt: skip
 
 
 SEARCHES = [
-    Search("tcpdump", 64, [_alone(one) for one in TCPDUMP_WAYS]),
-    Search("dumpcap", 1500, [_alone(one) for one in DUMPCAP_WAYS]),
-    Search("eight tcpdumps", 64, [_crowd(one) for one in EIGHT_WAYS], EIGHT),
+    Search("tcpdump", 64, TCPDUMP_WAYS),
+    Search("dumpcap", 1500, DUMPCAP_WAYS),
+    Search("eight tcpdumps", 64, EIGHT_WAYS, 8),
 ]
 
 
 def seconds(run: Run) -> float:
     """About how long it takes."""
     searches = sum(len(one.ways) for one in SEARCHES)
-    rates = searches * run.settings.crowd_rounds * TRIALS * (run.settings.crowd_seconds + 2.5)
+    rates = searches * run.settings.crowd_rounds * SEARCH_TRIALS * (run.settings.crowd_seconds + OVERHEAD_S)
     return rates + len(LATENCY_WAYS) * run.settings.wake_rounds * (
         run.settings.low_rate_seconds + 1.5
     )
@@ -101,52 +61,13 @@ def run(run: Run) -> dict:
 
 
 def _compare(run: Run, search: Search) -> dict:
-    rows: dict[str, list[dict]] = {contender.name: [] for contender, _ in search.ways}
-    for number in range(run.settings.crowd_rounds):
-        for contender, work in search.ways:
-            row = _search(run, search, contender, work, hint_of(rows[contender.name]))
-            if row is None:
-                continue
-            rows[contender.name].append({"round": number, **row})
-            run.say(
-                f"programs  round {number + 1}/{run.settings.crowd_rounds}  {contender.name:<28}"
-                f" {row['lossless_pps'] / 1e6:7.3f} Mpps without loss"
-                + (" (the sender's limit)" if row["limited"] else "")
-            )
-    found = {"size": search.size, "contenders": {}}
-    for contender, _ in search.ways:
-        each = rows[contender.name]
-        summary = figures.summary(each, ("lossless_pps",))
-        found["contenders"][contender.name] = {
-            **_entry(run, contender), "rounds": each, "summary": summary,
-        }  # fmt: skip
-    return found
-
-
-def _entry(run: Run, contender: Contender) -> dict:
-    crowds = {crowd.reader.name: crowd for crowd in EIGHT_WAYS}
-    crowd = crowds.get(contender.name)
-    return entry(run, crowd) if crowd else run.entry(contender)
-
-
-def _search(
-    run: Run, search: Search, contender: Contender, work: Callable, hint: float | None
-) -> dict | None:
-    trials = []
-
-    def probe(rate: str) -> tuple[float, float, bool] | None:
-        traffic = Traffic(search.size, rate, run.settings.crowd_seconds, search.flows)
-        row = run.attempt(contender, lambda: work(run, traffic))
-        if row is None:
-            return None
-        trials.append({"rate": rate, **row})
-        lossless = row["lost"] == 0 and not row["problems"]
-        return row["offered_mpps"] * 1e6, row["delivered_mpps"] * 1e6, lossless
-
-    if run.programs.missing(contender):
-        return None
-    found = highest_lossless(probe, hint)
-    return None if found is None else {**found, "trials": trials}
+    cases = {name: search.case(name, run.settings.crowd_seconds) for name in search.ways}
+    measured = turns.measure(run, "programs", list(cases.values()), run.settings.crowd_rounds)
+    entries = {
+        name: turns.entry(run, turns.KNOWN[name], measured[case.key], ("lossless_pps",))
+        for name, case in cases.items()
+    }
+    return {"size": search.size, "contenders": entries}
 
 
 def rounds_of(result: dict, title: str, name: str) -> list[dict]:
@@ -163,12 +84,12 @@ def ratio(result: dict, title: str, ours: str, theirs: str, key: str) -> float |
     return figures.spread(found)["median"] if found else None
 
 
-def rate_ratio(title: str, ways: list[Contender], at: int = 1) -> Callable[[dict], float | None]:
+def rate_ratio(title: str, ways: list[str], at: int = 1) -> Callable[[dict], float | None]:
     """The lossless rate of one way over Ringtap against libpcap's, as a figure of a goal."""
-    return lambda result: ratio(result, title, ways[at].name, ways[0].name, "lossless_pps")
+    return lambda result: ratio(result, title, ways[at], ways[0], "lossless_pps")
 
 
-def beside(title: str, ways: list[Contender]) -> Callable[[dict], str]:
+def beside(title: str, ways: list[str]) -> Callable[[dict], str]:
     """The same for the tap that passes packets on, in words."""
 
     def words(result: dict) -> str:

@@ -18,7 +18,6 @@ from pathlib import Path
 from ringtap_lab.manager import sandbox
 from ringtap_lab.scenarios import figures, parse, readers, tables
 from ringtap_lab.scenarios.contenders import TASKSET, Contender
-from ringtap_lab.scenarios.crowd import HUB_COMMAND, Crowd, Wanted
 from ringtap_lab.scenarios.flows import small_packets
 from ringtap_lab.scenarios.run import Run
 from ringtap_lab.scenarios.tool import ToolError
@@ -32,31 +31,10 @@ READ = {"numpy": 4_000_000, "arrow": 4_000_000, "packets": 2_000_000, "scapy": 2
 TIMEOUT_SECONDS = 300
 
 
-def report(text: str) -> parse.Report:
-    """The counters; what was read must be what they say, each packet of the right length."""
-    found, own = parse.ringtap(text), parse.last_json(text, "read", "python_reader")
-    if (own["read"], own["bytes"]) != (found.delivered, LENGTH * found.delivered):
-        raise parse.ReportError(f"{found.delivered} packets were delivered, but {own} was read")
-    return found
-
-
-_SOURCE = " 'hub:all?socket={scratch}/hub.sock'"
-_PYTHON = TASKSET + f"{{python}} -P {READER} "
-
-
-def _live(name: str, command: str, read: Callable[[str], parse.Report]) -> Crowd:
-    return Crowd(Contender(name, TASKSET + command, read, "pool"), HUB_COMMAND, sums=False)
-
-
-COUNT = _live("ringtap count", "{ringtap} count --quiet --json -i" + _SOURCE, parse.ringtap)
-NUMPY, ARROW, PACKETS = (
-    _live(name, f"{{python}} -P {READER} {kind}" + _SOURCE, report)
-    for kind, name in (
-        ("numpy", "batches, numpy()"), ("arrow", "batches, arrow(headers=True)"),
-        ("packets", "packet by packet"),
-    )
+COUNT, NUMPY, ARROW, PACKETS = LIVE = (
+    "ringtap count", "batches, numpy()", "batches, arrow(headers=True)", "packet by packet",
 )  # fmt: skip
-LIVE = {one: (1,) for one in (COUNT, NUMPY, ARROW, PACKETS)}
+_PYTHON = TASKSET + f"{{python}} -P {READER} "
 FILES = [
     Contender(kind, _PYTHON + f"{kind} {{file}} {count}", parse.ringtap, "nothing")
     for kind, count in READ.items()
@@ -70,7 +48,7 @@ def seconds(run: Run) -> float:
 
 def run(run: Run) -> dict:
     """Gives the lossless rates live, and the rates from a file."""
-    live = readers.compare(run, "python", LIVE, lambda count: [Wanted()] * count)
+    live = readers.compare(run, "python", dict.fromkeys(LIVE, (1,)))
     file = sandbox.SCRATCH / "small.pcap"
     small_packets(file, max(READ.values()))
     files = run.by_turns(
@@ -105,10 +83,10 @@ def table(found: dict) -> str:
     return tables.crowds(found["live"]) + "\n" + tables.table(["from a file", "Mpps"], files)
 
 
-def live_ratio(one: Crowd) -> Callable[[dict], float | None]:
+def live_ratio(one: str) -> Callable[[dict], float | None]:
     """Lossless rate against that of `ringtap count`."""
     return lambda result: readers.ratio(
-        {"live": result.get("python", {}).get("live", {})}, "live", (one.name, 1), (COUNT.name, 1)
+        {"live": result.get("python", {}).get("live", {})}, "live", (one, 1), (COUNT, 1)
     )
 
 
@@ -127,15 +105,15 @@ def against(other: str) -> Callable[[dict], float | None]:
     return figure
 
 
-def reader_ns(result: dict, one: Crowd) -> float | None:
+def reader_ns(result: dict, one: str) -> float | None:
     """Median of the reader's processor time for a packet, over all trials without loss."""
     found = {"live": result.get("python", {}).get("live", {})}
-    rounds = readers.rounds_of(found, "live", one.name, 1)
+    rounds = readers.rounds_of(found, "live", one, 1)
     times = [row["reader_ns"] for each in rounds for row in each.get("trials", []) if row["lost"] == 0]
     return figures.spread(times)["median"] if times else None
 
 
-def times(one: Crowd) -> Callable[[dict], str]:
+def times(one: str) -> Callable[[dict], str]:
     """Processor time of this reader and of `ringtap count`, in words."""
 
     def words(result: dict) -> str:

@@ -3,7 +3,8 @@
 
 - parquet: MB/s of a capture file, as columns in Parquet beside `ringtap count -r` and `tshark -T fields`.
 - index: GB of capture files that one core indexes in a second, and the size of the indexes.
-- find: seconds to find one flow in a folder on disk with cold caches, beside tcpdump, which reads all files.
+- find: seconds to find one flow in a folder on disk with cold caches, beside tcpdump, which reads all files; and the
+  same while the programs are in the cache, and only recordings and indexes are not.
 - record-index: highest rate without loss into a file on a tmpfs, with and without an index.
 
 All files hold the lab's mix of flows. Each program runs on one core, started by the same command line as a user's.
@@ -22,12 +23,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from ringtap_lab.manager import sandbox
+from ringtap_lab.manager.battery import Case
 from ringtap_lab.manager.search import STEPS
-from ringtap_lab.scenarios import contenders, figures, mix, parse, tables
+from ringtap_lab.scenarios import figures, mix, parse, shunting, tables, turns
 from ringtap_lab.scenarios.contenders import TASKSET, Contender
-from ringtap_lab.scenarios.lossless import rounds_of
 from ringtap_lab.scenarios.run import Run
-from ringtap_lab.scenarios.shunting import replayed
 from ringtap_lab.scenarios.tool import ToolError
 
 #: Flows of a file of 140 MB, and of the one that tshark reads.
@@ -55,8 +55,9 @@ TCPDUMP = Contender(
     "tcpdump -r", TASKSET + "sh -c 'for file in {file}/*.pcap; do tcpdump -n -q -r $file \"{filter}\"; done'",
     parse.ringtap, "nothing", note="each file in turn",
 )  # fmt: skip
-RECORD = replace(contenders.RECORD, name="record", command=TASKSET + contenders.RECORD.command)
-RECORD_INDEX = replace(RECORD, name="record --index", command=RECORD.command + " --index")
+WARM = ", programs cached"
+WARM_FIND, WARM_TCPDUMP = (replace(one, name=one.name + WARM) for one in (FIND, TCPDUMP))
+RECORD, RECORD_INDEX = "ringtap record (tap)", "ringtap record --index (tap)"
 
 
 def _done(run: Run, one: Contender, **places: object) -> tuple[str, float, float]:
@@ -152,28 +153,32 @@ def _index(run: Run, one: Contender, folder: Path, packets: int) -> dict:
 
 def find_seconds(run: Run) -> float:
     """About how long it takes."""
-    return run.settings.find_gb * (15 + 4 * run.settings.crowd_rounds)
+    return run.settings.find_gb * (15 + 8 * run.settings.crowd_rounds)
 
 
 def find(run: Run) -> dict:
     """Gives the seconds of each program in the same folder, whose files no cache has."""
-    folder = run.programs.ringtap.parent / "bench-recordings"
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir()
+    folder, few = (run.programs.ringtap.parent / f"bench-recordings{name}" for name in ("", "-few"))
+    for one in (folder, few):
+        shutil.rmtree(one, ignore_errors=True)
+        one.mkdir()
     try:
+        mix.make(few / "few.pcap", FEW_FLOWS)
         flow = _recordings(folder, run.settings.find_gb)
         size = sum(file.stat().st_size for file in folder.iterdir())
-        _done(run, INDEX, file=folder)
+        for one in (folder, few):
+            _done(run, INDEX, file=one)
         os.sync()
         client, port = 0x0A000000 + flow // 4, 1024 + flow % 60_000
         host = ".".join(str(byte) for byte in client.to_bytes(4, "big"))
         rows = run.by_turns(
-            run.settings.crowd_rounds, [FIND, TCPDUMP],
-            lambda one: _find(run, one, folder, f"host {host} and port {port}"),
+            run.settings.crowd_rounds, [FIND, TCPDUMP, WARM_FIND, WARM_TCPDUMP],
+            lambda one: _find(run, one, folder, few, f"host {host} and port {port}"),
             lambda name, row: f"find  {name} {row['seconds']:9.4f} s, {row['packets']} packets", ("seconds",),
         )  # fmt: skip
     finally:
-        shutil.rmtree(folder)
+        for one in (folder, few):
+            shutil.rmtree(one)
     told = {row["packets"] for entry in rows.values() for row in entry["rounds"]}
     if len(told) != 1 or 0 in told:
         run.problem(f"find: the programs found {sorted(told)} packets")
@@ -190,8 +195,20 @@ def _recordings(folder: Path, gigabytes: float) -> int:
     return math.floor(number * SOUGHT) * FLOWS + FLOWS // 2
 
 
-def _find(run: Run, one: Contender, folder: Path, filter: str) -> dict:
-    Path("/proc/sys/vm/drop_caches").write_text("3")
+def forget(folder: Path) -> None:
+    """Takes the files of a folder out of the cache, and nothing else."""
+    for path in folder.iterdir():
+        with path.open("rb") as file:
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
+
+def _find(run: Run, one: Contender, folder: Path, few: Path, filter: str) -> dict:
+    if one in (WARM_FIND, WARM_TCPDUMP):
+        # The other pair emptied the cache of all.
+        _done(run, one, file=few, filter=filter)
+        forget(folder)
+    else:
+        Path("/proc/sys/vm/drop_caches").write_text("3")
     text, seconds, processor = _done(run, one, file=folder, filter=filter)
     packets = sum(" > " in line for line in text.splitlines())
     return {"seconds": seconds, "cpu_seconds": processor, "packets": packets, "problems": [], "output": text[-400:]}
@@ -206,21 +223,17 @@ def record(run: Run) -> dict:
     """Gives the lossless rate of every round of both recorders."""
     file = sandbox.SCRATCH / "mix.pcap"
     made = mix.make(file, 2 * FLOWS)
-    found = rounds_of(
-        run, "record-index", [RECORD, RECORD_INDEX], lambda one, rate: _recorded(run, one, file, rate)
-    )
+    cases = {
+        name: Case(name, "lossless", file=str(file), seconds=shunting.LONGEST_S) for name in (RECORD, RECORD_INDEX)
+    }
+    rounds = run.settings.record_rounds
+    measured = turns.measure(run, "record-index", list(cases.values()), rounds, turns.FROM_FILE)
     size = file.stat().st_size
     file.unlink()
-    return {"size": size / made.packets, "contenders": found}
-
-
-def _recorded(run: Run, one: Contender, file: Path, rate: str) -> dict:
-    row = replayed(run, one, file, rate)
-    index_file = sandbox.SCRATCH / f"{one.writes}.rtindex"
-    if one is RECORD_INDEX and not index_file.exists():
-        row["problems"].append("there is no index")
-    index_file.unlink(missing_ok=True)
-    return row
+    return {"size": size / made.packets, "contenders": {
+        name: turns.entry(run, turns.KNOWN[name], measured[case.key], ("lossless_pps",))
+        for name, case in cases.items()
+    }}  # fmt: skip
 
 
 def table(key: str, head: str, digits: int = 2) -> Callable[[dict], str]:
@@ -259,6 +272,16 @@ def ratio(scenario: str, above: str, below: str, key: str) -> Callable[[dict], f
         return figures.spread(ratios)["median"] if ratios else None
 
     return figure
+
+
+def beside_find(result: dict) -> str:
+    """The same ratio while the programs are cached, and both times."""
+    found = ratio("find", WARM_FIND.name, WARM_TCPDUMP.name, "seconds")(result)
+    if found is None:
+        return ""
+    rows = result["find"]["contenders"]
+    ours, theirs = (rows[one.name]["summary"]["seconds"]["median"] for one in (WARM_FIND, WARM_TCPDUMP))
+    return f"1/{1 / found:.0f} while the programs are cached, {ours * 1e3:.1f} ms and {theirs:.2f} s"
 
 
 def of_index(key: str) -> Callable[[dict], float | None]:

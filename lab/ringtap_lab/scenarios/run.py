@@ -11,7 +11,6 @@ import subprocess
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from ringtap_lab.manager import sandbox
 from ringtap_lab.scenarios import contenders, figures
 from ringtap_lab.scenarios.contenders import Contender, Programs
 from ringtap_lab.scenarios.options import Settings
@@ -62,7 +61,6 @@ class Run:
             row = work()
         except (ToolError, ReportError, subprocess.SubprocessError, OSError) as error:
             self.problem(f"{contender.name}: {error}")
-            self.clean(contender)
             return None
         output = row.pop("output", "")
         for one in row.get("problems", []):
@@ -102,8 +100,3 @@ class Run:
         """Puts on record that an answer was wrong or is missing."""
         self.problems.append(text)
         self.say(f"PROBLEM  {text}")
-
-    def clean(self, contender: Contender) -> None:
-        """Removes what a failed measurement left in the scratch folder."""
-        if contender.writes:
-            (sandbox.SCRATCH / contender.writes).unlink(missing_ok=True)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 """Scenario `shunting`: what rules for flows cost and save.
 
-- Rules: the rate of a tap beside a million rules of which none matches, and the rules set in a second.
+- Rules: the rate of a tap beside a million rules of which none matches; the rules set in a second, also through a hub.
 - Elephants: a mix in which 5 % of the flows carry 80 % of the bytes; the lossless rate of a reader that
   compresses every packet, with and without a cut-off after 20 packets.
 - Cut-off: the bytes that a recorder with `--cutoff 16KiB` writes of the same mix, against the sum computed here.
@@ -11,18 +11,17 @@ from __future__ import annotations
 
 import json
 import random
-import shlex
-import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 from ringtap_lab.manager import sandbox
-from ringtap_lab.scenarios import figures, parse, trial
-from ringtap_lab.scenarios.contenders import SENDER_CPU, Contender
-from ringtap_lab.scenarios.lossless import rounds_of
+from ringtap_lab.manager.battery import Case
+from ringtap_lab.scenarios import figures, turns
+from ringtap_lab.scenarios.crowd import HUB_COMMAND
 from ringtap_lab.scenarios.mix import frame, write
 from ringtap_lab.scenarios.pool import rounds as rounds_of_program
 from ringtap_lab.scenarios.run import Run
-from ringtap_lab.scenarios.tool import ToolError
+from ringtap_lab.scenarios.tool import Tool, ToolError
 
 RULES = 1_000_000
 #: Rows of the table that are not rates.
@@ -31,22 +30,15 @@ RATIO, SET = "rules ÷ no rules", "millions of rules set in a second"
 FLOWS, ELEPHANTS, MOUSE_PACKETS, ELEPHANT_PACKETS, PAYLOAD = 10_000, 500, 10, 760, 450
 KEPT_PACKETS, KEPT_BYTES = 20, 16 << 10
 
-_READER = (
-    "{ringtap} count --quiet --json --cpu reader={reader_cpu},capture={reader_cpu} --work zlib:1"
-    " -i 'tap:{dev}?exclusive&pool={ring_mib}MiB'"
-)
-ALL = Contender("every packet", _READER, parse.ringtap, "xdp", note="--work zlib:1")
-CUT = Contender(
-    "20 packets of a flow", _READER + f" --cutoff '{KEPT_PACKETS} packets'", parse.ringtap, "xdp"
-)
-RECORDER = Contender(
-    "recorder",
-    "{ringtap} record --quiet --json -w {scratch}/heads.pcap -i 'tap:{dev}?exclusive&pool=256MiB'"
-    f" --cutoff {KEPT_BYTES}",
-    parse.ringtap, "xdp", writes="heads.pcap",
-)  # fmt: skip
+ALL, CUT = "every packet", "20 packets of a flow"
+READERS = {ALL: "tap exclusive", CUT: "tap exclusive, 20 packets of a flow"}
+RECORDER = "ringtap record, 16 KiB of a flow"
 #: Slow enough that a recorder on the other core loses nothing.
 RECORD_PPS = 100_000
+#: Rules that readers of a hub set, fewer than one of them may have, and how many readers set them together.
+HUB_RULES, HUB_READERS = 120_000, (1, 8)
+#: Longest that the file may take.
+LONGEST_S = 100.0
 
 
 def sizes() -> list[int]:
@@ -79,22 +71,26 @@ def run(run: Run) -> dict:
     """Gives the rates beside rules, the lossless rates of both readers, and the recorder's bytes."""
     file = sandbox.SCRATCH / "mix.pcap"
     length = make(file)
-    found = {"size": length, "rules": _rules(run), "elephants": _elephants(run, file), "recorder": {}}
-    row = run.attempt(RECORDER, lambda: replayed(run, RECORDER, file, f"{RECORD_PPS}pps"))
-    if row is not None:
-        wanted = kept(length)
-        if row["delivered"] != wanted:
-            run.problem(f"shunting: the recorder took {row['delivered']} packets, {wanted} are right")
-        # A record of pcap has 16 bytes before the packet, the file has 24.
-        row["wanted_file_bytes"] = 24 + wanted * (16 + length)
-        if row["file_bytes"] != row["wanted_file_bytes"]:
-            run.problem(
-                f"shunting: the recorder wrote {row['file_bytes']} bytes, {row['wanted_file_bytes']}"
-                " are right"
-            )
-        run.say(f"shunting  recorder: {row['file_bytes']:,} bytes, {row['wanted_file_bytes']:,} computed")
-        found["recorder"] = {**run.entry(RECORDER), **row}
+    found = {"size": length, "rules": _rules(run), "by_hub": _by_hub(run), "elephants": _elephants(run, file)}
+    found["recorder"] = _recorder(run, file, length)
     return found
+
+
+def _recorder(run: Run, file: Path, length: int) -> dict:
+    case = Case(RECORDER, rate=f"{RECORD_PPS}pps", file=str(file), seconds=LONGEST_S)
+    rows = turns.measure(run, "shunting", [case], 1, turns.FROM_FILE)[case.key]
+    if not rows:
+        return {}
+    wanted, row = kept(length), rows[0]
+    if row["delivered"] != wanted:
+        run.problem(f"shunting: the recorder took {row['delivered']} packets, {wanted} are right")
+    # A record of pcap has 16 bytes before the packet, the file has 24.
+    row["wanted_file_bytes"] = 24 + wanted * (16 + length)
+    told = f"{row['file_bytes']:,} bytes, {row['wanted_file_bytes']:,} computed"
+    if row["file_bytes"] != row["wanted_file_bytes"]:
+        run.problem(f"shunting: the recorder wrote {told}")
+    run.say(f"shunting  recorder: {told}")
+    return {**turns.entry(run, turns.KNOWN[RECORDER], rows, ()), **row}
 
 
 def _rules(run: Run) -> dict:
@@ -122,29 +118,38 @@ def _rules(run: Run) -> dict:
     return rounds_of_program(run, "shunting", command, read)
 
 
+def _by_hub(run: Run) -> dict:
+    """Millions of rules that readers of a hub set in a second, alone and together."""
+    found = {}
+    for readers in HUB_READERS:
+        command = (
+            f"{run.programs.ringtap.parent}/examples/rule_rates {sandbox.SCRATCH}/hub.sock all {readers} {HUB_RULES}"
+        )
+
+        def read(text: str) -> dict:
+            rates = [json.loads(line)["rules_per_s"] / 1e6 for line in text.splitlines()]
+            return {f"readers: {readers}": {"summary": {"mpps": figures.spread(rates)}}}  # noqa: B023
+
+        try:
+            with Tool(run.programs.fill(HUB_COMMAND)) as hub:
+                hub.wait_ready("ringtap: hub of", "xdp")
+                found |= rounds_of_program(run, "shunting", command, read)
+                hub.end()
+        except ToolError as error:
+            run.problem(f"shunting: {error}")
+    return found
+
+
 def _elephants(run: Run, file: Path) -> dict:
-    # Of what was not withheld, so that the next rate is near the answer for both readers.
-    def delivered_pps(row: dict) -> float:
-        return row["offered_mpps"] * 1e6 * (1 - row["lost"] / (row["offered"] - row["shunted"]))
-
-    return rounds_of(
-        run, "shunting", [ALL, CUT], lambda one, rate: replayed(run, one, file, rate), delivered_pps
-    )
-
-
-def replayed(run: Run, one: Contender, file: Path, rate: str) -> dict:
-    """One measurement: the file at this rate, once."""
-    return trial.measure_with(run.programs, one, lambda: _replay(run, file, rate), 0)
-
-
-def _replay(run: Run, file: Path, rate: str) -> trial.Sent:
-    command = run.programs.fill(
-        f"{{ringtap}} send --quiet --json --cpu {SENDER_CPU} -i {sandbox.SENDER} -r {file} --rate {rate}"
-    )
-    done = subprocess.run(shlex.split(command), capture_output=True, text=True, check=False, timeout=120)
-    if done.returncode != 0:
-        raise ToolError(f"{command}: exit code {done.returncode}: {done.stderr.strip()[-600:]}")
-    return trial.Sent(*parse.sender(done.stdout))
+    cases = {
+        name: Case(one, "lossless", load="zlib:1", file=str(file), seconds=LONGEST_S)
+        for name, one in READERS.items()
+    }
+    measured = turns.measure(run, "shunting", list(cases.values()), run.settings.record_rounds, turns.FROM_FILE)
+    return {
+        name: turns.entry(run, turns.KNOWN[case.contender], measured[case.key], ("lossless_pps",))
+        for name, case in cases.items()
+    }
 
 
 def _rule_figure(result: dict, name: str) -> float | None:
@@ -162,10 +167,20 @@ def set_in_a_second(result: dict) -> float | None:
     return _rule_figure(result, SET)
 
 
+def by_hub(readers: int) -> Callable[[dict], float | None]:
+    """Millions of rules that so many readers of a hub set in a second together."""
+
+    def figure(result: dict) -> float | None:
+        row = result.get("shunting", {}).get("by_hub", {}).get(f"readers: {readers}")
+        return row["summary"]["mpps"]["median"] if row else None
+
+    return figure
+
+
 def elephants_ratio(result: dict) -> float | None:
     """Median over the rounds: lossless rate with the cut-off, divided by the rate without."""
     rows = result.get("shunting", {}).get("elephants", {})
-    pair = [rows.get(one.name, {}).get("rounds", []) for one in (CUT, ALL)]
+    pair = [rows.get(name, {}).get("rounds", []) for name in (CUT, ALL)]
     found = figures.ratios(*pair, "lossless_pps")
     return figures.spread(found)["median"] if found else None
 

@@ -273,6 +273,8 @@ def shunting(found: dict) -> str:
     """Rates beside rules, lossless rates of both readers, and what the recorder wrote."""
     rates = [[name, figure(row["summary"]["mpps"], 3)] for name, row in found["rules"].items()]
     parts = [table(["64 bytes, 65,536 flows", "Mpps"], rates)]
+    by_hub = [[name, figure(row["summary"]["mpps"], 3)] for name, row in found.get("by_hub", {}).items()]
+    parts.append(table(["through a hub", "millions of rules set in a second"], by_hub))
     parts.append(record({"contenders": found["elephants"], "size": found["size"]}))
     if recorder := found["recorder"]:
         row = [f"{recorder['file_bytes']:,}", f"{recorder['wanted_file_bytes']:,}"]

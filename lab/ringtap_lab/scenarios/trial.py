@@ -11,8 +11,6 @@ from __future__ import annotations
 
 import shlex
 import subprocess
-import time
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from ringtap_lab.manager import sandbox
@@ -76,36 +74,22 @@ def busy_ticks(cpu: int) -> tuple[int, int]:
 
 def measure(programs: Programs, contender: Contender, traffic: Traffic) -> dict:
     """One measurement as a row of figures."""
-    return measure_with(programs, contender, lambda: send(programs, traffic), traffic.size - 4)
-
-
-def measure_with(
-    programs: Programs, contender: Contender, sending: Callable[[], Sent], length: int
-) -> dict:
-    """The same of packets of so many bytes that `sending` sends."""
     command = programs.fill(contender.command)
     with Tool(command, contender.stdin_ends_it) as tool:
         tool.wait_ready(contender.ready, contender.attached)
         # Attached is not yet ready: filters and tables of flows come after.
-        if not contender.spins:
-            tool.wait_idle(0.1)
+        tool.wait_idle(0.1)
         received, (busy, stolen) = sandbox.counter("rx_packets"), busy_ticks(READER_CPU)
         ran, used_ns = tool.cpu_ticks(), tool.cpu_ns()
-        sent = sending()
+        sent = send(programs, traffic)
         busy_after, stolen_after = busy_ticks(READER_CPU)
         ran, used_ns = tool.cpu_ticks() - ran, tool.cpu_ns() - used_ns
-        if contender.spins:
-            time.sleep(contender.quiet_seconds)
-        else:
-            tool.wait_idle(contender.quiet_seconds)
+        tool.wait_idle(contender.quiet_seconds)
         received = sandbox.counter("rx_packets") - received
         text = tool.end()
     report = contender.parse(text)
-    file_bytes = _file_bytes(contender)
     problems = contradictions(report, sent.packets, received)
     problems += [f"left behind: {one}" for one in leftovers()]
-    if file_bytes is not None and file_bytes < report.delivered * length:
-        problems.append(f"its file has only {file_bytes} bytes for {report.delivered} packets")
     return {
         "offered": sent.packets,
         "delivered": report.delivered,
@@ -119,7 +103,6 @@ def measure_with(
         # The reader's core beside the reader: other programs, and the hypervisor.
         "disturbed_ms": max(0, busy_after - busy - ran) * 10,
         "stolen_ms": (stolen_after - stolen) * 10,
-        "file_bytes": file_bytes,
         "problems": problems,
         "output": text,
     }
@@ -140,13 +123,3 @@ def contradictions(report: parse.Report, offered: int, received: int) -> list[st
     if report.balanced is False:
         found.append("its counters do not balance")
     return found
-
-
-def _file_bytes(contender: Contender) -> int | None:
-    """Size of the file that it wrote, which is then removed."""
-    if contender.writes is None:
-        return None
-    path = sandbox.SCRATCH / contender.writes
-    size = path.stat().st_size
-    path.unlink()
-    return size

@@ -19,7 +19,7 @@ from ringtap_lab.scenarios.contenders import READER_CPU, SENDER_CPU
 from ringtap_lab.scenarios.run import Run
 
 KNOWN = contender.load_all([contender.FOLDER])
-SENDER, STAMPED = "ringtap send", "ringtap send, stamped"
+SENDER, STAMPED, FROM_FILE = "ringtap send", "ringtap send, stamped", "ringtap send, file"
 
 
 def named(*names: str) -> list[Contender]:
@@ -29,12 +29,16 @@ def named(*names: str) -> list[Contender]:
 
 def paths(run: Run) -> dict[str, str]:
     """Programs that contenders name, where this run has them."""
-    return {**programs.here(run.programs.ringtap, run.say), "floor": str(run.programs.floor)}
+    return {**programs.here(run.programs.ringtap, run.say), **_ours(run)}
+
+
+def _ours(run: Run) -> dict[str, str]:
+    return {name: str(getattr(run.programs, name)) for name in ("ringtap", "floor", "python")}
 
 
 def missing(run: Run, one: Contender) -> str | None:
     """The program that a contender needs and this machine has not."""
-    known = {"ringtap": str(run.programs.ringtap), "floor": str(run.programs.floor)}
+    known = _ours(run) | {name: str(programs.reader(name)) for name in programs.READERS}
     absent = [need for need in one.needs if not shutil.which(known.get(need, need))]
     return absent[0] if absent else None
 
@@ -72,6 +76,8 @@ def measure(run: Run, title: str, cases: list[Case], rounds: int, sender: str = 
 def _round(row: dict) -> dict:
     """A row in the form of the benchmark's results."""
     kept = {key: value for key, value in row.items() if key not in ("key", "case", "group", "repetition", "readers")}
+    for trial in kept.get("trials", []):
+        trial.pop("readers", None)
     for rate in ("offered", "delivered"):
         if f"{rate}_pps" in kept:
             kept[f"{rate}_mpps"] = kept.pop(f"{rate}_pps") / 1e6
@@ -80,9 +86,11 @@ def _round(row: dict) -> dict:
 
 def entry(run: Run, one: Contender, rounds: list[dict], keys: tuple[str, ...]) -> dict:
     """What a result says of a contender: its rounds, and the spread of `keys`."""
-    command = " ".join(one.command.split())
+    command = " ".join((rounds[0]["command"] if rounds else one.command).split())
+    if one.server:
+        command += "  # on: " + " ".join(one.server.command.split())
     return {
-        "command": rounds[0]["command"] if rounds else command, "note": one.note, "missing": missing(run, one),
+        "command": command, "note": one.note, "missing": missing(run, one),
         "rounds": rounds, "summary": figures.summary(rounds, keys),
     }  # fmt: skip
 
