@@ -5,11 +5,12 @@ from __future__ import annotations
 
 import datetime
 import os
-import platform
 import re
 import subprocess
 import time
 from pathlib import Path
+
+from ringtap_lab.agent import counters
 
 #: Above this, other work shares the cores with what is measured.
 BUSY_SHARE = 0.05
@@ -59,22 +60,8 @@ def revision(root: Path) -> str:
 
 def facts() -> dict[str, object]:
     """CPU, cores, memory, kernel and system."""
-    cpuinfo = Path("/proc/cpuinfo").read_text()
-    model = re.search(r"^model name\s*: (.*)$", cpuinfo, re.MULTILINE)
-    memory = re.search(r"^MemTotal:\s+(\d+)", Path("/proc/meminfo").read_text(), re.MULTILINE)
-    try:
-        system = platform.freedesktop_os_release()["PRETTY_NAME"]
-    except (OSError, KeyError):
-        system = "unknown"
-    return {
-        "cpu": model.group(1) if model else platform.machine(),
-        "architecture": platform.machine(),
-        "cores": os.cpu_count(),
-        "memory_mib": int(memory.group(1)) // 1024 if memory else None,
-        "virtual": " hypervisor" in cpuinfo,
-        "kernel": platform.release(),
-        "system": system,
-    }
+    found = counters.facts()
+    return {key: found[key] for key in ("cpu", "architecture", "cores", "memory_mib", "virtual", "kernel", "system")}
 
 
 def now() -> str:

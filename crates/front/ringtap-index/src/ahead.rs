@@ -2,20 +2,20 @@
 //! Opens captures and their indexes before a search comes to them, so that the disk reads many at a time.
 //!
 //! Invariants
-//! - At most [`FILES_AHEAD`] captures and their indexes are open, and not more than [`MAX_BYTES_AHEAD`] of each is
-//!   asked for that the search may not need.
+//! - At most [`FILES_AHEAD`] captures are open with their indexes. Of each index, at most [`MAX_BYTES_AHEAD`] are read
+//!   before the search knows what it needs.
 
 use std::collections::VecDeque;
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io;
 use std::num::NonZeroU64;
-use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
 use ringtap_pool::number::to_u64;
-use rustix::fs::{Advice, OFlags, fadvise};
+use rustix::fs::{Advice, fadvise};
 
 use crate::beside::index_path;
+use crate::data::open;
 use crate::layout::MAX_SAMPLE;
 use crate::walk::CapturePath;
 
@@ -57,22 +57,15 @@ impl OpenedPair {
 }
 
 impl FilesAhead {
-    /// The next capture of these; `None` behind the last one.
-    pub(crate) fn next(&mut self, files: &[CapturePath]) -> Option<OpenedPair> {
+    /// The next capture of these and its number; `None` behind the last one.
+    pub(crate) fn next(&mut self, files: &[CapturePath]) -> Option<(usize, OpenedPair)> {
         while self.opened.len() < FILES_AHEAD
             && let Some(file) = files.get(self.next)
         {
             self.opened.push_back(OpenedPair::new(&file.path));
             self.next += 1;
         }
-        self.opened.pop_front()
+        let first = self.next - self.opened.len();
+        Some((first, self.opened.pop_front()?))
     }
-}
-
-/// Opens a file for reading; never waits for the other end of a pipe.
-pub(crate) fn open(path: &Path) -> io::Result<File> {
-    let flags = OFlags::NONBLOCK | OFlags::NOCTTY;
-    let mut options = OpenOptions::new();
-    options.read(true).custom_flags(flags.bits().cast_signed());
-    options.open(path)
 }

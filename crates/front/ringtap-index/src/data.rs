@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A capture file on disk: what identifies it, and its content from a place on.
 
-use std::fs::{File, Metadata};
+use std::fs::{File, Metadata, OpenOptions};
 use std::io::{self, Read};
-use std::os::unix::fs::{FileExt as _, MetadataExt as _};
+use std::os::unix::fs::{FileExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::Path;
 use std::sync::Arc;
 
 use ringtap_file::{FileReader, Packing, ReadError};
 use ringtap_pool::number::{to_u32, to_u64, to_usize};
+use rustix::fs::OFlags;
 
-use crate::ahead::open;
 use crate::layout::{BlockEntry, FileState, MAX_SAMPLE, Sample};
 
 /// An open capture file.
@@ -114,6 +114,14 @@ impl CaptureFile {
         let file = Arc::clone(&self.file);
         self.packing.unpack(FileFrom { file, at: offset })
     }
+}
+
+/// Opens a file for reading; never waits for the other end of a pipe.
+pub(crate) fn open(path: &Path) -> io::Result<File> {
+    let flags = OFlags::NONBLOCK | OFlags::NOCTTY;
+    let mut options = OpenOptions::new();
+    options.read(true).custom_flags(flags.bits().cast_signed());
+    options.open(path)
 }
 
 /// The bytes of a file from an offset on.

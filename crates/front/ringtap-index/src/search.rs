@@ -224,10 +224,10 @@ impl Search {
         if !self.is_prepared {
             self.is_prepared = true;
             let mut ahead = FilesAhead::default();
-            for file in 0..self.files.len() {
-                if let (false, Some(opened)) = (self.is_stopped(), ahead.next(&self.files)) {
-                    self.prepare(file, opened);
-                }
+            while !self.is_stopped()
+                && let Some((file, opened)) = ahead.next(&self.files)
+            {
+                self.prepare(file, opened);
             }
         }
         self.put_back();

@@ -16,9 +16,8 @@ use ringtap_file::Packing;
 use ringtap_pool::number::{to_u64, to_usize};
 use roaring::RoaringBitmap;
 
-use crate::ahead::open;
 use crate::beside::index_path;
-use crate::data::{CaptureFile, read_up_to};
+use crate::data::{CaptureFile, open, read_up_to};
 use crate::layout::{
     BlockEntry, END, EndRecord, FILE_HEADER, GROUP, MAX_BLOCK_BYTES, PageEntry, SEGMENT_HEADER,
     Sample, SegmentHeader, is_checksum, read_end, read_file_header,

@@ -111,24 +111,27 @@ impl FlowMeter {
             self.idle_ns = nanoseconds(options.idle);
             self.options = options;
             self.payload.change(&options);
+            if options.sampling > 1 {
+                // They would lack the flows that sampling leaves out.
+                self.changes = None;
+            }
         }
         fits
     }
 
-    /// Keeps what each flow brings, for [`FlowMeter::take_changes`]; of a meter without flows that leaves none out.
+    /// From now on, keeps for [`FlowMeter::take_changes`] what each flow brings, unless sampling leaves flows out. Call it
+    /// before the first packet.
     pub(crate) fn keep_changes(&mut self) {
-        self.changes = Some(FlowChanges::new(self.options.max_flows));
+        let is_complete = self.options.sampling <= 1;
+        self.changes = is_complete.then(|| FlowChanges::new(self.options.max_flows));
     }
 
-    /// Whether the changes of all packets are kept; not any longer, if sampling leaves flows out.
-    pub(crate) fn keeps_changes(&mut self) -> bool {
-        if self.options.sampling > 1 {
-            self.changes = None;
-        }
+    /// Whether what all packets brought is kept.
+    pub(crate) fn keeps_changes(&self) -> bool {
         self.changes.is_some()
     }
 
-    /// Gives some changes if many are kept. To be called after each few packets.
+    /// Passes some changes on if many are kept. Call it after every few packets.
     #[inline]
     pub(crate) fn take_some_changes(&mut self, mut each: impl FnMut(FlowChange)) {
         if let Some(changes) = &mut self.changes
@@ -138,7 +141,7 @@ impl FlowMeter {
         }
     }
 
-    /// Gives what each direction of a flow brought since the last time.
+    /// Passes on what each direction of each flow brought since the last time.
     pub(crate) fn take_changes(&mut self, mut each: impl FnMut(FlowChange)) {
         if let Some(changes) = &mut self.changes {
             changes.take(&mut self.table, &mut each);

@@ -411,7 +411,7 @@ impl ProbeWorker {
         {
             first.meter.keep_changes();
         }
-        let mut flows = self.flows.iter_mut();
+        let mut flows = self.flows.iter();
         self.feeder = flows.position(|one| one.meter.keeps_changes());
         self.end(flows_left, meters_left, ExportQueues::send);
     }

@@ -36,7 +36,7 @@ impl FlowLinks {
 
 /// Entries that have links.
 pub(super) trait LinkedFlows {
-    /// FlowLinks of the flow with this index.
+    /// The links of the flow with this index.
     fn links(&mut self, at: u32) -> &mut FlowLinks;
 }
 

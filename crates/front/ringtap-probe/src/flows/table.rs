@@ -19,8 +19,8 @@ use crate::packet::PacketKey;
 pub(crate) const PACKETS_TOGETHER: usize = 32;
 /// Flows that an eviction looks at. If all had further packets, it takes the next one.
 const LOOKS_OF_VICTIM: usize = 64;
-/// Flows with the same key, in tunnels whose identifiers the receivers chose. Whoever sends more of them finds the last
-/// one of these, so that nobody makes searches long.
+/// Flows with the same key that are told apart, in tunnels whose identifiers the receivers chose. Packets of further
+/// ones count in the last of these: a sender who tries all identifiers cannot make searches long.
 const MAX_ALIKE: usize = 32;
 /// Part of the table that tentative flows may always fill: 1 / 8.
 const TENTATIVE_PART: u32 = 8;
