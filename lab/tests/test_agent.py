@@ -13,7 +13,7 @@ import unittest
 from pathlib import Path
 
 from ringtap_lab.agent import processes
-from ringtap_lab.agent.daemon import KEPT_BYTES, Output
+from ringtap_lab.agent.daemon import KEPT_BYTES, Daemon, DaemonError, Output
 from ringtap_lab.manager import link
 from ringtap_lab.manager.inventory import Host
 from ringtap_lab.manager.link import Agent, LinkError, RequestError
@@ -99,6 +99,18 @@ class Requests(unittest.TestCase):
             return str(caught.exception)
 
         self.assertIn("?]0;title??[2J", talk(work))
+
+    def test_what_a_program_wrote_just_before_it_ended_is_in_its_fault(self):
+        async def main(folder: str):
+            daemon = Daemon("sh -c 'echo last words >&2'", stdin_ends_it=False, folder=Path(folder))
+            daemon.process.wait()  # no turn of the loop in between
+            try:
+                daemon.must_live()
+            finally:
+                daemon.kill()
+
+        with tempfile.TemporaryDirectory() as folder, self.assertRaisesRegex(DaemonError, "ended with 0: last words"):
+            asyncio.run(main(folder))
 
     def test_readiness_is_seen_in_the_output(self):
         async def work(agent):

@@ -68,24 +68,28 @@ class Daemon:
             cwd=folder,
             preexec_fn=_prepare,
         )
-        self._open, self._closed = 0, asyncio.Event()
+        self._open: dict[int, Output] = {}
+        self._closed = asyncio.Event()
         for stream, output in zip((self.process.stdout, self.process.stderr), self._outputs, strict=True):
             assert stream is not None
             os.set_blocking(stream.fileno(), False)
-            self._open += 1
-            asyncio.get_running_loop().add_reader(stream.fileno(), self._read, stream.fileno(), output)
+            self._open[stream.fileno()] = output
+            asyncio.get_running_loop().add_reader(stream.fileno(), self._read, stream.fileno())
 
-    def _read(self, descriptor: int, output: Output) -> None:
+    def _read(self, descriptor: int) -> None:
         try:
             piece = os.read(descriptor, READ_BYTES)
         except BlockingIOError:
             return
-        output.add(piece)
+        self._open[descriptor].add(piece)
         if not piece:
-            asyncio.get_running_loop().remove_reader(descriptor)
-            self._open -= 1
-            if not self._open:
-                self._closed.set()
+            self._close(descriptor)
+
+    def _close(self, descriptor: int) -> None:
+        asyncio.get_running_loop().remove_reader(descriptor)
+        del self._open[descriptor]
+        if not self._open:
+            self._closed.set()
 
     def text(self) -> str:
         """Both streams, as far as they are kept."""
@@ -96,7 +100,9 @@ class Daemon:
         return sum(one.total for one in self._outputs)
 
     def fault(self, what: str) -> DaemonError:
-        """An error with the end of the output."""
+        """An error with the end of the output, up to what it wrote last."""
+        for descriptor in list(self._open):
+            self._read(descriptor)
         words = " ".join(self.text()[-2000:].split())
         # What it prints must not command the terminal of the user.
         words = "".join(one if one.isprintable() else "?" for one in words)
@@ -190,9 +196,10 @@ class Daemon:
         except ProcessLookupError:
             pass
         self.process.wait()
+        for descriptor in list(self._open):
+            self._close(descriptor)
         for stream in (self.process.stdout, self.process.stderr):
-            if stream and not stream.closed:
-                asyncio.get_running_loop().remove_reader(stream.fileno())
+            if stream:
                 stream.close()
         if self.process.stdin:
             self.process.stdin.close()
