@@ -84,14 +84,15 @@ fn a_burst_ends_and_every_packet_is_somewhere() {
     let counts = loop {
         let counts = source.counts();
         let lost: u64 = counts.lanes.iter().map(|lane| lane.dropped.pool_full).sum();
-        if lost + counts.dropped.nic >= 30_000 - max_kept {
+        let full = counts.lanes.iter().all(|lane| lane.delivered == 320);
+        // A thread that began late has a full ring, and its pool is still empty.
+        if full && lost + counts.dropped.nic >= 30_000 - max_kept {
             break counts;
         }
         assert!(begun.elapsed() < Duration::from_secs(60), "{counts:?}");
         std::thread::sleep(Duration::from_millis(1));
     };
     for lane in &counts.lanes {
-        assert_eq!(lane.delivered, 320, "{counts:?}");
         assert_eq!(
             lane.offered,
             lane.delivered + lane.dropped.pool_full,
