@@ -2,6 +2,7 @@
 //! `ringtap probe` on files and on interfaces.
 
 use std::process::Command;
+use std::time::Duration;
 
 use ringtap_testkit::{
     Finished, LIMIT, Namespace, Running, require_root, require_tool, settle_everywhere,
@@ -186,7 +187,7 @@ fn analyses_of_headers_give_the_same_flows_of_a_file_and_refuse_payload_later() 
     assert!(refused.stderr.contains(why), "{}", refused.stderr);
 }
 
-fn probe(net: &Namespace, extra: &[&str]) -> Running {
+fn probe(net: &Namespace, workers: &str, extra: &[&str]) -> Running {
     let words = [
         &[
             "probe",
@@ -194,7 +195,7 @@ fn probe(net: &Namespace, extra: &[&str]) -> Running {
             "tap:rx0?direction=in",
             "--json",
             "--workers",
-            "2",
+            workers,
         ],
         extra,
     ]
@@ -209,7 +210,7 @@ fn an_interface_gives_results_at_intervals_and_all_flows_at_the_end() {
     require_root!();
     require_tool!("ip");
     let net = Namespace::with_veth("probe_live");
-    let running = probe(&net, &["--every", "0.5", "tcp"]);
+    let running = probe(&net, "2", &["--every", "0.5", "tcp"]);
     net.inject("tx0", &connections(50));
     running.wait_for_stdout("\"analysis\":\"top flow\"", LIMIT);
     settle_everywhere();
@@ -233,11 +234,30 @@ fn an_interface_gives_results_at_intervals_and_all_flows_at_the_end() {
 }
 
 #[test]
+fn sixty_workers_give_their_results_in_time_and_end() {
+    require_root!();
+    require_tool!("ip");
+    let net = Namespace::with_veth("probe_sixty");
+    let running = probe(&net, "60", &["--every", "0.5", "tcp"]);
+    for _ in 0..4 {
+        net.inject("tx0", &connections(50));
+        std::thread::sleep(Duration::from_millis(500));
+    }
+    settle_everywhere();
+    running.interrupt();
+    let end = running.wait(LIMIT).success();
+    let flows = objects(&end, "flow");
+    let packets = sum(&flows, "orig_pkts") + sum(&flows, "resp_pkts");
+    assert_eq!(packets, 800, "{}", end.stdout);
+    assert_eq!(only(&end, "probe")["analysed"], 800);
+}
+
+#[test]
 fn a_removed_interface_ends_a_probe_with_all_its_flows() {
     require_root!();
     require_tool!("ip");
     let net = Namespace::with_veth("probe_removed");
-    let running = probe(&net, &["tcp"]);
+    let running = probe(&net, "2", &["tcp"]);
     net.inject("tx0", &connections(20));
     settle_everywhere();
     net.ip(&["link", "delete", "rx0"]);

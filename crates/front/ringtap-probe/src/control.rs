@@ -118,13 +118,18 @@ impl ProbeControl {
 
     /// The ledger now.
     pub fn ledger(&self) -> ProbeLedger {
+        self.ledger_with(&self.losses())
+    }
+
+    /// The ledger now, with these losses of the captures.
+    pub(crate) fn ledger_with(&self, losses: &Dropped) -> ProbeLedger {
         let mut ledger = ProbeLedger::new(&self.plan().analyses);
         for worker in &self.status {
             ledger.add(&lock(&worker.ledger));
         }
         ledger.exporters = self.exports.iter().map(|one| one.counters()).collect();
         ledger.libraries.clone_from(&lock(&self.libraries));
-        ledger.skipped.not_captured = self.losses().pool_full;
+        ledger.skipped.not_captured = losses.pool_full;
         ledger.complete();
         ledger
     }
@@ -132,8 +137,9 @@ impl ProbeControl {
     /// Packets that the captures lost so far. Those before all workers are in each worker's counters.
     pub(crate) fn losses(&self) -> Dropped {
         let mut losses = Dropped::default();
-        for (worker, capture) in self.captures.iter().enumerate() {
-            for source in capture.snapshot().unwrap_or_default().sources {
+        let asked: Vec<_> = self.captures.iter().map(|one| one.ask_snapshot()).collect();
+        for (worker, answer) in asked.into_iter().enumerate() {
+            for source in answer().unwrap_or_default().sources {
                 for lane in &source.lanes {
                     losses.overrun = losses.overrun.saturating_add(lane.missed_packets);
                 }
@@ -334,22 +340,70 @@ fn in_kernel(plan: &ProbePlan) -> (u32, Vec<(&str, AnalysisKind)>) {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::AtomicUsize;
+
+    use ringtap::{Awaited, ControlError, Snapshot};
+    use ringtap_filter::Program;
+    use ringtap_ipc::subscription::Wanted;
+
     use super::*;
 
-    #[test]
-    fn a_worker_that_does_not_follow_a_change_is_named() {
-        let status = [0, 1].map(|_| Arc::new(WorkerStatus::default()));
-        let control = ProbeControl {
+    fn control(status: Vec<Arc<WorkerStatus>>, captures: Vec<Arc<dyn Control>>) -> ProbeControl {
+        ProbeControl {
             board: Arc::new(PlanBoard::new(ProbePlan::standard(None))),
-            status: status.to_vec(),
-            workers: 2,
+            workers: status.len(),
+            status,
             stop_meter: None,
             exports: Vec::new(),
             libraries: LibraryLedgers::default(),
             is_live: true,
-            captures: Vec::new(),
+            captures,
             configured: Mutex::new((ProbePlan::standard(None), None)),
-        };
+        }
+    }
+
+    /// A capture that counts the questions to all.
+    struct Asked(Arc<AtomicUsize>, usize);
+
+    impl Control for Asked {
+        fn snapshot(&self) -> Result<Snapshot, ControlError> {
+            unreachable!(
+                "one question after the other takes as many readings of the hub's counters"
+            )
+        }
+
+        fn ask_snapshot(&self) -> Awaited<'_, Snapshot> {
+            self.0.fetch_add(1, Relaxed);
+            Box::new(|| {
+                assert_eq!(
+                    self.0.load(Relaxed),
+                    self.1,
+                    "it waits before all are asked"
+                );
+                Ok(Snapshot::default())
+            })
+        }
+
+        fn set_filter(&self, _: &Program) -> Result<Vec<Wanted>, ControlError> {
+            unreachable!("nothing changes a filter")
+        }
+
+        fn stop(&self) {}
+    }
+
+    #[test]
+    fn all_captures_are_asked_for_their_counters_before_the_first_answer() {
+        let asked = Arc::new(AtomicUsize::new(0));
+        let capture = || Arc::new(Asked(Arc::clone(&asked), 60)) as Arc<dyn Control>;
+        let control = control(Vec::new(), (0..60).map(|_| capture()).collect());
+        assert_eq!(control.losses(), Dropped::default());
+        assert_eq!(asked.load(Relaxed), 60);
+    }
+
+    #[test]
+    fn a_worker_that_does_not_follow_a_change_is_named() {
+        let status = [0, 1].map(|_| Arc::new(WorkerStatus::default()));
+        let control = control(status.to_vec(), Vec::new());
         let off = ProbeCommand::Disable("flows".into());
         control.carry_out(&off).expect("it is there");
         status[0].followed.store(1, Relaxed);

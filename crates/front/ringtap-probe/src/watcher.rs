@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use ringtap::Dropped;
 use ringtap_ipc::rate::LineLimit;
 use ringtap_ipc::time::now_ns;
 
@@ -68,8 +69,9 @@ impl ActionRunner {
             records.extend(measurements.map(|one| Record::Measurement(Box::new(one))));
         }
         if now >= self.due {
-            self.due = now + SECOND;
             events.extend(self.look(now, records));
+            // Results that wait come before the next look, however long one takes.
+            self.due = Instant::now() + SECOND;
         }
         for (name, event) in events {
             let mut say = |text: String| {
@@ -93,9 +95,14 @@ impl ActionRunner {
         }
     }
 
-    /// Adds the losses since the last look to the records, and returns their number.
-    pub(crate) fn add_losses(&mut self, records: &mut Vec<Record>) -> u64 {
-        let (dropped, now_ns) = (self.control.losses().total(), now_ns());
+    /// Adds the losses since the last look to the records.
+    pub(crate) fn add_losses(&mut self, records: &mut Vec<Record>) {
+        self.add(&self.control.losses(), records);
+    }
+
+    /// Adds what these losses of the captures have grown by to the records, and returns the number.
+    fn add(&mut self, losses: &Dropped, records: &mut Vec<Record>) -> u64 {
+        let (dropped, now_ns) = (losses.total(), now_ns());
         let lost = dropped.saturating_sub(self.dropped);
         if lost > 0 {
             records.push(loss_record(lost, self.looked_ns, now_ns));
@@ -106,8 +113,9 @@ impl ActionRunner {
     }
 
     fn look(&mut self, now: Instant, records: &mut Vec<Record>) -> Vec<(String, ActionEvent)> {
-        let ledger = self.control.ledger();
-        let lost = self.add_losses(records);
+        let losses = self.control.losses();
+        let ledger = self.control.ledger_with(&losses);
+        let lost = self.add(&losses, records);
         let since =
             |count: fn(&ProbeLedger) -> u64| count(&ledger).saturating_sub(count(&self.before));
         let value = |counter| {

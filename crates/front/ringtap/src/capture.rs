@@ -7,7 +7,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ringtap_client::{Batch, Control, ControlError, Cursor, Next, Order, Receiver, Tally};
+use ringtap_client::{Awaited, Batch, Control, ControlError, Cursor, Next, Order, Receiver, Tally};
 use ringtap_filter::Program;
 use ringtap_hub::server::Server;
 use ringtap_hub::{Handle, Hub};
@@ -404,8 +404,14 @@ struct LocalControl {
 
 impl Control for LocalControl {
     fn snapshot(&self) -> Result<Snapshot, ControlError> {
-        let snapshot = self.hub.snapshot(self.subscription);
-        snapshot.ok_or_else(|| ControlError::Gone("the capture thread has ended".into()))
+        self.ask_snapshot()()
+    }
+
+    fn ask_snapshot(&self) -> Awaited<'_, Snapshot> {
+        let answer = self.hub.ask_snapshot(self.subscription);
+        Box::new(|| {
+            answer().ok_or_else(|| ControlError::Gone("the capture thread has ended".into()))
+        })
     }
 
     fn set_filter(&self, filter: &Program) -> Result<Vec<Wanted>, ControlError> {

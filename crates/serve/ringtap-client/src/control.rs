@@ -42,6 +42,9 @@ impl ControlError {
     }
 }
 
+/// An answer of a hub; waits for it when it is called.
+pub type Awaited<'a, T> = Box<dyn FnOnce() -> Result<T, ControlError> + 'a>;
+
 /// Sends a reader's commands to its hub.
 pub trait Control: Send + Sync {
     /// The reader's counters now, as the hub sees them.
@@ -50,6 +53,12 @@ pub trait Control: Send + Sync {
     ///
     /// Every [`ControlError`].
     fn snapshot(&self) -> Result<Snapshot, ControlError>;
+
+    /// As [`Control::snapshot`], but a hub in this process is only asked. It reads its counters at most every 10 ms, and
+    /// answers all questions that wait: who needs the counters of many readers asks for all of them first.
+    fn ask_snapshot(&self) -> Awaited<'_, Snapshot> {
+        Box::new(|| self.snapshot())
+    }
 
     /// Changes the reader's filter; see [`Receiver::set_filter`](crate::Receiver::set_filter).
     ///

@@ -2,7 +2,7 @@
 //! A hub's handle: sends work of the hub's owner and server to the control thread.
 
 use std::io;
-use std::sync::mpsc::{self, Sender};
+use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
@@ -430,8 +430,19 @@ impl Handle {
 
     /// A subscription's counters now, final once the source has ended; `None` for an unknown one.
     pub fn snapshot(&self, subscription: SubscriptionId) -> Option<Snapshot> {
-        self.ask(move |control, responder| control.ask_snapshot(subscription, responder))
-            .ok()
+        self.ask_snapshot(subscription)()
+    }
+
+    /// As [`snapshot`](Self::snapshot), but only asks; waits for the answer when it is called. One reading of the
+    /// counters answers all questions that wait.
+    pub fn ask_snapshot(
+        &self,
+        subscription: SubscriptionId,
+    ) -> impl FnOnce() -> Option<Snapshot> + use<> {
+        let answer = self.begin(move |control, responder| {
+            control.ask_snapshot(subscription, responder);
+        });
+        move || answer.recv().ok()?.ok()
     }
 
     /// The counters of the whole hub; `None` if the hub has ended.
@@ -477,9 +488,18 @@ impl Handle {
         &self,
         work: impl FnOnce(&mut HubControl, Responder<T>) + Send + 'static,
     ) -> Result<T, Refused> {
+        let answer = self.begin(work).recv();
+        answer.unwrap_or_else(|_| Err(ending()))
+    }
+
+    /// Lets the control thread do this work; its answer will come.
+    fn begin<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&mut HubControl, Responder<T>) + Send + 'static,
+    ) -> Receiver<Result<T, Refused>> {
         let (responder, answer) = Responder::new(None);
         self.send(move |control| work(control, responder));
-        answer.recv().unwrap_or_else(|_| Err(ending()))
+        answer
     }
 }
 
