@@ -11,12 +11,16 @@ import statistics
 from dataclasses import dataclass
 from typing import Any
 
+from ringtap_lab.manager.aims import derived
+
 #: Columns of tables: name in a row, heading, factor, digits.
 COLUMNS = (
     ("lossless_pps", "Mpps without loss", 1e-6, 3),
     ("delivered_pps", "Mpps delivered", 1e-6, 3),
     ("offered_pps", "Mpps offered", 1e-6, 3),
     ("loss_percent", "% lost", 1.0, 3),
+    ("ns_above_floor", "ns a packet above XDP_DROP", 1.0, 0),
+    ("ns_above_nothing", "ns a packet above nothing", 1.0, 0),
     ("cpu_percent", "% of a core", 1.0, 1),
     ("memory_kib", "MiB of memory", 1 / 1024, 1),
     ("median_ns", "µs to the reader, median", 1e-3, 1),
@@ -50,7 +54,7 @@ class Entry:
 def entries(rows: list[dict[str, Any]]) -> list[Entry]:
     """All groups and contenders, in the order in which they were first measured."""
     found: dict[str, Entry] = {}
-    for row in rows:
+    for row in derived(rows):
         new = Entry(row["group"], row["case"]["contender"], row["case"], [], [], [])
         entry = found.setdefault(row["key"], new)
         if row["problems"]:
@@ -67,28 +71,6 @@ def groups(rows: list[dict[str, Any]]) -> dict[str, list[Entry]]:
     found: dict[str, list[Entry]] = {}
     for entry in entries(rows):
         found.setdefault(entry.group, []).append(entry)
-    return found
-
-
-#: The contender that captures nothing.
-NOTHING = "nothing"
-
-
-def added_ns(several: list[Entry]) -> dict[str, str]:
-    """How much longer each packet of a sender at full speed takes than beside no capture, repetition by repetition.
-
-    For the contenders of a group by name; nothing where the group has no such baseline."""
-    times = {
-        entry.contender: {row["repetition"]: 1e9 / row["offered_pps"] for row in entry.good if row.get("offered_pps")}
-        for entry in several
-        if entry.case["rate"] == "max" and entry.case["method"] == "rate"
-    }
-    base = times.pop(NOTHING, {})
-    found = {}
-    for name, each in times.items():
-        above = [ns - base[repetition] for repetition, ns in each.items() if repetition in base]
-        if above:
-            found[name] = f"{statistics.median(above):,.0f} ({min(above):,.0f} to {max(above):,.0f})"
     return found
 
 

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from ringtap_lab.manager import filters
+from ringtap_lab.manager import aims, filters
 from ringtap_lab.manager.contender import Contender
 from ringtap_lab.manager.inventory import InventoryError, only_known
 from ringtap_lab.manager.search import Goal
@@ -107,6 +107,8 @@ class Battery:
     text: str
     #: What a search looks for.
     goals: tuple[Goal, ...] = (Goal(),)
+    #: Figures that its rows should reach.
+    aims: tuple[aims.Aim, ...] = ()
 
     def turns(self) -> Iterator[Turn]:
         """All repetitions, contenders in turn: none is always first, or always behind the same neighbour."""
@@ -146,7 +148,7 @@ def parse(text: str, name: str, where: str) -> Battery:
         raise InventoryError(f"{where}: {error}") from None
     dimensions = [one.name for one in fields(Case) if one.name != "contender"]
     common = {*dimensions, "contenders", "repetitions"}
-    only_known(found, {"title", "sender", "case", "goal", *common}, where)
+    only_known(found, {"title", "sender", "case", "goal", "aim", *common}, where)
     shared = {key: value for key, value in found.items() if key in common}
     cases: list[tuple[Case, int]] = []
     for number, entry in enumerate(found.get("case", [{}]), 1):
@@ -154,7 +156,11 @@ def parse(text: str, name: str, where: str) -> Battery:
         only_known(entry, common, entry_at)
         cases += _expand({**shared, **entry}, dimensions, entry_at)
     sender = found.get("sender", "ringtap send")
-    return Battery(name, found.get("title", name), sender, tuple(cases), text, _goals(found.get("goal", [{}]), where))
+    goals = _goals(found.get("goal", [{}]), where)
+    wanted = aims.parse(found.get("aim", []), where)
+    for aim in wanted:
+        only_known({**aim.of, **(aim.by or {})}, {"contender", *dimensions}, f"{where}: aim {aim.text!r}")
+    return Battery(name, found.get("title", name), sender, tuple(cases), text, goals, wanted)
 
 
 def _goals(entries: Any, where: str) -> tuple[Goal, ...]:
