@@ -9,7 +9,7 @@ import json
 import tomllib
 from typing import Any
 
-from ringtap_lab.formatters.summary import COLUMNS, Entry, entries, groups, machine_lines, notes
+from ringtap_lab.formatters.summary import Entry, columns_of, entries, groups, machine_lines, notes
 from ringtap_lab.manager import aims
 
 METHOD = """\
@@ -33,7 +33,7 @@ def cell(entry: Entry, key: str, factor: float, digits: int) -> str:
 
 def rows_of(several: list[Entry]) -> list[list[str]]:
     """A table: its head, then a line for each contender. Columns that nobody has are left out."""
-    columns = [one for one in COLUMNS if any(entry.values(one[0]) for entry in several)]
+    columns = columns_of(several)
     table = [["", *(heading for _, heading, _, _ in columns), "good", "at fault"]]
     for entry in several:
         figures = [cell(entry, key, factor, digits) for key, _, factor, digits in columns]
@@ -59,26 +59,32 @@ def aims_of(head: dict[str, Any], rows: list[dict[str, Any]]) -> list[list[str]]
     return aims.table(wanted, rows) if wanted else []
 
 
-def markdown(head: dict[str, Any], rows: list[dict[str, Any]]) -> str:
-    """The whole record as a page."""
-    parts = [f"# {head['title']}", f"Battery `{head['battery']}`, {head['date']}, host {head['host']}."]
-    parts += ["- " + line for line in machine_lines(head)]
-    parts += [f"\n> **Note**: {note}" for note in notes(rows)]
-    if wanted := aims_of(head, rows):
-        parts += ["\n## Aims\n", grid(wanted, left=4)]
+def body(head: dict[str, Any], rows: list[dict[str, Any]]) -> str:
+    """What was measured: notes, a table for each group of cases, faults, and how each contender was started."""
+    parts = [f"> **Note**: {note}\n" for note in notes(rows)]
     for group, several in groups(rows).items():
-        parts += [f"\n## {group}\n", grid(rows_of(several))]
+        parts += [f"### {group}\n", grid(rows_of(several)), ""]
     faults = [fault for entry in entries(rows) for fault in entry.faults]
-    parts += ["\n## Faults\n", "\n".join(f"- {one}" for one in faults) or "None: all accounts agree."]
+    parts += ["### Faults\n", "\n".join(f"- {one}" for one in faults) or "None: all accounts agree.", ""]
     missing = [f"- {name}: {one['missing']}" for name, one in head["contenders"].items() if one["missing"]]
-    parts += (["\n## Not measured\n", *missing] if missing else [])
-    parts += ["\n## Method\n", METHOD, "## Contenders\n"]
+    parts += (["### Not measured\n", *missing, ""] if missing else [])
+    parts.append("### Contenders\n")
     for name, one in head["contenders"].items():
         version = f" {one['version']}" if one["version"] else ""
         note = f" ({one['note']})" if one["note"] else ""
         server = f"; on `{' '.join(one['server'].split())}`" if one["server"] else ""
         parts.append(f"- {name}{version}{note}: `{' '.join(one['command'].split())}`{server}")
     return "\n".join(parts) + "\n"
+
+
+def markdown(head: dict[str, Any], rows: list[dict[str, Any]]) -> str:
+    """The whole record as a page."""
+    parts = [f"# {head['title']}", f"Battery `{head['battery']}`, {head['date']}, host {head['host']}."]
+    parts += ["- " + line for line in machine_lines(head)]
+    if wanted := aims_of(head, rows):
+        parts += ["\n## Aims\n", grid(wanted, left=4)]
+    parts += ["\n## Figures\n", body(head, rows), "## Method\n", METHOD]
+    return "\n".join(parts)
 
 
 def flat(row: dict[str, Any]) -> dict[str, Any]:
