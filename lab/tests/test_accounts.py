@@ -5,8 +5,8 @@ import json
 import unittest
 
 from ringtap_lab.manager import contender, filters
+from ringtap_lab.manager.accounts import account
 from ringtap_lab.manager.battery import Case
-from ringtap_lab.manager.trial import account
 
 KNOWN = contender.load_all([contender.FOLDER])
 PACKET, COLLECTED = "AF_PACKET", "ringtap probe, tap exclusive"
@@ -89,10 +89,12 @@ class Accounts(unittest.TestCase):
         # The kernel's bridge says a few things of its own.
         self.assertEqual((row("kernel bridge", 103)["problems"], row("kernel bridge", 103)["delivered"]), ([], 100))
         self.assertEqual(row("kernel bridge", 120)["problems"], ["delivered 120 of 100"])
-        text = json.dumps({"delivered": 90, "balanced": True})
-        self.assertEqual((row("ringtap bridge", 90, text)["problems"], row("ringtap bridge", 90, text)["lost"]), ([], 10))
-        (found,) = row("ringtap bridge", 80, text)["problems"]
-        self.assertEqual(found, "it says that it forwarded 90 packets, but 80 came out")
+        line = '{{"type":"counters","offered":{},"delivered":{},"kernel":{},"pool_full":0,"no_verdict":0}}\n'
+        # What went back comes last.
+        good = row("ringtap bridge", 90, line.format(100, 90, 10) + line.format(0, 0, 0))
+        self.assertEqual((good["problems"], good["lost"]), ([], 10))
+        found = row("ringtap bridge", 80, line.format(100, 90, 10) + line.format(0, 0, 0))["problems"]
+        self.assertEqual(found[0], "it says that it forwarded 90 packets, but 80 came out")
 
 
 class Filters(unittest.TestCase):

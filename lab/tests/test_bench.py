@@ -68,8 +68,8 @@ class Page(unittest.TestCase):
         rows = []
         for name, count, pps in (("ringtap hub", 1, 6e6), ("ringtap hub", 8, 5e6), ("AF_PACKET", 8, 5e5)):
             case = battery.Case(name, "lossless", readers=count)
-            rows.append({**row(name, 0, 0), "case": vars(case), "key": case.key, "group": case.group, "lossless_pps": pps,
-                         "limited": name == "ringtap hub", "goals": [{"loss": 0.0}]})  # fmt: skip
+            found = {"lossless_pps": pps, "limited": name == "ringtap hub", "goals": [{"loss": 0.0}]}
+            rows.append({**row(name, 0, 0), "case": vars(case), "key": case.key, "group": case.group, **found})
         text = bench.readme_part(record(rows))
         self.assertRegex(text, r"\| 8 readers +\| +5.00 \* \| +0.50 \| +– \|")
         self.assertEqual(text.count("\n| "), 5)

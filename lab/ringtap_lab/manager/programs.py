@@ -22,8 +22,8 @@ def here(ringtap: Path | None, say: Callable[[str], None]) -> dict[str, str]:
     """Paths of programs on this machine, by the name in a contender's command."""
     ours = ringtap or root.ringtap()
     # A Python with our package and those that it is compared with; `scripts/python-package bench` makes it.
-    python = ours.parents[1] / "python-bench/bin/python"
-    found = {"ringtap": ours, "python": python if python.exists() else Path(sys.executable)}
+    bench_python = ours.parents[1] / "python-bench/bin/python"
+    found = {"ringtap": ours, "python": Path(sys.executable), "bench_python": bench_python}
     found |= {name: ours.parent / "examples" / example for name, example in EXAMPLES.items()}
     found |= {name: _compiled(name, say) for name in READERS}
     return {name: str(path) for name, path in found.items()}

@@ -21,6 +21,7 @@ from ringtap_lab import root
 from ringtap_lab.manager import programs, sandbox
 from ringtap_lab.root import RESULTS, ROOT
 from ringtap_lab.scenarios import crowd, figures, guest, machine, parse, report_vm
+from ringtap_lab.scenarios.contenders import Programs
 from ringtap_lab.scenarios.guest import Guest
 from ringtap_lab.scenarios.guest_trial import (
     DEVICE,
@@ -34,7 +35,6 @@ from ringtap_lab.scenarios.guest_trial import (
     stop_ringtap,
     trial,
 )  # fmt: skip
-from ringtap_lab.scenarios.contenders import Programs
 from ringtap_lab.scenarios.preflight import unable
 from ringtap_lab.scenarios.run import Run
 from ringtap_lab.scenarios.tool import ToolError

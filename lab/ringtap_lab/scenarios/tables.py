@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+
 def table(head: Iterable[str], rows: Iterable[Iterable[str]], left: int = 1) -> str:
     """A Markdown table, its columns aligned; all but the first `left` are numbers."""
     lines = [list(head), *(list(row) for row in rows)]
