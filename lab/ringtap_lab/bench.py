@@ -28,7 +28,7 @@ from ringtap_lab.manager.runner import Runner
 
 #: In the order in which they are measured and shown.
 BATTERIES = ("capture", "host", "af-xdp", "record", "readers", "filters", "programs", "hub", "idle", "latency",
-             "pacing", "placement", "pool", "forward", "probe-live", "probe-file", "probe-kernel", "opening", "rules",
+             "pacing", "pool", "forward", "probe-live", "probe-file", "probe-kernel", "opening", "rules",
              "cutoff", "record-index", "python", "parquet", "find")  # fmt: skip
 #: A rough run: repetitions, seconds of a trial, and files of a folder.
 QUICK, QUICK_S, QUICK_FILES = 1, 0.7, 8

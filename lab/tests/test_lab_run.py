@@ -115,7 +115,9 @@ class Runs(unittest.TestCase):
         first = rows["works"][0]
         self.assertEqual((first["seven"], first["off_percent"], first["source_bytes"]), (7, 0.0, 24 + 100 * 76))
         self.assertAlmostEqual(first["file_pps"] * first["seconds"], 100)
-        self.assertEqual(len(verify.faults(self.record().folder)[0]), 3)
+        faults = [one for one in verify.faults(self.record().folder)[0] if "no version" not in one]
+        self.assertEqual([re.sub(r"row \d+", "row", one) for one in faults],
+                         ["rows.jsonl: row: at fault: delivered is 99, 100 is right"] * 2)  # fmt: skip
 
     def test_what_comes_out_of_the_sensor_again_is_delivered(self):
         text = HONEST.replace("honest", "forwards") + 'repetitions = 2\nreceiver = "honest"\n'
