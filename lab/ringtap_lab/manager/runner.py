@@ -22,7 +22,7 @@ from ringtap_lab.manager.contender import Contender
 from ringtap_lab.manager.counts import CountError
 from ringtap_lab.manager.inventory import Inventory, InventoryError
 from ringtap_lab.manager.link import Agent, RequestError
-from ringtap_lab.manager.record import Record, Rows
+from ringtap_lab.manager.record import Record
 from ringtap_lab.manager.search import Search
 from ringtap_lab.manager.trial import COMMAND_S, Bench, command_of, measure
 
@@ -89,7 +89,7 @@ class Runner:
             return "unknown"
         return first_match(pattern, ended["output"]) or "unknown"
 
-    async def run(self, bench: Bench, record: Record | Rows, missing: dict[str, str]) -> int:
+    async def run(self, bench: Bench, record: Record, missing: dict[str, str]) -> int:
         """Measures every turn that the record lacks; gives the number of rows at fault."""
         if self.battery.sender in missing:
             raise InventoryError(f"{self.battery.sender}: {missing[self.battery.sender]}")
