@@ -71,8 +71,8 @@ check: ## format, lints, layout, the lab, unit tests (less than 3 minutes when w
 	@scripts/prepare check
 	@scripts/test check
 
-bench: ## compare with other programs, write bench/results/ (about 30 minutes, needs root)
-	@echo "bench: five alternating rounds of every program in a private network; about 30 minutes"
+bench: ## compare with other programs, write bench/results/ (about an hour, needs root)
+	@echo "bench: all programs by turns in a private network, five repetitions of most; about an hour"
 	@scripts/prepare bench
 	@cargo build --locked --release --workspace --bin ringtap --examples
 	@cargo build --locked --release -p ringtap-pcap

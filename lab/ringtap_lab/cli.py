@@ -14,7 +14,7 @@ PROGRAMS = {
     "compare": ("command", "two records, with intervals"),
     "verify": ("command", "check a record that was submitted"),
     "plan": ("planner.command", "queues, cores, pool, memory and disk that a link needs"),
-    "bench": ("scenarios.bench", "compare Ringtap with other capture programs on this machine"),
+    "bench": ("bench", "all batteries of the project's figures, and the page of their aims"),
     "bench-vm": ("scenarios.bench_vm", "capture in virtual machines beside virtio-net"),
     "soak": ("scenarios.soak", "a long run at full rate: counters and memory"),
     "kills": ("scenarios.kills", "kill readers of a hub at full rate"),

@@ -47,7 +47,7 @@ class Checks(unittest.TestCase):
 
     def test_the_programs_are_complete(self):
         ringtap = Path("/bin/ringtap")
-        self.assertEqual(contenders.Programs.only(ringtap).ringtap, ringtap)
+        self.assertEqual(contenders.Programs(ringtap).ringtap, ringtap)
 
 
 if __name__ == "__main__":

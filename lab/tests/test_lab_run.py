@@ -103,6 +103,34 @@ class Runs(unittest.TestCase):
         self.assertEqual(row["goals"][0]["conditional_throughput_pps"], row["lossless_pps"])
         self.assertEqual(verify.faults(self.record().folder), ([], []))
 
+    def test_a_program_is_run_to_its_end_on_a_file_that_was_made(self):
+        text = 'sender = "fake send"\nmethod = "command"\ncontenders = ["works", "works badly"]\nrepetitions = 2\n'
+        make = 'file = "made.pcap"\n[[make]]\nname = "made.pcap"\nkind = "small"\nflows = 3\npackets = 100\n'
+        status, output = self.run_whole(text + make)
+        rows = {name: [row for row in self.record().rows() if row["case"]["contender"] == name]
+                for name in ("works", "works badly")}  # fmt: skip
+        self.assertEqual(status, 1, output)
+        self.assertEqual([row["problems"] for row in rows["works"]], [[], []], output)
+        self.assertEqual([row["problems"] for row in rows["works badly"]], [["delivered is 99, 100 is right"]] * 2)
+        first = rows["works"][0]
+        self.assertEqual((first["seven"], first["off_percent"], first["source_bytes"]), (7, 0.0, 24 + 100 * 76))
+        self.assertAlmostEqual(first["file_pps"] * first["seconds"], 100)
+        faults = [one for one in verify.faults(self.record().folder)[0] if "no version" not in one]
+        self.assertEqual([re.sub(r"row \d+", "row", one) for one in faults],
+                         ["rows.jsonl: row: at fault: delivered is 99, 100 is right"] * 2)  # fmt: skip
+
+    def test_what_comes_out_of_the_sensor_again_is_delivered(self):
+        text = HONEST.replace("honest", "forwards") + 'repetitions = 2\nreceiver = "honest"\n'
+        status, output = self.run_whole(text)
+        rows = self.record().rows()
+        self.assertEqual((status, [row["delivered"] for row in rows]), (0, [400, 400]), output)
+
+    def test_without_traffic_nothing_is_lost_and_time_is_counted(self):
+        status, output = self.run_whole(HONEST.replace("2kpps", "none") + "repetitions = 1\n")
+        (row,) = self.record().rows()
+        self.assertEqual((status, row["offered"], row["delivered"], row["elapsed_ns"]), (0, 0, 0, 200_000_000), output)
+        self.assertLess(row["cpu_percent"], 100)
+
     def test_an_interrupted_run_leaves_nothing_and_is_resumed(self):
         process = self.start(HONEST + "repetitions = 6\n")
         while "2/6" not in (line := process.stdout.readline()):

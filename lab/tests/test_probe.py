@@ -1,15 +1,17 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""What the probe's measurements are made of: the collector, the mix, and what of figures must hold."""
+"""What the probe's measurements are made of: the collector, and what of figures must hold."""
 
 from __future__ import annotations
 
 import struct
-import tempfile
+import sys
 import unittest
-from pathlib import Path
 
-from ringtap_lab.scenarios import flows, ksensor_report, mix
-from ringtap_lab.scenarios.ipfix import MessageError, Templates, Totals
+from ringtap_lab.manager import contender
+from ringtap_lab.scenarios import ksensor_report
+
+sys.path.insert(0, str(contender.FOLDER))
+from collector import MessageError, Templates, Totals  # noqa: E402
 
 
 def set_of(kind: int, body: bytes) -> bytes:
@@ -40,22 +42,6 @@ class Collecting(unittest.TestCase):
                 Templates().add(message(10, wrong), Totals())
 
 
-class Mixing(unittest.TestCase):
-    def test_a_file_holds_what_is_said_of_it(self) -> None:
-        with tempfile.TemporaryDirectory() as folder:
-            file = Path(folder) / "mix.pcap"
-            made = mix.make(file, 50)
-            data, at, packets, size, ends = file.read_bytes(), 24, 0, 0, set()
-            while at < len(data):
-                (length,) = struct.unpack_from("<I", data, at + 8)
-                ip = data[at + 30 : at + 16 + length]
-                self.assertEqual(len(ip), int.from_bytes(ip[2:4], "big"))
-                one, other = (ip[12:16] + ip[20:22], ip[16:20] + ip[22:24])
-                ends.add((min(one, other), max(one, other)))
-                packets, size, at = packets + 1, size + len(ip), at + 16 + length
-        self.assertEqual((made.packets, made.bytes, made.flows), (packets, size, len(ends)))
-
-
 class Figures(unittest.TestCase):
     def found(self, **lines: list[float]) -> dict:
         points = {"workers": [10, 20], "kernel": [10, 20], "libpcap": [10, 5]} | lines
@@ -76,16 +62,6 @@ class Figures(unittest.TestCase):
         in_vain = self.found()
         in_vain["workers"][1]["in_vain"] = 3
         self.assertIn("3 packets captured and not", ksensor_report.claims(in_vain)[0])
-
-    def test_the_best_other_program_counts(self) -> None:
-        def entry(pps: float) -> dict:
-            return {"rounds": [{"round": 0, "pps": pps}]}
-
-        rates = {"ringtap probe": 60.0, "softflowd": 10.0, "nfstream": 2.0}
-        found = {"probe-flows": {flows.MIX: {name: entry(pps) for name, pps in rates.items()}}}
-        self.assertEqual(flows.least(flows.MIX, "pps")(found), 6.0)
-        self.assertEqual(flows.each(flows.MIX, "pps")(found), "softflowd 6.0 x, nfstream 30.0 x")
-        self.assertIsNone(flows.least("live", "lossless_pps")({}))
 
 
 if __name__ == "__main__":

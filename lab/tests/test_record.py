@@ -82,6 +82,12 @@ class Formatters(unittest.TestCase):
         self.assertIn("two: not installed here", text)
         self.assertIn("AT FAULT: it lied", told(ROWS_OF_TWO[1]))
 
+    def test_the_aims_of_the_battery_stand_above_the_figures(self):
+        aim = "[[aim]]\ntext = 'fast'\nfigure = 'delivered_pps'\nof = { contender = 'one' }\nleast = 3e6\n"
+        head = {**record([]).head(), "text": aim}
+        self.assertIn("| fast | ≥ 3 Mpps | 2 Mpps   | MISSED |", tables.markdown(head, ROWS_OF_TWO))
+        self.assertIn("<td>fast</td><td>≥ 3 Mpps</td><td>2 Mpps</td><td>MISSED</td>", page.html(head, ROWS_OF_TWO, []))
+
     def test_rows_that_other_work_disturbed_are_noted(self):
         quiet = {"elapsed_ns": 10**9, "disturbed_ms": 40, "stolen_ms": 0, "problems": []}
         self.assertEqual(summary.notes([quiet]), [])

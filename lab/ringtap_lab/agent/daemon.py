@@ -127,15 +127,15 @@ class Daemon:
         """Nanoseconds that its threads ran, as the scheduler counts."""
         return sum(int(word) for word in self._of_tasks("schedstat", 0))
 
-    def memory_kib(self) -> int:
-        """Memory of its processes; what several share counts for each in part."""
+    def memory_kib(self, kind: str = "Pss") -> int:
+        """Memory of its processes, by a line of the kernel's: `Pss` counts for each its part of what several share."""
         found = 0
         for process in {task.parent.parent for task in tasks(self.process.pid)}:
             try:
                 lines = (process / "smaps_rollup").read_text().splitlines()
             except OSError:
                 continue  # it has ended meanwhile
-            found += sum(int(line.split()[1]) for line in lines if line.startswith("Pss:"))
+            found += sum(int(line.split()[1]) for line in lines if line.startswith(f"{kind}:"))
         return found
 
     def wants_to_run(self) -> bool:

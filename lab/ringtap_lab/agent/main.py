@@ -28,10 +28,10 @@ MAX_LINE_BYTES = 1 << 20
 
 def main() -> None:
     """Serves the manager on the standard streams."""
-    sys.exit(processes.guarded(lambda scratch: asyncio.run(serve(scratch))))
+    sys.exit(processes.guarded(lambda scratch, files: asyncio.run(serve(scratch, files))))
 
 
-async def serve(scratch: Path) -> int:
+async def serve(scratch: Path, files: Path) -> int:
     """Carries out requests until the connection ends; gives the exit status."""
     loop = asyncio.get_running_loop()
     # A manager that does not read must not keep the agent from noticing the end of its lease.
@@ -39,7 +39,7 @@ async def serve(scratch: Path) -> int:
     writing = asyncio.Lock()
     reader = asyncio.StreamReader(limit=MAX_LINE_BYTES)
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(os.dup(0), "rb", 0))
-    requests = Requests(scratch)
+    requests = Requests(scratch, files)
     running: set[asyncio.Task[None]] = set()
     try:
         while True:

@@ -18,8 +18,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
-#: Folders of agents: a file system in memory, as contenders write their captures there.
-SCRATCH_PARENT = Path("/dev/shm")
+#: Folders of agents: in memory, where contenders write their captures, and on a disk, for files that they read.
+SCRATCH_PARENT, FILES_PARENT = Path("/dev/shm"), Path("/var/tmp")
 PREFIX = "ringtap-lab-"
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -30,13 +30,13 @@ def die_with_parent() -> None:
     _libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 
 
-def guarded(work: Callable[[Path], int]) -> int:
-    """Runs `work` with a scratch folder in a child; afterwards ends every descendant and removes the folder."""
+def guarded(work: Callable[[Path, Path], int]) -> int:
+    """Runs `work` with a folder in memory and one on a disk in a child; ends every descendant and removes both."""
     _libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     sweep()
-    scratch = Path(tempfile.mkdtemp(prefix=PREFIX, dir=SCRATCH_PARENT))
-    lock = os.open(scratch, os.O_RDONLY)
-    fcntl.flock(lock, fcntl.LOCK_EX)
+    scratch, files = (Path(tempfile.mkdtemp(prefix=PREFIX, dir=parent)) for parent in (SCRATCH_PARENT, FILES_PARENT))
+    for folder in (scratch, files):
+        fcntl.flock(os.open(folder, os.O_RDONLY), fcntl.LOCK_EX)
     guardian = os.getpid()
     # Ctrl-C at a terminal reaches the whole process group: only the manager decides what ends.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -46,18 +46,19 @@ def guarded(work: Callable[[Path], int]) -> int:
         status = 1
         try:
             if os.getppid() == guardian:
-                status = work(scratch)
+                status = work(scratch, files)
         finally:
             os._exit(status)
     _, status = os.waitpid(worker, 0)
     end_children()
-    shutil.rmtree(scratch, ignore_errors=True)
+    for folder in (scratch, files):
+        shutil.rmtree(folder, ignore_errors=True)
     return os.waitstatus_to_exitcode(status)
 
 
 def sweep() -> None:
-    """Removes scratch folders of this user whose agent was killed together with its guardian."""
-    for folder in SCRATCH_PARENT.glob(PREFIX + "*"):
+    """Removes folders of this user whose agent was killed together with its guardian."""
+    for folder in (one for parent in (SCRATCH_PARENT, FILES_PARENT) for one in parent.glob(PREFIX + "*")):
         try:
             descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
         except OSError:

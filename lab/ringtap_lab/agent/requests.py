@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from ringtap_lab.agent import counters
+from ringtap_lab.agent import captures, counters
 from ringtap_lab.agent.daemon import Daemon, DaemonError
 
 LOOK_S = 0.005
@@ -23,8 +23,8 @@ IDLE_NS = 2_000_000
 class Requests:
     """The daemons of one agent."""
 
-    def __init__(self, scratch: Path) -> None:
-        self._scratch = scratch
+    def __init__(self, scratch: Path, files: Path) -> None:
+        self._scratch, self._files = scratch, files
         self._daemons: dict[str, Daemon] = {}
 
     async def carry_out(self, do: str, arguments: dict[str, Any]) -> Any:
@@ -42,7 +42,8 @@ class Requests:
 
     async def do_hello(self) -> dict[str, Any]:
         """Facts of the machine, and where files may be written."""
-        return {**counters.facts(), "scratch": str(self._scratch), "pid": os.getpid()}
+        return {**counters.facts(), "scratch": str(self._scratch), "files": str(self._files),
+                "pid": os.getpid()}  # fmt: skip
 
     async def do_ping(self) -> dict[str, int]:
         """The clocks of this machine."""
@@ -58,6 +59,14 @@ class Requests:
         path = self._inside(name)
         path.write_text(text)
         return str(path)
+
+    async def do_make(self, name: str, kind: str, parameters: dict[str, Any], limit_s: float) -> dict[str, int]:
+        """Makes a capture file that stays until the agent ends; gives what is in it."""
+        if name != Path(name).name or kind not in captures.KINDS:
+            raise DaemonError(f"{name}: not the name of a file, or {kind} is none of {', '.join(captures.KINDS)}")
+        # Meanwhile the agent must hear its manager.
+        made = asyncio.to_thread(captures.KINDS[kind], self._files / name, **parameters)
+        return vars(await asyncio.wait_for(made, limit_s))
 
     async def do_take(self, name: str) -> int | None:
         """Size of a file in the scratch folder, which is then removed; None if there is none."""
@@ -117,7 +126,8 @@ class Requests:
         """Counters of devices and processors, and processor time and memory of each daemon."""
         found = counters.everything(devices)
         found["daemons"] = {
-            name: {"cpu_ns": one.cpu_ns(), "memory_kib": one.memory_kib()} for name, one in self._daemons.items()
+            name: {"cpu_ns": one.cpu_ns(), "memory_kib": one.memory_kib(), "own_kib": one.memory_kib("Anonymous")}
+            for name, one in self._daemons.items()
         }
         return found
 
@@ -128,9 +138,13 @@ class Requests:
         return {name: await self._collect(name, limit_s) for name in names}
 
     async def do_run(self, name: str, command: str, limit_s: float) -> dict[str, Any]:
-        """Runs a program to its end; gives its exit status and output."""
+        """Runs a program to its end; gives exit status and output, and the seconds that it took and used."""
+        before, begin = os.times(), time.monotonic()
         await self.do_start(name, command)
-        return await self._collect(name, limit_s)
+        found = await self._collect(name, limit_s)
+        after = os.times()
+        used = after.children_user + after.children_system - before.children_user - before.children_system
+        return {**found, "seconds": time.monotonic() - begin, "cpu_seconds": used}
 
     async def _collect(self, name: str, limit_s: float) -> dict[str, Any]:
         daemon = self._daemons[name]

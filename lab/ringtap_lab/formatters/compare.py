@@ -11,7 +11,7 @@ import math
 import statistics
 from dataclasses import dataclass
 
-from ringtap_lab.formatters.summary import Entry, entries
+from ringtap_lab.formatters.summary import KEYS, Entry, entries
 from ringtap_lab.formatters.tables import grid
 from ringtap_lab.manager.record import Record
 
@@ -19,7 +19,6 @@ from ringtap_lab.manager.record import Record
 STUDENT = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131,
            2.120, 2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042)
 NORMAL = 1.960
-KEYS = {"lossless": ("lossless_pps", "rate without loss"), "rate": ("delivered_pps", "rate delivered")}
 
 
 @dataclass(frozen=True)
@@ -83,11 +82,11 @@ def _keyed(record: Record) -> list[tuple[dict[str, str], Entry]]:
 
 
 def _line(before: Entry, after: Entry) -> list[str]:
-    key, figure = KEYS[before.case["method"]]
+    key, figure, factor = KEYS[before.case["method"]]
     found = interval(before.values(key), after.values(key))
-    medians = [f"{spread[0] / 1e6:.3f}" if (spread := one.spread(key)) else "–" for one in (before, after)]
+    medians = [f"{spread[0] * factor:.3f}" if (spread := one.spread(key)) else "–" for one in (before, after)]
     if found is None:
         words = ["–", f"too few good repetitions ({len(before.good)} and {len(after.good)})"]
     else:
         words = [f"{found.ratio:.3f} ({found.low:.3f} to {found.high:.3f})", found.verdict]
-    return [f"{before.contender}, {before.group}", f"Mpps, {figure}", *medians, *words]
+    return [f"{before.contender}, {before.group}", figure, *medians, *words]

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ringtap_lab.formatters.summary import entries, groups, machine_lines, notes
-from ringtap_lab.formatters.tables import METHOD, flat_rows, rows_of
+from ringtap_lab.formatters.tables import METHOD, aims_of, flat_rows, rows_of
 
 STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; max-width: 95em; margin: 2em auto; padding: 0 1em; color: #222; }
@@ -26,6 +26,8 @@ def html(head: dict[str, Any], rows: list[dict[str, Any]], plots: list[Path]) ->
     when = f"{escape(head['date'])}, {escape(head['host'])}"
     parts.append(f"<p>Battery <code>{escape(head['battery'])}</code>, {when}</p>")
     parts.append(_items(notes(rows), "fault"))
+    if wanted := aims_of(head, rows):
+        parts += ["<h2>Aims</h2>", _table(wanted)]
     for group, several in groups(rows).items():
         parts += [f"<h2>{escape(group)}</h2>", _table(rows_of(several))]
     parts += [_picture(path) for path in plots if path.suffix == ".svg"]

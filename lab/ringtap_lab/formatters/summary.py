@@ -11,18 +11,50 @@ import statistics
 from dataclasses import dataclass
 from typing import Any
 
+from ringtap_lab.manager.aims import UNITS, derived
+
 #: Columns of tables: name in a row, heading, factor, digits.
 COLUMNS = (
     ("lossless_pps", "Mpps without loss", 1e-6, 3),
     ("delivered_pps", "Mpps delivered", 1e-6, 3),
     ("offered_pps", "Mpps offered", 1e-6, 3),
     ("loss_percent", "% lost", 1.0, 3),
-    ("cpu_percent", "% of a core", 1.0, 1),
+    ("ns_above_floor", "ns a packet above XDP_DROP", 1.0, 0),
+    ("ns_above_nothing", "ns a packet above nothing", 1.0, 0),
+    ("rate_off_percent", "% off the rate", 1.0, 3),
+    ("seconds", "seconds", 1.0, 4),
+    ("cpu_seconds", "seconds of processors", 1.0, 3),
+    ("cpu_pps", "Mpps of a core", 1e-6, 3),
+    ("cpu_gb_per_s", "GB/s of a core", 1.0, 3),
+    ("mb_per_s", "MB/s", 1.0, 1),
+    ("off_percent", "% off the right counts", 1.0, 3),
+    ("cpu_percent", "% of a core", 1.0, 2),
+    ("server_cpu_percent", "% of a core, server", 1.0, 2),
     ("memory_kib", "MiB of memory", 1 / 1024, 1),
     ("median_ns", "µs to the reader, median", 1e-3, 1),
     ("p99_ns", "µs to the reader, p99", 1e-3, 1),
     ("sent_median_ns", "µs since sent, median", 1e-3, 1),
 )
+
+
+#: What stands for a row where one figure must: name in a row, words, factor, by method.
+KEYS = {
+    "lossless": ("lossless_pps", "Mpps without loss", 1e-6),
+    "rate": ("delivered_pps", "Mpps delivered", 1e-6),
+    "command": ("seconds", "seconds", 1.0),
+}
+
+
+def columns_of(several: list[Entry]) -> list[tuple[str, str, float, int]]:
+    """Columns of these entries' tables: those that a row may have, and figures of contenders by their own names."""
+    own = dict.fromkeys(name for entry in several for row in entry.good for name in row.get("shown", ()))
+    known = {name for name, *_ in COLUMNS}
+    more = []
+    for name in own:
+        factor, unit = next((it for end, it in UNITS.items() if name.endswith(end)), (1.0, ""))
+        more.append((name, ", ".join([name.rpartition("_")[0], unit] if unit else [name]), factor, 3))
+    return [one for one in [*COLUMNS, *(one for one in more if one[0] not in known)]
+            if any(entry.values(one[0]) for entry in several)]  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -50,7 +82,7 @@ class Entry:
 def entries(rows: list[dict[str, Any]]) -> list[Entry]:
     """All groups and contenders, in the order in which they were first measured."""
     found: dict[str, Entry] = {}
-    for row in rows:
+    for row in derived(rows):
         new = Entry(row["group"], row["case"]["contender"], row["case"], [], [], [])
         entry = found.setdefault(row["key"], new)
         if row["problems"]:
@@ -70,28 +102,6 @@ def groups(rows: list[dict[str, Any]]) -> dict[str, list[Entry]]:
     return found
 
 
-#: The contender that captures nothing.
-NOTHING = "nothing"
-
-
-def added_ns(several: list[Entry]) -> dict[str, str]:
-    """How much longer each packet of a sender at full speed takes than beside no capture, repetition by repetition.
-
-    For the contenders of a group by name; nothing where the group has no such baseline."""
-    times = {
-        entry.contender: {row["repetition"]: 1e9 / row["offered_pps"] for row in entry.good if row.get("offered_pps")}
-        for entry in several
-        if entry.case["rate"] == "max" and entry.case["method"] == "rate"
-    }
-    base = times.pop(NOTHING, {})
-    found = {}
-    for name, each in times.items():
-        above = [ns - base[repetition] for repetition, ns in each.items() if repetition in base]
-        if above:
-            found[name] = f"{statistics.median(above):,.0f} ({min(above):,.0f} to {max(above):,.0f})"
-    return found
-
-
 #: Other work and the hypervisor's on the readers' core that make a row doubtful, as part of the time that was sent.
 DISTURBED = 0.05
 
@@ -104,6 +114,8 @@ def notes(rows: list[dict[str, Any]]) -> list[str]:
         count = sum(row.get(key, 0) * 1e6 > DISTURBED * row["elapsed_ns"] for row in sent)
         if count:
             found.append(f"in {count} of {len(sent)} trials {text} took more than {DISTURBED:.0%} of the readers' core")
+    loss = max((row["goals"][0]["loss"] for row in rows if row.get("goals")), default=0.0)
+    found += [f"a rate counts as without loss if at most {loss:.1%} is lost"] * bool(loss)
     fault = sum(bool(row["problems"]) for row in rows)
     return [*found, f"{fault} of {len(rows)} rows are at fault, listed below"] if fault else found
 

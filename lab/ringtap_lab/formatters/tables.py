@@ -6,9 +6,11 @@ from __future__ import annotations
 import csv
 import io
 import json
+import tomllib
 from typing import Any
 
-from ringtap_lab.formatters.summary import COLUMNS, Entry, added_ns, entries, groups, machine_lines, notes
+from ringtap_lab.formatters.summary import Entry, columns_of, entries, groups, machine_lines, notes
+from ringtap_lab.manager import aims
 
 METHOD = """\
 Contenders run in turn, repetition by repetition, and start at another place in each. Figures are
@@ -31,47 +33,58 @@ def cell(entry: Entry, key: str, factor: float, digits: int) -> str:
 
 def rows_of(several: list[Entry]) -> list[list[str]]:
     """A table: its head, then a line for each contender. Columns that nobody has are left out."""
-    columns = [one for one in COLUMNS if any(entry.values(one[0]) for entry in several)]
-    added = added_ns(several)
-    table = [["", *(heading for _, heading, _, _ in columns), *["ns a packet above nothing"] * bool(added), "good",
-              "at fault"]]  # fmt: skip
+    columns = columns_of(several)
+    table = [["", *(heading for _, heading, _, _ in columns), "good", "at fault"]]
     for entry in several:
         figures = [cell(entry, key, factor, digits) for key, _, factor, digits in columns]
-        figures += [added.get(entry.contender, "–")] * bool(added)
         table.append([entry.contender, *figures, str(len(entry.good)), str(len(entry.bad))])
     return table
 
 
-def grid(table: list[list[str]]) -> str:
-    """A Markdown table with aligned columns."""
+def grid(table: list[list[str]], left: int = 1) -> str:
+    """A Markdown table with aligned columns; all but the first `left` are numbers."""
     widths = [max(len(line[at]) for line in table) for at in range(len(table[0]))]
-    rule = ["-" * widths[0], *("-" * (width - 1) + ":" for width in widths[1:])]
+    rule = ["-" * width if at < left else "-" * (width - 1) + ":" for at, width in enumerate(widths)]
     lines = [table[0], rule, *table[1:]]
     return "\n".join(
-        "| " + " | ".join(one.ljust(width) if not at else one.rjust(width)
+        "| " + " | ".join(one.ljust(width) if at < left else one.rjust(width)
                           for at, (one, width) in enumerate(zip(line, widths, strict=True))) + " |"
         for line in lines
     )  # fmt: skip
 
 
-def markdown(head: dict[str, Any], rows: list[dict[str, Any]]) -> str:
-    """The whole record as a page."""
-    parts = [f"# {head['title']}", f"Battery `{head['battery']}`, {head['date']}, host {head['host']}."]
-    parts += ["- " + line for line in machine_lines(head)]
-    parts += [f"\n> **Note**: {note}" for note in notes(rows)]
+def aims_of(head: dict[str, Any], rows: list[dict[str, Any]]) -> list[list[str]]:
+    """The aims of a record's battery with their verdicts; empty if it has none."""
+    wanted = aims.parse(tomllib.loads(head["text"]).get("aim", []), "its battery")
+    return aims.table(wanted, rows) if wanted else []
+
+
+def body(head: dict[str, Any], rows: list[dict[str, Any]]) -> str:
+    """What was measured: notes, a table for each group of cases, faults, and how each contender was started."""
+    parts = [f"> **Note**: {note}\n" for note in notes(rows)]
     for group, several in groups(rows).items():
-        parts += [f"\n## {group}\n", grid(rows_of(several))]
+        parts += [f"### {group}\n", grid(rows_of(several)), ""]
     faults = [fault for entry in entries(rows) for fault in entry.faults]
-    parts += ["\n## Faults\n", "\n".join(f"- {one}" for one in faults) or "None: all accounts agree."]
+    parts += ["### Faults\n", "\n".join(f"- {one}" for one in faults) or "None: all accounts agree.", ""]
     missing = [f"- {name}: {one['missing']}" for name, one in head["contenders"].items() if one["missing"]]
-    parts += (["\n## Not measured\n", *missing] if missing else [])
-    parts += ["\n## Method\n", METHOD, "## Contenders\n"]
+    parts += (["### Not measured\n", *missing, ""] if missing else [])
+    parts.append("### Contenders\n")
     for name, one in head["contenders"].items():
         version = f" {one['version']}" if one["version"] else ""
         note = f" ({one['note']})" if one["note"] else ""
         server = f"; on `{' '.join(one['server'].split())}`" if one["server"] else ""
         parts.append(f"- {name}{version}{note}: `{' '.join(one['command'].split())}`{server}")
     return "\n".join(parts) + "\n"
+
+
+def markdown(head: dict[str, Any], rows: list[dict[str, Any]]) -> str:
+    """The whole record as a page."""
+    parts = [f"# {head['title']}", f"Battery `{head['battery']}`, {head['date']}, host {head['host']}."]
+    parts += ["- " + line for line in machine_lines(head)]
+    if wanted := aims_of(head, rows):
+        parts += ["\n## Aims\n", grid(wanted, left=4)]
+    parts += ["\n## Figures\n", body(head, rows), "## Method\n", METHOD]
+    return "\n".join(parts)
 
 
 def flat(row: dict[str, Any]) -> dict[str, Any]:

@@ -11,7 +11,8 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from ringtap_lab.manager import filters
+from ringtap_lab.agent.captures import KINDS
+from ringtap_lab.manager import aims, filters
 from ringtap_lab.manager.contender import Contender
 from ringtap_lab.manager.inventory import InventoryError, only_known
 from ringtap_lab.manager.search import Goal
@@ -21,10 +22,12 @@ FOLDER = Path(__file__).resolve().parents[1] / "batteries"
 OVERHEAD_S = 1.6
 #: Trials of a search, by experience: most end at the sender's limit or beside the last answer.
 SEARCH_TRIALS = 4
+#: Sending a file once, or working on it.
+FILE_S = 5.0
 #: Dimensions that a contender has arguments for, with the value that needs none.
 OPTIONS: dict[str, str | int] = {"load": "none", "cores": 1}
 #: Dimensions with few values.
-CHOICES = {"method": ("rate", "lossless"), "filters": filters.SETS}
+CHOICES = {"method": ("rate", "lossless", "command"), "filters": filters.SETS}
 
 
 @dataclass(frozen=True)
@@ -39,7 +42,8 @@ class Case:
     cores: int = 1
     readers: int = 1
     flows: int = 1
-    #: A capture file on the sender's machine, sent once instead of packets of one size for `seconds` at most.
+    #: A capture file, one of the battery's or with its path: sent once instead of packets of one size for `seconds`
+    #: at most, or read by a command.
     file: str = ""
     #: Which filters the readers have.
     filters: str = "none"
@@ -54,14 +58,20 @@ class Case:
     @property
     def group(self) -> str:
         """All but the contender: what contenders are compared in."""
-        words = [f"file {Path(self.file).name}" if self.file else f"{self.size} B"]
-        words += [self.rate if self.method == "rate" else "highest rate without loss"]
+        words = [f"file {Path(self.file).name}"] if self.file else []
+        if self.method == "command":
+            words = words or ["commands"]
+        elif self.rate == "none":
+            words += ["no traffic"]
+        else:
+            words = words or [f"{self.size} B"]
+            words += [self.rate if self.method == "rate" else "highest rate without loss"]
         words += [f"load {self.load}"] * (self.load != "none")
         for name, unit in (("cores", "cores"), ("readers", "readers"), ("flows", "flows")):
             count = getattr(self, name)
             words += [f"{count:,} {unit}"] * (count != 1)
         words += [f"filters: {self.filters}"] * (self.filters != "none")
-        return ", ".join(words if self.file else [*words, f"{self.seconds:g} s"])
+        return ", ".join(words if self.file or self.method == "command" else [*words, f"{self.seconds:g} s"])
 
 
 def options_of(contender: Contender, case: Case) -> dict[str, str]:
@@ -69,13 +79,13 @@ def options_of(contender: Contender, case: Case) -> dict[str, str]:
     found = {}
     for name, plain in OPTIONS.items():
         value = getattr(case, name)
-        if value != plain and contender.kind == "capture":
+        if value != plain and contender.kind != "sender":
             if name not in contender.options:
                 raise InventoryError(f"{contender.name}: has no option for {name} = {value!r}")
             found[name] = contender.options[name].format(**{name: value})
-    if case.readers > 1 and contender.kind == "capture" and not contender.many_readers:
+    if case.readers > 1 and contender.kind != "sender" and not contender.many_readers:
         raise InventoryError(f"{contender.name}: several of it cannot read the same traffic")
-    if case.filters != "none" and contender.kind == "capture" and "{filter}" not in contender.command:
+    if case.filters != "none" and contender.kind != "sender" and "{filter}" not in contender.command:
         raise InventoryError(f"{contender.name}: its command has no place for a filter")
     if case.filters == "parts" and case.flows != case.readers:
         raise InventoryError(f"{contender.name}: filters that take parts need as many flows as readers")
@@ -92,8 +102,17 @@ class Turn:
     @property
     def seconds(self) -> float:
         """About how long it takes."""
-        each = self.case.seconds + OVERHEAD_S
+        each = (FILE_S if self.case.file or self.case.method == "command" else self.case.seconds) + OVERHEAD_S
         return each * (SEARCH_TRIALS if self.case.method == "lossless" else 1)
+
+
+@dataclass(frozen=True)
+class File:
+    """A capture file, made before the first case: arguments of one of `agent.captures.KINDS`."""
+
+    name: str
+    kind: str
+    parameters: dict[str, int]
 
 
 @dataclass(frozen=True)
@@ -107,6 +126,11 @@ class Battery:
     text: str
     #: What a search looks for.
     goals: tuple[Goal, ...] = (Goal(),)
+    #: Figures that its rows should reach.
+    aims: tuple[aims.Aim, ...] = ()
+    #: A contender that takes what comes out of the sensor again; empty if nothing should.
+    receiver: str = ""
+    files: tuple[File, ...] = ()
 
     def turns(self) -> Iterator[Turn]:
         """All repetitions, contenders in turn: none is always first, or always behind the same neighbour."""
@@ -127,14 +151,20 @@ def load(path: Path, contenders: dict[str, Contender]) -> Battery:
         found = parse(path.read_text(), path.stem, str(path))
     except OSError as error:
         raise InventoryError(f"{path}: {error}") from None
-    for name, kind in {**{case.contender: "capture" for case, _ in found.cases}, found.sender: "sender"}.items():
+    capture = "forward" if found.receiver else "capture"
+    wanted = [(case.contender, "command" if case.method == "command" else capture) for case, _ in found.cases]
+    wanted += [(found.sender, "sender"), *([(found.receiver, "capture")] if found.receiver else [])]
+    for name, kind in wanted:
         if name not in contenders or contenders[name].kind != kind:
             there = ", ".join(sorted(one.name for one in contenders.values() if one.kind == kind))
             raise InventoryError(f"{path}: there is no {kind} contender {name!r}; there are {there}")
     for case, _ in found.cases:
         options_of(contenders[case.contender], case)
-        if bool(case.file) != ("{file}" in contenders[found.sender].command):
+        reads = contenders[case.contender if case.method == "command" else found.sender].command
+        if bool(case.file) != ("{file}" in reads):
             raise InventoryError(f"{path}: only the sender 'ringtap send, file' sends a `file`, and nothing else")
+        if case.file and "/" not in case.file and case.file not in [one.name for one in found.files]:
+            raise InventoryError(f"{path}: no [[make]] is named {case.file!r}")
     return found
 
 
@@ -146,7 +176,7 @@ def parse(text: str, name: str, where: str) -> Battery:
         raise InventoryError(f"{where}: {error}") from None
     dimensions = [one.name for one in fields(Case) if one.name != "contender"]
     common = {*dimensions, "contenders", "repetitions"}
-    only_known(found, {"title", "sender", "case", "goal", *common}, where)
+    only_known(found, {"title", "sender", "receiver", "case", "make", "goal", "aim", *common}, where)
     shared = {key: value for key, value in found.items() if key in common}
     cases: list[tuple[Case, int]] = []
     for number, entry in enumerate(found.get("case", [{}]), 1):
@@ -154,7 +184,20 @@ def parse(text: str, name: str, where: str) -> Battery:
         only_known(entry, common, entry_at)
         cases += _expand({**shared, **entry}, dimensions, entry_at)
     sender = found.get("sender", "ringtap send")
-    return Battery(name, found.get("title", name), sender, tuple(cases), text, _goals(found.get("goal", [{}]), where))
+    goals = _goals(found.get("goal", [{}]), where)
+    wanted = aims.parse(found.get("aim", []), where)
+    for aim in wanted:
+        only_known({**aim.of, **(aim.by or {})}, {"contender", *dimensions}, f"{where}: aim {aim.text!r}")
+    return Battery(name, found.get("title", name), sender, tuple(cases), text, goals, wanted,
+                   found.get("receiver", ""), _files(found.get("make", []), where))  # fmt: skip
+
+
+def _files(entries: list[dict[str, Any]], where: str) -> tuple[File, ...]:
+    for entry in entries:
+        if not {"name", "kind"} <= set(entry) or entry["kind"] not in KINDS:
+            raise InventoryError(f"{where}: make: needs `name`, and `kind`: {', '.join(KINDS)}")
+    rest = [{key: value for key, value in entry.items() if key not in ("name", "kind")} for entry in entries]
+    return tuple(File(entry["name"], entry["kind"], one) for entry, one in zip(entries, rest, strict=True))
 
 
 def _goals(entries: Any, where: str) -> tuple[Goal, ...]:
@@ -163,8 +206,8 @@ def _goals(entries: Any, where: str) -> tuple[Goal, ...]:
         mistakes = [goal.mistake() for goal in goals if goal.mistake()]
     except TypeError as error:
         raise InventoryError(f"{where}: goal: {error}") from None
-    if mistakes or not goals or goals[0].loss:
-        raise InventoryError(f"{where}: goal: {(mistakes or ['the first goal must have loss = 0'])[0]}")
+    if mistakes or not goals:
+        raise InventoryError(f"{where}: goal: {(mistakes or ['there is none'])[0]}")
     return goals
 
 

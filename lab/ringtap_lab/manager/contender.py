@@ -12,6 +12,10 @@ from ringtap_lab.manager.counts import Counts
 from ringtap_lab.manager.inventory import InventoryError, only_known
 
 FOLDER = Path(__file__).resolve().parents[1] / "contenders"
+#: Counts that a contender of each kind must have.
+REQUIRED: dict[str, set[str]] = {
+    "capture": {"delivered"}, "sender": {"sent", "elapsed_ns"}, "forward": set(), "command": set(),
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -29,11 +33,13 @@ class Server:
 
     command: str
     ready: Ready
+    #: What it prints has the counts, not what a reader prints; such as a collector's.
+    counts: bool = False
 
 
 @dataclass(frozen=True)
 class Contender:
-    """One way to capture, or to send."""
+    """One way to capture, to send, to forward, or to work on a file."""
 
     name: str
     command: str
@@ -43,6 +49,14 @@ class Contender:
     server: Server | None = None
     #: How to install it, and which programs it needs.
     install: str = ""
+    #: Texts of files in the scratch folder, by name; commands before it starts, and after it has ended.
+    files: dict[str, str] = field(default_factory=dict)
+    setup: tuple[str, ...] = ()
+    teardown: tuple[str, ...] = ()
+    #: A command after the measurement, whose output counts with that of the program.
+    check: str = ""
+    #: Its counts of a file may differ from what is in the file.
+    approximate: bool = False
     needs: tuple[str, ...] = ()
     note: str = ""
     #: It has read all once it did nothing for so long: longer than its block time-out.
@@ -89,18 +103,19 @@ def load_all(folders: list[Path]) -> dict[str, Contender]:
 
 def _contender(found: dict[str, Any], path: Path) -> Contender:
     only_known(found, {one for one in Contender.__dataclass_fields__ if one != "folder"}, str(path))
-    terms = dict(found.pop("counts"))
+    terms = dict(found.pop("counts", {}))
     key = terms.pop("json", "")
     counts = Counts({name: (one,) if isinstance(one, str) else tuple(one) for name, one in terms.items()}, key)
     kind = found.get("kind", "capture")
-    required = {"capture": {"delivered"}, "sender": {"sent", "elapsed_ns"}}.get(kind)
+    required = REQUIRED.get(kind)
     if required is None or not required <= set(terms):
-        raise InventoryError(f"{path}: kind is capture (counts delivered) or sender (counts sent, elapsed_ns)")
+        told = "; ".join(f"{name} (counts {', '.join(sorted(each)) or 'nothing'})" for name, each in REQUIRED.items())
+        raise InventoryError(f"{path}: kind and counts, at least: {told}")
     ready = Ready(**found.pop("ready", {}))
     server = found.pop("server", None)
     if server is not None:
-        server = Server(server["command"], Ready(**server.get("ready", {})))
-    for name in ("needs", "version"):
+        server = Server(server["command"], Ready(**server.get("ready", {})), server.get("counts", False))
+    for name in ("needs", "version", "setup", "teardown"):
         if name in found:
             found[name] = tuple(found[name])
     return Contender(counts=counts, ready=ready, server=server, folder=path.resolve().parent, **found)

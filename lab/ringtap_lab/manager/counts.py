@@ -84,6 +84,15 @@ def by_pattern(text: str, pattern: str) -> int:
         raise CountError(f"what matches {pattern!r} in its output is no count: {found[-1][:40]!r}") from None
 
 
+def figure(text: str, pattern: str) -> float:
+    """The last match as a number that need not be whole."""
+    found = re.findall(pattern, text, re.MULTILINE)
+    try:
+        return int(found[-1]) if found[-1].isdigit() else float(found[-1])
+    except (IndexError, ValueError):
+        raise CountError(f"no number like {pattern!r} in its output: {text.strip()[-300:]!r}") from None
+
+
 def contradictions(
     counts: dict[str, int], offered: int, received: int | None, wanted: int | None = None
 ) -> list[str]:

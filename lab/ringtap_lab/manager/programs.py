@@ -12,16 +12,19 @@ from ringtap_lab import root
 
 SOURCES = Path(__file__).resolve().parents[1] / "scenarios"
 #: The lab's readers: name and library.
-READERS = ("packet_reader", "pcap_latency")
+READERS = ("packet_reader", "pcap_latency", "pcap_open")
+#: Examples of our own that measure, as `make bench` builds them.
+EXAMPLES = {"floor": "xdp_floor", "pool_bench": "pool_bench", "sim_bench": "sim_bench", "flow_rates": "flow_rates",
+            "rule_rates": "rule_rates"}  # fmt: skip
 
 
 def here(ringtap: Path | None, say: Callable[[str], None]) -> dict[str, str]:
     """Paths of programs on this machine, by the name in a contender's command."""
-    found = {
-        "ringtap": ringtap or root.ringtap(),
-        "floor": root.target() / "release/examples/xdp_floor",
-        "python": Path(sys.executable),
-    }
+    ours = ringtap or root.ringtap()
+    # A Python with our package and those that it is compared with; `scripts/python-package bench` makes it.
+    bench_python = ours.parents[1] / "python-bench/bin/python"
+    found = {"ringtap": ours, "python": Path(sys.executable), "bench_python": bench_python}
+    found |= {name: ours.parent / "examples" / example for name, example in EXAMPLES.items()}
     found |= {name: _compiled(name, say) for name in READERS}
     return {name: str(path) for name, path in found.items()}
 

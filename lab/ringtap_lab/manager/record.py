@@ -26,21 +26,6 @@ class RecordError(Exception):
     """A record cannot be read, or cannot be written."""
 
 
-class Rows:
-    """Rows in memory only, for those that keep them in another form."""
-
-    def __init__(self) -> None:
-        self._rows: list[dict[str, Any]] = []
-
-    def rows(self) -> list[dict[str, Any]]:
-        """All rows."""
-        return list(self._rows)
-
-    def append(self, row: dict[str, Any]) -> None:
-        """Takes a row."""
-        self._rows.append(row)
-
-
 class Record:
     """One record on disk."""
 

@@ -22,9 +22,9 @@ from ringtap_lab.manager.contender import Contender
 from ringtap_lab.manager.counts import CountError
 from ringtap_lab.manager.inventory import Inventory, InventoryError
 from ringtap_lab.manager.link import Agent, RequestError
-from ringtap_lab.manager.record import Record, Rows
+from ringtap_lab.manager.record import Record
 from ringtap_lab.manager.search import Search
-from ringtap_lab.manager.trial import Bench, command_of, measure
+from ringtap_lab.manager.trial import COMMAND_S, Bench, command_of, measure
 
 #: A trial that takes so much longer than it should hangs.
 TRIAL_GRACE_S = 90.0
@@ -39,6 +39,9 @@ class Runner:
     contenders: dict[str, Contender]
     say: Callable[[str], None]
 
+    def _used(self) -> set[str]:
+        return {case.contender for case, _ in self.battery.cases} | {self.battery.sender, self.battery.receiver} - {""}
+
     async def connect(self, stack: AsyncExitStack) -> Bench:
         """Starts the agents; they end with the stack."""
         injector, sensor = (self.inventory.role(role).name for role in ("injector", "sensor"))
@@ -47,7 +50,7 @@ class Runner:
 
     async def missing(self, bench: Bench) -> dict[str, str]:
         """Contenders that cannot run here: what is missing, and how to install it."""
-        used = {case.contender for case, _ in self.battery.cases} | {self.battery.sender}
+        used = self._used()
         found = {}
         for one in (self.contenders[name] for name in sorted(used)):
             agent = bench.injector if one.kind == "sender" else bench.sensor
@@ -61,7 +64,7 @@ class Runner:
     async def head(self, bench: Bench, missing: dict[str, str]) -> dict[str, Any]:
         """All that is known before anything is measured."""
         machines = {agent.host.name: {**agent.facts, "clock": await clock(agent)} for agent in bench.agents}
-        used = sorted({case.contender for case, _ in self.battery.cases} | {self.battery.sender})
+        used = sorted(self._used())
         described = {}
         for one in (self.contenders[name] for name in used):
             described[one.name] = {
@@ -86,10 +89,11 @@ class Runner:
             return "unknown"
         return first_match(pattern, ended["output"]) or "unknown"
 
-    async def run(self, bench: Bench, record: Record | Rows, missing: dict[str, str]) -> int:
+    async def run(self, bench: Bench, record: Record, missing: dict[str, str]) -> int:
         """Measures every turn that the record lacks; gives the number of rows at fault."""
         if self.battery.sender in missing:
             raise InventoryError(f"{self.battery.sender}: {missing[self.battery.sender]}")
+        await self._make(bench)
         turns = [turn for turn in self.battery.turns() if turn.case.contender not in missing]
         rows = record.rows()
         done = {(row["key"], row["repetition"]) for row in rows}
@@ -110,6 +114,16 @@ class Runner:
                      f"  ({remaining // 60:.0f} min {remaining % 60:.0f} s left)")  # fmt: skip
         return faults
 
+    async def _make(self, bench: Bench) -> None:
+        """Makes the battery's capture files on the machines that use them."""
+        for one in self.battery.files:
+            commands = {case.method == "command" for case, _ in self.battery.cases if case.file == one.name}
+            for agent in {bench.sensor if command else bench.injector for command in commands or {True}}:
+                self.say(f"makes {one.name} ({one.kind}, {one.parameters})")
+                bench.made[one.name] = await agent.ask(
+                    "make", name=one.name, kind=one.kind, parameters=one.parameters, limit_s=COMMAND_S
+                )
+
     async def _turn(self, bench: Bench, turn: Turn, rows: list[dict[str, Any]]) -> dict[str, Any]:
         """One row: what was measured, or why it was not."""
         head = {"key": turn.case.key, "case": asdict(turn.case), "group": turn.case.group,
@@ -124,8 +138,9 @@ class Runner:
     async def _trial(self, bench: Bench, case: Case) -> dict[str, Any]:
         contender, sender = self.contenders[case.contender], self.contenders[self.battery.sender]
         try:
-            limit = case.seconds + TRIAL_GRACE_S
-            return await asyncio.wait_for(measure(bench, contender, sender, case), limit)
+            limit = (COMMAND_S if case.method == "command" else case.seconds) + TRIAL_GRACE_S
+            receiver = self.contenders[self.battery.receiver] if self.battery.receiver else None
+            return await asyncio.wait_for(measure(bench, contender, sender, case, receiver), limit)
         finally:
             for agent in bench.agents:
                 await agent.ask("reset")
@@ -153,6 +168,8 @@ def told(row: dict[str, Any]) -> str:
     """A row in the user's line."""
     if row["problems"]:
         return f"AT FAULT: {row['problems'][0]:.160}"
+    if "seconds" in row:
+        return f"{row['seconds']:9.4f} s, {row['cpu_seconds']:.2f} s of processors"
     if "lossless_pps" in row:
         limit = " (the sender's limit)" if row["limited"] else ""
         return f"{row['lossless_pps'] / 1e6:8.3f} Mpps without loss{limit}"

@@ -9,24 +9,28 @@ Invariants
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
 from typing import Any
 
 from ringtap_lab.manager import filters
+from ringtap_lab.manager.accounts import FCS, account
 from ringtap_lab.manager.battery import OPTIONS, Case, options_of
 from ringtap_lab.manager.contender import Contender
-from ringtap_lab.manager.counts import CountError, by_pattern, contradictions
+from ringtap_lab.manager.counts import CountError, figure
 from ringtap_lab.manager.inventory import InventoryError
 from ringtap_lab.manager.link import Agent
+from ringtap_lab.planner.quantities import PlanError, Rate
 
 #: A sender may take so much longer than it was asked to.
 SENDER_GRACE_S = 20.0
 #: After starting, a contender is ready for packets once it has done nothing for so long.
 SETTLED_S = 0.1
-#: Bytes of the frame check sequence, which is in no buffer.
-FCS = 4
 #: Memory for packets that wait, for every contender; where each reader has a ring of its own, its part.
 RING_MIB, CROWD_RING_MIB = 64, 16
+#: Longest that a program may work on a file.
+COMMAND_S = 600.0
 
 
 @dataclass(frozen=True)
@@ -36,6 +40,16 @@ class Bench:
     injector: Agent
     sensor: Agent
     agents: tuple[Agent, ...]
+    #: What is in each capture file that was made.
+    made: dict[str, dict[str, int]] = field(default_factory=dict)
+
+    @property
+    def receiver(self) -> Agent:
+        """The agent behind the sensor."""
+        for agent in self.agents:
+            if "receiver" in agent.host.roles:
+                return agent
+        raise InventoryError("no host has the role receiver")
 
 
 def command_of(agent: Agent, contender: Contender, case: Case, device: str, command: str, filter: str = "") -> str:
@@ -44,27 +58,90 @@ def command_of(agent: Agent, contender: Contender, case: Case, device: str, comm
     places |= {name: name for name in contender.needs} | agent.host.programs
     places |= {name: getattr(case, name) for name in ("size", "rate", "flows", "seconds", "file")}
     places |= {name: "" for name in OPTIONS} | options_of(contender, case)
+    if case.file and "/" not in case.file:
+        places["file"] = f"{agent.facts['files']}/{case.file}"
+    places |= {"files": agent.facts["files"], "out": agent.host.interfaces.get("out", "")}
     places |= {"dev": device, "scratch": agent.facts["scratch"], "here": contender.folder, "filter": filter}
-    places |= {"ring_mib": RING_MIB, "ring_kib": RING_MIB << 10, "crowd_ring_mib": CROWD_RING_MIB}
+    places |= {"ring_mib": RING_MIB, "ring_kib": RING_MIB << 10, "ring_bytes": RING_MIB << 20}
+    places["crowd_ring_mib"] = CROWD_RING_MIB
     try:
         return command.format(**places)
     except KeyError as error:
         raise InventoryError(f"{contender.name}: nothing fills {error} of its command") from None
 
 
-async def measure(bench: Bench, contender: Contender, sender: Contender, case: Case) -> dict[str, Any]:
+@asynccontextmanager
+async def prepared(sensor: Agent, contender: Contender, case: Case, device: str) -> AsyncIterator[list[str]]:
+    """Files and devices that the contender needs, and its server; gives what was found wrong at the end."""
+    problems: list[str] = []
+
+    async def each(commands: tuple[str, ...]) -> None:
+        for command in commands:
+            text = command_of(sensor, contender, case, device, command)
+            ended = await sensor.ask("run", name="setup", command=text, limit_s=contender.end_s)
+            if ended["status"]:
+                raise InventoryError(f"{text}: exit code {ended['status']}: {ended['output'].strip()[-400:]}")
+
+    for name, text in contender.files.items():
+        # A text has braces of its own: only the folder is filled in.
+        await sensor.ask("put", name=name, text=text.replace("{scratch}", sensor.facts["scratch"]))
+    try:
+        await each(contender.setup)
+        yield problems
+    finally:
+        await each(contender.teardown)
+    problems += [f"left behind: {one}" for one in await sensor.ask("leftovers", device=device)]
+
+
+async def start(agent: Agent, name: str, contender: Contender, case: Case, device: str, filter: str = "") -> None:
+    """Starts a daemon, which is the contender or its server, and waits until it is ready."""
+    one = contender.server if contender.server and name == "server" else contender
+    text = command_of(agent, contender, case, device, one.command, filter)
+    ends = contender.stdin_ends_it and name != "server"
+    await agent.ask("start", name=name, command=text, stdin_ends_it=ends)
+    ready = one.ready
+    where = {"line": ready.line, "attached": ready.attached, "device": device}
+    await agent.ask("ready", name=name, limit_s=ready.limit_s, **where)
+
+
+async def measure(
+    bench: Bench, contender: Contender, sender: Contender, case: Case, receiver: Contender | None = None
+) -> dict[str, Any]:
     """One trial as a row of figures."""
     sensor = bench.sensor
     device = sensor.host.device("in")
-    names = await _start(sensor, contender, case, device)
-    readers = [name for name in names if name != "server"]
+    async with prepared(sensor, contender, case, device) as problems:
+        if case.method == "command":
+            row = await _command(bench, contender, case)
+        else:
+            row = await _trial(bench, contender, case, sender, receiver)
+    row["problems"] += problems
+    row |= await _file(sensor, contender, case, row)
+    row["command"] = command_of(sensor, contender, case, device, contender.command)
+    row["shown"] = sorted(contender.figures)
+    return row
+
+
+async def _trial(
+    bench: Bench, contender: Contender, case: Case, sender: Contender, receiver: Contender | None
+) -> dict[str, Any]:
+    sensor = bench.sensor
+    device = sensor.host.device("in")
+    if receiver:
+        await start(bench.receiver, "receiver", receiver, case, bench.receiver.host.device("in"))
+    readers = [f"reader{at}" for at in range(case.readers)] if contender.command else []
+    names = [*(["server"] if contender.server else []), *readers]
+    wanted = filters.of(case.filters, case.readers)
+    for name in names:
+        filter = wanted[readers.index(name)].filter if name in readers else ""
+        await start(sensor, name, contender, case, device, filter)
     # Attached is not yet ready: filters and tables come after.
-    if not contender.spins:
+    if not contender.spins and readers:
         await sensor.ask("idle", names=readers, quiet_s=SETTLED_S, limit_s=contender.end_s)
     before = await sensor.ask("counters", devices=[device])
     sent = await send(bench.injector, sender, case)
     after = await sensor.ask("counters", devices=[device])
-    if contender.spins:
+    if contender.spins or not readers:
         # A program that never rests cannot be seen to be done.
         await asyncio.sleep(contender.quiet_s)
     else:
@@ -74,33 +151,84 @@ async def measure(bench: Bench, contender: Contender, sender: Contender, case: C
     if contender.server:
         ended |= await sensor.ask("stop", names=["server"], limit_s=contender.end_s)
     came = received["devices"][device]["rx_packets"] - before["devices"][device]["rx_packets"]
-    row = account(contender, case, [ended[name] for name in readers], sent, came)
+    server = contender.server and contender.server.counts
+    outputs = [ended[name]["output"] for name in (["server"] if server else readers)]
+    if contender.check:
+        outputs[-1] += await _check(sensor, contender, case, device)
+    out = await _received(bench, receiver) if receiver else None
+    row = account(contender, case, outputs, sent, came, out)
     row |= _work(sensor, before, after, names, sent["elapsed_ns"])
     row["reader_ns"] = _used_ns(before, received, readers) / max(1, row["delivered"])
     row["problems"] += [f"{name} ended with {one['status']}" for name, one in ended.items() if one["status"]]
-    row["problems"] += [f"left behind: {one}" for one in await sensor.ask("leftovers", device=device)]
-    row |= await _file(sensor, contender, case, row)
-    row["command"] = command_of(sensor, contender, case, device, contender.command)
+    if case.method == "rate" and not case.file:
+        # A rate that only the sender can read has no such figure.
+        with suppress(PlanError):
+            row["rate_off_percent"] = off_percent(case, row)
     return row
 
 
-async def _start(sensor: Agent, contender: Contender, case: Case, device: str) -> list[str]:
-    """Starts the contender; gives the names of its daemons once all are ready."""
-    wanted = filters.of(case.filters, case.readers)
-    daemons = {f"reader{at}": (contender.command, contender.ready, one.filter) for at, one in enumerate(wanted)}
+async def _command(bench: Bench, contender: Contender, case: Case) -> dict[str, Any]:
+    """Runs a program to its end."""
+    sensor = bench.sensor
+    device = sensor.host.device("in")
     if contender.server:
-        daemons = {"server": (contender.server.command, contender.server.ready, ""), **daemons}
-    for name, (command, ready, filter) in daemons.items():
-        text = command_of(sensor, contender, case, device, command, filter)
-        ends = contender.stdin_ends_it and name != "server"
-        await sensor.ask("start", name=name, command=text, stdin_ends_it=ends)
-        where = {"line": ready.line, "attached": ready.attached, "device": device}
-        await sensor.ask("ready", name=name, limit_s=ready.limit_s, **where)
-    return list(daemons)
+        await start(sensor, "server", contender, case, device)
+    command = command_of(sensor, contender, case, device, contender.command)
+    ended = await sensor.ask("run", name="command", command=command, limit_s=COMMAND_S)
+    outputs = {"command": ended}
+    if contender.server:
+        outputs |= await sensor.ask("stop", names=["server"], limit_s=contender.end_s)
+    problems = [f"{name} ended with {one['status']}: {one['output'].strip()[-300:]}"
+                for name, one in outputs.items() if one["status"]]  # fmt: skip
+    if problems:
+        return {"problems": problems}
+    text = outputs["server" if contender.server and contender.server.counts else "command"]["output"]
+    if contender.check:
+        text += await _check(sensor, contender, case, device)
+    counts, made = contender.counts.read(text), bench.made.get(case.file, {})
+    row: dict[str, Any] = {"seconds": ended["seconds"], "cpu_seconds": ended["cpu_seconds"], **counts}
+    row |= {name: figure(text, pattern) for name, pattern in contender.figures.items()}
+    if made:
+        row |= {"source_bytes": made["file_bytes"], "mb_per_s": made["file_bytes"] / 1e6 / ended["seconds"],
+                "file_pps": made["packets"] / ended["seconds"],
+                "cpu_pps": made["packets"] / max(ended["cpu_seconds"], 1e-9),
+                "cpu_gb_per_s": made["file_bytes"] / 1e9 / max(ended["cpu_seconds"], 1e-9)}  # fmt: skip
+        right = {**made, "delivered": made["packets"]}
+        off = {name: 100.0 * abs(counts[name] - right[name]) / right[name] for name in counts if name in right}
+        row["off_percent"] = max(off.values(), default=0.0)
+        if not contender.approximate:
+            problems = [f"{name} is {counts[name]}, {right[name]} is right" for name, one in off.items() if one]
+    return {**row, "problems": problems}
+
+
+async def _check(sensor: Agent, contender: Contender, case: Case, device: str) -> str:
+    text = command_of(sensor, contender, case, device, contender.check)
+    ended = await sensor.ask("run", name="check", command=text, limit_s=contender.end_s)
+    return f"\n{ended['output']}"
+
+
+async def _received(bench: Bench, receiver: Contender) -> int:
+    """Packets that came out of the sensor again."""
+    await bench.receiver.ask("idle", names=["receiver"], quiet_s=receiver.quiet_s, limit_s=receiver.end_s)
+    ended = await bench.receiver.ask("stop", names=["receiver"], limit_s=receiver.end_s)
+    return receiver.counts.read(ended["receiver"]["output"])["delivered"]
+
+
+def off_percent(case: Case, row: dict[str, Any]) -> float:
+    """How far the sender was off: by the rate, or by the time that it took for as many packets more."""
+    rate = Rate.read(case.rate)
+    asked_pps = rate.pps(case.size)
+    # With as many packets more it kept its rate, and not its time.
+    longer = abs(row["elapsed_ns"] / 1e9 - case.seconds) / case.seconds
+    off: float = max(abs(row["offered_pps"] - asked_pps) / asked_pps, longer)
+    return 100.0 * off
 
 
 async def send(injector: Agent, sender: Contender, case: Case) -> dict[str, int]:
     """Sends; gives what the device took, and how long it took."""
+    if case.rate == "none":
+        await asyncio.sleep(case.seconds)
+        return {"sent": 0, "elapsed_ns": int(case.seconds * 1e9)}
     command = command_of(injector, sender, case, injector.host.device("out"), sender.command)
     ended = await injector.ask("run", name="sender", command=command, limit_s=case.seconds + SENDER_GRACE_S)
     if ended["status"] != 0:
@@ -109,68 +237,6 @@ async def send(injector: Agent, sender: Contender, case: Case) -> dict[str, int]
     if sent.get("final", 1) != 1 or sent["elapsed_ns"] <= 0:
         raise CountError(f"{sender.name}: no final report in its output: {ended['output'].strip()[-300:]!r}")
     return sent
-
-
-def account(
-    contender: Contender, case: Case, ended: list[dict[str, Any]], sent: dict[str, int], came: int
-) -> dict[str, Any]:
-    """What all readers say, beside what was sent and what the device received."""
-    offered = sent["sent"]
-    each = [contender.counts.read(one["output"]) for one in ended]
-    wanted = filters.of(case.filters, len(each))
-    problems, missed = [], []
-    for number, (counts, one) in enumerate(zip(each, wanted, strict=True), 1):
-        reader = f"reader {number} of {len(each)}: " if len(each) > 1 else ""
-        lost, shunted = counts.get("lost", 0), counts.get("shunted", 0)
-        share = one.share(offered, counts["delivered"] + shunted + lost)
-        # Of what it lost before its filter, a reader that wants nothing lost nothing.
-        told = counts if one.part else {**counts, "lost": 0}
-        problems += [reader + it for it in contradictions(told, offered, came if number == 1 else None, share)]
-        missed.append(share - shunted - counts["delivered"])
-    figures = [{key: by_pattern(one["output"], text) for key, text in contender.figures.items()} for one in ended]
-    if case.filters != "parts":
-        problems += same_headers(each, figures)
-    problems += wrong_bytes(each, figures, case.size - FCS)
-    shunted = max(counts.get("shunted", 0) for counts in each)
-    kept = offered - shunted
-    got = [counts["delivered"] * one.part for counts, one in zip(each, wanted, strict=True) if one.part]
-    delivered = min(got, default=offered)
-    return {
-        "offered": offered,
-        "received": came,
-        "delivered": delivered,
-        "shunted": shunted,
-        "lost": sum(missed),
-        "loss_percent": 100.0 * (kept - delivered) / kept if kept else 0.0,
-        "elapsed_ns": sent["elapsed_ns"],
-        "offered_pps": offered * 1e9 / sent["elapsed_ns"],
-        "delivered_pps": delivered * 1e9 / sent["elapsed_ns"],
-        "readers": each,
-        **{key: value for key, value in figures[0].items() if key not in ("header_sum", "bytes")},
-        "problems": problems,
-    }
-
-
-def same_headers(each: list[dict[str, int]], figures: list[dict[str, int]]) -> list[str]:
-    """Readers that got the same packets must have read the same headers."""
-    sums: dict[int, set[int]] = {}
-    for counts, one in zip(each, figures, strict=True):
-        if "header_sum" in one:
-            sums.setdefault(counts["delivered"], set()).add(one["header_sum"])
-    return [
-        f"headers of the same {delivered} packets have the sums {sorted(different)}"
-        for delivered, different in sums.items()
-        if len(different) > 1 or (delivered > 0 and 0 in different)
-    ]
-
-
-def wrong_bytes(each: list[dict[str, int]], figures: list[dict[str, int]], length: int) -> list[str]:
-    """A reader that adds the bytes of its packets must have read all of each."""
-    return [
-        f"it read {one['bytes']} bytes of {counts['delivered']} packets of {length}"
-        for counts, one in zip(each, figures, strict=True)
-        if one.get("bytes", counts["delivered"] * length) != counts["delivered"] * length
-    ]
 
 
 def _used_ns(before: Any, after: Any, names: list[str]) -> int:
@@ -182,9 +248,14 @@ def _work(sensor: Agent, before: Any, after: Any, names: list[str], elapsed_ns: 
     used = _used_ns(before, after, names)
     found = {
         "cpu_percent": 100.0 * used / elapsed_ns,
+        "cpu_ns": used,
         "memory_kib": sum(after["daemons"][name]["memory_kib"] for name in names),
+        # Neither a pool's nor a file's.
+        "grown_kib": sum(after["daemons"][name]["own_kib"] - before["daemons"][name]["own_kib"] for name in names),
         "softnet_dropped": after["softnet_dropped"] - before["softnet_dropped"],
     }
+    if "server" in names:
+        found["server_cpu_percent"] = 100.0 * _used_ns(before, after, ["server"]) / elapsed_ns
     cpu = str(sensor.host.cpus.get("reader", ""))
     if cpu in before["processors"]:
         first, last = before["processors"][cpu], after["processors"][cpu]

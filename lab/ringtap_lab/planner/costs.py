@@ -20,6 +20,8 @@ from ringtap_lab.manager.record import Record, RecordError
 from ringtap_lab.planner.quantities import PlanError
 
 Pick = Callable[[list["Point"]], dict[int, float]]
+#: Batteries of `ringtap-lab bench` that hold costs.
+SECTIONS = ("capture", "readers", "record")
 CAPTURE, HUB, RECORDER = "tap exclusive", "ringtap hub", "ringtap record (tap exclusive)"
 
 
@@ -76,7 +78,9 @@ class Costs:
 
 def load(results: Path | None) -> Costs:
     """The costs of a results file or record; those of the project for what it lacks."""
-    default = root.RESULTS / "latest.json"
+    # Records of `ringtap-lab bench`; before the first run of its present form, the file of the last one.
+    whole = all((root.RESULTS / "latest" / name).exists() for name in SECTIONS)
+    default = root.RESULTS / ("latest" if whole else "latest.json")
     names = {path: _shown(path) for path in (results or default, default)}
     given, own = _points(results or default), _points(default) if results else []
     found: dict[str, Cost] = {}
@@ -130,7 +134,9 @@ def _crowd(points: list[Point]) -> dict[int, float]:
 
 def _points(path: Path) -> list[Point]:
     try:
-        found = list(_of_record(Record(path)) if path.is_dir() else _of_bench(json.loads(path.read_text())))
+        parts = [path / name for name in SECTIONS if (path / name).exists()] or [path]
+        found = [point for part in parts for point in
+                 (_of_record(Record(part)) if part.is_dir() else _of_bench(json.loads(part.read_text())))]  # fmt: skip
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecordError) as error:
         raise PlanError(f"{path}: neither a record nor results of ringtap-lab bench: {error}") from None
     if not found:

@@ -18,9 +18,10 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from ringtap_lab import root
-from ringtap_lab.manager import sandbox
+from ringtap_lab.manager import programs, sandbox
 from ringtap_lab.root import RESULTS, ROOT
-from ringtap_lab.scenarios import bench, crowd, figures, guest, machine, parse, report_vm
+from ringtap_lab.scenarios import crowd, figures, guest, machine, parse, report_vm
+from ringtap_lab.scenarios.contenders import Programs
 from ringtap_lab.scenarios.guest import Guest
 from ringtap_lab.scenarios.guest_trial import (
     DEVICE,
@@ -34,7 +35,6 @@ from ringtap_lab.scenarios.guest_trial import (
     stop_ringtap,
     trial,
 )  # fmt: skip
-from ringtap_lab.scenarios.options import Settings
 from ringtap_lab.scenarios.preflight import unable
 from ringtap_lab.scenarios.run import Run
 from ringtap_lab.scenarios.tool import ToolError
@@ -318,14 +318,12 @@ def attempt(run: Run, name: str, work: Callable[[], None]) -> None:
 def measure(run: Run, command: str, only: list[str], folder: Path) -> int:
     """The whole run, inside the sandbox; gives the exit status."""
     make_network()
-    bench.compile_readers(run)
     echo = sandbox.SCRATCH / "pcap_echo"
     source = HERE / "pcap_echo.c"
     subprocess.run(["cc", "-O2", "-Wall", "-o", echo, source, "-lpcap"], check=True)
-    programs = run.programs
-    guest.make_image(
-        sandbox.SCRATCH / "image", [programs.ringtap, programs.library, programs.packet_reader, echo]
-    )
+    programs.here(run.programs.ringtap, run.say)
+    ours = run.programs
+    guest.make_image(sandbox.SCRATCH / "image", [ours.ringtap, ours.library, ours.packet_reader, echo])
     stored = folder / "vm-latest.json"
     result = json.loads(stored.read_text()) if stored.exists() else {}
     result |= {
@@ -386,7 +384,8 @@ def main(words: list[str]) -> int:
     parser.add_argument("--target", type=Path, metavar="DIR", help="cargo's target folder")
     asked = parser.parse_args(words)
     target = (asked.target or root.target()).resolve()
-    run = Run(Settings(), bench.programs(target))
+    release = target / "release"
+    run = Run(Programs(release / "ringtap", programs.reader("packet_reader"), release / "libringtap_pcap.so"))
     if why := unable("ringtap-lab bench-vm", "bench-vm", [run.programs.ringtap]) or guest.unable():
         print(f"bench-vm: {why}", file=sys.stderr)
         return 2

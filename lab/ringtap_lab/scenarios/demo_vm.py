@@ -169,7 +169,7 @@ def main(words: list[str]) -> int:
     if why := unable("ringtap-lab demo-vm", "demo-vm", [ringtap]) or guest.unable():
         print(f"demo-vm: {why}", file=sys.stderr)
         return 2
-    programs = contenders.Programs.only(ringtap)
+    programs = contenders.Programs(ringtap)
     try:
         return sandbox.run_inside(lambda: demo(programs))
     except (ToolError, parse.ReportError, OSError, subprocess.SubprocessError) as error:

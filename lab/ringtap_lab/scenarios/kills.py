@@ -130,7 +130,7 @@ def main(words: list[str]) -> int:
     if why := unable("ringtap-lab kills", "kills", [ringtap]):
         print(f"kills: {why}", file=sys.stderr)
         return 2
-    programs = contenders.Programs.only(ringtap)
+    programs = contenders.Programs(ringtap)
     try:
         return sandbox.run_inside(lambda: measure(programs, asked.kills))
     except (ToolError, parse.ReportError, OSError) as error:

@@ -210,7 +210,7 @@ def main(words: list[str]) -> int:
     parser.add_argument("--plots", type=Path, help="folder for PNG and SVG")
     parser.add_argument("--page", type=Path, help="Markdown file to write the tables to")
     arguments = parser.parse_args(words)
-    programs = Programs.only(arguments.ringtap.resolve())
+    programs = Programs(arguments.ringtap.resolve())
     results, status = arguments.results.resolve(), 0
     if not arguments.show:
         if why := unable("ringtap-lab ksensor", "figures", [programs.ringtap]):

@@ -6,7 +6,6 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ringtap_lab.manager.search import Search
-from ringtap_lab.scenarios import figures
 
 Probe = Callable[[str], "tuple[float, float, bool] | None"]
 
@@ -24,9 +23,3 @@ def highest_lossless(probe: Probe, hint: float | None) -> dict | None:
             return None
         search.tell(*seen)
     return search.result()
-
-
-def hint_of(rows: list[dict]) -> float | None:
-    """What earlier rounds found."""
-    known = [row["lossless_pps"] for row in rows if row["lossless_pps"] > 0]
-    return figures.spread(known)["median"] if known else None

@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""Where and with what a result was made: machine, kernel, versions, and how quiet it was."""
+"""Where a result was made: machine, kernel, and how quiet it was."""
 
 from __future__ import annotations
 
 import datetime
 import os
-import re
 import subprocess
 import time
 from pathlib import Path
@@ -14,18 +13,6 @@ from ringtap_lab.agent import counters
 
 #: Above this, other work shares the cores with what is measured.
 BUSY_SHARE = 0.05
-BUSY_LOAD = 0.5
-
-#: How each program tells its version, on its first lines.
-VERSIONS = {
-    "tcpdump": ("tcpdump --version", r"tcpdump version (\S+)"),
-    "libpcap": ("tcpdump --version", r"libpcap version (\S+)"),
-    "dumpcap": ("dumpcap --version", r"Dumpcap \(Wireshark\) (\S+)"),
-    "netsniff-ng": ("netsniff-ng --version", r"netsniff-ng (\S+)"),
-    "dpdk-testpmd": ("pkg-config --modversion libdpdk", r"^(\d\S+)"),
-    "iproute2": ("ip -V", r"iproute2-(\S+?),"),
-    "clang": ("clang --version", r"clang version (\S+)"),
-}
 
 
 def _output(command: list[str], cwd: Path | None = None) -> str:
@@ -36,19 +23,6 @@ def _output(command: list[str], cwd: Path | None = None) -> str:
     except (OSError, subprocess.SubprocessError):
         return ""
     return done.stdout + done.stderr
-
-
-def versions(ringtap: Path) -> dict[str, str]:
-    """The version of every program that takes part, and of what built ours."""
-    found = {"ringtap": _output([str(ringtap), "--version"]).strip().removeprefix("ringtap ")}
-    for name, (command, pattern) in VERSIONS.items():
-        match = re.search(pattern, _output(command.split()))
-        found[name] = match.group(1) if match else "not installed"
-    # Cargo notes what it built with; under sudo its own PATH is not ours.
-    notes = ringtap.parent.parent / ".rustc_info.json"
-    match = re.search(r"rustc (\d\S*)", notes.read_text()) if notes.exists() else None
-    found["rustc"] = match.group(1) if match else "unknown"
-    return found
 
 
 def revision(root: Path) -> str:

@@ -52,20 +52,6 @@ def last_json(text: str, key: str, tool: str) -> dict:
     raise ReportError(f"{tool}: no JSON line with {key!r} in its output: {text.strip()[-300:]!r}")
 
 
-def tcpdump(text: str) -> Report:
-    """`N packets captured`, `N packets received by filter`, `N packets dropped by kernel`."""
-    (captured,) = _numbers(r"^(\d+) packets? captured", text, "tcpdump")
-    (dropped,) = _numbers(r"^(\d+) packets? dropped by kernel", text, "tcpdump")
-    return Report(delivered=captured, lost=dropped)
-
-
-def dumpcap(text: str) -> Report:
-    """`Packets received/dropped on interface 'x': R/D (pcap:A/dumpcap:B/flushed:C/ps_ifdrop:E)`."""
-    pattern = r"on interface '[^']*': (\d+)/(\d+) \(pcap:(\d+)/dumpcap:(\d+)/flushed:(\d+)"
-    received, _, in_kernel, inside, flushed = _numbers(pattern, text, "dumpcap")
-    return Report(delivered=received, lost=in_kernel + inside + flushed)
-
-
 def ringtap(text: str) -> Report:
     """The last object of `--json`: the final counters over all lanes."""
     counters = last_json(text, "balanced", "ringtap")
@@ -84,24 +70,6 @@ def sender(text: str) -> tuple[int, int]:
     if not final["final"] or final["elapsed_ns"] <= 0:
         raise ReportError(f"ringtap send: no final line in its output: {text.strip()[-300:]!r}")
     return final["sent"], final["elapsed_ns"]
-
-
-def floor(text: str) -> Report:
-    """`{"dropped": N}`: what the floor's XDP program threw away is what it was given."""
-    dropped = last_json(text, "dropped", "floor")["dropped"]
-    return Report(delivered=dropped, lost=0, offered=dropped)
-
-
-def latency(text: str) -> dict[str, int]:
-    """`latency_ns median M p99 P max X`, as ringtap and the libpcap reader say it, from the time
-    stamp of the capture; with `since_sent_ns ...`, from that of the sender, `sent_median_ns` too.
-    """
-    found = re.findall(r"latency_ns median (\d+) p99 (\d+) max (\d+)", text)
-    if not found:
-        raise ReportError(f"no latency in the output: {text.strip()[-300:]!r}")
-    row = dict(zip(("median_ns", "p99_ns", "max_ns"), map(int, found[-1])))
-    since_sent = re.findall(r"since_sent_ns median (\d+) p99 \d+ max \d+", text)
-    return row | {"sent_median_ns": int(since_sent[-1])} if since_sent else row
 
 
 def libpcap_reader(text: str) -> Report:

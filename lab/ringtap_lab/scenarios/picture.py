@@ -14,10 +14,9 @@ import textwrap
 import time
 from pathlib import Path
 
-from ringtap_lab import root
+from ringtap_lab import bench, root
 from ringtap_lab.manager import sandbox
 from ringtap_lab.root import ROOT
-from ringtap_lab.scenarios import report
 from ringtap_lab.scenarios.preflight import unable
 from ringtap_lab.scenarios.tool import Tool, ToolError
 
@@ -72,7 +71,7 @@ def take(ringtap: Path) -> int:
                 screen = top(ringtap)
                 sentences = why(ringtap)
     part = f"```\n$ ringtap top\n{screen}\n\n$ ringtap why\n{sentences}\n```"
-    report.refresh(ROOT / "README.md", part, MARKERS)
+    bench.refresh(ROOT / "README.md", part, MARKERS)
     print("picture: README.md shows ringtap top and ringtap why")
     return 0
 

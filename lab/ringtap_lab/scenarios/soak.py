@@ -178,5 +178,5 @@ def main(words: list[str]) -> int:
     ringtap = asked.ringtap.resolve()
     if why := unable("ringtap-lab soak", "soak", [ringtap]):
         return refuse(why)
-    programs = contenders.Programs.only(ringtap)
+    programs = contenders.Programs(ringtap)
     return sandbox.run_inside(lambda: measure(programs, asked.seconds))
