@@ -39,6 +39,8 @@ class Case:
     cores: int = 1
     readers: int = 1
     flows: int = 1
+    #: Memory for packets that wait, where a contender has one ring or pool.
+    ring_mib: int = 64
     #: A capture file on the sender's machine, sent once instead of packets of one size for `seconds` at most.
     file: str = ""
     #: Which filters the readers have.
@@ -60,6 +62,7 @@ class Case:
         for name, unit in (("cores", "cores"), ("readers", "readers"), ("flows", "flows")):
             count = getattr(self, name)
             words += [f"{count:,} {unit}"] * (count != 1)
+        words += [f"ring of {self.ring_mib} MiB"] * (self.ring_mib != Case.ring_mib)
         words += [f"filters: {self.filters}"] * (self.filters != "none")
         return ", ".join(words if self.file else [*words, f"{self.seconds:g} s"])
 
@@ -73,6 +76,9 @@ def options_of(contender: Contender, case: Case) -> dict[str, str]:
             if name not in contender.options:
                 raise InventoryError(f"{contender.name}: has no option for {name} = {value!r}")
             found[name] = contender.options[name].format(**{name: value})
+    whole = contender.command + (contender.server.command if contender.server else "")
+    if case.ring_mib != Case.ring_mib and contender.kind == "capture" and "{ring_" not in whole:
+        raise InventoryError(f"{contender.name}: its command has no place for the memory of its ring")
     if case.readers > 1 and contender.kind == "capture" and not contender.many_readers:
         raise InventoryError(f"{contender.name}: several of it cannot read the same traffic")
     if case.filters != "none" and contender.kind == "capture" and "{filter}" not in contender.command:

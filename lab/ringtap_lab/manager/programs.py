@@ -37,7 +37,7 @@ def _compiled(name: str, say: Callable[[str], None]) -> Path:
     if program.exists() and program.stat().st_mtime >= source.stat().st_mtime:
         return program
     program.parent.mkdir(parents=True, exist_ok=True)
-    command = ["cc", "-O2", "-Wall", "-Wextra", "-o", str(program), str(source), "-lpcap"]
+    command = ["cc", "-O2", "-Wall", "-Wextra", "-o", str(program), str(source), "-lpcap", "-lz"]
     try:
         subprocess.run(command, check=True, capture_output=True, text=True)
     except (OSError, subprocess.SubprocessError) as error:

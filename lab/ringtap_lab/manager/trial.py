@@ -25,8 +25,8 @@ SENDER_GRACE_S = 20.0
 SETTLED_S = 0.1
 #: Bytes of the frame check sequence, which is in no buffer.
 FCS = 4
-#: Memory for packets that wait, for every contender; where each reader has a ring of its own, its part.
-RING_MIB, CROWD_RING_MIB = 64, 16
+#: Memory for packets that wait where each reader has a ring of its own.
+CROWD_RING_MIB = 16
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ def command_of(agent: Agent, contender: Contender, case: Case, device: str, comm
     places |= {name: getattr(case, name) for name in ("size", "rate", "flows", "seconds", "file")}
     places |= {name: "" for name in OPTIONS} | options_of(contender, case)
     places |= {"dev": device, "scratch": agent.facts["scratch"], "here": contender.folder, "filter": filter}
-    places |= {"ring_mib": RING_MIB, "ring_kib": RING_MIB << 10, "crowd_ring_mib": CROWD_RING_MIB}
+    places |= {"ring_mib": case.ring_mib, "ring_kib": case.ring_mib << 10, "crowd_ring_mib": CROWD_RING_MIB}
     try:
         return command.format(**places)
     except KeyError as error:

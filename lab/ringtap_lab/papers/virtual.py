@@ -83,7 +83,7 @@ def line(engines: list[str], size: list[int], packets: int, gbps: int = 10) -> l
     """Loss of models at a full link, at readers that only count."""
     known = models.load_all()
     return [
-        {"series": f"{name} (model)", "kind": "model", "size": one, "offered": packets,
+        {"series": f"{name} (model)", "kind": "model", "size": one, "rate": "a full link", "offered": packets,
          "loss_percent": known[name].loss_percent(packets, (one + WIRE_BYTES) * 8 * 1000 // gbps)}
         for name in engines
         for one in size
