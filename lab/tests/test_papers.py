@@ -79,15 +79,19 @@ WANTED = {
 
 
 class Pages(unittest.TestCase):
-    def made(self, wanted: dict) -> page.Page:
-        return page.make("one", wanted, "one.toml", ROWS, {"run": "here"}, lambda _: Path("one.svg"))
+    def made(self, wanted: dict) -> str:
+        return page.make(wanted, "one.toml", ROWS, {"run": "here"}, lambda _: Path("one.svg"))
 
     def test_a_page_begins_with_the_verdict_and_has_all_parts(self):
-        text = self.made(WANTED).text
+        text = self.made(WANTED)
         self.assertEqual(text.splitlines()[0], "# Paper, figure 1: the claim holds for Ringtap")
         for part in ("| lost |     7 | 0 to 4.00 |", "![One](one.svg)", "- Our machine is small.", "- run: here",
                      "| 2 | 4.00 |  5.00 |", "| other, 2 | 5.0 |"):  # fmt: skip
             self.assertIn(part, text)
+
+    def test_the_list_of_pages_says_what_each_says_first(self):
+        listed = page.index({"one": self.made(WANTED)})
+        self.assertIn("- [Paper, figure 1: the claim holds for Ringtap](one.md)", listed)
 
     def test_an_unknown_word_is_an_error(self):
         self.assertRaises(judge.PageError, self.made, {**WANTED, "chekc": []})

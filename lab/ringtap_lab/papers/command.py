@@ -40,27 +40,24 @@ def main(words: list[str]) -> int:
     start = time.monotonic()
     asked.into.mkdir(parents=True, exist_ok=True)
     sim = virtual.Simulator(asked.ringtap.resolve())
-    made = []
     try:
-        for name, path in known.items():
-            wanted = tomllib.loads(path.read_text())
-            is_asked = name in (asked.pages or known)
-            if is_asked and not asked.stored:
+        for name in asked.pages or known:
+            wanted = tomllib.loads(known[name].read_text())
+            if not asked.stored:
                 measure(wanted, sim.binary)
-            one = compose(path, wanted, sim, asked.into)
-            made.append(one)
-            if is_asked:
-                _write(asked.into / f"{name}.md", one.text)
-                print(f"figures: {one.text.splitlines()[0].lstrip('# ')}", flush=True)
+            one = compose(known[name], wanted, sim, asked.into)
+            _write(asked.into / f"{name}.md", one)
+            print(f"figures: {page.first_line(one)}", flush=True)
     except (PageError, RecordError, virtual.SimulationError, OSError, subprocess.SubprocessError) as error:
         print(f"ringtap-lab figures: {error}", file=sys.stderr)
         return 1
+    made = {name: (asked.into / f"{name}.md").read_text() for name in known if (asked.into / f"{name}.md").exists()}
     _write(asked.into / "README.md", page.index(made))
     print(f"figures: {len(made)} pages in {asked.into}, after {time.monotonic() - start:.0f} s")
     return 0
 
 
-def compose(path: Path, wanted: dict[str, Any], sim: virtual.Simulator, folder: Path) -> page.Page:
+def compose(path: Path, wanted: dict[str, Any], sim: virtual.Simulator, folder: Path) -> str:
     """A page from stored and simulated data."""
     data = {key: sources.load(each, sim) for key, each in wanted["data"].items()}
     tables = {key: one.rows for key, one in data.items()}
@@ -79,7 +76,7 @@ def compose(path: Path, wanted: dict[str, Any], sim: virtual.Simulator, folder: 
             give_to_user(drawn)
         return drawn
 
-    found = page.make(path.stem, wanted, source, tables, {key: one.made for key, one in data.items()}, draw)
+    found = page.make(wanted, source, tables, {key: one.made for key, one in data.items()}, draw)
     for line in dict.fromkeys(missing):
         print(f"figures: {line}", file=sys.stderr)
     return found

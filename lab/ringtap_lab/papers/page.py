@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,16 +12,6 @@ from ringtap_lab.papers.judge import PageError, Tables, Verdict, headline, judge
 
 NOTICE = "<!-- Made by `make figures`; its data are in {source}. -->"
 WORDS = {"title", "paper", "claim", "differs", "data", "beside", "check", "table", "plot"}
-
-
-@dataclass(frozen=True)
-class Page:
-    """What was judged, and the text."""
-
-    name: str
-    title: str
-    verdicts: list[Verdict]
-    text: str
 
 
 def number(value: Any, digits: int = 2) -> str:
@@ -35,9 +24,9 @@ def number(value: Any, digits: int = 2) -> str:
 
 
 def make(
-    name: str, wanted: dict[str, Any], source: str, tables: Tables, made: dict[str, str],
+    wanted: dict[str, Any], source: str, tables: Tables, made: dict[str, str],
     draw: Callable[[dict[str, Any]], Path | None],
-) -> Page:  # fmt: skip
+) -> str:  # fmt: skip
     """Writes the page of one paper."""
     if unknown := set(wanted) - WORDS:
         raise PageError(f"{source}: unknown: {', '.join(sorted(unknown))}")
@@ -54,7 +43,7 @@ def make(
             parts += [f"## {table['title']}", text]
     parts += ["## What differs, and why", "\n".join(f"- {' '.join(one.split())}" for one in wanted["differs"])]
     parts += ["## Made by", "\n".join(f"- {key}: {made[key]}" for key in made)]
-    return Page(name, wanted["title"], verdicts, "\n\n".join(parts) + "\n")
+    return "\n\n".join(parts) + "\n"
 
 
 def _checks(verdicts: list[Verdict]) -> str:
@@ -99,10 +88,14 @@ def _label(row: dict[str, Any], fields: list[str]) -> str:
     return ", ".join(number(row[name]) for name in fields)
 
 
-def index(pages: list[Page]) -> str:
-    """The list of all pages."""
-    lines = [["page", "does the paper's claim hold for Ringtap?"]]
-    lines += [[f"[{one.title}]({one.name}.md)", headline(one.verdicts)] for one in pages]
+def first_line(text: str) -> str:
+    """Title and verdict of a page."""
+    return text.partition("\n")[0].removeprefix("# ")
+
+
+def index(pages: dict[str, str]) -> str:
+    """The list of all pages, by their names."""
+    lines = "\n".join(f"- [{first_line(text)}]({name}.md)" for name, text in pages.items())
     return f"""\
 # Published figures
 
@@ -111,7 +104,7 @@ def index(pages: list[Page]) -> str:
 Each page repeats figures of one paper: ours beside the paper's numbers, what differs and why. Checks are rules that
 `make figures` evaluates on the numbers. Curves of engines that cannot be installed here are models and say so.
 
-{grid(lines)}
+{lines}
 
 `scripts/lab figures NAME` makes one page again, `--stored` without measuring.
 """
