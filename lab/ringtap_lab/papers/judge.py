@@ -93,11 +93,11 @@ def judge(tables: Tables, check: dict[str, Any]) -> Verdict:
 
 def headline(verdicts: list[Verdict]) -> str:
     """What the first line of a page says."""
-    good = sum(one.holds is True for one in verdicts)
-    if all(one.holds is None for one in verdicts):
+    outcomes = [one.holds for one in verdicts]
+    good, bad, missing = (outcomes.count(each) for each in (True, False, None))
+    if not good and not bad:
         return "not measured yet"
-    if good == len(verdicts):
-        return "the claim holds for Ringtap"
-    missing = sum(one.holds is None for one in verdicts)
-    rest = f", {missing} not measured" if missing else ""
-    return f"the claim does not hold for Ringtap in full: {good} of {len(verdicts)} checks hold{rest}"
+    counted = f": {good} of {len(verdicts)} checks hold" + (f", {missing} not measured" if missing else "")
+    if bad:
+        return "the claim does not hold for Ringtap in full" + counted
+    return "the claim holds for Ringtap" + (" where it was measured" + counted if missing else "")
