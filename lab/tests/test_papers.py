@@ -113,7 +113,7 @@ class Pages(unittest.TestCase):
 
 class Sources(unittest.TestCase):
     def test_figures_of_a_record_are_medians_of_good_rows_and_sums_of_packets(self):
-        case = {"contender": "tap x", "size": 64, "method": "rate", "rate": "max"}
+        case = {"contender": "tap x", "size": 64, "method": "rate", "rate": "1Gbps"}
         base = {"key": "k", "case": case, "group": "g", "offered": 10, "problems": []}
         rows = [{**base, "repetition": at, "lost": lost, "delivered_pps": 1e6 * (at + 1)}
                 for at, lost in ((0, 0), (1, 1), (2, 5))]
@@ -121,6 +121,8 @@ class Sources(unittest.TestCase):
         (found,) = sources._medians(rows)
         figures = [found[key] for key in ("delivered_mpps", "lost", "lost_sum", "offered_sum")]
         self.assertEqual(figures, [2, 1, 6, 30])
+        # 64 bytes at 1 Gbit/s are 1.488 million a second; 2 million were delivered.
+        self.assertAlmostEqual(found["of_link_percent"], 134.4)
         self.assertEqual((found["series"], found["size"], found["kind"], found["good"]), ("tap x", 64, "ours", 3))
         (total,) = sources.totals([found, found])
         self.assertEqual((total["lost"], total["offered"], total["loss_percent"]), (12, 60, 20))

@@ -13,6 +13,7 @@ from ringtap_lab.formatters.summary import entries, machine_lines
 from ringtap_lab.manager.record import Record
 from ringtap_lab.papers import virtual
 from ringtap_lab.papers.judge import PageError, Row
+from ringtap_lab.papers.virtual import WIRE_BYTES
 from ringtap_lab.root import RESULTS
 
 #: Where records of the pages' batteries are kept.
@@ -30,7 +31,7 @@ class Data:
 def load(wanted: dict[str, Any], sim: virtual.Simulator) -> Data:
     """The data set that a page describes, by its one word."""
     kinds = {"rows": _given, "simulate": _simulated, "model": _modelled, "battery": _recorded, "vm": _vm,
-             "probes": _probes}  # fmt: skip
+             "bench": _bench, "probes": _probes}  # fmt: skip
     (kind,) = [word for word in kinds if word in wanted] or [""]
     if not kind:
         raise PageError(f"no known kind of data in {wanted}")
@@ -80,6 +81,9 @@ def _medians(measured: list[Row]) -> Iterator[Row]:
                 found[key.replace("pps", "mpps")] = found[key] / 1e6
         for key in ("offered", "lost"):
             found[f"{key}_sum"] = sum(entry.values(key))
+        if entry.case["rate"].endswith("Gbps") and not entry.case.get("file"):
+            link_pps = float(entry.case["rate"].removesuffix("Gbps")) * 1e9 / 8 / (entry.case["size"] + WIRE_BYTES)
+            found["of_link_percent"] = 100.0 * found["delivered_pps"] / link_pps
         kind = "ours" if entry.contender.startswith(OURS) else "measured"
         yield {**found, **entry.case, "series": entry.contender, "kind": kind, "good": len(entry.good)}
 
@@ -101,11 +105,28 @@ def totals(rows: list[Row]) -> list[Row]:
 def _vm(wanted: dict[str, Any], _sim: virtual.Simulator) -> Data:
     """A part of the results of `bench-vm`."""
     found, part = json.loads((RESULTS / "vm-latest.json").read_text()), wanted["vm"]
-    machine = found["machine"]
-    made = (f"`scripts/lab bench-vm` (stored result, not run by `make figures`), {found['measured'][part]}; "
-            f"{machine['cpu']}, {machine['cores']} cores, Linux {machine['kernel']}; QEMU emulates the guests' "
-            f"processors")  # fmt: skip
-    return Data(list(VM_PARTS[part](found[part])), made)
+    made = f"{found['measured'][part]}; {_machine(found['machine'])}; QEMU emulates the guests' processors"
+    return Data(list(VM_PARTS[part](found[part])), f"`scripts/lab bench-vm` {STORED}, {made}")
+
+
+def _bench(wanted: dict[str, Any], _sim: virtual.Simulator) -> Data:
+    """A scenario of `bench`: medians by contender."""
+    found = json.loads((RESULTS / "latest.json").read_text())
+    rows = [
+        {"series": name, "kind": "ours" if name.startswith(OURS) else "measured", "note": entry["note"]}
+        | {key: spread["median"] for key, spread in entry["summary"].items()}
+        for name, entry in found[wanted["bench"]].items()
+    ]
+    made = f"{found['date']}, revision {found['revision']}; {_machine(found['machine'])}"
+    return Data(rows, f"`scripts/lab bench --only {wanted['bench']}` {STORED}, {made}")
+
+
+#: Results that `make figures` does not make again.
+STORED = "(stored result)"
+
+
+def _machine(facts: dict[str, Any]) -> str:
+    return f"{facts['cpu']}, {facts['cores']} cores, Linux {facts['kernel']}"
 
 
 def _vm_line(found: dict[str, Any]) -> Iterator[Row]:
@@ -143,8 +164,7 @@ def _probes(wanted: dict[str, Any], _sim: virtual.Simulator) -> Data:
             continue
         found = json.loads(path.read_text())
         machine = found.get("machine", {"cpu": "machine not recorded", "cores": "?", "kernel": "?"})
-        where = f"{machine['cpu']}, {machine['cores']} cores, Linux {machine['kernel']}"
-        made.append(f"figure {figure}: {found['date']}, revision {found['revision']}; {where}")
+        made.append(f"figure {figure}: {found['date']}, revision {found['revision']}; {_machine(machine)}")
         for line, label in wanted["lines"].items():
             analysed = [point["analysed"] for point in found[line]]
             smooth = [statistics.median(_around(analysed, at)) for at in range(len(analysed))]
