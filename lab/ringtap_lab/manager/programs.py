@@ -12,7 +12,7 @@ from ringtap_lab import root
 
 SOURCES = Path(__file__).resolve().parents[1] / "scenarios"
 #: The lab's readers: name and library.
-READERS = ("packet_reader", "pcap_latency")
+READERS = ("packet_reader", "pcap_latency", "pcap_zip")
 
 
 def here(ringtap: Path | None, say: Callable[[str], None]) -> dict[str, str]:

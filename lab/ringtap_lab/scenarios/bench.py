@@ -134,7 +134,7 @@ def compile_readers(run: Run) -> None:
     opener = sandbox.SCRATCH / "pcap_open"
     for program in (run.programs.pcap_latency, run.programs.packet_reader, opener):
         source = HERE / f"{program.name}.c"
-        command = f"cc -O2 -Wall -Wextra -o {program} {source} -lpcap -lz"
+        command = f"cc -O2 -Wall -Wextra -o {program} {source} -lpcap"
         try:
             subprocess.run(shlex.split(command), check=True, capture_output=True, text=True)
         except (OSError, subprocess.SubprocessError) as error:

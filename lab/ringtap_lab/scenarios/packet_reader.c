@@ -3,9 +3,7 @@
  * Reads an interface through AF_PACKET's fastest ring, TPACKET_V3, in place, touches the headers
  * of every packet and counts: the least that such a reader can do.
  *
- * usage: packet_reader INTERFACE RING_MIB [FILTER [zlib:LEVEL]], ended by SIGINT
- *
- * With a level it compresses each packet, as `ringtap count --work zlib:LEVEL` does.
+ * usage: packet_reader INTERFACE RING_MIB [FILTER], ended by SIGINT
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -22,7 +20,6 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
-#include <zlib.h>
 
 #define BLOCK_BYTES (1u << 20)
 #define BLOCK_TIMEOUT_MS 60
@@ -31,7 +28,6 @@
 
 static volatile sig_atomic_t stopped;
 static uint64_t packets, sum;
-static z_stream *compressor;
 
 static void stop(int number)
 {
@@ -54,33 +50,6 @@ static uint64_t field(const uint8_t *bytes, size_t count)
 	return value;
 }
 
-static void compress_packet(const uint8_t *data, uint32_t length)
-{
-	static uint8_t output[1 << 17];
-
-	deflateReset(compressor);
-	compressor->next_in = (uint8_t *)data; /* zlib only reads it */
-	compressor->avail_in = length;
-	compressor->next_out = output;
-	compressor->avail_out = sizeof(output);
-	if (deflate(compressor, Z_FINISH) != Z_STREAM_END) {
-		fprintf(stderr, "packet_reader: a packet of %u bytes cannot be compressed\n", length);
-		exit(1);
-	}
-}
-
-static void set_load(const char *text)
-{
-	static z_stream stream;
-	int level;
-
-	if (sscanf(text, "zlib:%d", &level) != 1 || deflateInit(&stream, level) != Z_OK) {
-		fprintf(stderr, "packet_reader: load %s: expected zlib:0 to zlib:9\n", text);
-		exit(2);
-	}
-	compressor = &stream;
-}
-
 static void read_block(const struct tpacket_block_desc *block)
 {
 	const struct tpacket3_hdr *header =
@@ -91,8 +60,6 @@ static void read_block(const struct tpacket_block_desc *block)
 
 		if (header->tp_snaplen >= HEADERS)
 			sum += field(data + 12, 2) + field(data + 26, 8) + field(data + 34, 4);
-		if (compressor)
-			compress_packet(data, header->tp_snaplen);
 		packets++;
 		header = (const void *)((const uint8_t *)header + header->tp_next_offset);
 	}
@@ -168,8 +135,8 @@ int main(int argc, char **argv)
 	uint8_t *memory;
 	int ring;
 
-	if (argc < 3 || argc > 5 || atoi(argv[2]) < 1) {
-		fprintf(stderr, "usage: packet_reader INTERFACE RING_MIB [FILTER [zlib:LEVEL]]\n");
+	if (argc < 3 || argc > 4 || atoi(argv[2]) < 1) {
+		fprintf(stderr, "usage: packet_reader INTERFACE RING_MIB [FILTER]\n");
 		return 2;
 	}
 	blocks = (unsigned int)atoi(argv[2]);
@@ -178,9 +145,7 @@ int main(int argc, char **argv)
 	if (ring < 0)
 		fail("socket");
 	memory = open_ring(ring, blocks);
-	if (argc == 5)
-		set_load(argv[4]);
-	if (argc >= 4 && *argv[3])
+	if (argc == 4 && *argv[3])
 		set_filter(ring, argv[3]);
 	address.sll_ifindex = (int)if_nametoindex(argv[1]);
 	if (!address.sll_ifindex || bind(ring, (struct sockaddr *)&address, sizeof(address)))
