@@ -117,7 +117,8 @@ class Sources(unittest.TestCase):
         base = {"key": "k", "case": case, "group": "g", "offered": 10, "problems": []}
         rows = [{**base, "repetition": at, "lost": lost, "delivered_pps": 1e6 * (at + 1)}
                 for at, lost in ((0, 0), (1, 1), (2, 5))]
-        rows.append({**base, "repetition": 3, "lost": 10, "problems": ["it lied"]})
+        wrong = {**base, "repetition": 3, "lost": 10, "problems": ["it lied"]}
+        rows += [wrong, {**wrong, "key": "never right"}]
         (found,) = sources._medians(rows)
         figures = [found[key] for key in ("delivered_mpps", "lost", "lost_sum", "offered_sum")]
         self.assertEqual(figures, [2, 1, 6, 30])
@@ -131,7 +132,7 @@ class Sources(unittest.TestCase):
         def points(values: list[float]) -> list[dict]:
             return [{"rate": at, "analysed": one, "captured": one} for at, one in enumerate(values)]
 
-        noisy, falls = [10, 20, 20, 9, 20, 20, 20], [10, 20, 20, 20, 10, 10, 10, 10]
+        noisy, falls = [10, 10, 10, 20, 20, 20, 20, 20, 9, 20, 9], [10, 20, 20, 20, 10, 10, 10, 10]
         with tempfile.TemporaryDirectory() as folder, mock.patch.object(sources, "RESULTS", Path(folder)):
             (Path(folder) / "ksensor").mkdir()
             found = {"date": "d", "revision": "r", "workers": points(noisy), "kernel": points(falls)}
