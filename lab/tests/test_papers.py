@@ -124,6 +124,9 @@ class Sources(unittest.TestCase):
         self.assertEqual(figures, [2, 1, 6, 30])
         # 64 bytes at 1 Gbit/s are 1.488 million a second; 2 million were delivered.
         self.assertAlmostEqual(found["of_link_percent"], 134.4)
+        self.assertFalse(found["is_full"])
+        (full,) = sources._medians([{**rows[0], "offered_pps": 1.46e6}])
+        self.assertTrue(full["is_full"])
         self.assertEqual((found["series"], found["size"], found["kind"], found["good"]), ("tap x", 64, "ours", 3))
         (total,) = sources.totals([found, found])
         self.assertEqual((total["lost"], total["offered"], total["loss_percent"]), (12, 60, 20))

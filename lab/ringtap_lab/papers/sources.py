@@ -84,10 +84,14 @@ def _medians(measured: list[Row]) -> Iterator[Row]:
         if entry.case["rate"].endswith("Gbps") and not entry.case.get("file"):
             link_pps = float(entry.case["rate"].removesuffix("Gbps")) * 1e9 / 8 / (entry.case["size"] + WIRE_BYTES)
             found["of_link_percent"] = 100.0 * found["delivered_pps"] / link_pps
+            # The sender may be slower than the link.
+            found["is_full"] = found.get("offered_pps", 0) > FULL * link_pps
         kind = "ours" if entry.contender.startswith(OURS) else "measured"
         yield {**found, **entry.case, "series": entry.contender, "kind": kind, "good": len(entry.good)}
 
 
+#: Part of a link's packets that makes it a full one.
+FULL = 0.98
 #: Beginnings of the names of contenders that are Ringtap.
 OURS = ("tap ", "xdp", "packet", "ringtap")
 
