@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 from ringtap_lab.formatters.tables import grid
 from ringtap_lab.papers.judge import PageError, Tables, Verdict, headline, judge, select, values
 
+WIDTH = 120
 NOTICE = "<!-- Made by `make figures`; its data are in {source}. -->"
 WORDS = {"title", "paper", "claim", "differs", "data", "beside", "check", "table", "plot"}
 
@@ -32,7 +34,7 @@ def make(
         raise PageError(f"{source}: unknown: {', '.join(sorted(unknown))}")
     verdicts = [judge(tables, check) for check in wanted["check"]]
     parts = [f"# {wanted['title']}: {headline(verdicts)}", NOTICE.format(source=source)]
-    parts += [f"{wanted['paper']}.", "The claim: " + " ".join(wanted["claim"].split()), _checks(verdicts)]
+    parts += [_wrapped(f"{wanted['paper']}."), _wrapped(f"The claim: {wanted['claim']}"), _checks(verdicts)]
     if "beside" in wanted:
         parts += ["## Beside the paper's numbers", _beside(tables, wanted["beside"])]
     for plot in wanted.get("plot", []):
@@ -41,9 +43,17 @@ def make(
     for table in wanted.get("table", []):
         if text := _table(tables, table):
             parts += [f"## {table['title']}", text]
-    parts += ["## What differs, and why", "\n".join(f"- {' '.join(one.split())}" for one in wanted["differs"])]
-    parts += ["## Made by", "\n".join(f"- {key}: {made[key]}" for key in made)]
+    parts += ["## What differs, and why", "\n".join(_wrapped(one, "- ") for one in wanted["differs"])]
+    parts += ["## Made by", "\n".join(_wrapped(f"{key}: {made[key]}", "- ") for key in made)]
     return "\n\n".join(parts) + "\n"
+
+
+def _wrapped(text: str, bullet: str = "") -> str:
+    """A paragraph, or an item of a list, in lines of the documents' length."""
+    words, indent = " ".join(text.split()), " " * len(bullet)
+    return textwrap.fill(
+        words, WIDTH, initial_indent=bullet, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+    )
 
 
 def _checks(verdicts: list[Verdict]) -> str:
