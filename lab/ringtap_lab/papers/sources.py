@@ -63,10 +63,12 @@ def _recorded(wanted: dict[str, Any], _sim: virtual.Simulator) -> Data:
     head, measured = record.head(), record.rows()
     rows = list(_medians(measured))
     machines = "; ".join(machine_lines({**head, "machines": dict(list(head["machines"].items())[:1])}))
+    version = next((f"ringtap {one['version']}" for name, one in head["contenders"].items()
+                    if name.startswith(OURS) and one["version"]), "")  # fmt: skip
     fault = sum(bool(row["problems"]) for row in measured)
     absent = [f"{key}: {one['missing']}" for key, one in head["contenders"].items() if one["missing"]]
     notes = [f"{fault} of {len(measured)} rows at fault, in no figure"] if fault else []
-    return Data(rows, "; ".join([f"{command}, {head['date']}; {machines}", *notes, *absent]))
+    return Data(rows, "; ".join([f"{command}, {head['date']}, {version}; {machines}", *notes, *absent]))
 
 
 def _medians(measured: list[Row]) -> Iterator[Row]:
