@@ -94,6 +94,11 @@ class Pages(unittest.TestCase):
         listed = page.index({"one": self.made(WANTED)})
         self.assertIn("- [Paper, figure 1: the claim holds for Ringtap](one.md)", listed)
 
+    def test_lines_of_numbers_are_in_order(self):
+        rows = {"run": list(reversed(ROWS["run"]))}
+        text = page.make({**WANTED, "plot": []}, "one.toml", rows, {}, lambda _: None)
+        self.assertLess(text.index("| 1 |"), text.index("| 2 |"))
+
     def test_an_unknown_word_is_an_error(self):
         self.assertRaises(judge.PageError, self.made, {**WANTED, "chekc": []})
 

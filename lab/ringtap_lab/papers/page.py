@@ -86,6 +86,8 @@ def _table(tables: Tables, wanted: dict[str, Any]) -> str:
             lines.append([label, *(number(row.get(key), digits) for key, _, digits in wanted["values"])])
         return grid(lines)
     down, across = wanted["rows"], wanted["columns"]
+    # Numbers in order; text stays as it was measured.
+    found.sort(key=lambda row: [row[name] if isinstance(row[name], (int, float)) else 0 for name in down])
     columns = list(dict.fromkeys(row[across] for row in found))
     cells = {(_label(row, down), row[across]): row.get(wanted["value"]) for row in found}
     lines = [[wanted["heading"], *(number(one) for one in columns)]]

@@ -9,6 +9,7 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/resource.h>
 #include <zlib.h>
 
 static pcap_t *capture;
@@ -44,6 +45,7 @@ int main(int argc, char **argv)
 	char reason[PCAP_ERRBUF_SIZE];
 	struct sigaction action = { .sa_handler = stop };
 	struct pcap_stat stats;
+	struct rusage used;
 
 	if (argc != 4 || deflateInit(&stream, atoi(argv[2])) != Z_OK) {
 		fprintf(stderr, "usage: pcap_zip INTERFACE LEVEL BUFFER_KIB; levels are 0 to 9\n");
@@ -67,8 +69,9 @@ int main(int argc, char **argv)
 		fprintf(stderr, "%s: %s\n", argv[1], pcap_geterr(capture));
 		return 1;
 	}
-	printf("received %llu dropped %u\nzlib made %llu bytes\n", (unsigned long long)packets, stats.ps_drop,
-	       (unsigned long long)bytes);
+	getrusage(RUSAGE_SELF, &used);
+	printf("received %llu dropped %u\nzlib made %llu bytes\nwaited %ld times\n",
+	       (unsigned long long)packets, stats.ps_drop, (unsigned long long)bytes, used.ru_nvcsw);
 	pcap_close(capture);
 	return 0;
 }
