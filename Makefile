@@ -92,9 +92,9 @@ lab: build ## a battery of the lab (BATTERY=quick: about a minute, needs root), 
 	@echo "lab: the battery $(BATTERY) in private networks; quick takes about a minute"
 	@$(SUDO) scripts/lab run $(BATTERY)
 
-figures: build ## figures of the papers, measured or in virtual time: pages in docs/figures/ (about 30 minutes, needs root)
+figures: build ## figures of the papers, measured or in virtual time: pages in docs/figures/ (about 25 minutes, needs root)
 	@scripts/prepare figures
-	@echo "figures: about 30 minutes in private networks; results of virtual machines are those of make bench-vm"
+	@echo "figures: about 25 minutes in private networks; results of virtual machines are those of make bench-vm"
 	@$(SUDO) scripts/lab figures --ringtap $(BINARY)
 
 fuzz: ## every fuzz target for SECONDS=30 each; needs a nightly Rust and cargo-fuzz

@@ -51,6 +51,9 @@ class Models(unittest.TestCase):
         dice = random.Random(11)
         for _ in range(300):
             arrivals = sorted(dice.randrange(200) for _ in range(dice.randrange(1, 120)))
+            if dice.randrange(2):
+                gap = dice.randrange(1, 9)
+                arrivals = range(0, gap * dice.randrange(1, 120), gap)
             stations = [Station(dice.randrange(1, 9), dice.randrange(12)) for _ in range(2)]
             for several in (stations[:1], stations):
                 fresh = [Station(one.places, one.service_ps) for one in several]
@@ -78,6 +81,12 @@ class Described(unittest.TestCase):
             self.assertEqual(one.stages[-1].emptied_by, models.READER)
             for stage in one.stages:
                 self.assertRegex(stage.source, "places: .+; rate: .+", one.name)
+
+    def test_an_engine_that_is_faster_than_the_link_loses_nothing(self):
+        netmap = self.known["netmap"]
+        stations = [Station(one.places, models.service_ps(one.pps)) for one in netmap.stages]
+        self.assertEqual(models.delivered(list(burst(20_000)), stations), 20_000)
+        self.assertEqual(netmap.loss_percent(20_000, GAP_PS), 0.0)
 
     def test_they_show_what_the_papers_measured(self):
         """Figure 8: at readers that only count, PF_RING alone loses. Figure 9: DNA loses 15 % of 6,000."""

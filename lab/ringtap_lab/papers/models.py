@@ -40,10 +40,27 @@ class Station:
         # Every packet takes the same time, so the server's remaining work tells how many wait.
         max_work_ps = (self.places - 1) * self.service_ps
         idle_from = 0
+        if isinstance(arrivals, range):
+            yield from self._serve_burst(arrivals, max_work_ps)
+            return
         for now in arrivals:
             if idle_from - now > max_work_ps:
                 self.lost += 1
             else:
+                idle_from = max(idle_from, now) + self.service_ps
+                yield idle_from
+
+    def _serve_burst(self, arrivals: range, max_work_ps: int) -> Iterator[int]:
+        """The same for even gaps; all packets that are lost before the next place is free are one step."""
+        at, idle_from = 0, 0
+        while at < len(arrivals):
+            now = arrivals[at]
+            if (late := idle_from - now - max_work_ps) > 0:
+                lost = min(-(-late // arrivals.step), len(arrivals) - at)
+                self.lost += lost
+                at += lost
+            else:
+                at += 1
                 idle_from = max(idle_from, now) + self.service_ps
                 yield idle_from
 
@@ -83,7 +100,9 @@ class Model:
 
 @functools.cache
 def _loss_percent(packets: int, gap_ps: int, stages: tuple[tuple[int, int], ...]) -> float:
-    """Engines with the same numbers are computed once."""
+    """Engines with the same numbers are computed once, and those that are faster than the link not at all."""
+    if all(service_ps(pps) <= gap_ps for _, pps in stages):
+        return 0.0
     stations = [Station(places, service_ps(pps)) for places, pps in stages]
     return 100.0 * (1 - delivered(range(0, packets * gap_ps, gap_ps), stations) / packets)
 
