@@ -94,6 +94,10 @@ class Pages(unittest.TestCase):
         listed = page.index({"one": self.made(WANTED)})
         self.assertIn("- [Paper, figure 1: the claim holds for Ringtap](one.md)", listed)
 
+    def test_data_made_alike_are_one_line(self):
+        text = page.make({**WANTED, "plot": []}, "one.toml", ROWS, {"a": "x", "b": "y", "c": "x"}, lambda _: None)
+        self.assertTrue(text.endswith("## Made by\n\n- a, c: x\n- b: y\n"), text)
+
     def test_lines_of_numbers_are_in_order(self):
         rows = {"run": list(reversed(ROWS["run"]))}
         text = page.make({**WANTED, "plot": []}, "one.toml", rows, {}, lambda _: None)

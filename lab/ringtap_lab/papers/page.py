@@ -44,8 +44,16 @@ def make(
         if text := _table(tables, table):
             parts += [f"## {table['title']}", text]
     parts += ["## What differs, and why", "\n".join(_wrapped(one, "- ") for one in wanted["differs"])]
-    parts += ["## Made by", "\n".join(_wrapped(f"{key}: {made[key]}", "- ") for key in made)]
+    parts += ["## Made by", _made(made)]
     return "\n\n".join(parts) + "\n"
+
+
+def _made(made: dict[str, str]) -> str:
+    """How each data set was made; those that were made alike in one line."""
+    alike: dict[str, list[str]] = {}
+    for name, how in made.items():
+        alike.setdefault(how, []).append(name)
+    return "\n".join(_wrapped(f"{', '.join(names)}: {how}", "- ") for how, names in alike.items())
 
 
 def _wrapped(text: str, bullet: str = "") -> str:

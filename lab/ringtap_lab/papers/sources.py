@@ -40,13 +40,13 @@ def load(wanted: dict[str, Any], sim: virtual.Simulator) -> Data:
 
 def _given(wanted: dict[str, Any], _sim: virtual.Simulator) -> Data:
     rows = [{"series": "the paper", "kind": "paper", **row} for row in wanted["rows"]]
-    return Data(rows, f"the paper's: {wanted['source']}")
+    return Data(rows, f"{wanted['source']} of the paper")
 
 
 def _simulated(wanted: dict[str, Any], sim: virtual.Simulator) -> Data:
     options = {key: value for key, value in wanted.items() if key != "simulate"}
     rows = virtual.EXPERIMENTS[wanted["simulate"]](sim, **options)
-    return Data(rows, "virtual time, the same on every machine: `ringtap sim` is Ringtap's pool; models are models")
+    return Data(rows, "virtual time, the same on every machine: `ringtap sim` runs Ringtap's pool, models the others")
 
 
 def _modelled(wanted: dict[str, Any], _sim: virtual.Simulator) -> Data:
