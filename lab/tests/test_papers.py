@@ -8,6 +8,7 @@ import tempfile
 import tomllib
 import unittest
 from pathlib import Path
+from types import SimpleNamespace
 from unittest import mock
 
 from ringtap_lab.manager import battery, contender
@@ -168,6 +169,41 @@ class Sources(unittest.TestCase):
                     for side in sides:
                         used = side["data"] if isinstance(side["data"], list) else [side["data"]]
                         self.assertLessEqual({name.removesuffix(", totals") for name in used}, names, path.name)
+
+
+class Measuring(unittest.TestCase):
+    """Batteries of a page: run, and kept with the results."""
+
+    def measured(self, status: int, made: bool) -> dict[str, str]:
+        """Files that are kept, after a run that ends so."""
+        with tempfile.TemporaryDirectory() as folder:
+            records, kept = Path(folder) / "records", Path(folder) / "kept"
+            for old in ("2026-01-01T000000Z-vm-rings", "2026-09-09T000000Z-vm-rings-mix"):
+                (records / old).mkdir(parents=True)
+
+            def run(words: list[str], **_: object) -> SimpleNamespace:
+                self.assertEqual(words[3:], ["run", "rings", "--ringtap", "/bin/ringtap"])
+                if made:
+                    (records / "2026-02-02T000000Z-vm-rings").mkdir()
+                    for name in ("head.json", "rows.jsonl", "page.html"):
+                        (records / "2026-02-02T000000Z-vm-rings" / name).write_text(name)
+                return SimpleNamespace(returncode=status)
+
+            with (
+                mock.patch.object(command.subprocess, "run", run),
+                mock.patch.object(command, "records", lambda: records),
+                mock.patch.object(command.sources, "RECORDS", kept),
+            ):
+                command.measure({"data": {"a": {"battery": "rings"}, "b": {"rows": []}}}, Path("/bin/ringtap"))
+            return {path.name: path.read_text() for path in (kept / "rings").iterdir()}
+
+    def test_the_record_of_a_battery_is_kept_with_the_results(self):
+        for status in (0, 1):
+            self.assertEqual(self.measured(status, True), {"head.json": "head.json", "rows.jsonl": "rows.jsonl"})
+
+    def test_a_battery_that_did_not_run_is_an_error(self):
+        for status, made in ((2, True), (0, False)):
+            self.assertRaises(judge.PageError, self.measured, status, made)
 
 
 if __name__ == "__main__":
