@@ -92,13 +92,10 @@ lab: build ## a battery of the lab (BATTERY=quick: about a minute, needs root), 
 	@echo "lab: the battery $(BATTERY) in private networks; quick takes about a minute"
 	@$(SUDO) scripts/lab run $(BATTERY)
 
-FIGURES := $(or $(CARGO_TARGET_DIR),target)/figures
-
-figures: build ## the figures of two papers, WireCAP in virtual time and Ksensor measured: tables, and plots in target/figures/ (about 10 minutes, needs root)
+figures: build ## figures of the papers, measured or in virtual time: pages in docs/figures/ (about 25 minutes, needs root)
 	@scripts/prepare figures
-	@echo "figures: 1 minute, and 9 minutes in a private network; plots as PNG and SVG in $(FIGURES)"
-	@scripts/lab wirecap --ringtap $(BINARY) --plots $(FIGURES) --page docs/internals/simulation.md
-	@$(SUDO) scripts/lab ksensor --ringtap $(BINARY) --plots $(FIGURES) --page bench/results/ksensor/latest.md
+	@echo "figures: about 25 minutes in private networks; results of virtual machines are those of make bench-vm"
+	@$(SUDO) scripts/lab figures --ringtap $(BINARY)
 
 fuzz: ## every fuzz target for SECONDS=30 each; needs a nightly Rust and cargo-fuzz
 	@scripts/fuzz $(SECONDS)

@@ -17,8 +17,8 @@ DOCS = Path(__file__).resolve().parent.parent / "docs"
 #: Files that scripts/package puts beside the documents.
 BESIDE = ("ringtap.rules.yml", "ringtap.json", "ringtap-extcap", "LICENSE-APACHE", "LICENSE-MIT")
 LINK = re.compile(r"(!?)\[([^\]]*)\]\(([^)\s]+)\)")
-#: The index of docs/internals has the name of that of docs.
-RENAMED = {Path("internals/README.md"): "internals.md"}
+#: The indexes of folders have the name of that of docs.
+RENAMED = {Path("internals/README.md"): "internals.md", Path("figures/README.md"): "figures.md"}
 
 
 def is_elsewhere(target: str) -> bool:

@@ -4,9 +4,11 @@
 import tempfile
 import unittest
 from pathlib import Path
+from types import SimpleNamespace
 
 from ringtap_lab.manager import battery, contender, inventory
 from ringtap_lab.manager.inventory import InventoryError
+from ringtap_lab.manager.trial import command_of
 
 FAKES = Path(__file__).resolve().parent / "fakes"
 KNOWN = contender.load_all([contender.FOLDER, FAKES])
@@ -38,6 +40,14 @@ class Batteries(unittest.TestCase):
         one = read('contenders = ["packet"]\nrepetitions = 2\n[[case]]\nrepetitions = 4\nload = "bpf:300"\n[[case]]\n')
         self.assertEqual([(case.load, count) for case, count in one.cases], [("bpf:300", 4), ("none", 2)])
 
+    def test_the_memory_of_a_ring_is_that_of_the_case(self):
+        (case, _), = read('contenders = ["tcpdump"]\nring_mib = 2\nrepetitions = 1').cases
+        host = SimpleNamespace(cpus={"reader": 1}, programs={})
+        agent = SimpleNamespace(host=host, facts={"scratch": "/scratch"})
+        words = command_of(agent, KNOWN["tcpdump"], case, "rt1", KNOWN["tcpdump"].command)
+        self.assertIn("-B 2048 ", words)
+        self.assertIn("ring of 2 MiB", case.group)
+
     def test_what_cannot_be_measured_is_refused_before_anything_runs(self):
         for text, why in [
             ('contenders = ["pakcet"]', "no capture contender 'pakcet'"),
@@ -46,6 +56,7 @@ class Batteries(unittest.TestCase):
             ('contenders = ["packet"]\nsizes = [64]', "no such key: sizes"),
             ('contenders = ["packet"]\nmethod = "guess"', "not one of rate, lossless"),
             ('contenders = ["netsniff-ng"]\nload = "bpf:300"', "netsniff-ng: has no option for load"),
+            ('contenders = ["XDP_DROP floor"]\nring_mib = 2', "no place for the memory of its ring"),
             ('contenders = ["netsniff-ng"]\nreaders = 2', "several of it cannot read"),
             ('contenders = ["netsniff-ng"]\nfilters = "one matches"', "no place for a filter"),
             ('contenders = ["tcpdump"]\nfilters = "parts"\nreaders = 2', "as many flows as readers"),

@@ -8,7 +8,6 @@ import sys
 import unittest
 
 from ringtap_lab.manager import contender
-from ringtap_lab.scenarios import ksensor_report
 
 sys.path.insert(0, str(contender.FOLDER))
 from collector import MessageError, Templates, Totals  # noqa: E402
@@ -40,28 +39,6 @@ class Collecting(unittest.TestCase):
         for wrong in (set_of(300, b"12345678"), struct.pack(">HH", 2, 2), struct.pack(">HH", 2, 99)):
             with self.assertRaises(MessageError):
                 Templates().add(message(10, wrong), Totals())
-
-
-class Figures(unittest.TestCase):
-    def found(self, **lines: list[float]) -> dict:
-        points = {"workers": [10, 20], "kernel": [10, 20], "libpcap": [10, 5]} | lines
-        return {
-            line: [
-                {"rate": 50_000 * (at + 1), "analysed": analysed, "captured": analysed, "in_vain": 0}
-                for at, analysed in enumerate(values)
-            ]
-            for line, values in points.items()
-        }
-
-    def test_a_fall_and_what_libpcap_does_better_is_told(self) -> None:
-        self.assertEqual(ksensor_report.claims(self.found()), [])
-        (fall,) = ksensor_report.claims(self.found(kernel=[20, 10]))
-        self.assertIn("kernel: 0.50 of the most at 100,000/s", fall)
-        (less,) = ksensor_report.claims(self.found(workers=[5, 10]))
-        self.assertIn("workers: less than libpcap at 50,000/s", less)
-        in_vain = self.found()
-        in_vain["workers"][1]["in_vain"] = 3
-        self.assertIn("3 packets captured and not", ksensor_report.claims(in_vain)[0])
 
 
 if __name__ == "__main__":

@@ -42,6 +42,8 @@ class Case:
     cores: int = 1
     readers: int = 1
     flows: int = 1
+    #: Memory for packets that wait, where a contender has one ring or pool.
+    ring_mib: int = 64
     #: A capture file, one of the battery's or with its path: sent once instead of packets of one size for `seconds`
     #: at most, or read by a command.
     file: str = ""
@@ -70,6 +72,7 @@ class Case:
         for name, unit in (("cores", "cores"), ("readers", "readers"), ("flows", "flows")):
             count = getattr(self, name)
             words += [f"{count:,} {unit}"] * (count != 1)
+        words += [f"ring of {self.ring_mib} MiB"] * (self.ring_mib != Case.ring_mib)
         words += [f"filters: {self.filters}"] * (self.filters != "none")
         return ", ".join(words if self.file or self.method == "command" else [*words, f"{self.seconds:g} s"])
 
@@ -83,6 +86,9 @@ def options_of(contender: Contender, case: Case) -> dict[str, str]:
             if name not in contender.options:
                 raise InventoryError(f"{contender.name}: has no option for {name} = {value!r}")
             found[name] = contender.options[name].format(**{name: value})
+    whole = contender.command + (contender.server.command if contender.server else "")
+    if case.ring_mib != Case.ring_mib and contender.kind == "capture" and "{ring_" not in whole:
+        raise InventoryError(f"{contender.name}: its command has no place for the memory of its ring")
     if case.readers > 1 and contender.kind != "sender" and not contender.many_readers:
         raise InventoryError(f"{contender.name}: several of it cannot read the same traffic")
     if case.filters != "none" and contender.kind != "sender" and "{filter}" not in contender.command:

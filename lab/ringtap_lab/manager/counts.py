@@ -79,7 +79,7 @@ def by_pattern(text: str, pattern: str) -> int:
     if not found:
         raise CountError(f"nothing like {pattern!r} in its output: {text.strip()[-300:]!r}")
     try:
-        return number(found[-1])
+        return number(re.sub("[',]", "", found[-1]))  # separators of thousands
     except ValueError:
         raise CountError(f"what matches {pattern!r} in its output is no count: {found[-1][:40]!r}") from None
 

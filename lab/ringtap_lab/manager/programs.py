@@ -12,7 +12,7 @@ from ringtap_lab import root
 
 SOURCES = Path(__file__).resolve().parents[1] / "scenarios"
 #: The lab's readers: name and library.
-READERS = ("packet_reader", "pcap_latency", "pcap_open")
+READERS = ("packet_reader", "pcap_latency", "pcap_open", "pcap_zip")
 #: Examples of our own that measure, as `make bench` builds them.
 EXAMPLES = {"floor": "xdp_floor", "pool_bench": "pool_bench", "sim_bench": "sim_bench", "flow_rates": "flow_rates",
             "rule_rates": "rule_rates"}  # fmt: skip
@@ -40,7 +40,7 @@ def _compiled(name: str, say: Callable[[str], None]) -> Path:
     if program.exists() and program.stat().st_mtime >= source.stat().st_mtime:
         return program
     program.parent.mkdir(parents=True, exist_ok=True)
-    command = ["cc", "-O2", "-Wall", "-Wextra", "-o", str(program), str(source), "-lpcap"]
+    command = ["cc", "-O2", "-Wall", "-Wextra", "-o", str(program), str(source), "-lpcap", "-lz"]
     try:
         subprocess.run(command, check=True, capture_output=True, text=True)
     except (OSError, subprocess.SubprocessError) as error:

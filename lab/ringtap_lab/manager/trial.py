@@ -27,8 +27,8 @@ from ringtap_lab.planner.quantities import PlanError, Rate
 SENDER_GRACE_S = 20.0
 #: After starting, a contender is ready for packets once it has done nothing for so long.
 SETTLED_S = 0.1
-#: Memory for packets that wait, for every contender; where each reader has a ring of its own, its part.
-RING_MIB, CROWD_RING_MIB = 64, 16
+#: Memory for packets that wait where each reader has a ring of its own.
+CROWD_RING_MIB = 16
 #: Longest that a program may work on a file.
 COMMAND_S = 600.0
 
@@ -62,8 +62,8 @@ def command_of(agent: Agent, contender: Contender, case: Case, device: str, comm
         places["file"] = f"{agent.facts['files']}/{case.file}"
     places |= {"files": agent.facts["files"], "out": agent.host.interfaces.get("out", "")}
     places |= {"dev": device, "scratch": agent.facts["scratch"], "here": contender.folder, "filter": filter}
-    places |= {"ring_mib": RING_MIB, "ring_kib": RING_MIB << 10, "ring_bytes": RING_MIB << 20}
-    places["crowd_ring_mib"] = CROWD_RING_MIB
+    ring = case.ring_mib
+    places |= {"ring_mib": ring, "ring_kib": ring << 10, "ring_bytes": ring << 20, "crowd_ring_mib": CROWD_RING_MIB}
     try:
         return command.format(**places)
     except KeyError as error:

@@ -3,12 +3,12 @@
 
 An analysis of 1,000 or 25,000 loops for each packet, on one core or two, at 21 rates: in workers, in
 the kernel, and an Adviser on libpcap (lab/ringtap_lab/scenarios/adviser.c). Each figure is a file of its own, so that figures
-can be measured one by one. Prints the tables of all that are there; with --page writes them.
+can be measured one by one; `ringtap-lab figures --stored` makes their page.
 
 --repeat measures one point of each line many times instead, and each time a fixed loop of Python on both
 cores. It prints the spreads: how much of a fall in a figure may be the machine's noise.
 
-Exit status: 0 if every trial's account balanced, 1 if not. What did not hold is part of the tables.
+Exit status: 0 if every trial's account balanced, 1 if not.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from pathlib import Path
 from ringtap_lab import root
 from ringtap_lab.manager import sandbox
 from ringtap_lab.root import ROOT
-from ringtap_lab.scenarios import ksensor_report, machine, parse
+from ringtap_lab.scenarios import machine, parse
 from ringtap_lab.scenarios.contenders import READER_CPU, SENDER_CPU, Programs
 from ringtap_lab.scenarios.figures import spread
 from ringtap_lab.scenarios.preflight import unable
@@ -134,7 +134,7 @@ def trial(line: str, figure: Figure, rate: int, programs: Programs) -> dict:
 
 def measure(figure: Figure, programs: Programs, results: Path) -> int:
     """All points of one figure, into its file; gives the number of faults."""
-    found: dict = {"date": machine.now(), "revision": machine.revision(ROOT)}
+    found: dict = {"date": machine.now(), "revision": machine.revision(ROOT), "machine": machine.facts()}
     found |= {line: [] for line in LINES}
     faults = 0
     for rate in RATES:
@@ -206,33 +206,18 @@ def main(words: list[str]) -> int:
     parser.add_argument("--repeat", type=int, metavar="TIMES", help="one point of one figure, many times")
     parser.add_argument("--rate", type=int, default=RATES[-1], help="of the point; default: %(default)s")
     parser.add_argument("--line", choices=LINES, action="append", help="of the point; default: all")
-    parser.add_argument("--show", action="store_true", help="measure nothing")
-    parser.add_argument("--plots", type=Path, help="folder for PNG and SVG")
-    parser.add_argument("--page", type=Path, help="Markdown file to write the tables to")
     arguments = parser.parse_args(words)
     programs = Programs(arguments.ringtap.resolve())
-    results, status = arguments.results.resolve(), 0
-    if not arguments.show:
-        if why := unable("ringtap-lab ksensor", "figures", [programs.ringtap]):
-            print(f"ksensor: {why}", file=sys.stderr)
-            return 2
-        asked = [one for one in FIGURES if one.number in (arguments.figure or range(6, 10))]
-        lines = arguments.line or list(LINES)
+    results = arguments.results.resolve()
+    if why := unable("ringtap-lab ksensor", "figures", [programs.ringtap]):
+        print(f"ksensor: {why}", file=sys.stderr)
+        return 2
+    asked = [one for one in FIGURES if one.number in (arguments.figure or range(6, 10))]
+    lines = arguments.line or list(LINES)
 
-        def work() -> int:
-            if arguments.repeat:
-                return repeat(asked[0], arguments.rate, lines, arguments.repeat, programs)
-            return sum(measure(figure, programs, results) for figure in asked)
+    def work() -> int:
+        if arguments.repeat:
+            return repeat(asked[0], arguments.rate, lines, arguments.repeat, programs)
+        return sum(measure(figure, programs, results) for figure in asked)
 
-        status = sandbox.run_inside(lambda: inside(work))
-    if arguments.repeat:
-        return status
-    files = {figure.title: results / f"figure{figure.number}.json" for figure in FIGURES}
-    found = {title: json.loads(file.read_text()) for title, file in files.items() if file.exists()}
-    text = ksensor_report.page(found)
-    print(text)
-    if arguments.page:
-        arguments.page.write_text(text)
-    if arguments.plots:
-        ksensor_report.plot(found, arguments.plots)
-    return status
+    return sandbox.run_inside(lambda: inside(work))

@@ -1,0 +1,188 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""Rows for pages: from records of batteries, results of other programs, and experiments in virtual time."""
+
+from __future__ import annotations
+
+import json
+import statistics
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from ringtap_lab.formatters.summary import entries, machine_lines
+from ringtap_lab.manager.record import Record
+from ringtap_lab.papers import virtual
+from ringtap_lab.papers.judge import PageError, Row
+from ringtap_lab.papers.virtual import WIRE_BYTES
+from ringtap_lab.root import RESULTS
+
+#: Where records of the pages' batteries are kept.
+RECORDS = RESULTS / "figures"
+
+
+@dataclass(frozen=True)
+class Data:
+    """One data set: its rows, and how they were made; without rows, what makes them."""
+
+    rows: list[Row]
+    made: str
+
+
+def load(wanted: dict[str, Any], sim: virtual.Simulator) -> Data:
+    """The data set that a page describes, by its one word."""
+    kinds = {"rows": _given, "simulate": _simulated, "model": _modelled, "battery": _recorded, "vm": _vm,
+             "bench": _bench, "probes": _probes}  # fmt: skip
+    (kind,) = [word for word in kinds if word in wanted] or [""]
+    if not kind:
+        raise PageError(f"no known kind of data in {wanted}")
+    return kinds[kind](wanted, sim)
+
+
+def _given(wanted: dict[str, Any], _sim: virtual.Simulator) -> Data:
+    rows = [{"series": "the paper", "kind": "paper", **row} for row in wanted["rows"]]
+    return Data(rows, f"{wanted['source']} of the paper")
+
+
+def _simulated(wanted: dict[str, Any], sim: virtual.Simulator) -> Data:
+    options = {key: value for key, value in wanted.items() if key != "simulate"}
+    rows = virtual.EXPERIMENTS[wanted["simulate"]](sim, **options)
+    return Data(rows, "virtual time, the same on every machine: `ringtap sim` runs Ringtap's pool, models the others")
+
+
+def _modelled(wanted: dict[str, Any], _sim: virtual.Simulator) -> Data:
+    rows = virtual.line(wanted["model"], **{key: value for key, value in wanted.items() if key != "model"})
+    return Data(rows, "models in virtual time: no program was measured")
+
+
+def _recorded(wanted: dict[str, Any], _sim: virtual.Simulator) -> Data:
+    name = wanted["battery"]
+    command = f"`scripts/lab run {name}`"
+    if not (RECORDS / name / "head.json").exists():
+        return Data([], f"{command}: not measured yet")
+    record = Record(RECORDS / name)
+    head, measured = record.head(), record.rows()
+    rows = list(_medians(measured))
+    machines = "; ".join(machine_lines({**head, "machines": dict(list(head["machines"].items())[:1])}))
+    version = next((f"ringtap {one['version']}" for name, one in head["contenders"].items()
+                    if name.startswith(OURS) and one["version"]), "")  # fmt: skip
+    fault = sum(bool(row["problems"]) for row in measured)
+    absent = [f"{key}: {one['missing']}" for key, one in head["contenders"].items() if one["missing"]]
+    notes = [f"{fault} of {len(measured)} rows at fault, in no figure"] if fault else []
+    return Data(rows, "; ".join([f"{command}, {head['date']}, {version}; {machines}", *notes, *absent]))
+
+
+def _medians(measured: list[Row]) -> Iterator[Row]:
+    """A row for each case: medians over the good repetitions, and sums of packets."""
+    for entry in entries(measured):
+        if not entry.good:
+            continue
+        numbers = {key for row in entry.good for key, value in row.items() if isinstance(value, (int, float))}
+        found: Row = {key: statistics.median(entry.values(key)) for key in sorted(numbers)}
+        for key in ("offered_pps", "delivered_pps", "lossless_pps"):
+            if key in found:
+                found[key.replace("pps", "mpps")] = found[key] / 1e6
+        for key in ("offered", "lost"):
+            found[f"{key}_sum"] = sum(entry.values(key))
+        if entry.case["rate"].endswith("Gbps") and not entry.case.get("file"):
+            link_pps = float(entry.case["rate"].removesuffix("Gbps")) * 1e9 / 8 / (entry.case["size"] + WIRE_BYTES)
+            found["of_link_percent"] = 100.0 * found["delivered_pps"] / link_pps
+            # The sender may be slower than the link.
+            found["is_full"] = found.get("offered_pps", 0) > FULL * link_pps
+        kind = "ours" if entry.contender.startswith(OURS) else "measured"
+        yield {**found, **entry.case, "series": entry.contender, "kind": kind, "good": len(entry.good)}
+
+
+#: Part of a link's packets that makes it a full one.
+FULL = 0.98
+#: Beginnings of the names of contenders that are Ringtap.
+OURS = ("tap ", "xdp", "packet", "ringtap")
+
+
+def totals(rows: list[Row]) -> list[Row]:
+    """Total lost of how many, by contender."""
+    found: dict[str, Row] = {}
+    for row in rows:
+        one = found.setdefault(row["series"], {"series": row["series"], "kind": row["kind"], "lost": 0, "offered": 0})
+        one["lost"] += row["lost_sum"]
+        one["offered"] += row["offered_sum"]
+    return [{**one, "loss_percent": 100.0 * one["lost"] / one["offered"]} for one in found.values() if one["offered"]]
+
+
+def _vm(wanted: dict[str, Any], _sim: virtual.Simulator) -> Data:
+    """A part of the results of `bench-vm`."""
+    found, part = json.loads((RESULTS / "vm-latest.json").read_text()), wanted["vm"]
+    made = f"{found['measured'][part]}; {_machine(found['machine'])}; QEMU emulates the guests' processors"
+    return Data(list(VM_PARTS[part](found[part])), f"`scripts/lab bench-vm` {STORED}, {made}")
+
+
+def _bench(wanted: dict[str, Any], _sim: virtual.Simulator) -> Data:
+    """A scenario of `bench`: medians by contender."""
+    found = json.loads((RESULTS / "latest.json").read_text())
+    rows = [
+        {"series": name, "kind": "ours" if name.startswith(OURS) else "measured", "note": entry["note"]}
+        | {key: spread["median"] for key, spread in entry["summary"].items()}
+        for name, entry in found[wanted["bench"]].items()
+    ]
+    made = f"{found['date']}, revision {found['revision']}; {_machine(found['machine'])}"
+    return Data(rows, f"`scripts/lab bench --only {wanted['bench']}` {STORED}, {made}")
+
+
+#: Results that `make figures` does not make again.
+STORED = "(stored result)"
+
+
+def _machine(facts: dict[str, Any]) -> str:
+    return f"{facts['cpu']}, {facts['cores']} cores, Linux {facts['kernel']}"
+
+
+def _vm_line(found: dict[str, Any]) -> Iterator[Row]:
+    for key, row in found.items():
+        series = key.split(", ", 1)[1].removesuffix(f", {row['wanted']}")
+        yield {**row, "series": series, "kind": "ours" if "virtio" not in series else "measured", "size": row["bytes"],
+               "captured_percent": 100.0 * row["captured_share"], "offered_kpps": row["offered_pps"] / 1e3,
+               "cpu_percent": row["host_cpu_percent"] + row["guest_cpu_percent"]}  # fmt: skip
+
+
+def _vm_rates(found: dict[str, Any]) -> Iterator[Row]:
+    for size, several in found.items():
+        for series, row in several.items():
+            yield {"series": series, "size": int(size), "kpps": row["lossless_pps"] / 1e3,
+                   "kind": "ours" if "virtio" not in series else "measured"}  # fmt: skip
+
+
+def _vm_idle(found: dict[str, Any]) -> Iterator[Row]:
+    for series, ticks in found.items():
+        yield {"series": series, "kind": "ours", "guest": ticks["guest"], "qemu": ticks["QEMU"],
+               "ringtap": ticks.get("hub", 0) + ticks.get("vm attach", 0)}  # fmt: skip
+
+
+VM_PARTS = {"line": _vm_line, "rates": _vm_rates, "idle": _vm_idle}
+#: Trials whose median hides the noise of one.
+WINDOW = 5
+
+
+def _probes(wanted: dict[str, Any], _sim: virtual.Simulator) -> Data:
+    """What `ksensor` measured, with medians over neighbouring rates, and how far they are below an earlier one."""
+    rows, made = [], []
+    for figure, title in wanted["probes"].items():
+        path = RESULTS / "ksensor" / f"figure{figure}.json"
+        if not path.exists():
+            continue
+        found = json.loads(path.read_text())
+        machine = found.get("machine", {"cpu": "machine not recorded", "cores": "?", "kernel": "?"})
+        made.append(f"figure {figure}: {found['date']}, revision {found['revision']}; {_machine(machine)}")
+        for line, label in wanted["lines"].items():
+            analysed = [point["analysed"] for point in found[line]]
+            smooth = [statistics.median(_around(analysed, at)) for at in range(len(analysed))]
+            for at, point in enumerate(found[line]):
+                rows.append({**point, "series": label, "kind": "measured" if line == "libpcap" else "ours",
+                             "figure": title, "smooth": smooth[at], "of_most": smooth[at] / max(smooth[: at + 1]),
+                             "in_vain_percent": 100.0 * (1 - point["analysed"] / point["captured"])})  # fmt: skip
+    return Data(rows, "`scripts/lab ksensor`; " + ("; ".join(made) or "not measured yet"))
+
+
+
+def _around(values: list[float], at: int) -> list[float]:
+    """The neighbours of a value, as many at the ends as in the middle."""
+    first = max(0, min(at - WINDOW // 2, len(values) - WINDOW))
+    return values[first : first + WINDOW]
