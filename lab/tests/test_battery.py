@@ -52,6 +52,10 @@ class Batteries(unittest.TestCase):
             ('contenders = ["tcpdump"]\nfile = "a.pcap"', "only the sender 'ringtap send, file' sends a `file`"),
             ('contenders = ["tcpdump"]\nsender = "ringtap send, file"', "and nothing else"),
             ('contenders = ["tcpdump"]\nfilters = "udp"', "not one of none, one matches"),
+            ('contenders = ["packet"]\nservice = "tcpdump"', "no service contender 'tcpdump'"),
+            ('contenders = ["packet"]\nservice = "ping"\ndirection = "out"', "no method and no direction"),
+            ('contenders = ["tcpdump"]\nservice = "ping"\nfilters = "one matches"', "only the filters none and"),
+            ('contenders = ["packet"]\ndirection = "up"', "not one of in, out"),
             ('contenders = ["packet"]\nsender = "tcpdump"', "no sender contender 'tcpdump'"),
             ('contenders = ["packet"', "some.toml"),
         ]:
@@ -83,6 +87,7 @@ class Contenders(unittest.TestCase):
             (("note =", "nota ="), "no such key: nota"),
             (("delivered =", "deliverd ="), "counts delivered"),
             (("[ready]", "[ready]\nlin = 1"), "lin"),
+            (("note =", 'kind = "service"\nnote ='), "service .figures."),
             (("command =", "commands ="), "no such key: commands"),
         ]:
             with self.subTest(why), self.assertRaisesRegex(InventoryError, why):

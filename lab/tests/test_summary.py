@@ -3,7 +3,8 @@
 
 import unittest
 
-from ringtap_lab.formatters.summary import added_ns, entries
+from ringtap_lab.formatters.summary import added_ns, against_nothing, entries, groups
+from ringtap_lab.manager.battery import Case
 
 
 def row(contender: str, repetition: int, pps: float, problems: tuple[str, ...] = (), rate: str = "max") -> dict:
@@ -22,6 +23,23 @@ class Added(unittest.TestCase):
         self.assertEqual(added_ns(entries([row("a", 0, 2e6)])), {})
         slow = [row("nothing", 0, 1e3, rate="1kpps"), row("a", 0, 1e3, rate="1kpps")]
         self.assertEqual(added_ns(entries(slow)), {})
+
+
+class Services(unittest.TestCase):
+    def served(self, contender: str, repetition: int, answers: int, **case: str | int) -> dict:
+        one = Case(contender, service="web", **case)
+        return {"key": one.key, "group": one.group, "repetition": repetition, "problems": [], "case": vars(one),
+                "served": {"answers": answers}, "answers": answers}  # fmt: skip
+
+    def test_each_is_compared_with_nothing_repetition_by_repetition(self):
+        rows = [self.served("nothing", 0, 100), self.served("nothing", 1, 200), self.served("a", 0, 50, readers=4),
+                self.served("a", 1, 100, readers=4), self.served("a", 2, 7, readers=4)]  # fmt: skip
+        (found,) = groups(rows).values()
+        self.assertEqual([one.contender for one in found], ["nothing", "a, 4 readers"])
+        one = against_nothing(found)["a, 4 readers"]["answers"]
+        self.assertEqual((round(one.ratio, 6), round(one.low, 6), round(one.high, 6)), (0.5, 0.5, 0.5))
+        self.assertEqual(found[1].main[0], "answers")
+        self.assertEqual(against_nothing(found[1:]), {})
 
 
 if __name__ == "__main__":

@@ -9,7 +9,6 @@ from typing import Any
 
 from ringtap_lab.formatters.summary import Entry, groups
 
-KEYS = {"lossless": ("lossless_pps", "Mpps without loss"), "rate": ("delivered_pps", "Mpps delivered")}
 COLOUR = "#2b6ca3"
 
 
@@ -30,9 +29,9 @@ def draw(folder: Path, rows: list[dict[str, Any]]) -> list[Path]:
 def _one(stem: Path, group: str, several: list[Entry]) -> list[Path]:
     from matplotlib.figure import Figure
 
-    key, label = KEYS[several[0].case["method"]]
+    key, label, factor, _ = next(entry for entry in several if entry.good).main
     shown = [entry for entry in reversed(several) if entry.spread(key)]
-    spreads = [[value / 1e6 for value in entry.spread(key) or ()] for entry in shown]
+    spreads = [[value * factor for value in entry.spread(key) or ()] for entry in shown]
     figure = Figure(figsize=(7, 0.8 + 0.35 * len(shown)), layout="constrained")
     axes = figure.add_subplot()
     errors = [[one[0] - one[1] for one in spreads], [one[2] - one[0] for one in spreads]]

@@ -8,7 +8,8 @@ import io
 import json
 from typing import Any
 
-from ringtap_lab.formatters.summary import COLUMNS, Entry, added_ns, entries, groups, machine_lines, notes
+from ringtap_lab.formatters import summary
+from ringtap_lab.formatters.summary import Entry, entries, groups, machine_lines, notes
 
 METHOD = """\
 Contenders run in turn, repetition by repetition, and start at another place in each. Figures are
@@ -31,13 +32,16 @@ def cell(entry: Entry, key: str, factor: float, digits: int) -> str:
 
 def rows_of(several: list[Entry]) -> list[list[str]]:
     """A table: its head, then a line for each contender. Columns that nobody has are left out."""
-    columns = [one for one in COLUMNS if any(entry.values(one[0]) for entry in several)]
-    added = added_ns(several)
-    table = [["", *(heading for _, heading, _, _ in columns), *["ns a packet above nothing"] * bool(added), "good",
-              "at fault"]]  # fmt: skip
+    columns = summary.columns(several)
+    added, beside = summary.added_ns(several), summary.against_nothing(several)
+    divided = [one for one in columns if any(one[0] in each for each in beside.values())]
+    table = [["", *(heading for _, heading, _, _ in columns), *["ns a packet above nothing"] * bool(added),
+              *(f"{heading}, ÷ nothing (95 %)" for _, heading, _, _ in divided), "good", "at fault"]]  # fmt: skip
     for entry in several:
         figures = [cell(entry, key, factor, digits) for key, _, factor, digits in columns]
         figures += [added.get(entry.contender, "–")] * bool(added)
+        ratios = [beside.get(entry.contender, {}).get(key) for key, _, _, _ in divided]
+        figures += [f"{one.ratio:.3f} ({one.low:.3f} to {one.high:.3f})" if one else "–" for one in ratios]
         table.append([entry.contender, *figures, str(len(entry.good)), str(len(entry.bad))])
     return table
 

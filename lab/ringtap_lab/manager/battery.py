@@ -24,7 +24,9 @@ SEARCH_TRIALS = 4
 #: Dimensions that a contender has arguments for, with the value that needs none.
 OPTIONS: dict[str, str | int] = {"load": "none", "cores": 1}
 #: Dimensions with few values.
-CHOICES = {"method": ("rate", "lossless"), "filters": filters.SETS}
+CHOICES = {"method": ("rate", "lossless"), "filters": filters.SETS, "direction": ("in", "out")}
+#: Filters that say the same of every traffic.
+ANY_TRAFFIC = ("none", "none matches")
 
 
 @dataclass(frozen=True)
@@ -41,6 +43,10 @@ class Case:
     flows: int = 1
     #: A capture file on the sender's machine, sent once instead of packets of one size for `seconds` at most.
     file: str = ""
+    #: A service of the captured machine and its client, instead of packets of the sender.
+    service: str = ""
+    #: `out`: the captured machine itself sends, through its network stack.
+    direction: str = "in"
     #: Which filters the readers have.
     filters: str = "none"
     seconds: float = 2.0
@@ -53,15 +59,23 @@ class Case:
 
     @property
     def group(self) -> str:
-        """All but the contender: what contenders are compared in."""
+        """All but the contender: what contenders are compared in. All that is captured beside a service is compared."""
+        if self.service:
+            return f"{self.service}, {self.seconds:g} s"
         words = [f"file {Path(self.file).name}" if self.file else f"{self.size} B"]
         words += [self.rate if self.method == "rate" else "highest rate without loss"]
-        words += [f"load {self.load}"] * (self.load != "none")
-        for name, unit in (("cores", "cores"), ("readers", "readers"), ("flows", "flows")):
-            count = getattr(self, name)
-            words += [f"{count:,} {unit}"] * (count != 1)
-        words += [f"filters: {self.filters}"] * (self.filters != "none")
+        words += ["sent by the host"] * (self.direction == "out") + self._load("cores", "readers", "flows")
         return ", ".join(words if self.file else [*words, f"{self.seconds:g} s"])
+
+    @property
+    def label(self) -> str:
+        """The contender, as it is named within its group."""
+        return ", ".join([self.contender, *(self._load("cores", "readers") if self.service else [])])
+
+    def _load(self, *counts: str) -> list[str]:
+        words = [f"load {self.load}"] * (self.load != "none")
+        words += [f"{getattr(self, name):,} {name}" for name in counts if getattr(self, name) != 1]
+        return words + [f"filters: {self.filters}"] * (self.filters != "none")
 
 
 def options_of(contender: Contender, case: Case) -> dict[str, str]:
@@ -77,6 +91,9 @@ def options_of(contender: Contender, case: Case) -> dict[str, str]:
         raise InventoryError(f"{contender.name}: several of it cannot read the same traffic")
     if case.filters != "none" and contender.kind == "capture" and "{filter}" not in contender.command:
         raise InventoryError(f"{contender.name}: its command has no place for a filter")
+    if case.service and ((case.method, case.direction) != ("rate", "in") or case.filters not in ANY_TRAFFIC):
+        raise InventoryError(f"{case.service}: a service has no method and no direction, and only the filters "
+                             f"{' and '.join(ANY_TRAFFIC)}")  # fmt: skip
     if case.filters == "parts" and case.flows != case.readers:
         raise InventoryError(f"{contender.name}: filters that take parts need as many flows as readers")
     return found
@@ -108,6 +125,14 @@ class Battery:
     #: What a search looks for.
     goals: tuple[Goal, ...] = (Goal(),)
 
+    def kinds(self) -> dict[str, str]:
+        """Names of all that it uses, with the kind of each."""
+        cases = [case for case, _ in self.cases]
+        senders = {case.service: "service" if case.service else "sender" for case in cases}
+        return {case.contender: "capture" for case in cases} | {
+            name or self.sender: kind for name, kind in senders.items()
+        }
+
     def turns(self) -> Iterator[Turn]:
         """All repetitions, contenders in turn: none is always first, or always behind the same neighbour."""
         most = max(count for _, count in self.cases)
@@ -127,13 +152,14 @@ def load(path: Path, contenders: dict[str, Contender]) -> Battery:
         found = parse(path.read_text(), path.stem, str(path))
     except OSError as error:
         raise InventoryError(f"{path}: {error}") from None
-    for name, kind in {**{case.contender: "capture" for case, _ in found.cases}, found.sender: "sender"}.items():
+    for name, kind in found.kinds().items():
         if name not in contenders or contenders[name].kind != kind:
             there = ", ".join(sorted(one.name for one in contenders.values() if one.kind == kind))
             raise InventoryError(f"{path}: there is no {kind} contender {name!r}; there are {there}")
     for case, _ in found.cases:
         options_of(contenders[case.contender], case)
-        if bool(case.file) != ("{file}" in contenders[found.sender].command):
+        sender = contenders[case.service or found.sender]
+        if bool(case.file) != ("{file}" in sender.command):
             raise InventoryError(f"{path}: only the sender 'ringtap send, file' sends a `file`, and nothing else")
     return found
 

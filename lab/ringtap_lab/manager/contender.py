@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""Contenders and senders as data: one TOML file each, in `contenders/` or a folder of the user's."""
+"""Contenders, senders and services as data: one TOML file each, in `contenders/` or a folder of the user's."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Ready:
 
 @dataclass(frozen=True)
 class Server:
-    """A program that readers need, such as a hub."""
+    """A program that readers need, such as a hub, or the one that a service's client talks to."""
 
     command: str
     ready: Ready
@@ -33,7 +33,7 @@ class Server:
 
 @dataclass(frozen=True)
 class Contender:
-    """One way to capture, or to send."""
+    """One way to capture, or to send, or a service and its client."""
 
     name: str
     command: str
@@ -60,7 +60,7 @@ class Contender:
     many_readers: bool = False
     #: Arguments for dimensions of a case: `load`, `cores`, `filter`.
     options: dict[str, str] = field(default_factory=dict)
-    #: Patterns of further figures, such as times to the reader.
+    #: Patterns of further figures, such as times to the reader, or what a service's client says.
     figures: dict[str, str] = field(default_factory=dict)
     #: Command and pattern of its version.
     version: tuple[str, str] = ("", "")
@@ -89,13 +89,14 @@ def load_all(folders: list[Path]) -> dict[str, Contender]:
 
 def _contender(found: dict[str, Any], path: Path) -> Contender:
     only_known(found, {one for one in Contender.__dataclass_fields__ if one != "folder"}, str(path))
-    terms = dict(found.pop("counts"))
+    terms = dict(found.pop("counts", {}))
     key = terms.pop("json", "")
     counts = Counts({name: (one,) if isinstance(one, str) else tuple(one) for name, one in terms.items()}, key)
     kind = found.get("kind", "capture")
-    required = {"capture": {"delivered"}, "sender": {"sent", "elapsed_ns"}}.get(kind)
-    if required is None or not required <= set(terms):
-        raise InventoryError(f"{path}: kind is capture (counts delivered) or sender (counts sent, elapsed_ns)")
+    required = {"capture": {"delivered"}, "sender": {"sent", "elapsed_ns"}, "service": set()}.get(kind)
+    if required is None or not required <= set(terms) or (kind == "service" and not found.get("figures")):
+        raise InventoryError(f"{path}: kind is capture (counts delivered), sender (counts sent, elapsed_ns) or service "
+                             "(figures)")  # fmt: skip
     ready = Ready(**found.pop("ready", {}))
     server = found.pop("server", None)
     if server is not None:

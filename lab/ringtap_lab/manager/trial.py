@@ -12,9 +12,9 @@ import asyncio
 from dataclasses import dataclass
 from typing import Any
 
-from ringtap_lab.manager import filters
+from ringtap_lab.manager import filters, service
 from ringtap_lab.manager.battery import OPTIONS, Case, options_of
-from ringtap_lab.manager.contender import Contender
+from ringtap_lab.manager.contender import Contender, Ready
 from ringtap_lab.manager.counts import CountError, by_pattern, contradictions
 from ringtap_lab.manager.inventory import InventoryError
 from ringtap_lab.manager.link import Agent
@@ -38,13 +38,16 @@ class Bench:
     agents: tuple[Agent, ...]
 
 
-def command_of(agent: Agent, contender: Contender, case: Case, device: str, command: str, filter: str = "") -> str:
+def command_of(
+    agent: Agent, contender: Contender, case: Case, device: str, command: str, filter: str = "", address: str = ""
+) -> str:
     """A command line with its places filled in."""
     places: dict[str, Any] = {f"{name}_cpu": cpu for name, cpu in agent.host.cpus.items()}
     places |= {name: name for name in contender.needs} | agent.host.programs
     places |= {name: getattr(case, name) for name in ("size", "rate", "flows", "seconds", "file")}
     places |= {name: "" for name in OPTIONS} | options_of(contender, case)
-    places |= {"dev": device, "scratch": agent.facts["scratch"], "here": contender.folder, "filter": filter}
+    places |= {"dev": device, "scratch": agent.facts["scratch"], "here": contender.folder, "filter": filter,
+               "address": address}  # fmt: skip
     places |= {"ring_mib": RING_MIB, "ring_kib": RING_MIB << 10, "crowd_ring_mib": CROWD_RING_MIB}
     try:
         return command.format(**places)
@@ -56,13 +59,16 @@ async def measure(bench: Bench, contender: Contender, sender: Contender, case: C
     """One trial as a row of figures."""
     sensor = bench.sensor
     device = sensor.host.device("in")
+    if sender.server:
+        await _daemon(sensor, "service", command_of(sensor, sender, case, device, sender.server.command),
+                      sender.server.ready, device)  # fmt: skip
     names = await _start(sensor, contender, case, device)
     readers = [name for name in names if name != "server"]
     # Attached is not yet ready: filters and tables come after.
     if not contender.spins:
         await sensor.ask("idle", names=readers, quiet_s=SETTLED_S, limit_s=contender.end_s)
     before = await sensor.ask("counters", devices=[device])
-    sent = await send(bench.injector, sender, case)
+    sent = await send(bench, sender, case)
     after = await sensor.ask("counters", devices=[device])
     if contender.spins:
         # A program that never rests cannot be seen to be done.
@@ -73,9 +79,14 @@ async def measure(bench: Bench, contender: Contender, sender: Contender, case: C
     ended = await sensor.ask("stop", names=readers, limit_s=contender.end_s)
     if contender.server:
         ended |= await sensor.ask("stop", names=["server"], limit_s=contender.end_s)
-    came = received["devices"][device]["rx_packets"] - before["devices"][device]["rx_packets"]
-    row = account(contender, case, [ended[name] for name in readers], sent, came)
-    row |= _work(sensor, before, after, names, sent["elapsed_ns"])
+    came = {way: _passed(received, device, way) - _passed(before, device, way) for way in ("rx", "tx")}
+    each = [ended[name] for name in readers]
+    if case.service:
+        row = service.account(contender, case, each, sent, sum(came.values()))
+        row["elapsed_ns"] = after["time_ns"] - before["time_ns"]
+    else:
+        row = account(contender, case, each, sent, came["tx" if case.direction == "out" else "rx"])
+    row |= _work(sensor, before, after, names, row["elapsed_ns"])
     row["reader_ns"] = _used_ns(before, received, readers) / max(1, row["delivered"])
     row["problems"] += [f"{name} ended with {one['status']}" for name, one in ended.items() if one["status"]]
     row["problems"] += [f"left behind: {one}" for one in await sensor.ask("leftovers", device=device)]
@@ -92,19 +103,29 @@ async def _start(sensor: Agent, contender: Contender, case: Case, device: str) -
         daemons = {"server": (contender.server.command, contender.server.ready, ""), **daemons}
     for name, (command, ready, filter) in daemons.items():
         text = command_of(sensor, contender, case, device, command, filter)
-        ends = contender.stdin_ends_it and name != "server"
-        await sensor.ask("start", name=name, command=text, stdin_ends_it=ends)
-        where = {"line": ready.line, "attached": ready.attached, "device": device}
-        await sensor.ask("ready", name=name, limit_s=ready.limit_s, **where)
+        await _daemon(sensor, name, text, ready, device, contender.stdin_ends_it and name != "server")
     return list(daemons)
 
 
-async def send(injector: Agent, sender: Contender, case: Case) -> dict[str, int]:
-    """Sends; gives what the device took, and how long it took."""
-    command = command_of(injector, sender, case, injector.host.device("out"), sender.command)
-    ended = await injector.ask("run", name="sender", command=command, limit_s=case.seconds + SENDER_GRACE_S)
+async def _daemon(
+    sensor: Agent, name: str, command: str, ready: Ready, device: str, stdin_ends_it: bool = False
+) -> None:
+    """Starts a daemon and waits until it is ready."""
+    await sensor.ask("start", name=name, command=command, stdin_ends_it=stdin_ends_it)
+    where = {"line": ready.line, "attached": ready.attached, "device": device}
+    await sensor.ask("ready", name=name, limit_s=ready.limit_s, **where)
+
+
+async def send(bench: Bench, sender: Contender, case: Case) -> dict[str, int]:
+    """Sends; gives what the device took, and how long it took. Of a service, the figures of its client."""
+    agent, which = (bench.sensor, "in") if case.direction == "out" else (bench.injector, "out")
+    address = bench.sensor.host.addresses.get("in", "")
+    command = command_of(agent, sender, case, agent.host.device(which), sender.command, address=address)
+    ended = await agent.ask("run", name="sender", command=command, limit_s=case.seconds + SENDER_GRACE_S)
     if ended["status"] != 0:
         raise InventoryError(f"{command}: exit code {ended['status']}: {ended['output'].strip()[-400:]}")
+    if case.service:
+        return {name: by_pattern(ended["output"], pattern) for name, pattern in sender.figures.items()}
     sent = sender.counts.read(ended["output"])
     if sent.get("final", 1) != 1 or sent["elapsed_ns"] <= 0:
         raise CountError(f"{sender.name}: no final report in its output: {ended['output'].strip()[-300:]!r}")
@@ -173,6 +194,10 @@ def wrong_bytes(each: list[dict[str, int]], figures: list[dict[str, int]], lengt
     ]
 
 
+def _passed(counters: Any, device: str, way: str) -> int:
+    return int(counters["devices"][device][f"{way}_packets"])
+
+
 def _used_ns(before: Any, after: Any, names: list[str]) -> int:
     return sum(after["daemons"][name]["cpu_ns"] - before["daemons"][name]["cpu_ns"] for name in names)
 
@@ -200,7 +225,7 @@ async def _file(sensor: Agent, contender: Contender, case: Case, row: dict[str, 
         return {}
     size = await sensor.ask("take", name=contender.writes)
     problems = list(row["problems"])
-    length = 1 if case.file else case.size - FCS
+    length = 1 if case.file or case.service else case.size - FCS
     if size is None or size < row["delivered"] * length:
         problems.append(f"its file has only {size or 0} bytes for {row['delivered']} packets")
     if contender.beside and await sensor.ask("take", name=contender.beside) is None:
