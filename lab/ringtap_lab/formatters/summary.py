@@ -25,6 +25,7 @@ COLUMNS = (
     ("median_ns", "µs to the reader, median", 1e-3, 1),
     ("p99_ns", "µs to the reader, p99", 1e-3, 1),
     ("sent_median_ns", "µs since sent, median", 1e-3, 1),
+    ("written_bytes", "GB written", 1e-9, 2),
     ("requests_ps", "requests/s", 1.0, 0),
     ("kbits_ps", "Gbit/s", 1e-6, 2),
     ("rtt_mean_ns", "µs round trip, mean", 1e-3, 2),
