@@ -27,8 +27,8 @@ from ringtap_lab.manager.record import Record, RecordError, give_to_user
 from ringtap_lab.manager.runner import Runner
 
 #: In the order in which they are measured and shown.
-BATTERIES = ("capture", "host", "af-xdp", "record", "readers", "filters", "programs", "hub", "idle", "latency",
-             "pacing", "pool", "forward", "probe-live", "probe-file", "probe-kernel", "opening", "rules",
+BATTERIES = ("capture", "host", "host-sends", "af-xdp", "record", "readers", "filters", "programs", "hub", "idle",
+             "latency", "pacing", "pool", "forward", "probe-live", "probe-file", "probe-kernel", "opening", "rules",
              "cutoff", "record-index", "python", "parquet", "find")  # fmt: skip
 #: A rough run: repetitions, seconds of a trial, and files of a folder.
 QUICK, QUICK_S, QUICK_FILES = 1, 0.7, 8

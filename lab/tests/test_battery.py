@@ -42,8 +42,8 @@ class Batteries(unittest.TestCase):
 
     def test_the_memory_of_a_ring_is_that_of_the_case(self):
         (case, _), = read('contenders = ["tcpdump"]\nring_mib = 2\nrepetitions = 1').cases
-        host = SimpleNamespace(cpus={"reader": 1}, programs={})
-        agent = SimpleNamespace(host=host, facts={"scratch": "/scratch"})
+        host = SimpleNamespace(cpus={"reader": 1}, programs={}, interfaces={})
+        agent = SimpleNamespace(host=host, facts={"scratch": "/scratch", "files": "/files"})
         words = command_of(agent, KNOWN["tcpdump"], case, "rt1", KNOWN["tcpdump"].command)
         self.assertIn("-B 2048 ", words)
         self.assertIn("ring of 2 MiB", case.group)
@@ -63,6 +63,10 @@ class Batteries(unittest.TestCase):
             ('contenders = ["tcpdump"]\nfile = "a.pcap"', "only the sender 'ringtap send, file' sends a `file`"),
             ('contenders = ["tcpdump"]\nsender = "ringtap send, file"', "and nothing else"),
             ('contenders = ["tcpdump"]\nfilters = "udp"', "not one of none, one matches"),
+            ('contenders = ["packet"]\nservice = "tcpdump"', "no service contender 'tcpdump'"),
+            ('contenders = ["packet"]\nservice = "ping"\ndirection = "out"', "no method and no direction"),
+            ('contenders = ["tcpdump"]\nservice = "ping"\nfilters = "one matches"', "only the filters none and"),
+            ('contenders = ["packet"]\ndirection = "up"', "not one of in, out"),
             ('contenders = ["packet"]\nsender = "tcpdump"', "no sender contender 'tcpdump'"),
             ('contenders = ["packet"', "some.toml"),
         ]:
@@ -96,6 +100,7 @@ class Contenders(unittest.TestCase):
             (("note =", "nota ="), "no such key: nota"),
             (("delivered =", "deliverd ="), "counts delivered"),
             (("[ready]", "[ready]\nlin = 1"), "lin"),
+            (("note =", 'kind = "service"\nnote ='), "a service has figures"),
             (("command =", "commands ="), "no such key: commands"),
         ]:
             with self.subTest(why), self.assertRaisesRegex(InventoryError, why):

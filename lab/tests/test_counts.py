@@ -3,7 +3,7 @@
 
 import unittest
 
-from ringtap_lab.manager import contender
+from ringtap_lab.manager import contender, service
 from ringtap_lab.manager.accounts import account, same_headers
 from ringtap_lab.manager.battery import Case
 from ringtap_lab.manager.counts import CountError, contradictions, figure, last_json
@@ -59,6 +59,51 @@ class Counts(unittest.TestCase):
         want = {"sent": 3_000_000, "elapsed_ns": 2 * 10**9, "final": 1}
         self.assertEqual(read("ringtap send", SENT + "true}\n"), want)
         self.assertEqual(read("ringtap send", SENT + "false}\n")["final"], 0)
+
+
+WRK = """Running 2s test @ http://198.51.100.2:8080/
+    Latency   214.77us   87.25us   2.17ms   85.14%
+  73102 requests in 2.00s, 88.38MB read
+Requests/sec:  36451.79
+Transfer/sec:     43.07MB
+"""
+IPERF = """[  5]   0.00-1.00   sec  1.03 GBytes  8860344 Kbits/sec    0   2.39 MBytes
+[  5]   0.00-1.00   sec  1.03 GBytes  8860344 Kbits/sec    0             sender
+[  5]   0.00-1.00   sec  1.03 GBytes  8855859 Kbits/sec                  receiver
+"""
+
+
+class Services(unittest.TestCase):
+    def test_what_each_client_says_is_read(self):
+        for name, text, figures in [
+            ("web server", WRK, {"requests_ps": 36451}),
+            ("TCP to the host", IPERF, {"kbits_ps": 8855859}),
+            ("TCP from the host", IPERF, {"kbits_ps": 8855859}),
+            ("ping", "mean 6123 p99 12000\n", {"rtt_p99_ns": 12000, "rtt_mean_ns": 6123}),
+        ]:
+            one = KNOWN[name]
+            self.assertEqual({key: figure(text, pattern) for key, pattern in one.figures.items()}, figures)
+            for pattern in one.figures.values():
+                self.assertRaises(CountError, figure, "", pattern)
+
+    def account(self, readers: list[str], filters: str = "none", passed: int = 100) -> dict:
+        case = Case("AF_PACKET", service="web server", readers=len(readers), filters=filters)
+        return service.account(KNOWN["AF_PACKET"], case, readers, {"answers": 5}, passed)
+
+    def test_a_row_has_the_clients_figures_and_the_loss_of_the_worst_reader(self):
+        row = self.account(["received 90 dropped 10\n", "received 50 dropped 50\n"])
+        self.assertEqual((row["answers"], row["served"], row["problems"]), (5, {"answers": 5}, []))
+        self.assertEqual((row["delivered"], row["lost"], row["loss_percent"]), (50, 60, 50.0))
+
+    def test_what_cannot_be_true_is_found(self):
+        for readers, filters, passed, why in [
+            (["received 101 dropped 0\n"], "none", 100, "reader 1 of 1: delivered 101 packets of 100"),
+            (["received 0 dropped 0\n"], "none", 100, "reader 1 of 1: delivered nothing"),
+            (["received 0 dropped 0\n", "received 1 dropped 0\n"], "none matches", 100,
+             "reader 2 of 2: delivered 1 packets that its filter does not pass"),
+        ]:  # fmt: skip
+            self.assertEqual(self.account(readers, filters, passed)["problems"], [why])
+        self.assertEqual(self.account(["received 0 dropped 7\n"], "none matches")["lost"], 0)
 
 
 class Contradictions(unittest.TestCase):

@@ -14,6 +14,7 @@ import unittest
 from pathlib import Path
 
 from ringtap_lab.agent.processes import children
+from ringtap_lab.formatters import tables
 from ringtap_lab.manager import inventory, verify
 from ringtap_lab.manager.record import Record
 
@@ -130,6 +131,27 @@ class Runs(unittest.TestCase):
         (row,) = self.record().rows()
         self.assertEqual((status, row["offered"], row["delivered"], row["elapsed_ns"]), (0, 0, 0, 200_000_000), output)
         self.assertLess(row["cpu_percent"], 100)
+
+    def test_a_service_is_asked_beside_contenders_and_liars_are_at_fault(self):
+        names = ["nothing", "honest", "dies", "silent"]
+        text = f'service = "fake service"\nseconds = 0.2\nrepetitions = 2\ncontenders = {json.dumps(names)}\n'
+        status, output = self.run_whole(text)
+        rows = self.record().rows()
+        self.assertEqual((status, len(rows)), (1, 2 * len(names)), output)
+        good = [row for row in rows if not row["problems"]]
+        self.assertEqual({row["case"]["contender"] for row in good}, {"nothing", "honest"}, output)
+        self.assertEqual({row["answers"] for row in good}, {150})
+        self.assertEqual([row["delivered"] for row in good if row["case"]["contender"] == "honest"], [150, 150])
+        self.assertIn("answers, ÷ nothing (95 %)", tables.markdown(self.record().head(), rows))
+        self.assertEqual(sum("at fault" in one for one in verify.faults(self.record().folder)[0]), 4)
+
+    def test_the_host_itself_sends(self):
+        text = 'sender = "fake send"\ndirection = "out"\nrate = "2kpps"\nseconds = 0.2\nrepetitions = 1\n'
+        status, output = self.run_whole(text + 'contenders = ["nothing"]\n')
+        (row,) = self.record().rows()
+        self.assertEqual((status, row["problems"], row["received"]), (0, [], 400), output)
+        self.assertEqual((row["group"], verify.faults(self.record().folder)),
+                         ("64 B, 2kpps, sent by the host, 0.2 s", ([], [])))  # fmt: skip
 
     def test_an_interrupted_run_leaves_nothing_and_is_resumed(self):
         process = self.start(HONEST + "repetitions = 6\n")

@@ -3,8 +3,9 @@
 
 import unittest
 
-from ringtap_lab.formatters.summary import entries
+from ringtap_lab.formatters.summary import against_nothing, entries, groups
 from ringtap_lab.manager import aims, battery, contender
+from ringtap_lab.manager.battery import Case
 from ringtap_lab.manager.inventory import InventoryError
 
 
@@ -93,6 +94,23 @@ class Aims(unittest.TestCase):
                     self.assertTrue(list(aims._cases(rows, cases)), f"{path.name}: {aim.text}: {cases}")
                     wanted += 1
         self.assertGreater(wanted, 20)
+
+
+class Services(unittest.TestCase):
+    def served(self, contender: str, repetition: int, answers: int, **case: str | int) -> dict:
+        one = Case(contender, service="web", **case)
+        return {"key": one.key, "group": one.group, "repetition": repetition, "problems": [], "case": vars(one),
+                "served": {"answers": answers}, "answers": answers}  # fmt: skip
+
+    def test_each_is_compared_with_nothing_repetition_by_repetition(self):
+        rows = [self.served("nothing", 0, 100), self.served("nothing", 1, 200), self.served("a", 0, 50, readers=4),
+                self.served("a", 1, 100, readers=4), self.served("a", 2, 7, readers=4)]  # fmt: skip
+        (found,) = groups(rows).values()
+        self.assertEqual([one.contender for one in found], ["nothing", "a, 4 readers"])
+        one = against_nothing(found)["a, 4 readers"]["answers"]
+        self.assertEqual((round(one.ratio, 6), round(one.low, 6), round(one.high, 6)), (0.5, 0.5, 0.5))
+        self.assertEqual(found[1].main[0], "answers")
+        self.assertEqual(against_nothing(found[1:]), {})
 
 
 if __name__ == "__main__":

@@ -130,6 +130,19 @@ class Verify(unittest.TestCase):
                 found = self.faults(change)
                 self.assertTrue(any(why in one for one in found), found)
 
+    def test_a_row_of_a_service_is_checked(self):
+        case = battery.Case("one", service="web", readers=2)
+        row = {"readers": [{"delivered": 9, "lost": 0}] * 2, "passed": 10, "served": {"answers": 5}, "answers": 5}
+        self.assertEqual(verify.account(case, row), [])
+        for why, change in [
+            ("1 readers counted", {"readers": [{"delivered": 9}]}),
+            ("reader 1: delivered 9 packets of 8", {"passed": 8}),
+            ("answers is 6, its client said 5", {"answers": 6}),
+            ("answers is 0", {"answers": 0, "served": {"answers": 0}}),
+        ]:
+            (found, *_) = verify.account(case, row | change)
+            self.assertIn(why, found)
+
     def test_lines_that_are_no_rows_are_found(self):
         for end, why in [('{"key": "a', "the last row is cut short"), ("[1]\n", "row 7: is no row")]:
             folder = self.written(head(), rows())

@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from ringtap_lab.formatters.summary import KEYS, Entry, groups
+from ringtap_lab.formatters.summary import Entry, groups
 
 COLOUR = "#2b6ca3"
 
@@ -29,7 +29,7 @@ def draw(folder: Path, rows: list[dict[str, Any]]) -> list[Path]:
 def _one(stem: Path, group: str, several: list[Entry]) -> list[Path]:
     from matplotlib.figure import Figure
 
-    key, label, factor = KEYS[several[0].case["method"]]
+    key, label, factor, _ = next(entry for entry in several if entry.good).main
     shown = [entry for entry in reversed(several) if entry.spread(key)]
     spreads = [[value * factor for value in entry.spread(key) or ()] for entry in shown]
     figure = Figure(figsize=(7, 0.8 + 0.35 * len(shown)), layout="constrained")

@@ -11,7 +11,9 @@ import statistics
 from dataclasses import dataclass
 from typing import Any
 
+from ringtap_lab.formatters.intervals import Interval, interval
 from ringtap_lab.manager.aims import UNITS, derived
+from ringtap_lab.manager.battery import Case
 
 #: Columns of tables: name in a row, heading, factor, digits.
 COLUMNS = (
@@ -34,27 +36,25 @@ COLUMNS = (
     ("median_ns", "µs to the reader, median", 1e-3, 1),
     ("p99_ns", "µs to the reader, p99", 1e-3, 1),
     ("sent_median_ns", "µs since sent, median", 1e-3, 1),
+    ("written_bytes", "GB written", 1e-9, 2),
+    ("requests_ps", "requests/s", 1.0, 0),
+    ("kbits_ps", "Gbit/s", 1e-6, 2),
+    ("rtt_mean_ns", "µs round trip, mean", 1e-3, 2),
+    ("rtt_p99_ns", "µs round trip, p99", 1e-3, 1),
 )
 
 
-#: What stands for a row where one figure must: name in a row, words, factor, by method.
-KEYS = {
-    "lossless": ("lossless_pps", "Mpps without loss", 1e-6),
-    "rate": ("delivered_pps", "Mpps delivered", 1e-6),
-    "command": ("seconds", "seconds", 1.0),
-}
+def column(key: str) -> tuple[str, str, float, int]:
+    """The column of a figure; of one that a contender has of its own, its name and unit."""
+    for one in COLUMNS:
+        if one[0] == key:
+            return one
+    factor, unit = next((it for end, it in UNITS.items() if key.endswith(end)), (1.0, ""))
+    return key, ", ".join([key.rpartition("_")[0], unit] if unit else [key]), factor, 3
 
 
-def columns_of(several: list[Entry]) -> list[tuple[str, str, float, int]]:
-    """Columns of these entries' tables: those that a row may have, and figures of contenders by their own names."""
-    own = dict.fromkeys(name for entry in several for row in entry.good for name in row.get("shown", ()))
-    known = {name for name, *_ in COLUMNS}
-    more = []
-    for name in own:
-        factor, unit = next((it for end, it in UNITS.items() if name.endswith(end)), (1.0, ""))
-        more.append((name, ", ".join([name.rpartition("_")[0], unit] if unit else [name]), factor, 3))
-    return [one for one in [*COLUMNS, *(one for one in more if one[0] not in known)]
-            if any(entry.values(one[0]) for entry in several)]  # fmt: skip
+#: The figure that a method measures.
+OF_METHOD = {"lossless": "lossless_pps", "rate": "delivered_pps", "command": "seconds"}
 
 
 @dataclass(frozen=True)
@@ -62,6 +62,7 @@ class Entry:
     """One contender in one group of cases."""
 
     group: str
+    #: Its name within the group.
     contender: str
     case: dict[str, Any]
     good: list[dict[str, Any]]
@@ -73,17 +74,34 @@ class Entry:
         """A figure of every good repetition that has it."""
         return [float(row[key]) for row in self.good if row.get(key) is not None]
 
+    @property
+    def main(self) -> tuple[str, str, float, int]:
+        """The column of the figure that was to be measured: of a service, the first that its client says."""
+        return column(next(iter(self.served), OF_METHOD[self.case["method"]]))
+
+    @property
+    def served(self) -> dict[str, int]:
+        """What the client of its service said first; empty if it has none."""
+        return dict(self.good[0].get("served", {})) if self.good else {}
+
     def spread(self, key: str) -> tuple[float, float, float] | None:
         """Median, least and most; None if no good repetition has it."""
         values = self.values(key)
         return (statistics.median(values), min(values), max(values)) if values else None
 
 
+def columns(several: list[Entry]) -> list[tuple[str, str, float, int]]:
+    """Those that one of these entries has."""
+    known = [one[0] for one in COLUMNS]
+    own = [key for entry in several for row in entry.good for key in (*row.get("served", ()), *row.get("shown", ()))]
+    return [column(key) for key in dict.fromkeys([*known, *own]) if any(entry.values(key) for entry in several)]
+
+
 def entries(rows: list[dict[str, Any]]) -> list[Entry]:
     """All groups and contenders, in the order in which they were first measured."""
     found: dict[str, Entry] = {}
     for row in derived(rows):
-        new = Entry(row["group"], row["case"]["contender"], row["case"], [], [], [])
+        new = Entry(row["group"], Case(**row["case"]).label, row["case"], [], [], [])
         entry = found.setdefault(row["key"], new)
         if row["problems"]:
             entry.bad.append(row["repetition"])
@@ -99,6 +117,27 @@ def groups(rows: list[dict[str, Any]]) -> dict[str, list[Entry]]:
     found: dict[str, list[Entry]] = {}
     for entry in entries(rows):
         found.setdefault(entry.group, []).append(entry)
+    return found
+
+
+#: The contender that captures nothing.
+NOTHING = "nothing"
+
+
+def against_nothing(several: list[Entry]) -> dict[str, dict[str, Interval]]:
+    """Figures of a service beside each contender, divided by those beside no capture, repetition by repetition.
+
+    By contender and figure; nothing where the group has no such baseline."""
+    rows = {entry.contender: {row["repetition"]: row["served"] for row in entry.good if "served" in row}
+            for entry in several}  # fmt: skip
+    base = rows.pop(NOTHING, {})
+    found: dict[str, dict[str, Interval]] = {}
+    for name, each in rows.items():
+        pairs = [(served, base[repetition]) for repetition, served in each.items() if repetition in base]
+        for figure in pairs[0][0] if pairs else ():
+            ratios = [served[figure] / other[figure] for served, other in pairs]
+            if one := interval([1.0] * len(ratios), ratios):
+                found.setdefault(name, {})[figure] = one
     return found
 
 

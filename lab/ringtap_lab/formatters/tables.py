@@ -9,7 +9,8 @@ import json
 import tomllib
 from typing import Any
 
-from ringtap_lab.formatters.summary import Entry, columns_of, entries, groups, machine_lines, notes
+from ringtap_lab.formatters import summary
+from ringtap_lab.formatters.summary import Entry, entries, groups, machine_lines, notes
 from ringtap_lab.manager import aims
 
 METHOD = """\
@@ -33,10 +34,15 @@ def cell(entry: Entry, key: str, factor: float, digits: int) -> str:
 
 def rows_of(several: list[Entry]) -> list[list[str]]:
     """A table: its head, then a line for each contender. Columns that nobody has are left out."""
-    columns = columns_of(several)
-    table = [["", *(heading for _, heading, _, _ in columns), "good", "at fault"]]
+    columns = summary.columns(several)
+    beside = summary.against_nothing(several)
+    divided = [one for one in columns if any(one[0] in each for each in beside.values())]
+    table = [["", *(heading for _, heading, _, _ in columns),
+              *(f"{heading}, ÷ nothing (95 %)" for _, heading, _, _ in divided), "good", "at fault"]]  # fmt: skip
     for entry in several:
         figures = [cell(entry, key, factor, digits) for key, _, factor, digits in columns]
+        ratios = [beside.get(entry.contender, {}).get(key) for key, _, _, _ in divided]
+        figures += [f"{one.ratio:.3f} ({one.low:.3f} to {one.high:.3f})" if one else "–" for one in ratios]
         table.append([entry.contender, *figures, str(len(entry.good)), str(len(entry.bad))])
     return table
 

@@ -27,7 +27,9 @@ FILE_S = 5.0
 #: Dimensions that a contender has arguments for, with the value that needs none.
 OPTIONS: dict[str, str | int] = {"load": "none", "cores": 1}
 #: Dimensions with few values.
-CHOICES = {"method": ("rate", "lossless", "command"), "filters": filters.SETS}
+CHOICES = {"method": ("rate", "lossless", "command"), "filters": filters.SETS, "direction": ("in", "out")}
+#: Filters that say the same of every traffic.
+ANY_TRAFFIC = ("none", "none matches")
 
 
 @dataclass(frozen=True)
@@ -47,6 +49,10 @@ class Case:
     #: A capture file, one of the battery's or with its path: sent once instead of packets of one size for `seconds`
     #: at most, or read by a command.
     file: str = ""
+    #: A service of the captured machine and its client, instead of packets of the sender.
+    service: str = ""
+    #: `out`: the captured machine itself sends, through its network stack.
+    direction: str = "in"
     #: Which filters the readers have.
     filters: str = "none"
     seconds: float = 2.0
@@ -59,7 +65,9 @@ class Case:
 
     @property
     def group(self) -> str:
-        """All but the contender: what contenders are compared in."""
+        """All but the contender: what contenders are compared in. All that is captured beside a service is compared."""
+        if self.service:
+            return f"{self.service}, {self.seconds:g} s"
         words = [f"file {Path(self.file).name}"] if self.file else []
         if self.method == "command":
             words = words or ["commands"]
@@ -68,13 +76,19 @@ class Case:
         else:
             words = words or [f"{self.size} B"]
             words += [self.rate if self.method == "rate" else "highest rate without loss"]
-        words += [f"load {self.load}"] * (self.load != "none")
-        for name, unit in (("cores", "cores"), ("readers", "readers"), ("flows", "flows")):
-            count = getattr(self, name)
-            words += [f"{count:,} {unit}"] * (count != 1)
-        words += [f"ring of {self.ring_mib} MiB"] * (self.ring_mib != Case.ring_mib)
-        words += [f"filters: {self.filters}"] * (self.filters != "none")
+        words += ["sent by the host"] * (self.direction == "out") + self._load("cores", "readers", "flows")
         return ", ".join(words if self.file or self.method == "command" else [*words, f"{self.seconds:g} s"])
+
+    @property
+    def label(self) -> str:
+        """The contender, as it is named within its group."""
+        return ", ".join([self.contender, *(self._load("cores", "readers") if self.service else [])])
+
+    def _load(self, *counts: str) -> list[str]:
+        words = [f"load {self.load}"] * (self.load != "none")
+        words += [f"{getattr(self, name):,} {name}" for name in counts if getattr(self, name) != 1]
+        words += [f"ring of {self.ring_mib} MiB"] * (self.ring_mib != Case.ring_mib)
+        return words + [f"filters: {self.filters}"] * (self.filters != "none")
 
 
 def options_of(contender: Contender, case: Case) -> dict[str, str]:
@@ -93,6 +107,9 @@ def options_of(contender: Contender, case: Case) -> dict[str, str]:
         raise InventoryError(f"{contender.name}: several of it cannot read the same traffic")
     if case.filters != "none" and contender.kind != "sender" and "{filter}" not in contender.command:
         raise InventoryError(f"{contender.name}: its command has no place for a filter")
+    if case.service and ((case.method, case.direction) != ("rate", "in") or case.filters not in ANY_TRAFFIC):
+        raise InventoryError(f"{case.service}: a service has no method and no direction, and only the filters "
+                             f"{' and '.join(ANY_TRAFFIC)}")  # fmt: skip
     if case.filters == "parts" and case.flows != case.readers:
         raise InventoryError(f"{contender.name}: filters that take parts need as many flows as readers")
     return found
@@ -138,6 +155,14 @@ class Battery:
     receiver: str = ""
     files: tuple[File, ...] = ()
 
+    def kinds(self) -> dict[str, str]:
+        """Names of all that it uses, with the kind of each."""
+        cases = [case for case, _ in self.cases]
+        capture = "forward" if self.receiver else "capture"
+        found = {case.contender: "command" if case.method == "command" else capture for case in cases}
+        found |= {case.service or self.sender: "service" if case.service else "sender" for case in cases}
+        return found | ({self.receiver: "capture"} if self.receiver else {})
+
     def turns(self) -> Iterator[Turn]:
         """All repetitions, contenders in turn: none is always first, or always behind the same neighbour."""
         most = max(count for _, count in self.cases)
@@ -157,16 +182,13 @@ def load(path: Path, contenders: dict[str, Contender]) -> Battery:
         found = parse(path.read_text(), path.stem, str(path))
     except OSError as error:
         raise InventoryError(f"{path}: {error}") from None
-    capture = "forward" if found.receiver else "capture"
-    wanted = [(case.contender, "command" if case.method == "command" else capture) for case, _ in found.cases]
-    wanted += [(found.sender, "sender"), *([(found.receiver, "capture")] if found.receiver else [])]
-    for name, kind in wanted:
+    for name, kind in found.kinds().items():
         if name not in contenders or contenders[name].kind != kind:
             there = ", ".join(sorted(one.name for one in contenders.values() if one.kind == kind))
             raise InventoryError(f"{path}: there is no {kind} contender {name!r}; there are {there}")
     for case, _ in found.cases:
         options_of(contenders[case.contender], case)
-        reads = contenders[case.contender if case.method == "command" else found.sender].command
+        reads = contenders[case.contender if case.method == "command" else case.service or found.sender].command
         if bool(case.file) != ("{file}" in reads):
             raise InventoryError(f"{path}: only the sender 'ringtap send, file' sends a `file`, and nothing else")
         if case.file and "/" not in case.file and case.file not in [one.name for one in found.files]:

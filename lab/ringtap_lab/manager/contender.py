@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""Contenders and senders as data: one TOML file each, in `contenders/` or a folder of the user's."""
+"""Contenders, senders and services as data: one TOML file each, in `contenders/` or a folder of the user's."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ FOLDER = Path(__file__).resolve().parents[1] / "contenders"
 #: Counts that a contender of each kind must have.
 REQUIRED: dict[str, set[str]] = {
     "capture": {"delivered"}, "sender": {"sent", "elapsed_ns"}, "forward": set(), "command": set(),
+    "service": set(),
 }  # fmt: skip
 
 
@@ -29,7 +30,7 @@ class Ready:
 
 @dataclass(frozen=True)
 class Server:
-    """A program that readers need, such as a hub."""
+    """A program that readers need, such as a hub, or the one that a service's client talks to."""
 
     command: str
     ready: Ready
@@ -39,7 +40,7 @@ class Server:
 
 @dataclass(frozen=True)
 class Contender:
-    """One way to capture, to send, to forward, or to work on a file."""
+    """One way to capture, to send, to forward, or to work on a file; or a service and its client."""
 
     name: str
     command: str
@@ -74,7 +75,7 @@ class Contender:
     many_readers: bool = False
     #: Arguments for dimensions of a case: `load`, `cores`, `filter`.
     options: dict[str, str] = field(default_factory=dict)
-    #: Patterns of further figures, such as times to the reader.
+    #: Patterns of further figures, such as times to the reader, or what a service's client says.
     figures: dict[str, str] = field(default_factory=dict)
     #: Command and pattern of its version.
     version: tuple[str, str] = ("", "")
@@ -111,6 +112,8 @@ def _contender(found: dict[str, Any], path: Path) -> Contender:
     if required is None or not required <= set(terms):
         told = "; ".join(f"{name} (counts {', '.join(sorted(each)) or 'nothing'})" for name, each in REQUIRED.items())
         raise InventoryError(f"{path}: kind and counts, at least: {told}")
+    if kind == "service" and not found.get("figures"):
+        raise InventoryError(f"{path}: a service has figures, which its client says")
     ready = Ready(**found.pop("ready", {}))
     server = found.pop("server", None)
     if server is not None:

@@ -44,6 +44,8 @@ class Host:
     python: str = "python3"
     #: Paths of programs that are not on PATH, such as `ringtap`.
     programs: dict[str, str] = field(default_factory=dict)
+    #: Addresses of interfaces, by which clients of services reach them.
+    addresses: dict[str, str] = field(default_factory=dict)
 
     def device(self, which: str) -> str:
         """Name of an interface; raises InventoryError if the inventory lacks it."""
@@ -80,9 +82,10 @@ def local(programs: dict[str, str]) -> Inventory:
         "sensor": {"in": "rt1", "out": "rt2"},
         "receiver": {"in": "rt3"},
     }
+    addresses = {"injector": {"out": "198.51.100.1"}, "sensor": {"in": "198.51.100.2"}}
     return Inventory(
         tuple(
-            Host(role, (role,), interfaces, cpus, namespace=role, programs=programs)
+            Host(role, (role,), interfaces, cpus, namespace=role, programs=programs, addresses=addresses.get(role, {}))
             for role, interfaces in places.items()
         )
     )
@@ -103,7 +106,7 @@ def load(path: Path) -> Inventory:
 
 
 def _host(entry: dict[str, Any], where: str) -> Host:
-    known = {"name", "roles", "interfaces", "cpus", "ssh", "python", "programs"}
+    known = {"name", "roles", "interfaces", "addresses", "cpus", "ssh", "python", "programs"}
     only_known(entry, known, where)
     for key in ("name", "roles"):
         if key not in entry:

@@ -51,6 +51,9 @@ def make(inventory: Inventory) -> None:
             # Without NAPI on the far side a veth drops what is redirected into it.
             f"ip netns exec {right} ethtool -K {into} gro on",
         )
+    for host in inventory.hosts:
+        for which, address in host.addresses.items():
+            _run(f"ip netns exec {host.namespace} ip address add {address}/{PREFIX} dev {host.interfaces[which]}")
 
 
 def _run(*commands: str) -> None:

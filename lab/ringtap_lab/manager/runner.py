@@ -39,9 +39,6 @@ class Runner:
     contenders: dict[str, Contender]
     say: Callable[[str], None]
 
-    def _used(self) -> set[str]:
-        return {case.contender for case, _ in self.battery.cases} | {self.battery.sender, self.battery.receiver} - {""}
-
     async def connect(self, stack: AsyncExitStack) -> Bench:
         """Starts the agents; they end with the stack."""
         injector, sensor = (self.inventory.role(role).name for role in ("injector", "sensor"))
@@ -50,10 +47,9 @@ class Runner:
 
     async def missing(self, bench: Bench) -> dict[str, str]:
         """Contenders that cannot run here: what is missing, and how to install it."""
-        used = self._used()
         found = {}
-        for one in (self.contenders[name] for name in sorted(used)):
-            agent = bench.injector if one.kind == "sender" else bench.sensor
+        for one in (self.contenders[name] for name in sorted(self.battery.kinds())):
+            agent = bench.injector if one.kind in ("sender", "service") else bench.sensor
             wanted = {need: agent.host.programs.get(need, need) for need in one.needs}
             there = await agent.ask("which", programs=list(wanted.values()))
             absent = [need for need, path in wanted.items() if there[path] is None]
@@ -64,9 +60,8 @@ class Runner:
     async def head(self, bench: Bench, missing: dict[str, str]) -> dict[str, Any]:
         """All that is known before anything is measured."""
         machines = {agent.host.name: {**agent.facts, "clock": await clock(agent)} for agent in bench.agents}
-        used = sorted(self._used())
         described = {}
-        for one in (self.contenders[name] for name in used):
+        for one in (self.contenders[name] for name in sorted(self.battery.kinds())):
             described[one.name] = {
                 "note": one.note, "command": one.command, "server": one.server.command if one.server else "",
                 "missing": missing.get(one.name, ""),
@@ -81,7 +76,7 @@ class Runner:
         command, pattern = one.version
         if not command:
             return ""
-        agent = bench.injector if one.kind == "sender" else bench.sensor
+        agent = bench.injector if one.kind in ("sender", "service") else bench.sensor
         text = command_of(agent, one, Case(one.name), "none", command)
         try:
             ended = await agent.ask("run", name="version", command=text, limit_s=20)
@@ -94,7 +89,7 @@ class Runner:
         if self.battery.sender in missing:
             raise InventoryError(f"{self.battery.sender}: {missing[self.battery.sender]}")
         await self._make(bench)
-        turns = [turn for turn in self.battery.turns() if turn.case.contender not in missing]
+        turns = [turn for turn in self.battery.turns() if not {turn.case.contender, turn.case.service} & set(missing)]
         rows = record.rows()
         done = {(row["key"], row["repetition"]) for row in rows}
         left = [turn for turn in turns if (turn.case.key, turn.repetition) not in done]
@@ -110,7 +105,7 @@ class Runner:
             passed += turn.seconds
             # What was planned for the rest, at the pace of what was measured.
             remaining = (planned - passed) * (time.monotonic() - start) / passed
-            self.say(f"{number:>3}/{len(left)}  {turn.case.group}  {turn.case.contender:<24} {told(row)}"
+            self.say(f"{number:>3}/{len(left)}  {turn.case.group}  {turn.case.label:<24} {told(row)}"
                      f"  ({remaining // 60:.0f} min {remaining % 60:.0f} s left)")  # fmt: skip
         return faults
 
@@ -136,7 +131,7 @@ class Runner:
             return {**head, "problems": [str(error) or f"no end after {turn.case.seconds + TRIAL_GRACE_S:g} s"]}
 
     async def _trial(self, bench: Bench, case: Case) -> dict[str, Any]:
-        contender, sender = self.contenders[case.contender], self.contenders[self.battery.sender]
+        contender, sender = self.contenders[case.contender], self.contenders[case.service or self.battery.sender]
         try:
             limit = (COMMAND_S if case.method == "command" else case.seconds) + TRIAL_GRACE_S
             receiver = self.contenders[self.battery.receiver] if self.battery.receiver else None
@@ -173,6 +168,9 @@ def told(row: dict[str, Any]) -> str:
     if "lossless_pps" in row:
         limit = " (the sender's limit)" if row["limited"] else ""
         return f"{row['lossless_pps'] / 1e6:8.3f} Mpps without loss{limit}"
+    if "served" in row:
+        return "  ".join([*(f"{name} {value:,}" for name, value in row["served"].items()),
+                          f"{row['loss_percent']:6.2f} % lost"])  # fmt: skip
     times = f"  median {row['median_ns'] / 1e3:.1f} us, p99 {row['p99_ns'] / 1e3:.1f} us" if "median_ns" in row else ""
     return f"{row['delivered_pps'] / 1e6:8.3f} Mpps  {row['loss_percent']:6.2f} % lost{times}"
 

@@ -14,7 +14,7 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from ringtap_lab.manager import filters
+from ringtap_lab.manager import filters, service
 from ringtap_lab.manager.accounts import FCS, account
 from ringtap_lab.manager.battery import OPTIONS, Case, options_of
 from ringtap_lab.manager.contender import Contender
@@ -52,7 +52,9 @@ class Bench:
         raise InventoryError("no host has the role receiver")
 
 
-def command_of(agent: Agent, contender: Contender, case: Case, device: str, command: str, filter: str = "") -> str:
+def command_of(
+    agent: Agent, contender: Contender, case: Case, device: str, command: str, filter: str = "", address: str = ""
+) -> str:
     """A command line with its places filled in."""
     places: dict[str, Any] = {f"{name}_cpu": cpu for name, cpu in agent.host.cpus.items()}
     places |= {name: name for name in contender.needs} | agent.host.programs
@@ -61,7 +63,8 @@ def command_of(agent: Agent, contender: Contender, case: Case, device: str, comm
     if case.file and "/" not in case.file:
         places["file"] = f"{agent.facts['files']}/{case.file}"
     places |= {"files": agent.facts["files"], "out": agent.host.interfaces.get("out", "")}
-    places |= {"dev": device, "scratch": agent.facts["scratch"], "here": contender.folder, "filter": filter}
+    places |= {"dev": device, "scratch": agent.facts["scratch"], "here": contender.folder, "filter": filter,
+               "address": address}  # fmt: skip
     ring = case.ring_mib
     places |= {"ring_mib": ring, "ring_kib": ring << 10, "ring_bytes": ring << 20, "crowd_ring_mib": CROWD_RING_MIB}
     try:
@@ -95,9 +98,10 @@ async def prepared(sensor: Agent, contender: Contender, case: Case, device: str)
 
 async def start(agent: Agent, name: str, contender: Contender, case: Case, device: str, filter: str = "") -> None:
     """Starts a daemon, which is the contender or its server, and waits until it is ready."""
-    one = contender.server if contender.server and name == "server" else contender
+    server = contender.server if name in ("server", "service") else None
+    one = server or contender
     text = command_of(agent, contender, case, device, one.command, filter)
-    ends = contender.stdin_ends_it and name != "server"
+    ends = contender.stdin_ends_it and server is None
     await agent.ask("start", name=name, command=text, stdin_ends_it=ends)
     ready = one.ready
     where = {"line": ready.line, "attached": ready.attached, "device": device}
@@ -129,6 +133,8 @@ async def _trial(
     device = sensor.host.device("in")
     if receiver:
         await start(bench.receiver, "receiver", receiver, case, bench.receiver.host.device("in"))
+    if sender.server:
+        await start(sensor, "service", sender, case, device)
     readers = [f"reader{at}" for at in range(case.readers)] if contender.command else []
     names = [*(["server"] if contender.server else []), *readers]
     wanted = filters.of(case.filters, case.readers)
@@ -139,7 +145,7 @@ async def _trial(
     if not contender.spins and readers:
         await sensor.ask("idle", names=readers, quiet_s=SETTLED_S, limit_s=contender.end_s)
     before = await sensor.ask("counters", devices=[device])
-    sent = await send(bench.injector, sender, case)
+    sent = await send(bench, sender, case)
     after = await sensor.ask("counters", devices=[device])
     if contender.spins or not readers:
         # A program that never rests cannot be seen to be done.
@@ -150,14 +156,18 @@ async def _trial(
     ended = await sensor.ask("stop", names=readers, limit_s=contender.end_s)
     if contender.server:
         ended |= await sensor.ask("stop", names=["server"], limit_s=contender.end_s)
-    came = received["devices"][device]["rx_packets"] - before["devices"][device]["rx_packets"]
+    came = {way: _passed(received, device, way) - _passed(before, device, way) for way in ("rx", "tx")}
     server = contender.server and contender.server.counts
     outputs = [ended[name]["output"] for name in (["server"] if server else readers)]
     if contender.check:
         outputs[-1] += await _check(sensor, contender, case, device)
     out = await _received(bench, receiver) if receiver else None
-    row = account(contender, case, outputs, sent, came, out)
-    row |= _work(sensor, before, after, names, sent["elapsed_ns"])
+    if case.service:
+        row = service.account(contender, case, outputs, sent, sum(came.values()))
+        row["elapsed_ns"] = after["time_ns"] - before["time_ns"]
+    else:
+        row = account(contender, case, outputs, sent, came["tx" if case.direction == "out" else "rx"], out)
+    row |= _work(sensor, before, after, names, row["elapsed_ns"])
     row["reader_ns"] = _used_ns(before, received, readers) / max(1, row["delivered"])
     row["problems"] += [f"{name} ended with {one['status']}" for name, one in ended.items() if one["status"]]
     if case.method == "rate" and not case.file:
@@ -224,19 +234,27 @@ def off_percent(case: Case, row: dict[str, Any]) -> float:
     return 100.0 * off
 
 
-async def send(injector: Agent, sender: Contender, case: Case) -> dict[str, int]:
-    """Sends; gives what the device took, and how long it took."""
-    if case.rate == "none":
+async def send(bench: Bench, sender: Contender, case: Case) -> dict[str, Any]:
+    """Sends; gives what the device took, and how long it took. Of a service, the figures of its client."""
+    if case.rate == "none" and not case.service:
         await asyncio.sleep(case.seconds)
         return {"sent": 0, "elapsed_ns": int(case.seconds * 1e9)}
-    command = command_of(injector, sender, case, injector.host.device("out"), sender.command)
-    ended = await injector.ask("run", name="sender", command=command, limit_s=case.seconds + SENDER_GRACE_S)
+    agent, which = (bench.sensor, "in") if case.direction == "out" else (bench.injector, "out")
+    address = bench.sensor.host.addresses.get("in", "")
+    command = command_of(agent, sender, case, agent.host.device(which), sender.command, address=address)
+    ended = await agent.ask("run", name="sender", command=command, limit_s=case.seconds + SENDER_GRACE_S)
     if ended["status"] != 0:
         raise InventoryError(f"{command}: exit code {ended['status']}: {ended['output'].strip()[-400:]}")
+    if case.service:
+        return {name: figure(ended["output"], pattern) for name, pattern in sender.figures.items()}
     sent = sender.counts.read(ended["output"])
     if sent.get("final", 1) != 1 or sent["elapsed_ns"] <= 0:
         raise CountError(f"{sender.name}: no final report in its output: {ended['output'].strip()[-300:]!r}")
     return sent
+
+
+def _passed(counters: Any, device: str, way: str) -> int:
+    return int(counters["devices"][device][f"{way}_packets"])
 
 
 def _used_ns(before: Any, after: Any, names: list[str]) -> int:
@@ -271,7 +289,7 @@ async def _file(sensor: Agent, contender: Contender, case: Case, row: dict[str, 
         return {}
     size = await sensor.ask("take", name=contender.writes)
     problems = list(row["problems"])
-    length = 1 if case.file else case.size - FCS
+    length = 1 if case.file or case.service else case.size - FCS
     if size is None or size < row["delivered"] * length:
         problems.append(f"its file has only {size or 0} bytes for {row['delivered']} packets")
     if contender.beside and await sensor.ask("take", name=contender.beside) is None:

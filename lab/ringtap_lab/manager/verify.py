@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from ringtap_lab.manager import filters, service
 from ringtap_lab.manager.battery import Battery, Case, parse
 from ringtap_lab.manager.counts import contradictions
 from ringtap_lab.manager.inventory import InventoryError
@@ -129,6 +130,8 @@ def _complete(battery: Battery, rows: list[tuple[int, dict[str, Any]]], missing:
     wanted = {(key, str(repetition)): case for (key, repetition), case in turns.items()}
     for (key, repetition), case in wanted.items():
         where = f"{case.group}, {case.contender}, repetition {int(repetition) + 1}"
+        if case.service in missing:
+            continue
         if case.contender not in known:
             yield f"{case.contender}: is in the battery, but not described in {HEAD}"
         elif case.contender not in missing and not there[key, repetition]:
@@ -165,6 +168,8 @@ def _row(row: dict[str, Any], battery: Battery) -> list[str]:
 
 def account(case: Case, row: dict[str, Any]) -> list[str]:
     """What the accounts of one trial do not agree on."""
+    if case.service:
+        return _service(case, row)
     offered, readers = row["offered"], row["readers"]
     found = [] if (offered > 0 or case.rate == "none") and row["elapsed_ns"] > 0 else ["nothing was sent"]
     found += [] if len(readers) == case.readers else [f"{len(readers)} readers counted, the case has {case.readers}"]
@@ -183,3 +188,14 @@ def account(case: Case, row: dict[str, Any]) -> list[str]:
         figures["lost"] = sum(offered - one.get("shunted", 0) - one["delivered"] for one in readers)
     return [f"{name} is {row[name]}, its accounts give {value:g}" for name, value in figures.items()
             if not math.isclose(row[name], value, rel_tol=1e-6, abs_tol=1e-6)]  # fmt: skip
+
+
+def _service(case: Case, row: dict[str, Any]) -> list[str]:
+    """The same of a row of a service."""
+    readers, wanted = row["readers"], filters.of(case.filters, case.readers)
+    if len(readers) != case.readers:
+        return [f"{len(readers)} readers counted, the case has {case.readers}"]
+    found = [f"reader {number}: {it}" for number, (counts, one) in enumerate(zip(readers, wanted, strict=True), 1)
+             for it in service.contradictions(counts, one.part, row["passed"])]  # fmt: skip
+    return found + [f"{name} is {row[name]}, its client said {value}" for name, value in row["served"].items()
+                    if row[name] != value or value <= 0]  # fmt: skip

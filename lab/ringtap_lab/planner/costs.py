@@ -54,7 +54,7 @@ DOCUMENTED = (
          "docs/performance.md: 8.54 and 4.88 Mpps of 65,536 and 1,000,000 flows"),
     Cost("flow_bytes", "probe, per flow", 370.0, "bytes", "docs/sizing.md"),
     Cost("disk_rate", "one disk", 1.02e9, "bytes/s", "docs/performance.md: record --direct-io"),
-    Cost("index_part", "index, per byte of the recording", 0.0018, "bytes", "docs/performance.md: the lab's mix"),
+    Cost("index_part", "index, per byte of the recording", 0.0018, "bytes", "docs/measurements.md: the lab's mix"),
 )  # fmt: skip
 
 

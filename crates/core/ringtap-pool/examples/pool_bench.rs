@@ -3,10 +3,14 @@
 //!
 //! The writer stages packets and publishes them in batches, like user-space sources. The reader
 //! loads every slot and every payload byte, and steps the distributor, so that two cores suffice.
-//! Pool sizes take turns, and every round checks its result.
+//! Pool sizes take turns, and every round checks its result. In each round, a plain copy of as many
+//! bytes from one core to the other shows what the machine can do.
 
+use std::cell::UnsafeCell;
 use std::error::Error;
 use std::hint::black_box;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::{Acquire, Release};
 use std::sync::{Arc, Barrier};
 use std::thread;
 use std::time::Instant;
@@ -31,6 +35,10 @@ const BATCH: usize = 64;
 /// Number of packets after which the reader steps the distributor (also when it finds none); a chunk
 /// holds 682.
 const PACKETS_PER_STEP: u64 = 600;
+/// 64-bit words of a batch in a pool: payloads, and slots of 32 bytes.
+const BATCH_WORDS: usize = BATCH * (PACKET_BYTES + 32) / 8;
+/// Number of batches that the plain copy's ring holds: 768 KiB, which stay in a core's cache.
+const COPY_SLOTS: usize = 128;
 const WRITER_CPU: usize = 0;
 const READER_CPU: usize = 1;
 
@@ -45,6 +53,8 @@ struct PoolRun {
     writer: LaneWriter,
     distributor: Distributor,
     rates_mpps: Vec<f64>,
+    /// Each rate divided by that of the plain copy of the same round.
+    of_copy: Vec<f64>,
     max_in_use: u32,
 }
 
@@ -65,11 +75,13 @@ fn main() -> Result<()> {
     let pools: Result<Vec<_>> = sizes.iter().map(|&chunks| PoolRun::new(chunks)).collect();
     let mut pools = pools?;
     for round in 0..=rounds {
+        let copy_mpps = copy_round()?;
         for pool_run in &mut pools {
             let rate_mpps = pool_run.round()?;
             // The first round of a size maps its memory.
             if round > 0 {
                 pool_run.rates_mpps.push(rate_mpps);
+                pool_run.of_copy.push(rate_mpps / copy_mpps);
             }
         }
     }
@@ -90,6 +102,7 @@ impl PoolRun {
             writer,
             distributor,
             rates_mpps: Vec::new(),
+            of_copy: Vec::new(),
             max_in_use: 0,
         })
     }
@@ -136,16 +149,90 @@ impl PoolRun {
             return;
         };
         let (median, rounds) = (rates[rates.len() / 2], rates.len());
+        let of_copy = self.of_copy.iter().copied().fold(f64::INFINITY, f64::min);
         let PoolRun {
             chunks, max_in_use, ..
         } = self;
         println!(
-            r#"{{"benchmark":"pool","chunks":{chunks},"chunk_bytes":{CHUNK_BYTES},"packet_bytes":{PACKET_BYTES},"packets":{PACKETS},"batch":{BATCH},"rounds":{rounds},"median_mpps":{median:.1},"min_mpps":{least:.1},"max_mpps":{most:.1},"max_chunks_in_use":{max_in_use}}}"#
+            r#"{{"benchmark":"pool","chunks":{chunks},"chunk_bytes":{CHUNK_BYTES},"packet_bytes":{PACKET_BYTES},"packets":{PACKETS},"batch":{BATCH},"rounds":{rounds},"median_mpps":{median:.1},"min_mpps":{least:.1},"max_mpps":{most:.1},"min_of_copy":{of_copy:.3},"max_chunks_in_use":{max_in_use}}}"#
         );
         println!(
             "pool of {chunks} chunks: {median:.0} Mpps (median of {rounds}, {least:.0} to {most:.0}), at most {max_in_use} chunks in use"
         );
     }
+}
+
+/// Batches on their way from one core to the other.
+struct CopyRing {
+    slots: Vec<UnsafeCell<[u64; BATCH_WORDS]>>,
+    written: Line,
+    read: Line,
+}
+
+/// A counter on a cache line of its own.
+#[repr(align(128))]
+struct Line(AtomicU64);
+
+// SAFETY: one thread writes a slot, and the other one reads it only once `written` passed it; the
+// writer uses it again only once `read` passed it.
+unsafe impl Sync for CopyRing {}
+
+impl CopyRing {
+    fn slot(&self, batch: u64) -> *mut [u64; BATCH_WORDS] {
+        let at = usize::try_from(batch).unwrap_or(0) % COPY_SLOTS;
+        self.slots[at].get()
+    }
+}
+
+/// Copies the bytes of a round from one core to the other, which adds their words; returns millions
+/// of packets per second.
+fn copy_round() -> Result<f64> {
+    let ring = CopyRing {
+        slots: (0..COPY_SLOTS)
+            .map(|_| UnsafeCell::new([0; BATCH_WORDS]))
+            .collect(),
+        written: Line(AtomicU64::new(0)),
+        read: Line(AtomicU64::new(0)),
+    };
+    let source: [u64; BATCH_WORDS] = std::array::from_fn(|at| u64::try_from(at).unwrap_or(0));
+    let batches = PACKETS / 64;
+    let start = Barrier::new(2);
+    let (sum, seconds) = thread::scope(|scope| -> Result<_> {
+        let writing = scope.spawn(|| {
+            let pinned = pin(WRITER_CPU);
+            start.wait();
+            for batch in 0..batches {
+                while batch - ring.read.0.load(Acquire) >= COPY_SLOTS as u64 {
+                    std::hint::spin_loop();
+                }
+                // SAFETY: the reader has left this slot, and comes back only after the store below.
+                unsafe { *ring.slot(batch) = *black_box(&source) };
+                ring.written.0.store(batch + 1, Release);
+            }
+            pinned
+        });
+        let pinned = pin(READER_CPU);
+        start.wait();
+        let (begun, mut sum) = (Instant::now(), 0u64);
+        for batch in 0..batches {
+            while ring.written.0.load(Acquire) <= batch {
+                std::hint::spin_loop();
+            }
+            // SAFETY: the writer filled this slot, and comes back only after the store below.
+            let words = unsafe { &*ring.slot(batch) };
+            sum = black_box(words.iter().copied().fold(sum, u64::wrapping_add));
+            ring.read.0.store(batch + 1, Release);
+        }
+        let seconds = begun.elapsed().as_secs_f64();
+        writing.join().expect("the writer does not panic")?;
+        pinned?;
+        Ok((sum, seconds))
+    })?;
+    let expected = source.iter().sum::<u64>().wrapping_mul(batches);
+    if sum != expected {
+        return Err(format!("the plain copy changed bytes: {sum}, not {expected}").into());
+    }
+    Ok(f64::from(u32::try_from(PACKETS)?) / seconds / 1e6)
 }
 
 fn pin(cpu: usize) -> Result<()> {
