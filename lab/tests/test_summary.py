@@ -72,7 +72,14 @@ class Aims(unittest.TestCase):
     def test_a_verdict_is_told_in_the_unit_of_its_figure(self):
         aim = aims.Aim("late", "p99_ns", {"contender": "a"}, most=250_000)
         cells = aims.verdict(aim, [row("a", 0, 1.0, p99_ns=1_000_000)]).cells()
-        self.assertEqual(cells, ["late", "≤ 250 µs", "1000 µs", "MISSED"])
+        self.assertEqual(cells, ["late", "≤ 250 µs", "1,000 µs", "MISSED"])
+
+    def test_a_figure_that_must_be_exact_is_told_exactly(self):
+        aim = aims.Aim("as computed", "file_bytes", {"contender": "a"}, least=56_896_024, most=56_896_024)
+        cells = aims.verdict(aim, [row("a", 0, 1.0, file_bytes=56_896_025)]).cells()
+        self.assertEqual(cells[1:], ["≥ 56,896,024 bytes and ≤ 56,896,024 bytes", "56,896,025 bytes", "MISSED"])
+        fast = aims.Aim("fast", "cpu_gb_per_s", {"contender": "a"}, least=1)
+        self.assertEqual(aims.verdict(fast, [row("a", 0, 1.0, cpu_gb_per_s=3.5)]).cells()[2], "3.5 GB/s")
 
     def test_an_aim_that_nothing_can_meet_is_refused(self):
         for text, why in [

@@ -22,8 +22,14 @@ BASELINES = {
     "ns_above_nothing": ("nothing", "offered_pps"),
 }
 #: Units in which figures are shown, by the end of their name: factor, unit.
-UNITS = {"_ns": (1e-3, "µs"), "_pps": (1e-6, "Mpps"), "_percent": (1.0, "%"), "_kib": (1 / 1024, "MiB"),
+UNITS = {"gb_per_s": (1.0, "GB/s"), "mb_per_s": (1.0, "MB/s"), "_ns": (1e-3, "µs"),
+         "_pps": (1e-6, "Mpps"), "_percent": (1.0, "%"), "_kib": (1 / 1024, "MiB"),
          "_bytes": (1.0, "bytes"), "_s": (1.0, "s")}  # fmt: skip
+
+
+def number(value: float) -> str:
+    """Four digits, or all before the point."""
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
 
 
 @dataclass(frozen=True)
@@ -65,9 +71,9 @@ class Verdict:
         aim = self.aim
         ends = (one for one in UNITS if aim.figure.endswith(one))
         factor, unit = (1.0, "x") if aim.by or aim.per else UNITS.get(next(ends, ""), (1.0, ""))
-        bounds = [f"{sign} {value * factor:g} {unit}".strip() for sign, value in (("≥", aim.least), ("≤", aim.most))
-                  if value is not None]  # fmt: skip
-        told = [f"{value * factor:.4g} {unit}".strip() + f" ({name})" * (len(self.figures) > 1)
+        ends_at = [("≥", aim.least), ("≤", aim.most)]
+        bounds = [f"{sign} {number(value * factor)} {unit}".strip() for sign, value in ends_at if value is not None]
+        told = [f"{number(value * factor)} {unit}".strip() + f" ({name})" * (len(self.figures) > 1)
                 for name, value in self.figures]  # fmt: skip
         return [aim.text, " and ".join(bounds), "; ".join(told) or "–", self.word]
 
