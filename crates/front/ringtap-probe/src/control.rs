@@ -342,7 +342,7 @@ fn in_kernel(plan: &ProbePlan) -> (u32, Vec<(&str, AnalysisKind)>) {
 mod tests {
     use std::sync::atomic::AtomicUsize;
 
-    use ringtap::{Awaited, ControlError, Snapshot};
+    use ringtap::{AwaitedAnswer, ControlError, Snapshot};
     use ringtap_filter::Program;
     use ringtap_ipc::subscription::Wanted;
 
@@ -372,7 +372,7 @@ mod tests {
             )
         }
 
-        fn ask_snapshot(&self) -> Awaited<'_, Snapshot> {
+        fn ask_snapshot(&self) -> AwaitedAnswer<'_, Snapshot> {
             self.0.fetch_add(1, Relaxed);
             Box::new(|| {
                 assert_eq!(

@@ -7,7 +7,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ringtap_client::{Awaited, Batch, Control, ControlError, Cursor, Next, Order, Receiver, Tally};
+use ringtap_client::{
+    AwaitedAnswer, Batch, Control, ControlError, Cursor, Next, Order, Receiver, Tally,
+};
 use ringtap_filter::Program;
 use ringtap_hub::server::Server;
 use ringtap_hub::{Handle, Hub};
@@ -407,7 +409,7 @@ impl Control for LocalControl {
         self.ask_snapshot()()
     }
 
-    fn ask_snapshot(&self) -> Awaited<'_, Snapshot> {
+    fn ask_snapshot(&self) -> AwaitedAnswer<'_, Snapshot> {
         let answer = self.hub.ask_snapshot(self.subscription);
         Box::new(|| {
             answer().ok_or_else(|| ControlError::Gone("the capture thread has ended".into()))

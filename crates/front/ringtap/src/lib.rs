@@ -15,8 +15,8 @@ pub use counted::Counted;
 pub use error::Error;
 pub use open::{OpenOptions, compile, open};
 pub use ringtap_client::{
-    Awaited, Batch, Control, ControlError, Cursor, CursorPacket, Deadline, FlowEvents, Look, Next,
-    ORDER_WINDOW, Order, ReaderRules,
+    AwaitedAnswer, Batch, Control, ControlError, Cursor, CursorPacket, Deadline, FlowEvents, Look,
+    Next, ORDER_WINDOW, Order, ReaderRules,
 };
 pub use ringtap_device::{DeviceSpec, Direction, Mode, Options as DeviceOptions};
 pub use ringtap_filter::flow::{CutOff, EndPattern, FlowAction, FlowId, FlowPattern, FlowRule};

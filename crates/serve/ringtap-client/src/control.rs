@@ -43,7 +43,7 @@ impl ControlError {
 }
 
 /// An answer of a hub; waits for it when it is called.
-pub type Awaited<'a, T> = Box<dyn FnOnce() -> Result<T, ControlError> + 'a>;
+pub type AwaitedAnswer<'a, T> = Box<dyn FnOnce() -> Result<T, ControlError> + 'a>;
 
 /// Sends a reader's commands to its hub.
 pub trait Control: Send + Sync {
@@ -56,7 +56,7 @@ pub trait Control: Send + Sync {
 
     /// As [`Control::snapshot`], but a hub in this process is only asked. It reads its counters at most every 10 ms, and
     /// answers all questions that wait: who needs the counters of many readers asks for all of them first.
-    fn ask_snapshot(&self) -> Awaited<'_, Snapshot> {
+    fn ask_snapshot(&self) -> AwaitedAnswer<'_, Snapshot> {
         Box::new(|| self.snapshot())
     }
 

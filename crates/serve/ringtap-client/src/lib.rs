@@ -75,7 +75,7 @@ mod waiter;
 pub use beside::HubBeside;
 pub use classified::{Batch, Packets, ReceivedPacket};
 pub use connection::{ConnectError, Connection, HOST_FOLDER, default_socket, host_socket};
-pub use control::{Awaited, Control, ControlError};
+pub use control::{AwaitedAnswer, Control, ControlError};
 pub use copier::{Copier, CopyCounts, CopyPool};
 pub use cursor::{Cursor, CursorPacket, Deadline, Look, LookStep, OutsideWait};
 pub use flow_rules::{FlowEvents, ReaderRules};
