@@ -50,7 +50,8 @@ def column(key: str) -> tuple[str, str, float, int]:
         if one[0] == key:
             return one
     factor, unit = next((it for end, it in UNITS.items() if key.endswith(end)), (1.0, ""))
-    return key, ", ".join([key.rpartition("_")[0], unit] if unit else [key]), factor, 3
+    words = [key.rpartition("_")[0], unit] if unit else [key]
+    return key, ", ".join(word for word in words if word), factor, 3
 
 
 #: The figure that a method measures.

@@ -23,7 +23,7 @@ BASELINES = {
 }
 #: Units in which figures are shown, by the end of their name: factor, unit.
 UNITS = {"gb_per_s": (1.0, "GB/s"), "mb_per_s": (1.0, "MB/s"), "_ns": (1e-3, "µs"),
-         "_pps": (1e-6, "Mpps"), "_percent": (1.0, "%"), "_kib": (1 / 1024, "MiB"),
+         "_pps": (1e-6, "Mpps"), "mpps": (1.0, "Mpps"), "_percent": (1.0, "%"), "_kib": (1 / 1024, "MiB"),
          "_bytes": (1.0, "bytes"), "_s": (1.0, "s")}  # fmt: skip
 
 
