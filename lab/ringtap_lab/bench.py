@@ -55,7 +55,7 @@ def chosen(only: list[str], known: dict[str, Contender]) -> list[Battery]:
     for one in every:
         cases = tuple((case, count) for case, count in one.cases if case.contender in only)
         if cases and one not in found:
-            baselines = tuple(it for it in one.cases if it[0].contender == "XDP_DROP floor" and it not in cases)
+            baselines = tuple(it for it in one.cases if it[0].contender == aims.FLOOR and it not in cases)
             found.append(replace(one, cases=baselines + cases))
     return found
 

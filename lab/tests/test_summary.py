@@ -16,7 +16,7 @@ def row(contender: str, repetition: int, pps: float, problems: tuple[str, ...] =
 
 
 def verdict(rows: list[dict], **words: object) -> tuple[list[float], str]:
-    found = aims.verdict(aims.Aim("some", **words), rows)
+    found = aims.verdict(aims.Aim("some", **words), aims.derived(rows))
     return [figure for _, figure in found.figures], found.word
 
 

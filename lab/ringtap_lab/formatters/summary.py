@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ringtap_lab.formatters.intervals import Interval, interval
-from ringtap_lab.manager.aims import UNITS, derived
+from ringtap_lab.manager.aims import NOTHING, derived, unit_of
 from ringtap_lab.manager.battery import Case
 
 #: Columns of tables: name in a row, heading, factor, digits.
@@ -49,7 +49,7 @@ def column(key: str) -> tuple[str, str, float, int]:
     for one in COLUMNS:
         if one[0] == key:
             return one
-    factor, unit = next((it for end, it in UNITS.items() if key.endswith(end)), (1.0, ""))
+    factor, unit = unit_of(key)
     words = [key.rpartition("_")[0], unit] if unit else [key]
     return key, ", ".join(word for word in words if word), factor, 3
 
@@ -119,10 +119,6 @@ def groups(rows: list[dict[str, Any]]) -> dict[str, list[Entry]]:
     for entry in entries(rows):
         found.setdefault(entry.group, []).append(entry)
     return found
-
-
-#: The contender that captures nothing.
-NOTHING = "nothing"
 
 
 def against_nothing(several: list[Entry]) -> dict[str, dict[str, Interval]]:

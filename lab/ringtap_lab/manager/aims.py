@@ -17,14 +17,17 @@ from ringtap_lab.manager.inventory import InventoryError
 
 Rows = list[dict[str, Any]]
 #: Contenders that others are compared with, and the rate that counts: the least work with a packet, and no capture.
-BASELINES = {
-    "ns_above_floor": ("XDP_DROP floor", "delivered_pps"),
-    "ns_above_nothing": ("nothing", "offered_pps"),
-}
+FLOOR, NOTHING = "XDP_DROP floor", "nothing"
+BASELINES = {"ns_above_floor": (FLOOR, "delivered_pps"), "ns_above_nothing": (NOTHING, "offered_pps")}
 #: Units in which figures are shown, by the end of their name: factor, unit.
 UNITS = {"gb_per_s": (1.0, "GB/s"), "mb_per_s": (1.0, "MB/s"), "_ns": (1e-3, "µs"),
          "_pps": (1e-6, "Mpps"), "mpps": (1.0, "Mpps"), "_percent": (1.0, "%"), "_kib": (1 / 1024, "MiB"),
          "_bytes": (1.0, "bytes"), "_s": (1.0, "s")}  # fmt: skip
+
+
+def unit_of(figure: str) -> tuple[float, str]:
+    """Factor and unit of a figure by its name; an empty unit if the name says none."""
+    return next((unit for end, unit in UNITS.items() if figure.endswith(end)), (1.0, ""))
 
 
 def number(value: float) -> str:
@@ -69,8 +72,7 @@ class Verdict:
     def cells(self) -> list[str]:
         """What was wanted and what was measured, in the unit of the figure."""
         aim = self.aim
-        ends = (one for one in UNITS if aim.figure.endswith(one))
-        factor, unit = (1.0, "x") if aim.by or aim.per else UNITS.get(next(ends, ""), (1.0, ""))
+        factor, unit = (1.0, "x") if aim.by or aim.per else unit_of(aim.figure)
         ends_at = [("≥", aim.least), ("≤", aim.most)]
         bounds = [f"{sign} {number(value * factor)} {unit}".strip() for sign, value in ends_at if value is not None]
         told = [f"{number(value * factor)} {unit}".strip() + f" ({name})" * (len(self.figures) > 1)
@@ -83,7 +85,8 @@ HEADING = ["aim", "wanted", "measured", ""]
 
 def table(aims: tuple[Aim, ...], rows: Rows) -> list[list[str]]:
     """All aims with their verdicts, below a heading."""
-    return [HEADING, *(verdict(aim, rows).cells() for aim in aims)]
+    known = derived(rows)
+    return [HEADING, *(verdict(aim, known).cells() for aim in aims)]
 
 
 def parse(entries: Any, where: str) -> tuple[Aim, ...]:
@@ -99,8 +102,7 @@ def parse(entries: Any, where: str) -> tuple[Aim, ...]:
 
 
 def verdict(aim: Aim, rows: Rows) -> Verdict:
-    """What the rows say of an aim. Of several cases that it names, the one that is farthest from it comes first."""
-    rows = derived(rows)
+    """What rows, as `derived` gives them, say of an aim. Of several cases, the one farthest from it comes first."""
     worst: Callable[[Any], Any] = max if aim.least is None else min
     middle = worst if aim.every else statistics.median
     found: list[tuple[str, float]] = []

@@ -30,8 +30,9 @@ from pathlib import Path
 from ringtap_lab import root
 from ringtap_lab.attack import attacks
 from ringtap_lab.attack.attacks import ATTACKS
+from ringtap_lab.formatters.tables import grid
 from ringtap_lab.manager import sandbox
-from ringtap_lab.scenarios import parse, tables, tool
+from ringtap_lab.scenarios import parse, tool
 from ringtap_lab.scenarios.preflight import unable
 from ringtap_lab.scenarios.tool import Tool, ToolError, leftovers
 
@@ -298,10 +299,10 @@ def show(phases: list[Phase], left: list[tuple[str, str, bool]]) -> int:
         for one in phases
     ]  # fmt: skip
     heads = ["", "sent", "Mpps", "attacks", "longest s to attach", *(f"lost by honest reader {n + 1}" for n in range(READERS))]
-    print(tables.table(heads, rows), flush=True)
+    print(grid([heads, *rows]) + "\n", flush=True)
     found = [check for phase in phases for check in checks(phase)] + left
     rows = [[name, text, "held" if held else "FAILED"] for name, text, held in found]
-    print(tables.table(["", "measured", "check"], rows), end="", flush=True)
+    print(grid([["", "measured", "check"], *rows]), flush=True)
     return 0 if all(held for _, _, held in found) else 1
 
 

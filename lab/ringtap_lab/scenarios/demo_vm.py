@@ -15,8 +15,9 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from ringtap_lab import root
+from ringtap_lab.formatters.tables import grid
 from ringtap_lab.manager import sandbox
-from ringtap_lab.scenarios import contenders, guest, parse, tables
+from ringtap_lab.scenarios import contenders, guest, parse
 from ringtap_lab.scenarios.guest import Guest
 from ringtap_lab.scenarios.preflight import unable
 from ringtap_lab.scenarios.tool import Tool, ToolError, wait_all_idle
@@ -147,7 +148,7 @@ def show(rows: list[list]) -> bool:
         verdict = "exactly" if is_exact else "WRONG"
         lines.append([name, f"{report.delivered:,}", f"{expected:,}", f"{report.lost:,}", verdict])
     head = ["reader", "delivered", "expected", "lost", ""]
-    print(tables.table(head, lines), flush=True)
+    print(grid([head, *lines]) + "\n", flush=True)
     return exact
 
 

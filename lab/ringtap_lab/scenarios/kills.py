@@ -21,8 +21,9 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from ringtap_lab import root
+from ringtap_lab.formatters.tables import grid
 from ringtap_lab.manager import sandbox
-from ringtap_lab.scenarios import contenders, crowd, parse, tables
+from ringtap_lab.scenarios import contenders, crowd, parse
 from ringtap_lab.scenarios.figures import rate_mpps
 from ringtap_lab.scenarios.preflight import unable
 from ringtap_lab.scenarios.tool import Tool, ToolError, leftovers, wait_all_idle
@@ -116,7 +117,7 @@ def show(
         ("left behind: nothing", ", ".join(left) or "nothing", not left),
     ]
     rows = [[name, found, "held" if held else "FAILED"] for name, found, held in checks]
-    print(tables.table(["", "measured", "check"], rows), end="", flush=True)
+    print(grid([["", "measured", "check"], *rows]), flush=True)
     return 0 if all(held for _, _, held in checks) else 1
 
 

@@ -25,8 +25,9 @@ from ringtap_lab import root
 from ringtap_lab.attack import attacks
 from ringtap_lab.attack.attacks import ATTACKS
 from ringtap_lab.attack.on_pool import CROWD
+from ringtap_lab.formatters.tables import grid
 from ringtap_lab.manager import sandbox
-from ringtap_lab.scenarios import chaos, parse, tables, tool
+from ringtap_lab.scenarios import chaos, parse, tool
 from ringtap_lab.scenarios.preflight import unable
 from ringtap_lab.scenarios.tool import Tool, ToolError
 
@@ -198,9 +199,9 @@ def run(ringtap: Path, asked: argparse.Namespace) -> int:
         compared = Comparison(rate, of_kind[asked.control], of_kind[asked.attack])
         found += compared.checks(asked.max_ratio, asked.max_percent)
     heads = ["rate", "neighbours", "sent", "Mpps", "hub's thread: ms per million", "% of the time"]
-    print(tables.table([*heads, "lost", "longest step, µs"], rows))
+    print(grid([[*heads, "lost", "longest step, µs"], *rows]) + "\n")
     rows = [[name, text, "held" if held else "FAILED"] for name, text, held in found]
-    print(tables.table(["", "measured", "check"], rows), end="", flush=True)
+    print(grid([["", "measured", "check"], *rows]), flush=True)
     return 0 if all(held for _, _, held in found) else 1
 
 

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from ringtap_lab.scenarios import tables
+from ringtap_lab.formatters.tables import grid
 
 NATIVE, VIRTIO = "host, 1 reader", "1 VM, virtio-net, AF_PACKET"
 ONE, TWO = "1 VM, 1 reader", "2 VMs, 4 readers each"
@@ -83,7 +83,7 @@ def goal_table(result: dict) -> str:
         figure = "-" if one["figure"] is None else f"{one['figure']:.3g} {one['unit']}"
         bound = f"at {one['bound']} {one['number']:g} {one['unit']}"
         rows.append([one["goal"], bound, figure, one["verdict"]])
-    return tables.table(["goal", "bound", "measured", "verdict"], rows, left=2)
+    return grid([["goal", "bound", "measured", "verdict"], *rows], left=2) + "\n"
 
 
 def markdown(result: dict) -> str:
@@ -130,7 +130,7 @@ def _rates(rates: dict) -> str:
                 "-" if worked is None else f"{worked / trial['offered']:,.0f}",
             ])  # fmt: skip
     head = ["bytes", "reader", "lossless, packets/s", "most that arrived", "host, ns/packet", "guest, ns/packet"]
-    return tables.table(head, rows, left=2) + "\n`*`: the sender's limit.\n"
+    return grid([head, *rows], left=2) + "\n\n`*`: the sender's limit.\n"
 
 
 def _line(rows: dict) -> str:
@@ -150,7 +150,7 @@ def _line(rows: dict) -> str:
     head = ["bytes", "wanted", "offered, packets/s"]
     head += [f"{way}: captured, %" for way in ways] + [f"{way}: CPU, %" for way in ways]
     note = "\n*captured*: of the wanted packets, by the reader that got least. *CPU*: of one core, host + guest.\n"
-    return tables.table(head, lines, left=2) + note
+    return grid([head, *lines], left=2) + "\n" + note
 
 
 def _plain(rows: dict) -> str:
@@ -158,4 +158,4 @@ def _plain(rows: dict) -> str:
     keys = list(dict.fromkeys(key for row in rows.values() for key in row))
     cell = lambda value: "-" if value is None else f"{value:,.2f}".rstrip("0").rstrip(".")  # noqa: E731
     lines = [[name, *(cell(row.get(key)) for key in keys)] for name, row in rows.items()]
-    return tables.table(["", *(key.replace("_", " ") for key in keys)], lines)
+    return grid([["", *(key.replace("_", " ") for key in keys)], *lines]) + "\n"

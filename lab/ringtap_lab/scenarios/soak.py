@@ -19,8 +19,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ringtap_lab import root
+from ringtap_lab.formatters.tables import grid
 from ringtap_lab.manager import sandbox
-from ringtap_lab.scenarios import contenders, parse, tables
+from ringtap_lab.scenarios import contenders, parse
 from ringtap_lab.scenarios.figures import loss_percent, rate_mpps
 from ringtap_lab.scenarios.preflight import unable
 from ringtap_lab.scenarios.tool import Tool, ToolError, leftovers
@@ -145,7 +146,7 @@ def show(outcome: Outcome) -> int:
     checks = outcome.checks()
     rows = [[name, figure, ""] for name, figure in outcome.figures()]
     rows += [[name, found, "held" if held else "FAILED"] for name, found, held in checks]
-    print(tables.table(["", "measured", "check"], rows), end="", flush=True)
+    print(grid([["", "measured", "check"], *rows]), flush=True)
     return 0 if all(held for _, _, held in checks) else 1
 
 

@@ -195,7 +195,7 @@ fn copy_round() -> Result<f64> {
         read: Line(AtomicU64::new(0)),
     };
     let source: [u64; BATCH_WORDS] = std::array::from_fn(|at| u64::try_from(at).unwrap_or(0));
-    let batches = PACKETS / 64;
+    let batches = PACKETS / BATCH as u64;
     let start = Barrier::new(2);
     let (sum, seconds) = thread::scope(|scope| -> Result<_> {
         let writing = scope.spawn(|| {
