@@ -44,8 +44,8 @@ def say(text: str) -> None:
 
 
 def chosen(only: list[str], known: dict[str, Contender]) -> list[Battery]:
-    """Batteries that are named, or those that a named contender is in, with this contender and those without which
-    its figures say nothing."""
+    """The batteries that `only` names, or all. Of a contender that it names: its batteries, reduced to
+    this contender and the floor with which its figures are compared."""
     every = [battery.load(battery.FOLDER / f"{name}.toml", known) for name in BATTERIES]
     names = {case.contender for one in every for case, _ in one.cases}
     wrong = [name for name in only if name not in (*BATTERIES, *names)]

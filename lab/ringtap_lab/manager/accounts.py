@@ -30,7 +30,7 @@ def account(
     each = [contender.counts.read(text) for text in outputs]
     problems, missed = [], []
     if out is not None:
-        # A bridge of the kernel says a few things of its own when it begins, and counts nothing.
+        # The kernel's bridge sends a few packets of its own when it begins, and tells no counts.
         out = offered if not contender.counts.terms and 0 < out - offered <= OWN_PACKETS else out
         problems += [f"it says that it forwarded {one['delivered']} packets, but {out} came out"
                      for one in each if one.get("delivered", out) != out]  # fmt: skip

@@ -16,7 +16,8 @@ from typing import Any
 from ringtap_lab.manager.inventory import InventoryError
 
 Rows = list[dict[str, Any]]
-#: Contenders that others are compared with, and the rate that counts: the least work with a packet, and no capture.
+#: Contenders that others are compared with: the kernel drops each packet at once; nothing captures. By figure, the
+#: contender above which it is measured, and the rate from which it is computed.
 FLOOR, NOTHING = "XDP_DROP floor", "nothing"
 BASELINES = {"ns_above_floor": (FLOOR, "delivered_pps"), "ns_above_nothing": (NOTHING, "offered_pps")}
 #: Units in which figures are shown, by the end of their name: factor, unit.
@@ -146,7 +147,7 @@ def _value(row: dict[str, Any], aim: Aim) -> float | None:
 
 
 def derived(rows: Rows) -> Rows:
-    """Rows with what a packet takes longer than beside a baseline at full speed, in the same group and repetition."""
+    """Rows with the nanoseconds that a packet took longer than with a baseline at full speed, by repetition."""
     found = [dict(row) for row in rows]
     for name, (baseline, rate) in BASELINES.items():
         times = {

@@ -3,7 +3,7 @@
 
 Invariants
 - Segmentation offload and GRO merge packets at different places, so device and contender need not count the same
-  packets. Readers never saw more than the device received and sent.
+  packets. A reader cannot have more packets than the device received and sent.
 """
 
 from __future__ import annotations

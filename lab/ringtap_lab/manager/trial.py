@@ -75,7 +75,7 @@ def command_of(
 
 @asynccontextmanager
 async def prepared(sensor: Agent, contender: Contender, case: Case, device: str) -> AsyncIterator[list[str]]:
-    """Files and devices that the contender needs, and its server; gives what was found wrong at the end."""
+    """Makes files and devices that the contender needs; afterwards it adds to the list what was left behind."""
     problems: list[str] = []
 
     async def each(commands: tuple[str, ...]) -> None:
@@ -225,10 +225,10 @@ async def _received(bench: Bench, receiver: Contender) -> int:
 
 
 def off_percent(case: Case, row: dict[str, Any]) -> float:
-    """How far the sender was off: by the rate, or by the time that it took for as many packets more."""
+    """How far the sender missed what was asked: its rate, or its time if that was farther off."""
     rate = Rate.read(case.rate)
     asked_pps = rate.pps(case.size)
-    # With as many packets more it kept its rate, and not its time.
+    # A sender that keeps the rate and goes on for too long sends too many packets.
     longer = abs(row["elapsed_ns"] / 1e9 - case.seconds) / case.seconds
     off: float = max(abs(row["offered_pps"] - asked_pps) / asked_pps, longer)
     return 100.0 * off

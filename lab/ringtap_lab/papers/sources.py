@@ -29,7 +29,7 @@ class Data:
 
 
 def load(wanted: dict[str, Any], sim: virtual.Simulator) -> Data:
-    """The data set that a page describes, by its one word."""
+    """Loads a data set of a page; one of its keys (`battery`, `simulate`, ...) says from where."""
     kinds = {"rows": _given, "simulate": _simulated, "model": _modelled, "battery": _recorded, "vm": _vm,
              "bench": _bench, "probes": _probes}  # fmt: skip
     (kind,) = [word for word in kinds if word in wanted] or [""]

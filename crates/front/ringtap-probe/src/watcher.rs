@@ -100,7 +100,8 @@ impl ActionRunner {
         self.add(&self.control.losses(), records);
     }
 
-    /// Adds what these losses of the captures have grown by to the records, and returns the number.
+    /// Adds a record of the packets that were lost since the last look, if there are any, and returns their number;
+    /// `losses` are all of the captures so far.
     fn add(&mut self, losses: &Dropped, records: &mut Vec<Record>) -> u64 {
         let (dropped, now_ns) = (losses.total(), now_ns());
         let lost = dropped.saturating_sub(self.dropped);

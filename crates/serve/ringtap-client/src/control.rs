@@ -42,7 +42,7 @@ impl ControlError {
     }
 }
 
-/// An answer of a hub; waits for it when it is called.
+/// A function that waits for a hub's answer and returns it.
 pub type AwaitedAnswer<'a, T> = Box<dyn FnOnce() -> Result<T, ControlError> + 'a>;
 
 /// Sends a reader's commands to its hub.
@@ -54,8 +54,9 @@ pub trait Control: Send + Sync {
     /// Every [`ControlError`].
     fn snapshot(&self) -> Result<Snapshot, ControlError>;
 
-    /// As [`Control::snapshot`], but a hub in this process is only asked. It reads its counters at most every 10 ms, and
-    /// answers all questions that wait: who needs the counters of many readers asks for all of them first.
+    /// Asks for [`Control::snapshot`], without waiting if the hub is in this process; the returned function waits. A hub
+    /// reads its counters at most every 10 ms, and answers all questions that wait then: to get the counters of many
+    /// readers, ask for all of them first.
     fn ask_snapshot(&self) -> AwaitedAnswer<'_, Snapshot> {
         Box::new(|| self.snapshot())
     }

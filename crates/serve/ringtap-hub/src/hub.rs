@@ -433,8 +433,8 @@ impl Handle {
         self.ask_snapshot(subscription)()
     }
 
-    /// As [`snapshot`](Self::snapshot), but only asks; waits for the answer when it is called. One reading of the
-    /// counters answers all questions that wait.
+    /// Asks for [`snapshot`](Self::snapshot) without waiting; the returned function waits for the answer. One reading
+    /// of the counters answers all questions that wait.
     pub fn ask_snapshot(
         &self,
         subscription: SubscriptionId,
@@ -492,7 +492,7 @@ impl Handle {
         answer.unwrap_or_else(|_| Err(ending()))
     }
 
-    /// Lets the control thread do this work; its answer will come.
+    /// Gives this work to the control thread and returns at once; the answer comes through the receiver.
     fn begin<T: Send + 'static>(
         &self,
         work: impl FnOnce(&mut HubControl, Responder<T>) + Send + 'static,
