@@ -21,7 +21,6 @@ PROGRAMS = {
     "kills": ("scenarios.kills", "kill readers of a hub at full rate"),
     "chaos": ("scenarios.chaos", "attacks of an ordinary user on a hub"),
     "neighbours": ("scenarios.neighbours", "what other users' readers cost the first one"),
-    "ksensor": ("scenarios.ksensor", "figures of the Ksensor paper, measured"),
     "accuracy": ("scenarios.accuracy", "the probe's flows beside those of other programs"),
     "recipes": ("scenarios.recipes", "the recipes of the documents with real programs"),
     "demo-vm": ("scenarios.demo_vm", "two virtual machines read one capture"),

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import json
 import tempfile
 import tomllib
 import unittest
@@ -142,18 +141,16 @@ class Sources(unittest.TestCase):
         self.assertEqual((total["lost"], total["offered"], total["loss_percent"]), (12, 60, 20))
 
     def test_a_probe_that_falls_by_one_noisy_trial_is_steady(self):
-        def points(values: list[float]) -> list[dict]:
-            return [{"rate": at, "analysed": one, "captured": one} for at, one in enumerate(values)]
+        def line(name: str, values: list[float]) -> list[dict]:
+            same = {"series": name, "load": "1", "cores": 1, "delivered": 8, "captured": 10}
+            return [{**same, "rate": f"{at}pps", "read_pps": one} for at, one in enumerate(values)]
 
         noisy, falls = [10, 10, 10, 20, 20, 20, 20, 20, 9, 20, 9], [10, 20, 20, 20, 10, 10, 10, 10]
-        with tempfile.TemporaryDirectory() as folder, mock.patch.object(sources, "RESULTS", Path(folder)):
-            (Path(folder) / "ksensor").mkdir()
-            found = {"date": "d", "revision": "r", "workers": points(noisy), "kernel": points(falls)}
-            (Path(folder) / "ksensor" / "figure6.json").write_text(json.dumps(found))
-            lines = {"workers": "w", "kernel": "k"}
-            data = sources.load({"probes": {"6": "six"}, "lines": lines}, virtual.Simulator(Path("none")))
-        least = {series: min(row["of_most"] for row in data.rows if row["series"] == series) for series in "wk"}
+        rows = list(sources._curves(line("w", noisy) + line("k", falls), {"1, 1": "six"}))
+        least = {series: min(row["of_most"] for row in rows if row["series"] == series) for series in "wk"}
         self.assertEqual(least, {"w": 1.0, "k": 0.5})
+        self.assertEqual((rows[0]["figure"], rows[0]["captured"]), ("six", 12.5))
+        self.assertAlmostEqual(rows[0]["in_vain_percent"], 20)
 
     def test_every_page_names_a_battery_that_can_be_read_and_known_data(self):
         known = contender.load_all([contender.FOLDER])

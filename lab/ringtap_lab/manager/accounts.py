@@ -54,6 +54,8 @@ def account(
     got = [counts["delivered"] * one.part for counts, one in zip(each, wanted, strict=True) if one.part]
     delivered = min(got, default=offered)
     return {
+        # Further counts of a reader, such as what it captured without analysing it.
+        **each[0],
         "offered": offered,
         "received": came,
         "delivered": delivered,

@@ -24,8 +24,6 @@ OVERHEAD_S = 1.6
 SEARCH_TRIALS = 4
 #: Sending a file once, or working on it.
 FILE_S = 5.0
-#: Dimensions that a contender has arguments for, with the value that needs none.
-OPTIONS: dict[str, str | int] = {"load": "none", "cores": 1}
 #: Dimensions with few values.
 CHOICES = {"method": ("rate", "lossless", "command"), "filters": filters.SETS, "direction": ("in", "out")}
 #: Filters that say the same of every traffic.
@@ -91,16 +89,13 @@ class Case:
         return words + [f"filters: {self.filters}"] * (self.filters != "none")
 
 
-def options_of(contender: Contender, case: Case) -> dict[str, str]:
-    """Arguments for the case's dimensions; raises InventoryError if the contender has none for one of them."""
-    found = {}
-    for name, plain in OPTIONS.items():
-        value = getattr(case, name)
-        if value != plain and contender.kind != "sender":
-            if name not in contender.options:
-                raise InventoryError(f"{contender.name}: has no option for {name} = {value!r}")
-            found[name] = contender.options[name].format(**{name: value})
+def check(contender: Contender, case: Case) -> None:
+    """Raises InventoryError if the contender cannot do what the case asks for."""
     whole = contender.command + (contender.server.command if contender.server else "")
+    if case.load != Case.load and not contender.load:
+        raise InventoryError(f"{contender.name}: has no option for load = {case.load!r}")
+    if case.cores != Case.cores and "_cpus}" not in whole:
+        raise InventoryError(f"{contender.name}: its command has no place for {case.cores} processors")
     if case.ring_mib != Case.ring_mib and contender.kind == "capture" and "{ring_" not in whole:
         raise InventoryError(f"{contender.name}: its command has no place for the memory of its ring")
     if case.readers > 1 and contender.kind != "sender" and not contender.many_readers:
@@ -112,7 +107,6 @@ def options_of(contender: Contender, case: Case) -> dict[str, str]:
                              f"{' and '.join(ANY_TRAFFIC)}")  # fmt: skip
     if case.filters == "parts" and case.flows != case.readers:
         raise InventoryError(f"{contender.name}: filters that take parts need as many flows as readers")
-    return found
 
 
 @dataclass(frozen=True)
@@ -187,7 +181,7 @@ def load(path: Path, contenders: dict[str, Contender]) -> Battery:
             there = ", ".join(sorted(one.name for one in contenders.values() if one.kind == kind))
             raise InventoryError(f"{path}: there is no {kind} contender {name!r}; there are {there}")
     for case, _ in found.cases:
-        options_of(contenders[case.contender], case)
+        check(contenders[case.contender], case)
         reads = contenders[case.contender if case.method == "command" else case.service or found.sender].command
         if bool(case.file) != ("{file}" in reads):
             raise InventoryError(f"{path}: only the sender 'ringtap send, file' sends a `file`, and nothing else")

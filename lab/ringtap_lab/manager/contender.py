@@ -73,8 +73,8 @@ class Contender:
     beside: str = ""
     #: Whether several of it may read the same traffic.
     many_readers: bool = False
-    #: Arguments for dimensions of a case: `load`, `cores`, `filter`.
-    options: dict[str, str] = field(default_factory=dict)
+    #: Its argument for a `load`, which is `{load}` in it.
+    load: str = ""
     #: Patterns of further figures, such as times to the reader, or what a service's client says.
     figures: dict[str, str] = field(default_factory=dict)
     #: Command and pattern of its version.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-SETS = ("none", "one matches", "none matches", "parts")
+SETS = ("none", "one matches", "none matches", "parts", "the last takes all")
 MATCHING = "udp dst port 9"
 #: Filters that no packet of the sender matches; each number makes another one.
 OTHERS = ("udp dst port {}", "tcp port {}", "host 203.0.113.{}", "net 10.{}.0.0/16 and udp")
@@ -37,6 +37,9 @@ def of(name: str, readers: int) -> list[Wanted]:
             return [*others[1:], Wanted(MATCHING)]
         case "none matches":
             return others
+        case "the last takes all":
+            # The others ask for the same, and get nothing.
+            return [others[0]] * (readers - 1) + [Wanted()]
         case "parts":
             return [Wanted(f"udp src port {FIRST_PORT + number}", readers) for number in range(readers)]
     return [Wanted()] * readers

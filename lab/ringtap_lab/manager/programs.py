@@ -12,7 +12,7 @@ from ringtap_lab import root
 
 SOURCES = Path(__file__).resolve().parents[1] / "scenarios"
 #: The lab's readers: name and library.
-READERS = ("packet_reader", "pcap_latency", "pcap_open", "pcap_zip")
+READERS = ("adviser", "packet_reader", "pcap_latency", "pcap_open", "pcap_zip")
 #: Examples of our own that measure, as `make bench` builds them.
 EXAMPLES = {"floor": "xdp_floor", "pool_bench": "pool_bench", "sim_bench": "sim_bench", "flow_rates": "flow_rates",
             "rule_rates": "rule_rates"}  # fmt: skip

@@ -16,7 +16,7 @@ from typing import Any
 
 from ringtap_lab.manager import filters, service
 from ringtap_lab.manager.accounts import FCS, account
-from ringtap_lab.manager.battery import OPTIONS, Case, options_of
+from ringtap_lab.manager.battery import Case
 from ringtap_lab.manager.contender import Contender
 from ringtap_lab.manager.counts import CountError, figure
 from ringtap_lab.manager.inventory import InventoryError
@@ -58,8 +58,11 @@ def command_of(
     """A command line with its places filled in."""
     places: dict[str, Any] = {f"{name}_cpu": cpu for name, cpu in agent.host.cpus.items()}
     places |= {name: name for name in contender.needs} | agent.host.programs
-    places |= {name: getattr(case, name) for name in ("size", "rate", "flows", "seconds", "file")}
-    places |= {name: "" for name in OPTIONS} | options_of(contender, case)
+    for name, cpu in agent.host.cpus.items():
+        cpus = list(dict.fromkeys([cpu, *agent.host.cpus.values()]))[: case.cores]
+        places[f"{name}_cpus"] = ",".join(map(str, cpus))
+    places |= {name: getattr(case, name) for name in ("size", "rate", "flows", "seconds", "file", "cores")}
+    places["load"] = contender.load.format(load=case.load) if case.load != Case.load else ""
     if case.file and "/" not in case.file:
         places["file"] = f"{agent.facts['files']}/{case.file}"
     places |= {"files": agent.facts["files"], "out": agent.host.interfaces.get("out", "")}
@@ -147,11 +150,12 @@ async def _trial(
     before = await sensor.ask("counters", devices=[device])
     sent = await send(bench, sender, case)
     after = await sensor.ask("counters", devices=[device])
+    quiet_s = contender.quiet_s
     if contender.spins or not readers:
         # A program that never rests cannot be seen to be done.
-        await asyncio.sleep(contender.quiet_s)
+        await asyncio.sleep(waited_s := quiet_s)
     else:
-        await sensor.ask("idle", names=readers, quiet_s=contender.quiet_s, limit_s=contender.end_s)
+        waited_s = await sensor.ask("idle", names=readers, quiet_s=quiet_s, limit_s=contender.end_s)
     received = await sensor.ask("counters", devices=[device])
     ended = await sensor.ask("stop", names=readers, limit_s=contender.end_s)
     if contender.server:
@@ -168,6 +172,8 @@ async def _trial(
     else:
         row = account(contender, case, outputs, sent, came["tx" if case.direction == "out" else "rx"], out)
     row |= _work(sensor, before, after, names, row["elapsed_ns"])
+    # What waited when the sender ended took its time, too.
+    row["read_pps"] = row["delivered"] / (row["elapsed_ns"] / 1e9 + max(0.0, waited_s - quiet_s))
     row["reader_ns"] = _used_ns(before, received, readers) / max(1, row["delivered"])
     row["problems"] += [f"{name} ended with {one['status']}" for name, one in ended.items() if one["status"]]
     if case.method == "rate" and not case.file:

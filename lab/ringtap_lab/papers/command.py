@@ -97,8 +97,6 @@ def measure(wanted: dict[str, Any], ringtap: Path) -> None:
             for file in (HEAD, ROWS):
                 shutil.copy(new[-1] / file, folder / file)
                 give_to_user(folder / file)
-        elif "probes" in each:
-            subprocess.run([*run, "ksensor", "--ringtap", str(ringtap)], check=False)
 
 
 def _write(path: Path, text: str) -> None:

@@ -31,7 +31,7 @@ class Data:
 def load(wanted: dict[str, Any], sim: virtual.Simulator) -> Data:
     """Loads a data set of a page; one of its keys (`battery`, `simulate`, ...) says from where."""
     kinds = {"rows": _given, "simulate": _simulated, "model": _modelled, "battery": _recorded, "vm": _vm,
-             "bench": _bench, "probes": _probes}  # fmt: skip
+             "bench": _bench}  # fmt: skip
     (kind,) = [word for word in kinds if word in wanted] or [""]
     if not kind:
         raise PageError(f"no known kind of data in {wanted}")
@@ -62,6 +62,8 @@ def _recorded(wanted: dict[str, Any], _sim: virtual.Simulator) -> Data:
     record = Record(RECORDS / name)
     head, measured = record.head(), record.rows()
     rows = list(_medians(measured))
+    if "curves" in wanted:
+        rows = list(_curves(rows, wanted["curves"]))
     machines = "; ".join(machine_lines({**head, "machines": dict(list(head["machines"].items())[:1])}))
     version = next((f"ringtap {one['version']}" for name, one in head["contenders"].items()
                     if name.startswith(OURS) and one["version"]), "")  # fmt: skip
@@ -161,25 +163,23 @@ VM_PARTS = {"line": _vm_line, "rates": _vm_rates, "idle": _vm_idle}
 WINDOW = 5
 
 
-def _probes(wanted: dict[str, Any], _sim: virtual.Simulator) -> Data:
-    """What `ksensor` measured, with medians over neighbouring rates, and how far they are below an earlier one."""
-    rows, made = [], []
-    for figure, title in wanted["probes"].items():
-        path = RESULTS / "ksensor" / f"figure{figure}.json"
-        if not path.exists():
-            continue
-        found = json.loads(path.read_text())
-        machine = found.get("machine", {"cpu": "machine not recorded", "cores": "?", "kernel": "?"})
-        made.append(f"figure {figure}: {found['date']}, revision {found['revision']}; {_machine(machine)}")
-        for line, label in wanted["lines"].items():
-            analysed = [point["analysed"] for point in found[line]]
-            smooth = [statistics.median(_around(analysed, at)) for at in range(len(analysed))]
-            for at, point in enumerate(found[line]):
-                rows.append({**point, "series": label, "kind": "measured" if line == "libpcap" else "ours",
-                             "figure": title, "smooth": smooth[at], "of_most": smooth[at] / max(smooth[: at + 1]),
-                             "in_vain_percent": 100.0 * (1 - point["analysed"] / point["captured"])})  # fmt: skip
-    return Data(rows, "`scripts/lab ksensor`; " + ("; ".join(made) or "not measured yet"))
+def _curves(rows: list[Row], titles: dict[str, str]) -> Iterator[Row]:
+    """Rows by offered rate, with medians over neighbouring rates, and how far they are below an earlier one.
 
+    `titles` are the figures by load and cores."""
+    lines: dict[tuple[str, str], list[Row]] = {}
+    for row in rows:
+        title = titles[f"{row['load']}, {row['cores']}"]
+        lines.setdefault((title, row["series"]), []).append({**row, "rate": int(row["rate"].removesuffix("pps"))})
+    for (title, _), line in lines.items():
+        line.sort(key=lambda row: row["rate"])
+        analysed = [row["read_pps"] for row in line]
+        smooth = [statistics.median(_around(analysed, at)) for at in range(len(line))]
+        for at, row in enumerate(line):
+            part = row["delivered"] / row["captured"]
+            yield {**row, "figure": title, "analysed": analysed[at], "captured": analysed[at] / part,
+                   "smooth": smooth[at], "of_most": smooth[at] / max(smooth[: at + 1]),
+                   "in_vain_percent": 100.0 * (1 - part)}  # fmt: skip
 
 
 def _around(values: list[float], at: int) -> list[float]:
