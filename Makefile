@@ -124,12 +124,12 @@ test-fleet: build ## three probes, a Kafka broker and a Spark job (about 2 minut
 
 recipes-test: build ## the recipes with Suricata, Podman, Docker and Prometheus, as far as they are installed (1 minute, needs root)
 	@echo "recipes-test: programs in a private network; about a minute"
-	@$(SUDO) scripts/lab recipes --ringtap $(BINARY)
+	@$(SUDO) scripts/checks recipes --ringtap $(BINARY)
 
 readme: build ## put the latest benchmark, and a new picture of top and why, into README.md (half a minute, needs root)
 	@scripts/prepare readme
 	@scripts/lab bench --readme
-	@$(SUDO) scripts/lab picture --ringtap $(BINARY)
+	@$(SUDO) scripts/checks picture --ringtap $(BINARY)
 
 $(BINARY):
 	@$(MAKE) --no-print-directory build

@@ -21,11 +21,7 @@ PROGRAMS = {
     "kills": ("scenarios.kills", "kill readers of a hub at full rate"),
     "chaos": ("scenarios.chaos", "attacks of an ordinary user on a hub"),
     "neighbours": ("scenarios.neighbours", "what other users' readers cost the first one"),
-    "accuracy": ("scenarios.accuracy", "the probe's flows beside those of other programs"),
-    "recipes": ("scenarios.recipes", "the recipes of the documents with real programs"),
     "demo-vm": ("scenarios.demo_vm", "two virtual machines read one capture"),
-    "picture": ("scenarios.picture", "picture of top and why for README.md"),
-    "tested": ("scenarios.tested", "which tests ran; for scripts/test"),
     "attacks": ("attack.attacks", "one attack on a hub"),
     "attack-pool": ("attack.pool", "try to write a pool"),
 }

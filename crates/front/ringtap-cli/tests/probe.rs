@@ -179,6 +179,9 @@ fn analyses_of_headers_give_the_same_flows_of_a_file_and_refuse_payload_later() 
     let socket = folder.path().join("ctl").display().to_string();
     let running = start(&["--control", &socket, "--speed", "1pps"]);
     running.wait_for_stderr("ringtap: probe of", LIMIT);
+    let second = start(&["--control", &socket]).wait(LIMIT);
+    let why = "uses this socket already: choose another --control";
+    assert!(second.stderr.contains(why), "{}", second.stderr);
     configure(1000);
     let mut reload = Command::new(BINARY);
     reload.args(["probe", "ctl", "--control", &socket, "reload"]);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The probe's flows beside those of other programs: the short form of `ringtap-lab accuracy`.
+//! The probe's flows beside those of other programs: the short form of `scripts/checks accuracy`.
 
 use std::path::Path;
 use std::process::Command;
@@ -21,7 +21,7 @@ fn flows_of_capture_files_are_those_of_nfpcapd_and_tshark() {
         say_skipped("needs the package python3-scapy");
         return;
     }
-    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../scripts/lab");
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../scripts/checks");
     let mut command = Command::new(script);
     command.env("RINGTAP_LAB_PYTHON", PYTHON);
     command.args(["accuracy", "--ringtap", BINARY, "--every", "6"]);

@@ -44,7 +44,7 @@ pub enum CtlError {
     #[error(transparent)]
     Folder(#[from] FolderError),
     /// The socket cannot be bound.
-    #[error(transparent)]
+    #[error("{0}: choose another --control")]
     Listen(#[from] ListenError),
 }
 

@@ -33,7 +33,7 @@ pub enum Error {
     #[error(transparent)]
     Hub(#[from] HubError),
     /// The capture's own hub cannot serve other processes.
-    #[error(transparent)]
+    #[error("{0}: choose another --socket")]
     Listen(#[from] ListenError),
     /// The capture's own hub refused the subscription.
     #[error(transparent)]

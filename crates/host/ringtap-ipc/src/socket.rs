@@ -55,28 +55,28 @@ const FOR_EVERYBODY: u32 = 0o666;
 /// Permissions of a socket to which only its owner and root may connect.
 const FOR_OWNER: u32 = 0o600;
 
-/// Why a hub cannot listen on a socket.
+/// Why a program cannot listen on a socket.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 #[allow(missing_docs, reason = "the messages describe the fields")]
 pub enum ListenError {
-    /// Another hub listens on the socket.
-    #[error("{path}: a hub is running there already: stop it, or choose another --socket")]
+    /// A program like ours listens on the socket.
+    #[error("{path}: a running program of ringtap uses this socket already")]
     InUse { path: PathBuf },
     /// Another program has a socket there.
-    #[error("{path}: another program uses this socket: choose another --socket")]
+    #[error("{path}: another program uses this socket")]
     OtherProgram { path: PathBuf },
     /// The path is a file, not a socket.
-    #[error("{path}: is a file, not a socket: choose another --socket")]
+    #[error("{path}: is a file, not a socket")]
     NotASocket { path: PathBuf },
     /// The socket's folder does not exist.
-    #[error("{path}: there is no folder {folder}: create it, or choose another --socket")]
+    #[error("{path}: there is no folder {folder}")]
     NoFolder { path: PathBuf, folder: PathBuf },
     /// Another user chose where the folder leads.
-    #[error("{path}: cannot listen: {reason}: choose another --socket")]
+    #[error("{path}: cannot listen: {reason}")]
     Folder { path: PathBuf, reason: FolderError },
     /// The system refused.
-    #[error("{path}: cannot listen: {reason}: choose a --socket in a folder that you may write")]
+    #[error("{path}: cannot listen: {reason}")]
     System { path: PathBuf, reason: io::Error },
 }
 

@@ -59,7 +59,7 @@ pub enum AgentError {
     #[error(transparent)]
     Link(#[from] GuestError),
     /// A socket cannot be made.
-    #[error(transparent)]
+    #[error("{0}: choose another --folder")]
     Listen(#[from] ListenError),
     /// A hub cannot start.
     #[error(transparent)]

@@ -4,8 +4,8 @@
 use crate::files::Source;
 
 /// Folders of the repository that paths begin with.
-const FOLDERS: [&str; 7] = [
-    "bench/", "bpf/", "crates/", "docs/", "fuzz/", "lab/", "scripts/",
+const FOLDERS: [&str; 8] = [
+    "bench/", "bpf/", "checks/", "crates/", "docs/", "fuzz/", "lab/", "scripts/",
 ];
 
 /// One fault for each named path that does not exist.

@@ -8,7 +8,7 @@ import tempfile
 import unittest
 from pathlib import Path
 
-from ringtap_lab.scenarios import tested
+from ringtap_checks import tested
 
 SOURCE = """
 macro_rules! each {

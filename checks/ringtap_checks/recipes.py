@@ -258,10 +258,10 @@ def run_installed(ringtap: Path) -> int:
 
 def main(words: list[str]) -> int:
     """Runs what the command line asks for; gives the exit status."""
-    parser = argparse.ArgumentParser(prog="ringtap-lab recipes", description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(prog="checks recipes", description=__doc__.splitlines()[0])
     parser.add_argument("--ringtap", type=Path, default=root.ringtap())
     ringtap = parser.parse_args(words).ringtap.resolve()
-    if reason := unable("ringtap-lab recipes", "build", [ringtap]):
+    if reason := unable("scripts/checks recipes", "build", [ringtap]):
         print(f"recipes: {reason}", file=sys.stderr)
         return 2
     return sandbox.run_inside(lambda: run(ringtap))

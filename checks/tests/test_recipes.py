@@ -7,7 +7,7 @@ import unittest
 from pathlib import Path
 from unittest import mock
 
-from ringtap_lab.scenarios import recipes
+from ringtap_checks import recipes
 from ringtap_lab.scenarios.tool import ToolError
 
 
@@ -24,7 +24,7 @@ class ExitStatus(unittest.TestCase):
         """The status and the last line with these recipes: a program and what it does."""
         told = io.StringIO()
         listed = [("one", program, recipe) for program, recipe in found]
-        with mock.patch("ringtap_lab.scenarios.recipes.RECIPES", listed), \
+        with mock.patch("ringtap_checks.recipes.RECIPES", listed), \
                 contextlib.redirect_stdout(told):
             return recipes.run_installed(Path()), told.getvalue().splitlines()[-1]
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 """Compares the probe's flows of capture files with those of nfpcapd (nfdump) and of `tshark -z conv`.
 
-usage: ringtap-lab accuracy --ringtap PROGRAM [--every NUMBER] [--also FOLDER] [--public]
+usage: scripts/checks accuracy --ringtap PROGRAM [--every NUMBER] [--also FOLDER] [--public]
 
 Makes the files of `captures.py`; `--also` adds those of a folder, for instance of tcpdump's sources;
 `--public` those of Debian's package golang-github-google-gopacket-dev, which it downloads and does not
@@ -22,7 +22,7 @@ import tempfile
 from collections import Counter, defaultdict
 from pathlib import Path
 
-from ringtap_lab.scenarios import captures
+from ringtap_checks import captures
 
 PROTOCOLS = {"tcp": 6, "udp": 17, "icmp": 1, "icmp6": 58, "sctp": 132, "gre": 47, "esp": 50, "ah": 51, "ospfigp": 89,
              "ospf": 89, "igmp": 2, "ipip": 4, "ipv6": 41, "pim": 103, "vrrp": 112, "eigrp": 88, "l2tp": 115}

@@ -78,10 +78,10 @@ def take(ringtap: Path) -> int:
 
 def main(words: list[str]) -> int:
     """Runs what the command line asks for; gives the exit status."""
-    parser = argparse.ArgumentParser(prog="ringtap-lab picture", description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(prog="checks picture", description=__doc__.splitlines()[0])
     parser.add_argument("--ringtap", type=Path, default=root.ringtap())
     ringtap = parser.parse_args(words).ringtap.resolve()
-    if reason := unable("ringtap-lab picture", "readme", [ringtap]):
+    if reason := unable("scripts/checks picture", "readme", [ringtap]):
         print(f"picture: {reason}", file=sys.stderr)
         return 2
     os.environ.update(NO_COLOR="1", LC_ALL="C.UTF-8")

@@ -2,9 +2,9 @@
 """Compares the tests in the sources with those that ran, by name: what is missing, what was skipped and
 why, and which promises hold. `scripts/test` calls it.
 
-usage: ringtap-lab tested count STEP                  number of tests that a step's sources hold
-       ringtap-lab tested check LOGS [--skips FILE]   after a run; with a list, any other skip is a fault
-       ringtap-lab tested promises LOGS PAGE          writes the last results into the page
+usage: scripts/checks tested count STEP                number of tests that a step's sources hold
+       scripts/checks tested check LOGS [--skips FILE] after a run; with a list, any other skip is a fault
+       scripts/checks tested promises LOGS PAGE        writes the last results into the page
 """
 
 import re
