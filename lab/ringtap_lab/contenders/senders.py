@@ -13,8 +13,21 @@ def main(words: list[str]) -> int:
     """Gives the exit status."""
     device, listed, rate, _, *command = words
     cpus = listed.split(",")
-    queues = ["ethtool", "-L", device, "rx", str(len(cpus)), "tx", str(len(cpus))]
-    subprocess.run(queues, check=True)
+    queues(device, len(cpus))
+    try:
+        return send(cpus, rate, command)
+    finally:
+        # A veth whose peer sends from more queues than it has refuses an XDP program.
+        queues(device, 1)
+
+
+def queues(device: str, number: int) -> None:
+    """Gives the device so many."""
+    subprocess.run(["ethtool", "-L", device, "rx", str(number), "tx", str(number)], check=True)
+
+
+def send(cpus: list[str], rate: str, command: list[str]) -> int:
+    """Runs all senders and prints what they sent."""
     each = f"{int(rate.removesuffix('pps')) // len(cpus)}pps"
     texts = [word.replace("EACH", each) for word in command]
     running = [subprocess.Popen(["taskset", "-c", cpu, *texts], stdout=subprocess.PIPE, text=True) for cpu in cpus]
