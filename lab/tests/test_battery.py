@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 from ringtap_lab.manager import battery, contender, inventory
 from ringtap_lab.manager.inventory import InventoryError
-from ringtap_lab.manager.trial import command_of
+from ringtap_lab.manager.launch import command_of
 
 FAKES = Path(__file__).resolve().parent / "fakes"
 KNOWN = contender.load_all([contender.FOLDER, FAKES])

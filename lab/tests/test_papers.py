@@ -11,7 +11,7 @@ from types import SimpleNamespace
 from unittest import mock
 
 from ringtap_lab.manager import battery, contender
-from ringtap_lab.papers import command, judge, page, plot, sources, virtual
+from ringtap_lab.papers import command, judge, page, plot, sources
 
 ROWS = {"run": [
     {"series": "ours", "kind": "ours", "P": 1, "lost": 0.0, "mode": "a"},

@@ -21,10 +21,11 @@ from ringtap_lab.manager.battery import Battery, Case, Turn
 from ringtap_lab.manager.contender import Contender
 from ringtap_lab.manager.counts import CountError
 from ringtap_lab.manager.inventory import Inventory, InventoryError
+from ringtap_lab.manager.launch import Bench, command_of
 from ringtap_lab.manager.link import Agent, RequestError
 from ringtap_lab.manager.record import Record
 from ringtap_lab.manager.search import Search
-from ringtap_lab.manager.trial import COMMAND_S, Bench, command_of, measure
+from ringtap_lab.manager.trial import COMMAND_S, measure
 
 #: A trial that takes so much longer than it should hangs.
 TRIAL_GRACE_S = 90.0
