@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 """Attacks on a hub by an unprivileged user, one for each way to hurt other readers.
 
-`list` prints them; `mix` runs several at a time. Each attack prints one JSON object at its end: what
-was tried, and how often the hub refused.
+`list` prints them; `mix` runs several at a time. Each attack prints one JSON object at its end, which Ctrl-C
+brings: what was tried, and how often the hub refused. An attack that tried nothing ends with 1.
 
 Invariants
 - The process has no capability and an ordinary user's id before it connects.
@@ -12,17 +12,22 @@ Invariants
 from __future__ import annotations
 
 import argparse
+import contextlib
 import encodings.idna  # noqa: F401 (the user may not read it later)
 import json
+import math
+import multiprocessing
 import os
 import pwd
 import random
 import resource
+import signal
 import sys
 import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
@@ -61,12 +66,12 @@ def main(words: list[str]) -> int:
     parser.add_argument("attack", choices=[*ATTACKS, "list", "mix", "visit"])
     parser.add_argument("--socket", default="/run/ringtap/hub.sock")
     parser.add_argument("--group", default="all")
-    parser.add_argument("--seconds", type=float, default=10)
+    parser.add_argument("--seconds", type=float, default=math.inf, help="how long (until Ctrl-C)")
     parser.add_argument("--user", default="nobody", help="user to become (nobody)")
     parser.add_argument("--only", default="", help="for mix: these attacks, with commas (all)")
     parser.add_argument("--at-once", type=int, default=4, help="for mix: attacks at one time (4)")
     parser.add_argument("--slice", type=float, default=5, help="for mix: seconds of an attack (5)")
-    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--seed", type=int, default=int(time.time()), help="order of the attacks (another each time)")
     asked = parser.parse_args(words)
     if asked.attack == "list":
         for name, one in ATTACKS.items():
@@ -74,65 +79,83 @@ def main(words: list[str]) -> int:
         return 0
     become(asked.user)
     random.seed(asked.seed)
+    print(json.dumps({"type": "begins", "seed": asked.seed}), flush=True)
     if asked.attack == "mix":
         return mix(asked)
     if asked.attack == "visit":
         return visit(asked)
-    run(asked.attack, asked.socket, asked.group, asked.seconds)
-    return 0
+    return 0 if run(asked.attack, asked.socket, asked.group, asked.seconds) else 1
 
 
-def run(name: str, path: str, group: str, seconds: float) -> None:
-    """Runs one attack; prints what came of it."""
+def run(name: str, path: str, group: str, seconds: float) -> int:
+    """Runs one attack; prints what came of it, and gives how often it tried."""
     attack = Attack(path, group, seconds)
-    ATTACKS[name](attack)
+    with contextlib.suppress(KeyboardInterrupt):
+        ATTACKS[name](attack)
     said = {"type": "attack", "attack": name, "tried": attack.tried}
     said |= {"refused": attack.refused, "errors": attack.errors}
     print(json.dumps(said), flush=True)
+    return attack.tried
 
 
 def visit(asked: argparse.Namespace) -> int:
     """No attack: an honest user attaches, reads and leaves; prints how often, and the longest wait."""
     end, waits, errors = time.monotonic() + asked.seconds, [], Counter()
-    while time.monotonic() < end:
-        begun = time.monotonic()
-        try:
-            hub, subscription = subscribe(asked.socket, asked.group, "visitor")
-            waits.append(time.monotonic() - begun)
-            subscription.read_for(0.1)
-            subscription.close()
-            hub.close()
-        except (Refused, Gone) as error:
-            errors[str(error)[:80]] += 1
-        time.sleep(0.2)
+    with contextlib.suppress(KeyboardInterrupt):
+        while time.monotonic() < end:
+            begun = time.monotonic()
+            try:
+                hub, subscription = subscribe(asked.socket, asked.group, "visitor")
+                waits.append(time.monotonic() - begun)
+                subscription.read_for(0.1)
+                subscription.close()
+                hub.close()
+            except (Refused, Gone) as error:
+                errors[str(error)[:80]] += 1
+            time.sleep(0.2)
     said = {"type": "visits", "visits": len(waits), "longest_wait_s": max(waits, default=0.0)}
     print(json.dumps(said | {"errors": errors}), flush=True)
     return 0
 
 
 def mix(asked: argparse.Namespace) -> int:
-    """Several attacks at a time, one after the other, in an order that the seed gives."""
+    """Several attacks at a time, one after the other, in an order that the seed gives; prints how often they tried."""
     names = asked.only.split(",") if asked.only else list(ATTACKS)
-    end, at, running = time.monotonic() + asked.seconds, 0, {}
+    end, at, running, broken = time.monotonic() + asked.seconds, 0, {}, []
     order = random.sample(names, len(names))
+    tried = multiprocessing.Value("Q")
     while running or time.monotonic() < end:
-        while len(running) < asked.at_once and (left := end - time.monotonic()) > 0:
-            name = order[at % len(order)]
-            at += 1
-            child = os.fork()
-            if child == 0:
-                random.seed(asked.seed + at)
-                try:
-                    run(name, asked.socket, asked.group, min(asked.slice, left))
-                finally:
-                    sys.stdout.flush()
-                    os._exit(0)
-            running[child] = name
-        child, status = os.wait()
-        name = running.pop(child, "?")
-        if status:
-            print(json.dumps({"type": "attack", "attack": name, "status": status}), flush=True)
-    return 0
+        try:
+            while len(running) < asked.at_once and (left := end - time.monotonic()) > 0:
+                name = order[at % len(order)]
+                at += 1
+                child = os.fork()
+                if child == 0:
+                    _part(name, asked, min(asked.slice, left), at, tried)
+                running[child] = name
+            child, status = os.wait()
+            name = running.pop(child, "?")
+            broken += [f"{name} ended with {status}"] * bool(status)
+        except KeyboardInterrupt:
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
+            end = 0.0
+            os.killpg(0, signal.SIGINT)
+    print(json.dumps({"type": "mix", "attacks": at, "tried": tried.value, "broken": broken}), flush=True)
+    return 1 if broken or not tried.value else 0
+
+
+def _part(name: str, asked: argparse.Namespace, seconds: float, number: int, tried: Any) -> None:
+    """One attack of a mix, in a process of its own."""
+    status = 1
+    random.seed(asked.seed + number)
+    try:
+        told = run(name, asked.socket, asked.group, seconds)
+        with tried.get_lock():
+            tried.value += told
+        status = 0 if told else 1
+    finally:
+        sys.stdout.flush()
+        os._exit(status)
 
 
 if __name__ == "__main__":

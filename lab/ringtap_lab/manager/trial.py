@@ -12,11 +12,11 @@ import asyncio
 from contextlib import suppress
 from typing import Any
 
-from ringtap_lab.manager import filters, service
+from ringtap_lab.manager import beside, filters, service
 from ringtap_lab.manager.accounts import FCS, account
 from ringtap_lab.manager.battery import Case
 from ringtap_lab.manager.contender import Contender
-from ringtap_lab.manager.counts import figure
+from ringtap_lab.manager.counts import CountError, figure
 from ringtap_lab.manager.launch import Bench, command_of, prepared, send, start
 from ringtap_lab.manager.link import Agent
 from ringtap_lab.planner.quantities import PlanError, Rate
@@ -28,8 +28,9 @@ COMMAND_S = 600.0
 
 
 async def measure(
-    bench: Bench, contender: Contender, sender: Contender, case: Case, receiver: Contender | None = None
-) -> dict[str, Any]:
+    bench: Bench, contender: Contender, sender: Contender, case: Case, receiver: Contender | None,
+    programs: beside.Programs,
+) -> dict[str, Any]:  # fmt: skip
     """One trial as a row of figures."""
     sensor = bench.sensor
     device = sensor.host.device("in")
@@ -37,17 +38,18 @@ async def measure(
         if case.method == "command":
             row = await _command(bench, contender, case)
         else:
-            row = await _trial(bench, contender, case, sender, receiver)
+            row = await _trial(bench, contender, case, sender, receiver, programs)
     row["problems"] += problems
     row |= await _file(sensor, contender, case, row)
     row["command"] = command_of(sensor, contender, case, device, contender.command)
-    row["shown"] = sorted(contender.figures)
+    row["shown"] = sorted(contender.figures) + row.pop("shown", [])
     return row
 
 
 async def _trial(
-    bench: Bench, contender: Contender, case: Case, sender: Contender, receiver: Contender | None
-) -> dict[str, Any]:
+    bench: Bench, contender: Contender, case: Case, sender: Contender, receiver: Contender | None,
+    programs: beside.Programs,
+) -> dict[str, Any]:  # fmt: skip
     sensor = bench.sensor
     device = sensor.host.device("in")
     if receiver:
@@ -59,13 +61,16 @@ async def _trial(
     wanted = filters.of(case.filters, case.readers)
     for name in names:
         filter = wanted[readers.index(name)].filter if name in readers else ""
-        await start(sensor, name, contender, case, device, filter)
+        await start(sensor, name, contender, case, device, filter=filter)
     # Attached is not yet ready: filters and tables come after.
     if not contender.spins and readers:
         await sensor.ask("idle", names=readers, quiet_s=SETTLED_S, limit_s=contender.end_s)
-    before = await sensor.ask("counters", devices=[device])
-    sent = await send(bench, sender, case)
-    after = await sensor.ask("counters", devices=[device])
+    thread = contender.server.thread if contender.server else ""
+    alone = await sensor.ask("counters", devices=[])
+    async with beside.running(sensor, case, device, programs) as company:
+        before = await sensor.ask("counters", devices=[device], thread=thread)
+        sent, settled = await asyncio.gather(send(bench, sender, case), _settled(sensor, case))
+        after = await sensor.ask("counters", devices=[device], thread=thread)
     quiet_s = contender.quiet_s
     if contender.spins or not readers:
         # A program that never rests cannot be seen to be done.
@@ -73,6 +78,8 @@ async def _trial(
     else:
         waited_s = await sensor.ask("idle", names=readers, quiet_s=quiet_s, limit_s=contender.end_s)
     received = await sensor.ask("counters", devices=[device])
+    if programs and contender.server:
+        company |= await beside.left(sensor, alone["daemons"]["server"], contender.end_s)
     ended = await sensor.ask("stop", names=readers, limit_s=contender.end_s)
     if contender.server:
         ended |= await sensor.ask("stop", names=["server"], limit_s=contender.end_s)
@@ -88,6 +95,12 @@ async def _trial(
     else:
         row = account(contender, case, outputs, sent, came["tx" if case.direction == "out" else "rx"], out)
     row |= _work(sensor, before, after, names, row["elapsed_ns"])
+    if thread:
+        row |= _thread(contender, before, after, row["elapsed_ns"])
+    if settled:
+        row["settled_grown_kib"] = sum(after["daemons"][name]["peak_kib"] - settled[name] for name in names)
+    row["problems"] += company.pop("problems")
+    row |= company
     # What waited when the sender ended took its time, too.
     row["read_pps"] = row["delivered"] / (row["elapsed_ns"] / 1e9 + max(0.0, waited_s - quiet_s))
     row["reader_ns"] = _used_ns(before, received, readers) / max(1, row["delivered"])
@@ -97,6 +110,14 @@ async def _trial(
         with suppress(PlanError):
             row["rate_off_percent"] = off_percent(case, row)
     return row
+
+
+async def _settled(sensor: Agent, case: Case) -> dict[str, int]:
+    """Memory of the daemons after the warm-up; empty if the case has none."""
+    if not case.warm_up:
+        return {}
+    await asyncio.sleep(case.warm_up * case.seconds)
+    return dict(await sensor.ask("settle"))
 
 
 async def _command(bench: Bench, contender: Contender, case: Case) -> dict[str, Any]:
@@ -160,8 +181,16 @@ def _passed(counters: Any, device: str, way: str) -> int:
     return int(counters["devices"][device][f"{way}_packets"])
 
 
-def _used_ns(before: Any, after: Any, names: list[str]) -> int:
-    return sum(after["daemons"][name]["cpu_ns"] - before["daemons"][name]["cpu_ns"] for name in names)
+def _used_ns(before: Any, after: Any, names: list[str], what: str = "cpu_ns") -> int:
+    return sum(after["daemons"][name][what] - before["daemons"][name][what] for name in names)
+
+
+def _thread(contender: Contender, before: Any, after: Any, elapsed_ns: int) -> dict[str, Any]:
+    """Processor time of the server's thread."""
+    used = _used_ns(before, after, ["server"], "thread_ns")
+    if not used:
+        raise CountError(f"{contender.name}: its server has no thread that is named as in its description, or it rests")
+    return {"server_thread_ns": used, "server_thread_percent": 100.0 * used / elapsed_ns}
 
 
 def _work(sensor: Agent, before: Any, after: Any, names: list[str], elapsed_ns: int) -> dict[str, Any]:
@@ -195,6 +224,6 @@ async def _file(sensor: Agent, contender: Contender, case: Case, row: dict[str, 
     length = 1 if case.file or case.service else case.size - FCS
     if size is None or size < row["delivered"] * length:
         problems.append(f"its file has only {size or 0} bytes for {row['delivered']} packets")
-    if contender.beside and await sensor.ask("take", name=contender.beside) is None:
-        problems.append(f"there is no {contender.beside}")
+    if contender.also_writes and await sensor.ask("take", name=contender.also_writes) is None:
+        problems.append(f"there is no {contender.also_writes}")
     return {"file_bytes": size, "problems": problems}
