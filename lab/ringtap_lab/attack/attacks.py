@@ -16,7 +16,6 @@ import contextlib
 import encodings.idna  # noqa: F401 (the user may not read it later)
 import json
 import math
-import multiprocessing
 import os
 import pwd
 import random
@@ -27,7 +26,6 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
@@ -123,7 +121,7 @@ def mix(asked: argparse.Namespace) -> int:
     names = asked.only.split(",") if asked.only else list(ATTACKS)
     end, at, running, broken = time.monotonic() + asked.seconds, 0, {}, []
     order = random.sample(names, len(names))
-    tried = multiprocessing.Value("Q")
+    counts, told = os.pipe()
     while running or time.monotonic() < end:
         try:
             while len(running) < asked.at_once and (left := end - time.monotonic()) > 0:
@@ -131,7 +129,7 @@ def mix(asked: argparse.Namespace) -> int:
                 at += 1
                 child = os.fork()
                 if child == 0:
-                    _part(name, asked, min(asked.slice, left), at, tried)
+                    _part(name, asked, min(asked.slice, left), at, told)
                 running[child] = name
             child, status = os.wait()
             name = running.pop(child, "?")
@@ -140,19 +138,21 @@ def mix(asked: argparse.Namespace) -> int:
             signal.signal(signal.SIGINT, signal.SIG_IGN)
             end = 0.0
             os.killpg(0, signal.SIGINT)
-    print(json.dumps({"type": "mix", "attacks": at, "tried": tried.value, "broken": broken}), flush=True)
-    return 1 if broken or not tried.value else 0
+    os.close(told)
+    tried = sum(int(line) for line in os.fdopen(counts))
+    print(json.dumps({"type": "mix", "attacks": at, "tried": tried, "broken": broken}), flush=True)
+    return 1 if broken or not tried else 0
 
 
-def _part(name: str, asked: argparse.Namespace, seconds: float, number: int, tried: Any) -> None:
-    """One attack of a mix, in a process of its own."""
+def _part(name: str, asked: argparse.Namespace, seconds: float, number: int, told: int) -> None:
+    """One attack of a mix, in a process of its own; writes to a pipe how often it tried."""
     status = 1
     random.seed(asked.seed + number)
     try:
-        told = run(name, asked.socket, asked.group, seconds)
-        with tried.get_lock():
-            tried.value += told
-        status = 0 if told else 1
+        # One that Ctrl-C ends has perhaps tried nothing yet.
+        with contextlib.suppress(KeyboardInterrupt):
+            os.write(told, b"%d\n" % run(name, asked.socket, asked.group, seconds))
+        status = 0
     finally:
         sys.stdout.flush()
         os._exit(status)

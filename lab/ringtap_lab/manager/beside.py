@@ -50,7 +50,7 @@ async def running(agent: Agent, case: Case, device: str, programs: Programs) -> 
         ended.set()
         await asyncio.gather(*victims, return_exceptions=True)
     if victims:
-        found |= {"kills": sum(one.result() for one in victims), "shown": ["kills"]}
+        found["kills"] = sum(one.result() for one in victims)
     limit_s = max((one.end_s for one in names.values()), default=0.0)
     for name, end in (await agent.ask("stop", names=list(names), limit_s=limit_s)).items():
         one = names[name]
