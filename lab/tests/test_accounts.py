@@ -76,6 +76,15 @@ class Accounts(unittest.TestCase):
             row = account(KNOWN["batches, numpy()"], Case("any"), [text], sent, 5)
             self.assertEqual(row["problems"], problems)
 
+    def test_numbers_that_are_missing_must_have_been_lost_or_not_sent(self):
+        counters = json.dumps({"balanced": True, "delivered": 95, "offered": 100, "dropped": {"overrun": 5}})
+        name = "honest readers of a hub"
+        fault = "1008 packets' numbers are missing, but it lost 5; 2 were not sent"
+        for missing, problems in (("7", []), ("1,008", [fault])):
+            text = f"stamps: 95 packets from number 0, {missing} missing, 0 out of order\n{counters}"
+            sent = {"sent": 100, "elapsed_ns": 10**9, "refused": 2}
+            self.assertEqual(account(KNOWN[name], Case(name), [text], sent, 100)["problems"], problems)
+
     def test_records_of_flows_must_have_the_bytes_of_their_packets(self):
         for size, problems in ((460, []), (459, ["its records have 459 bytes of 10 packets of 46"])):
             text = json.dumps({"records": 2, "packets": 10, "bytes": size})

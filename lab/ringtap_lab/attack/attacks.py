@@ -88,8 +88,8 @@ def main(words: list[str]) -> int:
 def run(name: str, path: str, group: str, seconds: float) -> int:
     """Runs one attack; prints what came of it, and gives how often it tried."""
     attack = Attack(path, group, seconds)
-    with contextlib.suppress(KeyboardInterrupt):
-        ATTACKS[name](attack)
+    signal.signal(signal.SIGINT, attack.stop)
+    ATTACKS[name](attack)
     said = {"type": "attack", "attack": name, "tried": attack.tried}
     said |= {"refused": attack.refused, "errors": attack.errors}
     print(json.dumps(said), flush=True)
@@ -98,19 +98,19 @@ def run(name: str, path: str, group: str, seconds: float) -> int:
 
 def visit(asked: argparse.Namespace) -> int:
     """No attack: an honest user attaches, reads and leaves; prints how often, and the longest wait."""
-    end, waits, errors = time.monotonic() + asked.seconds, [], Counter()
-    with contextlib.suppress(KeyboardInterrupt):
-        while time.monotonic() < end:
-            begun = time.monotonic()
-            try:
-                hub, subscription = subscribe(asked.socket, asked.group, "visitor")
-                waits.append(time.monotonic() - begun)
-                subscription.read_for(0.1)
-                subscription.close()
-                hub.close()
-            except (Refused, Gone) as error:
-                errors[str(error)[:80]] += 1
-            time.sleep(0.2)
+    limit, waits, errors = Attack(asked.socket, asked.group, asked.seconds), [], Counter()
+    signal.signal(signal.SIGINT, limit.stop)
+    while limit.goes_on():
+        begun = time.monotonic()
+        try:
+            hub, subscription = subscribe(asked.socket, asked.group, "visitor")
+            waits.append(time.monotonic() - begun)
+            subscription.read_for(0.1)
+            subscription.close()
+            hub.close()
+        except (Refused, Gone) as error:
+            errors[str(error)[:80]] += 1
+        time.sleep(0.2)
     said = {"type": "visits", "visits": len(waits), "longest_wait_s": max(waits, default=0.0)}
     print(json.dumps(said | {"errors": errors}), flush=True)
     return 0
@@ -120,24 +120,31 @@ def mix(asked: argparse.Namespace) -> int:
     """Several attacks at a time, one after the other, in an order that the seed gives; prints how often they tried."""
     names = asked.only.split(",") if asked.only else list(ATTACKS)
     end, at, running, broken = time.monotonic() + asked.seconds, 0, {}, []
+
+    # An exception in its place may be lost in `fork`, whose callbacks let none out.
+    def stop(*_: object) -> None:
+        nonlocal end
+        end = 0.0
+        for child in list(running):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(child, signal.SIGINT)
+
+    signal.signal(signal.SIGINT, stop)
     order = random.sample(names, len(names))
     counts, told = os.pipe()
     while running or time.monotonic() < end:
-        try:
-            while len(running) < asked.at_once and (left := end - time.monotonic()) > 0:
-                name = order[at % len(order)]
-                at += 1
-                child = os.fork()
-                if child == 0:
-                    _part(name, asked, min(asked.slice, left), at, told)
-                running[child] = name
-            child, status = os.wait()
-            name = running.pop(child, "?")
-            broken += [f"{name} ended with {status}"] * bool(status)
-        except KeyboardInterrupt:
-            signal.signal(signal.SIGINT, signal.SIG_IGN)
-            end = 0.0
-            os.killpg(0, signal.SIGINT)
+        while len(running) < asked.at_once and (left := end - time.monotonic()) > 0:
+            name = order[at % len(order)]
+            at += 1
+            child = os.fork()
+            if child == 0:
+                _part(name, asked, min(asked.slice, left), at, told)
+            running[child] = name
+        if not running:
+            break
+        child, status = os.wait()
+        name = running.pop(child, "?")
+        broken += [f"{name} ended with {status}"] * bool(status)
     os.close(told)
     tried = sum(int(line) for line in os.fdopen(counts))
     print(json.dumps({"type": "mix", "attacks": at, "tried": tried, "broken": broken}), flush=True)
@@ -149,9 +156,7 @@ def _part(name: str, asked: argparse.Namespace, seconds: float, number: int, tol
     status = 1
     random.seed(asked.seed + number)
     try:
-        # One that Ctrl-C ends has perhaps tried nothing yet.
-        with contextlib.suppress(KeyboardInterrupt):
-            os.write(told, b"%d\n" % run(name, asked.socket, asked.group, seconds))
+        os.write(told, b"%d\n" % run(name, asked.socket, asked.group, seconds))
         status = 0
     finally:
         sys.stdout.flush()
