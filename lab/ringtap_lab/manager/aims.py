@@ -25,6 +25,9 @@ UNITS = {"gb_per_s": (1.0, "GB/s"), "mb_per_s": (1.0, "MB/s"), "_ns": (1e-3, "µ
          "_pps": (1e-6, "Mpps"), "mpps": (1.0, "Mpps"), "_percent": (1.0, "%"), "_kib": (1 / 1024, "MiB"),
          "_bytes": (1.0, "bytes"), "_s": (1.0, "s")}  # fmt: skip
 
+#: Of several figures of an aim, so many are told, the worst first.
+WORST = 3
+
 
 def unit_of(figure: str) -> tuple[float, str]:
     """Factor and unit of a figure by its name; an empty unit if the name says none."""
@@ -81,7 +84,8 @@ class Verdict:
         ends_at = [("≥", aim.least), ("≤", aim.most)]
         bounds = [f"{sign} {number(value * factor)} {unit}".strip() for sign, value in ends_at if value is not None]
         told = [f"{number(value * factor)} {unit}".strip() + f" ({name})" * (len(self.figures) > 1)
-                for name, value in self.figures]  # fmt: skip
+                for name, value in self.figures[:WORST]]  # fmt: skip
+        told += [f"{len(self.figures) - WORST} others"] * (len(self.figures) > WORST)
         return [aim.text, " and ".join(bounds), "; ".join(told) or "–", self.word]
 
 

@@ -66,7 +66,7 @@ async def _trial(
     if not contender.spins and readers:
         await sensor.ask("idle", names=readers, quiet_s=SETTLED_S, limit_s=contender.end_s)
     thread = contender.server.thread if contender.server else ""
-    alone = await sensor.ask("counters", devices=[])
+    alone = await sensor.ask("counters", devices=[]) if programs and contender.server else None
     async with beside.running(sensor, case, device, programs) as company:
         before = await sensor.ask("counters", devices=[device], thread=thread)
         sent, settled = await asyncio.gather(send(bench, sender, case), _settled(sensor, case))
@@ -78,7 +78,7 @@ async def _trial(
     else:
         waited_s = await sensor.ask("idle", names=readers, quiet_s=quiet_s, limit_s=contender.end_s)
     received = await sensor.ask("counters", devices=[device])
-    if programs and contender.server:
+    if alone:
         company |= await beside.left(sensor, alone["daemons"]["server"], contender.end_s)
     ended = await sensor.ask("stop", names=readers, limit_s=contender.end_s)
     if contender.server:
