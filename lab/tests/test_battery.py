@@ -78,6 +78,8 @@ class Batteries(unittest.TestCase):
             ('contenders = ["packet"]\nsender = "tcpdump"', "no sender contender 'tcpdump'"),
             ('contenders = ["packet"]\nbeside = "tcpdump"', "no beside contender 'tcpdump'"),
             ('contenders = ["pool of 500 chunks"]\nmethod = "command"\nbeside = "a visitor"', "nothing runs beside"),
+            ('contenders = ["packet"]\nbeside = "attackers"', "'attackers' takes an argument"),
+            ('contenders = ["packet"]\nbeside = "a visitor: liar"', "'a visitor' takes no argument"),
             ('contenders = ["packet"', "some.toml"),
         ]:
             with self.subTest(text), self.assertRaisesRegex(InventoryError, why):

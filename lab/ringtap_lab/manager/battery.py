@@ -217,6 +217,9 @@ def load(path: Path, contenders: dict[str, Contender]) -> Battery:
         reads = contenders[case.contender if case.method == "command" else case.service or found.sender].command
         if bool(case.file) != ("{file}" in reads):
             raise InventoryError(f"{path}: only the sender 'ringtap send, file' sends a `file`, and nothing else")
+        for name, argument in case.programs:
+            if bool(argument) != ("{argument}" in contenders[name].command):
+                raise InventoryError(f"{path}: beside: {name!r} takes {'no' if argument else 'an'} argument")
         if case.file and "/" not in case.file and case.file not in [one.name for one in found.files]:
             raise InventoryError(f"{path}: no [[make]] is named {case.file!r}")
     return found
