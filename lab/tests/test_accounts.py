@@ -28,6 +28,9 @@ class Accounts(unittest.TestCase):
     def faults(self, *arguments, **more):
         return self.row(*arguments, **more)["problems"]
 
+    def test_a_sender_that_sent_nothing_is_a_fault(self):
+        self.assertEqual(self.faults([words(0, total=0)], sent=0, received=0), ["nothing was sent"])
+
     def test_readers_that_all_got_everything_agree(self):
         self.assertEqual(self.faults([words(100), words(100)]), [])
 

@@ -28,7 +28,7 @@ def account(
     """What all readers say, beside what was sent, what the device received and what came out of the sensor again."""
     offered = sent["sent"]
     each = [contender.counts.read(text) for text in outputs]
-    problems, missed = [], []
+    problems, missed = ["nothing was sent"] * (not offered and case.rate != "none"), []
     if out is not None:
         # The kernel's bridge sends a few packets of its own when it begins, and tells no counts.
         out = offered if not contender.counts.terms and 0 < out - offered <= OWN_PACKETS else out
