@@ -108,8 +108,8 @@ kills: build ## kill more than a hundred readers of a hub at full rate: what do 
 	@echo "kills: readers are killed in a private network, about a minute"
 	@$(SUDO) scripts/lab run kills --ringtap $(BINARY)
 
-chaos: build ## attacks of an ordinary user on a hub: what do honest readers lose? (about 7 minutes, needs root)
-	@echo "chaos: each attack and a mix of all, in private networks; about 7 minutes"
+chaos: build ## attacks of an ordinary user on a hub: what do honest readers lose? (about 6 minutes, needs root)
+	@echo "chaos: each attack and a mix of all, in private networks; about 6 minutes"
 	@$(SUDO) scripts/lab run chaos $(if $(ATTACK),--seconds $(ATTACK)) --ringtap $(BINARY)
 
 flaps: ## 50 outages of the interface under each source, sender, bridge and tcpdump (about 5 minutes, needs root)
