@@ -13,8 +13,8 @@ STRIP ?= -s
 BENCH ?=
 # How long `make soak` sends, in seconds.
 DURATION ?= 600
-# How long `make chaos` attacks, in seconds.
-ATTACK ?= 300
+# Seconds of each case of `make chaos`; if empty, 3 for an attack and 60 for a mix of all.
+ATTACK ?=
 # How long `make fuzz` runs each target.
 SECONDS ?= 30
 BINARY := $(or $(CARGO_TARGET_DIR),target)/release/ringtap
@@ -102,15 +102,15 @@ fuzz: ## every fuzz target for SECONDS=30 each; needs a nightly Rust and cargo-f
 
 soak: build ## a long run at full rate: counters and memory (DURATION=600 seconds, needs root)
 	@echo "soak: $(DURATION) seconds at full rate in a private network"
-	@$(SUDO) scripts/lab soak --seconds $(DURATION) --ringtap $(BINARY)
+	@$(SUDO) scripts/lab run soak --seconds $(DURATION) --ringtap $(BINARY)
 
-kills: build ## kill a hundred readers of a hub at full rate: what do the others lose? (half a minute, needs root)
-	@echo "kills: 100 readers in a private network, about half a minute"
-	@$(SUDO) scripts/lab kills --ringtap $(BINARY)
+kills: build ## kill more than a hundred readers of a hub at full rate: what do the others lose? (a minute, needs root)
+	@echo "kills: readers are killed in a private network, about a minute"
+	@$(SUDO) scripts/lab run kills --ringtap $(BINARY)
 
-chaos: build ## attacks of an ordinary user on a hub: what do honest readers lose? (ATTACK=300 seconds, needs root)
-	@echo "chaos: $(ATTACK) seconds of attacks in a private network"
-	@$(SUDO) scripts/lab chaos --seconds $(ATTACK) --ringtap $(BINARY)
+chaos: build ## attacks of an ordinary user on a hub: what do honest readers lose? (about 6 minutes, needs root)
+	@echo "chaos: each attack and a mix of all, in private networks; about 6 minutes"
+	@$(SUDO) scripts/lab run chaos $(if $(ATTACK),--seconds $(ATTACK)) --ringtap $(BINARY)
 
 flaps: ## 50 outages of the interface under each source, sender, bridge and tcpdump (about 5 minutes, needs root)
 	@echo "flaps: 50 outages for each of 14 cases in private networks; about 5 minutes"

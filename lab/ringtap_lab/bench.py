@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import math
 import os
 import shutil
 import sys
@@ -62,17 +63,13 @@ def chosen(only: list[str], known: dict[str, Contender]) -> list[Battery]:
 
 def changed(one: Battery, asked: argparse.Namespace) -> Battery:
     """A battery with the repetitions and seconds that the user wants."""
-    repetitions = asked.rounds or (QUICK if asked.quick else None)
-    seconds = asked.seconds or (QUICK_S if asked.quick else None)
-    cases = tuple(
-        (replace(case, seconds=min(case.seconds, seconds) if seconds and not case.file else case.seconds),
-         repetitions or count) for case, count in one.cases
-    )  # fmt: skip
+    quick = (QUICK, QUICK_S) if asked.quick else (None, math.inf)
+    found = battery.changed(one, asked.rounds or quick[0], most_s=asked.seconds or quick[1])
     files = tuple(
         replace(it, parameters={**it.parameters, "files": min(it.parameters["files"], QUICK_FILES)})
         if asked.quick and "files" in it.parameters else it for it in one.files
     )  # fmt: skip
-    return replace(one, cases=cases, files=files)
+    return replace(found, files=files)
 
 
 async def measure(one: Battery, hosts: inventory.Inventory, known: dict[str, Contender], folder: Path) -> int:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from ringtap_lab import root
 from ringtap_lab.formatters import compare, files, tables
-from ringtap_lab.manager import battery, contender, inventory, network, programs, sandbox, verify
+from ringtap_lab.manager import aims, battery, contender, inventory, network, programs, sandbox, verify
 from ringtap_lab.manager.link import LinkError, RequestError
 from ringtap_lab.manager.record import Record, RecordError
 from ringtap_lab.manager.runner import Runner
@@ -38,6 +38,7 @@ def parser() -> argparse.ArgumentParser:
     run.add_argument("battery", help="name of a battery, or its TOML file")
     run.add_argument("--hosts", type=Path, metavar="FILE", help="inventory; this machine in namespaces if missing")
     run.add_argument("--resume", type=Path, metavar="RECORD", help="measure what an interrupted record lacks")
+    run.add_argument("--seconds", type=float, metavar="N", help="traffic in one trial (as the battery says)")
     run.add_argument("--ringtap", type=Path, metavar="PROGRAM", help=f"the program to measure ({root.ringtap()})")
     listing = commands.add_parser("list", help="batteries, contenders and records")
     show = commands.add_parser("show", help="a record as tables")
@@ -74,7 +75,7 @@ def _run(asked: argparse.Namespace) -> int:
     known = _contenders(asked)
     path = Path(asked.battery)
     path = path if path.suffix == ".toml" else battery.FOLDER / f"{asked.battery}.toml"
-    wanted = battery.load(path, known)
+    wanted = battery.changed(battery.load(path, known), seconds=asked.seconds)
     if asked.hosts:
         return asyncio.run(_measure(asked, Runner(wanted, inventory.load(asked.hosts), known, say)))
     if os.geteuid() != 0 or (os.cpu_count() or 1) < 2:
@@ -110,7 +111,10 @@ async def _measure(asked: argparse.Namespace, runner: Runner) -> int:
     say("\n" + tables.markdown(record.head(), record.rows()))
     for path in files.write_all(record, say):
         say(f"wrote {path}")
-    return 1 if faults else 0
+    broken = aims.broken(runner.battery.aims, record.rows())
+    for text in broken:
+        say(f"promise broken: {text}")
+    return 1 if faults or broken else 0
 
 
 def _list(asked: argparse.Namespace) -> int:

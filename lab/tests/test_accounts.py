@@ -28,6 +28,9 @@ class Accounts(unittest.TestCase):
     def faults(self, *arguments, **more):
         return self.row(*arguments, **more)["problems"]
 
+    def test_a_sender_that_sent_nothing_is_a_fault(self):
+        self.assertEqual(self.faults([words(0, total=0)], sent=0, received=0), ["nothing was sent"])
+
     def test_readers_that_all_got_everything_agree(self):
         self.assertEqual(self.faults([words(100), words(100)]), [])
 
@@ -75,6 +78,15 @@ class Accounts(unittest.TestCase):
             sent = {"sent": 5, "elapsed_ns": 10**9}
             row = account(KNOWN["batches, numpy()"], Case("any"), [text], sent, 5)
             self.assertEqual(row["problems"], problems)
+
+    def test_numbers_that_are_missing_must_have_been_lost_or_not_sent(self):
+        counters = json.dumps({"balanced": True, "delivered": 95, "offered": 100, "dropped": {"overrun": 5}})
+        name = "honest readers of a hub"
+        fault = "1008 packets' numbers are missing, but it lost 5; 2 were not sent"
+        for missing, problems in (("7", []), ("1,008", [fault])):
+            text = f"stamps: 95 packets from number 0, {missing} missing, 0 out of order\n{counters}"
+            sent = {"sent": 100, "elapsed_ns": 10**9, "refused": 2}
+            self.assertEqual(account(KNOWN[name], Case(name), [text], sent, 100)["problems"], problems)
 
     def test_records_of_flows_must_have_the_bytes_of_their_packets(self):
         for size, problems in ((460, []), (459, ["its records have 459 bytes of 10 packets of 46"])):

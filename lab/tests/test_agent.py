@@ -89,6 +89,8 @@ class Requests(unittest.TestCase):
             await agent.ask("start", name="x", command="false")
             with self.assertRaisesRegex(RequestError, "false: ended with 1"):
                 await agent.ask("ready", name="x", line="never", attached="nothing", device="lo", limit_s=20)
+            with self.assertRaisesRegex(RequestError, "false: ended with 1"):
+                await agent.ask("kill", name="x")
             return await agent.ask("ping")
 
         self.assertIn("time_ns", talk(work))

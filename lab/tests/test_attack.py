@@ -1,24 +1,16 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""The attackers' programs and the chaos run's arithmetic."""
+"""The attackers' programs."""
 
+import json
+import os
+import signal
+import subprocess
+import sys
 import unittest
+from pathlib import Path
 
 from ringtap_lab.attack import programs
 from ringtap_lab.attack.attacks import ATTACKS
-from ringtap_lab.scenarios import chaos
-from ringtap_lab.scenarios.parse import Report
-
-
-def phase(lost: int, missing: int, lossless: bool = True, refused: int = 0) -> chaos.Phase:
-    """A phase of 100 packets with two equal readers."""
-    report = Report(delivered=100 - lost, lost=lost, offered=100, balanced=True)
-    plan = chaos.Plan("paced", "1kpps", 1, [], lossless)
-    return chaos.Phase(plan, 100, refused, 10**9, [report] * 2, [missing] * 2, 1, 1, 0.0)
-
-
-def failed(one: chaos.Phase) -> list[str]:
-    """The checks that did not hold, without the phase's name."""
-    return [name.removeprefix("paced: ") for name, _, held in chaos.checks(one) if not held]
 
 
 class Attacks(unittest.TestCase):
@@ -36,26 +28,23 @@ class Attacks(unittest.TestCase):
             self.assertGreater(len(program), programs.MAX_INSTRUCTIONS - 10)
 
 
-class Checks(unittest.TestCase):
-    def test_nothing_lost_is_fine(self):
-        self.assertEqual(failed(phase(lost=0, missing=0)), [])
-
-    def test_a_loss_fails_where_none_is_allowed(self):
-        self.assertEqual(failed(phase(lost=1, missing=1)), ["honest readers lost 0"])
-        self.assertEqual(failed(phase(lost=1, missing=1, lossless=False)), [])
-
-    def test_a_packet_that_is_missing_and_not_counted_fails(self):
-        self.assertEqual(failed(phase(lost=0, missing=1)), ["numbers in the packets agree"])
-        self.assertEqual(failed(phase(lost=0, missing=1, refused=1)), [], "it was never sent")
-
-    def test_memory_may_stay_with_the_allocator_and_descriptors_may_not(self):
-        before = chaos.Belongings(30, 10, 1000)
-        self.assertTrue(chaos.Belongings(30, 10, 1000 + chaos.MAX_GROWTH_KIB).within(before))
-        self.assertFalse(chaos.Belongings(31, 10, 1000).within(before))
-        self.assertFalse(chaos.Belongings(30, 11, 1000).within(before))
-
-    def test_missing_numbers_are_read(self):
-        self.assertEqual(chaos._missing("  stamps: 9 packets from number 0, 1,234 missing, 0 out"), 1234)
+class Mix(unittest.TestCase):
+    @unittest.skipUnless(os.geteuid() == 0, "needs root, to become another user")
+    def test_a_mix_ends_at_ctrl_c_and_says_how_often_it_tried(self):
+        script = Path(__file__).resolve().parents[1] / "ringtap_lab/attack/attacks.py"
+        command = "mix --socket /nonexistent --only garbage,liar,hoarding --slice 0.1 --at-once 2"
+        # A test that runs in the background ignores Ctrl-C, and would pass that on.
+        heed = lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)
+        with subprocess.Popen([sys.executable, script, *command.split()], stdout=subprocess.PIPE, text=True,
+                              preexec_fn=heed) as mix:  # fmt: skip
+            self.addCleanup(mix.kill)
+            self.assertEqual(json.loads(mix.stdout.readline())["type"], "begins")
+            first = json.loads(mix.stdout.readline())
+            mix.send_signal(signal.SIGINT)
+            *_, last = mix.stdout
+        self.assertEqual(mix.returncode, 0)
+        self.assertGreaterEqual(json.loads(last)["tried"], first["tried"])
+        self.assertEqual(json.loads(last)["broken"], [])
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 from ringtap_lab.manager import battery, contender, inventory
 from ringtap_lab.manager.inventory import InventoryError
-from ringtap_lab.manager.trial import command_of
+from ringtap_lab.manager.launch import command_of
 
 FAKES = Path(__file__).resolve().parent / "fakes"
 KNOWN = contender.load_all([contender.FOLDER, FAKES])
@@ -48,6 +48,14 @@ class Batteries(unittest.TestCase):
         self.assertIn("-B 2048 ", words)
         self.assertIn("ring of 2 MiB", case.group)
 
+    def test_what_runs_beside_has_arguments_and_is_compared_with_the_same_case_without_it(self):
+        one = read('contenders = ["tcpdump"]\nbeside = ["", "a visitor and attackers: mix --seed 1"]\n')
+        (alone, _), (case, _) = battery.changed(one, seconds=9.0).cases
+        self.assertEqual(case.programs, [("a visitor", ""), ("attackers", "mix --seed 1")])
+        self.assertEqual((alone.programs, alone.group, case.group), ([], case.group, "64 B, max, 9 s"))
+        self.assertEqual(case.label, "tcpdump, beside a visitor and attackers: mix --seed 1")
+        self.assertEqual(one.kinds()["attackers"], "beside")
+
     def test_what_cannot_be_measured_is_refused_before_anything_runs(self):
         for text, why in [
             ('contenders = ["pakcet"]', "no capture contender 'pakcet'"),
@@ -68,6 +76,10 @@ class Batteries(unittest.TestCase):
             ('contenders = ["tcpdump"]\nservice = "ping"\nfilters = "one matches"', "only the filters none and"),
             ('contenders = ["packet"]\ndirection = "up"', "not one of in, out"),
             ('contenders = ["packet"]\nsender = "tcpdump"', "no sender contender 'tcpdump'"),
+            ('contenders = ["packet"]\nbeside = "tcpdump"', "no beside contender 'tcpdump'"),
+            ('contenders = ["pool of 500 chunks"]\nmethod = "command"\nbeside = "a visitor"', "nothing runs beside"),
+            ('contenders = ["packet"]\nbeside = "attackers"', "'attackers' takes an argument"),
+            ('contenders = ["packet"]\nbeside = "a visitor: liar"', "'a visitor' takes no argument"),
             ('contenders = ["packet"', "some.toml"),
         ]:
             with self.subTest(text), self.assertRaisesRegex(InventoryError, why):

@@ -145,6 +145,39 @@ class Runs(unittest.TestCase):
         self.assertIn("answers, ÷ nothing (95 %)", tables.markdown(self.record().head(), rows))
         self.assertEqual(sum("at fault" in one for one in verify.faults(self.record().folder)[0]), 4)
 
+    def test_what_runs_beside_is_a_row_of_its_own_and_what_a_server_keeps_breaks_a_promise(self):
+        aim = "[[aim]]\ntext = 'all given back'\nfigure = 'server_descriptors_grown'\nmost = 0\nevery = true\n" \
+              "promise = true\nof = { contender = 'CONTENDER', beside = 'victim: waits and calls' }\n"  # fmt: skip
+        text = HONEST + 'repetitions = 1\nbeside = ["", "victim: waits and calls"]\n'
+        status, output = self.run_whole(text.replace("honest", "serves") + aim.replace("CONTENDER", "serves"))
+        alone, beside = self.record().rows()
+        self.assertEqual((status, alone["problems"], beside["problems"]), (0, [], []), output)
+        self.assertEqual((alone["group"], "calls" in alone), (beside["group"], False))
+        self.assertGreater(min(beside["kills"], beside["calls"]), 0)
+        self.assertEqual((beside["server_descriptors_grown"], beside["server_logged_bytes"]), (0, 0))
+        self.assertIn("| serves, beside victim: waits and calls |", output)
+        self.assertEqual(verify.faults(self.record().folder), ([], []))
+        shutil.rmtree(self.folder / "records")
+        status, output = self.run_whole(text.replace("honest", "leaks") + aim.replace("CONTENDER", "leaks"))
+        self.assertEqual((status, [row["problems"] for row in self.record().rows()]), (1, [[], []]), output)
+        self.assertIn("promise broken: all given back", output)
+
+    def test_what_ends_too_early_beside_is_a_fault(self):
+        text = HONEST.replace("honest", "serves") + 'repetitions = 1\nbeside = ["quits", "victim: quits", "calls"]\n'
+        status, output = self.run_whole(text.replace("0.2", "1.0"))
+        found = {row["case"]["beside"]: "".join(row["problems"]) for row in self.record().rows()}
+        self.assertEqual((status, found["calls"]), (1, ""), output)
+        self.assertIn("ended with 0", found["quits"])
+        self.assertIn("ended with 0", found["victim: quits"])
+
+    def test_memory_that_grows_after_the_warm_up_is_seen(self):
+        text = HONEST.replace('"honest"', '"honest", "grows"').replace("0.2", "5") + "repetitions = 1\nwarm_up = 0.1\n"
+        status, output = self.run_whole(text, "--seconds", "0.5")
+        grown = {row["case"]["contender"]: row["settled_grown_kib"] for row in self.record().rows()}
+        self.assertEqual((status, {row["offered"] for row in self.record().rows()}), (0, {1000}), output)
+        self.assertLess(grown["honest"], 2048)
+        self.assertGreaterEqual(grown["grows"], 8192)
+
     def test_the_host_itself_sends(self):
         text = 'sender = "fake send"\ndirection = "out"\nrate = "2kpps"\nseconds = 0.2\nrepetitions = 1\n'
         status, output = self.run_whole(text + 'contenders = ["nothing"]\n')

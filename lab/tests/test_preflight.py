@@ -14,10 +14,10 @@ class Preflight(unittest.TestCase):
     def asked(self, uid: int = 0, cores: int = 2, program: Path = HERE) -> str | None:
         with mock.patch("os.geteuid", return_value=uid), \
                 mock.patch("os.cpu_count", return_value=cores):
-            return unable("ringtap-lab soak", "soak", [HERE, program])
+            return unable("ringtap-lab picture", "build", [HERE, program])
 
     def test_what_is_missing_is_said_with_what_to_do(self):
         self.assertIsNone(self.asked())
-        self.assertIn("sudo ringtap-lab soak", self.asked(uid=1000))
+        self.assertIn("sudo ringtap-lab picture", self.asked(uid=1000))
         self.assertIn("two cores", self.asked(cores=1))
-        self.assertIn("`make soak`", self.asked(program=HERE / "absent"))
+        self.assertIn("`make build`", self.asked(program=HERE / "absent"))

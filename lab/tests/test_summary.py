@@ -69,6 +69,20 @@ class Aims(unittest.TestCase):
             verdict(rows, figure="index_bytes", of={"contender": "a"}, per="file_bytes", most=0.01), ([0.015], "MISSED")
         )
 
+    def test_a_figure_is_subtracted_repetition_by_repetition(self):
+        both = {"figure": "offered_pps", "of": {"contender": "a"}, "above": {"contender": "b"}}
+        self.assertEqual(verdict(self.ROWS, **both, most=3.5e6), ([3.5e6], "met"))
+        self.assertEqual(verdict(self.ROWS, **both, most=3e6), ([3.5e6], "MISSED"))
+        (_, *cells) = aims.verdict(aims.Aim("more", **both, most=3e6), list(self.ROWS)).cells()
+        self.assertEqual(cells, ["≤ 3 Mpps", "3.5 Mpps", "MISSED"])
+
+    def test_a_promise_is_broken_if_it_is_missed_or_not_measured(self):
+        words = {"figure": "offered_pps", "most": 0.5}
+        wanted = [aims.Aim(f"{name} {promise}", of={"contender": name}, promise=promise, **words)
+                  for name in ("a", "x") for promise in (True, False)]  # fmt: skip
+        self.assertEqual(aims.broken(tuple(wanted), [row("a", 0, 1.0)]), ["a True", "x True"])
+        self.assertEqual(aims.broken(tuple(wanted[:2]), [row("a", 0, 0.5)]), [])
+
     def test_a_verdict_is_told_in_the_unit_of_its_figure(self):
         aim = aims.Aim("late", "p99_ns", {"contender": "a"}, most=250_000)
         cells = aims.verdict(aim, [row("a", 0, 1.0, p99_ns=1_000_000)]).cells()
@@ -96,7 +110,7 @@ class Aims(unittest.TestCase):
         for path in sorted(battery.FOLDER.glob("*.toml")):
             one = battery.load(path, known)
             for aim in one.aims:
-                for cases in (aim.of, *([aim.by] if aim.by else [])):
+                for cases in (aim.of, *(other for other in (aim.by, aim.above) if other)):
                     rows = [{"case": vars(case), "key": case.key, "repetition": 0} for case, _ in one.cases]
                     self.assertTrue(list(aims._cases(rows, cases)), f"{path.name}: {aim.text}: {cases}")
                     wanted += 1

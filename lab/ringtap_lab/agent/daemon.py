@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import re
 import shlex
 import signal
 import subprocess
@@ -22,6 +23,10 @@ KEPT_BYTES = 64 * 1024
 READ_BYTES = 64 * 1024
 #: The end of the output is read within this after the end of the process.
 STREAMS_S = 1.0
+#: A mapping of a pool or a control region.
+SHARED = re.compile(r"memfd:|bpf")
+#: What `/proc/PID/clear_refs` takes to begin anew with the highest resident memory.
+FORGET_PEAK = "5"
 
 
 class DaemonError(Exception):
@@ -115,37 +120,53 @@ class Daemon:
 
     def has_mapped(self, what: str) -> bool:
         """Whether a process of its group has mapped a packet socket's ring, or a pool."""
-        for maps in {task.parent.parent / "maps" for task in tasks(self.process.pid)}:
-            try:
-                if what in maps.read_text():
-                    return True
-            except OSError:
-                pass  # it has ended meanwhile
-        return False
+        return any(what in text for text in self._files("maps"))
 
-    def cpu_ns(self) -> int:
-        """Nanoseconds that its threads ran, as the scheduler counts."""
-        return sum(int(word) for word in self._of_tasks("schedstat", 0))
+    def cpu_ns(self, thread: str = "") -> int:
+        """Nanoseconds that its threads ran, as the scheduler counts; or only those with this name."""
+        return sum(int(word) for word in self._of_tasks("schedstat", 0, thread))
 
-    def memory_kib(self, kind: str = "Pss") -> int:
+    def memory_kib(self, kind: str, file: str = "smaps_rollup") -> int:
         """Memory of its processes, by a line of the kernel's: `Pss` counts for each its part of what several share."""
-        found = 0
-        for process in {task.parent.parent for task in tasks(self.process.pid)}:
-            try:
-                lines = (process / "smaps_rollup").read_text().splitlines()
-            except OSError:
-                continue  # it has ended meanwhile
-            found += sum(int(line.split()[1]) for line in lines if line.startswith(f"{kind}:"))
+        return sum(int(line.split()[1]) for text in self._files(file) for line in text.splitlines()
+                   if line.startswith(f"{kind}:"))  # fmt: skip
+
+    def settle(self) -> int:
+        """From here on, `VmHWM` of `status` is the highest memory since now; gives that of now, in KiB."""
+        for process in self._processes():
+            with contextlib.suppress(OSError):
+                (process / "clear_refs").write_text(FORGET_PEAK)
+        return self.memory_kib("VmRSS", "status")
+
+    def mappings(self) -> int:
+        """Shared memory that it has mapped: pools, control regions."""
+        return sum(bool(SHARED.search(line)) for text in self._files("maps") for line in text.splitlines())
+
+    def descriptors(self) -> int:
+        """Descriptors that it has open."""
+        return sum(len(list((process / "fd").iterdir())) for process in self._processes())
+
+    def _processes(self) -> set[Path]:
+        return {task.parent.parent for task in tasks(self.process.pid)}
+
+    def _files(self, name: str) -> list[str]:
+        """A file of each of its processes."""
+        found = []
+        for process in self._processes():
+            with contextlib.suppress(OSError):  # it has ended meanwhile
+                found.append((process / name).read_text())
         return found
 
     def wants_to_run(self) -> bool:
         """Whether one of its threads runs or waits for a core."""
         return any(state in "RD" for state in self._of_tasks("stat", 0))
 
-    def _of_tasks(self, file: str, field: int) -> list[str]:
+    def _of_tasks(self, file: str, field: int, thread: str = "") -> list[str]:
         found = []
         for task in tasks(self.process.pid):
             try:
+                if thread and (task / "comm").read_text().strip() != thread:
+                    continue
                 text = (task / file).read_text()
             except OSError:
                 continue  # it has ended meanwhile

@@ -122,20 +122,39 @@ class Requests:
                 raise daemons[-1].fault(f"still busy {limit_s:g} s after the last packet")
         return time.monotonic() - start
 
-    async def do_counters(self, devices: list[str]) -> dict[str, Any]:
-        """Counters of devices and processors, and processor time and memory of each daemon."""
+    async def do_counters(self, devices: list[str], thread: str = "") -> dict[str, Any]:
+        """Counters of devices and processors, and of each daemon: processor time, also of the threads with this name,
+        memory, and what it has open and wrote."""
         found = counters.everything(devices)
+        # The rest takes a while, in which they go on.
+        times = {name: (one.cpu_ns(), one.cpu_ns(thread)) for name, one in self._daemons.items()}
         found["daemons"] = {
-            name: {"cpu_ns": one.cpu_ns(), "memory_kib": one.memory_kib(), "own_kib": one.memory_kib("Anonymous")}
+            name: {
+                "cpu_ns": times[name][0], "thread_ns": times[name][1], "memory_kib": one.memory_kib("Pss"),
+                "own_kib": one.memory_kib("Anonymous"), "peak_kib": one.memory_kib("VmHWM", "status"),
+                "descriptors": one.descriptors(), "mappings": one.mappings(), "logged_bytes": one.output_bytes(),
+            }
             for name, one in self._daemons.items()
-        }
+        }  # fmt: skip
         return found
+
+    async def do_settle(self) -> dict[str, int]:
+        """Memory of each daemon in KiB; `peak_kib` of the counters is the highest since now."""
+        return {name: one.settle() for name, one in self._daemons.items()}
 
     async def do_stop(self, names: list[str], limit_s: float) -> dict[str, dict[str, Any]]:
         """Asks daemons to end, all at once; gives their exit status and output."""
         for name in names:
             self._daemons[name].ask_to_end()
         return {name: await self._collect(name, limit_s) for name in names}
+
+    async def do_kill(self, name: str) -> None:
+        """Kills a daemon, which must still run."""
+        daemon = self._daemons.pop(name)
+        try:
+            daemon.must_live()
+        finally:
+            daemon.kill()
 
     async def do_run(self, name: str, command: str, limit_s: float) -> dict[str, Any]:
         """Runs a program to its end; gives exit status and output, and the seconds that it took and used."""

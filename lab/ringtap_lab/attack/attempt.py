@@ -26,6 +26,14 @@ class Attack:
         self.tried, self.refused = 0, Counter()
         self.errors: Counter[str] = Counter()
 
+    def attached(self) -> None:
+        """Tells that all its subscriptions are there."""
+        print('{"type": "attached"}', flush=True)
+
+    def stop(self, *_: object) -> None:
+        """Ends it before its time: a handler of Ctrl-C."""
+        self.end = 0.0
+
     def goes_on(self) -> bool:
         """Whether there is time left."""
         return time.monotonic() < self.end

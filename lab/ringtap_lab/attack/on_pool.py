@@ -58,6 +58,7 @@ def _again_and_again(attack: Attack, do: Callable[[Subscription], None]) -> None
 
     def once() -> None:
         hub, subscription = attack.subscribe()
+        attack.attached()
         try:
             while attack.goes_on():
                 for _ in range(10_000):
@@ -131,6 +132,7 @@ def idle_crowd(attack: Attack) -> None:
                     if not held:
                         raise
                     break
+            attack.attached()
             while attack.goes_on():
                 time.sleep(0.1)
         finally:

@@ -28,7 +28,7 @@ def account(
     """What all readers say, beside what was sent, what the device received and what came out of the sensor again."""
     offered = sent["sent"]
     each = [contender.counts.read(text) for text in outputs]
-    problems, missed = [], []
+    problems, missed = ["nothing was sent"] * (not offered and case.rate != "none"), []
     if out is not None:
         # The kernel's bridge sends a few packets of its own when it begins, and tells no counts.
         out = offered if not contender.counts.terms and 0 < out - offered <= OWN_PACKETS else out
@@ -48,6 +48,7 @@ def account(
     if case.filters != "parts":
         problems += same_headers(each, figures)
     problems += wrong_bytes(each, figures, case.size - FCS)
+    problems += wrong_numbers(each, figures, sent.get("refused", 0))
     problems += wrong_ip_bytes(each, case.size - FCS - ETHERNET)
     shunted = max(counts.get("shunted", 0) for counts in each)
     kept = offered - shunted
@@ -90,6 +91,15 @@ def wrong_ip_bytes(each: list[dict[str, int]], length: int) -> list[str]:
         f"its records have {counts['ip_bytes']} bytes of {counts['delivered']} packets of {length}"
         for counts in each
         if counts.get("ip_bytes", counts["delivered"] * length) != counts["delivered"] * length
+    ]
+
+
+def wrong_numbers(each: list[dict[str, int]], figures: list[dict[str, float]], refused: int) -> list[str]:
+    """Numbers in the packets must agree with the counts; `refused`: numbered packets that the device did not take."""
+    return [
+        f"{one['missing']} packets' numbers are missing, but it lost {counts.get('lost', 0)}; {refused} were not sent"
+        for counts, one in zip(each, figures, strict=True)
+        if one.get("missing", 0) > counts.get("lost", 0) + refused
     ]
 
 

@@ -25,6 +25,9 @@ UNITS = {"gb_per_s": (1.0, "GB/s"), "mb_per_s": (1.0, "MB/s"), "_ns": (1e-3, "µ
          "_pps": (1e-6, "Mpps"), "mpps": (1.0, "Mpps"), "_percent": (1.0, "%"), "_kib": (1 / 1024, "MiB"),
          "_bytes": (1.0, "bytes"), "_s": (1.0, "s")}  # fmt: skip
 
+#: Of several figures of an aim, so many are told, the worst first.
+WORST = 3
+
 
 def unit_of(figure: str) -> tuple[float, str]:
     """Factor and unit of a figure by its name; an empty unit if the name says none."""
@@ -45,12 +48,16 @@ class Aim:
     #: Cases whose figure counts, and those by whose figure it is divided: dimensions of a case with their values.
     of: dict[str, Any]
     by: dict[str, Any] | None = None
+    #: The same, whose figure is subtracted.
+    above: dict[str, Any] | None = None
     #: Another figure of the same row by which it is divided.
     per: str = ""
     least: float | None = None
     most: float | None = None
     #: Each repetition must reach it, and none may be at fault; else the median.
     every: bool = False
+    #: The command that measures it fails if it is not met.
+    promise: bool = False
 
 
 @dataclass(frozen=True)
@@ -77,7 +84,8 @@ class Verdict:
         ends_at = [("≥", aim.least), ("≤", aim.most)]
         bounds = [f"{sign} {number(value * factor)} {unit}".strip() for sign, value in ends_at if value is not None]
         told = [f"{number(value * factor)} {unit}".strip() + f" ({name})" * (len(self.figures) > 1)
-                for name, value in self.figures]  # fmt: skip
+                for name, value in self.figures[:WORST]]  # fmt: skip
+        told += [f"{len(self.figures) - WORST} others"] * (len(self.figures) > WORST)
         return [aim.text, " and ".join(bounds), "; ".join(told) or "–", self.word]
 
 
@@ -88,6 +96,12 @@ def table(aims: tuple[Aim, ...], rows: Rows) -> list[list[str]]:
     """All aims with their verdicts, below a heading."""
     known = derived(rows)
     return [HEADING, *(verdict(aim, known).cells() for aim in aims)]
+
+
+def broken(aims: tuple[Aim, ...], rows: Rows) -> list[str]:
+    """Promises that are missed or not measured."""
+    known = derived(rows)
+    return [aim.text for aim in aims if aim.promise and verdict(aim, known).word != "met"]
 
 
 def parse(entries: Any, where: str) -> tuple[Aim, ...]:
@@ -113,14 +127,15 @@ def verdict(aim: Aim, rows: Rows) -> Verdict:
         figures = {at: value for at, row in mine.items() if (value := _value(row, aim)) is not None}
         if not figures:
             return Verdict(aim)
-        if aim.by is None:
+        if aim.by is None and aim.above is None:
             found.append((_name(mine), middle(figures.values())))
             continue
-        for other in _cases(rows, aim.by):
-            theirs = {at: _value(row, aim) for at, row in other.items()}
-            ratios = [value / below for at, value in figures.items() if (below := theirs.get(at))]
-            if ratios:
-                found.append((_name(other), middle(ratios)))
+        for other in _cases(rows, aim.by or aim.above or {}):
+            theirs = {at: value for at, row in other.items() if (value := _value(row, aim)) is not None}
+            pairs = [(value, theirs[at]) for at, value in figures.items() if at in theirs]
+            compared = [one / two for one, two in pairs if two] if aim.by else [one - two for one, two in pairs]
+            if compared:
+                found.append((_name(other), middle(compared)))
     return Verdict(aim, sorted(found, key=lambda one: one[1], reverse=worst is max))
 
 
@@ -136,7 +151,8 @@ def _cases(rows: Rows, wanted: dict[str, Any]) -> Iterator[dict[int, dict[str, A
 
 def _name(rows: dict[int, dict[str, Any]]) -> str:
     row = next(iter(rows.values()))
-    return f"{row['case']['contender']}, {row['group']}"
+    beside = row["case"].get("beside")
+    return ", ".join([row["case"]["contender"], *([f"beside {beside}"] if beside else []), row["group"]])
 
 
 def _value(row: dict[str, Any], aim: Aim) -> float | None:

@@ -5,9 +5,10 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 import tomllib
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +54,10 @@ class Case:
     direction: str = "in"
     #: Which filters the readers have.
     filters: str = "none"
+    #: Programs that run beside: contenders with " and " between them, each with ": ARGUMENT" behind it if it takes one.
+    beside: str = ""
+    #: After this part of `seconds`, memory should not grow any more.
+    warm_up: float = 0.0
     seconds: float = 2.0
 
     @property
@@ -63,7 +68,8 @@ class Case:
 
     @property
     def group(self) -> str:
-        """All but the contender: what contenders are compared in. All that is captured beside a service is compared."""
+        """What contenders are compared in: all but the contender and what runs beside it. All that is captured beside
+        a service is compared."""
         if self.service:
             return f"{self.service}, {self.seconds:g} s"
         words = [f"file {Path(self.file).name}"] if self.file else []
@@ -80,7 +86,19 @@ class Case:
     @property
     def label(self) -> str:
         """The contender, as it is named within its group."""
-        return ", ".join([self.contender, *(self._load("cores", "readers") if self.service else [])])
+        words = [self.contender, *(self._load("cores", "readers") if self.service else [])]
+        return ", ".join([*words, f"beside {self.beside}"] if self.beside else words)
+
+    @property
+    def programs(self) -> list[tuple[str, str]]:
+        """What runs beside: names with arguments."""
+        each = [one.partition(": ") for one in self.beside.split(" and ") if one]
+        return [(name, argument) for name, _, argument in each]
+
+    @property
+    def names(self) -> set[str]:
+        """All contenders without which it cannot be measured."""
+        return {self.contender, *([self.service] if self.service else []), *(name for name, _ in self.programs)}
 
     def _load(self, *counts: str) -> list[str]:
         words = [f"load {self.load}"] * (self.load != "none")
@@ -105,6 +123,8 @@ def check(contender: Contender, case: Case) -> None:
     if case.service and ((case.method, case.direction) != ("rate", "in") or case.filters not in ANY_TRAFFIC):
         raise InventoryError(f"{case.service}: a service has no method and no direction, and only the filters "
                              f"{' and '.join(ANY_TRAFFIC)}")  # fmt: skip
+    if case.beside and case.method == "command":
+        raise InventoryError(f"{contender.name}: nothing runs beside a program that runs to its end")
     if case.filters == "parts" and case.flows != case.readers:
         raise InventoryError(f"{contender.name}: filters that take parts need as many flows as readers")
 
@@ -155,6 +175,7 @@ class Battery:
         capture = "forward" if self.receiver else "capture"
         found = {case.contender: "command" if case.method == "command" else capture for case in cases}
         found |= {case.service or self.sender: "service" if case.service else "sender" for case in cases}
+        found |= {name: "beside" for case in cases for name, _ in case.programs}
         return found | ({self.receiver: "capture"} if self.receiver else {})
 
     def turns(self) -> Iterator[Turn]:
@@ -168,6 +189,17 @@ class Battery:
             for cases in groups.values():
                 first = repetition % len(cases)
                 yield from (Turn(case, repetition) for case in cases[first:] + cases[:first])
+
+
+def changed(
+    one: Battery, repetitions: int | None = None, seconds: float | None = None, most_s: float = math.inf
+) -> Battery:
+    """A battery with other repetitions and seconds of traffic, or at most so many; files are sent whole."""
+    cases = tuple(
+        (case if case.file else replace(case, seconds=min(seconds or case.seconds, most_s)), repetitions or count)
+        for case, count in one.cases
+    )
+    return replace(one, cases=cases)
 
 
 def load(path: Path, contenders: dict[str, Contender]) -> Battery:
@@ -185,6 +217,9 @@ def load(path: Path, contenders: dict[str, Contender]) -> Battery:
         reads = contenders[case.contender if case.method == "command" else case.service or found.sender].command
         if bool(case.file) != ("{file}" in reads):
             raise InventoryError(f"{path}: only the sender 'ringtap send, file' sends a `file`, and nothing else")
+        for name, argument in case.programs:
+            if bool(argument) != ("{argument}" in contenders[name].command):
+                raise InventoryError(f"{path}: beside: {name!r} takes {'no' if argument else 'an'} argument")
         if case.file and "/" not in case.file and case.file not in [one.name for one in found.files]:
             raise InventoryError(f"{path}: no [[make]] is named {case.file!r}")
     return found
@@ -209,7 +244,7 @@ def parse(text: str, name: str, where: str) -> Battery:
     goals = _goals(found.get("goal", [{}]), where)
     wanted = aims.parse(found.get("aim", []), where)
     for aim in wanted:
-        only_known({**aim.of, **(aim.by or {})}, {"contender", *dimensions}, f"{where}: aim {aim.text!r}")
+        only_known({**aim.of, **(aim.by or aim.above or {})}, {"contender", *dimensions}, f"{where}: aim {aim.text!r}")
     return Battery(name, found.get("title", name), sender, tuple(cases), text, goals, wanted,
                    found.get("receiver", ""), _files(found.get("make", []), where))  # fmt: skip
 

@@ -15,7 +15,7 @@ FOLDER = Path(__file__).resolve().parents[1] / "contenders"
 #: Counts that a contender of each kind must have.
 REQUIRED: dict[str, set[str]] = {
     "capture": {"delivered"}, "sender": {"sent", "elapsed_ns"}, "forward": set(), "command": set(),
-    "service": set(),
+    "service": set(), "beside": set(),
 }  # fmt: skip
 
 
@@ -36,11 +36,13 @@ class Server:
     ready: Ready
     #: What it prints has the counts, not what a reader prints; such as a collector's.
     counts: bool = False
+    #: Name of a thread whose processor time is a figure of its own.
+    thread: str = ""
 
 
 @dataclass(frozen=True)
 class Contender:
-    """One way to capture, to send, to forward, or to work on a file; or a service and its client."""
+    """One way to capture, to send, to forward, or to work on a file; a service and its client; or what runs beside."""
 
     name: str
     command: str
@@ -70,9 +72,12 @@ class Contender:
     #: Name of the file that it writes into the scratch folder; it must hold every delivered packet.
     writes: str = ""
     #: Name of another file that must be there, such as an index.
-    beside: str = ""
+    also_writes: str = ""
     #: Whether several of it may read the same traffic.
     many_readers: bool = False
+    #: Of what runs beside: a program for each of these users; it is killed again and again after so long.
+    users: tuple[str, ...] = ("root",)
+    life_s: float = 0.0
     #: Its argument for a `load`, which is `{load}` in it.
     load: str = ""
     #: Patterns of further figures, such as times to the reader, or what a service's client says.
@@ -117,8 +122,8 @@ def _contender(found: dict[str, Any], path: Path) -> Contender:
     ready = Ready(**found.pop("ready", {}))
     server = found.pop("server", None)
     if server is not None:
-        server = Server(server["command"], Ready(**server.get("ready", {})), server.get("counts", False))
-    for name in ("needs", "version", "setup", "teardown"):
+        server = Server(**{**server, "ready": Ready(**server.get("ready", {}))})
+    for name in ("needs", "version", "setup", "teardown", "users"):
         if name in found:
             found[name] = tuple(found[name])
     return Contender(counts=counts, ready=ready, server=server, folder=path.resolve().parent, **found)

@@ -79,7 +79,7 @@ def by_pattern(text: str, pattern: str) -> int:
     if not found:
         raise CountError(f"nothing like {pattern!r} in its output: {text.strip()[-300:]!r}")
     try:
-        return number(re.sub("[',]", "", found[-1]))  # separators of thousands
+        return number(re.sub("[',]", "", found[-1]))
     except ValueError:
         raise CountError(f"what matches {pattern!r} in its output is no count: {found[-1][:40]!r}") from None
 
@@ -88,7 +88,8 @@ def figure(text: str, pattern: str) -> float:
     """The last match as a number that need not be whole."""
     found = re.findall(pattern, text, re.MULTILINE)
     try:
-        return int(found[-1]) if found[-1].isdigit() else float(found[-1])
+        text = re.sub("[',]", "", found[-1])  # separators of thousands
+        return int(text) if text.isdigit() else float(text)
     except (IndexError, ValueError):
         raise CountError(f"no number like {pattern!r} in its output: {text.strip()[-300:]!r}") from None
 

@@ -21,10 +21,11 @@ from ringtap_lab.manager.battery import Battery, Case, Turn
 from ringtap_lab.manager.contender import Contender
 from ringtap_lab.manager.counts import CountError
 from ringtap_lab.manager.inventory import Inventory, InventoryError
+from ringtap_lab.manager.launch import Bench, command_of
 from ringtap_lab.manager.link import Agent, RequestError
 from ringtap_lab.manager.record import Record
 from ringtap_lab.manager.search import Search
-from ringtap_lab.manager.trial import COMMAND_S, Bench, command_of, measure
+from ringtap_lab.manager.trial import COMMAND_S, measure
 
 #: A trial that takes so much longer than it should hangs.
 TRIAL_GRACE_S = 90.0
@@ -89,7 +90,7 @@ class Runner:
         if self.battery.sender in missing:
             raise InventoryError(f"{self.battery.sender}: {missing[self.battery.sender]}")
         await self._make(bench)
-        turns = [turn for turn in self.battery.turns() if not {turn.case.contender, turn.case.service} & set(missing)]
+        turns = [turn for turn in self.battery.turns() if not turn.case.names & set(missing)]
         rows = record.rows()
         done = {(row["key"], row["repetition"]) for row in rows}
         left = [turn for turn in turns if (turn.case.key, turn.repetition) not in done]
@@ -128,14 +129,16 @@ class Runner:
                 return {**head, **await self._search(bench, turn.case, hint_of(rows, turn.case.key))}
             return {**head, **await self._trial(bench, turn.case)}
         except (RequestError, CountError, InventoryError, TimeoutError) as error:
-            return {**head, "problems": [str(error) or f"no end after {turn.case.seconds + TRIAL_GRACE_S:g} s"]}
+            return {**head, "problems": [str(error) or "it did not end in time"]}
 
     async def _trial(self, bench: Bench, case: Case) -> dict[str, Any]:
         contender, sender = self.contenders[case.contender], self.contenders[case.service or self.battery.sender]
         try:
-            limit = (COMMAND_S if case.method == "command" else case.seconds) + TRIAL_GRACE_S
+            limit = COMMAND_S if case.method == "command" else case.seconds
+            limit += max(TRIAL_GRACE_S, 3 * contender.end_s)
             receiver = self.contenders[self.battery.receiver] if self.battery.receiver else None
-            return await asyncio.wait_for(measure(bench, contender, sender, case, receiver), limit)
+            beside = [(self.contenders[name], argument) for name, argument in case.programs]
+            return await asyncio.wait_for(measure(bench, contender, sender, case, receiver, beside), limit)
         finally:
             for agent in bench.agents:
                 await agent.ask("reset")

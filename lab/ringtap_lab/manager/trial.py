@@ -9,111 +9,28 @@ Invariants
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, field
+from contextlib import suppress
 from typing import Any
 
-from ringtap_lab.manager import filters, service
+from ringtap_lab.manager import beside, filters, service
 from ringtap_lab.manager.accounts import FCS, account
 from ringtap_lab.manager.battery import Case
 from ringtap_lab.manager.contender import Contender
 from ringtap_lab.manager.counts import CountError, figure
-from ringtap_lab.manager.inventory import InventoryError
+from ringtap_lab.manager.launch import Bench, command_of, prepared, send, start
 from ringtap_lab.manager.link import Agent
 from ringtap_lab.planner.quantities import PlanError, Rate
 
-#: A sender may take so much longer than it was asked to.
-SENDER_GRACE_S = 20.0
 #: After starting, a contender is ready for packets once it has done nothing for so long.
 SETTLED_S = 0.1
-#: Memory for packets that wait where each reader has a ring of its own.
-CROWD_RING_MIB = 16
 #: Longest that a program may work on a file.
 COMMAND_S = 600.0
 
 
-@dataclass(frozen=True)
-class Bench:
-    """The agents of a trial, one on each machine."""
-
-    injector: Agent
-    sensor: Agent
-    agents: tuple[Agent, ...]
-    #: What is in each capture file that was made.
-    made: dict[str, dict[str, int]] = field(default_factory=dict)
-
-    @property
-    def receiver(self) -> Agent:
-        """The agent behind the sensor."""
-        for agent in self.agents:
-            if "receiver" in agent.host.roles:
-                return agent
-        raise InventoryError("no host has the role receiver")
-
-
-def command_of(
-    agent: Agent, contender: Contender, case: Case, device: str, command: str, filter: str = "", address: str = ""
-) -> str:
-    """A command line with its places filled in."""
-    places: dict[str, Any] = {f"{name}_cpu": cpu for name, cpu in agent.host.cpus.items()}
-    places |= {name: name for name in contender.needs} | agent.host.programs
-    for name, cpu in agent.host.cpus.items():
-        cpus = list(dict.fromkeys([cpu, *agent.host.cpus.values()]))[: case.cores]
-        places[f"{name}_cpus"] = ",".join(map(str, cpus))
-    places |= {name: getattr(case, name) for name in ("size", "rate", "flows", "seconds", "file", "cores")}
-    places["load"] = contender.load.format(load=case.load) if case.load != Case.load else ""
-    if case.file and "/" not in case.file:
-        places["file"] = f"{agent.facts['files']}/{case.file}"
-    places |= {"files": agent.facts["files"], "out": agent.host.interfaces.get("out", "")}
-    places |= {"dev": device, "scratch": agent.facts["scratch"], "here": contender.folder, "filter": filter,
-               "address": address}  # fmt: skip
-    ring = case.ring_mib
-    places |= {"ring_mib": ring, "ring_kib": ring << 10, "ring_bytes": ring << 20, "crowd_ring_mib": CROWD_RING_MIB}
-    try:
-        return command.format(**places)
-    except KeyError as error:
-        raise InventoryError(f"{contender.name}: nothing fills {error} of its command") from None
-
-
-@asynccontextmanager
-async def prepared(sensor: Agent, contender: Contender, case: Case, device: str) -> AsyncIterator[list[str]]:
-    """Makes files and devices that the contender needs; afterwards it adds to the list what was left behind."""
-    problems: list[str] = []
-
-    async def each(commands: tuple[str, ...]) -> None:
-        for command in commands:
-            text = command_of(sensor, contender, case, device, command)
-            ended = await sensor.ask("run", name="setup", command=text, limit_s=contender.end_s)
-            if ended["status"]:
-                raise InventoryError(f"{text}: exit code {ended['status']}: {ended['output'].strip()[-400:]}")
-
-    for name, text in contender.files.items():
-        # A text has braces of its own: only the folder is filled in.
-        await sensor.ask("put", name=name, text=text.replace("{scratch}", sensor.facts["scratch"]))
-    try:
-        await each(contender.setup)
-        yield problems
-    finally:
-        await each(contender.teardown)
-    problems += [f"left behind: {one}" for one in await sensor.ask("leftovers", device=device)]
-
-
-async def start(agent: Agent, name: str, contender: Contender, case: Case, device: str, filter: str = "") -> None:
-    """Starts a daemon, which is the contender or its server, and waits until it is ready."""
-    server = contender.server if name in ("server", "service") else None
-    one = server or contender
-    text = command_of(agent, contender, case, device, one.command, filter)
-    ends = contender.stdin_ends_it and server is None
-    await agent.ask("start", name=name, command=text, stdin_ends_it=ends)
-    ready = one.ready
-    where = {"line": ready.line, "attached": ready.attached, "device": device}
-    await agent.ask("ready", name=name, limit_s=ready.limit_s, **where)
-
-
 async def measure(
-    bench: Bench, contender: Contender, sender: Contender, case: Case, receiver: Contender | None = None
-) -> dict[str, Any]:
+    bench: Bench, contender: Contender, sender: Contender, case: Case, receiver: Contender | None,
+    programs: beside.Programs,
+) -> dict[str, Any]:  # fmt: skip
     """One trial as a row of figures."""
     sensor = bench.sensor
     device = sensor.host.device("in")
@@ -121,17 +38,18 @@ async def measure(
         if case.method == "command":
             row = await _command(bench, contender, case)
         else:
-            row = await _trial(bench, contender, case, sender, receiver)
+            row = await _trial(bench, contender, case, sender, receiver, programs)
     row["problems"] += problems
     row |= await _file(sensor, contender, case, row)
     row["command"] = command_of(sensor, contender, case, device, contender.command)
-    row["shown"] = sorted(contender.figures)
+    row["shown"] = sorted(contender.figures) + row.pop("shown", [])
     return row
 
 
 async def _trial(
-    bench: Bench, contender: Contender, case: Case, sender: Contender, receiver: Contender | None
-) -> dict[str, Any]:
+    bench: Bench, contender: Contender, case: Case, sender: Contender, receiver: Contender | None,
+    programs: beside.Programs,
+) -> dict[str, Any]:  # fmt: skip
     sensor = bench.sensor
     device = sensor.host.device("in")
     if receiver:
@@ -143,13 +61,16 @@ async def _trial(
     wanted = filters.of(case.filters, case.readers)
     for name in names:
         filter = wanted[readers.index(name)].filter if name in readers else ""
-        await start(sensor, name, contender, case, device, filter)
+        await start(sensor, name, contender, case, device, filter=filter)
     # Attached is not yet ready: filters and tables come after.
     if not contender.spins and readers:
         await sensor.ask("idle", names=readers, quiet_s=SETTLED_S, limit_s=contender.end_s)
-    before = await sensor.ask("counters", devices=[device])
-    sent = await send(bench, sender, case)
-    after = await sensor.ask("counters", devices=[device])
+    thread = contender.server.thread if contender.server else ""
+    alone = await sensor.ask("counters", devices=[]) if programs and contender.server else None
+    async with beside.running(sensor, case, device, programs) as company:
+        before = await sensor.ask("counters", devices=[device], thread=thread)
+        sent, settled = await asyncio.gather(send(bench, sender, case), _settled(sensor, case))
+        after = await sensor.ask("counters", devices=[device], thread=thread)
     quiet_s = contender.quiet_s
     if contender.spins or not readers:
         # A program that never rests cannot be seen to be done.
@@ -157,6 +78,8 @@ async def _trial(
     else:
         waited_s = await sensor.ask("idle", names=readers, quiet_s=quiet_s, limit_s=contender.end_s)
     received = await sensor.ask("counters", devices=[device])
+    if alone:
+        company |= await beside.left(sensor, alone["daemons"]["server"], contender.end_s)
     ended = await sensor.ask("stop", names=readers, limit_s=contender.end_s)
     if contender.server:
         ended |= await sensor.ask("stop", names=["server"], limit_s=contender.end_s)
@@ -172,6 +95,12 @@ async def _trial(
     else:
         row = account(contender, case, outputs, sent, came["tx" if case.direction == "out" else "rx"], out)
     row |= _work(sensor, before, after, names, row["elapsed_ns"])
+    if thread:
+        row |= _thread(contender, before, after, row["elapsed_ns"])
+    if settled:
+        row["settled_grown_kib"] = sum(after["daemons"][name]["peak_kib"] - settled[name] for name in names)
+    row["problems"] += company.pop("problems")
+    row |= company
     # What waited when the sender ended took its time, too.
     row["read_pps"] = row["delivered"] / (row["elapsed_ns"] / 1e9 + max(0.0, waited_s - quiet_s))
     row["reader_ns"] = _used_ns(before, received, readers) / max(1, row["delivered"])
@@ -181,6 +110,14 @@ async def _trial(
         with suppress(PlanError):
             row["rate_off_percent"] = off_percent(case, row)
     return row
+
+
+async def _settled(sensor: Agent, case: Case) -> dict[str, int]:
+    """Memory of the daemons after the warm-up; empty if the case has none."""
+    if not case.warm_up:
+        return {}
+    await asyncio.sleep(case.warm_up * case.seconds)
+    return dict(await sensor.ask("settle"))
 
 
 async def _command(bench: Bench, contender: Contender, case: Case) -> dict[str, Any]:
@@ -240,31 +177,20 @@ def off_percent(case: Case, row: dict[str, Any]) -> float:
     return 100.0 * off
 
 
-async def send(bench: Bench, sender: Contender, case: Case) -> dict[str, Any]:
-    """Sends; gives what the device took, and how long it took. Of a service, the figures of its client."""
-    if case.rate == "none" and not case.service:
-        await asyncio.sleep(case.seconds)
-        return {"sent": 0, "elapsed_ns": int(case.seconds * 1e9)}
-    agent, which = (bench.sensor, "in") if case.direction == "out" else (bench.injector, "out")
-    address = bench.sensor.host.addresses.get("in", "")
-    command = command_of(agent, sender, case, agent.host.device(which), sender.command, address=address)
-    ended = await agent.ask("run", name="sender", command=command, limit_s=case.seconds + SENDER_GRACE_S)
-    if ended["status"] != 0:
-        raise InventoryError(f"{command}: exit code {ended['status']}: {ended['output'].strip()[-400:]}")
-    if case.service:
-        return {name: figure(ended["output"], pattern) for name, pattern in sender.figures.items()}
-    sent = sender.counts.read(ended["output"])
-    if sent.get("final", 1) != 1 or sent["elapsed_ns"] <= 0:
-        raise CountError(f"{sender.name}: no final report in its output: {ended['output'].strip()[-300:]!r}")
-    return sent
-
-
 def _passed(counters: Any, device: str, way: str) -> int:
     return int(counters["devices"][device][f"{way}_packets"])
 
 
-def _used_ns(before: Any, after: Any, names: list[str]) -> int:
-    return sum(after["daemons"][name]["cpu_ns"] - before["daemons"][name]["cpu_ns"] for name in names)
+def _used_ns(before: Any, after: Any, names: list[str], what: str = "cpu_ns") -> int:
+    return sum(after["daemons"][name][what] - before["daemons"][name][what] for name in names)
+
+
+def _thread(contender: Contender, before: Any, after: Any, elapsed_ns: int) -> dict[str, Any]:
+    """Processor time of the server's thread."""
+    used = _used_ns(before, after, ["server"], "thread_ns")
+    if not used:
+        raise CountError(f"{contender.name}: its server has no thread that is named as in its description, or it rests")
+    return {"server_thread_ns": used, "server_thread_percent": 100.0 * used / elapsed_ns}
 
 
 def _work(sensor: Agent, before: Any, after: Any, names: list[str], elapsed_ns: int) -> dict[str, Any]:
@@ -298,6 +224,6 @@ async def _file(sensor: Agent, contender: Contender, case: Case, row: dict[str, 
     length = 1 if case.file or case.service else case.size - FCS
     if size is None or size < row["delivered"] * length:
         problems.append(f"its file has only {size or 0} bytes for {row['delivered']} packets")
-    if contender.beside and await sensor.ask("take", name=contender.beside) is None:
-        problems.append(f"there is no {contender.beside}")
+    if contender.also_writes and await sensor.ask("take", name=contender.also_writes) is None:
+        problems.append(f"there is no {contender.also_writes}")
     return {"file_bytes": size, "problems": problems}

@@ -130,7 +130,7 @@ def _complete(battery: Battery, rows: list[tuple[int, dict[str, Any]]], missing:
     wanted = {(key, str(repetition)): case for (key, repetition), case in turns.items()}
     for (key, repetition), case in wanted.items():
         where = f"{case.group}, {case.contender}, repetition {int(repetition) + 1}"
-        if case.service in missing:
+        if (case.names - {case.contender}) & missing:
             continue
         if case.contender not in known:
             yield f"{case.contender}: is in the battery, but not described in {HEAD}"

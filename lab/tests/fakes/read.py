@@ -28,6 +28,8 @@ while not ended or fault == "never-ends":
         pass
     if fault == "floods":
         print("x" * 100_000)
+    if fault == "grows" and delivered == 700:
+        grown = b"x" * (8 << 20)
     if fault == "dies" and delivered > 100:
         sys.exit(3)
 seen, lost = struct.unpack("II", source.getsockopt(SOL_PACKET, PACKET_STATISTICS, 8))

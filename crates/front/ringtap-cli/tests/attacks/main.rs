@@ -6,8 +6,13 @@ mod neighbours;
 mod pool;
 
 use std::process::Command;
+use std::time::Duration;
+
+use ringtap_testkit::Running;
 
 const BINARY: &str = env!("CARGO_BIN_EXE_ringtap");
+/// The lab waits for its conditions, each for minutes.
+const LIMIT: Duration = Duration::from_secs(1200);
 
 /// A command of the lab, `ringtap-lab NAME`.
 fn lab(name: &str) -> Command {
@@ -15,4 +20,18 @@ fn lab(name: &str) -> Command {
     let mut command = Command::new(script);
     command.arg(name);
     command
+}
+
+/// Measures the battery `NAME.toml` of this folder; the lab ends with 0 if all accounts agree and each promise is kept.
+fn battery(name: &str) {
+    let mut command = lab("run");
+    command.arg(format!(
+        concat!(env!("CARGO_MANIFEST_DIR"), "/tests/attacks/{}.toml"),
+        name
+    ));
+    command.args(["--ringtap", BINARY, "--records"]);
+    command.arg(concat!(env!("CARGO_TARGET_TMPDIR"), "/lab-records"));
+    let end = Running::start(command).wait(LIMIT);
+    println!("{}", end.stdout);
+    assert!(end.status.success(), "{}\n{}", end.stdout, end.stderr);
 }
