@@ -16,7 +16,6 @@ PROGRAMS = {
     "figures": ("papers.command", "pages of published figures, ours beside the papers'"),
     "plan": ("planner.command", "queues, cores, pool, memory and disk that a link needs"),
     "bench": ("bench", "all batteries of the project's figures, and the page of their aims"),
-    "bench-vm": ("scenarios.bench_vm", "capture in virtual machines beside virtio-net"),
     "soak": ("scenarios.soak", "a long run at full rate: counters and memory"),
     "kills": ("scenarios.kills", "kill readers of a hub at full rate"),
     "chaos": ("scenarios.chaos", "attacks of an ordinary user on a hub"),

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 from unittest import mock
 
 from ringtap_lab.manager import battery, contender
-from ringtap_lab.papers import command, judge, page, plot, sources, virtual
+from ringtap_lab.papers import command, judge, page, plot, sources
 
 ROWS = {"run": [
     {"series": "ours", "kind": "ours", "P": 1, "lost": 0.0, "mode": "a"},
@@ -158,8 +158,8 @@ class Sources(unittest.TestCase):
             wanted = tomllib.loads(path.read_text())
             names = set(wanted["data"])
             for each in wanted["data"].values():
-                if "battery" in each:
-                    battery.load(battery.FOLDER / f"{each['battery']}.toml", known)
+                if name := each.get("battery") or each.get("vm"):
+                    battery.load(battery.FOLDER / f"{name}.toml", known)
             for part in ("check", "beside", "table", "plot"):
                 for one in wanted.get(part, []):
                     sides = [one[key] for key in ("left", "right", "here") if isinstance(one.get(key), dict)] or [one]
