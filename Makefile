@@ -79,10 +79,10 @@ bench: ## compare with other programs, write bench/results/ (about an hour, need
 	@scripts/python-package bench || echo "bench: pip cannot install what Python is compared with: its rows will say so"
 	@$(SUDO) scripts/lab bench --target $(or $(CARGO_TARGET_DIR),target) $(BENCH)
 
-bench-vm: build ## capture in virtual machines beside virtio-net, writes bench/results/vm-latest.* (8 minutes, needs root)
+bench-vm: build ## capture in virtual machines beside virtio-net, writes bench/results/vm-latest* (a quarter of an hour, needs root)
 	@scripts/prepare vm
-	@echo "bench-vm: two virtual machines in a private network; about 8 minutes"
-	@$(SUDO) env $(GUEST_KERNEL) scripts/lab bench-vm --target $(or $(CARGO_TARGET_DIR),target)
+	@echo "bench-vm: virtual machines in a private network; about a quarter of an hour"
+	@$(SUDO) env $(GUEST_KERNEL) scripts/lab bench --only vm-rates,vm-line,vm-costs --target $(or $(CARGO_TARGET_DIR),target) $(BENCH)
 
 # Battery of `make lab`; scripts/lab list shows all.
 BATTERY ?= quick

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 """The command `bench`: all batteries of the project's figures in one run, and the page of their aims.
 
-A battery that was measured as a whole replaces its record in bench/results/latest, and latest.md is made of all
-records there. Exit status: 0 if every account agreed (aims may be missed), 1 if not, 130 if interrupted.
+A battery that was measured as a whole replaces its record in bench/results/latest, or vm-latest if it has virtual
+machines, and latest.md or vm-latest.md is made of all records there. Exit status: 0 if every account agreed (aims may
+be missed), 1 if not, 130 if interrupted.
 """
 
 from __future__ import annotations
@@ -31,6 +32,9 @@ from ringtap_lab.manager.runner import Runner
 BATTERIES = ("capture", "host", "host-sends", "af-xdp", "record", "readers", "filters", "programs", "hub", "idle",
              "latency", "pacing", "pool", "forward", "probe-live", "probe-file", "probe-kernel", "opening", "rules",
              "cutoff", "record-index", "python", "parquet", "find")  # fmt: skip
+#: Only measured if they are named; with a page of their own.
+VM_BATTERIES = ("vm-rates", "vm-line", "vm-costs")
+EVERY = (*BATTERIES, *VM_BATTERIES)
 #: A rough run: repetitions, seconds of a trial, and files of a folder.
 QUICK, QUICK_S, QUICK_FILES = 1, 0.7, 8
 BEGIN, END = "<!-- bench:begin -->", "<!-- bench:end -->"
@@ -47,12 +51,12 @@ def say(text: str) -> None:
 def chosen(only: list[str], known: dict[str, Contender]) -> list[Battery]:
     """The batteries that `only` names, or all. Of a contender that it names: its batteries, reduced to
     this contender and the floor with which its figures are compared."""
-    every = [battery.load(battery.FOLDER / f"{name}.toml", known) for name in BATTERIES]
+    every = [battery.load(battery.FOLDER / f"{name}.toml", known) for name in EVERY]
     names = {case.contender for one in every for case, _ in one.cases}
-    wrong = [name for name in only if name not in (*BATTERIES, *names)]
+    wrong = [name for name in only if name not in (*EVERY, *names)]
     if wrong:
-        raise inventory.InventoryError(f"--only: there is no {wrong[0]!r}; there are {', '.join([*BATTERIES, *names])}")
-    found = [one for one in every if not only or one.name in only]
+        raise inventory.InventoryError(f"--only: there is no {wrong[0]!r}; there are {', '.join([*EVERY, *names])}")
+    found = [one for one in every if one.name in (only or BATTERIES)]
     for one in every:
         cases = tuple((case, count) for case, count in one.cases if case.contender in only)
         if cases and one not in found:
@@ -90,7 +94,7 @@ async def measure(one: Battery, hosts: inventory.Inventory, known: dict[str, Con
 
 def page(folder: Path) -> str:
     """All records of a folder as one page: first the aims, then each record."""
-    records = [Record(folder / name) for name in BATTERIES if (folder / name).exists()]
+    records = [Record(folder / name) for name in EVERY if (folder / name).exists()]
     parts, wanted = [], []
     for one in records:
         head, rows = one.head(), one.rows()
@@ -99,8 +103,8 @@ def page(folder: Path) -> str:
         lines += ["- " + line for line in machine_lines(head)[:1]]
         parts += [*lines, "", tables.body(head, rows)]
     told = tables.grid([["", *aims.HEADING], *wanted], left=5)
-    return "\n".join(["# Benchmark\n", "Made by `make bench`; each record has its own date.\n", "## Aims\n", told, "",
-                      *parts, "## Method\n", tables.METHOD])  # fmt: skip
+    begin = "# Benchmark\n\nMade by `make bench` or `make bench-vm`; each record has its own date.\n"
+    return "\n".join([begin, "## Aims\n", told, "", *parts, "## Method\n", tables.METHOD])
 
 
 def readme_part(record: Record) -> str:
@@ -147,7 +151,7 @@ def inside(wanted: list[Battery], hosts: inventory.Inventory, known: dict[str, C
         record = Record(folders[one.name] / one.name)
         say("\n" + tables.markdown(record.head(), record.rows()))
     for folder in set(folders.values()):
-        path = folder.parent / "latest.md"
+        path = folder.with_suffix(".md")
         path.write_text(page(folder))
         give_to_user(path)
         say(f"bench: wrote {path}, of the records in {folder}")
@@ -159,7 +163,7 @@ def main(words: list[str]) -> int:
     known = contender.load_all([contender.FOLDER])
     parser = argparse.ArgumentParser(prog="ringtap-lab bench", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--only", metavar="NAME,...", default="",
-                        help=f"contenders, or batteries: {', '.join(BATTERIES)}")  # fmt: skip
+                        help=f"contenders, or batteries: {', '.join(EVERY)}")  # fmt: skip
     parser.add_argument("--quick", action="store_true", help="a rough run, one repetition of everything")
     parser.add_argument("--rounds", type=int, metavar="N", help="repetitions of all cases")
     parser.add_argument("--seconds", type=float, help="traffic in one trial, at most")
@@ -180,6 +184,6 @@ def main(words: list[str]) -> int:
         print(f"bench: {error}", file=sys.stderr)
         return 2
     whole = {one.name: one == battery.load(battery.FOLDER / f"{one.name}.toml", known) for one in wanted}
-    folders = {name: (asked.out or (root.RESULTS if whole[name] else target / "bench")).resolve() / "latest"
-               for name in whole}  # fmt: skip
+    folders = {name: (asked.out or (root.RESULTS if whole[name] else target / "bench")).resolve()
+               / ("vm-latest" if name in VM_BATTERIES else "latest") for name in whole}  # fmt: skip
     return sandbox.run_inside(lambda: inside(wanted, hosts, known, folders))

@@ -16,7 +16,6 @@ PROGRAMS = {
     "figures": ("papers.command", "pages of published figures, ours beside the papers'"),
     "plan": ("planner.command", "queues, cores, pool, memory and disk that a link needs"),
     "bench": ("bench", "all batteries of the project's figures, and the page of their aims"),
-    "bench-vm": ("scenarios.bench_vm", "capture in virtual machines beside virtio-net"),
     "demo-vm": ("scenarios.demo_vm", "two virtual machines read one capture"),
     "attacks": ("attack.attacks", "one attack on a hub"),
     "attack-pool": ("attack.pool", "try to write a pool"),

@@ -58,9 +58,14 @@ class Accounts(unittest.TestCase):
         row = self.row([words(0)], "none matches")
         self.assertEqual((row["problems"], row["delivered"], row["lost"]), ([], 100, 0))
 
+    def test_readers_of_one_packet_in_1000_have_all_if_they_have_their_part(self):
+        for got, lost, percent in ((2, 0, 0.0), (3, 0, 0.0), (1, 1, 50.0)):
+            row = self.row([words(got, lost)], "1 of 1,000", sent=2400, received=2400)
+            self.assertEqual((row["problems"], row["lost"], row["loss_percent"]), ([], lost, percent))
+
     def test_readers_of_parts_have_all_packets_together(self):
         row = self.row([words(51, total=7), words(50, total=8)], "parts", sent=101, received=101)
-        self.assertEqual((row["problems"], row["lost"], row["delivered"]), ([], 0, 100))
+        self.assertEqual((row["problems"], row["lost"], row["delivered"]), ([], 0, 101))
         row = self.row([words(50), words(49, 1)], "parts")
         self.assertEqual((row["problems"], row["lost"], row["delivered"]), ([], 1, 98))
         (found,) = self.faults([words(50), words(49)], "parts")

@@ -28,6 +28,11 @@ class Choice(unittest.TestCase):
         self.assertEqual([bench.changed(one, words()) for one in whole], whole)
         self.assertEqual([one.name for one in bench.chosen(["pool", "idle"], KNOWN)], ["idle", "pool"])
 
+    def test_batteries_with_virtual_machines_are_measured_only_if_they_are_named(self):
+        self.assertFalse(set(bench.VM_BATTERIES) & set(bench.BATTERIES))
+        found = bench.chosen([*bench.VM_BATTERIES], KNOWN)
+        self.assertEqual([one.name for one in found], [*bench.VM_BATTERIES])
+
     def test_a_named_contender_brings_the_batteries_it_is_in_and_the_least_work(self):
         found = {one.name: {case.contender for case, _ in one.cases} for one in bench.chosen(["packet"], KNOWN)}
         self.assertEqual(found["capture"], {"packet", "XDP_DROP floor"})

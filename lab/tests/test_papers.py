@@ -158,8 +158,8 @@ class Sources(unittest.TestCase):
             wanted = tomllib.loads(path.read_text())
             names = set(wanted["data"])
             for each in wanted["data"].values():
-                if "battery" in each:
-                    battery.load(battery.FOLDER / f"{each['battery']}.toml", known)
+                if name := each.get("battery") or each.get("vm"):
+                    battery.load(battery.FOLDER / f"{name}.toml", known)
             for part in ("check", "beside", "table", "plot"):
                 for one in wanted.get(part, []):
                     sides = [one[key] for key in ("left", "right", "here") if isinstance(one.get(key), dict)] or [one]

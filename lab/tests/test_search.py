@@ -35,9 +35,9 @@ class Simulated:
                 "loss_percent": 100 * (1 - told / sent),
                 "problems": contradictions({"delivered": told, "lost": sent - delivered}, sent, sent)}  # fmt: skip
 
-    def searched(self, *goals: Goal) -> dict:
+    def searched(self, *goals: Goal, rate: str = "max") -> dict:
         """What the lab's own loop makes of it."""
-        text = 'contenders = ["simulated"]\nmethod = "lossless"'
+        text = f'contenders = ["simulated"]\nmethod = "lossless"\nrate = "{rate}"'
         found = battery.parse(text, "some", "here")
         found = battery.Battery(found.name, found.title, found.sender, found.cases, text, goals or found.goals)
         runner = Runner(found, None, {}, print)
@@ -95,6 +95,19 @@ class Searches(unittest.TestCase):
         (goal,) = found["goals"]
         self.assertEqual(goal["conditional_throughput_pps"], found["lossless_pps"])
         self.assertLess(goal["relevant_lower_bound_pps"], goal["relevant_upper_bound_pps"])
+
+    def test_the_rate_of_the_case_is_where_its_search_begins_and_not_believed(self):
+        for rate in ("390kpps", "200kpps"):
+            one = Simulated()
+            self.near(one.searched(rate=rate)["lossless_pps"], Goal())
+            self.assertLessEqual(len(one.asked), STEPS)
+            self.assertAlmostEqual(float(one.asked[0].removesuffix("pps")), 1120 * int(rate.removesuffix("kpps")))
+
+    def test_a_sender_that_is_too_slow_is_told(self):
+        search = Search(None)
+        search.tell(MOST_PPS, MOST_PPS, True)
+        found = search.result()
+        self.assertEqual((search.rate, found["lossless_pps"], found["limited"]), (None, MOST_PPS, True))
 
     def test_a_noisy_contender_is_found_with_a_goal_that_allows_noise(self):
         impatient = []

@@ -28,7 +28,7 @@ def account(
     """What all readers say, beside what was sent, what the device received and what came out of the sensor again."""
     offered = sent["sent"]
     each = [contender.counts.read(text) for text in outputs]
-    problems, missed = ["nothing was sent"] * (not offered and case.rate != "none"), []
+    problems, missed, got = ["nothing was sent"] * (not offered and case.rate != "none"), [], []
     if out is not None:
         # The kernel's bridge sends a few packets of its own when it begins, and tells no counts.
         out = offered if not contender.counts.terms and 0 < out - offered <= OWN_PACKETS else out
@@ -44,6 +44,8 @@ def account(
         told = counts if one.part else {**counts, "lost": 0}
         problems += [reader + it for it in contradictions(told, offered, came if number == 1 else None, share)]
         missed.append(share - shunted - counts["delivered"])
+        # As if it had asked for all packets, where its part does not come out even, too.
+        got += [offered * counts["delivered"] // share] if share else []
     figures = [{key: figure(text, one) for key, one in contender.figures.items()} for text in outputs] or [{}]
     if case.filters != "parts":
         problems += same_headers(each, figures)
@@ -52,7 +54,6 @@ def account(
     problems += wrong_ip_bytes(each, case.size - FCS - ETHERNET)
     shunted = max(counts.get("shunted", 0) for counts in each)
     kept = offered - shunted
-    got = [counts["delivered"] * one.part for counts, one in zip(each, wanted, strict=True) if one.part]
     delivered = min(got, default=offered)
     return {
         # Further counts of a reader, such as what it captured without analysing it.

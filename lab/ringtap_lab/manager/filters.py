@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-SETS = ("none", "one matches", "none matches", "parts", "the last takes all")
+SETS = ("none", "one matches", "none matches", "parts", "the last takes all", "1 of 1,000")
 MATCHING = "udp dst port 9"
 #: Filters that no packet of the sender matches; each number makes another one.
 OTHERS = ("udp dst port {}", "tcp port {}", "host 203.0.113.{}", "net 10.{}.0.0/16 and udp")
@@ -42,4 +42,7 @@ def of(name: str, readers: int) -> list[Wanted]:
             return [others[0]] * (readers - 1) + [Wanted()]
         case "parts":
             return [Wanted(f"udp src port {FIRST_PORT + number}", readers) for number in range(readers)]
+        case "1 of 1,000":
+            # All want the first of 1,000 flows.
+            return [Wanted(f"udp src port {FIRST_PORT}", 1000)] * readers
     return [Wanted()] * readers

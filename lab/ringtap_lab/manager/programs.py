@@ -12,7 +12,7 @@ from ringtap_lab import root
 
 SOURCES = Path(__file__).resolve().parents[1] / "scenarios"
 #: The lab's readers: name and library.
-READERS = ("adviser", "packet_reader", "pcap_latency", "pcap_open", "pcap_zip")
+READERS = ("adviser", "packet_reader", "pcap_echo", "pcap_latency", "pcap_open", "pcap_zip")
 #: Examples of our own that measure, as `make bench` builds them.
 EXAMPLES = {"floor": "xdp_floor", "pool_bench": "pool_bench", "sim_bench": "sim_bench", "flow_rates": "flow_rates",
             "rule_rates": "rule_rates"}  # fmt: skip
@@ -29,14 +29,9 @@ def here(ringtap: Path | None, say: Callable[[str], None]) -> dict[str, str]:
     return {name: str(path) for name, path in found.items()}
 
 
-def reader(name: str) -> Path:
-    """Where a reader is, once compiled."""
-    return root.target() / "lab" / name
-
-
 def _compiled(name: str, say: Callable[[str], None]) -> Path:
     """A reader, compiled when its source is newer; without a compiler its contenders are missing."""
-    source, program = SOURCES / f"{name}.c", reader(name)
+    source, program = SOURCES / f"{name}.c", root.target() / "lab" / name
     if program.exists() and program.stat().st_mtime >= source.stat().st_mtime:
         return program
     program.parent.mkdir(parents=True, exist_ok=True)

@@ -26,6 +26,7 @@ from ringtap_lab.manager.link import Agent, RequestError
 from ringtap_lab.manager.record import Record
 from ringtap_lab.manager.search import Search
 from ringtap_lab.manager.trial import COMMAND_S, measure
+from ringtap_lab.planner.quantities import Rate
 
 #: A trial that takes so much longer than it should hangs.
 TRIAL_GRACE_S = 90.0
@@ -144,7 +145,9 @@ class Runner:
                 await agent.ask("reset")
 
     async def _search(self, bench: Bench, case: Case, hint: float | None) -> dict[str, Any]:
-        search, trials = Search(hint, self.battery.goals), []
+        # The rate of a case whose rate is searched is where the search begins.
+        first = Rate.read(case.rate).pps(case.size) if case.rate != Case.rate else None
+        search, trials = Search(hint or first, self.battery.goals), []
         while rate := search.rate:
             row = await self._trial(bench, replace(case, rate=rate))
             trials.append({"rate": rate, **row})

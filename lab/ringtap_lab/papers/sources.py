@@ -7,6 +7,7 @@ import json
 import statistics
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from ringtap_lab.formatters.summary import entries, machine_lines
@@ -56,10 +57,19 @@ def _modelled(wanted: dict[str, Any], _sim: virtual.Simulator) -> Data:
 
 def _recorded(wanted: dict[str, Any], _sim: virtual.Simulator) -> Data:
     name = wanted["battery"]
-    command = f"`scripts/lab run {name}`"
-    if not (RECORDS / name / "head.json").exists():
+    return _record(RECORDS / name, f"`scripts/lab run {name}`", wanted)
+
+
+def _vm(wanted: dict[str, Any], _sim: virtual.Simulator) -> Data:
+    """A battery of `make bench-vm`."""
+    name = wanted["vm"]
+    return _record(RESULTS / "vm-latest" / name, f"`scripts/lab bench --only {name}` {STORED}", wanted)
+
+
+def _record(folder: Path, command: str, wanted: dict[str, Any]) -> Data:
+    if not (folder / "head.json").exists():
         return Data([], f"{command}: not measured yet")
-    record = Record(RECORDS / name)
+    record = Record(folder)
     head, measured = record.head(), record.rows()
     rows = list(_medians(measured))
     if "curves" in wanted:
@@ -83,6 +93,8 @@ def _medians(measured: list[Row]) -> Iterator[Row]:
         for key in ("offered_pps", "delivered_pps", "lossless_pps"):
             if key in found:
                 found[key.replace("pps", "mpps")] = found[key] / 1e6
+        if "loss_percent" in found:
+            found["captured_percent"] = 100.0 - found["loss_percent"]
         for key in ("offered", "lost"):
             found[f"{key}_sum"] = sum(entry.values(key))
         if entry.case["rate"].endswith("Gbps") and not entry.case.get("file"):
@@ -110,13 +122,6 @@ def totals(rows: list[Row]) -> list[Row]:
     return [{**one, "loss_percent": 100.0 * one["lost"] / one["offered"]} for one in found.values() if one["offered"]]
 
 
-def _vm(wanted: dict[str, Any], _sim: virtual.Simulator) -> Data:
-    """A part of the results of `bench-vm`."""
-    found, part = json.loads((RESULTS / "vm-latest.json").read_text()), wanted["vm"]
-    made = f"{found['measured'][part]}; {_machine(found['machine'])}; QEMU emulates the guests' processors"
-    return Data(list(VM_PARTS[part](found[part])), f"`scripts/lab bench-vm` {STORED}, {made}")
-
-
 def _bench(wanted: dict[str, Any], _sim: virtual.Simulator) -> Data:
     """A scenario of `bench`: medians by contender."""
     found = json.loads((RESULTS / "latest.json").read_text())
@@ -137,28 +142,6 @@ def _machine(facts: dict[str, Any]) -> str:
     return f"{facts['cpu']}, {facts['cores']} cores, Linux {facts['kernel']}"
 
 
-def _vm_line(found: dict[str, Any]) -> Iterator[Row]:
-    for key, row in found.items():
-        series = key.split(", ", 1)[1].removesuffix(f", {row['wanted']}")
-        yield {**row, "series": series, "kind": "ours" if "virtio" not in series else "measured", "size": row["bytes"],
-               "captured_percent": 100.0 * row["captured_share"], "offered_kpps": row["offered_pps"] / 1e3,
-               "cpu_percent": row["host_cpu_percent"] + row["guest_cpu_percent"]}  # fmt: skip
-
-
-def _vm_rates(found: dict[str, Any]) -> Iterator[Row]:
-    for size, several in found.items():
-        for series, row in several.items():
-            yield {"series": series, "size": int(size), "kpps": row["lossless_pps"] / 1e3,
-                   "kind": "ours" if "virtio" not in series else "measured"}  # fmt: skip
-
-
-def _vm_idle(found: dict[str, Any]) -> Iterator[Row]:
-    for series, ticks in found.items():
-        yield {"series": series, "kind": "ours", "guest": ticks["guest"], "qemu": ticks["QEMU"],
-               "ringtap": ticks.get("hub", 0) + ticks.get("vm attach", 0)}  # fmt: skip
-
-
-VM_PARTS = {"line": _vm_line, "rates": _vm_rates, "idle": _vm_idle}
 #: Trials whose median hides the noise of one.
 WINDOW = 5
 

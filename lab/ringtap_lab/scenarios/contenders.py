@@ -52,14 +52,11 @@ class Programs:
     """Where our own programs are."""
 
     ringtap: Path
-    packet_reader: Path = Path("/nonexistent")
-    #: What `ringtap exec` puts in place of libpcap.
-    library: Path = Path("libringtap_pcap.so")
 
     def fill(self, command: str, **more: object) -> str:
         """A command line with its places filled in."""
         more = {"flows": 1, "sender_cpu": SENDER_CPU, **more}
         return command.format(
-            ringtap=self.ringtap, packet_reader=self.packet_reader, dev=sandbox.CAPTURED, sender=sandbox.SENDER,
+            ringtap=self.ringtap, dev=sandbox.CAPTURED, sender=sandbox.SENDER,
             scratch=sandbox.SCRATCH, reader_cpu=READER_CPU, ring_mib=RING_MIB, ring_kib=RING_MIB * 1024, **more,
         )  # fmt: skip

@@ -16,9 +16,10 @@ from pathlib import Path
 
 from ringtap_lab import root
 from ringtap_lab.formatters.tables import grid
+from ringtap_lab.guests import machine as guest
+from ringtap_lab.guests.machine import Guest, GuestError
 from ringtap_lab.manager import sandbox
-from ringtap_lab.scenarios import contenders, guest, parse
-from ringtap_lab.scenarios.guest import Guest
+from ringtap_lab.scenarios import contenders, parse
 from ringtap_lab.scenarios.preflight import unable
 from ringtap_lab.scenarios.tool import Tool, ToolError, wait_all_idle
 from ringtap_lab.scenarios.trial import Traffic, send
@@ -74,7 +75,7 @@ def readers_pattern(name: str) -> str:
     """What `ringtap guest --status` says of the sockets once all readers are there."""
     groups = [group for machine, group, *_ in READERS if machine == name]
     # Sockets in any order: with two groups there is one reader of each.
-    return f"*': {groups.count(groups[0])} readers'" * len(set(groups)) + "*"
+    return f"*': {groups.count(groups[0])} reader'" * len(set(groups)) + "*"
 
 
 def stop_readers(machine: Guest) -> dict[int, parse.Report]:
@@ -173,7 +174,7 @@ def main(words: list[str]) -> int:
     programs = contenders.Programs(ringtap)
     try:
         return sandbox.run_inside(lambda: demo(programs))
-    except (ToolError, parse.ReportError, OSError, subprocess.SubprocessError) as error:
+    except (ToolError, GuestError, parse.ReportError, OSError, subprocess.SubprocessError) as error:
         print(f"demo-vm: {error}", file=sys.stderr)
         return 1
 

@@ -9,7 +9,6 @@ Invariants
 from __future__ import annotations
 
 import json
-import re
 from dataclasses import dataclass
 
 
@@ -29,14 +28,6 @@ class Report:
     balanced: bool | None = None
     #: Packets that a rule withheld, as its user wished.
     shunted: int = 0
-
-
-def _numbers(pattern: str, text: str, tool: str) -> tuple[int, ...]:
-    found = re.findall(pattern, text, re.MULTILINE)
-    if not found:
-        raise ReportError(f"{tool}: no final report in its output: {text.strip()[-300:]!r}")
-    last = found[-1]
-    return tuple(int(one) for one in ([last] if isinstance(last, str) else last))
 
 
 def last_json(text: str, key: str, tool: str) -> dict:
@@ -70,9 +61,3 @@ def sender(text: str) -> tuple[int, int]:
     if not final["final"] or final["elapsed_ns"] <= 0:
         raise ReportError(f"ringtap send: no final line in its output: {text.strip()[-300:]!r}")
     return final["sent"], final["elapsed_ns"]
-
-
-def libpcap_reader(text: str) -> Report:
-    """`received N dropped D`, from the lab's own libpcap reader."""
-    received, dropped = _numbers(r"^received (\d+) dropped (\d+)", text, "libpcap reader")
-    return Report(delivered=received, lost=dropped)

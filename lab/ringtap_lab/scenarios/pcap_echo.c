@@ -3,12 +3,13 @@
  * Reads an interface with libpcap in immediate mode, and answers each frame of type 0x88b5 with one of
  * type 0x88b6 and the same payload, out of another interface: for round trips by one clock.
  *
- * usage: pcap_echo INTERFACE OUT
+ * usage: pcap_echo INTERFACE OUT, ended by SIGINT
  */
 #include <arpa/inet.h>
 #include <net/if.h>
 #include <netpacket/packet.h>
 #include <pcap/pcap.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -19,7 +20,15 @@
 #define ANSWER 0x88b6
 
 static int out;
+static unsigned long answered;
+static pcap_t *capture;
 static struct sockaddr_ll to = { .sll_family = AF_PACKET };
+
+static void stop(int number)
+{
+	(void)number;
+	pcap_breakloop(capture);
+}
 
 static void packet(u_char *user, const struct pcap_pkthdr *header, const u_char *data)
 {
@@ -34,12 +43,14 @@ static void packet(u_char *user, const struct pcap_pkthdr *header, const u_char 
 	answer[13] = ANSWER & 0xff;
 	if (sendto(out, answer, sizeof(answer), 0, (struct sockaddr *)&to, sizeof(to)) < 0)
 		perror("pcap_echo: send");
+	else
+		answered++;
 }
 
 int main(int argc, char **argv)
 {
 	char reason[PCAP_ERRBUF_SIZE];
-	pcap_t *capture;
+	struct sigaction action = { .sa_handler = stop };
 
 	if (argc != 3) {
 		fprintf(stderr, "usage: pcap_echo INTERFACE OUT\n");
@@ -59,7 +70,13 @@ int main(int argc, char **argv)
 		fprintf(stderr, "%s: %s\n", argv[1], pcap_geterr(capture));
 		return 1;
 	}
+	sigaction(SIGINT, &action, NULL);
 	printf("ready\n");
 	fflush(stdout);
-	return pcap_loop(capture, -1, packet, NULL) == PCAP_ERROR;
+	if (pcap_loop(capture, -1, packet, NULL) == PCAP_ERROR) {
+		fprintf(stderr, "%s: %s\n", argv[1], pcap_geterr(capture));
+		return 1;
+	}
+	printf("answered %lu\n", answered);
+	return 0;
 }

@@ -3,7 +3,7 @@
 made here, in which a shell carries out lines from the serial console.
 
 Invariants
-- QEMU ends with this process, however that ends.
+- QEMU and what else starts here ends with this process, however that ends, and stays in its process group.
 """
 
 from __future__ import annotations
@@ -12,17 +12,18 @@ import itertools
 import os
 import re
 import shutil
+import signal
 import subprocess
 import time
 from pathlib import Path
-
-from ringtap_lab.manager import sandbox
-from ringtap_lab.scenarios.tool import ToolError
+from typing import Self
 
 QEMU = "qemu-system-x86_64"
 #: Where `scripts/prepare vm` unpacks Debian's cloud kernel.
 KERNEL = Path(os.environ.get("RINGTAP_GUEST_KERNEL", Path.home() / ".cache/ringtap/guest-kernel"))
-BOOT_SECONDS = 120
+BOOT_S, END_S = 120.0, 30.0
+#: A machine whose processors are busy no longer than this between two looks has read all.
+LOOK_S, QUIET_NS = 0.25, 25_000_000
 #: Programs of this machine that a guest gets, with their libraries.
 TOOLS = ("sh", "mount", "insmod", "sleep", "cat", "mkdir", "stty", "ip")
 #: In the order of their dependencies; later kernels have some built in.
@@ -50,6 +51,10 @@ while read -r line; do eval "$line"; done
 """
 
 _numbers = itertools.count()
+
+
+class GuestError(Exception):
+    """A machine did not do what was asked."""
 
 
 def unable() -> str | None:
@@ -104,7 +109,7 @@ def make_image(path: Path, programs: list[Path]) -> None:
 def _which(name: str) -> str:
     found = shutil.which(name, path=os.environ["PATH"] + ":/usr/sbin:/sbin")
     if not found:
-        raise ToolError(f"{name} is not installed")
+        raise GuestError(f"{name} is not installed")
     return os.path.realpath(found)
 
 
@@ -116,24 +121,69 @@ def _entry(place: str, mode: int, content: bytes) -> bytes:
     return head + bytes(-len(head) % 4) + content + bytes(-len(content) % 4)
 
 
-class Guest:
-    """A running virtual machine; use it with `with`."""
+class Program:
+    """A program whose output is in a file; use it with `with`."""
 
-    def __init__(self, name: str, image: Path, tap: str | None = None, has_iommu: bool = True) -> None:
-        self.name = name
-        self.qmp = sandbox.SCRATCH / f"{name}.qmp"
-        self._log = sandbox.SCRATCH / f"{name}.console"
+    def __init__(self, name: str, command: list[str], folder: Path) -> None:
+        self.name, self._command = name, ["setpriv", "--pdeathsig", "KILL", *command]
+        self._log = folder / f"{name}.log"
+
+    def __enter__(self) -> Self:
+        with self._log.open("wb") as log:
+            self.process = subprocess.Popen(self._command, stdin=subprocess.PIPE, stdout=log, stderr=subprocess.STDOUT)
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self.process.kill()
+        self.process.wait()
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+
+    def output(self) -> str:
+        """All that it has written; of a machine, what QEMU and the guest wrote."""
+        return self._log.read_text(errors="replace")
+
+    def wait_for(self, pattern: str, seconds: float = 60, since: int = 0) -> re.Match[str]:
+        """Waits for text in the output."""
+        end = time.monotonic() + seconds
+        while not (found := re.compile(pattern).search(self.output(), since)):
+            if self.process.poll() is not None or time.monotonic() > end:
+                raise GuestError(f"{self.name}: no {pattern!r}: {self.output()[-1500:]}")
+            time.sleep(0.01)
+        return found
+
+    def end(self) -> None:
+        """Ends it as a user does; it must exit with 0."""
+        self.process.send_signal(signal.SIGINT)
+        if self.process.wait(END_S):
+            raise GuestError(f"{self.name}: exit code {self.process.returncode}: {self.output()[-600:]}")
+
+    def ran_ns(self, named: str = "") -> int:
+        """Nanoseconds that its threads ran whose names begin like this."""
+        try:
+            tasks = list(Path(f"/proc/{self.process.pid}/task").iterdir())
+            chosen = [one for one in tasks if (one / "comm").read_text().startswith(named)]
+            return sum(int((task / "schedstat").read_text().split()[0]) for task in chosen)
+        except OSError:
+            raise GuestError(f"{self.name}: has ended: {self.output()[-600:]}") from None
+
+
+class Guest(Program):
+    """A running virtual machine."""
+
+    def __init__(self, name: str, image: Path, tap: str = "", has_iommu: bool = True) -> None:
+        self.qmp = image.with_name(f"{name}.qmp")
         (kernel,) = list((KERNEL / "boot").glob("vmlinuz*"))[:1]
-        words = "console=ttyS0 quiet panic=-1 no_timer_check"
+        # IPv6 would announce itself with packets that nobody sent.
+        words = "console=ttyS0 quiet panic=-1 no_timer_check ipv6.disable=1"
         # Ports of 4 GiB lie above 4 GiB, where /dev/mem maps memory as such.
         ports = ("id=p1,chassis=1", "id=p2,chassis=2,pref64-reserve=4G",
                  "id=p3,chassis=3,pref64-reserve=4G", "id=p4,chassis=4")  # fmt: skip
-        self._command = [
-            "setpriv", "--pdeathsig", "KILL", QEMU, "-accel", acceleration(),
-            "-name", f"{name},debug-threads=on",
+        command = [
+            QEMU, "-accel", acceleration(), "-name", f"{name},debug-threads=on",
             "-M", "q35,kernel-irqchip=split" if acceleration() == "kvm" else "q35",
             *("-cpu host" if acceleration() == "kvm" else "").split(),
-            *"-m 768 -smp 2 -display none -nodefaults -no-reboot -serial stdio".split(),
+            "-m", "768", "-smp", "2", "-display", "none", "-nodefaults", "-no-reboot", "-serial", "stdio",
             "-kernel", str(kernel), "-initrd", str(image),
             "-append", words + " intel_iommu=on iommu=pt" * has_iommu,
             "-qmp", f"unix:{self.qmp},server=on,wait=off",
@@ -141,74 +191,42 @@ class Guest:
             *(word for port in ports for word in ("-device", f"pcie-root-port,{port}")),
         ]  # fmt: skip
         if tap:
-            self._command += [
+            command += [
                 "-netdev", f"tap,id=net,ifname={tap},script=no,downscript=no",
                 "-device", "virtio-net-pci,netdev=net,romfile=",
             ]  # fmt: skip
-
-    def __enter__(self) -> Guest:
-        with self._log.open("wb") as log:
-            self.process = subprocess.Popen(
-                self._command, stdin=subprocess.PIPE, stdout=log, stderr=subprocess.STDOUT
-            )
-        return self
-
-    def __exit__(self, *_error: object) -> None:
-        self.process.kill()
-        self.process.wait()
-
-    def console(self) -> str:
-        """All that the guest, or QEMU, has written."""
-        return self._log.read_text(errors="replace")
-
-    def wait_for(self, pattern: str, seconds: float = 60, since: int = 0) -> re.Match[str]:
-        """Waits for text on the console."""
-        end = time.monotonic() + seconds
-        while not (found := re.compile(pattern).search(self.console(), since)):
-            if self.process.poll() is not None or time.monotonic() > end:
-                raise ToolError(f"{self.name}: no {pattern!r}: {self.console()[-1500:]}")
-            time.sleep(0.01)
-        return found
+        super().__init__(name, command, image.parent)
 
     def booted(self) -> None:
         """Waits until the guest carries out lines."""
-        self.wait_for("GUEST started", BOOT_SECONDS)
+        self.wait_for("GUEST started", BOOT_S)
 
     def tell(self, line: str) -> None:
         """Makes the shell in the guest carry out a line, and does not wait for it."""
+        assert self.process.stdin is not None
         self.process.stdin.write(line.encode() + b"\n")
         self.process.stdin.flush()
 
     def run(self, line: str, seconds: float = 60) -> str:
         """The same; waits for its end and gives what was written meanwhile."""
-        since, number = len(self.console()), next(_numbers)
+        since, number = len(self.output()), next(_numbers)
         self.tell(f"{line}\necho GUEST done {number}")
         found = self.wait_for(rf"GUEST done {number}\n", seconds, since)
-        return self.console()[since : found.start()]
-
-    def ticks_of(self, seconds: float) -> int:
-        """Ticks that the guest's processors are busy in the next seconds, while the shell sleeps."""
-        look = "cat /proc/stat"
-        before, after = _busy_ticks(self.run(f"{look}; sleep {seconds}; {look}", seconds + 60))
-        return after - before
-
-    def host_ns(self) -> int:
-        """Nanoseconds that QEMU's threads ran, without those that are the guest's processors."""
-        return self._ran_ns(False)
+        return self.output()[since : found.start()]
 
     def guest_ns(self) -> int:
         """Nanoseconds that QEMU's threads ran as the guest's processors. What the guest counts itself
         are samples, which miss most interrupts of an idle processor."""
-        return self._ran_ns(True)
+        return self.ran_ns("CPU ")
 
-    def _ran_ns(self, as_guest: bool) -> int:
-        tasks = list(Path(f"/proc/{self.process.pid}/task").iterdir())
-        chosen = [one for one in tasks if (one / "comm").read_text().startswith("CPU ") == as_guest]
-        return sum(int((task / "schedstat").read_text().split()[0]) for task in chosen)
-
-
-def _busy_ticks(text: str) -> list[int]:
-    """The sum of what is not idle, in each line of all processors."""
-    lines = re.findall(r"^cpu +([\d ]+)$", text, re.MULTILINE)
-    fields = [[int(one) for one in line.split()] for line in lines]
-    return [sum(one[:3]) + sum(one[5:8]) for one in fields]
+    def wait_quiet(self) -> None:
+        """Waits until the guest's processors have nothing to do."""
+        before, end = self.guest_ns(), time.monotonic() + END_S
+        while True:
+            time.sleep(LOOK_S)
+            now = self.guest_ns()
+            if now - before <= QUIET_NS:
+                return
+            if time.monotonic() > end:
+                raise GuestError(f"{self.name}: still busy after {END_S:g} s")
+            before = now
