@@ -59,7 +59,7 @@ GUEST_KERNEL := RINGTAP_GUEST_KERNEL=$(or $(RINGTAP_GUEST_KERNEL),$(HOME)/.cache
 
 demo-vm: build ## two virtual machines read one capture of the host, each its share (at most 2 minutes, needs root)
 	@scripts/prepare vm
-	@$(SUDO) env $(GUEST_KERNEL) scripts/lab demo-vm --ringtap $(BINARY)
+	@$(SUDO) env $(GUEST_KERNEL) scripts/checks demo_vm --ringtap $(BINARY)
 
 test: ## all tests of all tiers that this machine can run (about 30 minutes when cold)
 	@echo "test: all tiers; about 30 minutes on 2 cores when cold, 15 otherwise"
@@ -110,7 +110,7 @@ kills: build ## kill more than a hundred readers of a hub at full rate: what do 
 
 chaos: build ## attacks of an ordinary user on a hub: what do honest readers lose? (about 6 minutes, needs root)
 	@echo "chaos: each attack and a mix of all, in private networks; about 6 minutes"
-	@$(SUDO) scripts/lab run chaos $(if $(ATTACK),--seconds $(ATTACK)) --ringtap $(BINARY)
+	@$(SUDO) scripts/lab run checks/batteries/chaos.toml --contenders checks/contenders $(if $(ATTACK),--seconds $(ATTACK)) --ringtap $(BINARY)
 
 flaps: ## 50 outages of the interface under each source, sender, bridge and tcpdump (about 5 minutes, needs root)
 	@echo "flaps: 50 outages for each of 14 cases in private networks; about 5 minutes"

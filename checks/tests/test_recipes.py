@@ -8,7 +8,7 @@ from pathlib import Path
 from unittest import mock
 
 from ringtap_checks import recipes
-from ringtap_lab.scenarios.tool import ToolError
+from ringtap_checks.tool import ToolError
 
 
 def works(_: Path) -> str:

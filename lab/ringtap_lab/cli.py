@@ -6,7 +6,7 @@ from __future__ import annotations
 import importlib
 import sys
 
-#: Commands: module and what it does. What is below `plan` are programs that are not batteries yet.
+#: Commands: module and what it does.
 PROGRAMS = {
     "run": ("command", "measure a battery: contenders in turn, each row on disk at once"),
     "list": ("command", "batteries, contenders and records"),
@@ -16,9 +16,6 @@ PROGRAMS = {
     "figures": ("papers.command", "pages of published figures, ours beside the papers'"),
     "plan": ("planner.command", "queues, cores, pool, memory and disk that a link needs"),
     "bench": ("bench", "all batteries of the project's figures, and the page of their aims"),
-    "demo-vm": ("scenarios.demo_vm", "two virtual machines read one capture"),
-    "attacks": ("attack.attacks", "one attack on a hub"),
-    "attack-pool": ("attack.pool", "try to write a pool"),
 }
 #: Those of the module `command`, which reads the command's name itself.
 BATTERY_COMMANDS = ("run", "list", "show", "compare", "verify")

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from ringtap_lab import root
 
-SOURCES = Path(__file__).resolve().parents[1] / "scenarios"
+SOURCES = Path(__file__).resolve().parents[1] / "contenders"
 #: The lab's readers: name and library.
 READERS = ("adviser", "packet_reader", "pcap_echo", "pcap_latency", "pcap_open", "pcap_zip")
 #: Examples of our own that measure, as `make bench` builds them.

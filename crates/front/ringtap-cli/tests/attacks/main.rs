@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Attacks by an ordinary user, written in Python from the documents alone (`lab/ringtap_lab/attack/`).
+//! Attacks by an ordinary user, written in Python from the documents alone (`checks/ringtap_checks/attack/`).
 
 mod chaos;
 mod neighbours;
@@ -14,17 +14,18 @@ const BINARY: &str = env!("CARGO_BIN_EXE_ringtap");
 /// The lab waits for its conditions, each for minutes.
 const LIMIT: Duration = Duration::from_secs(1200);
 
-/// A command of the lab, `ringtap-lab NAME`.
-fn lab(name: &str) -> Command {
-    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../scripts/lab");
-    let mut command = Command::new(script);
-    command.arg(name);
-    command
+/// A file or folder of the project.
+macro_rules! project {
+    ($path:literal) => {
+        concat!(env!("CARGO_MANIFEST_DIR"), "/../../../", $path)
+    };
 }
+pub(crate) use project;
 
 /// Measures the battery `NAME.toml` of this folder; the lab ends with 0 if all accounts agree and each promise is kept.
 fn battery(name: &str) {
-    let mut command = lab("run");
+    let mut command = Command::new(project!("scripts/lab"));
+    command.args(["run", "--contenders", project!("checks/contenders")]);
     command.arg(format!(
         concat!(env!("CARGO_MANIFEST_DIR"), "/tests/attacks/{}.toml"),
         name

@@ -8,7 +8,7 @@ use ringtap_testkit::{LIMIT, Namespace, Running, require_root, require_tool};
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::{BINARY, lab};
+use crate::{BINARY, project};
 
 const CONFIG: &str = "
 [[source]]
@@ -46,8 +46,8 @@ impl OpenHub {
 
     /// Tries every way to write the pool, in a process with these rights.
     fn attempts(&self, rights: &[&str]) -> Attempts {
-        let mut command = lab("attack-pool");
-        command.args(rights);
+        let mut command = std::process::Command::new(project!("scripts/checks"));
+        command.arg("attack.pool").args(rights);
         command
             .arg("--socket")
             .arg(self.folder.path().join("hub.sock"));

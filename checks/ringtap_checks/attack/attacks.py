@@ -29,9 +29,9 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from ringtap_lab.attack import on_filters, on_pool, on_server
-from ringtap_lab.attack.attempt import Attack
-from ringtap_lab.attack.outsider import Gone, Refused, subscribe
+from ringtap_checks.attack import on_filters, on_pool, on_server
+from ringtap_checks.attack.attempt import Attack, tell
+from ringtap_checks.attack.outsider import Gone, Refused, subscribe
 
 ATTACKS: dict[str, Callable[[Attack], None]] = {
     one.__name__: one
@@ -60,7 +60,7 @@ def become(user: str) -> None:
 
 def main(words: list[str]) -> int:
     """Runs one attack; prints what came of it."""
-    parser = argparse.ArgumentParser(prog="ringtap-lab attacks", description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(prog="checks attack.attacks", description=__doc__.splitlines()[0])
     parser.add_argument("attack", choices=[*ATTACKS, "list", "mix", "visit"])
     parser.add_argument("--socket", default="/run/ringtap/hub.sock")
     parser.add_argument("--group", default="all")
@@ -77,7 +77,7 @@ def main(words: list[str]) -> int:
         return 0
     become(asked.user)
     random.seed(asked.seed)
-    print(json.dumps({"type": "begins", "seed": asked.seed}), flush=True)
+    tell({"type": "begins", "seed": asked.seed})
     if asked.attack == "mix":
         return mix(asked)
     if asked.attack == "visit":
@@ -92,7 +92,7 @@ def run(name: str, path: str, group: str, seconds: float) -> int:
     ATTACKS[name](attack)
     said = {"type": "attack", "attack": name, "tried": attack.tried}
     said |= {"refused": attack.refused, "errors": attack.errors}
-    print(json.dumps(said), flush=True)
+    tell(said)
     return attack.tried
 
 
@@ -112,7 +112,7 @@ def visit(asked: argparse.Namespace) -> int:
             errors[str(error)[:80]] += 1
         time.sleep(0.2)
     said = {"type": "visits", "visits": len(waits), "longest_wait_s": max(waits, default=0.0)}
-    print(json.dumps(said | {"errors": errors}), flush=True)
+    tell(said | {"errors": errors})
     return 0
 
 
@@ -147,7 +147,7 @@ def mix(asked: argparse.Namespace) -> int:
         broken += [f"{name} ended with {status}"] * bool(status)
     os.close(told)
     tried = sum(int(line) for line in os.fdopen(counts))
-    print(json.dumps({"type": "mix", "attacks": at, "tried": tried, "broken": broken}), flush=True)
+    tell({"type": "mix", "attacks": at, "tried": tried, "broken": broken})
     return 1 if broken or not tried else 0
 
 

@@ -6,9 +6,9 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
-from ringtap_lab.attack import programs
-from ringtap_lab.attack.attempt import Attack, leave
-from ringtap_lab.attack.outsider import Refused
+from ringtap_checks.attack import programs
+from ringtap_checks.attack.attempt import Attack, leave
+from ringtap_checks.attack.outsider import Refused
 
 
 def with_filter(attack: Attack, program: Callable[[int], list[int]]) -> None:

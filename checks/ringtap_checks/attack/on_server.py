@@ -9,9 +9,9 @@ import struct
 from collections.abc import Callable
 from contextlib import closing
 
-from ringtap_lab.attack import programs
-from ringtap_lab.attack.attempt import Attack, leave
-from ringtap_lab.attack.outsider import Gone, Hub, Refused, Subscription
+from ringtap_checks.attack import programs
+from ringtap_checks.attack.attempt import Attack, leave
+from ringtap_checks.attack.outsider import Gone, Hub, Refused, Subscription
 
 #: Ends of connections that must stay open.
 KEPT: list[socket.socket] = []

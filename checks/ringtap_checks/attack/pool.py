@@ -28,7 +28,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from ringtap_lab.attack.outsider import Endpoint, subscribe
+from ringtap_checks.attack.outsider import Endpoint, subscribe
 
 #: Chunk 0 holds the header of the region and never packets.
 PLACE, MARK = 2048, b"attacker"

@@ -10,8 +10,8 @@ import signal
 import time
 from collections.abc import Callable
 
-from ringtap_lab.attack.attempt import Attack, leave
-from ringtap_lab.attack.outsider import ASLEEP, CONTROL_MAGIC, DELIVERED, SLEEPS, Gone, Refused, Subscription
+from ringtap_checks.attack.attempt import Attack, leave
+from ringtap_checks.attack.outsider import ASLEEP, CONTROL_MAGIC, DELIVERED, SLEEPS, Gone, Refused, Subscription
 
 #: Copies of a doorbell that one process watches.
 WATCHERS = 18_000

@@ -9,8 +9,8 @@ import sys
 import unittest
 from pathlib import Path
 
-from ringtap_lab.attack import programs
-from ringtap_lab.attack.attacks import ATTACKS
+from ringtap_checks.attack import programs
+from ringtap_checks.attack.attacks import ATTACKS
 
 
 class Attacks(unittest.TestCase):
@@ -31,17 +31,20 @@ class Attacks(unittest.TestCase):
 class Mix(unittest.TestCase):
     @unittest.skipUnless(os.geteuid() == 0, "needs root, to become another user")
     def test_a_mix_ends_at_ctrl_c_and_says_how_often_it_tried(self):
-        script = Path(__file__).resolve().parents[1] / "ringtap_lab/attack/attacks.py"
+        script = Path(__file__).resolve().parents[1] / "ringtap_checks/attack/attacks.py"
         command = "mix --socket /nonexistent --only garbage,liar,hoarding --slice 0.1 --at-once 2"
         # A test that runs in the background ignores Ctrl-C, and would pass that on.
         heed = lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)
         with subprocess.Popen([sys.executable, script, *command.split()], stdout=subprocess.PIPE, text=True,
                               preexec_fn=heed) as mix:  # fmt: skip
-            self.addCleanup(mix.kill)
-            self.assertEqual(json.loads(mix.stdout.readline())["type"], "begins")
-            first = json.loads(mix.stdout.readline())
-            mix.send_signal(signal.SIGINT)
-            *_, last = mix.stdout
+            try:
+                begins, first = (json.loads(mix.stdout.readline()) for _ in range(2))
+                mix.send_signal(signal.SIGINT)
+                *_, last = mix.stdout
+            except BaseException:
+                mix.kill()
+                raise
+        self.assertEqual(begins["type"], "begins")
         self.assertEqual(mix.returncode, 0)
         self.assertGreaterEqual(json.loads(last)["tried"], first["tried"])
         self.assertEqual(json.loads(last)["broken"], [])

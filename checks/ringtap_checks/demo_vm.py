@@ -8,25 +8,25 @@ from __future__ import annotations
 
 import argparse
 import json
+import shlex
 import subprocess
 import sys
 import time
 from contextlib import ExitStack
 from pathlib import Path
 
+from ringtap_checks.preflight import unable
+from ringtap_checks.tool import Tool, ToolError, wait_all_idle
 from ringtap_lab import root
 from ringtap_lab.formatters.tables import grid
 from ringtap_lab.guests import machine as guest
 from ringtap_lab.guests.machine import Guest, GuestError
 from ringtap_lab.manager import sandbox
-from ringtap_lab.scenarios import contenders, parse
-from ringtap_lab.scenarios.preflight import unable
-from ringtap_lab.scenarios.tool import Tool, ToolError, wait_all_idle
-from ringtap_lab.scenarios.trial import Traffic, send
+from ringtap_lab.manager.counts import CountError, last_json
 
 #: Flow n has the UDP source port 10000 + n.
 FLOWS = 4
-TRAFFIC = Traffic(200, "20000pps", 3, FLOWS)
+SEND = "{ringtap} send -i {sender} --size 200 --rate 20kpps --duration 3 --flows {flows} --quiet --json"
 HUB = (
     "{ringtap} hub -i tap:{dev}?direction=in -g ids -g first:'udp src port 10000'"
     " --socket {scratch}/hub.sock"
@@ -78,28 +78,34 @@ def readers_pattern(name: str) -> str:
     return f"*': {groups.count(groups[0])} reader'" * len(set(groups)) + "*"
 
 
-def stop_readers(machine: Guest) -> dict[int, parse.Report]:
+def fill(command: str, ringtap: Path, **more: str) -> str:
+    """A command line with its places filled in."""
+    return command.format(ringtap=ringtap, dev=sandbox.CAPTURED, sender=sandbox.SENDER, scratch=sandbox.SCRATCH,
+                          flows=FLOWS, **more)  # fmt: skip
+
+
+def stop_readers(machine: Guest) -> dict[int, dict]:
     """Ends the readers of a guest; gives what each says."""
     found = {}
     for number, (name, *_) in enumerate(READERS):
         if name == machine.name:
             said = machine.run(f"kill -INT $p{number}; wait $p{number}; cat /reader{number}")
-            found[number] = parse.ringtap(said)
+            found[number] = last_json(said, "balanced")
     return found
 
 
-def demo(programs: contenders.Programs) -> int:
+def demo(ringtap: Path) -> int:
     """The whole run, inside the sandbox; gives the exit status."""
     sandbox.make_veth()
-    scratch, ringtap = sandbox.SCRATCH, programs.ringtap
+    scratch = sandbox.SCRATCH
     guest.make_image(scratch / "image", [ringtap])
     say(f"two virtual machines boot ({guest.acceleration()}), and a hub starts on {sandbox.CAPTURED}")
     with ExitStack() as stack:
         machines = [stack.enter_context(Guest(name, scratch / "image", has_iommu=False)) for name in GRANTS]
-        hub = stack.enter_context(Tool(programs.fill(HUB)))
+        hub = stack.enter_context(Tool(fill(HUB, ringtap)))
         hub.wait_ready("ringtap: hub of", "xdp")
         host = [
-            stack.enter_context(Tool(programs.fill(HOST_READER, group=group)))
+            stack.enter_context(Tool(fill(HOST_READER, ringtap, group=group)))
             for group in ("ids", "first")
         ]
         for machine in machines:
@@ -107,7 +113,7 @@ def demo(programs: contenders.Programs) -> int:
         attached = []
         for machine in machines:
             groups = " ".join(f"-g {group}" for group in GRANTS[machine.name])
-            command = programs.fill(ATTACH, qmp=machine.qmp, name=machine.name, groups=groups)
+            command = fill(ATTACH, ringtap, qmp=str(machine.qmp), name=machine.name, groups=groups)
             attached.append(stack.enter_context(Tool(command)))
             attached[-1].wait_ready("attached, for groups", "nothing")
             say(f"memory plugged into {machine.name}: {groups}")
@@ -115,8 +121,10 @@ def demo(programs: contenders.Programs) -> int:
             start_readers(machine)
         for tool in host:
             tool.wait_ready(None, "pool")
-        say(f"{TRAFFIC.seconds} s of {TRAFFIC.rate} in {FLOWS} flows")
-        sent = send(programs, TRAFFIC).packets
+        sending = fill(SEND, ringtap)
+        say(sending)
+        done = subprocess.run(shlex.split(sending), capture_output=True, text=True, check=True)
+        sent = last_json(done.stdout, "sent")["sent"]
         wait_all_idle([*host, *attached], 1.0)
         listed = [str(ringtap), "vm", "--folder", str(scratch / "vm"), "list"]
         say("the host's view:\n" + subprocess.check_output(listed, text=True))
@@ -128,7 +136,7 @@ def demo(programs: contenders.Programs) -> int:
                 for at, report in reports.items()]  # fmt: skip
         for name, tool in zip(("ids", "first"), host):
             share = 1 if name == "ids" else 1 / FLOWS
-            rows.append([f"host, hub:{name}", parse.ringtap(tool.end()), round(sent * share)])
+            rows.append([f"host, hub:{name}", last_json(tool.end(), "balanced"), round(sent * share)])
         for machine, tool in zip(machines, attached):
             tool.end()
             say(f"{machine.name}: unplugged")
@@ -144,10 +152,11 @@ def show(rows: list[list]) -> bool:
     """Prints every reader's counters; gives whether each got exactly its packets."""
     lines, exact = [], True
     for name, report, expected in rows:
-        is_exact = report.delivered == expected and report.lost == 0 and report.balanced is True
+        delivered, lost = report["delivered"], sum(report["dropped"].values())
+        is_exact = delivered == expected and lost == 0 and report["balanced"] is True
         exact = exact and is_exact
         verdict = "exactly" if is_exact else "WRONG"
-        lines.append([name, f"{report.delivered:,}", f"{expected:,}", f"{report.lost:,}", verdict])
+        lines.append([name, f"{delivered:,}", f"{expected:,}", f"{lost:,}", verdict])
     head = ["reader", "delivered", "expected", "lost", ""]
     print(grid([head, *lines]) + "\n", flush=True)
     return exact
@@ -165,16 +174,15 @@ def copied(objects: list[str], sent: int) -> bool:
 
 def main(words: list[str]) -> int:
     """Runs what the command line asks for; gives the exit status."""
-    parser = argparse.ArgumentParser(prog="ringtap-lab demo-vm", description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(prog="checks demo_vm", description=__doc__.splitlines()[0])
     parser.add_argument("--ringtap", type=Path, default=root.ringtap())
     ringtap = parser.parse_args(words).ringtap.resolve()
-    if why := unable("ringtap-lab demo-vm", "demo-vm", [ringtap]) or guest.unable():
+    if why := unable("scripts/checks demo_vm", "demo-vm", [ringtap]) or guest.unable():
         print(f"demo-vm: {why}", file=sys.stderr)
         return 2
-    programs = contenders.Programs(ringtap)
     try:
-        return sandbox.run_inside(lambda: demo(programs))
-    except (ToolError, GuestError, parse.ReportError, OSError, subprocess.SubprocessError) as error:
+        return sandbox.run_inside(lambda: demo(ringtap))
+    except (ToolError, GuestError, CountError, OSError, subprocess.SubprocessError) as error:
         print(f"demo-vm: {error}", file=sys.stderr)
         return 1
 

@@ -5,7 +5,7 @@ import unittest
 from pathlib import Path
 from unittest import mock
 
-from ringtap_lab.scenarios.preflight import unable
+from ringtap_checks.preflight import unable
 
 HERE = Path(__file__)
 

@@ -7,11 +7,12 @@ Invariants
 
 from __future__ import annotations
 
+import json
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 
-from ringtap_lab.attack.outsider import Gone, Hub, Refused, Subscription, subscribe
+from ringtap_checks.attack.outsider import Gone, Hub, Refused, Subscription, subscribe
 
 #: A pause after a refusal, so that an attack is more than its refusals.
 PAUSE_SECONDS = 0.02
@@ -28,7 +29,7 @@ class Attack:
 
     def attached(self) -> None:
         """Tells that all its subscriptions are there."""
-        print('{"type": "attached"}', flush=True)
+        tell({"type": "attached"})
 
     def stop(self, *_: object) -> None:
         """Ends it before its time: a handler of Ctrl-C."""
@@ -61,6 +62,11 @@ class Attack:
         while time.monotonic() < end:
             time.sleep(0.1)
             yield
+
+
+def tell(said: dict[str, object]) -> None:
+    """Prints an object on a line of its own: in one piece, because attacks of a mix print at the same time."""
+    print(json.dumps(said) + "\n", end="", flush=True)
 
 
 def leave(hubs: list[tuple[Hub, Subscription]]) -> None:
