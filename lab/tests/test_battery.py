@@ -11,7 +11,9 @@ from ringtap_lab.manager.inventory import InventoryError
 from ringtap_lab.manager.launch import command_of
 
 FAKES = Path(__file__).resolve().parent / "fakes"
-KNOWN = contender.load_all([contender.FOLDER, FAKES])
+#: Those of the project's checks, as `--contenders` would name them.
+CHECKS = Path(__file__).resolve().parents[2] / "checks"
+KNOWN = contender.load_all([contender.FOLDER, FAKES, CHECKS / "contenders"])
 
 
 def written(text: str, name: str = "some.toml") -> Path:
@@ -85,8 +87,8 @@ class Batteries(unittest.TestCase):
             with self.subTest(text), self.assertRaisesRegex(InventoryError, why):
                 read(text)
 
-    def test_every_battery_of_the_package_can_be_read(self):
-        for path in battery.FOLDER.glob("*.toml"):
+    def test_every_battery_of_the_package_and_of_the_checks_can_be_read(self):
+        for path in [*battery.FOLDER.glob("*.toml"), *(CHECKS / "batteries").glob("*.toml")]:
             self.assertTrue(list(battery.load(path, KNOWN).turns()), path)
 
 

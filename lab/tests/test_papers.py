@@ -158,7 +158,7 @@ class Sources(unittest.TestCase):
             wanted = tomllib.loads(path.read_text())
             names = set(wanted["data"])
             for each in wanted["data"].values():
-                if name := each.get("battery") or each.get("vm"):
+                if name := each.get("battery") or Path(each.get("stored", "")).name:
                     battery.load(battery.FOLDER / f"{name}.toml", known)
             for part in ("check", "beside", "table", "plot"):
                 for one in wanted.get(part, []):

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import json
 import statistics
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -31,8 +30,8 @@ class Data:
 
 def load(wanted: dict[str, Any], sim: virtual.Simulator) -> Data:
     """Loads a data set of a page; one of its keys (`battery`, `simulate`, ...) says from where."""
-    kinds = {"rows": _given, "simulate": _simulated, "model": _modelled, "battery": _recorded, "vm": _vm,
-             "bench": _bench}  # fmt: skip
+    kinds = {"rows": _given, "simulate": _simulated, "model": _modelled, "battery": _recorded,
+             "stored": _stored}  # fmt: skip
     (kind,) = [word for word in kinds if word in wanted] or [""]
     if not kind:
         raise PageError(f"no known kind of data in {wanted}")
@@ -60,10 +59,10 @@ def _recorded(wanted: dict[str, Any], _sim: virtual.Simulator) -> Data:
     return _record(RECORDS / name, f"`scripts/lab run {name}`", wanted)
 
 
-def _vm(wanted: dict[str, Any], _sim: virtual.Simulator) -> Data:
-    """A battery of `make bench-vm`."""
-    name = wanted["vm"]
-    return _record(RESULTS / "vm-latest" / name, f"`scripts/lab bench --only {name}` {STORED}", wanted)
+def _stored(wanted: dict[str, Any], _sim: virtual.Simulator) -> Data:
+    """A record of `make bench` or `make bench-vm`, which `make figures` does not make again."""
+    name = Path(wanted["stored"]).name
+    return _record(RESULTS / wanted["stored"], f"`scripts/lab bench --only {name}` (stored result)", wanted)
 
 
 def _record(folder: Path, command: str, wanted: dict[str, Any]) -> Data:
@@ -120,26 +119,6 @@ def totals(rows: list[Row]) -> list[Row]:
         one["lost"] += row["lost_sum"]
         one["offered"] += row["offered_sum"]
     return [{**one, "loss_percent": 100.0 * one["lost"] / one["offered"]} for one in found.values() if one["offered"]]
-
-
-def _bench(wanted: dict[str, Any], _sim: virtual.Simulator) -> Data:
-    """A scenario of `bench`: medians by contender."""
-    found = json.loads((RESULTS / "latest.json").read_text())
-    rows = [
-        {"series": name, "kind": "ours" if name.startswith(OURS) else "measured", "note": entry["note"]}
-        | {key: spread["median"] for key, spread in entry["summary"].items()}
-        for name, entry in found[wanted["bench"]].items()
-    ]
-    made = f"{found['date']}, revision {found['revision']}; {_machine(found['machine'])}"
-    return Data(rows, f"`scripts/lab bench --only {wanted['bench']}` {STORED}, {made}")
-
-
-#: Results that `make figures` does not make again.
-STORED = "(stored result)"
-
-
-def _machine(facts: dict[str, Any]) -> str:
-    return f"{facts['cpu']}, {facts['cores']} cores, Linux {facts['kernel']}"
 
 
 #: Trials whose median hides the noise of one.
