@@ -171,9 +171,21 @@ pub fn refused(
         _ => BpfError::Refused {
             interface: name,
             mode: hook.words(),
-            reason: reason.unwrap_or_else(|| error.to_string()),
+            reason: reason.unwrap_or_else(|| too_few_queues(error, hook, &interface.name)),
         },
     }
+}
+
+/// The system's words for an error, and what a driver means by it that says no more.
+fn too_few_queues(error: &io::Error, hook: Hook, interface: &str) -> String {
+    let of_driver = matches!(hook, Hook::Native | Hook::NativeBound);
+    if of_driver && error.raw_os_error() == Some(libc::ENOSPC) {
+        return format!(
+            "{error}: the driver has too few queues; a veth needs as many receive queues as its peer has to send \
+             (ethtool -L {interface} rx NUMBER)"
+        );
+    }
+    error.to_string()
 }
 
 /// The error for an object that was not loaded; `pool_bytes` is the size of its maps.
