@@ -58,8 +58,8 @@ class CostsOf(unittest.TestCase):
 
     def test_the_committed_results_hold_the_costs_and_the_line_is_near_each_size(self):
         found = costs.load(None)
-        measured = {int(size): one[costs.CAPTURE]["summary"]["delivered_mpps"]["median"] for size, one in
-                    json.loads((root.RESULTS / "latest.json").read_text())["capture"].items()}  # fmt: skip
+        points = costs._points(root.RESULTS / "latest")
+        measured = {size: pps / 1e6 for size, pps in costs._sizes(points, costs.CAPTURE).items()}
         self.assertEqual(found.sizes, (64, 1500))
         for size, mpps in measured.items():
             line = found.values["packet_ns"] + found.values["byte_ns"] * size
@@ -79,7 +79,7 @@ class CostsOf(unittest.TestCase):
         self.assertAlmostEqual(found.values["reader_ns"], 5)
         self.assertEqual(found.readers, 20)
         self.assertIn(str(folder), found.each["packet_ns"].source)
-        self.assertIn("latest.json", found.each["record_ns"].source)
+        self.assertIn("bench/results/latest", found.each["record_ns"].source)
 
     def test_results_without_a_usable_rate_are_refused(self):
         empty = self.record([])

@@ -8,12 +8,10 @@ Invariants
 
 from __future__ import annotations
 
-import json
 import statistics
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from ringtap_lab import root
 from ringtap_lab.manager.record import Record, RecordError
@@ -77,10 +75,8 @@ class Costs:
 
 
 def load(results: Path | None) -> Costs:
-    """The costs of a results file or record; those of the project for what it lacks."""
-    # Records of `ringtap-lab bench`; before the first run of its present form, the file of the last one.
-    whole = all((root.RESULTS / "latest" / name).exists() for name in SECTIONS)
-    default = root.RESULTS / ("latest" if whole else "latest.json")
+    """The costs of a record, or of a folder of records; those of the project for what it lacks."""
+    default = root.RESULTS / "latest"
     names = {path: _shown(path) for path in (results or default, default)}
     given, own = _points(results or default), _points(default) if results else []
     found: dict[str, Cost] = {}
@@ -135,8 +131,7 @@ def _crowd(points: list[Point]) -> dict[int, float]:
 def _points(path: Path) -> list[Point]:
     try:
         parts = [path / name for name in SECTIONS if (path / name).exists()] or [path]
-        found = [point for part in parts for point in
-                 (_of_record(Record(part)) if part.is_dir() else _of_bench(json.loads(part.read_text())))]  # fmt: skip
+        found = [point for part in parts for point in _of_record(Record(part))]
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecordError) as error:
         raise PlanError(f"{path}: neither a record nor results of ringtap-lab bench: {error}") from None
     if not found:
@@ -155,17 +150,3 @@ def _of_record(record: Record) -> Iterator[Point]:
         wanted = wanted and case.get("filters", "none") == "none" and not case.get("file")
         if pps and wanted and not row["problems"]:
             yield Point(case["contender"], case["size"], case["readers"], pps)
-
-
-def _of_bench(found: dict[str, Any]) -> Iterator[Point]:
-    """The sections `capture`, `readers` and `record` of ringtap-lab bench."""
-    for size, contenders in found.get("capture", {}).items():
-        for row in contenders.get(CAPTURE, {}).get("rounds", []):
-            if row["lost"] == 0 and not row["problems"]:
-                yield Point(CAPTURE, int(size), 1, row["delivered_mpps"] * 1e6)
-    crowd = found.get("readers", {"size": 0, "contenders": {}})
-    for count, one in crowd["contenders"].get(HUB, {}).get("counts", {}).items():
-        yield from (Point(HUB, crowd["size"], int(count), row["lossless_pps"]) for row in one["rounds"])
-    recorded = found.get("record", {"size": 0, "contenders": {}})
-    for row in recorded["contenders"].get(RECORDER, {}).get("rounds", []):
-        yield Point(RECORDER, recorded["size"], 1, row["lossless_pps"])
