@@ -98,6 +98,8 @@ def page(folder: Path) -> str:
     parts, wanted = [], []
     for one in records:
         head, rows = one.head(), one.rows()
+        # Of an aim that has changed since, the present form.
+        head |= {"text": (battery.FOLDER / f"{head['battery']}.toml").read_text()}
         wanted += [[f"[{head['battery']}](#{head['battery']})", *line] for line in tables.aims_of(head, rows)[1:]]
         lines = [f"## {head['battery']}\n", f"{head['title']}. {head['date']}, host {head['host']}."]
         lines += ["- " + line for line in machine_lines(head)[:1]]

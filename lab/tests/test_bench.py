@@ -8,6 +8,7 @@ import json
 import tempfile
 import unittest
 from pathlib import Path
+from unittest import mock
 
 from ringtap_lab import bench
 from ringtap_lab.manager import battery, contender
@@ -60,11 +61,13 @@ class Page(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             for name in ("idle", "pool"):
                 made = record([row("one", 0, 1e6)])
-                head = made.head() | {"battery": name, "text": "[[aim]]\ntext = 'fast'\nfigure = 'delivered_pps'\n"
-                                      "of = { contender = 'one' }\nleast = 3e6\n"}  # fmt: skip
+                (Path(folder) / f"{name}.toml").write_text("[[aim]]\ntext = 'fast'\nfigure = 'delivered_pps'\n"
+                                                           "of = { contender = 'one' }\nleast = 3e6\n")  # fmt: skip
+                head = made.head() | {"battery": name, "text": "# Without the aim of today.\n"}
                 (made.folder / "head.json").write_text(json.dumps(head))
                 made.folder.rename(Path(folder) / name)
-            text = bench.page(Path(folder))
+            with mock.patch.object(bench.battery, "FOLDER", Path(folder)):
+                text = bench.page(Path(folder))
         self.assertIn("| [pool](#pool) | fast | ≥ 3 Mpps | 1 Mpps   | MISSED |", text)
         self.assertLess(text.index("| [idle](#idle)"), text.index("## pool"))
         self.assertEqual(text.count("### 64 B, max, 2 s"), 2)
