@@ -122,8 +122,9 @@ def readme_part(record: Record) -> str:
             cells.append(f"{spread[0] / 1e6:.2f}{' *' * limited}" if spread else "–")
         table.append([f"{count} reader{'s' if count > 1 else ''}", *cells])
     head = record.head()
-    versions = ", ".join(f"{name} {one['version']}" for name, one in head["contenders"].items() if one["version"])
-    return f"{tables.grid(table)}\n\n{head['date']}; {machine_lines(head)[0]}; {versions}.\n"
+    facts, *_ = head["machines"].values()
+    machine = f"{facts['cpu']}, {facts['cores']} cores{' (virtual)' * bool(facts['virtual'])}, Linux {facts['kernel']}"
+    return f"{tables.grid(table)}\n\n{head['date']}; {machine}.\n"
 
 
 def refresh(readme: Path, part: str, markers: tuple[str, str] = (BEGIN, END)) -> None:

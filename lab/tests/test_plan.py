@@ -137,9 +137,9 @@ class Plans(unittest.TestCase):
     def test_what_was_not_measured_is_said(self):
         inside = plan("--rate", "1Gbps", "--mix", "1500", "--keep", "1d")["extrapolated"]
         self.assertEqual(len(inside), 1, inside)
-        beyond = " ".join(plan("--rate", "1Tbps", "--mix", "9000", "--readers", "99", "--flows", "2M", "--keep", "1d")
+        beyond = " ".join(plan("--rate", "1Tbps", "--mix", "9000", "--readers", "99", "--flows", "20M", "--keep", "1d")
                           ["extrapolated"])  # fmt: skip
-        for part in ("network card", "receive queues", "9000 bytes", "101 readers", "2,000,000 flows", "disks"):
+        for part in ("network card", "receive queues", "9000 bytes", "101 readers", "20,000,000 flows", "disks"):
             self.assertIn(part, beyond)
 
     def test_bad_input_is_refused_with_a_sentence(self):

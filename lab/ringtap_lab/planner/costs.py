@@ -46,10 +46,10 @@ class Point:
 
 #: Costs that no results file holds: figures of the documents.
 DOCUMENTED = (
-    Cost("hub_ns", "hub, per packet", 4.6, "ns", "docs/performance.md: 3.8 % of a core at 8.31 Mpps"),
-    Cost("probe_ns", "probe, per packet", 394.0, "ns", "docs/performance.md: 2.54 Mpps of 65,536 flows"),
-    Cost("doubling_ns", "probe, per packet and doubling of the flows", 22.4, "ns",
-         "docs/performance.md: 8.54 and 4.88 Mpps of 65,536 and 1,000,000 flows"),
+    Cost("hub_ns", "hub, per packet", 18.0, "ns", "docs/performance.md: 5.0 % of a core at 2.7 Mpps"),
+    Cost("probe_ns", "probe, per packet", 385.0, "ns", "docs/performance.md: 2.60 Mpps of 65,536 flows"),
+    Cost("doubling_ns", "probe, per packet and doubling of the flows", 19.5, "ns",
+         "docs/performance.md: 2.60 and 1.90 Mpps of 65,536 and 10,000,000 flows"),
     Cost("flow_bytes", "probe, per flow", 370.0, "bytes", "docs/sizing.md"),
     Cost("disk_rate", "one disk", 1.02e9, "bytes/s", "docs/performance.md: record --direct-io"),
     Cost("index_part", "index, per byte of the recording", 0.0018, "bytes", "docs/measurements.md: the lab's mix"),

@@ -18,7 +18,7 @@ CHUNK = 65_536
 #: Header of a chunk, and bytes of a pcapng block around a packet (docs/sizing.md).
 CHUNK_HEADER, BLOCK = 64, 44
 #: Flows of the measurement behind `probe_ns`, and the most that were measured.
-PROBED, MOST_PROBED = 65_536, 1_000_000
+PROBED, MOST_PROBED = 65_536, 10_000_000
 #: How much an input changes when it is tried whether it carries the answer.
 CHANGE = 1.1
 INPUTS = {"frame": "mean frame (--mix)", "pause": "pause of a reader (--pause)", "headroom": "headroom (--headroom)",
