@@ -153,7 +153,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     let sent = (rounds * FRAMES) as u64;
     // Each flow ends in this time.
     frames.time_ns += 2 * IDLE.as_secs() * 1_000_000_000;
-    let last = u64::from(flows).max(FRAMES as u64).next_multiple_of(FRAMES as u64);
+    let last = u64::from(flows)
+        .max(FRAMES as u64)
+        .next_multiple_of(FRAMES as u64);
     for _ in 0..last / FRAMES as u64 {
         frames.send(&mut run, &[0; FRAMES]);
     }

@@ -181,8 +181,9 @@ fn a_second_hub_on_the_same_socket_is_refused() {
     let end = Running::start(command).wait(LIMIT);
     assert_eq!(end.status.code(), Some(1));
     assert!(
-        end.stderr
-            .contains("a running program of ringtap uses this socket already: choose another --socket"),
+        end.stderr.contains(
+            "a running program of ringtap uses this socket already: choose another --socket"
+        ),
         "{}",
         end.stderr
     );
