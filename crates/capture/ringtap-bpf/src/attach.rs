@@ -176,7 +176,8 @@ pub fn refused(
     }
 }
 
-/// The system's words for an error, and what a driver means by it that says no more.
+/// The system's words for an error, and what a driver means by it: where the kernel's tracing cannot be read, such as in
+/// a container, the driver's own words are unknown.
 fn too_few_queues(error: &io::Error, hook: Hook, interface: &str) -> String {
     let of_driver = matches!(hook, Hook::Native | Hook::NativeBound);
     if of_driver && error.raw_os_error() == Some(libc::ENOSPC) {
@@ -221,5 +222,23 @@ pub fn not_loaded(
             interface,
             log: failure.to_string(),
         },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_driver_without_queues_is_told_apart_from_a_full_disk() {
+        let full = io::Error::from_raw_os_error(libc::ENOSPC);
+        let native = too_few_queues(&full, Hook::Native, "vb");
+        assert!(native.ends_with("(ethtool -L vb rx NUMBER)"), "{native}");
+        assert!(!too_few_queues(&full, Hook::Generic, "vb").contains("ethtool"));
+        let other = io::Error::from_raw_os_error(libc::EOPNOTSUPP);
+        assert_eq!(
+            too_few_queues(&other, Hook::Native, "vb"),
+            other.to_string()
+        );
     }
 }

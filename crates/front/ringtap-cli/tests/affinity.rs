@@ -152,16 +152,3 @@ fn a_cpu_that_is_not_there_is_refused_and_nothing_to_move_is_said() {
         );
     }
 }
-
-#[test]
-fn a_veth_with_fewer_queues_than_its_peer_sends_through_is_told_how_to_get_more() {
-    require_root!();
-    require_tool!("ip", "ethtool");
-    let net = Namespace::with_veth("few-queues");
-    let more = net.run("ethtool", &["-L", "tx0", "tx", "2"]);
-    assert!(more.status.success(), "{}", more.stderr);
-    let end = net.run(BINARY, &["count", "-i", "tap:rx0?mode=native"]);
-    assert_eq!(end.status.code(), Some(1));
-    let why = "as many receive queues as its peer has to send (ethtool -L rx0 rx NUMBER)";
-    assert!(end.stderr.contains(why), "{}", end.stderr);
-}

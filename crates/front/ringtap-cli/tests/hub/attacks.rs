@@ -112,7 +112,7 @@ fn a_reader_whose_signals_take_long_costs_others_nothing() {
     let attacked = Attacked::new("hub-watchers", config);
     let script = concat!(
         env!("CARGO_MANIFEST_DIR"),
-        "/../../../lab/ringtap_lab/attack/attacks.py"
+        "/../../../checks/ringtap_checks/attack/attacks.py"
     );
     let mut command = Command::new("python3");
     command.args([script, "doorbell_watchers", "--seconds", "8", "--socket"]);
