@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 use clap::{Args, Subcommand};
 use ringtap::Confinement;
 use ringtap_client::default_socket;
@@ -247,7 +247,7 @@ pub(crate) fn run(args: &HubArgs) -> Result<ExitCode> {
     let path = config.socket.clone().unwrap_or_else(default_socket);
     config.require_rights()?;
     raise_descriptor_limit();
-    let listener = Listener::bind(&path)?;
+    let listener = listen(&path)?;
     let cpu = args
         .cpu
         .resolve(config.interfaces().next(), |note| print::notes([note]))?;
@@ -294,6 +294,11 @@ pub(crate) fn run(args: &HubArgs) -> Result<ExitCode> {
 /// Moves interrupts and NAPI of the interfaces, if asked to.
 fn steer(cpu: &Placement, config: &Config, steered: &Steered) -> Result<()> {
     Ok(cpu.steer(config.interfaces(), steered, |note| print::notes([note]))?)
+}
+
+/// Listens on the hub's socket.
+pub(crate) fn listen(path: &Path) -> Result<Listener> {
+    Listener::bind(path).map_err(|error| anyhow!("{error}: choose another --socket"))
 }
 
 /// Lets this process open as many descriptors as its hard limit allows: a reader takes several.

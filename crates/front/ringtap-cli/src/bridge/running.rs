@@ -10,11 +10,10 @@ use ringtap_hub::config::{GroupText, viewers};
 use ringtap_hub::server::{Server, ServerOptions};
 use ringtap_hub::{Group, Hub, HubOptions};
 use ringtap_ipc::protocol::{BridgeStatus, SourceStatus};
-use ringtap_ipc::socket::Listener;
 use ringtap_ipc::subscription::{SubscriptionId, SubscriptionRequest};
 
 use super::ethernet;
-use crate::hub::{LAST_READERS, raise_descriptor_limit};
+use crate::hub::{LAST_READERS, listen, raise_descriptor_limit};
 use crate::print;
 
 pub(super) struct RunningBridge {
@@ -55,7 +54,7 @@ impl RunningBridge {
             None
         } else {
             raise_descriptor_limit();
-            Some(Listener::bind(socket)?)
+            Some(listen(socket)?)
         };
         let mut running = RunningBridge {
             bridge: Bridge::open(options)?,
