@@ -4,11 +4,12 @@
 import json
 import unittest
 
+from ringtap_lab import root
 from ringtap_lab.manager import contender, filters
 from ringtap_lab.manager.accounts import account
 from ringtap_lab.manager.battery import Case
 
-KNOWN = contender.load_all([contender.FOLDER])
+KNOWN = contender.load_all([contender.FOLDER, root.ROOT / "checks" / "contenders"])
 PACKET, COLLECTED = "AF_PACKET", "ringtap probe, tap exclusive"
 
 
