@@ -7,6 +7,9 @@ import subprocess
 import tempfile
 import unittest
 from pathlib import Path
+from unittest import mock
+
+from ringtap_lab.manager import programs
 
 HOME = Path(__file__).resolve().parents[2]
 APT_GET = """#!/bin/bash
@@ -64,3 +67,10 @@ class Documents(unittest.TestCase):
             checked = subprocess.run([script, "--check", folder], capture_output=True, text=True, check=False)
         self.assertEqual(checked.returncode, 1)
         self.assertIn("bad.md: ../nowhere.md", checked.stderr)
+
+
+class Programs(unittest.TestCase):
+    def test_a_relative_path_of_the_program_holds_in_other_folders(self):
+        with mock.patch.object(programs, "_compiled", lambda name, _: Path(name)):
+            found = programs.here(Path("target/release/ringtap"), print)
+        self.assertEqual(found["ringtap"], str(Path.cwd() / "target/release/ringtap"))

@@ -20,7 +20,8 @@ EXAMPLES = {"floor": "xdp_floor", "pool_bench": "pool_bench", "sim_bench": "sim_
 
 def here(ringtap: Path | None, say: Callable[[str], None]) -> dict[str, str]:
     """Paths of programs on this machine, by the name in a contender's command."""
-    ours = ringtap or root.ringtap()
+    # Programs of the lab run in folders of their own.
+    ours = (ringtap or root.ringtap()).resolve()
     # A Python with our package and those that it is compared with; `scripts/python-package bench` makes it.
     bench_python = ours.parents[1] / "python-bench/bin/python"
     found = {"ringtap": ours, "python": Path(sys.executable), "bench_python": bench_python}
