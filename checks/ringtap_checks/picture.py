@@ -14,11 +14,11 @@ import textwrap
 import time
 from pathlib import Path
 
+from ringtap_checks.preflight import unable
+from ringtap_checks.tool import Tool, ToolError
 from ringtap_lab import bench, root
 from ringtap_lab.manager import sandbox
 from ringtap_lab.root import ROOT
-from ringtap_checks.preflight import unable
-from ringtap_checks.tool import Tool, ToolError
 
 MARKERS = ("<!-- picture:begin -->", "<!-- picture:end -->")
 #: How long traffic flows before the pictures, for steady rates.

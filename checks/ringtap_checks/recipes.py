@@ -23,11 +23,11 @@ from contextlib import ExitStack
 from pathlib import Path
 from urllib.parse import urlencode
 
+from ringtap_checks.preflight import unable
+from ringtap_checks.tool import Tool, ToolError
 from ringtap_lab import root
 from ringtap_lab.manager import sandbox
 from ringtap_lab.root import ROOT
-from ringtap_checks.preflight import unable
-from ringtap_checks.tool import Tool, ToolError
 
 PACKETS, FLOWS, MEMBERS = 20_000, 64, 4
 #: Far below what two busy cores do.

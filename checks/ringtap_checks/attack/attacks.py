@@ -14,7 +14,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import encodings.idna  # noqa: F401 (the user may not read it later)
-import json
 import math
 import os
 import pwd
