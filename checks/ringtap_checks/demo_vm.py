@@ -6,7 +6,6 @@ Exit status: 0 if everyone got exactly its packets, 1 if not, 2 if nothing could
 
 from __future__ import annotations
 
-import argparse
 import json
 import shlex
 import subprocess
@@ -15,9 +14,8 @@ import time
 from contextlib import ExitStack
 from pathlib import Path
 
-from ringtap_checks.preflight import unable
+from ringtap_checks.preflight import asked_program
 from ringtap_checks.tool import Tool, ToolError, wait_all_idle
-from ringtap_lab import root
 from ringtap_lab.formatters.tables import grid
 from ringtap_lab.guests import machine as guest
 from ringtap_lab.guests.machine import Guest, GuestError
@@ -174,11 +172,8 @@ def copied(objects: list[str], sent: int) -> bool:
 
 def main(words: list[str]) -> int:
     """Runs what the command line asks for; gives the exit status."""
-    parser = argparse.ArgumentParser(prog="checks demo_vm", description=__doc__.splitlines()[0])
-    parser.add_argument("--ringtap", type=Path, default=root.ringtap())
-    ringtap = parser.parse_args(words).ringtap.resolve()
-    if why := unable("scripts/checks demo_vm", "demo-vm", [ringtap]) or guest.unable():
-        print(f"demo-vm: {why}", file=sys.stderr)
+    ringtap = asked_program("demo_vm", "demo-vm", __doc__, words, guest.unable())
+    if not ringtap:
         return 2
     try:
         return sandbox.run_inside(lambda: demo(ringtap))

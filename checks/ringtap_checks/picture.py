@@ -6,7 +6,6 @@ Exit status: 0 if README.md shows the picture, 1 if a program failed, 2 if nothi
 
 from __future__ import annotations
 
-import argparse
 import os
 import subprocess
 import sys
@@ -14,9 +13,9 @@ import textwrap
 import time
 from pathlib import Path
 
-from ringtap_checks.preflight import unable
+from ringtap_checks.preflight import asked_program
 from ringtap_checks.tool import Tool, ToolError
-from ringtap_lab import bench, root
+from ringtap_lab import bench
 from ringtap_lab.manager import sandbox
 from ringtap_lab.root import ROOT
 
@@ -78,11 +77,8 @@ def take(ringtap: Path) -> int:
 
 def main(words: list[str]) -> int:
     """Runs what the command line asks for; gives the exit status."""
-    parser = argparse.ArgumentParser(prog="checks picture", description=__doc__.splitlines()[0])
-    parser.add_argument("--ringtap", type=Path, default=root.ringtap())
-    ringtap = parser.parse_args(words).ringtap.resolve()
-    if reason := unable("scripts/checks picture", "readme", [ringtap]):
-        print(f"picture: {reason}", file=sys.stderr)
+    ringtap = asked_program("picture", "readme", __doc__, words)
+    if not ringtap:
         return 2
     os.environ.update(NO_COLOR="1", LC_ALL="C.UTF-8")
     os.environ.pop("RINGTAP_SOCKET", None)

@@ -10,12 +10,10 @@ Invariants
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import shutil
 import subprocess
-import sys
 import time
 import urllib.request
 from collections.abc import Callable
@@ -23,9 +21,8 @@ from contextlib import ExitStack
 from pathlib import Path
 from urllib.parse import urlencode
 
-from ringtap_checks.preflight import unable
+from ringtap_checks.preflight import asked_program
 from ringtap_checks.tool import Tool, ToolError
-from ringtap_lab import root
 from ringtap_lab.manager import sandbox
 from ringtap_lab.root import ROOT
 
@@ -258,10 +255,7 @@ def run_installed(ringtap: Path) -> int:
 
 def main(words: list[str]) -> int:
     """Runs what the command line asks for; gives the exit status."""
-    parser = argparse.ArgumentParser(prog="checks recipes", description=__doc__.splitlines()[0])
-    parser.add_argument("--ringtap", type=Path, default=root.ringtap())
-    ringtap = parser.parse_args(words).ringtap.resolve()
-    if reason := unable("scripts/checks recipes", "build", [ringtap]):
-        print(f"recipes: {reason}", file=sys.stderr)
+    ringtap = asked_program("recipes", "build", __doc__, words)
+    if not ringtap:
         return 2
     return sandbox.run_inside(lambda: run(ringtap))

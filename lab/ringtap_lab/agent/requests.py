@@ -126,7 +126,7 @@ class Requests:
         """Counters of devices and processors, and of each daemon: processor time, also of the threads with this name,
         memory, and what it has open and wrote."""
         found = counters.everything(devices)
-        # The rest takes a while, in which they go on.
+        # First: to read the rest takes a while, and the daemons go on meanwhile.
         times = {name: (one.cpu_ns(), one.cpu_ns(thread)) for name, one in self._daemons.items()}
         found["daemons"] = {
             name: {

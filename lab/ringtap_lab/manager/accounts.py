@@ -44,7 +44,7 @@ def account(
         told = counts if one.part else {**counts, "lost": 0}
         problems += [reader + it for it in contradictions(told, offered, came if number == 1 else None, share)]
         missed.append(share - shunted - counts["delivered"])
-        # As if it had asked for all packets, where its part does not come out even, too.
+        # Its part of what it asked for, of all packets: a count times its turns would be wrong by the last turn.
         got += [offered * counts["delivered"] // share] if share else []
     figures = [{key: figure(text, one) for key, one in contender.figures.items()} for text in outputs] or [{}]
     if case.filters != "parts":

@@ -189,7 +189,7 @@ def _thread(contender: Contender, before: Any, after: Any, elapsed_ns: int) -> d
     """Processor time of the server's thread."""
     used = _used_ns(before, after, ["server"], "thread_ns")
     if not used:
-        raise CountError(f"{contender.name}: its server has no thread that is named as in its description, or it rests")
+        raise CountError(f"{contender.name}: its server has no thread of this name, or the thread did not run")
     return {"server_thread_ns": used, "server_thread_percent": 100.0 * used / elapsed_ns}
 
 

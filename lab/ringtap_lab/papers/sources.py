@@ -126,9 +126,8 @@ WINDOW = 5
 
 
 def _curves(rows: list[Row], titles: dict[str, str]) -> Iterator[Row]:
-    """Rows by offered rate, with medians over neighbouring rates, and how far they are below an earlier one.
-
-    `titles` are the figures by load and cores."""
+    """Rows of each curve by offered rate. `smooth` is the median over neighbouring rates, `of_most` that median divided
+    by the highest one at this or a lower rate. `titles` are the figures by load and cores."""
     lines: dict[tuple[str, str], list[Row]] = {}
     for row in rows:
         title = titles[f"{row['load']}, {row['cores']}"]

@@ -176,8 +176,8 @@ pub fn refused(
     }
 }
 
-/// The system's words for an error, and what a driver means by it: where the kernel's tracing cannot be read, such as in
-/// a container, the driver's own words are unknown.
+/// The system's words for an error, with an explanation where a driver ran out of queues. The driver's own words are
+/// better, but a container that cannot read the kernel's tracing does not get them.
 fn too_few_queues(error: &io::Error, hook: Hook, interface: &str) -> String {
     let of_driver = matches!(hook, Hook::Native | Hook::NativeBound);
     if of_driver && error.raw_os_error() == Some(libc::ENOSPC) {
