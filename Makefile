@@ -76,6 +76,7 @@ bench: ## compare with other programs, write bench/results/ (about an hour, need
 	@scripts/prepare bench
 	@cargo build --locked --release --workspace --bin ringtap --examples
 	@cargo build --locked --release -p ringtap-pcap
+	@cargo build --locked --release --manifest-path lab/ringtap_lab/contenders/netring/Cargo.toml --target-dir $(or $(CARGO_TARGET_DIR),target)/lab/netring
 	@scripts/python-package bench || echo "bench: pip cannot install what Python is compared with: its rows will say so"
 	@$(SUDO) scripts/lab bench --target $(or $(CARGO_TARGET_DIR),target) $(BENCH)
 
@@ -112,8 +113,9 @@ chaos: build ## attacks of an ordinary user on a hub: what do honest readers los
 	@echo "chaos: each attack and a mix of all, in private networks; about 6 minutes"
 	@$(SUDO) scripts/lab run checks/batteries/chaos.toml --contenders checks/contenders $(if $(ATTACK),--seconds $(ATTACK)) --ringtap $(BINARY)
 
-flaps: ## 50 outages of the interface under each source, sender, bridge and tcpdump (about 5 minutes, needs root)
-	@echo "flaps: 50 outages for each of 14 cases in private networks; about 5 minutes"
+flaps: build ## 50 outages of the interface under each source, a hub, senders, bridges and tcpdump (about 9 minutes, needs root)
+	@echo "flaps: 50 outages for each, in private networks: a battery of about 5 minutes, then tests of about 4"
+	@$(SUDO) scripts/lab run flaps --ringtap $(BINARY)
 	@cargo build -q -p ringtap-cli -p ringtap-pcap
 	@RINGTAP_FLAPS=50 cargo test -q -p ringtap-cli --test links
 	@RINGTAP_FLAPS=50 cargo test -q -p ringtap-pcap --test libpcap outlives

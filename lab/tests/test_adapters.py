@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""Adapters of engines that are not installed here: their counts, from output in the tools' documented forms."""
+"""Adapters of engines that may not be installed: their counts, from output in the tools' documented forms."""
 
 from __future__ import annotations
 
@@ -81,7 +81,33 @@ tcpdump: listening on napa_ca, link-type EN10MB (Ethernet), snapshot length 2621
 20 packets dropped by kernel
 5 packets dropped by interface
 """
+SURICATA = """\
+Notice: threads: Threads created -> W: 1 FM: 1 FR: 1   Engine started.
+Notice: suricata: Signal Received.  Stopping engine.
+Notice: device: rt1: packets: 3000, drops: 100 (3.33%), invalid chksum: 0
+"""
+SURICATA_6 = """\
+28/11/2026 -- 16:00:00 - <Notice> - all 1 packet processing threads, 4 management threads initialized, engine started.
+28/11/2026 -- 16:00:01 - <Notice> - Stats for 'rt1':  pkts: 3000, drop: 100 (3.33%), invalid chksum: 0
+"""
+SURICATA_PCAP = """\
+Notice: threads: Threads created -> W: 1 FM: 1 FR: 1   Engine started.
+Info: pcap: tap:rt1?exclusive&pool=64MiB: packets 6151975, bytes 369118500
+Info: pcap: tap:rt1?exclusive&pool=64MiB: pcap total:7028737 recv:6151975 drop:876762 (12.5%)
+Notice: device: tap:rt1?exclusive&pool=64MiB: packets: 6151975, drops: 556208 (9.04%), invalid chksum: 0
+"""
+PDUMP = """\
+ core (1), capture for (1) tuples
+ - port 0 device (net_af_xdp0) queue 0
+##### PDUMP DEBUG STATS #####
+ -packets dequeued:\t\t\t30000
+ -packets transmitted to vdev:\t\t29990
+ -packets freed:\t\t\t10
+"""
 OUTPUTS = {
+    "Suricata": (SURICATA, 2900, 100),
+    "Suricata on Ringtap, exclusive tap": (SURICATA_PCAP, 6_151_975, 876_762),
+    "dpdk-pdump": (PDUMP, 29_990, None),
     "PF_RING pfcount": (PFCOUNT, 1_200_000, 34_567),
     "PF_RING DNA": (PFCOUNT_6, 5000, 12),
     "PF_RING ZC zcount": (ZCOUNT, 14_880_000, 120),
@@ -100,6 +126,8 @@ class Adapters(unittest.TestCase):
                 self.assertEqual((counts["delivered"], counts.get("lost")), (delivered, lost))
                 if KNOWN[name].ready.line:
                     self.assertIn(KNOWN[name].ready.line, text)
+        self.assertEqual(KNOWN["Suricata"].counts.read(SURICATA_6), {"delivered": 2900, "lost": 100})
+        self.assertIn(KNOWN["Suricata"].ready.line, SURICATA_6)
 
     def test_output_without_counts_is_an_error(self):
         for name in OUTPUTS:

@@ -44,7 +44,7 @@ RINGTAP = """\
 {"time_ns":2,"device":"tap:rt1","lane":null,"reader":"count","offered":30,"delivered":20,"filtered":0,"bytes":1200,"dropped":{"nic":1,"kernel":2,"pool_full":3,"overrun":4},"balanced":true}
 
 ringtap: a note on standard error
-latency_ns median 31000 p99 95000 max 210000
+latency_ns p10 20000 p25 25000 median 31000 p75 40000 p90 60000 p99 95000 p999 200000 max 210000
 """
 SENT = (
     '{"time_ns":1,"device":"rt0","method":"live","elapsed_ns":2000000000,"sent":3000000,'
@@ -156,6 +156,12 @@ class Contradictions(unittest.TestCase):
         self.assertEqual(found, "it says that it lost 0 packets, but 1 are missing")
         (found,) = contradictions({"delivered": 1001, "lost": 0}, 1000, 1000)
         self.assertEqual(found, "delivered 1001 of 1000")
+
+    def test_what_the_nic_dropped_is_lost_or_unknown_to_a_contender(self):
+        for counts in ({"delivered": 90, "lost": 10, "offered": 100}, {"delivered": 90, "lost": 3, "offered": 93}):
+            self.assertEqual(contradictions(counts, 100, 100, nic_dropped=7), [])
+        for counts in ({"delivered": 90, "lost": 4}, {"delivered": 90, "lost": 10, "offered": 94}):
+            self.assertEqual(len(contradictions(counts, 100, 100, nic_dropped=7)), 1)
 
     def test_a_device_that_saw_something_else_and_counters_that_do_not_balance_are_found(self):
         found = contradictions({"delivered": 100, "lost": 0, "offered": 101, "balanced": 0}, 100, 99)

@@ -21,6 +21,8 @@ from ringtap_lab.manager.record import Record
 LAB = Path(__file__).resolve().parents[1]
 FAKES = LAB / "tests" / "fakes"
 LIMIT_S = 120
+#: An interrupted run ends its daemons in less.
+INTERRUPTED_S = 10
 LIARS = ["hides", "boasts", "dies", "silent", "never-ends", "never-ready", "sums"]
 HONEST = """
 sender = "fake send"
@@ -91,6 +93,9 @@ class Runs(unittest.TestCase):
                     for name in ["honest", "floods", *LIARS]}  # fmt: skip
         wanted = {name: [name in LIARS] * 2 for name in at_fault}
         self.assertEqual(at_fault, wanted, output)
+        # What it held was let go before it was taken away.
+        (problem,) = {one for row in rows if row["case"]["contender"] == "never-ready" for one in row["problems"]}
+        self.assertIn("not ready after", problem)
         self.assertIn("absent: not installed here: no-such-program: apt install no-such-package", output)
         for name in ("page.html", "record.md", "record.json", "rows.csv"):
             self.assertTrue((self.record().folder / name).stat().st_size, name)
@@ -171,6 +176,15 @@ class Runs(unittest.TestCase):
         self.assertIn("ended with 0", found["quits"])
         self.assertIn("ended with 0", found["victim: quits"])
 
+    def test_what_no_program_can_see_in_an_outage_is_told_and_nobodys_loss(self):
+        text = HONEST.replace("2kpps", "20kpps").replace("0.2", "2.0") + 'repetitions = 1\nbeside = ["outages: 0.1"]\n'
+        status, output = self.run_whole(text)
+        (row,) = self.record().rows()
+        self.assertEqual(row["problems"], [], output)
+        self.assertEqual((status, row["problems"], row["lost"]), (0, [], 0), output)
+        self.assertGreater(row["outages"], 2)
+        self.assertIn(row["unseen"], range(1000))
+
     def test_memory_that_grows_after_the_warm_up_is_seen(self):
         text = HONEST.replace('"honest"', '"honest", "grows"').replace("0.2", "5") + "repetitions = 1\nwarm_up = 0.1\n"
         status, output = self.run_whole(text, "--seconds", "0.5")
@@ -187,19 +201,25 @@ class Runs(unittest.TestCase):
         self.assertEqual((row["group"], verify.faults(self.record().folder)),
                          ("64 B, 2kpps, sent by the host, 0.2 s", ([], [])))  # fmt: skip
 
-    def test_an_interrupted_run_leaves_nothing_and_is_resumed(self):
-        process = self.start(HONEST + "repetitions = 6\n")
-        while "2/6" not in (line := process.stdout.readline()):
+    def interrupted(self, number: int, line_wanted: str, *words: str) -> None:
+        """Starts a run of six turns and interrupts it after this line: it ends soon, and leaves nothing."""
+        process = self.start(HONEST + "repetitions = 6\n", *words)
+        while line_wanted not in (line := process.stdout.readline()):
             self.assertTrue(line, "it ended early")
         used = self.namespaces(self.below(process.pid))
         self.assertGreaterEqual(len(used), 4)
-        process.send_signal(signal.SIGINT)
-        self.assertEqual(process.wait(LIMIT_S), 130)
+        process.send_signal(number)
+        self.assertEqual(process.wait(INTERRUPTED_S), 130)
+        self.assertNotIn("Traceback", process.stdout.read())
         process.stdout.close()
         self.assertTrue(self.gone(used))
+
+    def test_an_interrupted_run_leaves_nothing_and_is_resumed(self):
+        self.interrupted(signal.SIGINT, "1/6")
+        self.interrupted(signal.SIGTERM, "are in the record already", "--resume", str(self.record().folder))
         record = self.record()
         measured = record.rows()
-        self.assertIn(len(measured), range(2, 6))
+        self.assertIn(len(measured), range(1, 6))
         status, output = self.run_whole(HONEST + "repetitions = 6\n", "--resume", str(record.folder))
         self.assertEqual(status, 0, output)
         rows = record.rows()

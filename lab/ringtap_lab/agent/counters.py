@@ -74,6 +74,7 @@ def facts() -> dict[str, Any]:
     """CPU, cores, memory, kernel and system of this machine."""
     cpuinfo = Path("/proc/cpuinfo").read_text()
     model = re.search(r"^model name\s*: (.*)$", cpuinfo, re.MULTILINE)
+    mhz = re.findall(r"^cpu MHz\s*: ([\d.]+)", cpuinfo, re.MULTILINE)
     memory = re.search(r"^MemTotal:\s+(\d+)", Path("/proc/meminfo").read_text(), re.MULTILINE)
     try:
         system = platform.freedesktop_os_release()["PRETTY_NAME"]
@@ -83,6 +84,7 @@ def facts() -> dict[str, Any]:
     return {
         "cpu": model.group(1) if model else platform.machine(),
         "architecture": platform.machine(),
+        "mhz": round(max(map(float, mhz))) if mhz else None,
         "cores": os.cpu_count(),
         "memory_mib": int(memory.group(1)) // 1024 if memory else None,
         "virtual": " hypervisor" in cpuinfo,

@@ -156,6 +156,10 @@ class Requests:
         finally:
             daemon.kill()
 
+    async def do_kill_all(self) -> None:
+        """Kills all daemons."""
+        self.kill_all()
+
     async def do_run(self, name: str, command: str, limit_s: float) -> dict[str, Any]:
         """Runs a program to its end; gives exit status and output, and the seconds that it took and used."""
         before, begin = os.times(), time.monotonic()

@@ -28,6 +28,15 @@ struct took {
 	size_t count;
 };
 
+/* As `ringtap count --latency` tells them. */
+static const struct {
+	const char *name;
+	double part;
+} quantiles[] = {
+	{ "p10", 0.1 }, { "p25", 0.25 }, { "median", 0.5 }, { "p75", 0.75 },
+	{ "p90", 0.9 }, { "p99", 0.99 }, { "p999", 0.999 }, { "max", 1.0 },
+};
+
 static pcap_t *capture;
 static struct took captured = { .since = "latency_ns" };
 static struct took sent = { .since = "since_sent_ns" };
@@ -74,10 +83,14 @@ static void tell(struct took *took)
 	if (took->count == 0)
 		return;
 	qsort(took->ns, took->count, sizeof(took->ns[0]), by_size);
-	printf("%s median %llu p99 %llu max %llu\n", took->since,
-	       (unsigned long long)took->ns[took->count / 2],
-	       (unsigned long long)took->ns[took->count * 99 / 100],
-	       (unsigned long long)took->ns[took->count - 1]);
+	printf("%s", took->since);
+	for (size_t at = 0; at < sizeof(quantiles) / sizeof(quantiles[0]); at++) {
+		size_t rank = (size_t)((double)took->count * quantiles[at].part);
+
+		printf(" %s %llu", quantiles[at].name,
+		       (unsigned long long)took->ns[rank < took->count ? rank : took->count - 1]);
+	}
+	printf("\n");
 }
 
 int main(int argc, char **argv)

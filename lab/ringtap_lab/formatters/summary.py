@@ -38,6 +38,9 @@ COLUMNS = (
     ("attempts", "attempts", 1.0, 0),
     ("visits", "visits", 1.0, 0),
     ("kills", "kills", 1.0, 0),
+    ("nic_dropped", "dropped by the NIC", 1.0, 0),
+    ("outages", "outages", 1.0, 0),
+    ("unseen", "received, but seen by no program", 1.0, 0),
     ("server_descriptors_grown", "descriptors more, server", 1.0, 0),
     ("server_mappings_grown", "mappings more, server", 1.0, 0),
     ("server_grown_kib", "MiB more, server", 1 / 1024, 1),
@@ -170,10 +173,11 @@ def machine_lines(head: dict[str, Any]) -> list[str]:
     found = []
     for name, facts in head["machines"].items():
         virtual = " (virtual)" if facts["virtual"] else ""
-        clock = facts["clock"]
+        clock, mhz = facts["clock"], f" at {facts['mhz']} MHz" if facts.get("mhz") else ""
         found.append(
-            f"{name}: {facts['cpu']}, {facts['cores']} cores{virtual}, {facts['memory_mib']} MiB, frequency governor "
-            f"{facts['governor']}, Linux {facts['kernel']}, {facts['system']}; load {facts['load_average']:.2f} when "
-            f"the run began; its clock differs by {clock['difference_ms']} ms (± {clock['uncertainty_ms']} ms)"
+            f"{name}: {facts['cpu']}{mhz}, {facts['cores']} cores{virtual}, {facts['memory_mib']} MiB, "
+            f"frequency governor {facts['governor']}, Linux {facts['kernel']}, {facts['system']}; "
+            f"load {facts['load_average']:.2f} when the run began; its clock differs by {clock['difference_ms']} ms "
+            f"(± {clock['uncertainty_ms']} ms)"
         )
     return found

@@ -23,9 +23,11 @@ ETHERNET = 14
 
 
 def account(
-    contender: Contender, case: Case, outputs: list[str], sent: dict[str, int], came: int, out: int | None = None
-) -> dict[str, Any]:
-    """What all readers say, beside what was sent, what the device received and what came out of the sensor again."""
+    contender: Contender, case: Case, outputs: list[str], sent: dict[str, int], came: int, out: int | None = None,
+    nic_dropped: int = 0,
+) -> dict[str, Any]:  # fmt: skip
+    """What all readers say, beside what was sent, what the device received, and dropped of it, and what came out of the
+    sensor again."""
     offered = sent["sent"]
     each = [contender.counts.read(text) for text in outputs]
     problems, missed, got = ["nothing was sent"] * (not offered and case.rate != "none"), [], []
@@ -42,7 +44,8 @@ def account(
         share = one.share(offered, counts["delivered"] + shunted + lost)
         # Of what it lost before its filter, a reader that wants nothing lost nothing.
         told = counts if one.part else {**counts, "lost": 0}
-        problems += [reader + it for it in contradictions(told, offered, came if number == 1 else None, share)]
+        arrived = came if number == 1 else None
+        problems += [reader + it for it in contradictions(told, offered, arrived, share, nic_dropped)]
         missed.append(share - shunted - counts["delivered"])
         # Its part of what it asked for, of all packets: a count times its turns would be wrong by the last turn.
         got += [offered * counts["delivered"] // share] if share else []
@@ -69,6 +72,7 @@ def account(
         "delivered_pps": delivered * 1e9 / sent["elapsed_ns"],
         "readers": each,
         **{key: value for key, value in figures[0].items() if key not in ("header_sum", "bytes")},
+        **({"nic_dropped": nic_dropped} if nic_dropped else {}),
         "problems": problems,
     }
 

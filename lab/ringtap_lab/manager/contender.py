@@ -78,6 +78,8 @@ class Contender:
     #: Of what runs beside: a program for each of these users; it is killed again and again after so long.
     users: tuple[str, ...] = ("root",)
     life_s: float = 0.0
+    #: It takes the captured device down: what is on its way then reaches nobody.
+    cuts_link: bool = False
     #: Its argument for a `load`, which is `{load}` in it.
     load: str = ""
     #: Patterns of further figures, such as times to the reader, or what a service's client says.

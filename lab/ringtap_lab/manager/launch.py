@@ -81,6 +81,8 @@ async def prepared(sensor: Agent, contender: Contender, case: Case, device: str)
         await each(contender.setup)
         yield problems
     finally:
+        # After a fault some still run, and hold what is taken away now.
+        await sensor.ask("kill_all")
         await each(contender.teardown)
     problems += [f"left behind: {one}" for one in await sensor.ask("leftovers", device=device)]
 

@@ -76,7 +76,8 @@ def run_inside(work: Callable[[], int]) -> int:
 
 
 def _interrupt(_number: int, _frame: object) -> None:
-    raise KeyboardInterrupt
+    # As Ctrl-C does: asyncio then cancels what runs, and not what hears the agents.
+    signal.raise_signal(signal.SIGINT)
 
 
 def _supervise(child: int) -> int:

@@ -83,7 +83,8 @@ async def _trial(
     ended = await sensor.ask("stop", names=readers, limit_s=contender.end_s)
     if contender.server:
         ended |= await sensor.ask("stop", names=["server"], limit_s=contender.end_s)
-    came = {way: _passed(received, device, way) - _passed(before, device, way) for way in ("rx", "tx")}
+    came = {way: _passed(received, before, device, f"{way}_packets") for way in ("rx", "tx")}
+    nic_dropped = _passed(received, before, device, "rx_missed_errors")
     server = contender.server and contender.server.counts
     outputs = [ended[name]["output"] for name in (["server"] if server else readers)]
     if contender.check:
@@ -93,7 +94,13 @@ async def _trial(
         row = service.account(contender, case, outputs, sent, sum(came.values()))
         row["elapsed_ns"] = after["time_ns"] - before["time_ns"]
     else:
-        row = account(contender, case, outputs, sent, came["tx" if case.direction == "out" else "rx"], out)
+        arrived, unseen = came["tx"] if case.direction == "out" else came["rx"] + nic_dropped, {}
+        if any(one.cuts_link for one, _ in programs):
+            # In an outage packets get lost on their way, or the device receives them and no program.
+            told = contender.counts.read(outputs[0])
+            sent["sent"] = min(arrived, told["delivered"] + told.get("lost", 0))
+            unseen, arrived = {"unseen": arrived - sent["sent"]}, sent["sent"]
+        row = account(contender, case, outputs, sent, arrived, out, nic_dropped) | unseen
     row |= _work(sensor, before, after, names, row["elapsed_ns"])
     if thread:
         row |= _thread(contender, before, after, row["elapsed_ns"])
@@ -177,8 +184,8 @@ def off_percent(case: Case, row: dict[str, Any]) -> float:
     return 100.0 * off
 
 
-def _passed(counters: Any, device: str, way: str) -> int:
-    return int(counters["devices"][device][f"{way}_packets"])
+def _passed(after: Any, before: Any, device: str, counter: str) -> int:
+    return int(after["devices"][device][counter] - before["devices"][device][counter])
 
 
 def _used_ns(before: Any, after: Any, names: list[str], what: str = "cpu_ns") -> int:

@@ -175,7 +175,8 @@ def account(case: Case, row: dict[str, Any]) -> list[str]:
     found += [] if len(readers) == case.readers else [f"{len(readers)} readers counted, the case has {case.readers}"]
     # With filters, what a reader should get is not in its row.
     for number, counts in enumerate(readers if getattr(case, "filters", "none") == "none" else [], 1):
-        found += [f"reader {number}: {one}" for one in contradictions(counts, offered, row["received"])]
+        against = contradictions(counts, offered, row["received"], nic_dropped=row.get("nic_dropped", 0))
+        found += [f"reader {number}: {one}" for one in against]
         found += [f"reader {number}: {name} is {count}" for name, count in counts.items() if count < 0]
     if found:
         return found

@@ -19,6 +19,10 @@ begin, sent = time.monotonic_ns(), 0
 while sent < pps * seconds:
     while time.monotonic_ns() < begin + sent / pps * 1e9:
         time.sleep(0.001)
-    out.send(frame)
+    try:
+        out.send(frame)
+    except OSError:
+        time.sleep(0.001)  # an outage of the link
+        continue
     sent += 1
 print(json.dumps({"sent": sent, "elapsed_ns": time.monotonic_ns() - begin}))

@@ -158,7 +158,7 @@ impl Extra {
         }
     }
 
-    fn json(&self) -> String {
+    pub(crate) fn json(&self) -> String {
         let mut line = self.figures.clone();
         line["type"] = self.kind.into();
         line["text"] = self.text.as_str().into();

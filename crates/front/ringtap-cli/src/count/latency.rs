@@ -1,10 +1,24 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Latency from capture, or from sending, to the reader.
 
+use std::fmt::Write as _;
+
 use hdrhistogram::Histogram;
 use serde_json::json;
 
 use crate::reading::Extra;
+
+/// What is told of a distribution, the shortest times first.
+const QUANTILES: [(&str, f64); 8] = [
+    ("p10", 0.1),
+    ("p25", 0.25),
+    ("median", 0.5),
+    ("p75", 0.75),
+    ("p90", 0.9),
+    ("p99", 0.99),
+    ("p999", 0.999),
+    ("max", 1.0),
+];
 
 /// Distribution of packet latencies.
 pub(super) struct Latency {
@@ -29,11 +43,13 @@ impl Latency {
     }
 
     pub(super) fn result(&self) -> Extra {
-        let at = |quantile| self.times_ns.value_at_quantile(quantile);
-        let (median, p99, max) = (at(0.5), at(0.99), self.times_ns.max());
-        let text = format!("{} median {median} p99 {p99} max {max}", self.since);
-        let figures =
-            json!({"since": self.since, "median_ns": median, "p99_ns": p99, "max_ns": max});
+        let times = QUANTILES.map(|(name, at)| (name, self.times_ns.value_at_quantile(at)));
+        let mut text = self.since.to_owned();
+        let mut figures = json!({"since": self.since});
+        for (name, ns) in times {
+            let _infallible = write!(text, " {name} {ns}");
+            figures[format!("{name}_ns")] = ns.into();
+        }
         Extra::new("latency", text, figures)
     }
 }
@@ -49,5 +65,16 @@ mod tests {
         latency.packet(0, year_ns);
         let error = latency.times_ns.max().abs_diff(year_ns);
         assert!(error < year_ns / 500, "{error}");
+    }
+
+    #[test]
+    fn the_distribution_is_told_from_short_to_long() {
+        let mut latency = Latency::since("latency_ns").unwrap();
+        (1..=1000).for_each(|number| latency.packet(0, number * 1000));
+        let told: serde_json::Value = serde_json::from_str(&latency.result().json()).unwrap();
+        let micros = QUANTILES.map(|(name, _)| told[format!("{name}_ns")].as_u64().unwrap() / 1000);
+        assert_eq!(micros, [100, 250, 500, 750, 900, 990, 999, 1000]);
+        let text = told["text"].as_str().unwrap();
+        assert!(text.starts_with("latency_ns p10 100"), "{text}");
     }
 }
