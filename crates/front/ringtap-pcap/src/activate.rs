@@ -16,6 +16,8 @@ use ringtap_client::{
 use ringtap_device::{DeviceSpec, Options, Size, StampClock, kinds};
 use ringtap_filter::LinkType;
 use ringtap_net::interface::Interface;
+use ringtap_pool::format::Geometry;
+use ringtap_pool::number::to_u32;
 
 use crate::abi::{ERROR_IFACE_NOT_UP, ERROR_NO_SUCH_DEVICE, ERROR_PERM_DENIED};
 use crate::abi::{
@@ -137,6 +139,12 @@ fn status(device: &DeviceSpec, otherwise: c_int) -> c_int {
     }
 }
 
+/// Part of a lane that may fill during a pause, and the most that a core captures: 16 Gbit/s.
+const PARTS: u64 = 8;
+const CORE_BYTES_PER_US: u64 = 2_000;
+/// The longest pause: half of the shortest time-out that allows it.
+const MAX_PAUSE_US: u32 = 5_000;
+
 /// Subscribes to a group of a hub.
 fn at_hub(device: &DeviceSpec, settings: &PcapSettings) -> Result<Capturing, LibpcapError> {
     let options = &device.options;
@@ -166,9 +174,23 @@ fn by_process(device: &DeviceSpec, settings: &PcapSettings) -> Result<Capturing,
     })?;
     let request = SubscriptionRequest::new(ONLY_GROUP, program_name());
     let connection = Connection::over(Box::new(socket), &request.name)?;
-    let subscription = connection.subscribe(&request)?;
+    let mut subscription = connection.subscribe(&request)?;
+    if settings.lets_packets_wait() {
+        let lanes = subscription.endpoints.iter();
+        let least = lanes.map(|one| pause_us(one.pool.geometry())).min();
+        subscription.watermark.distance_us = least.unwrap_or(subscription.watermark.distance_us);
+    }
     let attached = (subscription, Arc::new(connection));
     PcapCapture::new(name, attached, settings, CLOSE_TIMEOUT)
+}
+
+/// Pauses between two reads while packets come fast: each saves wake-ups, and must not cost packets, even if they
+/// suddenly come as fast as one core can capture them.
+fn pause_us(pool: &Geometry) -> u32 {
+    let chunks = u64::from(pool.chunk_count / pool.lane_count.max(1));
+    let lane_bytes = chunks * u64::from(pool.chunk_size);
+    to_u32(lane_bytes / PARTS / CORE_BYTES_PER_US)
+        .clamp(Watermark::default().distance_us, MAX_PAUSE_US)
 }
 
 /// The device with the handle's settings; options in the device's name come first.

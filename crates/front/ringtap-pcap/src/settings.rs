@@ -8,6 +8,9 @@ use ringtap_filter::MAX_SNAP_LENGTH;
 
 use crate::abi::{PRECISION_NANO, TSTAMP_HOST};
 
+/// A program with at least this time-out, and without immediate mode, lets packets wait.
+const PATIENT_MS: c_int = 10;
+
 /// Settings of a handle. As in libpcap, a number is 0 until a `pcap_set_*` function sets it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct PcapSettings {
@@ -40,6 +43,11 @@ impl PcapSettings {
         Some(Duration::from_millis(ms))
     }
 
+    /// Whether the program lets packets wait for each other, so that it is woken less often.
+    pub(crate) fn lets_packets_wait(&self) -> bool {
+        self.immediate == 0 && self.timeout_ms >= PATIENT_MS
+    }
+
     /// Whether time stamps are in nanoseconds.
     pub(crate) fn nanoseconds(&self) -> bool {
         self.precision == PRECISION_NANO
@@ -63,6 +71,28 @@ impl PcapSettings {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn packets_wait_only_for_a_program_that_lets_them() {
+        for (timeout_ms, immediate, wait) in [
+            (1000, 0, true),
+            (10, 0, true),
+            (9, 0, false),
+            (0, 0, false),
+            (1000, 1, false),
+        ] {
+            let settings = PcapSettings {
+                timeout_ms,
+                immediate,
+                ..PcapSettings::default()
+            };
+            assert_eq!(
+                settings.lets_packets_wait(),
+                wait,
+                "{timeout_ms} ms, {immediate}"
+            );
+        }
+    }
 
     #[test]
     fn an_impossible_snap_length_keeps_all_of_the_packet() {
