@@ -19,13 +19,13 @@ from dataclasses import replace
 from pathlib import Path
 
 from ringtap_lab import root
+from ringtap_lab.command import FAULTS, above_zero, say
 from ringtap_lab.formatters import tables
 from ringtap_lab.formatters.summary import entries, machine_lines
 from ringtap_lab.manager import aims, battery, contender, inventory, network, programs, sandbox
 from ringtap_lab.manager.battery import Battery
 from ringtap_lab.manager.contender import Contender
-from ringtap_lab.manager.link import LinkError, RequestError
-from ringtap_lab.manager.record import Record, RecordError, give_to_user
+from ringtap_lab.manager.record import Record, give_to_user
 from ringtap_lab.manager.runner import Runner
 
 #: In the order in which they are measured and shown.
@@ -40,12 +40,6 @@ QUICK, QUICK_S, QUICK_FILES = 1, 0.7, 8
 BEGIN, END = "<!-- bench:begin -->", "<!-- bench:end -->"
 #: Columns and rows of the README's table.
 SHOWN, COUNTS = ("ringtap hub", "AF_PACKET", "tcpdump"), (1, 4, 8, 16)
-FAULTS = (inventory.InventoryError, LinkError, RequestError, RecordError)
-
-
-def say(text: str) -> None:
-    """Tells the user, at once."""
-    print(text, flush=True)
 
 
 def chosen(only: list[str], known: dict[str, Contender]) -> list[Battery]:
@@ -68,7 +62,7 @@ def chosen(only: list[str], known: dict[str, Contender]) -> list[Battery]:
 def changed(one: Battery, asked: argparse.Namespace) -> Battery:
     """A battery with the repetitions and seconds that the user wants."""
     quick = (QUICK, QUICK_S) if asked.quick else (None, math.inf)
-    found = battery.changed(one, asked.rounds or quick[0], most_s=asked.seconds or quick[1])
+    found = battery.changed(one, asked.repetitions or quick[0], most_s=asked.seconds or quick[1])
     files = tuple(
         replace(it, parameters={**it.parameters, "files": min(it.parameters["files"], QUICK_FILES)})
         if asked.quick and "files" in it.parameters else it for it in one.files
@@ -168,8 +162,8 @@ def main(words: list[str]) -> int:
     parser.add_argument("--only", metavar="NAME,...", default="",
                         help=f"contenders, or batteries: {', '.join(EVERY)}")  # fmt: skip
     parser.add_argument("--quick", action="store_true", help="a rough run, one repetition of everything")
-    parser.add_argument("--rounds", type=int, metavar="N", help="repetitions of all cases")
-    parser.add_argument("--seconds", type=float, help="traffic in one trial, at most")
+    parser.add_argument("--repetitions", type=above_zero(int), metavar="N", help="of all cases")
+    parser.add_argument("--seconds", type=above_zero(float), metavar="N", help="traffic in one trial, at most")
     parser.add_argument("--out", type=Path, metavar="DIR", help="where the records go")
     parser.add_argument("--target", type=Path, metavar="DIR", help="cargo's target folder")
     parser.add_argument("--readme", action="store_true", help="measure nothing: stored result into README.md")

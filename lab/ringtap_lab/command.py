@@ -5,10 +5,13 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import math
 import os
 import sys
+from collections.abc import Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
+from typing import TypeVar
 
 from ringtap_lab import root
 from ringtap_lab.formatters import compare, files, tables
@@ -17,6 +20,7 @@ from ringtap_lab.manager.link import LinkError, RequestError
 from ringtap_lab.manager.record import Record, RecordError
 from ringtap_lab.manager.runner import Runner
 
+N = TypeVar("N", int, float)
 FAULTS = (inventory.InventoryError, LinkError, RequestError, RecordError)
 
 
@@ -30,6 +34,19 @@ def say(text: str) -> None:
     print(text, flush=True)
 
 
+def above_zero(kind: type[N]) -> Callable[[str], N]:
+    """Reads a number above 0."""
+
+    def read(text: str) -> N:
+        value = kind(text)
+        if not 0 < value < math.inf:
+            raise ValueError
+        return value
+
+    read.__name__ = f"{kind.__name__} above 0"
+    return read
+
+
 def parser() -> argparse.ArgumentParser:
     """All words that the commands know."""
     words = argparse.ArgumentParser(prog="ringtap-lab")
@@ -38,7 +55,8 @@ def parser() -> argparse.ArgumentParser:
     run.add_argument("battery", help="name of a battery, or its TOML file")
     run.add_argument("--hosts", type=Path, metavar="FILE", help="inventory; this machine in namespaces if missing")
     run.add_argument("--resume", type=Path, metavar="RECORD", help="measure what an interrupted record lacks")
-    run.add_argument("--seconds", type=float, metavar="N", help="traffic in one trial (as the battery says)")
+    run.add_argument("--repetitions", type=above_zero(int), metavar="N", help="of each case (as the battery says)")
+    run.add_argument("--seconds", type=above_zero(float), metavar="N", help="traffic in one trial (the same)")
     run.add_argument("--ringtap", type=Path, metavar="PROGRAM", help=f"the program to measure ({root.ringtap()})")
     listing = commands.add_parser("list", help="batteries, contenders and records")
     show = commands.add_parser("show", help="a record as tables")
@@ -75,7 +93,7 @@ def _run(asked: argparse.Namespace) -> int:
     known = _contenders(asked)
     path = Path(asked.battery)
     path = path if path.suffix == ".toml" else battery.FOLDER / f"{asked.battery}.toml"
-    wanted = battery.changed(battery.load(path, known), seconds=asked.seconds)
+    wanted = battery.changed(battery.load(path, known), asked.repetitions, asked.seconds)
     if asked.hosts:
         return asyncio.run(_measure(asked, Runner(wanted, inventory.load(asked.hosts), known, say)))
     if os.geteuid() != 0 or (os.cpu_count() or 1) < 2:

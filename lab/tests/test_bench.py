@@ -19,7 +19,7 @@ KNOWN = contender.load_all([contender.FOLDER])
 
 
 def words(**more: object) -> argparse.Namespace:
-    return argparse.Namespace(**{"quick": False, "rounds": None, "seconds": None, **more})
+    return argparse.Namespace(**{"quick": False, "repetitions": None, "seconds": None, **more})
 
 
 class Choice(unittest.TestCase):
@@ -48,7 +48,7 @@ class Choice(unittest.TestCase):
 
     def test_words_go_before_what_quick_means_and_files_are_sent_whole(self):
         (one,) = bench.chosen(["cutoff"], KNOWN)
-        quick = bench.changed(one, words(quick=True, rounds=3))
+        quick = bench.changed(one, words(quick=True, repetitions=3))
         self.assertEqual([(case.seconds, count) for case, count in quick.cases], [(100, 3)] * 3)
         (one,) = bench.chosen(["find"], KNOWN)
         quick = bench.changed(one, words(quick=True))

@@ -12,13 +12,19 @@ from ringtap_lab.formatters.summary import Entry, groups
 COLOUR = "#2b6ca3"
 
 
-def draw(folder: Path, rows: list[dict[str, Any]]) -> list[Path]:
-    """Draws all groups; raises ImportError without matplotlib."""
+def figure(width: float, height: float) -> Any:
+    """An empty figure of matplotlib's; raises ImportError without it."""
     import matplotlib
+    from matplotlib.figure import Figure
 
     matplotlib.use("Agg")
-    # The same record gives the same bytes.
-    matplotlib.rcParams["svg.hashsalt"] = "ringtap-lab"
+    # The same rows give the same bytes, and text stays text.
+    matplotlib.rcParams.update({"svg.hashsalt": "ringtap-lab", "svg.fonttype": "none"})
+    return Figure(figsize=(width, height), layout="constrained")
+
+
+def draw(folder: Path, rows: list[dict[str, Any]]) -> list[Path]:
+    """Draws all groups; raises ImportError without matplotlib."""
     found = []
     for group, several in groups(rows).items():
         if any(entry.good for entry in several):
@@ -27,18 +33,16 @@ def draw(folder: Path, rows: list[dict[str, Any]]) -> list[Path]:
 
 
 def _one(stem: Path, group: str, several: list[Entry]) -> list[Path]:
-    from matplotlib.figure import Figure
-
     key, label, factor, _ = next(entry for entry in several if entry.good).main
     shown = [entry for entry in reversed(several) if entry.spread(key)]
     spreads = [[value * factor for value in entry.spread(key) or ()] for entry in shown]
-    figure = Figure(figsize=(7, 0.8 + 0.35 * len(shown)), layout="constrained")
-    axes = figure.add_subplot()
+    drawn = figure(7, 0.8 + 0.35 * len(shown))
+    axes = drawn.add_subplot()
     errors = [[one[0] - one[1] for one in spreads], [one[2] - one[0] for one in spreads]]
     axes.barh([entry.contender for entry in shown], [one[0] for one in spreads], xerr=errors, color=COLOUR, capsize=3)
     axes.set_xlabel(f"{label}; bars are medians, lines least to most")
     axes.set_title(group, fontsize=10)
     paths = [stem.with_name(stem.name + ending) for ending in (".svg", ".png")]
-    figure.savefig(paths[0], metadata={"Date": None})
-    figure.savefig(paths[1], dpi=120)
+    drawn.savefig(paths[0], metadata={"Date": None})
+    drawn.savefig(paths[1], dpi=120)
     return paths

@@ -6,6 +6,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from ringtap_lab.formatters.plots import figure
 from ringtap_lab.papers.judge import Tables, select
 
 STYLES: dict[str, dict[str, Any]] = {
@@ -19,18 +20,11 @@ NOT_FIELDS = ("name", "title", "x", "y", "xlabel", "ylabel", "log", "line")
 
 def draw(folder: Path, tables: Tables, wanted: dict[str, Any]) -> Path | None:
     """Draws one plot; None without rows. Raises ImportError without matplotlib."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    # The same rows give the same bytes, and text stays text.
-    matplotlib.rcParams.update({"svg.hashsalt": "ringtap-lab", "svg.fonttype": "none"})
-    from matplotlib.figure import Figure
-
     rows = select(tables, {key: value for key, value in wanted.items() if key not in NOT_FIELDS})
     if not rows:
         return None
-    figure = Figure(figsize=(7, 4.2), layout="constrained")
-    axes = figure.add_subplot()
+    drawn = figure(7, 4.2)
+    axes = drawn.add_subplot()
     lines: dict[tuple[str, str], list[tuple[Any, Any]]] = {}
     for row in rows:
         if row.get(wanted["y"]) is not None:
@@ -44,5 +38,5 @@ def draw(folder: Path, tables: Tables, wanted: dict[str, Any]) -> Path | None:
     axes.grid(alpha=0.3)
     axes.legend(fontsize=7)
     path = folder / f"{wanted['name']}.svg"
-    figure.savefig(path, metadata={"Date": None})
+    drawn.savefig(path, metadata={"Date": None})
     return path

@@ -18,7 +18,9 @@ const LOOK: Duration = Duration::from_millis(100);
 const HEADERS: usize = 38;
 
 fn field(bytes: &[u8]) -> u64 {
-    bytes.iter().fold(0, |value, byte| value << 8 | u64::from(*byte))
+    bytes
+        .iter()
+        .fold(0, |value, byte| value << 8 | u64::from(*byte))
 }
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
