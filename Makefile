@@ -19,6 +19,9 @@ ATTACK ?=
 SECONDS ?= 30
 BINARY := $(or $(CARGO_TARGET_DIR),target)/release/ringtap
 
+# A reader with the crate netring, which the lab compares with.
+NETRING := cargo build --locked --release --manifest-path lab/ringtap_lab/contenders/netring/Cargo.toml --target-dir $(or $(CARGO_TARGET_DIR),target)/lab/netring
+
 .DEFAULT_GOAL := help
 .PHONY: help build daq python sample run demo-vm test check bench bench-vm figures fuzz lab soak kills chaos flaps test-fleet recipes-test readme install uninstall deb rpm tarball package-test clean
 
@@ -76,7 +79,7 @@ bench: ## compare with other programs, write bench/results/ (about an hour, need
 	@scripts/prepare bench
 	@cargo build --locked --release --workspace --bin ringtap --examples
 	@cargo build --locked --release -p ringtap-pcap
-	@cargo build --locked --release --manifest-path lab/ringtap_lab/contenders/netring/Cargo.toml --target-dir $(or $(CARGO_TARGET_DIR),target)/lab/netring
+	@$(NETRING)
 	@scripts/python-package bench || echo "bench: pip cannot install what Python is compared with: its rows will say so"
 	@$(SUDO) scripts/lab bench --target $(or $(CARGO_TARGET_DIR),target) $(BENCH)
 
@@ -95,6 +98,7 @@ lab: build ## a battery of the lab (BATTERY=quick: about a minute, needs root), 
 
 figures: build ## figures of the papers, measured or in virtual time: pages in docs/figures/ (about 25 minutes, needs root)
 	@scripts/prepare figures
+	@$(NETRING)
 	@echo "figures: about 25 minutes in private networks; results of virtual machines are those of make bench-vm"
 	@$(SUDO) scripts/lab figures --ringtap $(BINARY)
 

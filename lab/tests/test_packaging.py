@@ -71,6 +71,6 @@ class Documents(unittest.TestCase):
 
 class Programs(unittest.TestCase):
     def test_a_relative_path_of_the_program_holds_in_other_folders(self):
-        with mock.patch.object(programs, "_compiled", lambda name, _: Path(name)):
+        with mock.patch.object(programs, "_compiled", lambda name, *_: Path(name)):
             found = programs.here(Path("target/release/ringtap"), print)
         self.assertEqual(found["ringtap"], str(Path.cwd() / "target/release/ringtap"))

@@ -139,7 +139,7 @@ fn status(device: &DeviceSpec, otherwise: c_int) -> c_int {
     }
 }
 
-/// Part of a lane that may fill during a pause, and the most that a core captures: 16 Gbit/s.
+/// Part of a lane that may fill during a pause, and the most that a core captures, 16 Gbit/s.
 const PARTS: u64 = 8;
 const CORE_BYTES_PER_US: u64 = 2_000;
 /// The longest pause: half of the shortest time-out that allows it.
@@ -175,9 +175,10 @@ fn by_process(device: &DeviceSpec, settings: &PcapSettings) -> Result<Capturing,
     let request = SubscriptionRequest::new(ONLY_GROUP, program_name());
     let connection = Connection::over(Box::new(socket), &request.name)?;
     let mut subscription = connection.subscribe(&request)?;
-    if settings.lets_packets_wait() {
-        let lanes = subscription.endpoints.iter();
-        let least = lanes.map(|one| pause_us(one.pool.geometry())).min();
+    // Short packets would soon have taken all cells.
+    if settings.lets_packets_wait() && !device.kind.has_cells {
+        let pools = subscription.endpoints.iter();
+        let least = pools.map(|one| pause_us(one.pool.geometry())).min();
         subscription.watermark.distance_us = least.unwrap_or(subscription.watermark.distance_us);
     }
     let attached = (subscription, Arc::new(connection));
@@ -217,4 +218,21 @@ fn with_settings(device: &DeviceSpec, settings: &PcapSettings) -> Result<DeviceS
 fn program_name() -> String {
     let name = std::fs::read_to_string("/proc/self/comm");
     name.map_or_else(|_| "libpcap".to_owned(), |name| name.trim().to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_are_as_long_as_a_lane_allows() {
+        let us = |chunks, lanes| {
+            let pool = Geometry::contiguous(64 << 10, chunks, lanes, 1500).unwrap();
+            pause_us(&pool)
+        };
+        assert_eq!(us(2049, 2), 4194, "128 MiB, two CPUs");
+        assert_eq!(us(2049, 64), 131, "64 CPUs");
+        assert_eq!(us(8193, 2), MAX_PAUSE_US, "512 MiB");
+        assert_eq!(us(33, 2), Watermark::default().distance_us, "2 MiB");
+    }
 }

@@ -45,6 +45,8 @@ pub struct Kind {
     pub purpose: Option<Purpose>,
     /// Whether it can capture some receive queues only.
     pub selects_queues: bool,
+    /// Each packet takes a cell of the pool, however short it is.
+    pub has_cells: bool,
     /// Whether it opens an interface that is down, and waits for it.
     pub opens_when_down: bool,
     /// Whether it can wait for rules before it writes its first packet.
@@ -70,6 +72,7 @@ impl Kind {
         hooks: &[],
         purpose: None,
         selects_queues: false,
+        has_cells: false,
         opens_when_down: false,
         waits_for_rules: false,
         meters: false,

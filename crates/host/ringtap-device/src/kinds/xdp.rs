@@ -19,6 +19,7 @@ pub static XDP: Kind = Kind {
     hooks: &[Mode::Native, Mode::Generic],
     purpose: Some(Purpose::Xdp),
     selects_queues: true,
+    has_cells: true,
     kernel_losses: TAP.kernel_losses,
     ..Kind::PLAIN
 };
