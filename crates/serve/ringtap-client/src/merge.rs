@@ -3,14 +3,15 @@
 //!
 //! A lane without waiting packets may still get a packet earlier than those of other lanes. The
 //! merge therefore holds a packet back until the source's horizon has passed it, at most for the
-//! window. It delivers a packet that comes later than that out of order, and counts it as late.
+//! window. It delivers a packet that comes later than that out of order, and counts it as late. The
+//! window begins with the packet's time, or, if that says nothing, once the packet is the next.
 //!
 //! Invariants
 //! - Held packets are leased chunks; the merge copies nothing. It holds none back while many chunks
 //!   wait, so that holding never costs a reader its credit.
 //! - No clock that is set back makes the merge hold a packet for more than two windows.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use ringtap_ipc::time::{nanoseconds, now_ns};
 use ringtap_pool::ids::LaneId;
@@ -33,6 +34,10 @@ pub struct Order {
 
 pub(crate) struct Merge {
     window: Duration,
+    /// When the merge began.
+    begun_ns: u64,
+    /// Since when it holds back a packet whose time says nothing of its age.
+    held: Option<Instant>,
     last_ns: u64,
     pub(crate) order: Order,
 }
@@ -72,6 +77,8 @@ impl Merge {
     pub(crate) fn new(window: Duration) -> Self {
         Merge {
             window,
+            begun_ns: now_ns(),
+            held: None,
             last_ns: 0,
             order: Order::default(),
         }
@@ -79,7 +86,7 @@ impl Merge {
 
     /// The lane that delivers next. With `is_leaving`, the merge holds no packet back.
     pub(crate) fn turn<'a>(
-        &self,
+        &mut self,
         readers: impl Iterator<Item = &'a mut Reader>,
         is_leaving: bool,
     ) -> Result<Turn, RecvError> {
@@ -112,7 +119,17 @@ impl Merge {
         if is_leaving || is_crowded {
             horizon = u64::MAX;
         }
-        if time > horizon {
+        if time > horizon && self.is_old(time) {
+            let held = self.held.get_or_insert_with(Instant::now).elapsed();
+            let left = self.window.saturating_sub(held);
+            if !left.is_zero() {
+                return Ok(Turn::Hold(Hold {
+                    left,
+                    has_horizon: horizon > 0,
+                }));
+            }
+            horizon = u64::MAX;
+        } else if time > horizon {
             let (now, window) = (now_ns(), nanoseconds(self.window));
             let end = now.saturating_sub(window);
             // A time so far ahead comes from a clock that was set back since.
@@ -128,8 +145,16 @@ impl Merge {
         Ok(Turn::Of(at, lane, second.min(horizon)))
     }
 
+    /// Whether a packet is so much older than the merge that its time is a file's, a virtual one, or that of
+    /// another clock. How long ago it was captured, it does not say.
+    fn is_old(&self, time_ns: u64) -> bool {
+        let windows = nanoseconds(self.window).saturating_mul(2);
+        time_ns < self.begun_ns.saturating_sub(windows)
+    }
+
     /// Counts packets with these times as delivered.
     pub(crate) fn gave(&mut self, times_ns: impl Iterator<Item = u64>) {
+        self.held = None;
         for time in times_ns {
             self.order.packets += 1;
             self.order.late += u64::from(time < self.last_ns);

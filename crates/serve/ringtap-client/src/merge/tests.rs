@@ -57,8 +57,9 @@ impl TwoLanes {
     fn take_all(&mut self, merge: &mut Merge, is_leaving: bool) -> Vec<u64> {
         let mut taken = Vec::new();
         self.distributor.step().unwrap();
-        let turn =
-            |reader: &mut Reader, merge: &Merge| merge.turn(std::iter::once(reader), is_leaving);
+        let turn = |reader: &mut Reader, merge: &mut Merge| {
+            merge.turn(std::iter::once(reader), is_leaving)
+        };
         while let Turn::Of(_, lane, until) = turn(&mut self.reader, merge).unwrap() {
             let batch = self.reader.try_next_of(lane, until).unwrap().unwrap();
             let times: Vec<_> = batch.packets().map(|p| p.unwrap().slot().time_ns).collect();
@@ -75,7 +76,7 @@ fn lanes_come_out_in_the_order_of_time() {
     for (lane, time) in [(0, 1), (0, 4), (1, 2), (1, 3), (1, 9), (0, 9), (0, 10)] {
         fixture.write(lane, time);
     }
-    let mut merge = Merge::new(Duration::from_millis(50));
+    let mut merge = Merge::new(Duration::ZERO);
     assert_eq!(fixture.take(&mut merge), [1, 2, 3, 4, 9, 9, 10]);
     let (packets, late) = (7, 0);
     assert_eq!(merge.order, Order { packets, late });
@@ -100,6 +101,22 @@ fn a_packet_waits_for_its_window_and_what_comes_too_late_is_counted() {
     assert_eq!(fixture.take(&mut merge), [now - 5]);
     let (packets, late) = (3, 1);
     assert_eq!(merge.order, Order { packets, late });
+}
+
+#[test]
+fn packets_of_a_file_or_of_virtual_time_wait_for_the_other_lane() {
+    let mut fixture = two_lanes();
+    let mut merge = Merge::new(Duration::from_secs(3600));
+    fixture.write(0, 1);
+    fixture.write(0, 3);
+    assert!(fixture.take(&mut merge).is_empty(), "lane 1 may follow");
+    fixture.write(1, 2);
+    assert_eq!(fixture.take(&mut merge), [1, 2]);
+    merge.window = Duration::from_millis(1);
+    assert!(fixture.take(&mut merge).is_empty(), "lane 1 may follow");
+    std::thread::sleep(merge.window);
+    assert_eq!(fixture.take(&mut merge), [3], "it was waited for");
+    assert_eq!(merge.order.late, 0);
 }
 
 #[test]
