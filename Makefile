@@ -64,8 +64,8 @@ demo-vm: build ## two virtual machines read one capture of the host, each its sh
 	@scripts/prepare vm
 	@$(SUDO) env $(GUEST_KERNEL) scripts/checks demo_vm --ringtap $(BINARY)
 
-test: ## all tests of all tiers that this machine can run (about 30 minutes when cold)
-	@echo "test: all tiers; about 30 minutes on 2 cores when cold, 15 otherwise"
+test: ## all tests of all tiers that this machine can run (about 50 minutes when cold)
+	@echo "test: all tiers; about 50 minutes on 2 cores when cold, 35 otherwise"
 	@scripts/prepare test
 	@scripts/test all
 
