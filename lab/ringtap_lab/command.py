@@ -56,7 +56,7 @@ def parser() -> argparse.ArgumentParser:
     run.add_argument("--hosts", type=Path, metavar="FILE", help="inventory; this machine in namespaces if missing")
     run.add_argument("--resume", type=Path, metavar="RECORD", help="measure what an interrupted record lacks")
     run.add_argument("--repetitions", type=above_zero(int), metavar="N", help="of each case (as the battery says)")
-    run.add_argument("--seconds", type=above_zero(float), metavar="N", help="traffic in one trial (the same)")
+    run.add_argument("--seconds", type=above_zero(float), metavar="N", help="of a trial (as the battery says)")
     run.add_argument("--ringtap", type=Path, metavar="PROGRAM", help=f"the program to measure ({root.ringtap()})")
     listing = commands.add_parser("list", help="batteries, contenders and records")
     show = commands.add_parser("show", help="a record as tables")

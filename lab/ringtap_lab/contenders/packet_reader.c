@@ -21,10 +21,10 @@
 #include <sys/mman.h>
 #include <sys/socket.h>
 
+#include "headers.h"
+
 #define BLOCK_BYTES (1u << 20)
 #define BLOCK_TIMEOUT_MS 60
-/* As in `ringtap count --work headers`: type, IPv4 addresses and ports. */
-#define HEADERS 38
 
 static volatile sig_atomic_t stopped;
 static uint64_t packets, sum;
@@ -41,15 +41,6 @@ static void fail(const char *what)
 	exit(1);
 }
 
-static uint64_t field(const uint8_t *bytes, size_t count)
-{
-	uint64_t value = 0;
-
-	while (count--)
-		value = value << 8 | *bytes++;
-	return value;
-}
-
 static void read_block(const struct tpacket_block_desc *block)
 {
 	const struct tpacket3_hdr *header =
@@ -58,8 +49,7 @@ static void read_block(const struct tpacket_block_desc *block)
 	for (uint32_t left = block->hdr.bh1.num_pkts; left; left--) {
 		const uint8_t *data = (const uint8_t *)header + header->tp_mac;
 
-		if (header->tp_snaplen >= HEADERS)
-			sum += field(data + 12, 2) + field(data + 26, 8) + field(data + 34, 4);
+		sum += headers_of(data, header->tp_snaplen);
 		packets++;
 		header = (const void *)((const uint8_t *)header + header->tp_next_offset);
 	}

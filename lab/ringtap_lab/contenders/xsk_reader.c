@@ -18,10 +18,10 @@
 #include <linux/if_xdp.h>
 #include <xdp/xsk.h>
 
+#include "headers.h"
+
 #define FRAME_BYTES 2048u
 #define BATCH 64u
-/* As in `ringtap count --work headers`: type, IPv4 addresses and ports. */
-#define HEADERS 38
 
 static volatile sig_atomic_t stopped;
 static uint64_t packets, sum;
@@ -38,15 +38,6 @@ static void fail(const char *what, int error)
 	exit(1);
 }
 
-static uint64_t field(const uint8_t *bytes, size_t count)
-{
-	uint64_t value = 0;
-
-	while (count--)
-		value = value << 8 | *bytes++;
-	return value;
-}
-
 /* Reads what is there and gives the frames back; returns how many. */
 static uint32_t read_batch(struct xsk_ring_cons *full, struct xsk_ring_prod *empty, uint8_t *memory)
 {
@@ -61,8 +52,7 @@ static uint32_t read_batch(struct xsk_ring_cons *full, struct xsk_ring_prod *emp
 		const struct xdp_desc *packet = xsk_ring_cons__rx_desc(full, from + at);
 		const uint8_t *data = xsk_umem__get_data(memory, packet->addr);
 
-		if (packet->len >= HEADERS)
-			sum += field(data + 12, 2) + field(data + 26, 8) + field(data + 34, 4);
+		sum += headers_of(data, packet->len);
 		*xsk_ring_prod__fill_addr(empty, to + at) = packet->addr & ~(uint64_t)(FRAME_BYTES - 1);
 	}
 	packets += count;

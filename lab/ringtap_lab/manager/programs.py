@@ -37,7 +37,8 @@ def here(ringtap: Path | None, say: Callable[[str], None]) -> dict[str, str]:
 def _compiled(name: str, libraries: list[str], say: Callable[[str], None]) -> Path:
     """A reader, compiled when its source is newer; without a compiler its contenders are missing."""
     source, program = SOURCES / f"{name}.c", root.target() / "lab" / name
-    if program.exists() and program.stat().st_mtime >= source.stat().st_mtime:
+    newest = max(one.stat().st_mtime for one in (source, SOURCES / "headers.h"))
+    if program.exists() and program.stat().st_mtime >= newest:
         return program
     program.parent.mkdir(parents=True, exist_ok=True)
     command = ["cc", "-O2", "-Wall", "-Wextra", "-o", str(program), str(source), *libraries]

@@ -139,7 +139,7 @@ fn status(device: &DeviceSpec, otherwise: c_int) -> c_int {
     }
 }
 
-/// Part of a lane that may fill during a pause, and the most that a core captures, 16 Gbit/s.
+/// During a pause at most one in `PARTS` of a lane's bytes fills, even at the most that one core captures, 16 Gbit/s.
 const PARTS: u64 = 8;
 const CORE_BYTES_PER_US: u64 = 2_000;
 /// The longest pause: half of the shortest time-out that allows it.
@@ -175,7 +175,7 @@ fn by_process(device: &DeviceSpec, settings: &PcapSettings) -> Result<Capturing,
     let request = SubscriptionRequest::new(ONLY_GROUP, program_name());
     let connection = Connection::over(Box::new(socket), &request.name)?;
     let mut subscription = connection.subscribe(&request)?;
-    // Short packets would soon have taken all cells.
+    // Where each packet takes a whole cell, a pool holds too few packets for long pauses.
     if settings.lets_packets_wait() && !device.kind.has_cells {
         let pools = subscription.endpoints.iter();
         let least = pools.map(|one| pause_us(one.pool.geometry())).min();

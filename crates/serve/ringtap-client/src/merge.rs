@@ -4,7 +4,8 @@
 //! A lane without waiting packets may still get a packet earlier than those of other lanes. The
 //! merge therefore holds a packet back until the source's horizon has passed it, at most for the
 //! window. It delivers a packet that comes later than that out of order, and counts it as late. The
-//! window begins with the packet's time, or, if that says nothing, once the packet is the next.
+//! window begins with the packet's time; for packets of a file, or in virtual time, when the merge
+//! first holds the packet back.
 //!
 //! Invariants
 //! - Held packets are leased chunks; the merge copies nothing. It holds none back while many chunks
@@ -36,7 +37,7 @@ pub(crate) struct Merge {
     window: Duration,
     /// When the merge began.
     begun_ns: u64,
-    /// Since when it holds back a packet whose time says nothing of its age.
+    /// Since when it holds a packet back for which [`Merge::is_old`] is true.
     held: Option<Instant>,
     last_ns: u64,
     pub(crate) order: Order,
@@ -145,8 +146,8 @@ impl Merge {
         Ok(Turn::Of(at, lane, second.min(horizon)))
     }
 
-    /// Whether a packet is so much older than the merge that its time is a file's, a virtual one, or that of
-    /// another clock. How long ago it was captured, it does not say.
+    /// Whether a packet is so much older than the merge that its time comes from a file, from virtual time or from
+    /// another clock, and does not say how long ago the packet was captured.
     fn is_old(&self, time_ns: u64) -> bool {
         let windows = nanoseconds(self.window).saturating_mul(2);
         time_ns < self.begun_ns.saturating_sub(windows)
